@@ -1,0 +1,1 @@
+"""The resident agent: timers, followers, exporters."""

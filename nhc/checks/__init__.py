@@ -1,0 +1,13 @@
+"""The built-in checks, one family a module; `nhc.check.find` imports a family when a configuration names it."""
+
+FAMILIES = (
+    "cmd",
+    "dmi",
+    "file",
+    "fs",
+    "hw",
+    "moab",
+    "net",
+    "ps",
+)
+"""Every module here, for listings; a test holds it to the directory."""

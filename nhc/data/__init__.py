@@ -1,0 +1,1 @@
+"""Catalogues as data, each with its provenance."""

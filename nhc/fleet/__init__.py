@@ -1,0 +1,1 @@
+"""Sweeps over many nodes: transports, fan-out, folding of equal results, inventories."""

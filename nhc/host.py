@@ -1,0 +1,287 @@
+"""Host: a check's only door to files, commands, the kernel's answers and the clock.
+
+Every path that a check reads goes below `root` and every other question goes through `System`, so
+that a recorded machine (`nhc.testing`) replays exactly, and a test writes only the files that matter.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, TypeVar
+
+from nhc import process
+from nhc.process import Completed
+
+T = TypeVar("T")
+
+__all__ = ["Completed", "Filesystem", "Host", "Stat", "System"]
+
+
+class Stat(NamedTuple):
+    """What stat(2) says of a path. Times are Unix times in seconds."""
+
+    mode: int
+    uid: int
+    gid: int
+    size: int
+    atime: float
+    mtime: float
+    ctime: float
+    dev: int
+    ino: int
+    nlink: int
+    rdev: int
+
+
+class Filesystem(NamedTuple):
+    """What statvfs(3) says of a mounted file system. Sizes in bytes; `free` counts the root reserve, `available` does not."""
+
+    size: int
+    free: int
+    available: int
+    inodes: int
+    inodes_free: int
+    inodes_available: int
+    read_only: bool
+
+
+class System:
+    """The machine behind a Host: everything that is not the content of a file.
+
+    Each method returns plain values, so that `nhc record` can keep every answer and a replay can
+    give it again. Paths are as the check names them; `root` is put in front here.
+    """
+
+    def __init__(self, root: str = "/", watch: Optional[process.Watcher] = None) -> None:
+        self.root = root
+        self.watch = watch
+
+    def _below(self, path: str) -> str:
+        return path if self.root == "/" else self.root + path
+
+    def run(self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str]) -> Completed:
+        return process.run(argv, timeout=timeout, env=env, stdin=stdin, watch=self.watch)
+
+    def which(self, command: str) -> Optional[str]:
+        return process.find(command)
+
+    def time(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def stat(self, path: str, follow: bool) -> Stat:
+        found = os.stat(self._below(path), follow_symlinks=follow)
+        return Stat(
+            found.st_mode, found.st_uid, found.st_gid, found.st_size,
+            found.st_atime, found.st_mtime, found.st_ctime,
+            found.st_dev, found.st_ino, found.st_nlink, found.st_rdev,
+        )  # fmt: skip
+
+    def statvfs(self, path: str) -> Filesystem:
+        found = os.statvfs(self._below(path))
+        unit = found.f_frsize or found.f_bsize
+        return Filesystem(
+            found.f_blocks * unit, found.f_bfree * unit, found.f_bavail * unit,
+            found.f_files, found.f_ffree, found.f_favail,
+            bool(found.f_flag & os.ST_RDONLY),
+        )  # fmt: skip
+
+    def access(self, path: str, mode: int) -> bool:
+        return os.access(self._below(path), mode)
+
+    def user_name(self, uid: int) -> str:
+        """The user's name, or the number as text where the name service knows none."""
+        import pwd
+
+        try:
+            return pwd.getpwuid(uid).pw_name
+        except KeyError:
+            return str(uid)
+
+    def user_id(self, name: str) -> Optional[int]:
+        import pwd
+
+        try:
+            return pwd.getpwnam(name).pw_uid
+        except KeyError:
+            return None
+
+    def group_name(self, gid: int) -> str:
+        import grp
+
+        try:
+            return grp.getgrgid(gid).gr_name
+        except KeyError:
+            return str(gid)
+
+    def resolve(self, name: str) -> List[str]:
+        """The addresses of a host name, in the resolver's order. Raises OSError when there are none."""
+        import socket
+
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+    def connect(self, address: str, port: int, timeout: float) -> float:
+        """Seconds that a TCP connection took to open. Raises OSError when it does not."""
+        import socket
+
+        begin = time.monotonic()
+        socket.create_connection((address, port), timeout).close()
+        return time.monotonic() - begin
+
+    def hostname(self) -> str:
+        return os.uname().nodename
+
+    def effective_uid(self) -> int:
+        return os.geteuid()
+
+
+class Host:
+    """What a check sees of the node it judges.
+
+    `root` is "/" on a live node and a recorded tree in a test. `settings` are the variables that the
+    configuration has set by the time this check runs (`NHC_AUTH_USERS`, `MCELOG_MAX_CORRECTED_RATE` ...).
+    """
+
+    def __init__(
+        self,
+        root: str = "/",
+        system: Optional[System] = None,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+    ) -> None:
+        self.root = root.rstrip("/") or "/"
+        self.system = system or System(self.root)
+        self.settings: Mapping[str, str] = settings or {}
+        self.environ: Mapping[str, str] = os.environ if environ is None else environ
+        self._facts: Dict[Any, Any] = {}
+
+    # Files. All raise OSError as the operating system does.
+
+    def path(self, path: str) -> str:
+        """Where `path` lies on the machine that runs this code."""
+        return path if self.root == "/" else self.root + path
+
+    def read_bytes(self, path: str, limit: int = 64 << 20) -> bytes:
+        """A file's first `limit` bytes. Read in steps: files of /proc and /sys have no size beforehand."""
+        fd = os.open(self.path(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.read(fd, min(16384, limit))
+            if len(data) < 4096:  # the whole of nearly every file in /proc and /sys, in one call
+                more = os.read(fd, 16384) if data else b""
+                if not more:
+                    return data
+                data += more
+            parts = [data]
+            size = len(data)
+            while size < limit:
+                data = os.read(fd, min(262144, limit - size))
+                if not data:
+                    break
+                parts.append(data)
+                size += len(data)
+            return b"".join(parts)
+        finally:
+            os.close(fd)
+
+    def read(self, path: str, limit: int = 64 << 20) -> str:
+        """A text file's content; undecodable bytes are replaced."""
+        return self.read_bytes(path, limit).decode(errors="replace")
+
+    def read_or(self, path: str, default: str = "") -> str:
+        """A small file's content without surrounding blanks, `default` where it cannot be read."""
+        try:
+            return self.read(path).strip()
+        except OSError:
+            return default
+
+    def lines(self, path: str) -> List[str]:
+        return self.read(path).splitlines()
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self.path(path))
+
+    def isdir(self, path: str) -> bool:
+        return os.path.isdir(self.path(path))
+
+    def listdir(self, path: str) -> List[str]:
+        """Names in a directory, sorted."""
+        return sorted(os.listdir(self.path(path)))
+
+    def glob(self, pattern: str) -> List[str]:
+        """Paths that match a shell pattern, sorted, as this host names them."""
+        from glob import glob
+
+        skip = 0 if self.root == "/" else len(self.root)
+        return sorted(found[skip:] for found in glob(self.path(pattern)))
+
+    def readlink(self, path: str) -> str:
+        return os.readlink(self.path(path))
+
+    def realpath(self, path: str) -> str:
+        """`path` with symbolic links followed, links that leave the root included only as text."""
+        found = os.path.realpath(self.path(path))
+        if self.root == "/":
+            return found
+        base = os.path.realpath(self.root)
+        return found[len(base) :] or "/" if found.startswith(base) else found
+
+    def stat(self, path: str, follow: bool = True) -> Stat:
+        return self.system.stat(path, follow)
+
+    def statvfs(self, path: str) -> Filesystem:
+        return self.system.statvfs(path)
+
+    def access(self, path: str, mode: int) -> bool:
+        return self.system.access(path, mode)
+
+    # Commands.
+
+    def run(self, argv: Sequence[str], timeout: float = 5.0, stdin: str = "") -> Completed:
+        """Run a command with a fixed PATH and the C locale. Raises OSError when it cannot be started."""
+        env = {**self.environ, **self.settings, "PATH": process.PATH, "LC_ALL": "C"}
+        return self.system.run(argv, timeout, stdin, env)
+
+    def which(self, command: str) -> Optional[str]:
+        """The path of a command that could be run, None where there is none."""
+        return self.system.which(command)
+
+    # The clock, names, and this run's memory.
+
+    def time(self) -> float:
+        return self.system.time()
+
+    def monotonic(self) -> float:
+        return self.system.monotonic()
+
+    def setting(self, name: str, default: str = "") -> str:
+        """A variable as the configuration set it, else as the environment has it."""
+        value = self.settings.get(name)
+        return self.environ.get(name, default) if value is None else value
+
+    def fact(self, gather: Callable[["Host"], T]) -> T:
+        """What `gather(host)` returns, gathered once a run. An exception is raised again, not gathered again."""
+        if gather not in self._facts:
+            try:
+                self._facts[gather] = (gather(self), None)
+            except Exception as error:
+                self._facts[gather] = (None, error)
+        value, failure = self._facts[gather]
+        if failure is not None:
+            raise failure
+        return value  # type: ignore[no-any-return]
+
+    def forget(self) -> None:
+        """Drop the gathered facts: the agent does so before each round."""
+        self._facts.clear()
+
+    def with_settings(self, settings: Mapping[str, str]) -> "Host":
+        """The same host and facts, seen under other settings."""
+        if settings == self.settings:
+            return self
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__, settings=settings)
+        return twin

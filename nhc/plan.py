@@ -1,0 +1,53 @@
+"""A plan: what one run is to do, as the configuration asks and this node needs it.
+
+`nhc.config` makes a plan from files, `nhc.engine` carries it out. Pure values, no parsing.
+"""
+
+from __future__ import annotations
+
+from typing import Mapping, NamedTuple, Optional, Tuple
+
+BUILT_IN = "built-in"
+"""An item that a check of ours judges: `argv` is its name and arguments."""
+COMMAND = "command"
+"""An item that is a program to run by argv; a status other than 0 is CRIT."""
+SHELL = "shell"
+"""An item that needs bash: `line` is evaluated in the run's one persistent shell."""
+
+
+class Item(NamedTuple):
+    """One line of the configuration that applies to this node.
+
+    `name` is what results are filed under: the check's name, the site function's, the program's, or for
+    a free shell line its first word that looks like a check, else "shell". `settings` are the variables
+    in force when it runs. `timeout` (seconds), `every` (seconds) and `on_timeout` ("crit" or "unknown")
+    are None where the line leaves them to the check. `strikes` is how many failures in a row make one
+    count. `contexts` limits the item to some callers ("prolog", "epilog", "healthcheck", "agent");
+    empty means all. `source` is `file:line`.
+    """
+
+    kind: str
+    name: str
+    line: str
+    source: str = ""
+    argv: Tuple[str, ...] = ()
+    settings: Mapping[str, str] = {}
+    timeout: Optional[float] = None
+    every: Optional[float] = None
+    on_timeout: Optional[str] = None
+    strikes: int = 1
+    tags: Tuple[str, ...] = ()
+    contexts: Tuple[str, ...] = ()
+
+
+class Plan(NamedTuple):
+    """The items in the configuration's order, and what they share.
+
+    `settings` are the variables at the end of the files. `scripts` are the site's `*.nhc` files, to be
+    loaded into the shell when there is one. `notes` are warnings for the report, one line each.
+    """
+
+    items: Tuple[Item, ...]
+    settings: Mapping[str, str] = {}
+    scripts: Tuple[str, ...] = ()
+    notes: Tuple[str, ...] = ()

@@ -1,0 +1,212 @@
+"""Run one command under a deadline that holds, even when the command cannot be killed.
+
+This is the only place where the node side starts a command. `subprocess.run(timeout=...)` is not
+used: it waits for the child after killing it, so it never returns when the child is in
+uninterruptible sleep, and importing it costs more than the rest of a small run.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence
+
+PATH = "/sbin:/usr/sbin:/bin:/usr/bin:/usr/local/sbin:/usr/local/bin"
+"""Where commands are looked for: LBNL NHC's fixed path, then /usr/local, never the caller's own."""
+
+OUTPUT_LIMIT = 16 << 20
+"""Bytes kept of each stream; the rest is read and dropped, so that the command never blocks on us."""
+
+STDIN_LIMIT = 64 << 10
+"""Bytes that can be handed to a command: a pipe's capacity, so that writing cannot block."""
+
+_GRACE = 0.1  # seconds between SIGTERM and SIGKILL
+
+
+class Completed(NamedTuple):
+    """How a command ended. `status` is its exit status, 128 + N when signal N ended it, as in a shell.
+
+    With `timed_out` the command outlived its deadline and was killed; `stdout` and `stderr` hold what
+    it had written. Text is UTF-8 with undecodable bytes replaced.
+    """
+
+    status: int
+    stdout: str = ""
+    stderr: str = ""
+    timed_out: bool = False
+
+
+Watcher = Callable[[str, int], None]
+"""Told `("started", pid)` and `("ended", pid)`: the watchdog kills groups that a killed worker leaves behind."""
+
+_abandoned: List[int] = []  # killed but not yet dead (D state): reaped by a later call
+
+
+def find(command: str, path: str = PATH) -> Optional[str]:
+    """The executable that `command` names, looked up in `path` unless it holds a slash; None if there is none."""
+    if "/" in command:
+        return command if os.access(command, os.X_OK) and not os.path.isdir(command) else None
+    for directory in path.split(":"):
+        candidate = f"{directory}/{command}"
+        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
+            return candidate
+    return None
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout: float,
+    env: Mapping[str, str],
+    stdin: str = "",
+    watch: Optional[Watcher] = None,
+) -> Completed:
+    """Run `argv` (never through a shell) and return within `timeout` seconds plus a fifth of one.
+
+    Past the deadline the command's whole process group gets SIGTERM, then SIGKILL; one that survives
+    even that is abandoned. A child that outlives the command and holds its output open is not waited for.
+    Raises FileNotFoundError when there is no such executable, OSError when it cannot be started,
+    ValueError when `stdin` is longer than a pipe holds.
+    """
+    executable = find(argv[0], env.get("PATH", PATH))
+    if executable is None:
+        raise FileNotFoundError(2, "no such command", argv[0])
+    given = stdin.encode()
+    if len(given) > STDIN_LIMIT:
+        raise ValueError(f"{len(given)} bytes of input for {argv[0]}: at most {STDIN_LIMIT} fit")
+    _reap_abandoned()
+    deadline = time.monotonic() + timeout
+    out_read, out_write = os.pipe()
+    err_read, err_write = os.pipe()
+    in_read, in_write = os.pipe() if given else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1)
+    try:
+        if given:
+            os.write(in_write, given)
+        pid = os.posix_spawn(
+            executable,
+            list(argv),
+            dict(env),
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, in_read, 0),
+                (os.POSIX_SPAWN_DUP2, out_write, 1),
+                (os.POSIX_SPAWN_DUP2, err_write, 2),
+            ],
+            setpgroup=0,
+            setsigmask=(),
+            # Python ignores these two, and an ignored signal is inherited.
+            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
+        )
+    except BaseException:
+        os.close(out_read)
+        os.close(err_read)
+        raise
+    finally:
+        os.close(in_read)
+        os.close(out_write)
+        os.close(err_write)
+        if given:
+            os.close(in_write)
+    if watch:
+        watch("started", pid)
+    try:
+        return _collect(pid, out_read, err_read, deadline)
+    finally:
+        os.close(out_read)
+        os.close(err_read)
+        if watch:
+            watch("ended", pid)
+
+
+def _collect(pid: int, out_read: int, err_read: int, deadline: float) -> Completed:
+    """Read both streams until the process ends or the deadline passes."""
+    kept = {out_read: bytearray(), err_read: bytearray()}
+    poll = select.poll()
+    for stream in kept:
+        os.set_blocking(stream, False)
+        poll.register(stream, select.POLLIN)
+    open_streams = set(kept)
+    pidfd = _pidfd(pid)
+    if pidfd >= 0:
+        poll.register(pidfd, select.POLLIN)
+    status: Optional[int] = None
+    killed = 0  # signals sent so far: 1 is SIGTERM, 2 SIGKILL
+    try:
+        while status is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                if killed == 2:
+                    _abandoned.append(pid)
+                    break
+                _signal_group(pid, signal.SIGKILL if killed else signal.SIGTERM)
+                killed += 1
+                deadline = time.monotonic() + (_GRACE if killed == 1 else _GRACE / 2)
+                continue
+            # Without a pidfd (Linux before 5.3) the end shows as both streams closing, or within 10 ms.
+            wait = left if pidfd >= 0 else min(left, 0.01)
+            for fd, _event in poll.poll(max(1, int(wait * 1000 + 0.999))):
+                if fd in open_streams and not _drain(fd, kept[fd]):
+                    open_streams.discard(fd)
+                    poll.unregister(fd)
+            status = _wait_status(pid)
+        for stream in open_streams:
+            _drain(stream, kept[stream])
+    finally:
+        if pidfd >= 0:
+            os.close(pidfd)
+    if killed and status is not None:
+        _signal_group(pid, signal.SIGKILL)  # the leader is gone; its children may have ignored SIGTERM
+    return Completed(
+        status=124 if status is None else status,
+        stdout=kept[out_read].decode(errors="replace"),
+        stderr=kept[err_read].decode(errors="replace"),
+        timed_out=killed > 0,
+    )
+
+
+def _drain(fd: int, kept: bytearray) -> bool:
+    """Read what is there; False at the end of the stream."""
+    while True:
+        try:
+            data = os.read(fd, 65536)
+        except BlockingIOError:
+            return True
+        if not data:
+            return False
+        if len(kept) < OUTPUT_LIMIT:
+            kept += data[: OUTPUT_LIMIT - len(kept)]
+
+
+def _pidfd(pid: int) -> int:
+    """A descriptor that becomes readable when `pid` ends, -1 where the kernel or Python has none."""
+    opener: Optional[Callable[[int], int]] = getattr(os, "pidfd_open", None)
+    try:
+        return opener(pid) if opener else -1
+    except OSError:
+        return -1
+
+
+def _wait_status(pid: int) -> Optional[int]:
+    """The exit status in a shell's terms once the process has ended, None before."""
+    try:
+        done, raw = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:  # the caller ignores SIGCHLD: the kernel reaped it, its status is lost
+        return 127
+    if not done:
+        return None
+    return 128 + os.WTERMSIG(raw) if os.WIFSIGNALED(raw) else os.WEXITSTATUS(raw)
+
+
+def _signal_group(pid: int, number: int) -> None:
+    for send in (os.killpg, os.kill):
+        try:
+            send(pid, number)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def _reap_abandoned() -> None:
+    for pid in tuple(_abandoned):
+        if _wait_status(pid) is not None:
+            _abandoned.remove(pid)

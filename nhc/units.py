@@ -1,0 +1,103 @@
+"""Numbers as configurations write them: sizes, counts, durations, percentages.
+
+Each function takes the text and returns a number, or raises ValueError saying what was expected.
+They serve as converters of check parameters (`nhc.check.Param`).
+"""
+
+from __future__ import annotations
+
+import re
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtpe]?)(i?b)?", re.IGNORECASE)
+_COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtpe]?)", re.IGNORECASE)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?", re.IGNORECASE)
+_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
+_SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+def text(value: str) -> str:
+    """Any text, as it is."""
+    return value
+
+
+def integer(value: str) -> int:
+    """A whole decimal number, negative ones included; `08` is eight (never octal)."""
+    try:
+        return int(value, 10)
+    except ValueError:
+        raise ValueError(f"{value!r} is not a whole number") from None
+
+
+def number(value: str) -> float:
+    """A decimal number that is not negative."""
+    if not re.fullmatch(r"\d+(\.\d+)?", value):
+        raise ValueError(f"{value!r} is not a number")
+    return float(value)
+
+
+def size_kb(value: str) -> int:
+    """A size in kB, 1024-based, `k` where no unit is given: LBNL NHC's sizes. `1.5G` is 1572864."""
+    match = _SIZE.fullmatch(value)
+    if not match:
+        raise ValueError(f"{value!r} is not a size (a number with k, M, G, T, P or E, as in 64GB)")
+    power = _POWER[match[2].lower()] or 1
+    if not match[2] and (match[3] or "").lower() == "b":
+        return int(float(match[1]) // 1024)  # "4096B" says bytes outright
+    return int(float(match[1]) * 1024 ** (power - 1))
+
+
+def size_bytes(value: str) -> int:
+    """A size in bytes, 1024-based, bytes where no unit is given."""
+    match = _SIZE.fullmatch(value)
+    if not match:
+        raise ValueError(f"{value!r} is not a size (a number with k, M, G, T, P or E, as in 64GB)")
+    return int(float(match[1]) * 1024 ** _POWER[match[2].lower()])
+
+
+def count(value: str) -> int:
+    """A count, 1000-based: `10k` is 10000."""
+    match = _COUNT.fullmatch(value)
+    if not match:
+        raise ValueError(f"{value!r} is not a count (a number with k, M, G, T, P or E, as in 10k)")
+    return int(float(match[1]) * 1000 ** _POWER[match[2].lower()])
+
+
+def seconds(value: str) -> float:
+    """A duration in seconds: `90`, `500ms`, `2m`, `1.5h`, `1d`, `1w`."""
+    match = _DURATION.fullmatch(value)
+    if not match:
+        raise ValueError(f"{value!r} is not a duration (a number with ms, s, m, h, d or w, as in 10s)")
+    return float(match[1]) * _SECONDS[(match[2] or "").lower()]
+
+
+def percent(value: str) -> float:
+    """A percentage, 0 to 100, the sign optional."""
+    digits = value[:-1] if value.endswith("%") else value
+    if not re.fullmatch(r"\d+(\.\d+)?", digits) or float(digits) > 100:
+        raise ValueError(f"{value!r} is not a percentage (0 to 100)")
+    return float(digits)
+
+
+def show_kb(kilobytes: float) -> str:
+    """A size in kB for a person: the largest unit that loses under a tenth. 1572864 is `1536MB`."""
+    value, unit = kilobytes, 0
+    while value >= 1024 and unit < 5:
+        fraction = (value % 1024) / 1024
+        if min(fraction, 1 - fraction) > 0.10:
+            break
+        value, unit = value // 1024 + (1 if fraction >= 0.5 else 0), unit + 1
+    return f"{int(value)}{'kMGTPE'[unit]}B"
+
+
+def show_seconds(value: float) -> str:
+    """A duration for a person: `850ms`, `9.5s`, `4m10s`, `3h20m`, `12d4h`."""
+    if value < 1:
+        return f"{value * 1000:.0f}ms"
+    if value < 60:
+        return f"{value:.1f}s".replace(".0s", "s")
+    whole = int(value)
+    for big, name, small, below in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= big:
+            rest = whole % big // small
+            return f"{whole // big}{name}{f'{rest}{below}' if rest else ''}"
+    return f"{whole}s"
