@@ -15,7 +15,6 @@ from __future__ import annotations
 import sys
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from nhc.host import Host
 from nhc.model import Outcome
 
 Convert = Callable[[str], Any]
@@ -34,7 +33,8 @@ class Param(NamedTuple):
     """One option or argument of a check.
 
     `flags` is empty for a positional argument. `convert` is None for a switch, which is True when
-    given (LBNL NHC's switches only ever turn on). `many` collects every value into a list; `required` asks for at least one.
+    given (LBNL NHC's switches only ever turn on). `many` collects every value
+    into a list; `required` asks for at least one.
     """
 
     name: str

@@ -35,7 +35,10 @@ class Stat(NamedTuple):
 
 
 class Filesystem(NamedTuple):
-    """What statvfs(3) says of a mounted file system. Sizes in bytes; `free` counts the root reserve, `available` does not."""
+    """What statvfs(3) says of a mounted file system. Sizes in bytes.
+
+    `free` counts the blocks reserved for root, `available` does not.
+    """
 
     size: int
     free: int
@@ -262,7 +265,7 @@ class Host:
         value = self.settings.get(name)
         return self.environ.get(name, default) if value is None else value
 
-    def fact(self, gather: Callable[["Host"], T]) -> T:
+    def fact(self, gather: Callable[[Host], T]) -> T:
         """What `gather(host)` returns, gathered once a run. An exception is raised again, not gathered again."""
         if gather not in self._facts:
             try:
@@ -278,7 +281,7 @@ class Host:
         """Drop the gathered facts: the agent does so before each round."""
         self._facts.clear()
 
-    def with_settings(self, settings: Mapping[str, str]) -> "Host":
+    def with_settings(self, settings: Mapping[str, str]) -> Host:
         """The same host and facts, seen under other settings."""
         if settings == self.settings:
             return self

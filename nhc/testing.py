@@ -1,4 +1,4 @@
-"""The public test kit: a host made of a few files and canned answers.
+r"""The public test kit: a host made of a few files and canned answers.
 
     host = FakeHost({"/proc/loadavg": "9.10 4.00 2.00 1/200 77\n"},
                     {("nvidia-smi", "-L"): "GPU 0: NVIDIA H100 80GB HBM3\n"})
@@ -106,7 +106,7 @@ class FakeHost(Host):
 
     def __init__(
         self,
-        files: Optional[Mapping[str, Union[str, bytes, "Symlink"]]] = None,
+        files: Optional[Mapping[str, Union[str, bytes, Symlink]]] = None,
         commands: Optional[Mapping[Union[str, Tuple[str, ...]], Answer]] = None,
         settings: Optional[Mapping[str, str]] = None,
     ) -> None:
@@ -116,7 +116,7 @@ class FakeHost(Host):
         for path, content in (files or {}).items():
             self.write(path, content)
 
-    def write(self, path: str, content: Union[str, bytes, "Symlink"]) -> None:
+    def write(self, path: str, content: Union[str, bytes, Symlink]) -> None:
         """Create or replace one file below the root."""
         real = self.path(path)
         if path.endswith("/"):
