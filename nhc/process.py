@@ -39,7 +39,10 @@ class Completed(NamedTuple):
 
 
 Watcher = Callable[[str, int], None]
-"""Told `("started", pid)` and `("ended", pid)`: the watchdog kills groups that a killed worker leaves behind."""
+"""Told `("started", pid)`, then `("ended", pid)` or `("abandoned", pid)`.
+
+The watchdog kills groups that a killed worker leaves behind, and remembers what could not be killed.
+"""
 
 _abandoned: List[int] = []  # killed but not yet dead (D state): reaped by a later call
 
@@ -116,7 +119,7 @@ def run(
         os.close(out_read)
         os.close(err_read)
         if watch:
-            watch("ended", pid)
+            watch("abandoned" if pid in _abandoned else "ended", pid)
 
 
 def _collect(pid: int, out_read: int, err_read: int, deadline: float) -> Completed:

@@ -1,1 +1,55 @@
-"""The nhc command."""
+"""The nhc command: names and the modules that carry them out.
+
+`nhc check local` and the scheduler hooks run before every job, so they start without click: `main` sends
+them straight to their modules. Everything else, help and completion included, goes through the click
+application in `nhc.cli.app`, whose `check local` is built from the same option table (`nhc.cli.options`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import List, Optional
+
+EXIT_HEALTHY = 0
+EXIT_UNHEALTHY = 1
+EXIT_USAGE = 2
+"""Wrong usage or a configuration that cannot be used."""
+EXIT_UNKNOWN = 3
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Run the nhc command with `argv` (default: the process's own) and return its exit status."""
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        if words[:2] == ["check", "local"] and "--help" not in words and "_NHC_COMPLETE" not in os.environ:
+            from nhc.cli.check_local import main as check_local
+
+            return check_local(words[2:])
+        if words == ["--version"]:
+            from nhc import __version__
+
+            print(f"nhc {__version__}")
+            return EXIT_HEALTHY
+        return _application(words)
+    except BrokenPipeError:
+        # The reader has gone. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return EXIT_UNHEALTHY
+    except KeyboardInterrupt:
+        return 130
+
+
+def _application(words: List[str]) -> int:
+    try:
+        import click  # noqa: F401
+    except ModuleNotFoundError:
+        print(
+            "nhc: this command needs click: install it (pip install click) or use nhc.pyz, which contains it. "
+            "Only `nhc check local` and the scheduler hooks run without it.",
+            file=sys.stderr,
+        )
+        return EXIT_USAGE
+    from nhc.cli.app import run
+
+    return run(words)

@@ -1,0 +1,233 @@
+"""`nhc check local`: judge the node this runs on, now.
+
+It imports nothing that a scheduler's prolog would notice: see docs/decisions/0001-start-up.md.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.cli.options import CHECK_LOCAL, UsageError, read
+from nhc.model import Report, Verdict
+from nhc.plan import BUILT_IN, Plan
+
+CONFIG = "/etc/nhc/nhc.conf"
+SCRIPTS = "/etc/nhc/scripts"
+
+EXIT = {
+    Verdict.OK: EXIT_HEALTHY,
+    Verdict.WARN: EXIT_HEALTHY,
+    Verdict.UNKNOWN: EXIT_UNKNOWN,
+    Verdict.CRIT: EXIT_UNHEALTHY,
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Read the command line and run. Returns the exit status."""
+    try:
+        return run(read(CHECK_LOCAL, argv))
+    except UsageError as error:
+        print(f"nhc check local: {error}\nTry 'nhc check local --help'.", file=sys.stderr)
+        return EXIT_USAGE
+
+
+def run(options: Mapping[str, Any]) -> int:
+    """Carry out `nhc check local` with its options as a dictionary. Raises UsageError."""
+    from nhc.config import ConfigError
+    from nhc.host import Host
+    from nhc.state import State
+
+    deadline = _time(options, "timeout")
+    max_age = _time(options, "max_age")
+    host = Host()
+    name = options["node"] or host.system.hostname()
+    state = State()
+    if max_age is not None:
+        fresh = fresh_report(state, max_age, host, options)
+        if fresh is not None:
+            return emit(fresh, options)
+    try:
+        plan = load_plan(options, name, host)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(problem.show(), file=sys.stderr)
+        return EXIT_USAGE
+    plan = select(plan, options)
+    if not plan.items:
+        raise UsageError(_nothing(options, name))
+    from nhc.engine import run as judge
+
+    report = judge(
+        plan,
+        host,
+        state=state,
+        check_all=bool(options["all"]),
+        deadline=deadline,
+        name=name,
+        progress=_progress if _show_progress(options) else None,
+    )
+    if _show_progress(options):
+        sys.stderr.write("\r\033[K")
+    remember(state, report, options)
+    return emit(report, options)
+
+
+def _time(options: Mapping[str, Any], name: str) -> Optional[float]:
+    from nhc.units import seconds
+
+    value = options[name]
+    if value is None:
+        return None
+    try:
+        return seconds(value)
+    except ValueError as error:
+        raise UsageError(f"--{name.replace('_', '-')}: {error}") from None
+
+
+def load_plan(options: Mapping[str, Any], name: str, host: Any) -> Plan:
+    """The plan that the options ask for. Raises ConfigError."""
+    from nhc import config
+
+    scripts = options["scripts"] or ([SCRIPTS] if os.path.isdir(SCRIPTS) else [])
+    paths = options["config"] or ([CONFIG] if os.path.exists(CONFIG) else [])
+    if paths:
+        return config.load(paths, name, scripts_dirs=scripts)
+    text = default_text()
+    plan = config.load_text(text, "the built-in default", name, scripts_dirs=scripts)
+    return plan._replace(notes=(*plan.notes, f"no {CONFIG}: running the built-in default checks"))
+
+
+def default_text() -> str:
+    """The configuration that suits any Linux node (nhc/data/default.conf), read in a way that works in a zip file."""
+    from nhc import data
+
+    return data.read("default.conf")
+
+
+def select(plan: Plan, options: Mapping[str, Any]) -> Plan:
+    """The items that `--check`, `--tag` and `--context` leave."""
+    names, tags, context = options["check"], set(options["tag"]), options["context"]
+    items = [item for item in plan.items if not item.contexts or not context or context in item.contexts]
+    if names:
+        from fnmatch import fnmatchcase
+
+        items = [item for item in items if any(fnmatchcase(item.name, name) for name in names)]
+    if tags:
+        items = [item for item in items if tags & _tags(item)]
+    return plan._replace(items=tuple(items))
+
+
+def _tags(item: Any) -> set[str]:
+    from nhc.check import find
+
+    check = find(item.argv[0]) if item.kind == BUILT_IN else None
+    return {*item.tags, *(check.tags if check else ())}
+
+
+def _nothing(options: Mapping[str, Any], name: str) -> str:
+    asked = [f"--{kind} {value}" for kind in ("check", "tag") for value in options[kind]]
+    if options["context"]:
+        asked.append(f"--context {options['context']}")
+    if asked:
+        return f"no configured check matches {' '.join(asked)} on {name}"
+    return f"the configuration has no check for {name}"
+
+
+def _selected(options: Mapping[str, Any]) -> str:
+    """What a remembered report covers: reports of different questions are never exchanged."""
+    parts: List[Tuple[str, Any]] = [
+        (key, options[key]) for key in ("config", "scripts", "profile", "check", "tag", "context", "all", "node")
+    ]
+    return repr(parts)
+
+
+def remember(state: Any, report: Report, options: Mapping[str, Any]) -> None:
+    """Keep the report for `--max-age`, for the hooks and for the agent."""
+    from nhc.render.json import to_dict
+
+    state.save("last", {"asked": _selected(options), "report": to_dict(report)})
+
+
+def fresh_report(state: Any, max_age: float, host: Any, options: Mapping[str, Any]) -> Optional[Report]:
+    """The last report of the same question, from this boot, at most `max_age` seconds old."""
+    from nhc.render.json import from_dict
+
+    kept: Dict[str, Any] = state.load("last")
+    if kept.get("asked") != _selected(options):
+        return None
+    try:
+        report = from_dict(kept.get("report"))
+    except ValueError:
+        return None
+    age = host.time() - report.started
+    same_boot = report.boot_id == host.read_or("/proc/sys/kernel/random/boot_id")
+    if not same_boot or not 0 <= age <= max_age:
+        return None
+    return report._replace(notes=(*report.notes, f"this report is {age:.0f} s old (--max-age)"))
+
+
+def emit(report: Report, options: Mapping[str, Any]) -> int:
+    """Print or write the report; the exit status that its format asks for."""
+    form = options["format"]
+    status = EXIT[report.verdict]
+    if form == "text":
+        from nhc.render import text
+
+        colour = _colour(options)
+        shown = text.render(report, verbose=options["verbose"], quiet=options["quiet"],
+                            evidence=options["evidence"], colour=colour)  # fmt: skip
+    elif form == "json":
+        from nhc.render import json
+
+        shown = json.render(report)
+    elif form == "nagios":
+        from nhc.render import nagios
+
+        shown, status = nagios.render(report), nagios.exit_status(report)
+    elif form == "npd":
+        from nhc.render import npd
+
+        shown, status = npd.render(report), npd.exit_status(report)
+    else:
+        from nhc.render import prometheus
+
+        shown = prometheus.render(report)
+    if options["output"]:
+        write_atomically(options["output"], shown)
+    else:
+        sys.stdout.write(shown)
+        sys.stdout.flush()
+    return status
+
+
+def write_atomically(path: str, text: str) -> None:
+    """Replace `path` so that a reader sees the old content or the new one whole. Raises UsageError when it cannot."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError as error:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
+        raise UsageError(f"{path}: {error.strerror}: the report could not be written") from None
+
+
+def _colour(options: Mapping[str, Any]) -> bool:
+    if options["color"] == "auto":
+        return not options["output"] and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return bool(options["color"] == "always")
+
+
+def _show_progress(options: Mapping[str, Any]) -> bool:
+    return options["format"] == "text" and not options["quiet"] and sys.stderr.isatty()
+
+
+def _progress(done: int, total: int, name: str) -> None:
+    sys.stderr.write(f"\r\033[K{done}/{total} {name}"[:78])
+    sys.stderr.flush()

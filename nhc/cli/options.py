@@ -1,0 +1,119 @@
+"""One definition of options for two readers: the quick one below, and click (`nhc.cli.app`).
+
+The quick reader understands what click does: `-c FILE`, `-cFILE`, `--config FILE`, `--config=FILE`, and
+clusters of switches (`-qv`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+
+
+class UsageError(Exception):
+    """The command line cannot be understood. The message is for the user."""
+
+
+class Option(NamedTuple):
+    """An option. One without `metavar` is a switch; `many` collects its values, or counts a switch."""
+
+    flags: Tuple[str, ...]
+    name: str
+    help: str
+    metavar: str = ""
+    many: bool = False
+    default: Any = None
+    choices: Tuple[str, ...] = ()
+
+    def initial(self) -> Any:
+        if self.many:
+            return [] if self.metavar else 0
+        return self.default if self.metavar else bool(self.default)
+
+
+FORMATS = ("text", "json", "nagios", "npd", "prometheus")
+
+CHECK_LOCAL = (
+    Option(("-c", "--config"), "config", "Read this file or directory (repeatable). Default: /etc/nhc/nhc.conf, "
+           "else the built-in default.", "FILE", many=True),
+    Option(("--scripts",), "scripts", "Load site checks (*.nhc) from this directory (repeatable). "
+           "Default: /etc/nhc/scripts.", "DIR", many=True),
+    Option(("--profile",), "profile", "Add this node type's expectations: a name of conf/profiles, a file, auto or "
+           "none.", "NAME", default="auto"),
+    Option(("-f", "--format"), "format", "Output format.", "FORMAT", default="text", choices=FORMATS),
+    Option(("--check",), "check", "Run only checks of this name; shell patterns work (repeatable).", "NAME", many=True),
+    Option(("--tag",), "tag", "Run only checks with this tag, such as gpu, fs, net (repeatable).", "TAG", many=True),
+    Option(("--context",), "context", "Run the lines meant for this context: healthcheck, prolog, epilog, agent.",
+           "NAME", default=""),
+    Option(("-a", "--all"), "all", "Run every check; without it the run stops at the first that fails."),
+    Option(("-t", "--timeout"), "timeout", "Deadline of the whole run, 0 for none. Default: TIMEOUT in the "
+           "configuration, else 30s.", "TIME"),
+    Option(("-n", "--node"), "node", "The node's name, which targets are matched against. Default: the kernel's host "
+           "name.", "NAME", default=""),
+    Option(("-o", "--output"), "output", "Write the report to this file, replaced whole, instead of standard output.",
+           "FILE", default=""),
+    Option(("-e", "--evidence"), "evidence", "Show the lines behind each verdict in text output."),
+    Option(("--max-age",), "max_age", "Use the agent's or the last run's report when it is at most this old.", "TIME"),
+    Option(("-v", "--verbose"), "verbose", "Show where each check is configured and how long it took (repeatable).",
+           many=True),
+    Option(("-q", "--quiet"), "quiet", "Show only what is wrong; twice: nothing.", many=True),
+    Option(("--color",), "color", "Colour: auto (on a terminal), always or never.", "WHEN", default="auto",
+           choices=("auto", "always", "never")),
+)  # fmt: skip
+"""The options of `nhc check local`."""
+
+
+def read(options: Sequence[Option], argv: Sequence[str]) -> Dict[str, Any]:
+    """The options' values from the command line. Raises UsageError."""
+    values = {option.name: option.initial() for option in options}
+    by_flag = {name: option for option in options for name in option.flags}
+    words: List[str] = list(argv)
+    while words:
+        word = words.pop(0)
+        if word.startswith("--"):
+            name, attached, value = word.partition("=")
+            option = _known(by_flag, name)
+            if not option.metavar:
+                if attached:
+                    raise UsageError(f"option {name} takes no value")
+                _set(values, option, name, "")
+            else:
+                _set(values, option, name, value if attached else _next(words, name))
+        elif len(word) > 1 and word[0] == "-":
+            name, tail = word[:2], word[2:]
+            option = _known(by_flag, name)
+            if option.metavar:
+                _set(values, option, name, tail or _next(words, name))
+            else:
+                _set(values, option, name, "")
+                if tail:
+                    words.insert(0, f"-{tail}")
+        else:
+            raise UsageError(f"unexpected argument {word!r}: checks are named with --check")
+    return values
+
+
+def _known(by_flag: Dict[str, Option], name: str) -> Option:
+    option = by_flag.get(name)
+    if option is None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, by_flag, 1)
+        raise UsageError(f"no such option: {name}{f' (did you mean {near[0]}?)' if near else ''}")
+    return option
+
+
+def _next(words: List[str], name: str) -> str:
+    if not words:
+        raise UsageError(f"option {name} needs a value")
+    return words.pop(0)
+
+
+def _set(values: Dict[str, Any], option: Option, name: str, value: str) -> None:
+    if option.choices and value not in option.choices:
+        raise UsageError(f"{name}: {value!r} is not one of {', '.join(option.choices)}")
+    if not option.metavar:
+        values[option.name] = values[option.name] + 1 if option.many else True
+    elif option.many:
+        values[option.name].append(value)
+    else:
+        values[option.name] = value

@@ -1,0 +1,248 @@
+"""The engine: a plan and a host in, a report out. It never raises for what a check does.
+
+It prepares each item (finds the check, reads its arguments, sets its deadline), hands them to the
+watchdog's workers, and stamps what comes back. Strikes and stuck checks live from run to run in `State`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc import __version__
+from nhc.check import BadArguments, Check, find
+from nhc.host import Host
+from nhc.model import CheckResult, Outcome, Report, Verdict, crit, unknown
+from nhc.plan import BUILT_IN, COMMAND, SHELL, Item, Plan
+from nhc.state import State
+from nhc.strikes import Strikes
+from nhc.stuck import Stuck, StuckChecks
+from nhc.units import show_seconds
+from nhc.watchdog import Done, Notify, Supervisor, Task, Work
+from nhc.work import call, decode, encode, run_command
+
+DEADLINE = 30.0
+"""Seconds for a whole run where nothing else is said: LBNL NHC's TIMEOUT."""
+
+MARGIN = 0.2
+"""Seconds by which the watchdog lets a check that keeps a deadline of its own say that it has passed."""
+
+Progress = Callable[[int, int, str], None]
+
+
+class Job(NamedTuple):
+    """An item made ready: what to call, within how many seconds, or its outcome where nothing need be called."""
+
+    item: Item
+    key: str
+    timeout: float
+    on_timeout: str = "unknown"
+    check: Optional[Check] = None
+    arguments: Mapping[str, Any] = {}
+    decided: Optional[Outcome] = None
+
+
+def run(
+    plan: Plan,
+    host: Host,
+    *,
+    state: State,
+    check_all: bool = True,
+    deadline: Optional[float] = None,
+    name: str = "",
+    progress: Optional[Progress] = None,
+) -> Report:
+    """Carry out `plan` on `host`.
+
+    Without `check_all` nothing that comes after the first CRIT, in the configuration's order, is
+    reported. `deadline` is the whole run's, in seconds (default: the plan's TIMEOUT, else 30; 0 for
+    none). `name` is what the node is called (default: the kernel's host name). `progress` is told the
+    number of checks done, of all, and the name of the last.
+    """
+    begun, started = time.monotonic(), host.time()
+    limit = plan_deadline(plan) if deadline is None else deadline
+    notes = list(plan.notes)
+    other = state.claim_run()
+    if other is not None:
+        notes.append(f"another nhc run{f' (pid {other})' if other else ''} is in progress on this node")
+    host.memory = state
+    stuck, strikes = StuckChecks(state), Strikes(state)
+    jobs = [prepare(item, host, limit, stuck.get(_key(item))) for item in plan.items]
+    not_run = 0
+    if not check_all:
+        for number, job in enumerate(jobs):
+            if job.decided is not None and job.decided.verdict is Verdict.CRIT:
+                not_run = len(jobs) - number - 1
+                jobs = jobs[: number + 1]
+                break
+    ended = _supervise(jobs, plan, host, limit, strikes, check_all, progress)
+    results: List[CheckResult] = []
+    for number, (job, done) in enumerate(zip(jobs, ended)):
+        if done.stuck is not None:
+            stuck.add(job.key, done.stuck, host.time())
+        stamped = [_stamp(job, outcome, done, strikes) for outcome in _outcomes(job, done, limit)]
+        results.extend(stamped)
+        if not check_all and any(result.verdict is Verdict.CRIT for result in stamped):
+            not_run += len(jobs) - number - 1
+            break
+    strikes.save()
+    stuck.save()
+    return Report(
+        host=name or host.system.hostname(),
+        boot_id=host.read_or("/proc/sys/kernel/random/boot_id"),
+        started=started,
+        elapsed=time.monotonic() - begun,
+        results=tuple(results),
+        notes=tuple(notes + state.warnings),
+        not_run=not_run,
+        version=__version__,
+    )
+
+
+def plan_deadline(plan: Plan) -> float:
+    """The plan's TIMEOUT in seconds, which counts wherever it is set; 30 where it is not or makes no sense."""
+    try:
+        return max(0.0, float(plan.settings.get("TIMEOUT", "") or DEADLINE))
+    except ValueError:
+        return DEADLINE
+
+
+def _key(item: Item) -> str:
+    """What an item is remembered by: its text, so that moving the line does not lose its history."""
+    return item.line or " ".join(item.argv)
+
+
+def prepare(item: Item, host: Host, limit: float, stuck: Optional[Stuck] = None) -> Job:
+    """Make an item ready. A wrong argument, an unknown check or a process still stuck decides it at once."""
+    whole = item.timeout or limit or 86400.0
+    job = Job(item, _key(item), whole + (MARGIN if item.kind == COMMAND else 0.0), item.on_timeout or "unknown")
+    if item.kind == BUILT_IN:
+        job = _prepare_check(job, host)
+    if stuck is not None:
+        message = f"still stuck since {stuck.since_text()} (pid {stuck.process.pid})"
+        return job._replace(decided=_hang(job, "CheckStuck", message))
+    return job
+
+
+def _prepare_check(job: Job, host: Host) -> Job:
+    item = job.item
+    try:
+        check = find(item.argv[0])
+    except Exception as error:
+        return job._replace(decided=unknown("CheckBroken", f"{item.argv[0]} cannot be loaded: {error}"))
+    if check is None:
+        return job._replace(decided=unknown("NoSuchCheck", f"there is no check called {item.argv[0]}"))
+    try:
+        arguments = check.parse(item.argv[1:])
+    except BadArguments as error:
+        return job._replace(decided=unknown("BadArguments", str(error)))
+    timeout = item.timeout or check.timeout
+    own = arguments.get("timeout")
+    if item.timeout is None and isinstance(own, (int, float)):
+        timeout = max(timeout, own)  # `check_cmd_output -t 60` asks for a minute
+    job = job._replace(
+        check=check,
+        arguments=arguments,
+        timeout=timeout + (MARGIN if own is not None else 0.0),
+        on_timeout=item.on_timeout or check.on_timeout,
+    )
+    missing = [command for command in check.needs if host.which(command) is None]
+    if missing:
+        job = job._replace(decided=unknown("CommandMissing", f"needs {', '.join(missing)}, which is not installed"))
+    return job
+
+
+def _hang(job: Job, reason: str, message: str) -> Outcome:
+    """A hang is the fault itself for a check of a mount, else something that could not be told."""
+    return crit(reason, message) if job.on_timeout == "crit" else unknown(reason, message)
+
+
+def _supervise(
+    jobs: Sequence[Job],
+    plan: Plan,
+    host: Host,
+    limit: float,
+    strikes: Strikes,
+    check_all: bool,
+    progress: Optional[Progress],
+) -> List[Done]:
+    """Run what is not decided yet; one Done for every job, in order."""
+    open_jobs = [number for number, job in enumerate(jobs) if job.decided is None]
+    ended = [Done("decided") for _ in jobs]
+    if not open_jobs:
+        return ended
+    finished_count = len(jobs) - len(open_jobs)
+
+    def work_of(notify: Notify) -> Work:
+        host.system.watch = notify
+        return lambda task: _carry_out(jobs[open_jobs[task]], host)
+
+    def serial_work(notify: Notify, completed: Tuple[int, ...]) -> Work:
+        from nhc.shell import ShellSession
+
+        host.system.watch = notify
+        session = ShellSession(host, plan, lambda name, argv, settings: _call_by_name(name, argv, settings, host),
+                               check_all)  # fmt: skip
+        session.restore([jobs[open_jobs[task]].item for task in completed])
+        return lambda task: [encode(outcome) for outcome in session.run(jobs[open_jobs[task]].item)]
+
+    def finished(task: int, done: Done) -> bool:
+        nonlocal finished_count
+        finished_count += 1
+        job = jobs[open_jobs[task]]
+        if progress:
+            progress(finished_count, len(jobs), job.item.name)
+        if check_all:
+            return False
+        judged = (strikes.judge(job.key, outcome, job.item.strikes)[0] for outcome in _outcomes(job, done, limit))
+        return any(outcome.verdict is Verdict.CRIT for outcome in judged)
+
+    tasks = [Task(jobs[number].timeout, jobs[number].item.kind == SHELL) for number in open_jobs]
+    supervisor = Supervisor(tasks, lambda notify, _completed: work_of(notify), serial_work, finished, limit)
+    for number, done in zip(open_jobs, supervisor.run()):
+        ended[number] = done
+    return ended
+
+
+def _carry_out(job: Job, host: Host) -> List[Any]:
+    """In a worker: run one job and return its outcomes in the form that marshal carries."""
+    seen = host.with_settings(job.item.settings)
+    if job.check is None:
+        return [encode(run_command(job.item, seen, job.timeout - MARGIN))]
+    return [encode(outcome) for outcome in call(job.check, job.arguments, seen)]
+
+
+def _call_by_name(name: str, argv: Sequence[str], settings: Mapping[str, str], host: Host) -> Sequence[Outcome]:
+    """A built-in called from inside a shell line."""
+    job = _prepare_check(Job(Item(BUILT_IN, name, "", argv=(name, *argv)), name, 0.0), host)
+    if job.decided is not None or job.check is None:
+        return [job.decided or unknown("NoSuchCheck", f"there is no check called {name}")]
+    return call(job.check, job.arguments, host.with_settings(settings))
+
+
+def _outcomes(job: Job, done: Done, limit: float) -> List[Outcome]:
+    """What a job's end means."""
+    if job.decided is not None:
+        return [job.decided]
+    if done.how == "done":
+        return [decode(value) for value in done.value] or [unknown("NoOutcome", "the check returned nothing")]
+    if done.how == "timeout":
+        still = f"; pid {done.stuck.pid} cannot be killed" if done.stuck else ""
+        return [_hang(job, "CheckTimeout", f"timed out after {show_seconds(done.elapsed)}{still}")]
+    if done.how == "died":
+        return [unknown("CheckDied", f"the check's process was {done.value}")]
+    if done.how == "out-of-time":
+        return [unknown("NotRun", f"not run: the run's deadline of {show_seconds(limit)} had passed")]
+    return []
+
+
+def _stamp(job: Job, outcome: Outcome, done: Done, strikes: Strikes) -> CheckResult:
+    judged, strike = strikes.judge(job.key, outcome, job.item.strikes)
+    tags = tuple(dict.fromkeys((*(job.check.tags if job.check else ()), *job.item.tags)))
+    needed = job.item.strikes if job.item.strikes > 1 else 0
+    result = CheckResult(
+        job.item.name, judged, done.elapsed, job.item.source, job.item.line, tags, strike if needed else 0, needed
+    )
+    if needed:
+        strikes.note(job.key, result)
+    return result

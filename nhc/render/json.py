@@ -1,0 +1,138 @@
+"""A report as JSON and back: the form that travels over SSH, into files and to the agent's readers.
+
+The schema is docs/report.schema.json. Reading is strict about types and lenient about fields it does not
+know, so that a newer node can report to an older collector.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, Dict, Mapping
+
+from nhc.model import SCHEMA, Action, CheckResult, Metric, Outcome, Report, Verdict, printable
+
+
+def render(report: Report, indent: int = 2) -> str:
+    """The report as one JSON document, ending in a newline; `indent` 0 puts it on one line."""
+    return json.dumps(to_dict(report), indent=indent or None, ensure_ascii=False) + "\n"
+
+
+def to_dict(report: Report) -> Dict[str, Any]:
+    """The report as JSON's own types."""
+    return {
+        "schema": SCHEMA,
+        "version": report.version,
+        "host": report.host,
+        "boot_id": report.boot_id,
+        "started": report.started,
+        "started_at": utc(report.started),
+        "elapsed": round(report.elapsed, 6),
+        "verdict": report.verdict.name,
+        "notes": [printable(note) for note in report.notes],
+        "not_run": report.not_run,
+        "labels": dict(report.labels),
+        "results": [_result(result) for result in report.results],
+    }
+
+
+def _result(result: CheckResult) -> Dict[str, Any]:
+    outcome = result.outcome
+    return {
+        "check": result.check,
+        "verdict": outcome.verdict.name,
+        "reason": outcome.reason,
+        "message": printable(outcome.message),
+        "target": printable(outcome.target),
+        "action": outcome.action.value,
+        "metrics": [{"name": m.name, "value": m.value, "unit": m.unit} for m in outcome.metrics],
+        "evidence": [printable(line) for line in outcome.evidence],
+        "elapsed": round(result.elapsed, 6),
+        "source": result.source,
+        "line": printable(result.line),
+        "tags": list(result.tags),
+        "strike": result.strike,
+        "strikes": result.strikes,
+    }
+
+
+def utc(when: float) -> str:
+    """Unix time as ISO 8601 in UTC, to the millisecond."""
+    milliseconds = round(when * 1000)
+    seconds, rest = divmod(milliseconds, 1000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:03d}Z"
+
+
+def parse(text: str) -> Report:
+    """The report in a JSON document. Raises ValueError saying what is wrong with it."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("not a report: nested too deep") from None
+    return from_dict(value)
+
+
+def from_dict(value: Any) -> Report:
+    """The report that `to_dict` made plain. Raises ValueError naming the field that does not fit."""
+    if not isinstance(value, dict):
+        raise ValueError("not a report: not a JSON object")
+    if value.get("schema") != SCHEMA:
+        raise ValueError(f"a report of schema {value.get('schema')!r}: this nhc reads schema {SCHEMA}")
+    return Report(
+        host=_get(value, "host", str),
+        boot_id=_get(value, "boot_id", str, ""),
+        started=float(_get(value, "started", (int, float))),
+        elapsed=float(_get(value, "elapsed", (int, float))),
+        results=tuple(_read_result(result) for result in _get(value, "results", list)),
+        notes=tuple(str(note) for note in _get(value, "notes", list, [])),
+        not_run=_get(value, "not_run", int, 0),
+        version=_get(value, "version", str, ""),
+        labels={str(k): str(v) for k, v in _get(value, "labels", dict, {}).items()},
+    )
+
+
+def _read_result(value: Any) -> CheckResult:
+    if not isinstance(value, dict):
+        raise ValueError("not a report: a result is not a JSON object")
+    try:
+        verdict = Verdict[_get(value, "verdict", str)]
+        action = Action(_get(value, "action", str, "none"))
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"not a report: {error} is no verdict or action") from None
+    outcome = Outcome(
+        verdict,
+        _get(value, "reason", str, ""),
+        _get(value, "message", str, ""),
+        _get(value, "target", str, ""),
+        tuple(_read_metric(metric) for metric in _get(value, "metrics", list, [])),
+        action,
+        tuple(str(line) for line in _get(value, "evidence", list, [])),
+    )
+    return CheckResult(
+        _get(value, "check", str),
+        outcome,
+        float(_get(value, "elapsed", (int, float), 0.0)),
+        _get(value, "source", str, ""),
+        _get(value, "line", str, ""),
+        tuple(str(tag) for tag in _get(value, "tags", list, [])),
+        _get(value, "strike", int, 0),
+        _get(value, "strikes", int, 0),
+    )
+
+
+def _read_metric(value: Any) -> Metric:
+    if not isinstance(value, dict):
+        raise ValueError("not a report: a metric is not a JSON object")
+    return Metric(_get(value, "name", str), _get(value, "value", (int, float)), _get(value, "unit", str, ""))
+
+
+_REQUIRED = object()
+
+
+def _get(value: Mapping[str, Any], name: str, kind: Any, default: Any = _REQUIRED) -> Any:
+    found = value.get(name, default)
+    if found is _REQUIRED:
+        raise ValueError(f"not a report: {name} is missing")
+    if not isinstance(found, kind) or isinstance(found, bool):
+        raise ValueError(f"not a report: {name} is {type(found).__name__}")
+    return found

@@ -1,0 +1,41 @@
+"""A report as a Nagios plugin says it (monitoring-plugins.org, development guidelines).
+
+First line: status, what is wrong, performance data behind a bar; further lines: one a result that is
+not OK. Exit status 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
+"""
+
+from __future__ import annotations
+
+from typing import Dict
+
+from nhc.model import Report, Verdict, printable
+
+STATUS = {Verdict.OK: 0, Verdict.WARN: 1, Verdict.CRIT: 2, Verdict.UNKNOWN: 3, Verdict.SKIP: 3}
+_WORD = {0: "OK", 1: "WARNING", 2: "CRITICAL", 3: "UNKNOWN"}
+_UNITS = {"B": "B", "s": "s", "%": "%"}  # the plugin guidelines know these; others are left out
+
+
+def exit_status(report: Report) -> int:
+    return STATUS[report.verdict]
+
+
+def render(report: Report) -> str:
+    status = exit_status(report)
+    bad = sorted((r for r in report.results if r.verdict > Verdict.OK), key=lambda r: r.verdict, reverse=True)
+    told = [_clean(f"{r.check}{f' {r.outcome.target}' if r.outcome.target else ''}: {r.outcome.message}") for r in bad]
+    passed = sum(result.verdict is Verdict.OK for result in report.results)
+    first = told[0] if told else f"{passed} checks passed"
+    more = f" (+{len(told) - 1} more)" if len(told) > 1 else ""
+    data: Dict[str, str] = {}
+    for result in report.results:
+        for metric in result.outcome.metrics:
+            label = "_".join(part for part in (result.check, result.outcome.target, metric.name) if part)
+            label = _clean(label).replace("'", "").replace("=", "")
+            data[label] = f"'{label}'={metric.value:.12g}{_UNITS.get(metric.unit, '')}"
+    lines = [f"NHC {_WORD[status]} - {first}{more}{' | ' + ' '.join(data.values()) if data else ''}"]
+    lines.extend(f"{r.verdict.name}: {text}" for r, text in zip(bad, told))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _clean(text: str) -> str:
+    return printable(text).replace("|", "/")  # a bar would start the performance data

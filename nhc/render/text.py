@@ -1,0 +1,58 @@
+"""A report for a person: one line a result, worst news last, then a summary line."""
+
+from __future__ import annotations
+
+from typing import List
+
+from nhc.model import CheckResult, Report, Verdict, printable
+from nhc.units import show_seconds
+
+_COLOURS = {Verdict.SKIP: "2", Verdict.OK: "32", Verdict.WARN: "33", Verdict.UNKNOWN: "35", Verdict.CRIT: "1;31"}
+
+
+def render(report: Report, *, verbose: int = 0, quiet: int = 0, evidence: bool = False, colour: bool = False) -> str:
+    """The report as lines. `quiet` 1 leaves out what is fine, 2 everything; `verbose` adds source and time."""
+    if quiet >= 2:
+        return ""
+    lines: List[str] = []
+    for result in report.results:
+        if quiet and result.verdict <= Verdict.OK:
+            continue
+        lines.append(_line(result, verbose, colour))
+        if evidence:
+            lines.extend(f"         | {printable(line)}" for line in result.outcome.evidence)
+    lines.extend(f"note: {printable(note)}" for note in report.notes)
+    if not quiet or report.verdict > Verdict.OK:
+        lines.append(summary(report, colour))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def summary(report: Report, colour: bool = False) -> str:
+    """`node001: CRIT, 1 of 14 checks failed (12 OK, 1 SKIP) in 0.2s`."""
+    counts = dict.fromkeys(reversed(Verdict), 0)
+    for result in report.results:
+        counts[result.verdict] += 1
+    total = len(report.results)
+    others = ", ".join(f"{count} {verdict.name}" for verdict, count in counts.items() if count)
+    left_out = f", {report.not_run} not run after the first failure" if report.not_run else ""
+    verdict = _paint(report.verdict.name, report.verdict, colour)
+    return f"{report.host}: {verdict}: {total} results ({others or 'none'}){left_out} in {show_seconds(report.elapsed)}"
+
+
+def _line(result: CheckResult, verbose: int, colour: bool) -> str:
+    outcome = result.outcome
+    target = f" {printable(outcome.target)}" if outcome.target else ""
+    message = f": {printable(outcome.message)}" if outcome.message else ""
+    text = f"{_paint(f'{outcome.verdict.name:7}', outcome.verdict, colour)}  {result.check}{target}{message}"
+    if verbose:
+        details = [detail for detail in (outcome.reason, result.source, show_seconds(result.elapsed)) if detail]
+        if outcome.verdict is Verdict.CRIT:
+            details.append(f"action {outcome.action.value}")
+        text += f"  [{', '.join(details)}]"
+        if verbose > 1:
+            text += "".join(f" {metric.name}={metric.value:g}{metric.unit}" for metric in outcome.metrics)
+    return text
+
+
+def _paint(text: str, verdict: Verdict, colour: bool) -> str:
+    return f"\033[{_COLOURS[verdict]}m{text}\033[0m" if colour else text

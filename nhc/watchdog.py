@@ -1,0 +1,411 @@
+"""Deadlines that hold: numbered tasks carried out by worker processes that can be killed or abandoned.
+
+One forked worker claims task after task from a pipe of tokens, so that sixty healthy checks cost one
+fork. While every worker waits (for a command, or for too long), a relief worker is forked and goes on
+with the rest: a hung task delays nobody, and tasks that start commands overlap. Past its deadline a
+worker is killed; one that SIGKILL cannot end (uninterruptible sleep) is abandoned and named, with its
+start time, for the next run to recognise. Results are counted, never waited for by end-of-file, because
+an abandoned process may hold its descriptors open for ever.
+
+Threads, signals and alarms were tried and do not survive a hang in D state or a deadlock in native code.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import signal
+import struct
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+Notify = Callable[[str, int], None]
+Work = Callable[[int], Any]
+"""Carries out one task inside a worker and returns a value that marshal can carry."""
+Factory = Callable[[Notify, Tuple[int, ...]], Work]
+"""Makes a worker's Work, once, inside the worker: given its Notify and the serial tasks completed so far."""
+
+WORKERS = 8
+"""At most this many tasks at a time. Checks mostly wait; this bounds the processes a sick node gains."""
+RELIEF = 0.05
+"""Seconds after which a busy worker no longer holds up the tasks behind it."""
+LAST_BREATH = 0.05
+"""Seconds given to a killed worker to disappear before it is called stuck."""
+
+_HEADER = struct.Struct("=I")
+_TOKEN = struct.Struct("=H")
+
+
+class Process(NamedTuple):
+    """A process that outlived SIGKILL. Its start time, in clock ticks since boot, makes the pid unique."""
+
+    pid: int
+    start: int
+
+
+class Done(NamedTuple):
+    """How a task ended.
+
+    `how` is "done" with its value, "timeout", "died" (its worker ended, `value` says how), "not-run" (an
+    earlier task stopped the run) or "out-of-time" (the whole run's deadline passed before its turn).
+    """
+
+    how: str
+    value: Any = None
+    elapsed: float = 0.0
+    stuck: Optional[Process] = None
+
+
+class Task(NamedTuple):
+    """One task. `timeout` in seconds. A serial task starts when all before it have ended, in one common worker."""
+
+    timeout: float
+    serial: bool = False
+
+
+class _Worker:
+    """The supervisor's view of one worker process."""
+
+    def __init__(self, pid: int, results: int, orders: int, serial: bool) -> None:
+        self.pid = pid
+        self.results = results
+        self.orders = orders  # the serial worker's task numbers are written here
+        self.serial = serial
+        self.task: Optional[int] = None
+        self.since = 0.0
+        self.commands: Set[int] = set()
+        self.abandoned: Optional[Process] = None
+        self.buffer = bytearray()
+
+
+class Supervisor:
+    """Runs `tasks` and collects one Done for each.
+
+    `factory` makes the work of ordinary workers, `serial_factory` that of the serial one. `finished` is
+    called with each task's number and Done as it ends, and returns True to stop: later tasks are then not
+    started, those already running are cut short, earlier ones are still awaited. `deadline` bounds the
+    whole, in seconds from now (0: no bound).
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        factory: Factory,
+        serial_factory: Factory,
+        finished: Callable[[int, Done], bool],
+        deadline: float = 0.0,
+    ) -> None:
+        self.tasks = tasks
+        self.factory = factory
+        self.serial_factory = serial_factory
+        self.finished = finished
+        self.ends = time.monotonic() + deadline if deadline else float("inf")
+        self.done: Dict[int, Done] = {}
+        self.stop_after = len(tasks)  # tasks beyond this one no longer matter
+        self.workers: Dict[int, _Worker] = {}
+        self.poll = select.poll()
+        self.serial_queue = [number for number, task in enumerate(tasks) if task.serial]
+        self.serial_completed: List[int] = []
+        self.unclaimed = {number for number, task in enumerate(tasks) if not task.serial}
+        self.tokens, writing = os.pipe()
+        os.set_blocking(writing, False)
+        os.write(writing, b"".join(_TOKEN.pack(number) for number in sorted(self.unclaimed)))
+        os.close(writing)
+
+    def run(self) -> List[Done]:
+        """Carry everything out. Returns within a third of a second of the last deadline."""
+        try:
+            if self.unclaimed:
+                self._fork(serial=False)
+            if self.serial_queue:
+                self._fork(serial=True)
+            while self._undecided():
+                self._order_serial()
+                self._relieve()
+                for fd, _event in self.poll.poll(self._patience()):
+                    if fd in self.workers:
+                        self._listen(self.workers[fd])
+                self._expire()
+        finally:
+            os.close(self.tokens)
+            for worker in tuple(self.workers.values()):
+                self._dismiss(worker)
+        return [self.done.get(number, Done("not-run")) for number in range(len(self.tasks))]
+
+    def _undecided(self) -> bool:
+        return any(number not in self.done for number in range(min(self.stop_after + 1, len(self.tasks))))
+
+    def _finish(self, number: int, done: Done) -> None:
+        if number in self.done:
+            return
+        self.done[number] = done
+        self.unclaimed.discard(number)
+        if self.finished(number, done) and number < self.stop_after:
+            self.stop_after = number
+            self._drain_tokens()
+
+    def _drain_tokens(self) -> None:
+        """Take back what no worker has claimed."""
+        os.set_blocking(self.tokens, False)
+        try:
+            while os.read(self.tokens, 65536):
+                pass
+        except BlockingIOError:
+            pass
+        os.set_blocking(self.tokens, True)
+
+    # What happens next.
+
+    def _patience(self) -> int:
+        """Milliseconds until something is due."""
+        now = time.monotonic()
+        due = self.ends
+        for worker in self.workers.values():
+            if worker.task is not None:
+                due = min(due, worker.since + self.tasks[worker.task].timeout)
+                if self.unclaimed and now < worker.since + RELIEF:
+                    due = min(due, worker.since + RELIEF)
+        return max(0, int(min(due - now, 60.0) * 1000 + 0.999))
+
+    def _relieve(self) -> None:
+        """Fork another worker when none of those there are will soon claim what is unclaimed."""
+        if not self.unclaimed or self.stop_after < len(self.tasks):
+            return
+        ordinary = [worker for worker in self.workers.values() if not worker.serial]
+        now = time.monotonic()
+        if len(ordinary) < WORKERS and all(
+            worker.task is not None and (worker.commands or now - worker.since >= RELIEF) for worker in ordinary
+        ):
+            self._fork(serial=False)
+
+    def _order_serial(self) -> None:
+        """Give the serial worker its next task once every task before it has ended."""
+        while self.serial_queue and self.serial_queue[0] in self.done:
+            self.serial_queue.pop(0)
+        if not self.serial_queue or self.serial_queue[0] > self.stop_after:
+            return
+        number = self.serial_queue[0]
+        if any(earlier not in self.done for earlier in range(number)):
+            return
+        worker = next((w for w in self.workers.values() if w.serial), None) or self._fork(serial=True)
+        if worker.task is None:
+            worker.task, worker.since = number, time.monotonic()
+            os.write(worker.orders, _TOKEN.pack(number))
+
+    def _expire(self) -> None:
+        """End what is past its deadline."""
+        now = time.monotonic()
+        if now >= self.ends:
+            for worker in tuple(self.workers.values()):
+                if worker.task is not None:
+                    self._cut(worker, "timeout")
+            for number in range(len(self.tasks)):
+                self._finish(number, Done("out-of-time"))
+            return
+        for worker in tuple(self.workers.values()):
+            if worker.task is None:
+                continue
+            if worker.task > self.stop_after:
+                self._cut(worker, "not-run")
+            elif now >= worker.since + self.tasks[worker.task].timeout:
+                self._cut(worker, "timeout")
+
+    def _cut(self, worker: _Worker, how: str) -> None:
+        number = worker.task
+        assert number is not None
+        elapsed = time.monotonic() - worker.since
+        stuck = self._dismiss(worker)
+        self._finish(number, Done(how, None, elapsed, stuck))
+
+    # Workers.
+
+    def _fork(self, serial: bool) -> _Worker:
+        results, results_in = os.pipe()
+        orders_out, orders = os.pipe() if serial else (self.tokens, -1)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setpgid(0, 0)
+                keep = _quiet({results_in, orders_out})
+                make = self.serial_factory if serial else self.factory
+                _work(make, tuple(self.serial_completed), *keep)
+            finally:
+                os._exit(0)
+        try:
+            os.setpgid(pid, pid)  # whichever of the two comes first: a kill must not miss
+        except OSError:
+            pass
+        os.close(results_in)
+        if serial:
+            os.close(orders_out)
+        os.set_blocking(results, False)
+        worker = _Worker(pid, results, orders, serial)
+        self.workers[results] = worker
+        self.poll.register(results, select.POLLIN)
+        return worker
+
+    def _listen(self, worker: _Worker) -> None:
+        """Take in what a worker says."""
+        ended = False
+        while not ended:
+            try:
+                data = os.read(worker.results, 65536)
+            except BlockingIOError:
+                break
+            worker.buffer += data
+            ended = not data
+        buffer = worker.buffer
+        while len(buffer) >= 4 and len(buffer) >= 4 + _HEADER.unpack_from(buffer)[0]:
+            size = 4 + _HEADER.unpack_from(buffer)[0]
+            message = marshal.loads(bytes(buffer[4:size]))  # noqa: S302 (from a fork of this very process)
+            del buffer[:size]
+            self._heed(worker, *message)
+        if ended:
+            number, elapsed = worker.task, time.monotonic() - worker.since
+            how = self._dismiss_dead(worker)
+            if number is not None:
+                self._finish(number, Done("died", how, elapsed))
+
+    def _heed(self, worker: _Worker, what: str, number: int, value: Any = None) -> None:
+        if what == "begin":
+            worker.task, worker.since = number, time.monotonic()
+            self.unclaimed.discard(number)
+        elif what == "started":
+            worker.commands.add(number)
+        elif what == "ended":
+            worker.commands.discard(number)
+        elif what == "abandoned":
+            worker.commands.discard(number)
+            worker.abandoned = identify(number)
+        elif what == "done":
+            elapsed = time.monotonic() - worker.since
+            worker.task = None
+            if worker.serial:
+                self.serial_completed.append(number)
+            self._finish(number, Done("done", value, elapsed, worker.abandoned))
+            worker.abandoned = None
+
+    def _forget(self, worker: _Worker) -> None:
+        self.poll.unregister(worker.results)
+        del self.workers[worker.results]
+        os.close(worker.results)
+        if worker.orders >= 0:
+            os.close(worker.orders)
+
+    def _dismiss_dead(self, worker: _Worker) -> str:
+        """Reap a worker whose pipe has closed; say how it ended."""
+        self._forget(worker)
+        _kill_all(worker)
+        status = _reap(worker.pid, LAST_BREATH)
+        if status is not None and os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            try:
+                return f"killed by {signal.Signals(number).name}"
+            except ValueError:
+                return f"killed by signal {number}"
+        return "ended early"
+
+    def _dismiss(self, worker: _Worker) -> Optional[Process]:
+        """Kill a worker and its commands without waiting for what cannot be killed. Returns what stays stuck."""
+        busy = worker.task is not None
+        self._forget(worker)
+        _kill_all(worker)
+        if not busy:
+            _reap(worker.pid, 0.0)
+            return None
+        suspects = [identify(pid) for pid in (worker.pid, *worker.commands)]
+        if _reap(worker.pid, LAST_BREATH) is not None:
+            suspects = suspects[1:]
+        return next((process for process in suspects if process and is_alive(process)), None)
+
+
+def _work(make: Factory, completed: Tuple[int, ...], results: int, orders: int) -> None:
+    """A worker's life: claim a task, carry it out, say so, until there are no more."""
+
+    def send(*message: Any) -> None:
+        body = marshal.dumps(message)
+        data = memoryview(_HEADER.pack(len(body)) + body)
+        while data:
+            data = data[os.write(results, data) :]
+
+    work = make(send, completed)
+    while True:
+        token = os.read(orders, _TOKEN.size)
+        if len(token) < _TOKEN.size:
+            return
+        number = _TOKEN.unpack(token)[0]
+        send("begin", number)
+        send("done", number, work(number))
+
+
+def _quiet(keep: Set[int]) -> Tuple[int, int]:
+    """In a fresh worker: no inherited descriptors, no inherited signal handlers, silent standard streams.
+
+    Returns the two kept descriptors, results first. A process that hangs for ever in a worker must hold
+    nothing that its caller waits on: sshd, slurmd and node-problem-detector read our stdout to its end.
+    """
+    results, orders = (os.dup(fd) for fd in sorted(keep, key=_is_read_end))
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    low, high = sorted((results, orders))
+    os.closerange(3, low)
+    os.closerange(low + 1, high)
+    os.closerange(high + 1, _highest_descriptor() + 1)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    return results, orders
+
+
+def _is_read_end(fd: int) -> bool:
+    import fcntl
+
+    return fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+
+
+def _highest_descriptor() -> int:
+    try:
+        return max(int(name) for name in os.listdir("/proc/self/fd"))
+    except (OSError, ValueError):
+        return 4096
+
+
+def _kill_all(worker: _Worker) -> None:
+    for pid in (worker.pid, *worker.commands):
+        for send in (os.killpg, os.kill):
+            try:
+                send(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
+
+
+def _reap(pid: int, patience: float) -> Optional[int]:
+    """The wait status of a child that ends within `patience` seconds, else None."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            done, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            return 0
+        if done:
+            return status
+        if time.monotonic() >= until:
+            return None
+        time.sleep(0.001)
+
+
+def identify(pid: int) -> Optional[Process]:
+    """The process that has this pid now, None when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    # After the name: state is field 3 of proc_pid_stat(5), start time field 22. A zombie is over.
+    return None if fields[0] in (b"Z", b"X") else Process(pid, int(fields[19]))
+
+
+def is_alive(process: Process) -> bool:
+    """Whether that very process, not a later one with its pid, is still there."""
+    return identify(process.pid) == process

@@ -1,0 +1,103 @@
+"""What a worker does with one job: call the check, catch everything, make the outcome portable.
+
+A bug in a check is that check's UNKNOWN, with its traceback as evidence; it never ends the run.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, Mapping, Sequence, Tuple
+
+from nhc.check import Check
+from nhc.host import Host
+from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, unknown
+from nhc.plan import Item
+
+EVIDENCE_LINES = 50
+"""Lines of a command's output kept as evidence, the last ones."""
+EVIDENCE_WIDTH = 1000
+"""Characters kept of one line of evidence or of a message."""
+
+
+def call(check: Check, arguments: Mapping[str, Any], host: Host) -> List[Outcome]:
+    """Run a check; its outcomes, whatever happens."""
+    try:
+        returned = check.run(host, **arguments)
+        found = [returned] if isinstance(returned, Outcome) else list(returned)
+        for outcome in found:
+            if not isinstance(outcome, Outcome):
+                raise TypeError(f"{check.name} returned {outcome!r}, not an Outcome")
+        return found or [unknown("NoOutcome", "the check returned nothing")]
+    except FileNotFoundError as error:
+        if error.strerror == "no such command":
+            return [unknown("CommandMissing", f"{error.filename} is not installed")]
+        return [unknown("Unreadable", f"{error.filename or error}: there is no such file")]
+    except OSError as error:
+        return [unknown("Unreadable", f"{error.filename or 'a needed file'}: {error.strerror or error}")]
+    except (Exception, SystemExit) as error:
+        return [broken(check.name, error)]
+
+
+def broken(name: str, error: BaseException) -> Outcome:
+    """A bug's outcome."""
+    import traceback
+
+    lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
+    message = f"{name} has a bug: {type(error).__name__}: {error}"
+    return unknown("CheckBroken", message.split("\n", 1)[0], evidence=tuple(lines[-EVIDENCE_LINES:]))
+
+
+def run_command(item: Item, host: Host, timeout: float) -> Outcome:
+    """Judge a line that is a program of the site's own: it fails when its status is not 0, as in LBNL NHC."""
+    program = item.argv[0]
+    try:
+        ended = host.run(item.argv, timeout=timeout)
+    except FileNotFoundError:
+        return unknown("CommandMissing", f"there is no check and no command called {program}")
+    except OSError as error:
+        return unknown("CommandUnusable", f"{program} cannot be run: {error.strerror}")
+    evidence = tuple((ended.stdout + ended.stderr).splitlines()[-EVIDENCE_LINES:])
+    if ended.timed_out:
+        verdict = crit if item.on_timeout == "crit" else unknown
+        return verdict("CheckTimeout", f"{item.line or program} timed out", evidence=evidence)
+    if ended.status:
+        return crit("CommandFailed", f"Check {item.line or program} returned {ended.status}", evidence=evidence)
+    return ok()
+
+
+def encode(outcome: Outcome) -> Tuple[Any, ...]:
+    """An outcome as plain values that marshal carries from a worker to the supervisor."""
+    return (
+        int(outcome.verdict),
+        str(outcome.reason),
+        _bounded(outcome.message),
+        str(outcome.target),
+        tuple((str(metric.name), _plain(metric.value), str(metric.unit)) for metric in outcome.metrics),
+        outcome.action.value,
+        tuple(_bounded(line) for line in _tail(outcome.evidence)),
+    )
+
+
+def decode(value: Sequence[Any]) -> Outcome:
+    """The outcome that `encode` made plain."""
+    verdict, reason, message, target, metrics, action, evidence = value
+    return Outcome(
+        Verdict(verdict),
+        reason,
+        message,
+        target,
+        tuple(Metric(*metric) for metric in metrics),
+        Action(action),
+        evidence,
+    )
+
+
+def _bounded(text: Any) -> str:
+    return str(text)[:EVIDENCE_WIDTH]
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, int) else float(value)
+
+
+def _tail(lines: Sequence[str]) -> Sequence[str]:
+    return lines if len(lines) <= EVIDENCE_LINES else lines[-EVIDENCE_LINES:]

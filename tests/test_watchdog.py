@@ -1,0 +1,206 @@
+"""Deadlines hold against every kind of hang, and no other result is touched."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from nhc import process
+from nhc.watchdog import Done, Supervisor, Task, identify, is_alive
+
+
+def supervise(works, timeouts=None, *, serial=(), deadline=0.0, stop=lambda number, done: False):
+    """Run one function a task; return the Dones and the wall time."""
+    tasks = [Task((timeouts or {}).get(number, 5.0), number in serial) for number in range(len(works))]
+    begin = time.monotonic()
+
+    def make(notify, _completed):
+        def work(number):
+            process_watch[0] = notify
+            return works[number]()
+
+        return work
+
+    process_watch = [None]
+    done = Supervisor(tasks, make, make, stop, deadline).run()
+    return done, time.monotonic() - begin
+
+
+def values(done):
+    return [one.value if one.how == "done" else one.how for one in done]
+
+
+def numbered(count):
+    return [lambda number=number: number for number in range(count)]
+
+
+def test_results_keep_their_places():
+    done, _ = supervise(numbered(200))
+    assert values(done) == list(range(200))
+
+
+def test_a_big_value_survives_the_pipe():
+    done, _ = supervise([lambda: "x" * 3_000_000, lambda: 1])
+    assert [len(done[0].value), done[1].value] == [3_000_000, 1]
+
+
+def hang_fifo(path):
+    def work():
+        with open(path) as file:
+            return file.read()
+
+    return work
+
+
+def test_a_hung_open_is_cut_at_its_deadline_and_the_rest_is_intact(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    works = numbered(20)
+    works[3] = hang_fifo(tmp_path / "fifo")
+    done, wall = supervise(works, {3: 0.4})
+    assert values(done) == [0, 1, 2, "timeout", *range(4, 20)]
+    assert 0.4 <= wall < 0.7
+    assert done[3].stuck is None
+
+
+def test_several_hangs_cost_one_deadline_not_their_sum(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    works = [hang_fifo(tmp_path / "fifo") for _ in range(5)] + numbered(3)
+    done, wall = supervise(works, dict.fromkeys(range(5), 0.6))
+    assert values(done) == ["timeout"] * 5 + [0, 1, 2]
+    assert wall < 1.2
+
+
+def test_a_deadlock_in_native_code_that_holds_the_interpreter_lock():
+    def deadlock():
+        libc = ctypes.PyDLL(None)
+        mutex = ctypes.create_string_buffer(64)
+        libc.pthread_mutex_lock(mutex)
+        libc.pthread_mutex_lock(mutex)
+
+    done, wall = supervise([lambda: 0, deadlock, lambda: 2], {1: 0.4})
+    assert values(done) == [0, "timeout", 2]
+    assert wall < 0.7
+
+
+def test_a_worker_that_ignores_signals_and_stops_itself():
+    def stop():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    done, wall = supervise([stop, lambda: 1], {0: 0.4})
+    assert values(done) == ["timeout", 1]
+    assert wall < 0.7
+
+
+def test_a_crash_is_named():
+    done, _ = supervise([lambda: os.kill(os.getpid(), signal.SIGSEGV), lambda: 1])
+    assert done[0] == Done("died", "killed by SIGSEGV", done[0].elapsed)
+    assert done[1].value == 1
+
+
+def test_the_run_deadline_ends_everything(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    works = [hang_fifo(tmp_path / "fifo")] + numbered(2) + [hang_fifo(tmp_path / "fifo")]
+    done, wall = supervise(works, {0: 60.0, 3: 60.0}, deadline=0.5)
+    assert values(done) == ["timeout", 0, 1, "timeout"]
+    assert wall < 0.8
+
+
+def test_serial_tasks_run_in_one_process_after_all_that_stand_before_them(tmp_path):
+    log = tmp_path / "log"
+
+    def note(text, wait=0.0):
+        def work():
+            time.sleep(wait)
+            with open(log, "a") as file:
+                file.write(f"{text} ")
+            return os.getpid()
+
+        return work
+
+    done, _ = supervise([note("a", 0.2), note("B"), note("c"), note("D")], serial={1, 3})
+    order = log.read_text().split()
+    assert order.index("a") < order.index("B") < order.index("D")
+    assert order.index("c") < order.index("D")
+    assert done[1].value == done[3].value
+
+
+def test_a_hung_serial_task_does_not_take_the_next_one_along(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    done, wall = supervise([lambda: 0, hang_fifo(tmp_path / "fifo"), lambda: 2], {1: 0.3}, serial={0, 1, 2})
+    assert values(done) == [0, "timeout", 2]
+    assert wall < 0.8
+
+
+def test_stop_keeps_earlier_results_and_starts_nothing_later(tmp_path):
+    started = tmp_path / "started"
+
+    def late():
+        started.write_text("yes")
+
+    works = [lambda: time.sleep(0.2) or "early", lambda: "bad", lambda: "x", late]
+    done, _ = supervise(works, serial={3}, stop=lambda number, one: one.value == "bad")
+    assert values(done)[:2] == ["early", "bad"]
+    assert values(done)[3] == "not-run"
+    assert not started.exists()
+
+
+def test_commands_overlap():
+    def command():
+        env = {"PATH": process.PATH}
+        return process.run(["sleep", "0.3"], timeout=5, env=env, watch=watcher[0]).status
+
+    watcher = [None]
+    tasks = [Task(5.0)] * 6
+
+    def make(notify, _completed):
+        watcher[0] = notify
+        return lambda number: command()
+
+    begin = time.monotonic()
+    done = Supervisor(tasks, make, make, lambda number, one: False).run()
+    assert values(done) == [0] * 6
+    assert time.monotonic() - begin < 0.9, "six commands of 0.3 s one after the other take 1.8 s"
+
+
+def test_killing_a_worker_kills_its_commands(tmp_path):
+    pidfile = tmp_path / "pid"
+
+    def make(notify, _completed):
+        def work(number):
+            env = {"PATH": process.PATH}
+            process.run(
+                ["sh", "-c", f"trap '' TERM; echo $$ > {pidfile}; sleep 600"], timeout=60, env=env, watch=notify
+            )
+
+        return work
+
+    done = Supervisor([Task(0.5)], make, make, lambda number, one: False).run()
+    assert done[0].how == "timeout"
+    pid = int(pidfile.read_text())
+    until = time.monotonic() + 2
+    while identify(pid) is not None and time.monotonic() < until:
+        time.sleep(0.01)
+    assert identify(pid) is None
+
+
+def test_identity_survives_neither_death_nor_reuse():
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    known = identify(child.pid)
+    assert known is not None
+    assert is_alive(known)
+    assert not is_alive(known._replace(start=known.start + 1))
+    child.kill()
+    child.communicate()
+    assert not is_alive(known)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_few_tasks(count):
+    done, _ = supervise(numbered(count))
+    assert values(done) == list(range(count))
