@@ -1,0 +1,136 @@
+"""The click application: every command's help, completion and dispatch.
+
+A command's module is imported when the command is used, so that `nhc list` does not pay for what
+`nhc fleet` needs. Help lists come from the table here, without importing anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+
+import click
+
+from nhc import __version__
+from nhc.cli.options import CHECK_LOCAL, Option, UsageError
+
+Entry = Tuple[str, str]
+Table = Mapping[str, Union[Entry, Tuple[str, Any]]]
+
+COMMANDS: Dict[str, Any] = {
+    "check": ("Judge this node.", {
+        "local": ("nhc.cli.app:check_local", "Judge the node this runs on, now."),
+    }),
+    "list": ("nhc.cli.catalogue:list_command", "List the built-in checks."),
+    "explain": ("nhc.cli.catalogue:explain_command", "Explain a check: options, defaults, thresholds, an example."),
+    "genconf": ("nhc.cli.genconf:command", "Write a configuration from what this node is and has."),
+    "config": ("Validate configurations.", {
+        "check": ("nhc.cli.config:check", "Validate configuration files without running anything."),
+        "match": ("nhc.cli.config:match", "Say whether a target applies to a node."),
+    }),
+    "record": ("nhc.cli.record:record_command", "Record what the checks see of this node, for replay."),
+    "replay": ("nhc.cli.record:replay_command", "Judge a recorded node again."),
+    "completion": ("nhc.cli.catalogue:completion_command", "Print the completion script for a shell."),
+}  # fmt: skip
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on use; the table holds `module:attribute` and a summary, or a subtable."""
+
+    def __init__(self, name: str, table: Mapping[str, Any], help: str) -> None:
+        super().__init__(name, help=help, no_args_is_help=True)
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> List[str]:
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> Optional[click.Command]:
+        entry = self.table.get(cmd_name)
+        if entry is None:
+            return None
+        first, second = entry
+        if isinstance(second, dict):
+            return LazyGroup(cmd_name, second, first)
+        module, _, attribute = first.partition(":")
+        command: click.Command = getattr(__import__(module, fromlist=[attribute]), attribute)
+        command.name = cmd_name
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: List[str]
+    ) -> Tuple[Optional[str], Optional[click.Command], List[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], list(self.table), 1)
+            if near:
+                error.message += f" Did you mean {near[0]!r}?"
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, entry[0] if isinstance(entry[1], dict) else entry[1]) for name, entry in self.table.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def click_option(option: Option) -> click.Option:
+    """The same option, for click."""
+    if option.metavar:
+        return click.Option(
+            [*option.flags, option.name],
+            help=option.help,
+            metavar=option.metavar,
+            multiple=option.many,
+            default=None if option.many else option.default,
+            type=click.Choice(list(option.choices)) if option.choices else None,
+            show_default=bool(option.default),
+        )
+    return click.Option([*option.flags, option.name], help=option.help, is_flag=not option.many, count=option.many)
+
+
+def _check_local(**values: Any) -> None:
+    from nhc.cli import check_local as module
+
+    named = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    try:
+        raise SystemExit(module.run(named))
+    except UsageError as error:
+        raise click.UsageError(str(error)) from None
+
+
+check_local = click.Command(
+    "local",
+    callback=_check_local,
+    params=[click_option(option) for option in CHECK_LOCAL],
+    help="""Judge the node this runs on, now, by its configuration.
+
+    Exit status: 0 healthy, 1 unhealthy, 2 wrong usage or configuration, 3 unknown. With --format nagios or
+    npd it is what those programs expect of a plugin.
+    """,
+)
+
+application = LazyGroup("nhc", COMMANDS, "One health check engine for GPU, AI and HPC cluster nodes.")
+application.params.append(
+    click.Option(
+        ["--version"],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        help="Print the version.",
+        callback=lambda ctx, _param, value: (click.echo(f"nhc {__version__}"), ctx.exit()) if value else None,
+    )
+)
+
+
+def run(words: List[str]) -> int:
+    """Run the application; usage errors are one line and exit status 2."""
+    try:
+        application.main(args=words, prog_name="nhc", standalone_mode=True)
+    except SystemExit as leaving:
+        code = leaving.code
+        if isinstance(code, str):
+            click.echo(code, err=True)
+            return 2
+        return int(code or 0)
+    return 0

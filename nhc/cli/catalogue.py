@@ -1,0 +1,123 @@
+"""`nhc list`, `nhc explain` and `nhc completion`: what there is and how to use it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any, Dict, Iterable, List, Optional, Tuple
+
+import click
+
+from nhc.check import Check, Param, find, find_all
+from nhc.units import show_seconds
+
+
+def _check_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
+    return [check.name for check in find_all() if check.name.startswith(incomplete)]
+
+
+@click.command()
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only checks with this tag (repeatable).")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def list_command(tags: Tuple[str, ...], form: str) -> None:
+    """List the built-in checks with their tags and what holds when they pass."""
+    checks = [check for check in find_all() if not tags or set(tags) & set(check.tags)]
+    if not checks:
+        raise click.UsageError(f"no check has the tag {' or '.join(tags)}")
+    if form == "json":
+        click.echo(json.dumps([_describe(check) for check in checks], indent=2))
+        return
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        click.echo(f"{check.name:{width}}  {check.summary}")
+
+
+@click.command()
+@click.argument("name", metavar="CHECK", shell_complete=_check_names)
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def explain_command(name: str, form: str) -> None:
+    """Explain CHECK: what it reads and judges, its options and defaults, where thresholds come from."""
+    check = find(name) or find(f"check_{name}")
+    if check is None:
+        raise click.UsageError(f"there is no check called {name}{_suggest(name)}")
+    if form == "json":
+        click.echo(json.dumps(_describe(check), indent=2))
+        return
+    click.echo(f"{check.name}{''.join(f' {word}' for word in _synopsis(check.params))}\n")
+    click.echo(inspect.cleandoc(check.doc))
+    if check.params:
+        click.echo("\nArguments:")
+        rows = [(_flags(param), _help(param)) for param in check.params]
+        width = min(max(len(left) for left, _ in rows), 30)
+        for left, right in rows:
+            click.echo(f"  {left:{width}}  {right}")
+    hang = "the node's fault (CRIT)" if check.on_timeout == "crit" else "UNKNOWN"
+    click.echo(f"\nDeadline {show_seconds(check.timeout)}; past it: {hang}. In the agent: every "
+               f"{show_seconds(check.every)}. Tags: {', '.join(check.tags)}.")  # fmt: skip
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_command(shell: str) -> None:
+    """Print the completion script for SHELL; load it with: eval "$(nhc completion bash)"."""
+    from click.shell_completion import get_completion_class
+
+    from nhc.cli.app import application
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(application, {}, "nhc", "_NHC_COMPLETE").source())
+
+
+def _suggest(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [check.name for check in find_all()], 3, 0.6)
+    return f" (did you mean {', '.join(near)}?)" if near else ": see nhc list"
+
+
+def _describe(check: Check) -> Dict[str, Any]:
+    return {
+        "name": check.name,
+        "summary": check.summary,
+        "doc": inspect.cleandoc(check.doc),
+        "timeout": check.timeout,
+        "on_timeout": check.on_timeout,
+        "every": check.every,
+        "needs": list(check.needs),
+        "tags": list(check.tags),
+        "params": [
+            {
+                "name": param.name,
+                "flags": list(param.flags),
+                "switch": param.convert is None,
+                "help": param.help,
+                "default": param.default,
+                "required": param.required,
+                "many": param.many,
+            }
+            for param in check.params
+        ],
+    }
+
+
+def _synopsis(params: Iterable[Param]) -> List[str]:
+    words = []
+    for param in params:
+        word = _flags(param).split(", ")[0] if param.flags else param.name
+        word += "..." if param.many else ""
+        words.append(word if param.required else f"[{word}]")
+    return words
+
+
+def _flags(param: Param) -> str:
+    if not param.flags:
+        return param.name
+    return ", ".join(param.flags) + ("" if param.convert is None else f" {param.name.upper()}")
+
+
+def _help(param: Param) -> str:
+    default: Optional[str] = None
+    if param.convert is not None and param.default not in (None, [], ""):
+        default = str(param.default)
+    return f"{param.help}{f' (default {default})' if default else ''}"

@@ -1,0 +1,127 @@
+"""`nhc record` and `nhc replay`: a sick node kept in a directory, judged again elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from typing import Any, Dict, List, Tuple
+
+import click
+
+from nhc.cli import EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.cli.check_local import CONFIG, EXIT, emit, load_plan, select
+from nhc.cli.options import FORMATS, UsageError
+from nhc.config import ConfigError, load
+from nhc.engine import run
+from nhc.model import Report
+from nhc.recording import RecordingHost, Replay, finish
+from nhc.render import json as wire
+from nhc.state import State
+
+_OPTIONS: Dict[str, Any] = {
+    "scripts": [], "profile": "auto", "check": [], "tag": [], "context": "", "output": "", "evidence": False,
+    "verbose": 0, "quiet": 0, "color": "auto", "format": "text",
+}  # fmt: skip
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path())
+@click.option("-c", "--config", "config", multiple=True, metavar="FILE", help=f"Configuration. Default: {CONFIG}.")
+@click.option("--check", "check", multiple=True, metavar="NAME", help="Only checks of this name (repeatable).")
+@click.option("-n", "--node", default="", metavar="NAME", help="The node's name.")
+def record_command(directory: str, config: Tuple[str, ...], check: Tuple[str, ...], node: str) -> None:
+    """Run the checks and keep in DIR all that they read, for `nhc replay DIR` on another machine.
+
+    The directory holds what the checks saw: file contents, command outputs, user names. Values that look
+    like secrets are replaced; look it through before you hand it on.
+    """
+    if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
+        raise click.UsageError(f"{directory} is there already and not an empty directory")
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    host = RecordingHost(directory)
+    name = node or host.system.hostname()
+    started = (host.time(), host.monotonic())
+    options = {**_OPTIONS, "config": list(config), "check": list(check)}
+    try:
+        plan = select(load_plan(options, name, host), options)
+    except ConfigError as error:
+        raise SystemExit(_show(error)) from None
+    if not plan.items:
+        raise click.UsageError(f"no configured check applies to {name}")
+    with tempfile.TemporaryDirectory() as memory:
+        report = run(plan, host, state=State(memory), check_all=True, name=name)
+    finish(directory, plan, host, name, started)
+    replayed = _judge(Replay(directory))
+    with open(f"{directory}/report.json", "w", encoding="utf-8") as file:
+        file.write(wire.render(replayed))
+    click.echo(f"{directory}: {len(report.results)} results recorded, {report.verdict.name}")
+    for line in compare(report, replayed):
+        click.echo(f"note: replays differently (it depends on more than what was read): {line}")
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.option("-c", "--config", "config", multiple=True, metavar="FILE", help="Judge by this configuration instead.")
+@click.option("-f", "--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option("--compare", is_flag=True, help="Compare with DIR/report.json; exit 1 where a verdict differs.")
+@click.option("-v", "--verbose", count=True)
+@click.option("-e", "--evidence", is_flag=True, help="Show the lines behind each verdict.")
+def replay_command(
+    directory: str, config: Tuple[str, ...], form: str, compare: bool, verbose: int, evidence: bool
+) -> None:
+    """Judge the node that `nhc record` kept in DIR again. The exit status is that of `nhc check local`."""
+    try:
+        report = _judge(Replay(directory), list(config))
+        if compare:
+            with open(f"{directory}/report.json", encoding="utf-8") as file:
+                golden = wire.parse(file.read())
+    except ConfigError as error:
+        raise SystemExit(_show(error)) from None
+    except (OSError, ValueError) as error:
+        click.echo(f"nhc replay: {error}", err=True)
+        raise SystemExit(EXIT_USAGE) from None
+    if compare:
+        lines = globals()["compare"](golden, report)
+        for line in lines:
+            click.echo(line)
+        raise SystemExit(EXIT_UNHEALTHY if lines else 0)
+    try:
+        raise SystemExit(emit(report, {**_OPTIONS, "format": form, "verbose": verbose, "evidence": evidence}))
+    except UsageError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def judge(directory: str) -> Report:
+    """The report that a recorded machine gives now. For tests: `judge(d)` against `d/report.json`."""
+    return _judge(Replay(directory))
+
+
+def _judge(replay: Replay, config: List[str] | None = None) -> Report:
+    host = replay.host()
+    name = str(replay.machine["name"])
+    plan = load(config or [f"{replay.directory}/nhc.conf"], name)
+    with tempfile.TemporaryDirectory() as memory:
+        report = run(plan, host, state=State(memory), check_all=True, name=name)
+    # What varies from run to run is no part of a golden report.
+    results = tuple(result._replace(elapsed=0.0, source=os.path.basename(result.source)) for result in report.results)
+    return report._replace(results=results, elapsed=0.0)
+
+
+def compare(golden: Report, report: Report) -> List[str]:
+    """The differences in what was judged, one line each."""
+    lines = []
+    keyed = [{(r.check, r.line, r.outcome.target): r.outcome for r in side.results} for side in (golden, report)]
+    for key in dict.fromkeys([*keyed[0], *keyed[1]]):
+        before, after = keyed[0].get(key), keyed[1].get(key)
+        if before is None or after is None or (before.verdict, before.reason) != (after.verdict, after.reason):
+            shown = [f"{side.verdict.name} {side.reason} {side.message}".strip() if side else "no result"
+                     for side in (before, after)]  # fmt: skip
+            lines.append(f"{' '.join(part for part in (key[0], key[2]) if part)}: {shown[0]} -> {shown[1]}")
+    return lines
+
+
+def _show(error: ConfigError) -> int:
+    for problem in error.problems:
+        print(problem.show(), file=sys.stderr)
+    return EXIT_USAGE

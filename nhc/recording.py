@@ -1,0 +1,249 @@
+"""Recorded machines: everything that checks saw of a node, kept in a directory, judged again anywhere.
+
+`nhc record DIR` runs the checks through a RecordingHost, which writes each file it reads below DIR and each
+other answer (a command's output, statvfs, a directory's names) into DIR/answers.json. ReplayHost gives
+the same answers. So a sick node's fault becomes a test that runs on a laptop.
+
+A directory holds `machine.json` (name, clock), `answers.json`, `nhc.conf` (the checks that were run, one
+a line), `report.json` (the golden report) and the files read, at their own paths below `root/`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, cast
+
+from nhc.host import Completed, Filesystem, Host, Stat, System
+from nhc.plan import SHELL, Plan
+
+T = TypeVar("T")
+FORMAT = 1
+
+_SECRET = re.compile(r"(?i)((?:pass(?:word|wd|phrase)?|secret|token|api[-_]?key|credential)s?\s*[=: ]\s*)(\S+)")
+
+
+def redact(text: str) -> str:
+    """`text` with the values of what looks like secrets replaced: command lines hold tokens surprisingly often."""
+    return _SECRET.sub(r"\1[redacted]", text)
+
+
+class Recorder:
+    """Appends answers to DIR/answers.jsonl; lines are written whole, so that several worker processes can share it."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.root = f"{directory}/root"
+        self._fd = os.open(f"{directory}/answers.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def answer(
+        self, question: Sequence[Any], ask: Callable[[], T], plain: Callable[[T], Any] = lambda value: value
+    ) -> T:
+        """Ask, and keep the answer or the OSError."""
+        try:
+            value = ask()
+        except OSError as error:
+            self._write(question, {"errno": error.errno, "strerror": error.strerror, "filename": error.filename})
+            raise
+        self._write(question, {"value": plain(value)})
+        return value
+
+    def _write(self, question: Sequence[Any], answer: Mapping[str, Any]) -> None:
+        os.write(self._fd, (json.dumps([list(question), answer]) + "\n").encode())
+
+    def keep_file(self, path: str, content: bytes) -> None:
+        """Keep a file's content below root/. Command lines are redacted."""
+        if path.startswith("/proc/") and path.endswith("/cmdline"):
+            words = content.decode(errors="replace").split("\0")
+            content = "\0".join(redact(" ".join(words)).split(" ")).encode()
+        real = self.root + path
+        os.makedirs(os.path.dirname(real), exist_ok=True)
+        temporary = f"{real}.{os.getpid()}.tmp"
+        with open(temporary, "wb") as file:
+            file.write(content)
+        os.replace(temporary, real)
+
+
+class RecordingSystem(System):
+    """The live machine, every answer kept."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__("/")
+        self.recorder = recorder
+
+    def run(self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str]) -> Completed:
+        def plain(ended: Completed) -> Any:
+            return [ended.status, redact(ended.stdout), redact(ended.stderr), ended.timed_out]
+
+        return self.recorder.answer(["run", *argv], lambda: System.run(self, argv, timeout, stdin, env), plain)
+
+
+class RecordingHost(Host):
+    """A live Host whose answers are kept in a directory."""
+
+    def __init__(self, directory: str) -> None:
+        self.recorder = Recorder(directory)
+        super().__init__("/", RecordingSystem(self.recorder))
+
+    def read_bytes(self, path: str, limit: int = 64 << 20) -> bytes:
+        content = self.recorder.answer(["read", path], lambda: Host.read_bytes(self, path, limit), lambda _value: None)
+        self.recorder.keep_file(path, content)
+        return content
+
+
+def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that asks `original` and keeps its answer."""
+
+    def method(self: Any, *arguments: Any) -> Any:
+        return self.recorder.answer([original.__name__, *arguments], lambda: original(self, *arguments))
+
+    return method
+
+
+def finish(directory: str, plan: Plan, host: Host, name: str, started: Tuple[float, float]) -> None:
+    """Turn the recorder's lines into answers.json and write machine.json and nhc.conf."""
+    answers: Dict[str, Any] = {}
+    with open(f"{directory}/answers.jsonl", encoding="utf-8") as file:
+        for line in file:
+            question, answer = json.loads(line)
+            answers.setdefault(json.dumps(question), answer)  # the first answer is the one the check saw first
+    _write_json(
+        f"{directory}/answers.json", [[json.loads(question), answers[question]] for question in sorted(answers)]
+    )
+    os.unlink(f"{directory}/answers.jsonl")
+    machine = {"format": FORMAT, "name": name, "hostname": host.system.hostname(), "time": started[0],
+               "monotonic": started[1], "settings": dict(plan.settings)}  # fmt: skip
+    _write_json(f"{directory}/machine.json", machine)
+    with open(f"{directory}/nhc.conf", "w", encoding="utf-8") as file:
+        file.write("".join(f"{line}\n" for line in configuration(plan)))
+
+
+def configuration(plan: Plan) -> List[str]:
+    """A plan as lines of configuration that apply to every node. A shell line cannot be replayed: it is a comment."""
+    lines: List[str] = []
+    settings: Mapping[str, str] = {}
+    for item in plan.items:
+        for name, value in item.settings.items():
+            if settings.get(name) != value:
+                lines.append(f"* || {name}='{value}'")
+        settings = item.settings
+        options = [f"strikes {item.strikes}"] if item.strikes > 1 else []
+        options += [f"timeout {item.timeout:g}s"] if item.timeout is not None else []
+        options += [f"on-timeout {item.on_timeout}"] if item.on_timeout is not None else []
+        options += [f"tags {' '.join(item.tags)}"] if item.tags else []
+        bars = f"|{', '.join(options)}|" if options else "||"
+        lines.append(f"# not replayed, needs a shell: {item.line}" if item.kind == SHELL else f"* {bars} {item.line}")
+    return lines
+
+
+class Replay:
+    """A recorded machine, read from its directory. Raises OSError or ValueError saying which file is wrong."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.machine = _read_json(f"{directory}/machine.json", dict)
+        if self.machine.get("format") != FORMAT:
+            raise ValueError(f"{directory}/machine.json: format {self.machine.get('format')!r}, expected {FORMAT}")
+        answers = _read_json(f"{directory}/answers.json", list)
+        try:
+            self.answers = {json.dumps(question): answer for question, answer in answers}
+        except (TypeError, ValueError):
+            raise ValueError(f"{directory}/answers.json: not a list of [question, answer] pairs") from None
+
+    def host(self) -> Host:
+        """A Host that answers as the recorded machine did."""
+        return ReplayHost(self)
+
+    def ask(self, question: Sequence[Any], otherwise: Optional[Callable[[], Any]] = None) -> Any:
+        """The recorded answer; an unrecorded question is put to `otherwise`, or is an OSError."""
+        answer = self.answers.get(json.dumps(list(question)))
+        if answer is None:
+            if otherwise is not None:
+                return otherwise()
+            raise FileNotFoundError(2, "not in the recording", str(question[1] if len(question) > 1 else question[0]))
+        if "errno" in answer:
+            raise OSError(answer["errno"], answer["strerror"], answer["filename"])
+        return answer["value"]
+
+
+class ReplaySystem(System):
+    def __init__(self, replay: Replay) -> None:
+        super().__init__(f"{replay.directory}/root")
+        self.replay = replay
+
+    def run(self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str]) -> Completed:
+        try:
+            return Completed(*self.replay.ask(["run", *argv]))
+        except FileNotFoundError:
+            raise FileNotFoundError(2, "no such command", argv[0]) from None
+
+    def which(self, command: str) -> Optional[str]:
+        return cast(Optional[str], self.replay.ask(["which", command], lambda: None))
+
+    def time(self) -> float:
+        return float(self.replay.machine["time"])
+
+    def monotonic(self) -> float:
+        return float(self.replay.machine["monotonic"])
+
+    def stat(self, path: str, follow: bool) -> Stat:
+        return Stat(*self.replay.ask(["stat", path, follow]))
+
+    def statvfs(self, path: str) -> Filesystem:
+        return Filesystem(*self.replay.ask(["statvfs", path]))
+
+    def hostname(self) -> str:
+        return str(self.replay.machine["hostname"])
+
+
+class ReplayHost(Host):
+    """Files come from the recorded tree, names in directories from the recorded answers first."""
+
+    def __init__(self, replay: Replay) -> None:
+        self.replay = replay
+        settings = {str(k): str(v) for k, v in replay.machine.get("settings", {}).items()}
+        super().__init__(f"{replay.directory}/root", ReplaySystem(replay), settings, environ={})
+
+    def read_bytes(self, path: str, limit: int = 64 << 20) -> bytes:
+        self.replay.ask(["read", path], lambda: None)  # an error that was recorded is raised again
+        return super().read_bytes(path, limit)
+
+
+def _replayed(name: str, otherwise: Optional[Callable[..., Any]]) -> Callable[..., Any]:
+    """A method that gives the recorded answer, or asks the recorded tree where `otherwise` can."""
+
+    def method(self: Any, *arguments: Any) -> Any:
+        fallback = None if otherwise is None else lambda: otherwise(self, *arguments)
+        return self.replay.ask([name, *arguments], fallback)
+
+    return method
+
+
+# Methods whose arguments and answers are JSON's own types (a tuple comes back as a list).
+for _name in ("which", "stat", "statvfs", "access", "user_name", "user_id", "group_name", "resolve", "connect",
+              "effective_uid"):  # fmt: skip
+    setattr(RecordingSystem, _name, _recorded(getattr(System, _name)))
+    if _name not in ReplaySystem.__dict__:
+        setattr(ReplaySystem, _name, _replayed(_name, None))
+# Questions about names in the file system: the recorded tree answers what was not asked then.
+for _name in ("exists", "isdir", "listdir", "glob", "readlink", "realpath"):
+    setattr(RecordingHost, _name, _recorded(getattr(Host, _name)))
+    setattr(ReplayHost, _name, _replayed(_name, getattr(Host, _name)))
+
+
+def _write_json(path: str, value: Any) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1, ensure_ascii=False)
+        file.write("\n")
+
+
+def _read_json(path: str, kind: type) -> Any:
+    try:
+        with open(path, encoding="utf-8") as file:
+            value = json.load(file)
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from None
+    if not isinstance(value, kind):
+        raise ValueError(f"{path}: expected a JSON {'object' if kind is dict else 'array'}")
+    return value
