@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, TypeVar
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, TypeVar
 
 from nhc import process
 from nhc.process import Completed
 
 T = TypeVar("T")
 
-__all__ = ["Completed", "Filesystem", "Host", "Stat", "System"]
+__all__ = ["Completed", "Filesystem", "Host", "Memory", "RunMemory", "Stat", "System"]
 
 
 class Stat(NamedTuple):
@@ -142,9 +142,33 @@ class System:
         return os.geteuid()
 
 
+class Memory(Protocol):
+    """What checks remember from run to run: named JSON objects. `nhc.state.State` is one that lasts."""
+
+    def load(self, name: str) -> Dict[str, Any]: ...
+
+    def update(self, name: str, change: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]: ...
+
+
+class RunMemory:
+    """A Memory that lasts as long as the object: a check on it sees every counter for the first time."""
+
+    def __init__(self) -> None:
+        self._objects: Dict[str, Dict[str, Any]] = {}
+
+    def load(self, name: str) -> Dict[str, Any]:
+        return self._objects.get(name, {})
+
+    def update(self, name: str, change: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
+        value = self._objects.setdefault(name, {})
+        change(value)
+        return value
+
+
 class Host:
     """What a check sees of the node it judges.
 
+    `memory` keeps what checks remember between runs (the engine's caller passes a `State`).
     `root` is "/" on a live node and a recorded tree in a test. `settings` are the variables that the
     configuration has set by the time this check runs (`NHC_AUTH_USERS`, `MCELOG_MAX_CORRECTED_RATE` ...).
     """
@@ -155,7 +179,9 @@ class Host:
         system: Optional[System] = None,
         settings: Optional[Mapping[str, str]] = None,
         environ: Optional[Mapping[str, str]] = None,
+        memory: Optional[Memory] = None,
     ) -> None:
+        self.memory: Memory = RunMemory() if memory is None else memory
         self.root = root.rstrip("/") or "/"
         self.system = system or System(self.root)
         self.settings: Mapping[str, str] = settings or {}
@@ -213,6 +239,11 @@ class Host:
     def listdir(self, path: str) -> List[str]:
         """Names in a directory, sorted."""
         return sorted(os.listdir(self.path(path)))
+
+    def peek(self, path: str) -> Optional[str]:
+        """One name in a directory, None where it is empty: asks the file system without listing it all."""
+        with os.scandir(self.path(path)) as entries:
+            return next((entry.name for entry in entries), None)
 
     def glob(self, pattern: str) -> List[str]:
         """Paths that match a shell pattern, sorted, as this host names them."""
