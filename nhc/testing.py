@@ -11,7 +11,9 @@ that runs the test.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+import weakref
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from nhc.host import Completed, Filesystem, Host, Stat, System
@@ -39,6 +41,10 @@ class FakeSystem(System):
         self.ports: Dict[Tuple[str, int], float] = {}
         self.node = "node001"
         self.uid = 0
+        self.done: List[str] = []
+        """What checks did to the machine, in order: `kill 9 123`, `renice 5 123`, `syslog TEXT`."""
+        self.refuses: Dict[str, OSError] = {}
+        """What such a deed raises instead of being done, by its text."""
 
     def run(self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str]) -> Completed:
         self.ran.append(tuple(argv))
@@ -95,6 +101,20 @@ class FakeSystem(System):
     def effective_uid(self) -> int:
         return self.uid
 
+    def kill(self, pid: int, started: int, number: int) -> None:
+        self._do(f"kill {number} {pid}")
+
+    def renice(self, pid: int, nice: int) -> None:
+        self._do(f"renice {nice} {pid}")
+
+    def syslog(self, text: str) -> None:
+        self._do(f"syslog {text}")
+
+    def _do(self, deed: str) -> None:
+        if deed in self.refuses:
+            raise self.refuses[deed]
+        self.done.append(deed)
+
 
 class FakeHost(Host):
     """A Host with just these files, commands and settings. `host.system` takes further answers.
@@ -110,9 +130,11 @@ class FakeHost(Host):
         commands: Optional[Mapping[Union[str, Tuple[str, ...]], Answer]] = None,
         settings: Optional[Mapping[str, str]] = None,
     ) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="nhc-fake-")
-        root = self._directory.name
+        root = tempfile.mkdtemp(prefix="nhc-fake-")
         super().__init__(root, FakeSystem(root, commands), settings, environ={})
+        # Tied to the system, which a host seen under other settings shares. Not a TemporaryDirectory: that
+        # one warns when it is left to the garbage collector, and warnings fail tests.
+        weakref.finalize(self.system, shutil.rmtree, root, ignore_errors=True)
         for path, content in (files or {}).items():
             self.write(path, content)
 
