@@ -141,6 +141,39 @@ class System:
     def effective_uid(self) -> int:
         return os.geteuid()
 
+    def sysconf(self, name: str) -> int:
+        """What the kernel says of one of its numbers, as `SC_PAGE_SIZE`: see sysconf(3)."""
+        return os.sysconf(name)
+
+    def read_each(self, directory: str, names: Sequence[str], leaf: str) -> Dict[str, Optional[str]]:
+        """The text of `directory/NAME/leaf` for each name that has one; None where the read was held up."""
+        from nhc.guarded import read_each
+
+        found = read_each(self._below(directory), names, leaf)
+        return {name: None if data is None else data.decode(errors="replace") for name, data in found.items()}
+
+    # What a check does to the machine, and only because one of its options asks for it.
+
+    def kill(self, pid: int, started: int, number: int) -> None:
+        """Send a signal to the process `pid` that began `started` clock ticks after boot, and to no other.
+
+        Raises ProcessLookupError when it is gone, even if its number is in use again; OSError otherwise.
+        """
+        from nhc.signalling import kill
+
+        kill(pid, started, number)
+
+    def renice(self, pid: int, nice: int) -> None:
+        """Set a process's nice value: what `renice -n` of util-linux does, again and again alike. Raises OSError."""
+        os.setpriority(os.PRIO_PROCESS, pid, nice)
+
+    def syslog(self, text: str) -> None:
+        """Write one line to the system log: daemon.err, under the name nhc, as LBNL NHC does."""
+        import syslog
+
+        syslog.openlog("nhc", syslog.LOG_PID, syslog.LOG_DAEMON)
+        syslog.syslog(syslog.LOG_ERR, text)
+
 
 class Memory(Protocol):
     """What checks remember from run to run: named JSON objects. `nhc.state.State` is one that lasts."""
@@ -235,6 +268,13 @@ class Host:
 
     def isdir(self, path: str) -> bool:
         return os.path.isdir(self.path(path))
+
+    def read_each(self, directory: str, names: Sequence[str], leaf: str) -> Dict[str, Optional[str]]:
+        """The first 64 KiB of `directory/NAME/leaf` for each name, fast and never held up (`nhc.guarded`).
+
+        A name is left out where it has no such file; its value is None where the read did not return.
+        """
+        return self.system.read_each(directory, names, leaf)
 
     def listdir(self, path: str) -> List[str]:
         """Names in a directory, sorted."""
