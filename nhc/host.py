@@ -142,7 +142,7 @@ class System:
         return os.geteuid()
 
     def sysconf(self, name: str) -> int:
-        """What the kernel says of one of its numbers, as `SC_PAGE_SIZE`: see sysconf(3)."""
+        """One of the numbers of the system, as `SC_PAGE_SIZE`."""
         return os.sysconf(name)
 
     def read_each(self, directory: str, names: Sequence[str], leaf: str) -> Dict[str, Optional[str]]:
