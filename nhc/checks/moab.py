@@ -1,0 +1,116 @@
+"""Moab and TORQUE: the scheduler, its resource managers and the server answer and are well."""
+
+from __future__ import annotations
+
+import re
+from typing import List, Optional, Sequence, Tuple
+
+from nhc.check import check, opt
+from nhc.checks.cmd import command_of, judge_output, run_to_end
+from nhc.host import Host
+from nhc.model import Outcome, crit, ok, unknown
+from nhc.nodeset import mcheck
+from nhc.units import seconds, text
+
+_VERSION = re.compile(r"Version:\s+(\d+(?:\.\d+)*)")
+_ALERT = re.compile(r"ALERT:\s+(.*)$")
+_MANAGER = re.compile(r"^([A-Z][A-Z]\[[^\]]+\])\s+State:\s*(\w+)")
+_SCHEDULING = re.compile(r"set server scheduling = (\w+)")
+
+_TIMEOUT = opt("-t --timeout", "timeout", seconds, "seconds the command may take (default 5)", 5.0)
+_MATCH = opt("-m --match", "match", text, "match string that a line must match, or with ! that none may", many=True)
+
+
+def _lines(
+    host: Host, argv: Tuple[str, ...], timeout: float, match: Sequence[str]
+) -> Tuple[List[str], Optional[Outcome]]:
+    """What a command prints; the second value is the failure where that is not as it should be."""
+    command = command_of(argv)
+    ended, failed = run_to_end(host, command, timeout, None)
+    if failed is None and command is not None:
+        failed = judge_output(ended, command, timeout, None, match)
+    lines = ended.stdout.splitlines()
+    if failed is None and not lines:
+        failed = unknown("NoOutput", f'"{" ".join(argv)}" printed nothing')
+    return lines, failed
+
+
+def _mdiag(host: Host) -> str:
+    return host.setting("MDIAG_CMD") or "mdiag"
+
+
+@check(
+    "check_moab_sched",
+    _TIMEOUT,
+    _MATCH,
+    opt("-a --alert", "alert", text, "match string of the alerts that fail (default: none does)"),
+    opt("-v --version", "version", text, "match string that Moab's version must match"),
+    timeout=5.0,
+)
+def check_moab_sched(
+    host: Host,
+    timeout: float = 5.0,
+    match: Sequence[str] = (),
+    alert: Optional[str] = None,
+    version: Optional[str] = None,
+) -> Outcome:
+    """The Moab scheduler answers, in the right version and without alerts.
+
+    Reads the output of `mdiag -S -v` ($MDIAG_CMD names another command), as check_cmd_output does with
+    -m and -t. With -a an alert that matches fails, with -v another version does.
+
+    Example: master || check_moab_sched -t 45 -v 7.2.5 -a '/resource manager/'
+    """
+    lines, failed = _lines(host, (_mdiag(host), "-S", "-v"), timeout, match)
+    if failed is not None:
+        return failed
+    versions = [found[1] for found in map(_VERSION.search, lines) if found]
+    if version is not None and not versions:
+        return unknown("NoVersion", "mdiag -S -v names no version", evidence=tuple(lines[:20]))
+    for found in versions:
+        if version is not None and not mcheck(found, version):
+            return crit("MoabVersion", f"Moab version {found} != expected version {version}")
+    for alarm in (found[1] for found in map(_ALERT.search, lines) if found):
+        if alert is not None and mcheck(alarm, alert):
+            return crit("MoabAlert", f"Moab Alert:  {alarm}", evidence=(alarm,))
+    return ok(f"Moab {versions[0]} answers" if versions else "Moab answers")
+
+
+@check("check_moab_rm", _TIMEOUT, _MATCH, timeout=5.0)
+def check_moab_rm(host: Host, timeout: float = 5.0, match: Sequence[str] = ()) -> Outcome:
+    """Every resource manager that Moab knows is active.
+
+    Reads the output of `mdiag -R -v` ($MDIAG_CMD names another command), as check_cmd_output does with
+    -m and -t. Moab's own, internal one is left out.
+
+    Example: master || check_moab_rm -t 45
+    """
+    lines, failed = _lines(host, (_mdiag(host), "-R", "-v"), timeout, match)
+    if failed is not None:
+        return failed
+    managers = [(found[1], found[2]) for found in map(_MANAGER.search, lines) if found]
+    if not managers:
+        return unknown("NoResourceManager", "mdiag -R -v names no resource manager", evidence=tuple(lines[:20]))
+    for name, state in managers:
+        if "internal" not in name and state != "Active":
+            return crit("ResourceManagerState", f'External resource manager "{name}" is in state "{state}"')
+    return ok(f"{len(managers)} resource manager(s) active")
+
+
+@check("check_moab_torque", _TIMEOUT, _MATCH, timeout=5.0)
+def check_moab_torque(host: Host, timeout: float = 5.0, match: Sequence[str] = ()) -> Outcome:
+    """The TORQUE server answers and its scheduling is on.
+
+    Reads the output of `qmgr -c 'print server'`, as check_cmd_output does with -m and -t.
+
+    Example: master || check_moab_torque -t 45 -m '/^set server keep_completed = 300/'
+    """
+    lines, failed = _lines(host, ("qmgr", "-c", "print server"), timeout, match)
+    if failed is not None:
+        return failed
+    for found in map(_SCHEDULING.search, lines):
+        if found and found[1] != "True":
+            return crit("SchedulingOff", f'Scheduling not active (set to "{found[1]}") in TORQUE configuration')
+    if not any("set server" in line for line in lines):
+        return unknown("NoServerSettings", "qmgr prints no server settings", evidence=tuple(lines[:20]))
+    return ok("TORQUE answers, scheduling is active")
