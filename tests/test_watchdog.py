@@ -105,7 +105,7 @@ def test_a_crash_is_named():
 
 def test_the_run_deadline_ends_everything(tmp_path):
     os.mkfifo(tmp_path / "fifo")
-    works = [hang_fifo(tmp_path / "fifo")] + numbered(2) + [hang_fifo(tmp_path / "fifo")]
+    works = [hang_fifo(tmp_path / "fifo"), *numbered(2), hang_fifo(tmp_path / "fifo")]
     done, wall = supervise(works, {0: 60.0, 3: 60.0}, deadline=0.5)
     assert values(done) == ["timeout", 0, 1, "timeout"]
     assert wall < 0.8

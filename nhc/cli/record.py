@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Tuple
 import click
 
 from nhc.cli import EXIT_UNHEALTHY, EXIT_USAGE
-from nhc.cli.check_local import CONFIG, EXIT, emit, load_plan, select
+from nhc.cli.check_local import CONFIG, emit, load_plan, select
 from nhc.cli.options import FORMATS, UsageError
 from nhc.config import ConfigError, load
 from nhc.engine import run
@@ -56,7 +56,7 @@ def record_command(directory: str, config: Tuple[str, ...], check: Tuple[str, ..
     with open(f"{directory}/report.json", "w", encoding="utf-8") as file:
         file.write(wire.render(replayed))
     click.echo(f"{directory}: {len(report.results)} results recorded, {report.verdict.name}")
-    for line in compare(report, replayed):
+    for line in differences(report, replayed):
         click.echo(f"note: replays differently (it depends on more than what was read): {line}")
 
 
@@ -82,7 +82,7 @@ def replay_command(
         click.echo(f"nhc replay: {error}", err=True)
         raise SystemExit(EXIT_USAGE) from None
     if compare:
-        lines = globals()["compare"](golden, report)
+        lines = differences(golden, report)
         for line in lines:
             click.echo(line)
         raise SystemExit(EXIT_UNHEALTHY if lines else 0)
@@ -108,7 +108,7 @@ def _judge(replay: Replay, config: List[str] | None = None) -> Report:
     return report._replace(results=results, elapsed=0.0)
 
 
-def compare(golden: Report, report: Report) -> List[str]:
+def differences(golden: Report, report: Report) -> List[str]:
     """The differences in what was judged, one line each."""
     lines = []
     keyed = [{(r.check, r.line, r.outcome.target): r.outcome for r in side.results} for side in (golden, report)]

@@ -1,0 +1,112 @@
+"""A true D-state hang: a file system frozen under a check. Nothing can kill that process; the run must not care."""
+
+import os
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from nhc import check as registry
+from nhc.check import check
+from nhc.engine import run
+from nhc.host import Host
+from nhc.model import ok
+from nhc.plan import BUILT_IN, COMMAND, Item, Plan
+from nhc.state import State
+from nhc.testing import FakeHost
+from nhc.watchdog import Process, is_alive
+from tests.support.require import need
+
+
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory):
+    """A mounted ext4 that is frozen: whoever writes to it sleeps uninterruptibly until it is thawed."""
+    need("loop mounts", os.geteuid() == 0 and shutil.which("mkfs.ext4") and os.path.exists("/dev/loop-control"))
+    base = tmp_path_factory.mktemp("frozen")
+    image, mount = base / "image", base / "mount"
+    mount.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(16 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
+    mounted = subprocess.run(["mount", "-o", "loop", image, mount], capture_output=True, text=True)
+    need("loop mounts", mounted.returncode == 0, mounted.stderr.strip())
+    subprocess.run(["fsfreeze", "-f", mount], check=True)
+    try:
+        yield mount
+    finally:
+        subprocess.run(["fsfreeze", "-u", mount], check=True)
+        until = time.monotonic() + 10
+        while subprocess.run(["umount", mount], capture_output=True).returncode and time.monotonic() < until:
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def checks():
+    before = dict(registry.REGISTRY)
+    yield
+    registry.REGISTRY.clear()
+    registry.REGISTRY.update(before)
+
+
+def items(frozen):
+    @check("check_test_touch", timeout=0.5, on_timeout="crit")
+    def _(host):
+        os.open(frozen / "file", os.O_CREAT | os.O_WRONLY)
+        return ok()
+
+    @check("check_test_fine")
+    def _fine(host):
+        return ok()
+
+    def built_in(name):
+        return Item(BUILT_IN, name, name, argv=(name,))
+
+    return [built_in("check_test_fine"), built_in("check_test_touch"), built_in("check_test_fine")]
+
+
+def test_a_check_in_d_state_is_named_abandoned_and_remembered(frozen, checks, tmp_path):
+    state = State(str(tmp_path / "state"))
+    report = run(Plan(tuple(items(frozen))), FakeHost(), state=state)
+    assert [r.verdict.name for r in report.results] == ["OK", "CRIT", "OK"]
+    assert report.elapsed < 0.5 + 0.3
+    (record,) = state.load("stuck").values()
+    stuck = Process(record["pid"], record["start"])
+    assert is_alive(stuck), "SIGKILL cannot end it: the test would prove nothing"
+
+    again = run(Plan(tuple(items(frozen))), FakeHost(), state=State(state.directory))
+    assert again.results[1].outcome.reason == "CheckStuck"
+    assert f"pid {stuck.pid}" in again.results[1].outcome.message
+    assert again.elapsed < 0.4, "the second run must not wait for the deadline again"
+    assert [r.verdict.name for r in again.results] == ["OK", "CRIT", "OK"]
+    assert list(state.load("stuck").values()) == [record], "no second process was added"
+
+
+def test_a_command_in_d_state_is_remembered_too(frozen, checks, tmp_path):
+    state = State(str(tmp_path / "state"))
+    line = Item(COMMAND, "touch", "touch frozen", argv=("touch", str(frozen / "other")), timeout=0.4)
+    report = run(Plan((line,)), Host(), state=state)
+    assert report.results[0].outcome.reason == "CheckTimeout"
+    assert report.elapsed < 0.4 + 0.3
+    (record,) = state.load("stuck").values()
+    assert is_alive(Process(record["pid"], record["start"]))
+    again = run(Plan((line,)), Host(), state=State(state.directory))
+    assert again.results[0].outcome.reason == "CheckStuck"
+
+
+def test_the_callers_pipe_closes_although_a_process_stays_behind(frozen, checks, tmp_path):
+    """slurmd, sshd and node-problem-detector read our output to its end: an abandoned process must not hold it."""
+    script = (
+        "import os, sys; from nhc.check import check; from nhc.engine import run; from nhc.plan import *; "
+        "from nhc.state import State; from nhc.testing import FakeHost\n"
+        "@check('check_test_touch', timeout=0.4)\n"
+        f"def _(host): os.open({str(frozen / 'third')!r}, os.O_CREAT | os.O_WRONLY)\n"
+        "item = Item(BUILT_IN, 'check_test_touch', 'x', argv=('check_test_touch',))\n"
+        f"print(run(Plan((item,)), FakeHost(), state=State({str(tmp_path / 's')!r})).results[0].outcome.reason)\n"
+    )
+    import sys
+
+    begin = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=10)
+    assert done.stdout.strip() == "CheckTimeout", done.stderr
+    assert time.monotonic() - begin < 5
