@@ -1,0 +1,411 @@
+"""NVIDIA GPUs: what NVML said (`nhc.facts.nvml`), read into the vendor-neutral description.
+
+Sources of meaning: nvml.h and NVIDIA's NVML API reference. A query that NVML answers with "not
+supported" leaves None; any other failure leaves None and a line in `Device.unread`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from nhc.facts import accelerator as model
+from nhc.facts import nvml
+from nhc.facts.accelerator import Device, ErrorCount, Source
+from nhc.facts.pci import link_speed, normal_address
+from nhc.host import Host
+
+NOT_SUPPORTED, FUNCTION_NOT_FOUND = 3, 13
+_ABSENT = (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
+
+ERRORS: Dict[int, str] = {
+    -1: "the Python binding nvidia-ml-py is not installed",
+    1: "NVML was not initialised",
+    2: "invalid argument",
+    3: "not supported",
+    4: "no permission",
+    6: "not found",
+    7: "insufficient size",
+    8: "the power cables are not attached",
+    9: "the NVIDIA driver is not loaded",
+    10: "the query timed out",
+    11: "a GPU has an interrupt problem",
+    12: "libnvidia-ml.so.1 is not installed",
+    13: "this driver does not know the query",
+    14: "the InfoROM is corrupted",
+    15: "the GPU has fallen off the bus or is otherwise inaccessible",
+    16: "the GPU needs a reset before it can be used",
+    17: "the operating system refused",
+    18: "the driver in the kernel and NVML are of different versions",
+    19: "in use",
+    20: "out of memory",
+    21: "no data",
+    23: "insufficient resources",
+    25: "the driver does not know this version of the query",
+    27: "not ready",
+    28: "no GPU was found",
+    29: "the GPU is in an invalid state",
+    999: "an unknown error of the driver",
+}
+
+_REASONS = {  # nvmlClocksEventReason... bits
+    0x1: "idle",
+    0x2: "application-clocks",
+    0x4: "sw-power-cap",
+    0x8: "hw-slowdown",
+    0x10: "sync-boost",
+    0x20: "sw-thermal",
+    0x40: "hw-thermal",
+    0x80: "hw-power-brake",
+    0x100: "display-clocks",
+}
+
+_COMPUTE = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
+
+_RECOVERY = {  # NVML_GPU_RECOVERY_ACTION_...
+    0: "",
+    1: "reset the GPU",
+    2: "reboot the node",
+    3: "drain peer-to-peer traffic",
+    4: "drain the GPU and reset it",
+    5: "recover the IMEX domain",
+    6: "reset the GPU's bus",
+    7: "reboot the system",
+}
+
+_FABRIC_STATE = {0: "not-supported", 1: "not-started", 2: "in-progress", 3: "completed"}
+_FABRIC_SUMMARY = {1: "healthy", 2: "unhealthy", 3: "limited-capacity"}
+# Each field of the health mask: where it starts, its width in bits, and which values mean what is wrong.
+_FABRIC_FIELDS: Tuple[Tuple[int, int, Mapping[int, str]], ...] = (
+    (0, 0x3, {1: "bandwidth is degraded"}),
+    (2, 0x3, {1: "a route recovery is in progress"}),
+    (4, 0x3, {1: "a route is unhealthy"}),
+    (6, 0x3, {1: "an access timeout recovery is in progress"}),
+    (
+        8,
+        0xF,
+        {
+            2: "configuration: wrong system GUID",
+            3: "configuration: wrong chassis serial number",
+            4: "configuration: no partition",
+            5: "configuration: too few NVLinks",
+            6: "configuration: incompatible GPU firmware",
+            7: "configuration: invalid location",
+            8: "configuration: the GPU's state is invalid",
+        },
+    ),
+    (12, 0x3, {2: "no partition is assigned"}),
+    (14, 0x3, {2: "the global fabric manager is disconnected"}),
+)
+
+FATAL_LINK_ERRORS = ("recovery_failed",)
+
+
+def error_text(code: int) -> str:
+    return ERRORS.get(code, f"NVML error {code}")
+
+
+class _Answers:
+    """One device's answers, with what could not be read noted on the way."""
+
+    def __init__(self, answers: Mapping[str, Any]) -> None:
+        self.answers = answers
+        self.unread: Dict[str, str] = {}
+
+    def get(self, key: str, area: str) -> Any:
+        """The value at `key`, None where there is none; a failure other than "not supported" is noted under `area`."""
+        value = self.answers.get(key, {"error": NOT_SUPPORTED})
+        if isinstance(value, dict) and "error" in value:
+            if value["error"] not in _ABSENT:
+                self.unread.setdefault(area, error_text(value["error"]))
+            return None
+        return value
+
+    def field(self, key: str, area: str) -> Any:
+        fields = self.answers.get("fields")
+        return _Answers.get(_Within(self, fields), key, area) if isinstance(fields, dict) else None
+
+
+class _Within(_Answers):
+    """A nested set of answers that notes failures in its parent."""
+
+    def __init__(self, parent: _Answers, answers: Mapping[str, Any]) -> None:
+        self.answers = answers
+        self.unread = parent.unread
+
+
+def parse_device(answers: Mapping[str, Any], driver: str = "") -> Device:
+    """One device of an NVML snapshot."""
+    a = _Answers(answers)
+    pci = a.get("pci", "pci") or {}
+    device = Device(
+        vendor="nvidia",
+        number=int(answers["index"]),
+        id=a.get("uuid", "id") or "",
+        pci=normal_address(pci["busId"]) if pci.get("busId") else "",
+        name=a.get("name", "name") or "",
+        serial=a.get("serial", "serial"),
+        driver=driver,
+    )
+    if "error" in answers:
+        code = int(answers["error"])
+        fault = {15: model.LOST, 16: model.RESET_REQUIRED}.get(code, model.UNREADABLE)
+        return device._replace(fault=fault, problem=error_text(code))
+    needs_reset = any(
+        isinstance(value, dict) and value.get("error") == 16 for key, value in answers.items() if key != "links"
+    )
+    memory = a.get("memory", "memory") or {}
+    recovery = a.field("recovery_action", "recovery")
+    return device._replace(
+        fault=model.RESET_REQUIRED if needs_reset else "",
+        problem=error_text(16) if needs_reset else "",
+        recovery=None if recovery is None else _RECOVERY.get(recovery, f"recovery action {recovery}"),
+        memory_total=memory.get("total"),
+        memory_used=memory.get("used"),
+        errors=_errors(a),
+        row_remap=_row_remap(a),
+        retired_pages=_retired(a),
+        links=_links(answers.get("links", []), a.unread),
+        clocks=_clocks(a),
+        thermal=_thermal(a),
+        power=_power(a),
+        pcie=model.PcieLink(
+            *(
+                a.get(key, "pcie")
+                for key in ("pcie_generation", "pcie_width", "pcie_max_generation", "pcie_max_width", "pcie_replays")
+            )
+        ),
+        modes=_modes(a),
+        firmware=model.Firmware(a.get("vbios", "vbios"), a.get("inforom", "inforom"), a.get("gsp", "gsp")),
+        fabric=_fabric(a),
+        processes=_processes(a),
+        unread=a.unread,
+    )
+
+
+def _errors(a: _Answers) -> model.MemoryErrors:
+    def count(place: str, counter: str) -> ErrorCount:
+        return ErrorCount(
+            a.get(f"{place}_{counter}_corrected", "errors"), a.get(f"{place}_{counter}_uncorrected", "errors")
+        )
+
+    status = a.get("sram", "sram") or {}
+
+    def sram(counter: str) -> ErrorCount:
+        """SRAM by location, or by the SRAM status where the newer driver answers only that."""
+        found = count("sram", counter)
+        if found == ErrorCount() and status:
+            return ErrorCount(status[f"{counter}Cor"], status[f"{counter}UncParity"] + status[f"{counter}UncSecDed"])
+        return found
+
+    return model.MemoryErrors(
+        dram=count("dram", "volatile"),
+        sram=sram("volatile"),
+        dram_aggregate=count("dram", "aggregate"),
+        sram_aggregate=sram("aggregate"),
+        sram_threshold_exceeded=bool(status["bThresholdExceeded"]) if status else None,
+    )
+
+
+def _row_remap(a: _Answers) -> Optional[model.RowRemap]:
+    rows = a.get("row_remap", "row_remap")
+    if rows is None:
+        return None
+    banks = a.get("row_banks", "row_banks") or {}
+    corrected, uncorrected, pending, failed = rows
+    return model.RowRemap(corrected, uncorrected, bool(pending), bool(failed), banks.get("none"), banks.get("low"))
+
+
+def _retired(a: _Answers) -> Optional[model.RetiredPages]:
+    single, double = a.get("retired_single", "retired_pages"), a.get("retired_double", "retired_pages")
+    pending = a.get("retired_pending", "retired_pages")
+    if single is None and double is None and pending is None:
+        return None
+    return model.RetiredPages(
+        None if single is None else len(single),
+        None if double is None else len(double),
+        None if pending is None else bool(pending),
+    )
+
+
+def _links(found: Any, unread: Dict[str, str]) -> Optional[Tuple[model.Link, ...]]:
+    """The NVLinks; None where the device has none."""
+    links: List[model.Link] = []
+    for number, link in enumerate(found):
+        state = link["state"]
+        remote = link.get("remote")
+        if isinstance(state, dict):
+            unread.setdefault("links", error_text(state["error"]))
+        errors = {
+            name: link[name]
+            for name in (*(name for name, _ in nvml.LINK_COUNTERS), *nvml.LINK_FIELDS)
+            if isinstance(link.get(name), int)
+        }
+        address = remote.get("busId", "") if isinstance(remote, dict) else ""
+        links.append(
+            model.Link(
+                "NVLink",
+                number,
+                None if isinstance(state, dict) else bool(state),
+                "switch" if link.get("remote_type") == 2 else normal_address(address) if address else "",
+                errors,
+                FATAL_LINK_ERRORS,
+            )
+        )
+    return tuple(links) or None
+
+
+def _clocks(a: _Answers) -> model.Clocks:
+    bits = a.get("reasons", "clocks")
+    reasons = None
+    if bits is not None:
+        known = tuple(name for bit, name in _REASONS.items() if bits & bit)
+        other = bits & ~sum(_REASONS)
+        reasons = known + ((f"reason-{other:#x}",) if other else ())
+    return model.Clocks(
+        reasons,
+        *(
+            a.get(key, "clocks")
+            for key in (
+                "clock_graphics", "clock_memory", "application_graphics", "application_memory",
+                "default_graphics", "default_memory", "max_graphics", "max_memory",
+            )
+        ),
+    )  # fmt: skip
+
+
+def _thermal(a: _Answers) -> model.Thermal:
+    return model.Thermal(
+        gpu=a.get("temperature", "thermal"),
+        memory=a.field("memory_temperature", "thermal") or None,  # 0 where the board has no sensor
+        gpu_max=a.get("limit_gpu_max", "thermal"),
+        memory_max=a.get("limit_memory_max", "thermal"),
+        slowdown=a.get("limit_slowdown", "thermal"),
+        shutdown=a.get("limit_shutdown", "thermal"),
+        margin=a.get("margin", "thermal"),
+    )
+
+
+def _power(a: _Answers) -> model.Power:
+    def watts(key: str) -> Optional[float]:
+        value = a.get(key, "power")
+        return None if value is None else value / 1000
+
+    least, most = a.get("power_range", "power") or (None, None)
+    return model.Power(
+        watts("power_usage"),
+        watts("power_limit"),
+        watts("power_default"),
+        None if least is None else least / 1000,
+        None if most is None else most / 1000,
+    )
+
+
+def _modes(a: _Answers) -> model.Modes:
+    def both(key: str) -> Tuple[Optional[bool], Optional[bool]]:
+        value = a.get(key, key)
+        return (None, None) if value is None else (bool(value[0]), bool(value[1]))
+
+    persistence = a.get("persistence", "persistence")
+    compute = a.get("compute_mode", "compute_mode")
+    return model.Modes(
+        None if persistence is None else bool(persistence),
+        *both("ecc_mode"),
+        *both("mig_mode"),
+        compute=None if compute is None else _COMPUTE.get(compute, f"mode-{compute}"),
+    )
+
+
+def _fabric(a: _Answers) -> Optional[model.Fabric]:
+    info = a.get("fabric", "fabric")
+    if info is None or info["state"] == 0:
+        return None
+    mask = info.get("healthMask", 0)
+    problems = tuple(
+        words[mask >> shift & width] for shift, width, words in _FABRIC_FIELDS if mask >> shift & width in words
+    )
+    done = info["state"] == 3
+    return model.Fabric(
+        state=_FABRIC_STATE.get(info["state"], f"state-{info['state']}"),
+        # "Must be checked only if Probe state returns complete" (NVML reference).
+        status=error_text(info["status"]) if done and info["status"] else "",
+        problems=problems,
+        summary=_FABRIC_SUMMARY.get(info.get("healthSummary", 0), ""),
+        cluster="".join(f"{byte:02x}" for byte in info["clusterUuid"]) if any(info["clusterUuid"]) else "",
+        clique=info["cliqueId"],
+    )
+
+
+def _processes(a: _Answers) -> Optional[Tuple[model.Process, ...]]:
+    found = a.get("processes", "processes")
+    if found is None:
+        return None
+    return tuple(model.Process(entry["pid"], "", entry.get("usedGpuMemory")) for entry in found)
+
+
+def parse_nvml(answers: Mapping[str, Any]) -> Source:
+    """An NVML snapshot as one vendor's source."""
+    if "error" in answers:
+        return _failed(int(answers["error"]), answers.get("text", ""))
+    driver = answers.get("driver")
+    version = driver if isinstance(driver, str) else ""
+    return Source("nvidia", tuple(parse_device(each, version) for each in answers["devices"]), version)
+
+
+def _failed(code: int, text: str) -> Source:
+    """NVML did not start. Certain is what the driver itself says; that a library is missing is not the GPUs' fault."""
+    reason, certain = {
+        -1: ("BindingMissing", False),
+        9: ("DriverNotLoaded", True),
+        11: ("GpuInterruptProblem", True),
+        12: ("NvmlMissing", False),
+        15: ("GpuLost", True),
+        18: ("DriverMismatch", True),
+    }.get(code, ("NvmlFailed", False))
+    return Source("nvidia", (), "", reason, error_text(code), certain)
+
+
+def nvidia(host: Host) -> Source:
+    """The node's NVIDIA GPUs."""
+    source = parse_nvml(host.system.ask("nvml", nvml.snapshot))
+    return source._replace(devices=tuple(_complete(host, device) for device in source.devices))
+
+
+def _complete(host: Host, device: Device) -> Device:
+    """What NVML leaves open and the kernel knows: the link of a device that does not answer, processes' names."""
+    if device.fault and device.pci and device.pcie == model.PcieLink():
+        return device._replace(pcie=model.PcieLink(*link_speed(host, device.pci)))
+    if device.processes:
+        named = tuple(p._replace(name=host.read_or(f"/proc/{p.pid}/comm")) for p in device.processes)
+        return device._replace(processes=named)
+    return device
+
+
+class Peers:
+    """Which GPUs can reach each other: `read` over any path, `nvlink` over NVLink, by pair of indices."""
+
+    def __init__(self, answers: Mapping[str, Any]) -> None:
+        self.problem = error_text(int(answers["error"])) if "error" in answers else ""
+        self.read: List[List[Any]] = answers.get("read", [])
+        self.nvlink: List[List[Any]] = answers.get("nvlink", [])
+
+
+PEER_STATES = {  # NVML_P2P_STATUS_...
+    0: "ok",
+    1: "the chipset does not support it",
+    2: "the GPU does not support it",
+    3: "the I/O hub between them does not support it",
+    4: "disabled by a setting of the driver",
+    5: "not supported",
+    6: "unknown",
+}
+
+
+def peers(host: Host) -> Peers:
+    """The peer-to-peer matrix."""
+    return Peers(host.system.ask("nvml-peers", nvml.peers))
+
+
+def inforoms(host: Host) -> Mapping[str, Any]:
+    """Each device's InfoROM checksums: `{"devices": [None or {"error": CODE}, ...]}` in the order of indices."""
+    answers: Mapping[str, Any] = host.system.ask("nvml-inforom", nvml.inforom)
+    return answers

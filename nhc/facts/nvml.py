@@ -1,0 +1,310 @@
+"""Everything NVML tells of a node, read once into plain values that can be recorded and replayed.
+
+NVML is NVIDIA's management library, reached through NVIDIA's own binding (nvidia-ml-py, imported as
+`pynvml`), which is imported here and nowhere else. Nothing is judged or interpreted here: a query that
+failed leaves `{"error": CODE}` in the place of its value, and `nhc.facts.nvidia` reads the whole.
+
+A call into NVML can hang in the driver or bring the process down. The engine runs checks in
+processes it can lose, so there is no defence against that here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Tuple
+
+GPU_IS_LOST = 15
+BINDING_MISSING = -1
+"""The code for "nvidia-ml-py is not installed": NVML's own codes are not negative."""
+
+ECC = (("corrected", 0), ("uncorrected", 1))
+COUNTERS = (("volatile", 0), ("aggregate", 1))
+LOCATIONS = (("dram", 2), ("sram", 7))
+LIMITS = (("shutdown", 0), ("slowdown", 1), ("memory_max", 2), ("gpu_max", 3))
+CLOCKS = (("graphics", 0), ("memory", 2))
+LINK_COUNTERS = (("replay", 0), ("recovery", 1), ("crc_flit", 2), ("crc_data", 3), ("ecc_data", 4))
+
+DEVICE_FIELDS: Dict[str, int] = {
+    "memory_temperature": 82,
+    "link_count": 91,
+    "shutdown_margin": 193,
+    "slowdown_margin": 194,
+    "memory_max_margin": 195,
+    "gpu_max_margin": 196,
+    "recovery_action": 230,
+}
+LINK_FIELDS: Dict[str, int] = {  # what NVLink 5 counts in place of LINK_COUNTERS; the scope is the link
+    "malformed_packets": 206,
+    "buffer_overruns": 207,
+    "receive_errors": 208,
+    "receive_remote_errors": 209,
+    "local_integrity_errors": 211,
+    "recovery_failed": 214,
+    "recovery_events": 215,
+    "effective_errors": 219,
+}
+"""NVML_FI_DEV_... identifiers, as nvml.h numbers them."""
+
+_SIMPLE: Tuple[Tuple[str, str, Tuple[Any, ...]], ...] = (
+    ("pci", "nvmlDeviceGetPciInfo", ()),
+    ("uuid", "nvmlDeviceGetUUID", ()),
+    ("name", "nvmlDeviceGetName", ()),
+    ("serial", "nvmlDeviceGetSerial", ()),
+    ("memory", "nvmlDeviceGetMemoryInfo", ()),
+    ("vbios", "nvmlDeviceGetVbiosVersion", ()),
+    ("inforom", "nvmlDeviceGetInforomImageVersion", ()),
+    ("gsp", "nvmlDeviceGetGspFirmwareVersion", ()),
+    ("ecc_mode", "nvmlDeviceGetEccMode", ()),
+    ("row_remap", "nvmlDeviceGetRemappedRows", ()),
+    ("row_banks", "nvmlDeviceGetRowRemapperHistogram", ()),
+    ("retired_single", "nvmlDeviceGetRetiredPages", (0,)),
+    ("retired_double", "nvmlDeviceGetRetiredPages", (1,)),
+    ("retired_pending", "nvmlDeviceGetRetiredPagesPendingStatus", ()),
+    ("persistence", "nvmlDeviceGetPersistenceMode", ()),
+    ("compute_mode", "nvmlDeviceGetComputeMode", ()),
+    ("mig_mode", "nvmlDeviceGetMigMode", ()),
+    ("power_usage", "nvmlDeviceGetPowerUsage", ()),
+    ("power_limit", "nvmlDeviceGetPowerManagementLimit", ()),
+    ("power_default", "nvmlDeviceGetPowerManagementDefaultLimit", ()),
+    ("power_range", "nvmlDeviceGetPowerManagementLimitConstraints", ()),
+    ("temperature", "nvmlDeviceGetTemperature", (0,)),
+    ("margin", "nvmlDeviceGetMarginTemperature", ()),
+    ("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration", ()),
+    ("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth", ()),
+    ("pcie_max_generation", "nvmlDeviceGetMaxPcieLinkGeneration", ()),
+    ("pcie_max_width", "nvmlDeviceGetMaxPcieLinkWidth", ()),
+    ("pcie_replays", "nvmlDeviceGetPcieReplayCounter", ()),
+    ("processes", "nvmlDeviceGetComputeRunningProcesses", ()),
+)
+
+
+class _Lost(Exception):
+    """The device answers nothing any more: asking on costs seconds a call."""
+
+
+class _Reader:
+    """Queries of one loaded NVML, each failure kept as its code."""
+
+    def __init__(self, nvml: Any) -> None:
+        self.nvml = nvml
+
+    def ask(self, function: str, *arguments: Any) -> Any:
+        """What `function` returns as plain values, `{"error": CODE}` where it fails."""
+        try:
+            return _plain(getattr(self.nvml, function)(*arguments))
+        except AttributeError:  # a binding older than the function
+            return {"error": self.nvml.NVML_ERROR_FUNCTION_NOT_FOUND}
+        except self.nvml.NVMLError as error:
+            if error.value == GPU_IS_LOST:
+                raise _Lost from None
+            return {"error": int(error.value)}
+
+    def device(self, index: int) -> Dict[str, Any]:
+        found: Dict[str, Any] = {"index": index}
+        try:
+            handle = self.nvml.nvmlDeviceGetHandleByIndex(index)
+        except self.nvml.NVMLError as error:
+            return {"index": index, "error": int(error.value)}
+        try:
+            for key, function, arguments in _SIMPLE:
+                found[key] = self.ask(function, handle, *arguments)
+            found["reasons"] = self._reasons(handle)
+            for name, number in CLOCKS:
+                found[f"clock_{name}"] = self.ask("nvmlDeviceGetClockInfo", handle, number)
+                found[f"max_{name}"] = self.ask("nvmlDeviceGetMaxClockInfo", handle, number)
+                found[f"application_{name}"] = self.ask("nvmlDeviceGetApplicationsClock", handle, number)
+                found[f"default_{name}"] = self.ask("nvmlDeviceGetDefaultApplicationsClock", handle, number)
+            for name, number in LIMITS:
+                found[f"limit_{name}"] = self.ask("nvmlDeviceGetTemperatureThreshold", handle, number)
+            for counter, counter_type in COUNTERS:
+                for kind, kind_number in ECC:
+                    for place, location in LOCATIONS:
+                        found[f"{place}_{counter}_{kind}"] = self.ask(
+                            "nvmlDeviceGetMemoryErrorCounter", handle, kind_number, counter_type, location
+                        )
+            found["sram"] = self._sram(handle)
+            found["fields"] = self.fields(handle, DEVICE_FIELDS)
+            found["fabric"] = self._fabric(handle)
+            found["links"] = self._links(handle, found["fields"].get("link_count"))
+        except _Lost:
+            found["error"] = GPU_IS_LOST
+        return found
+
+    def fields(self, handle: Any, wanted: Dict[str, int], scope: int = 0) -> Dict[str, Any]:
+        """Several field values in one call; NVML answers for each apart."""
+        try:
+            values = self.nvml.nvmlDeviceGetFieldValues(handle, [(number, scope) for number in wanted.values()])
+        except self.nvml.NVMLError as error:
+            if error.value == GPU_IS_LOST:
+                raise _Lost from None
+            return {name: {"error": int(error.value)} for name in wanted}
+        return {name: _field(value) for name, value in zip(wanted, values)}
+
+    def _reasons(self, handle: Any) -> Any:
+        """Why clocks are held down. Drivers before 535 know the query by its old name only."""
+        found = self.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
+        if found == {"error": self.nvml.NVML_ERROR_FUNCTION_NOT_FOUND}:
+            return self.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+        return found
+
+    def _sram(self, handle: Any) -> Any:
+        status = self.nvml.c_nvmlEccSramErrorStatus_v1_t()
+        status.version = self.nvml.nvmlEccSramErrorStatus_v1
+        return self._filled("nvmlDeviceGetSramEccErrorStatus", handle, status)
+
+    def _fabric(self, handle: Any) -> Any:
+        """The newest form of the fabric's state that this driver and this binding both know."""
+        mismatch = (
+            self.nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+            self.nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+            self.nvml.NVML_ERROR_INVALID_ARGUMENT,
+        )
+        found: Any = {"error": self.nvml.NVML_ERROR_FUNCTION_NOT_FOUND}
+        for function, structure in (
+            ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
+            ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
+            ("nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
+        ):
+            kind = getattr(self.nvml, structure, None)
+            if kind is None:
+                continue
+            found = self._filled(function, handle, kind())
+            if not (isinstance(found, dict) and found.get("error") in mismatch):
+                return found
+        return found
+
+    def _filled(self, function: str, handle: Any, structure: Any) -> Any:
+        """What `function` writes into `structure`: the binding hands these through to C as they are."""
+        from ctypes import byref
+
+        answer = self.ask(function, handle, byref(structure))
+        return answer if isinstance(answer, dict) and "error" in answer else _plain(structure)
+
+    def _links(self, handle: Any, count: Any) -> List[Dict[str, Any]]:
+        most = count if isinstance(count, int) else self.nvml.NVML_NVLINK_MAX_LINKS
+        links: List[Dict[str, Any]] = []
+        for number in range(most):
+            state = self.ask("nvmlDeviceGetNvLinkState", handle, number)
+            if isinstance(state, dict) and state["error"] in (
+                self.nvml.NVML_ERROR_INVALID_ARGUMENT,
+                self.nvml.NVML_ERROR_NOT_SUPPORTED,
+            ):
+                break  # the device has no further links
+            link: Dict[str, Any] = {"state": state}
+            if state == 1:
+                link["remote_type"] = self.ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, number)
+                link["remote"] = self.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, number)
+            for name, counter in LINK_COUNTERS:
+                link[name] = self.ask("nvmlDeviceGetNvLinkErrorCounter", handle, number, counter)
+            if isinstance(link["replay"], dict):
+                link.update(self.fields(handle, LINK_FIELDS, number))
+            links.append(link)
+        return links
+
+
+def _field(value: Any) -> Any:
+    """A field value by the type NVML gives it."""
+    if value.nvmlReturn:
+        return {"error": int(value.nvmlReturn)}
+    names = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+    kind = int(value.valueType)
+    return getattr(value.value, names[kind]) if kind < len(names) else {"error": 999}
+
+
+def _plain(value: Any) -> Any:
+    """Structures of ctypes, the binding's objects and lists of them as dictionaries, lists, numbers and text."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    fields = getattr(value, "_fields_", None)
+    if fields is not None:
+        return {entry[0]: _plain(getattr(value, entry[0])) for entry in fields}
+    if hasattr(value, "__len__"):  # an array of ctypes
+        return [_plain(each) for each in value]
+    return {key: _plain(each) for key, each in vars(value).items()}
+
+
+def _loaded(read: Callable[[Any], Dict[str, Any]]) -> Dict[str, Any]:
+    """`read(pynvml)` between NVML's start and its shutdown; the code where it cannot start."""
+    try:
+        nvml: Any = __import__("pynvml")
+    except ImportError as error:
+        return {"error": BINDING_MISSING, "text": str(error)}
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return {"error": int(error.value)}
+    try:
+        return read(nvml)
+    except nvml.NVMLError as error:
+        return {"error": int(error.value)}
+    finally:
+        try:
+            nvml.nvmlShutdown()
+        except nvml.NVMLError:
+            pass
+
+
+def snapshot() -> Dict[str, Any]:
+    """The node's driver and every device's answers."""
+
+    def read(nvml: Any) -> Dict[str, Any]:
+        reader = _Reader(nvml)
+        return {
+            "driver": reader.ask("nvmlSystemGetDriverVersion"),
+            "nvml": reader.ask("nvmlSystemGetNVMLVersion"),
+            "devices": [reader.device(index) for index in range(nvml.nvmlDeviceGetCount())],
+        }
+
+    return _loaded(read)
+
+
+def inforom() -> Dict[str, Any]:
+    """Whether each device's InfoROM is whole: 0, or NVML's code. Reads flash, so it is asked for apart."""
+    return _each_device(lambda reader, handle: reader.ask("nvmlDeviceValidateInforom", handle))
+
+
+def peers() -> Dict[str, Any]:
+    """Each device's row of peer-to-peer states over NVLink (capability 2) and over any path (0, reading)."""
+
+    def read(nvml: Any) -> Dict[str, Any]:
+        reader = _Reader(nvml)
+        handles = []
+        for index in range(nvml.nvmlDeviceGetCount()):
+            try:
+                handles.append(nvml.nvmlDeviceGetHandleByIndex(index))
+            except nvml.NVMLError:
+                handles.append(None)
+
+        def state(one: Any, other: Any, capability: int) -> Any:
+            if one is None or other is None:
+                return {"error": GPU_IS_LOST}
+            try:
+                return reader.ask("nvmlDeviceGetP2PStatus", one, other, capability)
+            except _Lost:
+                return {"error": GPU_IS_LOST}
+
+        def matrix(capability: int) -> List[List[Any]]:
+            return [[0 if a is b else state(a, b, capability) for b in handles] for a in handles]
+
+        return {"read": matrix(0), "nvlink": matrix(2)}
+
+    return _loaded(read)
+
+
+def _each_device(query: Callable[[_Reader, Any], Any]) -> Dict[str, Any]:
+    def read(nvml: Any) -> Dict[str, Any]:
+        reader = _Reader(nvml)
+        answers: List[Any] = []
+        for index in range(nvml.nvmlDeviceGetCount()):
+            try:
+                answers.append(query(reader, nvml.nvmlDeviceGetHandleByIndex(index)))
+            except nvml.NVMLError as error:
+                answers.append({"error": int(error.value)})
+            except _Lost:
+                answers.append({"error": GPU_IS_LOST})
+        return {"devices": answers}
+
+    return _loaded(read)

@@ -1,0 +1,165 @@
+"""The PCI bus: which accelerators and switches sit on it, and what their links run at.
+
+The bus is the witness against the driver: a GPU that has fallen off its driver's list is still
+enumerated here until the node restarts.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, FrozenSet, NamedTuple, Optional, Set, Tuple
+
+from nhc.host import Host
+
+DEVICES = "/sys/bus/pci/devices"
+INDEX = "/proc/bus/pci/devices"
+"""Every function in one read, vendor and device but not class or domain: enough to see that none is ours."""
+
+NEURON_IDS = frozenset({0x7064, 0x7164, 0x7264, 0x7364})
+"""Inferentia, Trainium, Inferentia2, Trainium2: Amazon's other functions are network and disks."""
+
+_VENDORS: Dict[int, str] = {0x10DE: "nvidia", 0x1002: "amd", 0x1DA3: "gaudi", 0x1D0F: "neuron"}
+# PCI class codes (PCI Code and ID Assignment Specification): VGA, 3D and other display controllers,
+# and processing accelerators. NVIDIA's data-centre GPUs are 0302, AMD's MI200 0380 and MI300 1200.
+_GPU_CLASSES = frozenset({0x0300, 0x0302, 0x0380, 0x1200})
+_NVSWITCH_CLASS = 0x0680
+
+_SPEED = re.compile(r"([0-9.]+) GT/s")
+_GENERATION = {"2.5": 1, "5": 2, "5.0": 2, "8": 3, "8.0": 3, "16": 4, "16.0": 4, "32": 5, "32.0": 5, "64": 6, "64.0": 6}
+
+
+class PciFunction(NamedTuple):
+    """One function on the bus: `address` as sysfs writes it (`0001:00:00.0`), class code without the interface byte."""
+
+    address: str
+    vendor: int
+    device: int
+    class_code: int
+    driver: str = ""
+    numa: Optional[int] = None
+
+    @property
+    def vendor_name(self) -> str:
+        return _VENDORS.get(self.vendor, "")
+
+
+def parse_index(text: str) -> Set[Tuple[int, int]]:
+    """(vendor, device) of each function listed in /proc/bus/pci/devices; lines of another form are left out."""
+    found = set()
+    for line in text.splitlines():
+        words = line.split("\t", 2)
+        if len(words) == 3 and len(words[1]) == 8:
+            try:
+                found.add((int(words[1][:4], 16), int(words[1][4:], 16)))
+            except ValueError:
+                continue
+    return found
+
+
+def normal_address(text: str) -> str:
+    """A PCI address in sysfs' form: NVML writes the domain with eight digits, tools leave it out or use capitals."""
+    text = text.strip().lower()
+    parts = text.split(":")
+    if len(parts) == 2:
+        parts.insert(0, "0000")
+    if len(parts) != 3:
+        return text
+    try:
+        return f"{int(parts[0], 16):04x}:{parts[1]}:{parts[2]}"
+    except ValueError:
+        return text
+
+
+def generation(speed: str) -> Optional[int]:
+    """The PCIe generation of a link speed as sysfs writes it: `16.0 GT/s PCIe` is 4."""
+    match = _SPEED.search(speed)
+    return _GENERATION.get(match[1]) if match else None
+
+
+def _wanted(vendor: int, device: int) -> bool:
+    return vendor in _VENDORS and (vendor != 0x1D0F or device in NEURON_IDS)
+
+
+def _functions(host: Host) -> Tuple[PciFunction, ...]:
+    """Every function of a vendor that makes accelerators."""
+    try:
+        listed = parse_index(host.read(INDEX))
+    except OSError:
+        listed = set()  # no such file in some containers: the directory tells
+    if listed and not any(_wanted(*each) for each in listed):
+        return ()
+    vendors: FrozenSet[int] = frozenset(v for v, d in listed if _wanted(v, d)) or frozenset(_VENDORS)
+    found = []
+    try:
+        addresses = host.listdir(DEVICES)
+    except OSError:
+        return ()
+    for address in addresses:
+        base = f"{DEVICES}/{address}"
+        vendor = _hex(host.read_or(f"{base}/vendor"))
+        if vendor not in vendors:
+            continue
+        device = _hex(host.read_or(f"{base}/device"))
+        if not _wanted(vendor, device):
+            continue
+        class_code = _hex(host.read_or(f"{base}/class")) >> 8
+        found.append(PciFunction(address, vendor, device, class_code, _driver(host, base), _numa(host, base)))
+    return tuple(found)
+
+
+def _hex(text: str) -> int:
+    try:
+        return int(text, 16)
+    except ValueError:
+        return -1
+
+
+def _driver(host: Host, base: str) -> str:
+    try:
+        return host.readlink(f"{base}/driver").rsplit("/", 1)[-1]
+    except OSError:
+        return ""
+
+
+def _numa(host: Host, base: str) -> Optional[int]:
+    text = host.read_or(f"{base}/numa_node", "-1")
+    return int(text) if text.isdigit() else None  # -1: the firmware says nothing
+
+
+def accelerator_functions(host: Host) -> Tuple[PciFunction, ...]:
+    """The accelerators on the bus, in the order of their addresses."""
+    return tuple(
+        f
+        for f in host.fact(_functions)
+        if f.class_code in _GPU_CLASSES or (f.vendor == 0x1D0F and f.device in NEURON_IDS)
+    )
+
+
+def switch_functions(host: Host) -> Tuple[PciFunction, ...]:
+    """The NVSwitches on the bus. From the NVLink 5 generation on they are no PCI functions of the node."""
+    return tuple(f for f in host.fact(_functions) if f.vendor == 0x10DE and f.class_code == _NVSWITCH_CLASS)
+
+
+class LinkSpeed(NamedTuple):
+    """A link's generation and width, now and at most, as far as sysfs says."""
+
+    generation: Optional[int]
+    width: Optional[int]
+    max_generation: Optional[int]
+    max_width: Optional[int]
+
+
+def link_speed(host: Host, address: str) -> LinkSpeed:
+    """What the link of the function at `address` runs at. A link trained down shows a width of 0 or 63: None."""
+    base = f"{DEVICES}/{address}"
+
+    def width(name: str) -> Optional[int]:
+        text = host.read_or(f"{base}/{name}")
+        return int(text) if text.isdigit() and 0 < int(text) <= 32 else None
+
+    return LinkSpeed(
+        generation(host.read_or(f"{base}/current_link_speed")),
+        width("current_link_width"),
+        generation(host.read_or(f"{base}/max_link_speed")),
+        width("max_link_width"),
+    )
