@@ -1,0 +1,57 @@
+"""Adapters by name. nhc never names an adapter in an import: it looks one up here, when it is asked for.
+
+A name that is not in the table is looked for among the installed packages' entry points (group
+`nhc.adapters`), so only a stranger's adapter pays for that search.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+GROUP = "nhc.adapters"
+
+ADAPTERS: Dict[str, str] = {
+    "slurm": "nhc_adapters.slurm:Slurm",
+    "slurm-rest": "nhc_adapters.slurm_rest:SlurmRest",
+    "pbs": "nhc_adapters.pbs:Pbs",
+    "torque": "nhc_adapters.pbs:Torque",
+    "lsf": "nhc_adapters.lsf:Lsf",
+    "sge": "nhc_adapters.sge:GridEngine",
+    "flux": "nhc_adapters.flux:Flux",
+}
+
+
+class NoAdapter(Exception):
+    """There is no such adapter, or it cannot be loaded. One line for a person."""
+
+
+def adapter(name: str) -> Any:
+    """The adapter's class. Raises NoAdapter."""
+    where = ADAPTERS.get(name) or _installed(name)
+    if where is None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, list(ADAPTERS), 1)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(ADAPTERS))}"
+        raise NoAdapter(f"there is no adapter called {name!r}: {hint}")
+    module, _, attribute = where.partition(":")
+    try:
+        return getattr(__import__(module, fromlist=[attribute]), attribute)
+    except ModuleNotFoundError as error:
+        package = (error.name or module).partition(".")[0]
+        if package == "nhc_adapters":
+            raise NoAdapter(
+                f"adapter {name}: {module} is not installed (in a source checkout set PYTHONPATH=adapters)"
+            ) from None
+        raise NoAdapter(f"adapter {name} needs the Python package {package}: pip install 'nhc[{name}]'") from None
+    except AttributeError:
+        raise NoAdapter(f"adapter {name}: {module} has no {attribute}") from None
+
+
+def _installed(name: str) -> Optional[str]:
+    from importlib import metadata
+
+    everything: Any = metadata.entry_points()
+    # Python 3.9 has a plain mapping of groups here, later ones a selectable set.
+    group = everything.select(group=GROUP) if hasattr(everything, "select") else everything.get(GROUP, ())
+    return next((str(entry.value) for entry in group if entry.name == name), None)
