@@ -18,8 +18,9 @@ from nhc.state import State
 from nhc.strikes import Strikes
 from nhc.stuck import Stuck, StuckChecks
 from nhc.units import show_seconds
-from nhc.watchdog import Done, Notify, Supervisor, Task, Work
+from nhc.watchdog import Done, Supervisor, Task
 from nhc.work import call, decode, encode, run_command
+from nhc.worker import Notify, Work
 
 DEADLINE = 30.0
 """Seconds for a whole run where nothing else is said: LBNL NHC's TIMEOUT."""

@@ -10,7 +10,7 @@ import time
 from typing import Any, Dict, NamedTuple, Optional
 
 from nhc.state import State
-from nhc.watchdog import Process, is_alive
+from nhc.survivors import Process, is_alive
 
 
 class Stuck(NamedTuple):

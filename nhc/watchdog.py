@@ -12,19 +12,14 @@ Threads, signals and alarms were tried and do not survive a hang in D state or a
 
 from __future__ import annotations
 
-import marshal
 import os
 import select
 import signal
-import struct
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set
 
-Notify = Callable[[str, int], None]
-Work = Callable[[int], Any]
-"""Carries out one task inside a worker and returns a value that marshal can carry."""
-Factory = Callable[[Notify, Tuple[int, ...]], Work]
-"""Makes a worker's Work, once, inside the worker: given its Notify and the serial tasks completed so far."""
+from nhc.survivors import Process, identify, is_alive
+from nhc.worker import TOKEN, Factory, live, messages, quiet
 
 WORKERS = 8
 """At most this many tasks at a time. Checks mostly wait; this bounds the processes a sick node gains."""
@@ -32,16 +27,6 @@ RELIEF = 0.05
 """Seconds after which a busy worker no longer holds up the tasks behind it."""
 LAST_BREATH = 0.05
 """Seconds given to a killed worker to disappear before it is called stuck."""
-
-_HEADER = struct.Struct("=I")
-_TOKEN = struct.Struct("=H")
-
-
-class Process(NamedTuple):
-    """A process that outlived SIGKILL. Its start time, in clock ticks since boot, makes the pid unique."""
-
-    pid: int
-    start: int
 
 
 class Done(NamedTuple):
@@ -110,7 +95,7 @@ class Supervisor:
         self.unclaimed = {number for number, task in enumerate(tasks) if not task.serial}
         self.tokens, writing = os.pipe()
         os.set_blocking(writing, False)
-        os.write(writing, b"".join(_TOKEN.pack(number) for number in sorted(self.unclaimed)))
+        os.write(writing, b"".join(TOKEN.pack(number) for number in sorted(self.unclaimed)))
         os.close(writing)
 
     def run(self) -> List[Done]:
@@ -191,7 +176,7 @@ class Supervisor:
         worker = next((w for w in self.workers.values() if w.serial), None) or self._fork(serial=True)
         if worker.task is None:
             worker.task, worker.since = number, time.monotonic()
-            os.write(worker.orders, _TOKEN.pack(number))
+            os.write(worker.orders, TOKEN.pack(number))
 
     def _expire(self) -> None:
         """End what is past its deadline."""
@@ -227,9 +212,9 @@ class Supervisor:
         if pid == 0:
             try:
                 os.setpgid(0, 0)
-                keep = _quiet({results_in, orders_out})
+                keep = quiet({results_in, orders_out})
                 make = self.serial_factory if serial else self.factory
-                _work(make, tuple(self.serial_completed), *keep)
+                live(make, tuple(self.serial_completed), *keep)
             finally:
                 os._exit(0)
         try:
@@ -255,11 +240,7 @@ class Supervisor:
                 break
             worker.buffer += data
             ended = not data
-        buffer = worker.buffer
-        while len(buffer) >= 4 and len(buffer) >= 4 + _HEADER.unpack_from(buffer)[0]:
-            size = 4 + _HEADER.unpack_from(buffer)[0]
-            message = marshal.loads(bytes(buffer[4:size]))  # noqa: S302 (from a fork of this very process)
-            del buffer[:size]
+        for message in messages(worker.buffer):
             self._heed(worker, *message)
         if ended:
             number, elapsed = worker.task, time.monotonic() - worker.since
@@ -320,57 +301,6 @@ class Supervisor:
         return next((process for process in suspects if process and is_alive(process)), None)
 
 
-def _work(make: Factory, completed: Tuple[int, ...], results: int, orders: int) -> None:
-    """A worker's life: claim a task, carry it out, say so, until there are no more."""
-
-    def send(*message: Any) -> None:
-        body = marshal.dumps(message)
-        data = memoryview(_HEADER.pack(len(body)) + body)
-        while data:
-            data = data[os.write(results, data) :]
-
-    work = make(send, completed)
-    while True:
-        token = os.read(orders, _TOKEN.size)
-        if len(token) < _TOKEN.size:
-            return
-        number = _TOKEN.unpack(token)[0]
-        send("begin", number)
-        send("done", number, work(number))
-
-
-def _quiet(keep: Set[int]) -> Tuple[int, int]:
-    """In a fresh worker: no inherited descriptors, no inherited signal handlers, silent standard streams.
-
-    Returns the two kept descriptors, results first. A process that hangs for ever in a worker must hold
-    nothing that its caller waits on: sshd, slurmd and node-problem-detector read our stdout to its end.
-    """
-    results, orders = (os.dup(fd) for fd in sorted(keep, key=_is_read_end))
-    null = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(null, stream)
-    low, high = sorted((results, orders))
-    os.closerange(3, low)
-    os.closerange(low + 1, high)
-    os.closerange(high + 1, _highest_descriptor() + 1)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
-    return results, orders
-
-
-def _is_read_end(fd: int) -> bool:
-    import fcntl
-
-    return fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
-
-
-def _highest_descriptor() -> int:
-    try:
-        return max(int(name) for name in os.listdir("/proc/self/fd"))
-    except (OSError, ValueError):
-        return 4096
-
-
 def _kill_all(worker: _Worker) -> None:
     for pid in (worker.pid, *worker.commands):
         for send in (os.killpg, os.kill):
@@ -393,19 +323,3 @@ def _reap(pid: int, patience: float) -> Optional[int]:
         if time.monotonic() >= until:
             return None
         time.sleep(0.001)
-
-
-def identify(pid: int) -> Optional[Process]:
-    """The process that has this pid now, None when there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    # After the name: state is field 3 of proc_pid_stat(5), start time field 22. A zombie is over.
-    return None if fields[0] in (b"Z", b"X") else Process(pid, int(fields[19]))
-
-
-def is_alive(process: Process) -> bool:
-    """Whether that very process, not a later one with its pid, is still there."""
-    return identify(process.pid) == process

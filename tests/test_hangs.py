@@ -14,8 +14,8 @@ from nhc.host import Host
 from nhc.model import ok
 from nhc.plan import BUILT_IN, COMMAND, Item, Plan
 from nhc.state import State
+from nhc.survivors import Process, is_alive
 from nhc.testing import FakeHost
-from nhc.watchdog import Process, is_alive
 from tests.support.require import need
 
 

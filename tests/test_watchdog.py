@@ -10,7 +10,8 @@ import time
 import pytest
 
 from nhc import process
-from nhc.watchdog import Done, Supervisor, Task, identify, is_alive
+from nhc.survivors import identify, is_alive
+from nhc.watchdog import Done, Supervisor, Task
 
 
 def supervise(works, timeouts=None, *, serial=(), deadline=0.0, stop=lambda number, done: False):

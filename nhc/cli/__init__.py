@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import List, Optional
 
 EXIT_HEALTHY = 0
 EXIT_UNHEALTHY = 1
@@ -18,7 +17,7 @@ EXIT_USAGE = 2
 EXIT_UNKNOWN = 3
 
 
-def main(argv: Optional[List[str]] = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run the nhc command with `argv` (default: the process's own) and return its exit status."""
     words = sys.argv[1:] if argv is None else argv
     try:
@@ -40,7 +39,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         return 130
 
 
-def _application(words: List[str]) -> int:
+def _application(words: list[str]) -> int:
     try:
         import click  # noqa: F401
     except ModuleNotFoundError:

@@ -1,0 +1,28 @@
+"""Processes that outlive SIGKILL: told apart from later ones with their pid by their start time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+
+class Process(NamedTuple):
+    """A process that outlived SIGKILL. Its start time, in clock ticks since boot, makes the pid unique."""
+
+    pid: int
+    start: int
+
+
+def identify(pid: int) -> Optional[Process]:
+    """The process that has this pid now, None when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    # After the name: state is field 3 of proc_pid_stat(5), start time field 22. A zombie is over.
+    return None if fields[0] in (b"Z", b"X") else Process(pid, int(fields[19]))
+
+
+def is_alive(process: Process) -> bool:
+    """Whether that very process, not a later one with its pid, is still there."""
+    return identify(process.pid) == process
