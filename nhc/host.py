@@ -141,6 +141,9 @@ class System:
     def effective_uid(self) -> int:
         return os.geteuid()
 
+    def effective_gid(self) -> int:
+        return os.getegid()
+
     def sysconf(self, name: str) -> int:
         """One of the numbers of the system, as `SC_PAGE_SIZE`."""
         return os.sysconf(name)
@@ -151,6 +154,10 @@ class System:
 
         found = read_each(self._below(directory), names, leaf)
         return {name: None if data is None else data.decode(errors="replace") for name, data in found.items()}
+
+    def ask(self, question: str, answer: Callable[[], Any]) -> Any:
+        """What a library says, in plain JSON values: `answer()` asks it, `question` names it in a recording."""
+        return answer()
 
     # What a check does to the machine, and only because one of its options asks for it.
 

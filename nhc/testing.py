@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from nhc.host import Completed, Filesystem, Host, Stat, System
 
@@ -41,6 +41,9 @@ class FakeSystem(System):
         self.ports: Dict[Tuple[str, int], float] = {}
         self.node = "node001"
         self.uid = 0
+        self.gid = 0
+        self.answers: Dict[str, Any] = {}
+        """What libraries say, by the question's name (`nvml`)."""
         self.done: List[str] = []
         """What checks did to the machine, in order: `kill 9 123`, `renice 5 123`, `syslog TEXT`."""
         self.refuses: Dict[str, OSError] = {}
@@ -95,11 +98,19 @@ class FakeSystem(System):
             raise ConnectionRefusedError(111, "Connection refused")
         return self.ports[address, port]
 
+    def ask(self, question: str, answer: Callable[[], Any]) -> Any:
+        if question not in self.answers:
+            raise FileNotFoundError(2, "no such answer in this FakeHost", question)
+        return self.answers[question]
+
     def hostname(self) -> str:
         return self.node
 
     def effective_uid(self) -> int:
         return self.uid
+
+    def effective_gid(self) -> int:
+        return self.gid
 
     def kill(self, pid: int, started: int, number: int) -> None:
         self._do(f"kill {number} {pid}")

@@ -7,6 +7,7 @@ They serve as converters of check parameters (`nhc.check.Param`).
 from __future__ import annotations
 
 import re
+from typing import Tuple
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtpe]?)(i?b)?", re.IGNORECASE)
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtpe]?)", re.IGNORECASE)
@@ -42,7 +43,7 @@ def size_kb(value: str) -> int:
         raise ValueError(f"{value!r} is not a size (a number with k, M, G, T, P or E, as in 64GB)")
     power = _POWER[match[2].lower()] or 1
     if not match[2] and (match[3] or "").lower() == "b":
-        return int(float(match[1]) // 1024)  # "4096B" says bytes outright
+        return int(-(-float(match[1]) // 1024))  # "4096B" says bytes outright; "1b" is more than nothing
     return int(float(match[1]) * 1024 ** (power - 1))
 
 
@@ -79,14 +80,26 @@ def percent(value: str) -> float:
 
 
 def show_kb(kilobytes: float) -> str:
-    """A size in kB for a person: the largest unit that loses under a tenth. 1572864 is `1536MB`."""
-    value, unit = kilobytes, 0
-    while value >= 1024 and unit < 5:
-        fraction = (value % 1024) / 1024
-        if min(fraction, 1 - fraction) > 0.10:
+    """A size in kB for a person: the largest unit that loses at most a tenth. 1572864 is `1536MB`."""
+    value, unit = _scale(int(kilobytes), 1024, 5)
+    return f"{value}{'kMGTPE'[unit]}B"
+
+
+def show_count(value: int) -> str:
+    """A count for a person: the largest unit that loses at most a tenth. 1500000 is `1500k`, 10000 `10k`."""
+    value, unit = _scale(value, 1000, 6)
+    return f"{value}{('', 'k', 'M', 'G', 'T', 'P', 'E')[unit]}"
+
+
+def _scale(value: int, step: int, last: int) -> Tuple[int, int]:
+    """`value` in a larger unit, and which: LBNL NHC's rule to the digit, as its messages quote the result."""
+    unit = lost = 0
+    while value >= step and unit < last:
+        share = value % step * 100 // step
+        if (100 - share if share > 50 else share) > 10:
             break
-        value, unit = value // 1024 + (1 if fraction >= 0.5 else 0), unit + 1
-    return f"{int(value)}{'kMGTPE'[unit]}B"
+        value, lost, unit = value // step, value % step, unit + 1
+    return value + (lost >= step // 2 and unit > 0), unit
 
 
 def show_seconds(value: float) -> str:
