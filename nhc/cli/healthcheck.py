@@ -1,0 +1,289 @@
+"""`nhc-healthcheck`: what a scheduler runs every few minutes, and a stand-in for LBNL NHC's `nhc`.
+
+It takes that program's command line, environment and sysconfig file, prints and logs what that program
+does, and marks the node through `nhc.hooks`. Exit status: 0 healthy, N failures with -a, else 1; 142 where
+a deadline passed; 3 where something could not be told; 2 where the configuration cannot be used; 10 for a
+wrong command line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
+
+from nhc import lbnl
+from nhc.cli import EXIT_UNKNOWN, EXIT_USAGE
+from nhc.model import CheckResult, Report, Verdict, printable
+from nhc.plan import Plan
+
+USAGE = """\
+Usage: nhc-healthcheck [options] [VAR=value ...]
+
+  -a            run all checks; do not stop at the first failure
+  -c FILE       configuration (default: CONFDIR/NAME.conf)
+  -d            print debugging output
+  -D DIR        configuration directory (default: /etc/nhc)
+  -e CHECK      evaluate this one check line and exit; nothing is marked
+  -f            accepted for compatibility: checks always run in processes of their own
+  -h            show this help
+  -l LOGSPEC    log file, - for standard output (default: /var/log/NAME.log)
+  -n NAME       name, which the default file names are made of (default: nhc)
+  -q            print nothing
+  -t SECONDS    deadline of the whole run, 0 for none (default: 30)
+  -v            say what is being done
+  -x            trace: print every result with its evidence
+"""
+
+Say = Callable[[str], None]
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Entry point of the nhc-healthcheck executable."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        settings, warnings = lbnl.resolve(words, os.environ, _program())
+    except lbnl.BadCommandLine as error:
+        print(f"{USAGE}\nnhc:  ERROR:  {error}", file=sys.stderr)
+        return 10
+    if settings.get("HELP"):
+        print(USAGE, end="")
+        return 0
+    if settings.get("NHC_RM") == "sge" and "EVAL_LINE" not in settings:
+        return _load_sensor(settings, warnings)
+    if settings["DETACHED_MODE"] == "1" and "EVAL_LINE" not in settings:
+        return _detached(settings, warnings)
+    return _once(settings, warnings)
+
+
+def _program() -> str:
+    name = os.path.basename(sys.argv[0])
+    return "nhc" if name in ("nhc-healthcheck", "nhc-healthcheck.pyz", "__main__.py", "-c", "") else name
+
+
+def _once(settings: Dict[str, str], warnings: Sequence[str]) -> int:
+    """One run, told as the original tells it."""
+    output = _Output(settings)
+    for warning in warnings:
+        output.log(f"WARNING:  {warning}")
+    report = judge(settings, output)
+    if report is None:
+        return EXIT_USAGE
+    return _tell(report, settings, output)
+
+
+def judge(settings: Mapping[str, str], output: _Output) -> Optional[Report]:
+    """Run the checks that the settings ask for; None where the configuration cannot be used."""
+    from nhc import config
+    from nhc.engine import run
+    from nhc.hooks import node_name
+    from nhc.host import Host
+    from nhc.state import State
+
+    host = Host(settings=settings)
+    name = settings.get("HOSTNAME") or host.read_or("/proc/sys/kernel/hostname") or "localhost"
+    scripts = [settings["INCDIR"]] if os.path.isdir(settings["INCDIR"]) else []
+    given = {key: value for key, value in settings.items() if key not in ("HELP", "EVAL_LINE")}
+    output.verbose("Node Health Check starting.")
+    try:
+        if "EVAL_LINE" in settings:
+            plan = config.load_text(f"* || {settings['EVAL_LINE']}\n", "-e", name, given, scripts_dirs=scripts)
+        else:
+            plan = config.load([settings["CONFFILE"]], name, given, scripts_dirs=scripts)
+    except config.ConfigError as error:
+        for problem in error.problems:
+            output.error(problem.show())
+        return None
+    plan = _for_context(plan, "healthcheck")
+    called = node_name(os.environ, settings, name)
+    check_all = settings["NHC_CHECK_ALL"] == "1"
+    deadline = 0.0 if "EVAL_LINE" in settings else None
+    return run(plan, host, state=State(), check_all=check_all, deadline=deadline, name=called)
+
+
+def _for_context(plan: Plan, context: str) -> Plan:
+    return plan._replace(items=tuple(item for item in plan.items if not item.contexts or context in item.contexts))
+
+
+def _tell(report: Report, settings: Mapping[str, str], output: _Output) -> int:
+    """Log and print a report, mark the node, return the exit status."""
+    for note in report.notes:
+        output.log(f"WARNING:  {printable(note)}")
+    for result in report.results:
+        output.verbose(f'Running check:  "{printable(result.line)}"')
+        if settings.get("TRACE") or settings["DEBUG"] == "1":
+            output.trace(result)
+        if result.verdict in (Verdict.UNKNOWN, Verdict.WARN):
+            output.log(f"WARNING:  {output.name}:  {result.verdict.name}:  {describe(result)}")
+    failures = report.failures()
+    for result in failures:
+        output.error(f"Health check failed:  {describe(result)}")
+    if len(failures) > 1:
+        output.error(f"{len(failures)} health checks failed.")
+    if not failures:
+        output.verbose(f"Node Health Check completed successfully ({report.elapsed:.0f}s).")
+    if settings["MARK_OFFLINE"] == "1" and "EVAL_LINE" not in settings:
+        _mark(report, settings, output)
+    return exit_status(report, settings["NHC_CHECK_ALL"] == "1")
+
+
+def describe(result: CheckResult) -> str:
+    """A result in the original's words: `check_fs_mount:  /scratch not mounted`."""
+    target = f"{result.outcome.target}:  " if result.outcome.target else ""
+    return printable(f"{result.check}:") + "  " + printable(f"{target}{result.outcome.message}")
+
+
+def exit_status(report: Report, check_all: bool) -> int:
+    """The original's exit status, with 3 for what it does not know: nothing failed, something could not be told."""
+    failures = report.failures()
+    if failures:
+        if failures[0].outcome.reason in ("CheckTimeout", "CheckStuck") and not check_all:
+            return 142
+        return min(len(failures), 125) if check_all else 1
+    return EXIT_UNKNOWN if report.verdict is Verdict.UNKNOWN else 0
+
+
+def _mark(report: Report, settings: Mapping[str, str], output: _Output) -> None:
+    """Tell the resource manager: by the site's own helper programs where it names them, else by our adapter."""
+    helper = settings.get("OFFLINE_NODE" if report.failures() else "ONLINE_NODE")
+    if helper is None:
+        from nhc.hooks import after_report
+
+        after_report("healthcheck", report, os.environ, settings)
+        return
+    if report.verdict is Verdict.UNKNOWN:
+        return  # could not tell: the node stays as it is
+    from nhc.host import Host
+
+    # The original hands the message to the helper through `eval`; an argument cannot be misread.
+    argv = [*helper.split(), report.host]
+    argv += [describe(report.failures()[0])] if report.failures() else []
+    try:
+        ended = Host(settings=settings).run(argv, timeout=20.0)
+        for line in (ended.stdout + ended.stderr).splitlines():
+            output.log(line)
+    except OSError as error:
+        output.error(f"{argv[0]} cannot be run: {error.strerror}")
+
+
+class _Output:
+    """Where the original's lines go: its log, the caller's standard output, syslog."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self.name = settings["NAME"]
+        self.silent = settings["SILENT"] == "1"
+        self.is_verbose = settings["VERBOSE"] == "1" or settings["DEBUG"] == "1"
+        target = lbnl.Log() if "EVAL_LINE" in settings else lbnl.log_target(settings["LOGFILE"])
+        self.fd = -1
+        if target.path:
+            mode = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if target.append else os.O_TRUNC) | os.O_CLOEXEC
+            try:
+                self.fd = os.open(target.path, mode | os.O_NONBLOCK, 0o640)
+            except OSError as error:
+                self._print(f"ERROR:  {self.name}:  Can't write {target.path}: {error.strerror}; logging here")
+
+    def log(self, text: str) -> None:
+        if self.silent:
+            return
+        if self.fd < 0:
+            self._print(text)
+            return
+        try:
+            os.write(self.fd, f"{text}\n".encode())
+        except OSError:  # the disk is full: the verdict matters more than its log
+            self._print(text)
+
+    def verbose(self, text: str) -> None:
+        if self.is_verbose:
+            self.log(text)
+
+    def trace(self, result: CheckResult) -> None:
+        self.log(f"DEBUG:  {result.verdict.name}  {describe(result)}  [{result.source}, {result.elapsed:.3f}s]")
+        for line in result.outcome.evidence:
+            self.log(f"DEBUG:    | {printable(line)}")
+
+    def error(self, text: str) -> None:
+        """A failure: logged, printed and sent to syslog."""
+        said = f"ERROR:  {self.name}:  {text}"
+        self.log(said)
+        if self.fd >= 0 and not self.silent:
+            self._print(said)
+        import syslog
+
+        syslog.openlog(self.name, syslog.LOG_PID, syslog.LOG_DAEMON)
+        syslog.syslog(syslog.LOG_ERR, printable(text))
+
+    @staticmethod
+    def _print(text: str) -> None:
+        print(text, flush=True)
+
+
+def _detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
+    """DETACHED_MODE: return the last run's verdict at once and run the checks behind the caller's back.
+
+    Unlike the original, a healthy run writes its result too (there, DETACHED_MODE_FAIL_NODATA fails every
+    healthy node) and the detached run keeps the command line.
+    """
+    from nhc.render.json import from_dict, to_dict
+    from nhc.state import State
+
+    kept = State().load("detached")
+    try:
+        report: Optional[Report] = from_dict(kept["report"])
+    except (KeyError, ValueError):
+        report = None
+    if report is not None and report.boot_id != _boot_id():
+        report = None
+    if os.fork() == 0:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)
+        output = _Output(settings)
+        for warning in warnings:
+            output.log(f"WARNING:  {warning}")
+        found = judge(settings, output)
+        if found is not None:
+            _tell(found, settings, output)
+            State().save("detached", {"report": to_dict(found)})
+        os._exit(0)
+    if report is None:
+        if settings.get("DETACHED_MODE_FAIL_NODATA") == "1":
+            print("ERROR Health check failed:  Detached mode -- pending checks (no data found)")
+            return 1
+        return 0
+    if report.failures():
+        print(f"ERROR Health check failed:  {describe(report.failures()[0])}")
+    return exit_status(report, settings["NHC_CHECK_ALL"] == "1")
+
+
+def _boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _load_sensor(settings: Dict[str, str], warnings: Sequence[str]) -> int:
+    """Grid Engine's load sensor protocol: a report for every line on standard input, until `quit` or its end."""
+    output = _Output(settings)
+    for warning in warnings:
+        output.log(f"WARNING:  {warning}")
+    for line in sys.stdin:
+        if line.strip() == "quit":
+            break
+        report = judge(settings, output)
+        for said in load_values(report):
+            print(said, flush=True)
+    return 0
+
+
+def load_values(report: Optional[Report]) -> List[str]:
+    """A report as the load values `healthy` and `diagnosis`. An UNKNOWN leaves the node in service."""
+    if report is None:
+        return ["begin", "end"]
+    failures = report.failures()
+    diagnosis = f"NHC: {describe(failures[0])}" if failures else "HEALTHY"
+    healthy = "false" if failures else "true"
+    return ["begin", f"{report.host}:healthy:{healthy}", f"{report.host}:diagnosis:{diagnosis}", "end"]

@@ -1,0 +1,135 @@
+"""LBNL NHC's own settings: its command line, its sysconfig file, its defaults, in their order of precedence.
+
+Defaults, then the command line, then /etc/default/NAME or /etc/sysconfig/NAME, then nhc.conf itself; so the
+original has it (nhcmain_* in its driver), and a site's files rely on it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
+
+from nhc import process
+from nhc.words import assignment, split
+
+FLAGS = {"a": "NHC_CHECK_ALL", "d": "DEBUG", "f": "NHC_CHECK_FORKED", "q": "SILENT", "v": "VERBOSE", "x": "TRACE"}
+VALUES = {"D": "CONFDIR", "c": "CONFFILE", "e": "EVAL_LINE", "l": "LOGFILE", "n": "NAME", "t": "TIMEOUT"}
+
+UNSET = (
+    "CONFDIR", "CONFFILE", "INCDIR", "HELPERDIR", "ONLINE_NODE", "OFFLINE_NODE", "LOGFILE", "DEBUG", "SILENT",
+    "VERBOSE", "TIMEOUT", "RESULTFILE", "MAX_SYS_UID", "NHC_RM", "NHC_CHECK_ALL", "NHC_CHECK_FORKED", "EVAL_LINE",
+)  # fmt: skip
+"""Variables of the caller's environment that do not count: they must be set on the command line or in the files."""
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+
+
+class BadCommandLine(ValueError):
+    """The command line is not LBNL NHC's. The original ends with status 10 then."""
+
+
+class Log(NamedTuple):
+    """Where output goes: a file and whether to append to it, or standard output where `path` is empty."""
+
+    path: str = ""
+    append: bool = True
+
+
+def parse_command_line(argv: Sequence[str]) -> Dict[str, str]:
+    """Settings from LBNL NHC's command line: getopts options, then `VAR=value` words. Raises BadCommandLine."""
+    settings: Dict[str, str] = {}
+    words = list(argv)
+    while words and words[0].startswith("-") and len(words[0]) > 1:
+        word = words.pop(0)
+        if word == "--":
+            break
+        letters = word[1:]
+        while letters:
+            letter, letters = letters[0], letters[1:]
+            if letter == "h":
+                settings["HELP"] = "1"
+            elif letter in FLAGS:
+                settings[FLAGS[letter]] = "1"
+            elif letter in VALUES:
+                if not letters and not words:
+                    raise BadCommandLine(f"Option -{letter} requires an argument.")
+                settings[VALUES[letter]] = letters or words.pop(0)
+                letters = ""
+            else:
+                raise BadCommandLine(f"Invalid option:  -{letter}")
+    for word in words:
+        match = _ASSIGNMENT.fullmatch(word)
+        if not match:
+            raise BadCommandLine(f"{word!r} is not a setting (VAR=value)")
+        settings[match[1]] = match[2]
+    return settings
+
+
+def sysconfig_directory() -> str:
+    """Where the distribution keeps settings of services."""
+    return "/etc/default" if os.path.exists("/etc/debian_version") else "/etc/sysconfig"
+
+
+def read_sysconfig(path: str) -> Dict[str, str]:
+    """The variables that a sysconfig file sets. One that does more than assign literals is read by bash.
+
+    Raises OSError when it cannot be read, ValueError when bash finds it wrong.
+    """
+    with open(path, encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    settings: Dict[str, str] = {}
+    for line in text.splitlines():
+        words = split(line)
+        if words and words[0].text == "export":
+            words = words[1:]
+        pairs = [assignment(word) for word in words or ()]
+        if words is None or None in pairs:
+            return _read_with_bash(path)
+        settings.update(pair for pair in pairs if pair)
+    return settings
+
+
+def _read_with_bash(path: str) -> Dict[str, str]:
+    script = 'set -a; . "$1" >/dev/null || exit 1; exec env -0'
+    env = {"PATH": process.PATH}
+    ended = process.run(["bash", "-c", script, "nhc", path], timeout=5.0, env=env)
+    if ended.status or ended.timed_out:
+        raise ValueError(f"{path}: bash cannot read it: {ended.stderr.strip() or f'status {ended.status}'}")
+    pairs = (entry.partition("=") for entry in ended.stdout.split("\0") if entry)
+    return {name: value for name, _, value in pairs if name not in ("PATH", "PWD", "SHLVL", "_", "OLDPWD")}
+
+
+def resolve(argv: Sequence[str], environ: Mapping[str, str], program: str) -> Tuple[Dict[str, str], List[str]]:
+    """All settings in force before nhc.conf is read, and warnings. Raises BadCommandLine.
+
+    `program` is the name the command was called by, which names its files unless -n says otherwise.
+    """
+    warnings: List[str] = []
+    settings = {"NAME": program}
+    if "MARK_OFFLINE" in environ:
+        settings["MARK_OFFLINE"] = environ["MARK_OFFLINE"]
+    settings.update(parse_command_line(argv))
+    path = f"{sysconfig_directory()}/{settings['NAME']}"
+    if os.path.exists(path):
+        try:
+            settings.update(read_sysconfig(path))
+        except (OSError, ValueError) as error:
+            warnings.append(f"{path} is left out: {error}")
+    defaults = {"CONFDIR": "/etc/nhc", "MARK_OFFLINE": "1", "TIMEOUT": "30", "NHC_CHECK_ALL": "0", "SILENT": "0",
+                "VERBOSE": "0", "DEBUG": "0", "DETACHED_MODE": "0"}  # fmt: skip
+    settings = {**defaults, **settings}
+    settings.setdefault("CONFFILE", f"{settings['CONFDIR']}/{settings['NAME']}.conf")
+    settings.setdefault("INCDIR", f"{settings['CONFDIR']}/scripts")
+    settings.setdefault("LOGFILE", f">>/var/log/{settings['NAME']}.log 2>&1")
+    return settings, warnings
+
+
+def log_target(spec: str) -> Log:
+    """What a LOGFILE setting means: `-`, a path, or the redirection that the original hands to `exec`."""
+    if spec in ("-", ""):
+        return Log()
+    match = re.match(r"\s*(>{1,2})\s*([^\s&|<>]+)", spec)
+    if match:
+        return Log(match[2], match[1] == ">>")
+    return Log(spec.split(maxsplit=1)[0])
