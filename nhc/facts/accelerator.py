@@ -101,7 +101,11 @@ class Clocks(NamedTuple):
 
 
 class Thermal(NamedTuple):
-    """Temperatures and the device's own limits, in degrees Celsius. `margin` is what is left to the slowdown."""
+    """Temperatures and the device's own limits, in degrees Celsius.
+
+    Newer devices tell what is left to the most they may run at (`margin`) instead of limits; below
+    `slowdown_margin`, which is 0 or less, they slow down.
+    """
 
     gpu: Optional[int] = None
     memory: Optional[int] = None
@@ -110,6 +114,7 @@ class Thermal(NamedTuple):
     slowdown: Optional[int] = None
     shutdown: Optional[int] = None
     margin: Optional[int] = None
+    slowdown_margin: Optional[int] = None
 
 
 class Power(NamedTuple):
@@ -241,10 +246,10 @@ class Inventory(NamedTuple):
         return tuple(device for source in self.sources for device in source.devices)
 
     def lost_from_driver(self) -> Tuple[PciFunction, ...]:
-        """Functions on the bus that no driver's list holds, of vendors that did answer."""
+        """Functions on the bus that no driver's list holds, of vendors that did answer and tell addresses."""
         known = {device.pci for device in self.devices}
-        answered = {source.vendor for source in self.sources if not source.reason}
-        return tuple(f for f in self.on_bus if f.vendor_name in answered and f.address not in known)
+        told = {source.vendor for source in self.sources if not source.reason and all(d.pci for d in source.devices)}
+        return tuple(f for f in self.on_bus if f.vendor_name in told and f.address not in known)
 
 
 def _vendors() -> Dict[str, Callable[[Host], Source]]:

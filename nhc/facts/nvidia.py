@@ -282,6 +282,7 @@ def _thermal(a: _Answers) -> model.Thermal:
         slowdown=a.get("limit_slowdown", "thermal"),
         shutdown=a.get("limit_shutdown", "thermal"),
         margin=a.get("margin", "thermal"),
+        slowdown_margin=a.field("slowdown_margin", "thermal"),
     )
 
 

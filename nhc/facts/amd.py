@@ -1,0 +1,221 @@
+"""AMD Instinct GPUs: what the amdgpu driver and its compute part (kfd) show in sysfs.
+
+Sources: the kernel's amdgpu documentation (RAS error counts, bad pages, hwmon, driver-core sysfs) and
+the kfd topology as ROCm reads it. No tool has to be installed.
+
+`xgmi_error` is not read: reading it clears it (amdgpu_xgmi.c), so that a look at the node would hide
+the error from whoever looks next. The RAS counter of the same block keeps its count.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from nhc.facts import accelerator as model
+from nhc.facts.accelerator import Device, ErrorCount, Source, by_number, whole
+from nhc.facts.pci import DEVICES, PciFunction, accelerator_functions, link_speed
+from nhc.host import Host
+
+KFD = "/sys/class/kfd/kfd"
+XGMI = 11
+"""HSA_IOLINK_TYPE_XGMI of the kfd topology."""
+
+_COUNT = re.compile(r"^(ue|ce|de):\s*(\d+)", re.MULTILINE)
+
+
+def parse_ras(text: str) -> ErrorCount:
+    """One `ras/*_err_count` file: `ue: 0` and `ce: 4` (uncorrected and corrected errors)."""
+    found = {name: int(number) for name, number in _COUNT.findall(text)}
+    return ErrorCount(found.get("ce"), found.get("ue"))
+
+
+def parse_bad_pages(text: str) -> Tuple[int, int, int]:
+    """How many pages of `ras/gpu_vram_bad_pages` are retired (R), pending (P) and impossible to retire (F)."""
+    flags = [line.rsplit(":", 1)[-1].strip() for line in text.splitlines() if line.count(":") == 2]
+    return flags.count("R"), flags.count("P"), flags.count("F")
+
+
+class Node(NamedTuple):
+    """A GPU of the kfd topology: its number there, its GPU id, PCI address, hive, and the nodes XGMI joins it to."""
+
+    number: int
+    gpu_id: int
+    pci: str
+    hive: int
+    peers: Tuple[int, ...]
+
+
+def parse_properties(text: str) -> Dict[str, int]:
+    """A `properties` file of the topology: a name and a number on each line."""
+    found = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        if value.strip().isdigit():
+            found[name] = int(value)
+    return found
+
+
+def address(properties: Mapping[str, int]) -> str:
+    """The PCI address in a node's properties: `location_id` holds bus, device and function."""
+    place = properties.get("location_id", 0)
+    return f"{properties.get('domain', 0):04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
+
+
+def topology(host: Host) -> Tuple[Node, ...]:
+    """The GPUs that kfd knows. Empty where the driver's compute part is not there."""
+    nodes = []
+    for path in host.glob(f"{KFD}/topology/nodes/*/gpu_id"):
+        base = path[: -len("/gpu_id")]
+        gpu_id = whole(host.read_or(path))
+        if not gpu_id:
+            continue  # a processor
+        own = parse_properties(host.read_or(f"{base}/properties"))
+        peers = set()
+        for link in host.glob(f"{base}/io_links/*/properties") + host.glob(f"{base}/p2p_links/*/properties"):
+            end = parse_properties(host.read_or(link))
+            if end.get("type") == XGMI and "node_to" in end:
+                peers.add(end["node_to"])
+        number = int(base.rsplit("/", 1)[-1])
+        nodes.append(Node(number, gpu_id, address(own), own.get("hive_id", 0), tuple(sorted(peers))))
+    return tuple(nodes)
+
+
+def links(node: Node, nodes: Tuple[Node, ...], errors: ErrorCount) -> Optional[Tuple[model.Link, ...]]:
+    """A link for each other GPU of the same hive, down where the topology has none to it.
+
+    A hive with a broken link is what kfd shows as two GPUs without XGMI between them.
+    """
+    if not node.hive:
+        return None
+    counted = {
+        name: count
+        for name, count in (("uncorrected", errors.uncorrected), ("corrected", errors.corrected))
+        if count is not None
+    }
+    others = [other for other in nodes if other.hive == node.hive and other.number != node.number]
+    return (
+        tuple(
+            model.Link(
+                "XGMI", place, other.number in node.peers, other.pci, counted if place == 0 else {}, ("uncorrected",)
+            )
+            for place, other in enumerate(others)
+        )
+        or None
+    )
+
+
+def amd(host: Host) -> Source:
+    """The node's AMD GPUs, numbered by PCI address as amd-smi numbers them."""
+    driver = host.read_or("/sys/module/amdgpu/version")
+    if not host.exists("/sys/module/amdgpu"):
+        return Source("amd", reason="DriverNotLoaded", problem="the amdgpu driver is not loaded", certain=True)
+    nodes = topology(host)
+    found: List[Device] = []
+    for function in host.fact(accelerator_functions):
+        if function.vendor_name == "amd" and function.driver == "amdgpu":
+            found.append(_device(host, function, len(found), driver, nodes))
+    return Source("amd", by_number(found), driver)
+
+
+def _device(host: Host, function: PciFunction, number: int, driver: str, nodes: Tuple[Node, ...]) -> Device:
+    base = f"{DEVICES}/{function.address}"
+    blocks = {
+        path.rsplit("/", 1)[-1][: -len("_err_count")]: parse_ras(host.read_or(path))
+        for path in host.glob(f"{base}/ras/*_err_count")
+    }
+    dram = blocks.pop("umc", ErrorCount())
+    fabric = blocks.pop("xgmi_wafl", ErrorCount())
+    node = next((node for node in nodes if node.pci == function.address), None)
+    serial = host.read_or(f"{base}/serial_number")
+    device = Device(
+        vendor="amd",
+        number=number,
+        id=host.read_or(f"{base}/unique_id"),
+        pci=function.address,
+        name=host.read_or(f"{base}/product_name"),
+        serial=serial or None,
+        driver=driver,
+        memory_total=whole(host.read_or(f"{base}/mem_info_vram_total")),
+        memory_used=whole(host.read_or(f"{base}/mem_info_vram_used")),
+        errors=model.MemoryErrors(dram=dram, sram=_sum(blocks)),
+        retired_pages=_pages(host, f"{base}/ras/gpu_vram_bad_pages"),
+        links=None if node is None else links(node, nodes, fabric),
+        thermal=_thermal(host, base),
+        power=_power(host, base),
+        pcie=model.PcieLink(
+            *link_speed(host, function.address), replays=whole(host.read_or(f"{base}/pcie_replay_count"))
+        ),
+        firmware=model.Firmware(vbios=host.read_or(f"{base}/vbios_version") or None),
+        processes=None if node is None else _processes(host, node.gpu_id),
+    )
+    if not host.exists(f"{base}/drm"):
+        return device._replace(fault=model.UNREADABLE, problem="the driver holds it but could not start it")
+    if nodes and node is None:
+        return device._replace(fault=model.UNREADABLE, problem="the driver shows it, its compute part (kfd) does not")
+    return device
+
+
+def _sum(blocks: Mapping[str, ErrorCount]) -> ErrorCount:
+    """The errors of every block other than DRAM and links: caches, register files and buffers on the chip."""
+    corrected = [count.corrected for count in blocks.values() if count.corrected is not None]
+    uncorrected = [count.uncorrected for count in blocks.values() if count.uncorrected is not None]
+    return ErrorCount(sum(corrected) if corrected else None, sum(uncorrected) if uncorrected else None)
+
+
+def _pages(host: Host, path: str) -> Optional[model.RetiredPages]:
+    try:
+        retired, pending, failed = parse_bad_pages(host.read(path))
+    except OSError:
+        return None
+    return model.RetiredPages(None, retired + pending + failed, bool(pending or failed))
+
+
+def _thermal(host: Host, base: str) -> model.Thermal:
+    """Junction and memory temperatures with their limits (hwmon, in thousandths of a degree)."""
+    found: Dict[str, Dict[str, Optional[int]]] = {}
+    for path in host.glob(f"{base}/hwmon/hwmon*/temp*_label"):
+        stem = path[: -len("label")]
+        found[host.read_or(path)] = {
+            name: _milli(whole(host.read_or(f"{stem}{name}"))) for name in ("input", "crit", "emergency")
+        }
+    junction = found.get("junction") or found.get("edge") or {}
+    memory = found.get("mem") or {}
+    return model.Thermal(
+        gpu=junction.get("input"),
+        memory=memory.get("input"),
+        gpu_max=junction.get("crit"),
+        memory_max=memory.get("crit"),
+        shutdown=junction.get("emergency"),
+    )
+
+
+def _milli(value: Optional[int]) -> Optional[int]:
+    return None if value is None else value // 1000
+
+
+def _power(host: Host, base: str) -> model.Power:
+    """Power and its cap (hwmon, in microwatts). Newer devices tell the power of the moment, older ones a mean."""
+    stem = next(iter(host.glob(f"{base}/hwmon/hwmon*/power1_cap")), "")[: -len("cap")]
+
+    def watts(*names: str) -> Optional[float]:
+        for name in names:
+            value = whole(host.read_or(f"{stem}{name}")) if stem else None
+            if value is not None:
+                return value / 1e6
+        return None
+
+    return model.Power(
+        watts("input", "average"), watts("cap"), watts("cap_default"), watts("cap_min"), watts("cap_max")
+    )
+
+
+def _processes(host: Host, gpu_id: int) -> Tuple[model.Process, ...]:
+    """Processes that hold memory of the GPU; one that has merely opened the driver shows 0."""
+    found = []
+    for path in host.glob(f"{KFD}/proc/*/vram_{gpu_id}"):
+        memory = whole(host.read_or(path))
+        if memory:
+            pid = int(path.split("/")[-2])
+            found.append(model.Process(pid, host.read_or(f"/proc/{pid}/comm"), memory))
+    return tuple(found)
