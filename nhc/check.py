@@ -123,7 +123,12 @@ def check(
 
 
 # Where a family's checks do not lie in the module of the family's own name. The longest prefix wins.
-MODULES: Dict[str, str] = {}
+MODULES: Dict[str, str] = {
+    "fs_mount": "fs_mount",
+    "hw_mem": "hw_mem",
+    "hw_physmem": "hw_mem",
+    "hw_swap": "hw_mem",
+}
 
 
 def module_of(name: str) -> str:

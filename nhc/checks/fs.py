@@ -1,0 +1,278 @@
+"""Space and inodes of mounted file systems. The mounts themselves are judged by `fs_mount`.
+
+Only the file system that a line names is asked (statvfs), never the others: a hung server elsewhere
+cannot hold this check up. A hang of the one that is asked is its fault, and so CRIT.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import NamedTuple, Optional, Union
+
+from nhc.check import Convert, arg, check
+from nhc.facts.mounts import at, mounts
+from nhc.host import Filesystem, Host
+from nhc.model import Metric, Outcome, crit, ok, skip, unknown
+from nhc.units import count, percent, show_count, show_kb, size_kb, text
+
+_BROKEN = frozenset(
+    {errno.ESTALE, errno.EIO, errno.ENOTCONN, errno.EHOSTDOWN, errno.ESHUTDOWN, errno.ENODEV, errno.ENXIO}
+)
+"""What statvfs answers when the server, the disk or the FUSE process behind a mount is gone."""
+
+
+class Limit(NamedTuple):
+    """A limit as written: a share of the whole in per cent, or an amount (kB or inodes)."""
+
+    written: str
+    share: Optional[float]
+    amount: int
+
+
+def size_limit(value: str) -> Limit:
+    """`5%` or a size."""
+    return _limit(value, size_kb)
+
+
+def count_limit(value: str) -> Limit:
+    """`5%` or a count."""
+    return _limit(value, count)
+
+
+def _limit(value: str, convert: Convert) -> Limit:
+    if value.endswith("%"):
+        return Limit(value, percent(value), 0)
+    return Limit(value, None, convert(value))
+
+
+class Usage(NamedTuple):
+    """Space in kB, or inodes, as df(1) counts them: `percent` is of what users may have, rounded up."""
+
+    total: int
+    used: int
+    free: int
+
+    @property
+    def percent(self) -> int:
+        return -(-self.used * 100 // (self.used + self.free)) if self.used + self.free else 0
+
+
+_MOUNT = arg("mountpoint", text, "where the file system is mounted", required=True)
+
+
+@check(
+    "check_fs_size",
+    _MOUNT,
+    arg("min", size_kb, "least size (kB where no unit is given)"),
+    arg("max", size_kb, "greatest size"),
+    timeout=5,
+    on_timeout="crit",
+)
+def check_fs_size(host: Host, mountpoint: str, min: Optional[int] = None, max: Optional[int] = None) -> Outcome:
+    """A file system is mounted and as large as it should be.
+
+    Compares the total size that statvfs reports with a minimum and a maximum; either may be left empty.
+    A path at which nothing is mounted is CRIT.
+
+    Example: * || check_fs_size /tmp 512m 4g
+    """
+    found = _space(host, mountpoint)
+    if isinstance(found, Outcome):
+        return found
+    metrics = (Metric("fs_size", found.total * 1024, "B"),)
+    size = show_kb(found.total)
+    if min is not None and min > found.total:
+        message = f"{mountpoint} size {size} less than minimum of {show_kb(min)}"
+        return crit("FilesystemTooSmall", message, target=mountpoint, metrics=metrics)
+    if max is not None and max < found.total:
+        message = f"{mountpoint} size {size} exceeds maximum of {show_kb(max)}"
+        return crit("FilesystemTooLarge", message, target=mountpoint, metrics=metrics)
+    return ok(f"{mountpoint} size {size}", target=mountpoint, metrics=metrics)
+
+
+@check(
+    "check_fs_free",
+    _MOUNT,
+    arg("min", size_limit, "least free space: a percentage, or a size (kB where no unit is given)", required=True),
+    timeout=5,
+    on_timeout="crit",
+)
+def check_fs_free(host: Host, mountpoint: str, min: Limit) -> Outcome:
+    """A file system has room left.
+
+    Judges the space that users may still take (df's Avail, which leaves out what is kept for root). The
+    percentage is df's Use% taken from 100.
+
+    Example: * || check_fs_free /tmp 5%
+    """
+    found = _space(host, mountpoint)
+    if isinstance(found, Outcome):
+        return found
+    share, free = 100 - found.percent, show_kb(found.free)
+    message = ""
+    if min.share is not None and share < min.share:
+        message = f"{mountpoint} has only {share}% free ({free}), minimum is {min.written}"
+    elif min.share is None and found.free < min.amount:
+        message = f"{mountpoint} has only {free} free, minimum is {show_kb(min.amount)}"
+    return _judged(message, f"{free} free ({share}%)", "FilesystemFull", mountpoint, "fs", found, 1024)
+
+
+@check(
+    "check_fs_used",
+    _MOUNT,
+    arg("max", size_limit, "use at which it fails: a percentage, or a size (kB where no unit is given)", required=True),
+    timeout=5,
+    on_timeout="crit",
+)
+def check_fs_used(host: Host, mountpoint: str, max: Limit) -> Outcome:
+    """A file system is not too full.
+
+    Fails when the use reaches the limit. The percentage is df's Use%.
+
+    Example: * || check_fs_used / 98%
+    """
+    found = _space(host, mountpoint)
+    if isinstance(found, Outcome):
+        return found
+    used = show_kb(found.used)
+    message = ""
+    if max.share is not None and found.percent >= max.share:
+        message = f"{mountpoint} is {found.percent}% full ({used}), threshold is {max.written}"
+    elif max.share is None and found.used >= max.amount:
+        message = f"{mountpoint} has {used} used, threshold is {show_kb(max.amount)}"
+    return _judged(message, f"{used} used ({found.percent}%)", "FilesystemFull", mountpoint, "fs", found, 1024)
+
+
+@check(
+    "check_fs_inodes",
+    _MOUNT,
+    arg("min", count, "least number of inodes (k is 1000)"),
+    arg("max", count, "greatest number of inodes"),
+    timeout=5,
+    on_timeout="crit",
+)
+def check_fs_inodes(host: Host, mountpoint: str, min: Optional[int] = None, max: Optional[int] = None) -> Outcome:
+    """A file system was made with as many inodes as it should have.
+
+    SKIP on a file system that has no fixed number of inodes, such as btrfs.
+
+    Example: * || check_fs_inodes /tmp 1k
+    """
+    found = _inodes(host, mountpoint)
+    if isinstance(found, Outcome):
+        return found
+    metrics = (Metric("fs_inodes", found.total),)
+    if min is not None and min > found.total:
+        message = f"{mountpoint} inodes {found.total} less than minimum of {show_count(min)}"
+        return crit("FilesystemTooSmall", message, target=mountpoint, metrics=metrics)
+    if max is not None and max < found.total:
+        message = f"{mountpoint} inodes {found.total} exceeds maximum of {show_count(max)}"
+        return crit("FilesystemTooLarge", message, target=mountpoint, metrics=metrics)
+    return ok(f"{mountpoint} inodes {found.total}", target=mountpoint, metrics=metrics)
+
+
+@check(
+    "check_fs_ifree",
+    _MOUNT,
+    arg("min", count_limit, "least number of free inodes: a percentage, or a count (k is 1000)", required=True),
+    timeout=5,
+    on_timeout="crit",
+)
+def check_fs_ifree(host: Host, mountpoint: str, min: Limit) -> Outcome:
+    """A file system has inodes left: files can still be made.
+
+    SKIP on a file system that has no fixed number of inodes, such as btrfs.
+
+    Example: * || check_fs_ifree /local 100
+    """
+    found = _inodes(host, mountpoint)
+    if isinstance(found, Outcome):
+        return found
+    share = 100 - found.percent
+    message = ""
+    if min.share is not None and share < min.share:
+        message = f"{mountpoint} has only {share}% of inodes free ({found.free}), minimum is {min.written}"
+    elif min.share is None and found.free < min.amount:
+        message = f"{mountpoint} has only {found.free} inodes free, minimum is {show_count(min.amount)}"
+    return _judged(message, f"{found.free} inodes free ({share}%)", "InodesExhausted", mountpoint, "fs_inodes", found)
+
+
+@check(
+    "check_fs_iused",
+    _MOUNT,
+    arg("max", count_limit, "number of used inodes at which it fails: a percentage, or a count", required=True),
+    timeout=5,
+    on_timeout="crit",
+)
+def check_fs_iused(host: Host, mountpoint: str, max: Limit) -> Outcome:
+    """A file system does not hold too many files.
+
+    Fails when the use reaches the limit. SKIP on a file system that has no fixed number of inodes.
+
+    Example: * || check_fs_iused /tmp 1M
+    """
+    found = _inodes(host, mountpoint)
+    if isinstance(found, Outcome):
+        return found
+    message = ""
+    if max.share is not None and found.percent >= max.share:
+        message = f"{mountpoint} has {found.percent}% of inodes used ({found.used}), threshold is {max.written}"
+    elif max.share is None and found.used >= max.amount:
+        message = f"{mountpoint} has {found.used} inodes used, threshold is {show_count(max.amount)}"
+    passed = f"{found.used} inodes used ({found.percent}%)"
+    return _judged(message, passed, "InodesExhausted", mountpoint, "fs_inodes", found)
+
+
+def _judged(
+    message: str, passed: str, reason: str, mountpoint: str, prefix: str, found: Usage, unit: int = 1
+) -> Outcome:
+    symbol = "B" if unit > 1 else ""
+    metrics = (
+        Metric(f"{prefix}_used", found.used * unit, symbol),
+        Metric(f"{prefix}_free", found.free * unit, symbol),
+        Metric(f"{prefix}_used_percent", found.percent, "%"),
+    )
+    if message:
+        return crit(reason, message, target=mountpoint, metrics=metrics)
+    return ok(f"{mountpoint} {passed}", target=mountpoint, metrics=metrics)
+
+
+def _space(host: Host, mountpoint: str) -> Union[Usage, Outcome]:
+    found = _ask(host, mountpoint)
+    if isinstance(found, Outcome):
+        return found
+    if found.size <= 0:
+        # LBNL NHC lets it pass. A real file system says so when what holds its data is away.
+        message = f"{mountpoint} reports no size: a pseudo file system, or its storage is away"
+        return unknown("FilesystemNoSize", message, target=mountpoint)
+    total, used, free = (_kb(size) for size in (found.size, found.size - found.free, found.available))
+    return Usage(total, used, free)
+
+
+def _inodes(host: Host, mountpoint: str) -> Union[Usage, Outcome]:
+    found = _ask(host, mountpoint)
+    if isinstance(found, Outcome):
+        return found
+    if found.inodes <= 0:
+        return skip("NoInodeLimit", f"{mountpoint} has no fixed number of inodes", target=mountpoint)
+    return Usage(found.inodes, max(found.inodes - found.inodes_free, 0), found.inodes_free)
+
+
+def _ask(host: Host, mountpoint: str) -> Union[Filesystem, Outcome]:
+    """The file system at `mountpoint`, or why there is nothing to judge.
+
+    `/` needs no line in /proc/mounts: in a chroot or some containers it has none.
+    """
+    path = mountpoint.rstrip("/") or "/"
+    if path != "/" and at(host.fact(mounts), path) is None:
+        return crit("FilesystemNotMounted", f"{mountpoint} not mounted", target=mountpoint)
+    try:
+        return host.statvfs(path)
+    except OSError as error:
+        verdict = crit if error.errno in _BROKEN else unknown
+        message = f"{mountpoint} does not tell its size: {error.strerror}"
+        return verdict("FilesystemUnusable", message, target=mountpoint)
+
+
+def _kb(size: int) -> int:
+    return -(-size // 1024)

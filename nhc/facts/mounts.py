@@ -1,0 +1,61 @@
+"""The mounted file systems, from /proc/mounts (fstab(5), proc(5)).
+
+Reading it touches no file system: a hung server does not hang the reader.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.host import Host
+
+MOUNTS = "/proc/mounts"
+
+# The kernel writes blanks, tabs, newlines, backslashes and (since 6.6) # as three octal digits.
+_ESCAPE = re.compile(r"\\([0-3][0-7]{2})")
+
+
+class Mount(NamedTuple):
+    """One line of /proc/mounts. `options` is the text with commas, as match strings expect it."""
+
+    source: str
+    point: str
+    type: str
+    options: str
+
+    @property
+    def read_only(self) -> bool:
+        return "ro" in self.options.split(",")
+
+
+def unescape(text: str) -> str:
+    r"""`/scratch/my\040dir` is `/scratch/my dir`."""
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)
+
+
+def parse_mounts(text: str) -> Tuple[Mount, ...]:
+    """Every mount, in the order in which they were made. Lines with fewer than four fields are left out."""
+    found: List[Mount] = []
+    for line in text.split("\n"):
+        fields = line.split(" ")
+        if len(fields) >= 4:
+            source, point, kind, options = fields[:4]
+            found.append(Mount(unescape(source), unescape(point), unescape(kind), unescape(options)))
+    return tuple(found)
+
+
+def mounts(host: Host) -> Tuple[Mount, ...]:
+    """The node's mounts. Raises OSError."""
+    return parse_mounts(host.read(MOUNTS))
+
+
+def at(found: Sequence[Mount], path: str) -> Optional[Mount]:
+    """What is mounted at exactly `path`: the last mount there, which covers the earlier ones; None where nothing is."""
+    wanted = path.rstrip("/") or "/"
+    for mount in reversed(found):
+        if mount.point == wanted:
+            return mount
+    return None

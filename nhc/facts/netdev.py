@@ -1,0 +1,38 @@
+"""The network interfaces and their counters, from /proc/net/dev (one read for all of them)."""
+
+from __future__ import annotations
+
+from typing import Dict, NamedTuple
+
+from nhc.host import Host
+
+
+class Counters(NamedTuple):
+    """One interface's counts since it was created. The order of the columns has not changed since Linux 2.2."""
+
+    rx_bytes: int
+    rx_packets: int
+    rx_errors: int
+    rx_dropped: int
+    tx_bytes: int
+    tx_packets: int
+    tx_errors: int
+    tx_dropped: int
+
+
+def parse_net_dev(text: str) -> Dict[str, Counters]:
+    """Counters by interface name. Lines of another shape are left out."""
+    found: Dict[str, Counters] = {}
+    for line in text.splitlines():
+        # The count of bytes may follow the colon without a blank; a name may hold one itself (eth0:1).
+        name, colon, rest = line.rpartition(":")
+        words = rest.split()
+        if colon and len(words) >= 12 and all(word.isascii() and word.isdigit() for word in words[:12]):
+            numbers = [int(word[:20]) for word in words[:12]]
+            found[name.strip()] = Counters(*numbers[:4], *numbers[8:12])
+    return found
+
+
+def interfaces(host: Host) -> Dict[str, Counters]:
+    """The node's interfaces. Raises OSError."""
+    return parse_net_dev(host.read("/proc/net/dev"))
