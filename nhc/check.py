@@ -128,6 +128,15 @@ MODULES: Dict[str, str] = {
     "hw_mem": "hw_mem",
     "hw_physmem": "hw_mem",
     "hw_swap": "hw_mem",
+    "ps_cpu": "ps_usage",
+    "ps_kswapd": "ps_load",
+    "ps_loadavg": "ps_load",
+    "ps_mem": "ps_usage",
+    "ps_physmem": "ps_usage",
+    "ps_service": "ps_service",
+    "ps_time": "ps_usage",
+    "ps_unauth_users": "ps_users",
+    "ps_userproc_lineage": "ps_users",
 }
 
 

@@ -326,6 +326,13 @@ class Host:
         env = {**self.environ, **self.settings, "PATH": process.PATH, "LC_ALL": "C"}
         return self.system.run(argv, timeout, stdin, env)
 
+    def start(self, argv: Sequence[str]) -> None:
+        """Start a command and do not wait for it: for an action that an option of a check asks for.
+
+        Raises OSError where there is no shell to leave it to.
+        """
+        self.run(["sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "nhc", *argv])
+
     def which(self, command: str) -> Optional[str]:
         """The path of a command that could be run, None where there is none."""
         return self.system.which(command)

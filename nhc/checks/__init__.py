@@ -11,5 +11,9 @@ FAMILIES = (
     "moab",
     "net",
     "ps",
+    "ps_load",
+    "ps_service",
+    "ps_usage",
+    "ps_users",
 )
 """Every module here, for listings; a test holds it to the directory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.check import check, opt, rest
 from nhc.host import Completed, Host
@@ -90,7 +90,7 @@ def judge_output(
         number = next((at for at, line in enumerate(lines) if matches(line)), -1)
         if negated and number >= 0:
             words = _message(messages, place, '"%m" matched at line %l of "%c"')
-            told = (("%m", pattern[1:]), ("%l", str(number + 1)), ("%L", lines[number]), ("%c", command.shown))
+            told = {"%m": pattern[1:], "%l": str(number + 1), "%L": lines[number], "%c": command.shown}
             return crit("OutputForbidden", f"{_filled(words, told)}.", evidence=(lines[number],))
         if not negated and number < 0:
             missing.append(place)
@@ -100,7 +100,7 @@ def judge_output(
     alone = len(match) == 1
     default = '"%m" failed to match "%c" output' + ("" if alone else " (%f patterns failed)")
     words = _message(messages, missing[0], default)
-    told = (("%m", match[missing[0]]), ("%c", command.shown), ("%f", f"{len(missing)}/{len(match)}"))
+    told = {"%m": match[missing[0]], "%c": command.shown, "%f": f"{len(missing)}/{len(match)}"}
     return crit("OutputMissing", f"{_filled(words, told)}.", evidence=tuple(lines[-EVIDENCE:]))
 
 
@@ -108,9 +108,8 @@ def _message(messages: Sequence[str], place: int, default: str) -> str:
     return messages[place] if place < len(messages) and messages[place] else default
 
 
-def _filled(words: str, values: Sequence[Tuple[str, str]]) -> str:
+def _filled(words: str, known: Dict[str, str]) -> str:
     """`words` with each sign replaced once, from left to right, so that a value is never taken for a sign."""
-    known = dict(values)
     parts, at = [], 0
     while at < len(words):
         sign = words[at : at + 2]

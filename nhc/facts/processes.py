@@ -6,6 +6,7 @@ a process; `stat` files 7; owners 2, and only the processes that matter are aske
 
 from __future__ import annotations
 
+import os
 from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Tuple
 
 from nhc.host import Host
@@ -99,8 +100,20 @@ def raw_command_lines(host: Host) -> Dict[int, Optional[str]]:
 
 
 def command_lines(host: Host) -> Dict[int, str]:
-    """The command line of every process that has one of its own; kernel threads and zombies have none."""
-    return {pid: parse_cmdline(raw) for pid, raw in host.fact(raw_command_lines).items() if raw}
+    """The command line of every process that has one of its own; kernel threads and zombies have none.
+
+    Our own is left out: it can name what is looked for (`nhc check local --check 'check_ps_daemon sshd'`).
+    """
+    lines = host.fact(raw_command_lines)
+    ours = own(host)
+    mine = {lines.get(pid) for pid in ours[:1]}
+    hidden = {pid for pid in ours if lines.get(pid) in mine}
+    return {pid: parse_cmdline(raw) for pid, raw in lines.items() if raw and pid not in hidden}
+
+
+def own(host: Host) -> Tuple[int, ...]:
+    """Our own process and its parent, which may be the run's supervisor; nothing on a recorded machine."""
+    return (os.getpid(), os.getppid()) if host.root == "/" else ()
 
 
 def nameless(host: Host) -> Dict[int, str]:
@@ -134,6 +147,15 @@ def all_args(host: Host) -> Iterator[Tuple[int, str]]:
     """Every process with its command line as ps prints it: first those that have one, then the others."""
     yield from host.fact(command_lines).items()
     yield from host.fact(nameless).items()
+
+
+def one(host: Host, pid: int) -> Optional[ProcessStat]:
+    """One process's `stat` as it is now, None where it is gone or a zombie."""
+    try:
+        process = parse_stat(host.read(f"/proc/{pid}/stat"))
+    except (OSError, ValueError):
+        return None
+    return None if process.state in "ZX" else process
 
 
 def stats(host: Host) -> Dict[int, ProcessStat]:

@@ -1,0 +1,247 @@
+"""Sockets that must be open, or must not, and hosts that must answer a ping."""
+
+from __future__ import annotations
+
+from typing import Callable, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.check import check, flag, opt, rest
+from nhc.checks.ps import any_matches
+from nhc.facts.processes import command_lines, first_word, owner, parse_stat, pids
+from nhc.facts.sockets import Socket, inodes_of, sockets
+from nhc.facts.users import user_name
+from nhc.host import Host
+from nhc.model import Metric, Outcome, crit, ok, unknown, warn
+from nhc.nodeset import matcher
+from nhc.units import integer, number, text
+
+Test = Callable[[Socket], bool]
+
+
+class Held(NamedTuple):
+    """The sockets that processes of interest hold, those that other ones hold, and whether all could be looked at."""
+
+    by_them: FrozenSet[int]
+    by_others: FrozenSet[int]
+    complete: bool
+
+
+def _held(host: Host, wanted: Callable[[int], bool], unowned: bool) -> Held:
+    """`unowned` says that a socket without a process is wanted too: then the other processes' are needed."""
+    them: List[int] = []
+    others: List[int] = []
+    for pid in host.fact(pids):
+        (them if wanted(pid) else others).append(pid)
+    by_them, complete = inodes_of(host, them)
+    by_others, others_complete = inodes_of(host, others) if unowned else (frozenset(), True)
+    return Held(by_them, by_others, complete and others_complete)
+
+
+def program_names(host: Host, pid: int, comm: str) -> Tuple[str, ...]:
+    """A program's name as netstat prints it (the end of argv[0]) and as ss does (the kernel's name for it)."""
+    word = first_word(host.fact(command_lines).get(pid, "")).rpartition("/")[2]
+    return (word, comm) if word else (comm,)
+
+
+def _by_program(host: Host, pattern: str) -> Tuple[Test, bool]:
+    """Whether a socket's program matches; a socket without a process belongs to `unknown`, as in LBNL NHC."""
+    negated = pattern.startswith("!")
+    core = pattern[1:] if negated else pattern
+    names = {}
+    for pid, found in host.read_each("/proc", [str(pid) for pid in host.fact(pids)], "stat").items():
+        try:
+            names[int(pid)] = parse_stat(found or "").name
+        except ValueError:
+            continue
+    unowned = matcher(core)("unknown")
+    held = _held(host, lambda pid: any_matches(program_names(host, pid, names.get(pid, "")), core), unowned)
+
+    def test(socket: Socket) -> bool:
+        found = socket.inode in held.by_them or (unowned and socket.inode not in held.by_others)
+        return found != negated
+
+    return test, held.complete
+
+
+def _by_user(host: Host, pattern: str) -> Tuple[Test, bool]:
+    """Whether a socket's user matches, by name or number; a Unix socket's is its process's, as the kernel says none."""
+    negated = pattern.startswith("!")
+    core = pattern[1:] if negated else pattern
+    known = {}
+
+    def matches(uid: Optional[int]) -> bool:
+        if uid not in known:
+            known[uid] = uid is not None and any_matches((user_name(host, uid), str(uid)), core)
+        return known[uid]
+
+    held: List[Held] = []
+
+    def test(socket: Socket) -> bool:
+        if socket.uid is not None:
+            return matches(socket.uid) != negated
+        if not held:
+            held.append(_held(host, lambda pid: matches(owner(host, pid)), False))
+        return (socket.inode in held[0].by_them) != negated
+
+    return test, True
+
+
+_FIELDS = ("protocol", "localaddr", "remoteaddr", "state", "type", "user", "daemon")
+
+
+def _find(host: Host, asked: Sequence[Optional[str]], every: bool) -> Tuple[List[Socket], bool]:
+    """The sockets that match all that is asked, and whether every process involved could be looked at."""
+    protocol, local, remote, state, kind, user, daemon = asked
+    left = [
+        socket
+        for socket in host.fact(sockets)
+        if (protocol is None or any_matches(socket.protocol, protocol))
+        and (local is None or any_matches(socket.local, local))
+        and (remote is None or any_matches(socket.remote, remote))
+        and (state is None or any_matches((socket.state,), state))
+        and (kind is None or any_matches((socket.type,), kind))
+    ]
+    complete = True
+    for pattern, by in ((user, _by_user), (daemon, _by_program)):
+        if pattern is not None and left:
+            test, whole = by(host, pattern)
+            left = [socket for socket in left if test(socket)]
+            complete = complete and whole
+    return (left if every else left[:1]), complete
+
+
+def shown(socket: Socket) -> str:
+    """One line of evidence."""
+    kind = f".{socket.type}" if socket.type else ""
+    remote = f" -> {socket.remote[0]}" if socket.remote[0] else ""
+    state = f" ({socket.state})" if socket.state else ""
+    return f"{socket.protocol[0]}{kind} {socket.local[0]}{remote}{state}"
+
+
+@check(
+    "check_net_socket",
+    flag("-! --not", "negate", "such a socket must not exist"),
+    flag("-0 --non-fatal", "nonfatal", "only warn"),
+    flag("-a --all", "every", "count all matching sockets, not only the first"),
+    opt("-n --name", "name", text, "what messages call the sockets"),
+    opt("-p --protocol", "protocol", text, "match string of tcp, tcp6, udp, udp6, raw, unix"),
+    opt("-l --local", "local", text, "match string of ADDRESS:PORT or a path"),
+    opt("-r --remote", "remote", text, "match string of ADDRESS:PORT"),
+    opt("-s --state", "state", text, "match string of LISTEN, ESTABLISHED, LISTENING, CONNECTED ..."),
+    opt("-t --type", "kind", text, "match string of STREAM, DGRAM, SEQPACKET (Unix sockets)"),
+    opt("-u --user", "user", text, "match string of its user's name or number"),
+    opt("-d --daemon", "daemon", text, "match string of the program that holds it"),
+    opt("-e --exec", "action", text, "command for bash to run, without waiting, where none is found"),
+    opt("-E --exec-found", "found_action", text, "command for bash to run, without waiting, where one is found"),
+    timeout=10.0,
+)
+def check_net_socket(
+    host: Host,
+    negate: bool = False,
+    nonfatal: bool = False,
+    every: bool = False,
+    name: Optional[str] = None,
+    protocol: Optional[str] = None,
+    local: Optional[str] = None,
+    remote: Optional[str] = None,
+    state: Optional[str] = None,
+    kind: Optional[str] = None,
+    user: Optional[str] = None,
+    daemon: Optional[str] = None,
+    action: Optional[str] = None,
+    found_action: Optional[str] = None,
+) -> Outcome:
+    """A socket as described is open, or with -! none is.
+
+    Reads /proc/net/tcp, udp, raw, unix and their IPv6 twins; with -d also which processes hold what is
+    left. Addresses match as netstat writes them (`0.0.0.0:22`, `:::22`, `0.0.0.0:*`) and as ss does
+    (`[::]:22`, `*:22`); an IPv6 socket matches `tcp` as well as `tcp6`; a socket without a process belongs
+    to `unknown`. Without root the holders of other users' sockets cannot be told: then a miss is UNKNOWN.
+
+    Example: * || check_net_socket -n "HTTP daemon" -p tcp -s LISTEN -l '*:80' -d httpd
+    """
+    asked = (protocol, local, remote, state, kind, user, daemon)
+    described = [f'({field} =~ "{value}")' for field, value in zip(_FIELDS, asked) if value]
+    if not described:
+        return unknown("BadArguments", "No match criteria supplied.")
+    sought = " && ".join(described)
+    sought += "".join(
+        word for given, word in ((every, " (all)"), (nonfatal, " (non-fatal)"), (negate, " (NEGATED)")) if given
+    )
+    try:
+        found, complete = _find(host, [value or None for value in asked], every)
+    except OSError as error:
+        return unknown("SocketsUnreadable", f"{error.filename or '/proc/net'}: {error.strerror}")
+    except ValueError as error:
+        return unknown("SocketsUnreadable", f"/proc/net is not as expected: {error}")
+    if not complete and (not found or str(daemon).startswith("!")):
+        return unknown("NotPermitted", f"the processes that hold sockets cannot be told without root ({sought})")
+    metrics = (Metric("sockets", len(found)),)
+    evidence = tuple(shown(socket) for socket in found[:20])
+    # LBNL NHC runs -E only where it does not return at once: with -! or -a.
+    todo = action if not found else found_action
+    if todo:
+        try:
+            host.start(("bash", "-c", todo))
+        except OSError as error:
+            evidence += (f'"{todo}" not started: {error.strerror}',)
+    what = name or "matching"
+    if bool(found) != negate:
+        message = f"{len(found)} {what} socket(s) found" if found else f"no {what} sockets found"
+        return ok(message, metrics=metrics)
+    message = f"{len(found)} {what} socket(s) found ({sought})" if found else f"No {what} sockets found ({sought})"
+    reason = "SocketForbidden" if found else "SocketMissing"
+    if nonfatal:
+        return warn(reason, f"{message} (non-fatal)", metrics=metrics, evidence=evidence)
+    return crit(reason, message, metrics=metrics, evidence=evidence)
+
+
+_PRIVILEGE = ("not permitted", "Permission denied", "usage:", "Usage:", "invalid argument", "invalid option")
+"""In what ping says where it could not even try."""
+
+
+@check(
+    "check_net_ping",
+    opt("-I --interface", "interface", text, "interface or address to send from"),
+    opt("-W --wait", "wait", number, "seconds to wait for an answer"),
+    opt("-c --count", "count", integer, "packets to send (default 1)", 1),
+    opt("-i --interval", "interval", number, "seconds between packets"),
+    opt("-s --size", "size", integer, "bytes of data in a packet"),
+    opt("-t --ttl", "ttl", integer, "hops a packet may take (default 2)", 2),
+    opt("-w --deadline", "deadline", integer, "seconds for one target, all packets (default 1)", 1),
+    rest("targets", text, "hosts to ping", required=True),
+    timeout=30.0,
+)
+def check_net_ping(
+    host: Host,
+    targets: Sequence[str],
+    interface: Optional[str] = None,
+    wait: Optional[float] = None,
+    count: int = 1,
+    interval: Optional[float] = None,
+    size: Optional[int] = None,
+    ttl: int = 2,
+    deadline: int = 1,
+) -> Outcome:
+    """Every given host answers a ping.
+
+    Runs `ping -q -n` once for each host with the options as given; the default of two hops keeps it in
+    the cluster. Stops at the first host that does not answer.
+
+    Example: * || check_net_ping -I eth0 -W 3 -c 5 10.0.0.1
+    """
+    options: List[str] = []
+    for letter, value in (("-I", interface), ("-i", interval), ("-s", size), ("-t", ttl), ("-c", count),
+                          ("-w", deadline), ("-W", wait)):  # fmt: skip
+        if value is not None:
+            options += [letter, value if isinstance(value, str) else f"{value:g}"]
+    for target in targets:
+        try:
+            ended = host.run(("ping", "-q", "-n", *options, "--", target), timeout=max(deadline, 1) + 1.0)
+        except OSError as error:
+            return unknown("CommandMissing", f"ping: {error.strerror}")
+        said = tuple((ended.stdout + ended.stderr).splitlines()[-10:])
+        if ended.status and any(sign in line for line in said for sign in _PRIVILEGE):
+            return unknown("PingFailed", f"ping cannot be used: {said[-1]}", evidence=said)
+        if ended.status or ended.timed_out:
+            return crit("NoResponse", f"No response received from {target}", evidence=said)
+    return ok(f"{len(targets)} host(s) answer")

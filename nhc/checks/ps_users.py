@@ -1,0 +1,206 @@
+"""Processes of users who have no business on the node."""
+
+from __future__ import annotations
+
+import os
+from typing import Callable, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.check import Param, check, opt, rest
+from nhc.checks.ps import action_word, actions_in_turn, no_processes
+from nhc.facts.jobs import JobsUnknown, job_users, resource_manager
+from nhc.facts.processes import args_of, one, owner, pids, stats
+from nhc.facts.users import max_system_uid, user_name
+from nhc.host import Host
+from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
+from nhc.nodeset import mcheck
+from nhc.units import text
+
+SIGKILL = 9
+
+# The program that a job's processes descend from, as LBNL NHC has them.
+DAEMONS = {
+    "pbs": r"/\bpbs_mom\b/",
+    "slurm": r"/\bslurmstepd\b/",
+    "sge": r"/\bsge_(execd|shepherd)\b/",
+    "lsf": r"/\bres\b/",
+}
+
+
+class Process(NamedTuple):
+    pid: int
+    uid: int
+    user: str
+    program: str
+
+
+class Ignored(NamedTuple):
+    """Whom and what not to judge: programs by path or name, users by number or name, processes by number."""
+
+    programs: FrozenSet[str]
+    uids: FrozenSet[str]
+    users: FrozenSet[str]
+    pids: FrozenSet[str]
+
+    def covers(self, process: Process) -> bool:
+        return (
+            process.program in self.programs
+            or process.program.rpartition("/")[2] in self.programs
+            or str(process.uid) in self.uids
+            or process.user in self.users
+            or str(process.pid) in self.pids
+        )
+
+
+def _words(given: Sequence[str]) -> FrozenSet[str]:
+    return frozenset(word for value in given for word in value.split())
+
+
+_PARAMS: Tuple[Param, ...] = (
+    opt("-c --command", "programs", text, "program not to judge, by path or name", many=True),
+    opt("-u --uid", "uids", text, "number of a user not to judge", many=True),
+    opt("-n --user", "users", text, "name of a user not to judge", many=True),
+    opt("-p --pid", "ignored_pids", text, "process not to judge", many=True),
+    rest("actions", action_word("ignore", "log", "syslog", "die", "kill"),
+         "ignore, log, syslog, kill or die, in turn (default die)"),
+)  # fmt: skip
+
+
+def authorised(host: Host) -> FrozenSet[str]:
+    """The users who always may: `$NHC_AUTH_USERS`, root and nobody by default."""
+    return frozenset((host.setting("NHC_AUTH_USERS") or "root nobody").replace(",", " ").split())
+
+
+def strangers(host: Host, ignored: Ignored) -> Iterator[Process]:
+    """The processes of users that are neither system users nor always authorised, as far as they still run."""
+    limit = max_system_uid(host)
+    always = authorised(host)
+    for pid in host.fact(pids):
+        uid = owner(host, pid)
+        if uid is None or uid <= limit:
+            continue
+        user = user_name(host, uid)
+        if user in always:
+            continue
+        process = Process(pid, uid, user, args_of(host, pid).partition(" ")[0])
+        if process.program and not ignored.covers(process):
+            yield process
+
+
+def _judge(
+    host: Host, name: str, said: str, rogues: Sequence[Process], actions: Sequence[str], fine: str, reason: str
+) -> Outcome:
+    """Take the actions on each process and say so; the first one makes the message."""
+    metrics = (Metric("processes", len(rogues)),)
+    if not rogues:
+        return ok(fine, metrics=metrics)
+    taken = actions_in_turn(actions)
+    messages = []
+    for process in rogues:
+        message = f'{process.user}\'s "{process.program}" process is {said}. (PID {process.pid})'
+        if "kill" in taken:
+            message += _kill(host, process.pid)
+        if "syslog" in taken:
+            host.system.syslog(f"{name}:  {message}")
+        messages.append(message)
+    more = f" and {len(rogues) - 1} more" if len(rogues) > 1 else ""
+    if not taken:
+        return ok(f"{len(rogues)} {said} process(es) ignored", metrics=metrics)
+    if "die" in taken:
+        return crit(reason, messages[0] + more, metrics=metrics, evidence=tuple(messages), action=Action.INSPECT)
+    return warn(reason, messages[0] + more, metrics=metrics, evidence=tuple(messages))
+
+
+def _kill(host: Host, pid: int) -> str:
+    """Kill a process that was judged a moment ago, and say what came of it."""
+    process = one(host, pid)
+    if process is None:
+        return "; gone"
+    if host.root == "/" and pid in (os.getpid(), os.getppid()):
+        return "; not killed (it is nhc itself)"
+    try:
+        host.system.kill(pid, process.started, SIGKILL)
+    except OSError as error:
+        return f"; not killed ({error.strerror})"
+    return "; killed"
+
+
+def _found(host: Host, ignored: Ignored, rogue: Callable[[Process], bool]) -> Tuple[List[Process], Optional[Outcome]]:
+    try:
+        return [process for process in strangers(host, ignored) if rogue(process)], None
+    except OSError as error:
+        return [], no_processes(error)
+    except JobsUnknown as error:
+        return [], unknown("JobsUnknown", f"who may run processes here cannot be told: {error}")
+
+
+@check("check_ps_unauth_users", *_PARAMS, timeout=15.0)
+def check_ps_unauth_users(
+    host: Host,
+    programs: Sequence[str] = (),
+    uids: Sequence[str] = (),
+    users: Sequence[str] = (),
+    ignored_pids: Sequence[str] = (),
+    actions: Sequence[str] = (),
+) -> Outcome:
+    """Every process belongs to a system user, an authorised user, or the owner of a job on this node.
+
+    System users are those up to $MAX_SYS_UID (by login.defs where it is not set), authorised ones those
+    in $NHC_AUTH_USERS (root and nobody by default). Who has jobs here is asked of Slurm (`squeue -w`) or
+    read from TORQUE's job files, and only once a process of anybody else is found; where that fails, the
+    check is UNKNOWN and kills nobody. Actions are taken in turn on every such process: log keeps it in the
+    report, syslog writes it to the system log, kill sends SIGKILL, die fails, ignore stops.
+
+    Example: * || check_ps_unauth_users log syslog kill
+    """
+    ignored = Ignored(_words(programs), _words(uids), _words(users), _words(ignored_pids))
+    rogues, failed = _found(host, ignored, lambda process: process.user not in host.fact(job_users))
+    if failed is not None:
+        return failed
+    fine = "all processes belong to authorised users"
+    return _judge(host, "check_ps_unauth_users", "unauthorized", rogues, actions, fine, "UnauthorisedProcess")
+
+
+@check("check_ps_userproc_lineage", *_PARAMS, timeout=5.0)
+def check_ps_userproc_lineage(
+    host: Host,
+    programs: Sequence[str] = (),
+    uids: Sequence[str] = (),
+    users: Sequence[str] = (),
+    ignored_pids: Sequence[str] = (),
+    actions: Sequence[str] = (),
+) -> Outcome:
+    """Every user's process descends from the resource manager.
+
+    Follows the parents of each process that belongs neither to a system user nor to one of
+    $NHC_AUTH_USERS up to one that matches $RM_DAEMON_MATCH (slurmstepd, pbs_mom, sge_execd or
+    sge_shepherd, res). One without such an ancestor was started past the resource manager, or outlived
+    its job. Options and actions as check_ps_unauth_users.
+
+    Example: * || check_ps_userproc_lineage log die
+    """
+    pattern = host.setting("RM_DAEMON_MATCH") or DAEMONS.get(resource_manager(host), "")
+    if not pattern:
+        return unknown(
+            "NoResourceManager",
+            "This check requires a supported resource manager (e.g., Slurm, TORQUE, SGE, LSF)",
+        )
+    ignored = Ignored(_words(programs), _words(uids), _words(users), _words(ignored_pids))
+    rogues, failed = _found(host, ignored, lambda process: not descends(host, process.pid, pattern))
+    if failed is not None:
+        return failed
+    fine = "all users' processes descend from the resource manager"
+    return _judge(host, "check_ps_userproc_lineage", "rogue", rogues, actions, fine, "RogueProcess")
+
+
+def descends(host: Host, pid: int, pattern: str) -> bool:
+    """Whether a process, or one of its ancestors but init, matches."""
+    if mcheck(args_of(host, pid).partition(" ")[0], pattern):
+        return True
+    table = host.fact(stats)
+    seen = {pid}
+    while pid in table and table[pid].parent not in seen and table[pid].parent > 1:
+        pid = table[pid].parent
+        seen.add(pid)
+        if mcheck(args_of(host, pid), pattern):
+            return True
+    return False

@@ -1,0 +1,84 @@
+"""Jobs: which resource manager runs this node, and whose jobs it runs here now."""
+
+from __future__ import annotations
+
+import re
+from typing import FrozenSet, List
+
+from nhc.host import Host
+
+
+class JobsUnknown(Exception):
+    """Who has jobs here cannot be told, so nobody may be called unauthorised for it."""
+
+
+def resource_manager(host: Host) -> str:
+    """`$NHC_RM`, else what is installed: pbs, slurm, sge or lsf, in LBNL NHC's order; "none" for none."""
+    given = host.setting("NHC_RM").strip().lower()
+    if given:
+        return given
+    if host.isdir("/var/spool/torque"):
+        return "pbs"
+    for command, name in (("scontrol", "slurm"), ("pbsnodes", "pbs"), ("qselect", "sge"), ("badmin", "lsf"),
+                          ("sbatchd", "lsf")):  # fmt: skip
+        if host.which(command):
+            return name
+    return "none"
+
+
+def parse_squeue(text: str) -> FrozenSet[str]:
+    """The users in the output of `squeue --noheader -o %u`."""
+    return frozenset(line.strip() for line in text.splitlines() if line.strip())
+
+
+def parse_job_file(text: str) -> str:
+    """The user of one of TORQUE's job files (`mom_priv/jobs/*.JB`), XML or not; "" where it names none."""
+    if "<?xml" in text[:200]:
+        found = re.search(r"<euser[^>]*>\s*([^<\s]+)\s*</euser>", text)
+    else:
+        found = re.search(r"^PBS_O_LOGNAME=(\S+)", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def job_users(host: Host) -> FrozenSet[str]:
+    """The users with jobs on this node. Raises JobsUnknown where that cannot be told."""
+    manager = resource_manager(host)
+    if manager == "slurm":
+        return _slurm(host)
+    if manager == "pbs":
+        return _torque(host)
+    if manager == "none":
+        return frozenset()
+    raise JobsUnknown(f"the jobs of resource manager {manager} cannot be read (slurm and pbs can)")
+
+
+def _slurm(host: Host) -> FrozenSet[str]:
+    node = host.setting("SQUEUE_NODE").split() or ["-w", host.system.hostname().partition(".")[0]]
+    form = host.setting("SQUEUE_FMT_ARGS").split() or ["--noheader", "-o", "%u"]
+    argv = [*(host.setting("SQUEUE_CMD").split() or ["squeue"]), *node, *form]
+    try:
+        ended = host.run(argv, timeout=10.0)
+    except OSError as error:
+        raise JobsUnknown(f"{argv[0]}: {error.strerror}") from None
+    if ended.timed_out:
+        raise JobsUnknown(f"{argv[0]} did not answer within 10 s")
+    if ended.status:
+        said = (ended.stderr or ended.stdout).strip().splitlines()
+        raise JobsUnknown(f"{argv[0]} returned {ended.status}{f': {said[-1]}' if said else ''}")
+    return parse_squeue(ended.stdout)
+
+
+def _torque(host: Host) -> FrozenSet[str]:
+    home = host.setting("PBS_SERVER_HOME") or "/var/spool/torque"
+    path = host.setting("JOBFILE_PATH") or f"{home}/mom_priv/jobs"
+    users: List[str] = []
+    try:
+        names = [name for name in host.listdir(path) if name.endswith(".JB")]
+        for name in names:
+            try:
+                users.append(parse_job_file(host.read(f"{path}/{name}")))
+            except FileNotFoundError:  # the job ended in between
+                continue
+    except OSError as error:
+        raise JobsUnknown(f"{error.filename or path}: {error.strerror}") from None
+    return frozenset(user for user in users if user)
