@@ -18,7 +18,7 @@ from nhc.nodeset import External
 TIMEOUT = 5.0
 
 
-def _elements(settings: Mapping[str, str], name: str) -> Dict[int, str]:
+def elements(settings: Mapping[str, str], name: str) -> Dict[int, str]:
     """A bash array as settings carry it: `NAME` holds `( a b )` or its first element, `NAME[3]` one element."""
     found: Dict[int, str] = {}
     for key, value in settings.items():
@@ -37,10 +37,10 @@ def _elements(settings: Mapping[str, str], name: str) -> Dict[int, str]:
 
 def matcher_from(settings: Mapping[str, str], host: Optional[Host] = None) -> Optional[External]:
     """The matcher that the settings describe, None where they describe none."""
-    commands = _elements(settings, "NHC_MCHECK_COMMAND")
+    commands = elements(settings, "NHC_MCHECK_COMMAND")
     rules: List[Tuple[str, str]] = [
         (delimiters, commands[place])
-        for place, delimiters in sorted(_elements(settings, "NHC_MCHECK_DELIM").items())
+        for place, delimiters in sorted(elements(settings, "NHC_MCHECK_DELIM").items())
         if delimiters and commands.get(place)
     ]
     if not rules:

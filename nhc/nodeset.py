@@ -116,7 +116,10 @@ def _list_matcher(listed: str) -> Matcher:
 def _library_names(listed: str) -> frozenset[str]:
     """The names of a list that uses set algebra, node groups or steps, which ClusterShell knows and we do not."""
     try:
-        from ClusterShell.NodeSet import NodeSet, NodeSetException
+        from ClusterShell.NodeSet import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
+            NodeSet,
+            NodeSetException,
+        )
     except ImportError:
         raise BadRange(
             f"{listed!r} uses operators that need the ClusterShell library, which is not installed"

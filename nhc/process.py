@@ -130,9 +130,9 @@ def _collect(pid: int, out_read: int, err_read: int, deadline: float) -> Complet
         os.set_blocking(stream, False)
         poll.register(stream, select.POLLIN)
     open_streams = set(kept)
-    pidfd = _pidfd(pid)
-    if pidfd >= 0:
-        poll.register(pidfd, select.POLLIN)
+    ending = pidfd(pid)
+    if ending >= 0:
+        poll.register(ending, select.POLLIN)
     status: Optional[int] = None
     killed = 0  # signals sent so far: 1 is SIGTERM, 2 SIGKILL
     try:
@@ -142,24 +142,24 @@ def _collect(pid: int, out_read: int, err_read: int, deadline: float) -> Complet
                 if killed == 2:
                     _abandoned.append(pid)
                     break
-                _signal_group(pid, signal.SIGKILL if killed else signal.SIGTERM)
+                signal_group(pid, signal.SIGKILL if killed else signal.SIGTERM)
                 killed += 1
                 deadline = time.monotonic() + (_GRACE if killed == 1 else _GRACE / 2)
                 continue
             # Without a pidfd (Linux before 5.3) the end shows as both streams closing, or within 10 ms.
-            wait = left if pidfd >= 0 else min(left, 0.01)
+            wait = left if ending >= 0 else min(left, 0.01)
             for fd, _event in poll.poll(max(1, int(wait * 1000 + 0.999))):
                 if fd in open_streams and not _drain(fd, kept[fd]):
                     open_streams.discard(fd)
                     poll.unregister(fd)
-            status = _wait_status(pid)
+            status = wait_status(pid)
         for stream in open_streams:
             _drain(stream, kept[stream])
     finally:
-        if pidfd >= 0:
-            os.close(pidfd)
+        if ending >= 0:
+            os.close(ending)
     if killed and status is not None:
-        _signal_group(pid, signal.SIGKILL)  # the leader is gone; its children may have ignored SIGTERM
+        signal_group(pid, signal.SIGKILL)  # the leader is gone; its children may have ignored SIGTERM
     return Completed(
         status=124 if status is None else status,
         stdout=kept[out_read].decode(errors="replace"),
@@ -181,7 +181,7 @@ def _drain(fd: int, kept: bytearray) -> bool:
             kept += data[: OUTPUT_LIMIT - len(kept)]
 
 
-def _pidfd(pid: int) -> int:
+def pidfd(pid: int) -> int:
     """A descriptor that becomes readable when `pid` ends, -1 where the kernel or Python has none."""
     opener: Optional[Callable[[int], int]] = getattr(os, "pidfd_open", None)
     try:
@@ -190,7 +190,7 @@ def _pidfd(pid: int) -> int:
         return -1
 
 
-def _wait_status(pid: int) -> Optional[int]:
+def wait_status(pid: int) -> Optional[int]:
     """The exit status in a shell's terms once the process has ended, None before."""
     try:
         done, raw = os.waitpid(pid, os.WNOHANG)
@@ -201,7 +201,8 @@ def _wait_status(pid: int) -> Optional[int]:
     return 128 + os.WTERMSIG(raw) if os.WIFSIGNALED(raw) else os.WEXITSTATUS(raw)
 
 
-def _signal_group(pid: int, number: int) -> None:
+def signal_group(pid: int, number: int) -> None:
+    """Send a signal to a process's group and to the process itself, as far as they are there."""
     for send in (os.killpg, os.kill):
         try:
             send(pid, number)
@@ -209,7 +210,12 @@ def _signal_group(pid: int, number: int) -> None:
             continue
 
 
+def abandon(pid: int) -> None:
+    """Give up on a process that was killed and does not die; it is reaped when it does."""
+    _abandoned.append(pid)
+
+
 def _reap_abandoned() -> None:
     for pid in tuple(_abandoned):
-        if _wait_status(pid) is not None:
+        if wait_status(pid) is not None:
             _abandoned.remove(pid)
