@@ -7,11 +7,10 @@ variable, and once a shell line has touched what our checks read, only the shell
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc import check, words
 from nhc.plan import BUILT_IN, COMMAND, SHELL
-from nhc.scripts import Scripts, defaults, functions_in
 
 SETTINGS = (
     "DFI_CMD", "DFI_FLAGS", "DF_CMD", "DF_FLAGS", "HOSTNAME", "HOSTNAME_S", "JOBFILE_PATH", "LOGIN_DEFS_SRC",
@@ -70,14 +69,28 @@ HELPERS = frozenset(
 )
 """The functions that our shell defines for site scripts (data/shell.bash)."""
 
-_TOUCHED = re.compile(rf"(?<![$\w{{])(?:{'|'.join(SETTINGS)})\b")
-_STATEFUL = re.compile(
+# Patterns that only shell lines need are compiled when there is one: each costs a fraction of a millisecond.
+_TOUCHED = rf"(?<![$\w{{])(?:{'|'.join(SETTINGS)})\b"
+_STATEFUL = (
     r"(?:^|[\s;&|({])(?:export|declare|typeset|readonly|cd|pushd|popd|ulimit|umask|exec|set|shopt|source|\.|eval|trap|"
     r"hash|unset)(?=\s)|(?<!\S)PATH="
 )
-_GLOBBING = re.compile(r"\bset\s+\+f\b|\bset\s+\+o\s+noglob\b")
-_CHECK_NAME = re.compile(r"\bcheck_\w+")
+_GLOBBING = r"\bset\s+\+f\b|\bset\s+\+o\s+noglob\b"
+_CHECK_NAME = r"\bcheck_\w+"
 _SCRIPT_NAMES = frozenset(SETTINGS) - {"HOSTNAME", "HOSTNAME_S", "TIMEOUT"}
+
+
+class Scripts(NamedTuple):
+    """The site's scripts (`nhc.scripts.scan`). `text` is all of them; `assignments` are those at the left margin."""
+
+    paths: Tuple[str, ...] = ()
+    functions: FrozenSet[str] = frozenset()
+    text: str = ""
+    assignments: Tuple[str, ...] = ()
+    notes: Tuple[str, ...] = ()
+
+
+NO_SCRIPTS = Scripts()
 
 
 class Finding(NamedTuple):
@@ -98,10 +111,14 @@ class Classifier:
 
     def __init__(self, hostname: str, settings: Mapping[str, str], scripts: Scripts) -> None:
         self.scripts = scripts
-        given = {**settings}
-        values, computed = defaults(scripts, given, _SCRIPT_NAMES)
-        self.settings: Dict[str, str] = {**given, **values}
+        self.settings: Dict[str, str] = {**settings}
         """The variables in force. Replaced, never changed, so that items can share it."""
+        computed: FrozenSet[str] = frozenset()
+        if scripts.assignments:
+            from nhc.scripts import defaults
+
+            values, computed = defaults(scripts, self.settings, _SCRIPT_NAMES)
+            self.settings.update(values)
         self._names = {"HOSTNAME": hostname, "HOSTNAME_S": hostname.split(".", 1)[0]}
         self._functions = scripts.functions | HELPERS
         self._shell_lines: List[str] = []
@@ -192,22 +209,28 @@ class Classifier:
             self._scripts_called = True
             self._note_changes(self.scripts.text, called=True)
         self._note_changes(line, called=False)
-        self._functions |= functions_in(line)
+        if "(" in line or "function" in line:
+            from nhc.scripts import functions_in
+
+            self._functions |= functions_in(line)
         named = self._shell_name(line)
         return Finding(SHELL, named)
 
     def _note_changes(self, text: str, called: bool) -> None:
         if called:
-            names: Set[str] = {name for name in _SCRIPT_NAMES if re.search(rf"^\s+.*(?<![$\w{{]){name}=", text, re.M)}
-            self._tainted = self._tainted or bool(names)
+            # At the left margin they are defaults, which were read beforehand.
+            self._tainted = self._tainted or any(
+                f"{name}=" in text and re.search(rf"^[ \t]+(?:.*[^$\w{{])?{name}=", text, re.MULTILINE)
+                for name in _SCRIPT_NAMES
+            )
         else:
-            self._tainted = self._tainted or bool(_TOUCHED.search(text))
-            self._globs_in_shell = self._globs_in_shell or bool(_GLOBBING.search(text))
-        self._commands_in_shell = self._commands_in_shell or bool(_STATEFUL.search(text))
+            self._tainted = self._tainted or bool(re.search(_TOUCHED, text))
+            self._globs_in_shell = self._globs_in_shell or bool(re.search(_GLOBBING, text))
+        self._commands_in_shell = self._commands_in_shell or bool(re.search(_STATEFUL, text))
 
     def _shell_name(self, line: str) -> str:
         first = line.split(None, 1)[0]
         if first in self.scripts.functions or first in self._functions - HELPERS:
             return first
-        found = _CHECK_NAME.search(line)
+        found = re.search(_CHECK_NAME, line)
         return found[0] if found else "shell"

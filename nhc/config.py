@@ -14,11 +14,10 @@ import os
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc import units
-from nhc.classify import SETTINGS, Classifier, Finding
+from nhc.classify import NO_SCRIPTS, SETTINGS, Classifier, Finding, Scripts
 from nhc.lines import CONTEXTS, OPTIONS, RawLine, parse_line, parse_text
 from nhc.nodeset import External, mcheck, problem
 from nhc.plan import COMMAND, Item, Plan
-from nhc.scripts import Scripts, scan
 
 __all__ = ["SETTINGS", "ConfigError", "Problem", "load", "load_check", "load_text", "parse_text", "validate"]
 
@@ -66,7 +65,7 @@ def load(
     A line that is wrong is noted in the plan, and no other line suffers; with `strict`, and for a file that
     is missing or includes itself, ConfigError is raised.
     """
-    loader = _Loader(hostname, settings, scan(scripts_dirs), explain=strict)
+    loader = _Loader(hostname, settings, _scan(scripts_dirs), explain=strict)
     for path in paths:
         loader.path(path)
     return loader.plan(strict)
@@ -81,7 +80,7 @@ def load_text(
     strict: bool = False,
 ) -> Plan:
     """The plan from a configuration's text; `name` stands for the file in messages."""
-    loader = _Loader(hostname, settings, scan(scripts_dirs), explain=strict)
+    loader = _Loader(hostname, settings, _scan(scripts_dirs), explain=strict)
     loader.text(text, name)
     return loader.plan(strict)
 
@@ -94,7 +93,7 @@ def load_check(
     scripts_dirs: Sequence[str] = (),
 ) -> Plan:
     """The plan of one check line without a target, taken as it is (LBNL NHC's `-e`)."""
-    loader = _Loader(hostname, settings, scan(scripts_dirs))
+    loader = _Loader(hostname, settings, _scan(scripts_dirs))
     line = parse_line(f"* || {check}", name, 0)
     loader.line(line._replace(check=check.strip(" \t")))
     return loader.plan(False)
@@ -115,13 +114,22 @@ def validate(
     scripts_dirs: Sequence[str] = (),
 ) -> Validation:
     """Read everything and report everything. Without a host name every line is judged, whatever its target."""
-    loader = _Loader(hostname, settings, scan(scripts_dirs), every_line=hostname is None, explain=True)
+    loader = _Loader(hostname, settings, _scan(scripts_dirs), every_line=hostname is None, explain=True)
     for path in paths:
         loader.path(path)
     problems = [*loader.fatal, *loader.problems]
     order = {file: index for index, file in enumerate(loader.files)}
     problems.sort(key=lambda found: (order.get(found.file, -1), found.line, found.column))
     return Validation(tuple(problems), loader.lines, len(loader.items))
+
+
+def _scan(directories: Sequence[str]) -> Scripts:
+    """What the site's scripts define."""
+    if not directories:
+        return NO_SCRIPTS
+    from nhc import scripts
+
+    return scripts.scan(directories)
 
 
 class _Loader:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from nhc.patterns import BadPattern, Matcher, glob, regexp
-
+Matcher = Callable[[str], bool]
 External = Callable[[str, str], Optional[bool]]
 """A site's own matcher: string and match string to a verdict, None where the delimiters are not its own."""
 
@@ -64,7 +63,7 @@ def matcher(pattern: str) -> Matcher:
     if found is None:
         try:
             found = _compile(pattern)
-        except (BadPattern, BadRange):
+        except ValueError:
             found = _nothing
         _matchers[pattern] = found
     return found
@@ -75,10 +74,10 @@ def problem(pattern: str) -> Optional[Tuple[str, int]]:
     skip = 1 if pattern.startswith("!") else 0
     try:
         _compile(pattern[skip:])
-    except BadPattern as error:
-        return f"not an extended regular expression: {error}", skip
     except BadRange as error:
         return str(error), skip + 1 + error.offset
+    except ValueError as error:
+        return f"not an extended regular expression: {error}", skip
     return None
 
 
@@ -96,13 +95,15 @@ def _delimited(pattern: str, left: str, right: str) -> bool:
 
 
 def _compile(pattern: str) -> Matcher:
-    if pattern.startswith("!"):  # LBNL NHC reads one exclamation mark; a second is part of a glob
-        return glob(pattern)
-    if _delimited(pattern, "/", "/"):
-        return regexp(pattern[1:-1])
     if _delimited(pattern, "{", "}"):
         return _list_matcher(pattern[1:-1])
-    return glob(pattern)
+    if not any(char in "*?[\\(" for char in pattern) and not _delimited(pattern, "/", "/"):
+        return lambda string: string == pattern
+    from nhc import patterns
+
+    if _delimited(pattern, "/", "/"):
+        return patterns.regexp(pattern[1:-1])
+    return patterns.glob(pattern)
 
 
 def _list_matcher(listed: str) -> Matcher:

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, FrozenSet, List, NamedTuple, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, List, Sequence, Set, Tuple
 
 from nhc import words
+from nhc.classify import Scripts
 
 _FUNCTION = re.compile(
     r"^[ \t]*(?:function[ \t]+([^\s(){}|&;<>$`'\"]+)|([^\s(){}|&;<>$`'\"=#]+)[ \t]*\([ \t]*\))", re.MULTILINE
 )
 _SOURCES = re.compile(r"^\s*(?:source|\.)\s", re.MULTILINE)
 _TOP_LEVEL = re.compile(r"^(?:export[ \t]+)?([A-Za-z_]\w*)=.*$", re.MULTILINE | re.ASCII)
-
-
-class Scripts(NamedTuple):
-    """The site's scripts. `text` is all of them; `assignments` are those at the left margin, in order."""
-
-    paths: Tuple[str, ...] = ()
-    functions: FrozenSet[str] = frozenset()
-    text: str = ""
-    assignments: Tuple[str, ...] = ()
-    notes: Tuple[str, ...] = ()
 
 
 def functions_in(text: str) -> FrozenSet[str]:

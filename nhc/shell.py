@@ -13,7 +13,7 @@ import re
 import select
 import signal
 import time
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc import check, process, words
 from nhc.classify import SETTINGS
@@ -259,9 +259,11 @@ class _Shell:
                     continue
                 return _Ended(status, shell_gone=True)
             for fd, _event in poll.poll(10 if self._pidfd < 0 else 1000):
-                if (fd == self._output and not _read(fd, self._kept, OUTPUT_LIMIT)) or (
-                    fd == self._requests and not _read(fd, self._asked, 0)
-                ):
+                if fd == self._output:
+                    more = _read(fd, self._kept, OUTPUT_LIMIT)
+                else:
+                    more = fd != self._requests or _read(fd, self._asked, 0)
+                if not more:
                     poll.unregister(fd)
 
     def take_output(self) -> str:
@@ -382,7 +384,8 @@ def _message(text: str) -> str:
     Azure's scripts call it as they would call echo: `die 1 -e "check_x: ..."`.
     """
     if text.startswith("-e "):
-        text = text[3:].replace("\\t", " ").replace("\\n", " ")
+        text = text[3:]
+    text = text.replace("\\t", " ").replace("\\n", " ").strip()
     found = _PREFIX.match(text)
     if found and found[1].startswith("check_"):
         text = text[found.end() :]
@@ -420,6 +423,6 @@ def _own_functions(text: str) -> frozenset[str]:
 
 def _shell_text() -> str:
     """data/shell.bash, also out of a zip archive."""
-    path = os.path.join(os.path.dirname(__file__), "data", "shell.bash")
-    get_data: Callable[[str], bytes] = __loader__.get_data
-    return get_data(path).decode()
+    loader: Any = globals()["__loader__"]
+    data: bytes = loader.get_data(os.path.join(os.path.dirname(__file__), "data", "shell.bash"))
+    return data.decode()

@@ -111,9 +111,9 @@ _EXPANDS = re.compile(r"\$[\w{(@*#?$!'\"\[-]")
 _IN_DOUBLE = re.compile(r"[^\"\\$`]+")
 _NAME = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _PLAIN = re.compile(r"[\w@%+=:,./^-]+", re.ASCII)
-_BRACE = re.compile(r"\{[^\s]*(?:,|\.\.)")
-_ASSIGNS = re.compile(r"[A-Za-z_]\w*(?:\[[^]]*\])?\+?=", re.ASCII)
-_DECLARES = re.compile(r"(?:export|declare|typeset|readonly)(?:\s+-[A-Za-z]+)*\s+(?=[A-Za-z_])")
+_BRACE = r"\{[^\s]*(?:,|\.\.)"
+_ASSIGNS = r"[A-Za-z_]\w*(?:\[[^]]*\])?\+?="
+_DECLARES = r"(?:export|declare|typeset|readonly)(?:\s+-[A-Za-z]+)*\s+(?=[A-Za-z_])"
 
 
 class Word(NamedTuple):
@@ -197,7 +197,7 @@ def _bare(text: str, at: int, begin: int) -> Tuple[str, int]:
     """A run of characters outside quotes that mean themselves."""
     char = text[at]
     if char == "{":
-        if _BRACE.match(text, at):
+        if re.match(_BRACE, text[at:]):
             raise _NeedsShell  # brace expansion
         return char, at + 1
     if char == "~":
@@ -263,7 +263,8 @@ def assigns_only(text: str) -> bool:
     text = text.strip()
     if re.match(r"(?:function\s+[\w:.-]+|[\w:.-]+\s*\(\s*\))", text) and text.endswith("}"):
         return True
-    declares = _DECLARES.match(text)
+    declares = re.match(_DECLARES, text)
+    assigns = re.compile(_ASSIGNS, re.ASCII)
     at = declares.end() if declares else 0
     seen = False
     while at < len(text):
@@ -272,7 +273,7 @@ def assigns_only(text: str) -> bool:
             continue
         if text[at] == "#":
             break
-        name = _ASSIGNS.match(text, at)
+        name = assigns.match(text, at)
         if name is None and not (declares and re.compile(r"[A-Za-z_]\w*(?=[\s;]|$)").match(text, at)):
             return False
         stop = _value_end(text, name.end() if name else at)
