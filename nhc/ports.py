@@ -163,7 +163,8 @@ def may_mark(state: Optional[NodeState], mark: Mark) -> Tuple[Effect, str]:
     if state.mark is None:
         return Effect.REFUSED, f"already {state.shown}, with no reason given: somebody else's"
     if not state.mark.ours:
-        return Effect.REFUSED, f"already {state.shown} by {state.mark.owner or 'somebody else'}: {state.mark.why}"
+        by = state.mark.owner or "somebody else"
+        return Effect.REFUSED, f"already {state.shown} by {by}: {printable(state.mark.why, 120)}"
     if mark_text(mark) == mark_text(state.mark):
         return Effect.UNCHANGED, "already so"
     return Effect.CHANGED, "reason refreshed"
@@ -177,7 +178,7 @@ def may_clear(state: Optional[NodeState]) -> Tuple[Effect, str]:
         if state.available:
             return Effect.UNCHANGED, "carries no mark of ours"
         by = state.mark.owner or "somebody else" if state.mark else "somebody else, with no reason given"
-        return Effect.REFUSED, f"{state.shown} by {by}{f': {state.mark.why}' if state.mark else ''}"
+        return Effect.REFUSED, f"{state.shown} by {by}{f': {printable(state.mark.why, 120)}' if state.mark else ''}"
     if state.hold:
         return Effect.REFUSED, f"left alone: {state.hold}"
     return Effect.CHANGED, ""

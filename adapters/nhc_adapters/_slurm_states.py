@@ -1,0 +1,197 @@
+"""Slurm's node states: from its words and flags to what nhc needs to know. Pure, standard library only.
+
+A state is one base state and a set of flags (`src/common/slurm_protocol_defs.c`, slurm.h's NODE_STATE_*). The
+symbols behind sinfo's short states (`*~#!%$@^-+`) stand for flags and are never parsed. The table of what nhc
+does in each state is in docs/slurm.md and is a test.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
+
+from nhc.model import Action
+from nhc.ports import Mark, NodeState, read_mark_text
+
+# Names that changed between releases, or that differ between scontrol's text and its JSON.
+SAME = {
+    "ALLOC": "ALLOCATED",
+    "MIX": "MIXED",
+    "COMP": "COMPLETING",
+    "MAINT": "MAINTENANCE",
+    "RESV": "RESERVED",
+    "RES": "RESERVED",
+    "NO_RESPOND": "NOT_RESPONDING",
+    "POWERED_OFF": "POWERED_DOWN",
+    "POWER_SAVE": "POWERED_DOWN",
+    "REBOOT": "REBOOT_REQUESTED",
+    "INVAL": "INVALID_REG",
+    "INVALID": "INVALID_REG",
+    "PLND": "PLANNED",
+}
+
+HELD: Tuple[Tuple[str, str], ...] = (
+    ("REBOOT_ISSUED", "it is rebooting"),
+    ("REBOOT_REQUESTED", "a reboot is pending"),
+    ("POWERING_UP", "it is powering up"),
+    ("POWER_UP", "it is about to power up"),
+    ("POWERING_DOWN", "it is powering down"),
+    ("POWER_DOWN", "it is about to power down"),
+    ("POWER_DRAIN", "it powers down when its work has ended"),
+    ("POWERED_DOWN", "it is powered down"),
+    ("MAINTENANCE", "it is in a maintenance reservation"),
+    ("FUTURE", "it is not part of the cluster yet"),
+    ("DYNAMIC_FUTURE", "it is not part of the cluster yet"),
+    ("UNKNOWN", "it has not registered yet"),
+)
+"""Flags under which a node is left as it is, the first that applies naming the reason."""
+
+OUT = frozenset({"DRAIN", "DOWN", "ERROR", "FAIL", "FUTURE", "UNKNOWN", "INVALID_REG", "REBOOT_ISSUED", "MAINTENANCE"})
+BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
+
+HYPERPOD = {"action:reboot": Action.REBOOT, "action:replace": Action.REPLACE}
+"""SageMaker HyperPod's reasons, that its own agent acts on."""
+HYPERPOD_OWNER = "hyperpod"
+
+
+def flags_of(words: Iterable[str]) -> FrozenSet[str]:
+    """Flags in one spelling."""
+    upper = (word.strip().upper() for word in words)
+    return frozenset(SAME.get(word, word) for word in upper if word)
+
+
+def node_state(
+    name: str,
+    words: Iterable[str],
+    reason: str = "",
+    user: str = "",
+    since: Optional[float] = None,
+    partitions: Iterable[str] = (),
+) -> NodeState:
+    """The value that the rest of nhc sees."""
+    words = [word for word in words if word]
+    flags = flags_of(words)
+    held = next((why for flag, why in HELD if flag in flags), "")
+    return NodeState(
+        name=name,
+        shown="+".join(words).lower() or "unknown",
+        available=not flags & OUT,
+        busy=bool(flags & BUSY),
+        mark=read_reason(reason, user, since),
+        hold=held,
+        groups=tuple(sorted(set(partitions))),
+        flags=flags,
+    )
+
+
+def read_reason(reason: str, user: str = "", since: Optional[float] = None) -> Optional[Mark]:
+    """The mark behind a reason; HyperPod's words are its own, with the action they order."""
+    reason = reason.strip()
+    if reason.lower() in ("", "none", "(null)"):
+        return None
+    action = HYPERPOD.get(reason.lower())
+    if action is not None:
+        return Mark(reason, action, since, HYPERPOD_OWNER)
+    return read_mark_text(reason, "" if user.lower() in ("unknown", "(null)") else user, since or None)
+
+
+# sinfo -O: every release has it, one line for each node and partition.
+
+SINFO = ("sinfo", "-a", "-h", "-N", "-O", "NodeList:|,StateComplete:|,Partition:|,User:|,Timestamp:|,Reason:|")
+"""The reason is last, so that a bar in it splits nothing. SLURM_TIME_FORMAT=%s makes the time a number."""
+
+
+def parse_sinfo(text: str) -> List[NodeState]:
+    """What the command above printed. Raises ValueError for a line that is not of it."""
+    rows: Dict[str, Tuple[str, str, str, str]] = {}
+    groups: Dict[str, List[str]] = {}
+    row = ""
+    for line in text.splitlines():
+        row = f"{row} {line}" if row else line  # a reason may hold line breaks; a row ends in a bar
+        if not row.strip():
+            continue
+        fields = row.split("|", 5)
+        if len(fields) == 6 and row.endswith("|"):
+            name, state, partition, user, when, reason = (field.strip() for field in fields)
+            rows[name] = (state, user, when, reason[:-1].strip())
+            groups.setdefault(name, []).append(partition.rstrip("*"))
+            row = ""
+    if row.strip():
+        raise ValueError(f"sinfo printed {row!r}")
+    return [
+        node_state(name, state.split("+"), reason, user, _number(when), groups[name])
+        for name, (state, user, when, reason) in sorted(rows.items())
+    ]
+
+
+# scontrol show node: one node's block of `Key=Value` words; the reason is a line of its own.
+
+_SIGNED = re.compile(r"\s*\[([^\[\]@]*)@([^\[\]]*)\]\s*$")
+
+
+def parse_show(text: str) -> List[NodeState]:
+    """What `scontrol show node` printed. Raises ValueError where a node has no state."""
+    return [_show_node(block) for block in re.split(r"^(?=NodeName=)", text, flags=re.MULTILINE) if block.strip()]
+
+
+def _show_node(block: str) -> NodeState:
+    name = re.match(r"NodeName=(\S+)", block)
+    state = re.search(r"^\s+State=(\S+)", block, re.MULTILINE)
+    if name is None or state is None:
+        raise ValueError(f"scontrol printed {block[:80]!r}")
+    partitions = re.search(r"^\s+Partitions=(\S+)", block, re.MULTILINE)
+    # The last of the fields that hold free text, so nothing in it can be taken for one of the above.
+    reason = re.search(r"^   Reason=(.*?)(?=^   \w+=|\Z)", block, re.MULTILINE | re.DOTALL)
+    said, user, when = reason[1].strip() if reason else "", "", None
+    signed = _SIGNED.search(said)
+    if signed:
+        said, user, when = said[: signed.start()], signed[1], _number(signed[2])
+    # `IDLE*+DRAIN` of older releases: the symbols stand for flags that are spelled out as well.
+    words = [word.rstrip("*~#!%$@^-+") for word in state[1].split("+")]
+    return node_state(
+        name[1], words, " ".join(said.split()), user, when, partitions[1].split(",") if partitions else ()
+    )
+
+
+# JSON: scontrol --json of Slurm 23.02 and later, slurmrestd of 22.05 and later. Times became objects in
+# v0.0.40 ({"set": true, "infinite": false, "number": N}), states lists of words in v0.0.39.
+
+
+def parse_json_nodes(value: Mapping[str, Any]) -> List[NodeState]:
+    """The `nodes` of a JSON answer. Raises ValueError where it is none."""
+    nodes = value.get("nodes")
+    if not isinstance(nodes, list):
+        raise ValueError("no list of nodes in Slurm's JSON")
+    return sorted((_json_node(node) for node in nodes), key=lambda state: state.name)
+
+
+def _json_node(node: Any) -> NodeState:
+    if not isinstance(node, dict) or not isinstance(node.get("name"), str):
+        raise ValueError("a node without a name in Slurm's JSON")
+    words = _words(node.get("state")) + _words(node.get("state_flags"))
+    if not words:
+        raise ValueError(f"node {node['name']} has no state in Slurm's JSON")
+    return node_state(
+        node["name"],
+        words,
+        str(node.get("reason") or ""),
+        str(node.get("reason_set_by_user") or ""),
+        _number(node.get("reason_changed_at")),
+        _words(node.get("partitions")),
+    )
+
+
+def _words(value: Any) -> List[str]:
+    if isinstance(value, str):
+        return value.replace(",", "+").split("+")
+    return [str(word) for word in value] if isinstance(value, list) else []
+
+
+def _number(value: Any) -> Optional[float]:
+    """A time, None where there is none (0, "Unknown", an unset object)."""
+    if isinstance(value, dict):
+        value = value.get("number") if value.get("set", True) else None
+    try:
+        return float(value) or None
+    except (TypeError, ValueError):
+        return None
