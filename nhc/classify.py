@@ -22,51 +22,16 @@ SETTINGS = (
 )  # fmt: skip
 """The variables that built-in checks read. A check called from a shell line sees the shell's values of these."""
 
-HELPERS = frozenset(
-    [
-        "array_join",
-        "array_pop",
-        "array_push",
-        "array_shift",
-        "array_split",
-        "array_unshift",
-        "bash_stack_trace",
-        "dbg",
-        "die",
-        "eecho",
-        "kill_watchdog",
-        "log",
-        "mcheck",
-        "mcheck_external",
-        "mcheck_glob",
-        "mcheck_range",
-        "mcheck_regexp",
-        "nhc_cmd_with_timeout",
-        "nhc_common_get_max_sys_uid",
-        "nhc_common_get_uid",
-        "nhc_common_get_unix_time",
-        "nhc_common_get_userid",
-        "nhc_common_load_passwd",
-        "nhc_common_parse_count",
-        "nhc_common_parse_passwd_entry",
-        "nhc_common_parse_size",
-        "nhc_common_unparse_count",
-        "nhc_common_unparse_size",
-        "nhc_dmi_gather_data",
-        "nhc_fs_df_gather_data",
-        "nhc_fs_dfi_gather_data",
-        "nhc_fs_mounts_gather_data",
-        "nhc_hw_gather_data",
-        "nhc_loadavg_gather_data",
-        "nhc_ps_gather_data",
-        "nhc_ps_pid_lineage",
-        "oecho",
-        "syslog",
-        "syslog_flush",
-        "vecho",
-        "vlog",
-    ]
-)
+HELPERS = frozenset([
+    "array_join", "array_pop", "array_push", "array_shift", "array_split", "array_unshift", "bash_stack_trace",
+    "dbg", "die", "eecho", "kill_watchdog", "log", "mcheck", "mcheck_external", "mcheck_glob", "mcheck_range",
+    "mcheck_regexp", "nhc_cmd_with_timeout", "nhc_common_get_max_sys_uid", "nhc_common_get_uid",
+    "nhc_common_get_unix_time", "nhc_common_get_userid", "nhc_common_load_passwd", "nhc_common_parse_count",
+    "nhc_common_parse_passwd_entry", "nhc_common_parse_size", "nhc_common_unparse_count",
+    "nhc_common_unparse_size", "nhc_dmi_gather_data", "nhc_fs_df_gather_data", "nhc_fs_dfi_gather_data",
+    "nhc_fs_mounts_gather_data", "nhc_hw_gather_data", "nhc_loadavg_gather_data", "nhc_ps_gather_data",
+    "nhc_ps_pid_lineage", "oecho", "syslog", "syslog_flush", "vecho", "vlog",
+])  # fmt: skip
 """The functions that our shell defines for site scripts (data/shell.bash)."""
 
 # Patterns that only shell lines need are compiled when there is one: each costs a fraction of a millisecond.
@@ -88,6 +53,7 @@ class Scripts(NamedTuple):
     text: str = ""
     assignments: Tuple[str, ...] = ()
     notes: Tuple[str, ...] = ()
+    directories: Tuple[str, ...] = ()
 
 
 NO_SCRIPTS = Scripts()

@@ -13,9 +13,9 @@ import re
 import select
 import signal
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc import check, process, words
+from nhc import check, data, process, words
 from nhc.classify import SETTINGS
 from nhc.host import Host
 from nhc.model import Outcome, Verdict, crit, ok, unknown
@@ -165,7 +165,7 @@ class ShellSession:
         facts = [f"nhc__gather {what}" for what, word in (("hw", "HW_"), ("loadavg", "LOADAVG")) if word in text]
         return "\n".join(
             [
-                _shell_text(),
+                data.read("shell.bash"),
                 f"nhc__settings={quote(' '.join(SETTINGS))}",
                 *(f"{name}={quote(value)}" for name, value in values.items()),
                 'HOSTNAME_S="${HOSTNAME%%.*}"',
@@ -419,10 +419,3 @@ def _own_functions(text: str) -> frozenset[str]:
     from nhc.scripts import functions_in
 
     return functions_in(text)
-
-
-def _shell_text() -> str:
-    """data/shell.bash, also out of a zip archive."""
-    loader: Any = globals()["__loader__"]
-    data: bytes = loader.get_data(os.path.join(os.path.dirname(__file__), "data", "shell.bash"))
-    return data.decode()

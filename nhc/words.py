@@ -13,102 +13,25 @@ from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 Lookup = Callable[[str], Optional[str]]
 """The value of a variable, None where it is not known before the run."""
 
-RESERVED = frozenset(
-    [
-        "!",
-        "{",
-        "}",
-        "[[",
-        "]]",
-        "if",
-        "then",
-        "else",
-        "elif",
-        "fi",
-        "case",
-        "esac",
-        "for",
-        "select",
-        "while",
-        "until",
-        "do",
-        "done",
-        "in",
-        "function",
-        "time",
-        "coproc",
-    ]
-)
+RESERVED = frozenset([
+    "!", "{", "}", "[[", "]]", "if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while",
+    "until", "do", "done", "in", "function", "time", "coproc",
+])  # fmt: skip
 
-BUILTINS = frozenset(
-    [
-        ".",
-        ":",
-        "[",
-        "alias",
-        "bg",
-        "bind",
-        "break",
-        "builtin",
-        "caller",
-        "cd",
-        "command",
-        "compgen",
-        "complete",
-        "compopt",
-        "continue",
-        "declare",
-        "dirs",
-        "disown",
-        "echo",
-        "enable",
-        "eval",
-        "exec",
-        "exit",
-        "export",
-        "fc",
-        "fg",
-        "getopts",
-        "hash",
-        "help",
-        "history",
-        "jobs",
-        "kill",
-        "let",
-        "local",
-        "logout",
-        "mapfile",
-        "popd",
-        "printf",
-        "pushd",
-        "pwd",
-        "read",
-        "readarray",
-        "readonly",
-        "return",
-        "set",
-        "shift",
-        "shopt",
-        "source",
-        "suspend",
-        "test",
-        "times",
-        "trap",
-        "type",
-        "typeset",
-        "ulimit",
-        "umask",
-        "unalias",
-        "unset",
-        "wait",
-    ]
-)
+BUILTINS = frozenset([
+    ".", ":", "[", "alias", "bg", "bind", "break", "builtin", "caller", "cd", "command", "compgen", "complete",
+    "compopt", "continue", "declare", "dirs", "disown", "echo", "enable", "eval", "exec", "exit", "export", "fc",
+    "fg", "getopts", "hash", "help", "history", "jobs", "kill", "let", "local", "logout", "mapfile", "popd",
+    "printf", "pushd", "pwd", "read", "readarray", "readonly", "return", "set", "shift", "shopt", "source",
+    "suspend", "test", "times", "trap", "type", "typeset", "ulimit", "umask", "unalias", "unset", "wait",
+])  # fmt: skip
 """bash's own commands. `true` and `false` are left out: the programs of those names do the same."""
 
+# Compiled where they are used, for most configurations need few: compiling costs more than matching.
 _RUN = re.compile(r"[^\s'\"\\$`|&;()<>{~\0]+")
-_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::-([^}$`\"'\\]*))?\})", re.ASCII)
-_EXPANDS = re.compile(r"\$[\w{(@*#?$!'\"\[-]")
-_IN_DOUBLE = re.compile(r"[^\"\\$`]+")
+_VARIABLE = r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::-([^}$`\"'\\]*))?\})"
+_EXPANDS = r"\$[\w{(@*#?$!'\"\[-]"
+_IN_DOUBLE = r"[^\"\\$`]+"
 _NAME = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _PLAIN = re.compile(r"[\w@%+=:,./^-]+", re.ASCII)
 _BRACE = r"\{[^\s]*(?:,|\.\.)"
@@ -229,7 +152,7 @@ def _double_quoted(text: str, at: int, lookup: Optional[Lookup]) -> Tuple[str, i
         elif char == "`":
             break
         else:
-            run = _IN_DOUBLE.match(text, at)
+            run = re.compile(_IN_DOUBLE).match(text, at)
             assert run is not None
             parts.append(run[0])
             at = run.end()
@@ -238,9 +161,9 @@ def _double_quoted(text: str, at: int, lookup: Optional[Lookup]) -> Tuple[str, i
 
 def _variable(text: str, at: int, lookup: Optional[Lookup]) -> Tuple[str, int]:
     """The value of the variable at `at`, or a dollar sign that begins none."""
-    if not _EXPANDS.match(text, at):
+    if not re.compile(_EXPANDS).match(text, at):
         return "$", at + 1
-    found = _VARIABLE.match(text, at)
+    found = re.compile(_VARIABLE, re.ASCII).match(text, at)
     value = lookup(found[1] or found[2]) if found and lookup else None
     if found is None or value is None:
         raise _NeedsShell

@@ -1,0 +1,78 @@
+"""`nhc config check` and `nhc config match`: what a configuration says, without running it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Optional, Sequence, Tuple
+
+import click
+
+from nhc.cli.check_local import CONFIG, SCRIPTS
+from nhc.config import validate
+from nhc.nodeset import mcheck, problem
+
+
+@click.command()
+@click.argument("files", metavar="[FILE]...", nargs=-1)
+@click.option("--scripts", multiple=True, metavar="DIR", help=f"The site's own checks. Default: {SCRIPTS}.")
+@click.option("-n", "--node", default=None, metavar="NAME", help="Only the lines that apply to this node.")
+def check(files: Tuple[str, ...], scripts: Tuple[str, ...], node: Optional[str]) -> None:
+    """Validate configuration files and directories without running anything.
+
+    Every line is read, whatever node it is for, and every problem is named with its file, line and column: checks
+    that do not exist, arguments that do not fit, targets that cannot be read. Exit status: 0 fine, 2 not.
+    """
+    raise SystemExit(check_command(files or (CONFIG,), scripts or (SCRIPTS,), node))
+
+
+@click.command()
+@click.argument("name")
+@click.argument("pattern", required=False)
+def match(name: str, pattern: Optional[str]) -> None:
+    """Say whether the target PATTERN applies to the node NAME: exit status 0 if it does, 1 if not.
+
+    With - alone, standard input holds lines of a name, a tab and a pattern, and for each the status is printed.
+    """
+    if pattern is None and name != "-":
+        raise click.UsageError("expected NAME and PATTERN, or - alone")
+    raise SystemExit(match_command(name, pattern))
+
+
+def check_command(files: Sequence[str], scripts: Sequence[str] = (), hostname: Optional[str] = None) -> int:
+    """Validate configurations: every line, or with `hostname` the lines for that node. Exit status 0 or 2.
+
+    `scripts` are the directories of the site's own checks.
+    """
+    found = validate(files, hostname, scripts_dirs=scripts)
+    for trouble in found.problems:
+        print(trouble.show(), file=sys.stderr)
+    if found.problems:
+        return 2
+    print(f"{_count(found.lines, 'line')}, {_count(found.checks, 'check')}: fine")
+    return 0
+
+
+def match_command(name: str, pattern: Optional[str] = None) -> int:
+    """Whether a target applies to a node: exit status 0 or 1. One that cannot be read applies to none.
+
+    Without a pattern, standard input holds lines of a name, a tab and a pattern, and 0 or 1 is printed for each.
+    """
+    if pattern is not None:
+        return _matches(name, pattern, pattern)
+    for number, line in enumerate(sys.stdin, 1):
+        named, tab, asked = line.rstrip("\r\n").partition("\t")
+        if not tab:
+            print(f"line {number}: expected a name, a tab and a pattern", file=sys.stderr)
+        print(_matches(named, asked, f"line {number}: {asked}") if tab else 1)
+    return 0
+
+
+def _matches(name: str, pattern: str, where: str) -> int:
+    wrong = problem(pattern)
+    if wrong:
+        print(f"{where}: {wrong[0]}", file=sys.stderr)
+    return int(not mcheck(name, pattern))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
