@@ -87,7 +87,7 @@ def read_each(
     """The first `limit` bytes of `directory/NAME/leaf` for each name, in one read(2) each.
 
     A name is left out where there is no such file or it cannot be read; its value is None where the
-    read was held up. Returns within twice `patience` seconds more than the reads take, plus 10 ms for
+    read was held up. Returns within twice `patience` seconds more than the reads take, plus 5 ms for
     each file held up for the first time.
     """
     found: Dict[str, Optional[bytes]] = {}
@@ -122,7 +122,7 @@ def read_each(
 
 def _wait(reader: _Reader, patience: float) -> int:
     """Where the reader stands: at the end, or, told to stop, where it has stood still for `patience` seconds."""
-    seen = -1
+    seen = 0
     while not reader.done.acquire(timeout=patience):
         if reader.at == seen:
             reader.abandoned = True

@@ -174,7 +174,7 @@ def check_net_socket(
     except ValueError as error:
         return unknown("SocketsUnreadable", f"/proc/net is not as expected: {error}")
     if not complete and (not found or str(daemon).startswith("!")):
-        return unknown("NotPermitted", f"the processes that hold sockets cannot be told without root ({sought})")
+        return unknown("NotPermitted", f"not every process may be looked into for its sockets, as root may ({sought})")
     metrics = (Metric("sockets", len(found)),)
     evidence = tuple(shown(socket) for socket in found[:20])
     # LBNL NHC runs -E only where it does not return at once: with -! or -a.

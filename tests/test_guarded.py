@@ -1,0 +1,103 @@
+"""Reading many files of which some hold the reader up. A FIFO without a writer stands for a hung process."""
+
+import os
+import time
+
+import pytest
+
+from nhc import guarded
+from nhc.guarded import read_each
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for name in "abcdefgh":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cmdline").write_text(f"this is {name}")
+    (tmp_path / "gone").mkdir()
+    return tmp_path
+
+
+def hold(tree, name):
+    os.unlink(tree / name / "cmdline")
+    os.mkfifo(tree / name / "cmdline")
+
+
+def release(tree, name):
+    """Let the thread that opens the FIFO go on."""
+    os.close(os.open(tree / name / "cmdline", os.O_RDWR | os.O_NONBLOCK))
+
+
+def settled(condition):
+    deadline = time.monotonic() + 10
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return condition()
+
+
+def test_every_file_is_read_and_missing_ones_are_left_out(tree):
+    found = read_each(str(tree), ["a", "gone", "nothing", "h"], "cmdline")
+
+    assert found == {"a": b"this is a", "h": b"this is h"}
+
+
+def test_files_are_cut_to_the_limit(tree):
+    assert read_each(str(tree), ["a"], "cmdline", limit=4) == {"a": b"this"}
+
+
+def test_what_holds_us_up_is_none_and_the_rest_is_read(tree):
+    for name in "ceh":
+        hold(tree, name)
+    begun = time.monotonic()
+
+    found = read_each(str(tree), list("abcdefgh"), "cmdline")
+
+    assert time.monotonic() - begun < 1
+    assert [name for name, data in found.items() if data is None] == ["c", "e", "h"]
+    assert found["d"] == b"this is d"
+    assert found["g"] == b"this is g"
+    for name in "ceh":
+        release(tree, name)
+
+
+def test_what_held_us_up_is_not_tried_again_until_it_lets_go(tree):
+    hold(tree, "c")
+    read_each(str(tree), list("abcd"), "cmdline")
+    reader = guarded._held[f"{tree}/c/cmdline"]
+    begun = time.monotonic()
+
+    again = read_each(str(tree), list("abcd"), "cmdline")
+
+    assert time.monotonic() - begun < 0.04
+    assert again["c"] is None
+    assert again["d"] == b"this is d"
+    release(tree, "c")
+    assert settled(lambda: reader.finished)
+    os.unlink(tree / "c" / "cmdline")
+    (tree / "c" / "cmdline").write_text("back")
+    assert read_each(str(tree), list("abcd"), "cmdline")["c"] == b"back"
+
+
+def test_a_job_of_hundreds_that_hangs_costs_about_a_second(tmp_path):
+    names = [str(number) for number in range(200)]
+    for name in names:
+        (tmp_path / name).mkdir()
+        os.mkfifo(tmp_path / name / "cmdline")
+    begun = time.monotonic()
+
+    found = read_each(str(tmp_path), names, "cmdline")
+
+    assert time.monotonic() - begun < 6
+    assert found == dict.fromkeys(names)
+    readers = [guarded._held[f"{tmp_path}/{name}/cmdline"] for name in names]
+    for name in names:
+        release(tmp_path, name)
+    assert settled(lambda: all(reader.finished for reader in readers))
+
+
+def test_no_threads_beyond_a_limit_are_left_behind(tree, monkeypatch):
+    monkeypatch.setattr(guarded, "STUCK_LIMIT", 1)
+    hold(tree, "a")
+
+    assert read_each(str(tree), list("abc"), "cmdline") == dict.fromkeys("abc")
+    release(tree, "a")
