@@ -1,0 +1,112 @@
+"""Things a kernel or file system has a fixed number of: open files, processes, inodes."""
+
+from __future__ import annotations
+
+from typing import List, Optional, Sequence, Tuple, Union
+
+from nhc.check import check, opt
+from nhc.facts import mounts as table
+from nhc.host import Host
+from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
+from nhc.units import percent, text
+
+_WARN = opt("-w --warn", "warn_at", percent, "WARN from this share in use on", 80.0)
+_CRIT = opt("-c --crit", "crit_at", percent, "CRIT from this share in use on", 95.0)
+
+
+def _judge(what: str, reason: str, used: int, limit: int, levels: Tuple[float, float], target: str = "") -> Outcome:
+    share = used * 100 / limit
+    metrics = (Metric(f"{what}_used", used), Metric(f"{what}_limit", limit), Metric(f"{what}_share", share, "%"))
+    message = f"{used} of {limit} {what.replace('_', ' ')}{' on ' + target if target else ''} in use ({share:.1f} %)"
+    if share >= levels[1]:
+        return crit(reason, f"{message}, limit {levels[1]:g} %", target=target, metrics=metrics)
+    if share >= levels[0]:
+        return warn(reason, f"{message}, limit {levels[0]:g} %", target=target, metrics=metrics, action=Action.INSPECT)
+    return ok(message, target=target, metrics=metrics)
+
+
+@check("check_limits_fds", _WARN, _CRIT)
+def check_limits_fds(host: Host, warn_at: float = 80.0, crit_at: float = 95.0) -> Outcome:
+    """The node has open-file handles left.
+
+    Reads /proc/sys/fs/file-nr: handles in use, free, and at most (fs.file-max). WARN from 80 %, CRIT from
+    95 % in use, GPUd's limits.
+
+    Example: * || check_limits_fds -w 60 -c 90
+    """
+    words = host.read("/proc/sys/fs/file-nr").split()
+    if len(words) != 3 or not all(word.isascii() and word.isdigit() for word in words) or not int(words[2]):
+        return unknown("BadData", "/proc/sys/fs/file-nr does not hold three numbers", evidence=tuple(words))
+    return _judge("file_handles", "FileHandlesLow", int(words[0]) - int(words[1]), int(words[2]), (warn_at, crit_at))
+
+
+@check("check_limits_pids", _WARN, _CRIT)
+def check_limits_pids(host: Host, warn_at: float = 80.0, crit_at: float = 95.0) -> Outcome:
+    """The node has process numbers left.
+
+    Every thread takes one. Reads how many there are from /proc/loadavg, and the smaller limit of
+    kernel.pid_max and kernel.threads-max. WARN from 80 %, CRIT from 95 % in use, GPUd's limits.
+
+    Example: * || check_limits_pids
+    """
+    words = host.read("/proc/loadavg").split()
+    threads = words[3].partition("/")[2] if len(words) > 3 else ""
+    limits = [host.read(f"/proc/sys/kernel/{name}").strip() for name in ("pid_max", "threads-max")]
+    numbers = [threads, *limits]
+    if not all(number.isascii() and number.isdigit() for number in numbers) or not all(map(int, limits)):
+        return unknown("BadData", "no numbers in /proc/loadavg, pid_max or threads-max", evidence=tuple(numbers))
+    return _judge("process_ids", "ProcessIdsLow", int(threads), min(map(int, limits)), (warn_at, crit_at))
+
+
+_LOCAL = frozenset(("tmpfs", "ext2", "ext3", "ext4", "xfs", "jfs", "f2fs", "ufs", "overlay", "zfs", "bcachefs"))
+"""Types on this node's own disks or memory that count inodes. btrfs makes them as needed and shows 0."""
+
+
+@check(
+    "check_limits_inodes",
+    _WARN,
+    _CRIT,
+    opt("-i --ignore", "ignore", text, "mount points to leave out, as a shell pattern; may be repeated", many=True),
+)
+def check_limits_inodes(
+    host: Host, warn_at: float = 80.0, crit_at: float = 95.0, ignore: Sequence[str] = ()
+) -> Union[Outcome, List[Outcome]]:
+    """Every writable local file system has inodes left.
+
+    Asks statvfs of each local file system in /proc/mounts, tmpfs included: /dev/shm and /tmp run out of
+    inodes long before space when jobs leave small files. WARN from 80 %, CRIT from 95 % in use, as for
+    file handles. SKIP where no local file system counts inodes.
+
+    Example: * || check_limits_inodes -i '/run/user/*'
+    """
+    from fnmatch import fnmatchcase
+
+    outcomes: List[Outcome] = []
+    seen = set()
+    for mount in table.mounts(host):
+        if mount.type not in _LOCAL or mount.read_only or any(fnmatchcase(mount.point, each) for each in ignore):
+            continue
+        outcome = _inodes(host, mount, (warn_at, crit_at))
+        same = (mount.source, outcome.metrics) if outcome and mount.source.startswith("/dev/") else mount.point
+        if outcome and same not in seen:  # a bind mount shows the same file system again
+            outcomes.append(outcome)
+        seen.add(same)
+    if not outcomes:
+        return skip("NoInodeLimits", "no writable local file system here counts inodes")
+    bad = [outcome for outcome in outcomes if outcome.reason]
+    if bad:
+        return bad
+    fullest = max(outcomes, key=lambda each: each.metrics[2].value)
+    return ok(f"{len(outcomes)} file systems, fullest: {fullest.message}", metrics=fullest.metrics)
+
+
+def _inodes(host: Host, mount: table.Mount, levels: Tuple[float, float]) -> Optional[Outcome]:
+    try:
+        found = host.statvfs(mount.point)
+    except PermissionError:
+        return None  # another user's private mount
+    except OSError as error:
+        return unknown("Unreadable", f"{mount.point}: {error.strerror or error}", target=mount.point)
+    if not found.inodes:
+        return None
+    return _judge("inodes", "InodesLow", found.inodes - found.inodes_free, found.inodes, levels, mount.point)

@@ -1,0 +1,41 @@
+"""The software a node needs is installed."""
+
+from __future__ import annotations
+
+from typing import List, Sequence, Union
+
+from nhc.check import check, rest
+from nhc.facts import packages as facts
+from nhc.facts.versions import PackageRequirement, package_requirement
+from nhc.host import Host
+from nhc.model import Outcome, crit, ok, unknown
+
+
+@check(
+    "check_packages_installed",
+    rest("packages", package_requirement, "packages, with versions where they matter: ucx>=1.15,<1.17", required=True),
+    timeout=30,
+    every=3600,
+)
+def check_packages_installed(host: Host, packages: Sequence[PackageRequirement]) -> Union[Outcome, List[Outcome]]:
+    """The required packages are installed, in the required versions.
+
+    Asks dpkg-query or rpm, whichever database the node has. A version is compared as package managers do
+    (epoch, version, release); `=1.15.*` is a pattern. Where several versions are installed, as of kernels,
+    one that fits is enough. Missing or of another version is CRIT; UNKNOWN where there is no database.
+
+    Example: * |every 1h| check_packages_installed munge 'slurm-slurmd>=23.11' 'nvidia-driver=550.*'
+    """
+    try:
+        found = facts.installed(host, [each.name for each in packages])
+    except facts.NoPackagesError as error:
+        return unknown("NoPackageDatabase", str(error))
+    outcomes = []
+    for name, versions in packages:
+        have = found.get(name, [])
+        if not have:
+            outcomes.append(crit("PackageMissing", f"{name} is not installed", target=name))
+        elif not any(all(wanted.holds(version) for wanted in versions) for version in have):
+            wanted = ",".join(str(each) for each in versions)
+            outcomes.append(crit("PackageVersion", f"{name} is {', '.join(have)}, not {wanted}", target=name))
+    return outcomes or ok(f"{len(packages)} package{'s' * (len(packages) != 1)} installed")

@@ -1,0 +1,105 @@
+"""How much kernel and device counters grew over a window of time, from run to run.
+
+A total says little: a hundred corrected errors in a year of uptime are nothing, in an hour they are a
+dying DIMM. The samples of earlier runs of this boot are kept in the host's memory, a dozen a window
+however often the check runs, so that two runs a second apart judge the same hour.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+
+from nhc.host import Host
+
+_SAMPLES = 12  # a window's resolution: what happened longer ago than 13/12 of it no longer counts
+
+Sample = Tuple[float, Dict[str, float]]
+
+
+class Growth(NamedTuple):
+    """What was added to a counter. `seconds` is the time that it took, never more than the window asked for.
+
+    Growth over a longer time (the agent slept, this is the first run since boot) is scaled to the window.
+    """
+
+    amount: float
+    seconds: float
+
+
+def boot_id(host: Host) -> str:
+    return host.read_or("/proc/sys/kernel/random/boot_id")
+
+
+def growth(
+    host: Host, name: str, counters: Mapping[str, float], window: float, since_boot: bool = True
+) -> Dict[str, Growth]:
+    """The growth of each counter over the last `window` seconds, remembered under `name`.
+
+    `since_boot` says that the counters were 0 when the machine started, so that even the first run has
+    something to compare with. Without it a counter seen for the first time is left out of the answer.
+    """
+    now, boot = host.monotonic(), boot_id(host)
+    answer: Dict[str, Growth] = {}
+
+    def change(stored: Dict[str, Any]) -> None:
+        answer.clear()
+        samples = _valid(stored, now) if stored.get("boot") == boot else []
+        answer.update(_judge(samples, counters, now, window, since_boot))
+        stored.clear()
+        stored["boot"] = boot
+        stored["samples"] = [[at, values] for at, values in _keep(samples, counters, now, window)]
+
+    host.memory.update(name, change)
+    return answer
+
+
+def amount(grown: Mapping[str, Growth], key: str) -> float:
+    """The growth of one counter, 0 where nothing is known of it."""
+    found = grown.get(key)
+    return round(found.amount, 3) if found else 0.0
+
+
+def _judge(
+    samples: List[Sample], counters: Mapping[str, float], now: float, window: float, since_boot: bool
+) -> Dict[str, Growth]:
+    found: Dict[str, Growth] = {}
+    for key, value in counters.items():
+        series = [(at, values[key]) for at, values in samples if key in values]
+        if since_boot and (not series or now - series[0][0] < window):
+            series.insert(0, (0.0, 0.0))
+        if not series:
+            continue
+        # The youngest sample that is as old as the window, else the oldest there is.
+        base = max((i for i, (at, _) in enumerate(series) if now - at >= window), default=0)
+        total, before = 0.0, series[base][1]
+        for _, number in [*series[base + 1 :], (now, value)]:
+            # A counter that went down started anew (driver reload): it has grown by at least what it shows.
+            total += number - before if number >= before else number
+            before = number
+        elapsed = now - series[base][0]
+        scale = min(1.0, window / elapsed) if elapsed > 0 else 1.0
+        found[key] = Growth(total * scale, min(elapsed, window))
+    return found
+
+
+def _keep(samples: List[Sample], counters: Mapping[str, float], now: float, window: float) -> List[Sample]:
+    """The samples that a later run can need: this one if the last is old enough, none older than the window's base."""
+    kept = list(samples)
+    if not kept or now - kept[-1][0] >= window / _SAMPLES or set(counters) - set(kept[-1][1]):
+        kept.append((now, dict(counters)))
+    base = max((i for i, (at, _) in enumerate(kept) if now - at >= window), default=0)
+    return kept[max(base, len(kept) - 4 * _SAMPLES) :]
+
+
+def _valid(stored: Mapping[str, Any], now: float) -> List[Sample]:
+    """The stored samples, those of another form or from the future left out: state is never trusted."""
+    found: List[Sample] = []
+    samples = stored.get("samples")
+    for sample in samples if isinstance(samples, list) else []:
+        if not isinstance(sample, (list, tuple)) or len(sample) != 2:
+            continue
+        at, values = sample
+        if not isinstance(at, (int, float)) or not isinstance(values, dict) or at > now:
+            continue
+        found.append((at, {str(k): v for k, v in values.items() if isinstance(v, (int, float))}))
+    return sorted(found, key=lambda each: each[0])

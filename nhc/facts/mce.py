@@ -1,0 +1,44 @@
+"""Machine checks that the processors raised, as the kernel counts them in /proc/interrupts."""
+
+from __future__ import annotations
+
+from typing import Dict, List
+
+from nhc.host import Host
+
+_NAMES = {"MCE": "exceptions", "THR": "threshold", "DFR": "deferred"}
+"""MCE: machine check exceptions; THR: corrected errors reached a bank's threshold (CMCI);
+DFR: AMD's deferred errors. MCP counts polls, not errors (arch/x86/kernel/irq.c)."""
+
+
+def parse_interrupts(text: str) -> Dict[str, int]:
+    """Machine-check interrupts since boot, summed over processors, by the names above."""
+    found: Dict[str, int] = {}
+    for line in text.splitlines():
+        name, colon, rest = line.strip().partition(":")
+        if not colon or name not in _NAMES:
+            continue
+        total = 0
+        for word in rest.split():
+            if not (word.isascii() and word.isdigit()):
+                break
+            total += int(word)
+        found[_NAMES[name]] = total
+    return found
+
+
+def interrupts(host: Host) -> Dict[str, int]:
+    """The counts; empty on a kernel without machine checks. Raises OSError."""
+    return parse_interrupts(host.read("/proc/interrupts"))
+
+
+def recent_records(host: Host) -> List[str]:
+    """What rasdaemon recorded last (`ras-mc-ctl --errors`); nothing where it is not there or cannot tell."""
+    if not host.which("ras-mc-ctl"):
+        return []
+    try:
+        ended = host.run(["ras-mc-ctl", "--errors"], timeout=5)
+    except OSError:
+        return []
+    lines = [line.rstrip() for line in ended.stdout.splitlines()]
+    return [line for line in lines if line[:1].isdigit()][-20:]

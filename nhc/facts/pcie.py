@@ -1,0 +1,138 @@
+"""PCI Express links and their error counters, from sysfs (the kernel's Documentation/ABI/testing/sysfs-bus-pci*)."""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, NamedTuple, Optional, Tuple
+
+from nhc.host import Host
+
+DEVICES = "/sys/bus/pci/devices"
+
+BRIDGE = 0x06
+_ALL_ONES_WIDTH = 63
+"""The width field of a register that reads as all ones: the device no longer answers on the bus."""
+
+_SPEED = re.compile(r"(\d+(?:\.\d+)?)\s*GT/s")
+
+
+class Link(NamedTuple):
+    """One device's link. Speeds are GT/s, 0 where sysfs does not know; widths are lanes.
+
+    `best_speed` and `best_width` are what both ends of the link can do: a x16 card in a x8 slot has 8.
+    """
+
+    address: str
+    base_class: int
+    vendor: str
+    device: str
+    driver: str
+    speed: float
+    width: int
+    best_speed: float
+    best_width: int
+
+    @property
+    def gone(self) -> bool:
+        """Whether the device has stopped answering: its registers read as all ones."""
+        return self.width == _ALL_ONES_WIDTH
+
+
+def parse_speed(text: str) -> float:
+    """`16.0 GT/s PCIe` is 16.0; `Unknown` and anything else is 0."""
+    match = _SPEED.match(text.strip())
+    return float(match[1]) if match else 0.0
+
+
+def parse_width(text: str) -> int:
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
+
+
+def parse_aer(text: str) -> Dict[str, int]:
+    """The counters of an aer_dev_* file by name, with the kernel's total as `TOTAL`.
+
+    Lines are `RxErr 0` ... `TOTAL_ERR_COR 0`; other lines are left out.
+    """
+    found: Dict[str, int] = {}
+    for line in text.splitlines():
+        name, _, count = line.strip().rpartition(" ")
+        if name and count.isascii() and count.isdigit():
+            found["TOTAL" if name.startswith("TOTAL_ERR_") else name] = int(count)
+    return found
+
+
+def addresses(host: Host) -> Tuple[str, ...]:
+    """The PCI functions of this node; none where there is no PCI bus."""
+    try:
+        return tuple(host.listdir(DEVICES))
+    except OSError:
+        return ()
+
+
+def _class(host: Host, address: str) -> int:
+    try:
+        return int(host.read_or(f"{DEVICES}/{address}/class", "0"), 16) >> 16
+    except ValueError:
+        return 0
+
+
+def _upstream(host: Host, address: str) -> Optional[str]:
+    """The port that the device hangs on: the directory above its own in /sys/devices."""
+    parent = host.realpath(f"{DEVICES}/{address}").rsplit("/", 2)[-2:-1]
+    return parent[0] if parent and re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", parent[0]) else None
+
+
+def _asleep(host: Host, base: str) -> bool:
+    """Whether the device is runtime-suspended: its link may be down by design."""
+    return host.read_or(f"{base}/power/runtime_status") == "suspended" or host.read_or(
+        f"{base}/power_state"
+    ).startswith("D3")
+
+
+def links(host: Host) -> Tuple[Link, ...]:
+    """The links of all devices that have one, one per device (functions share it), bridges left out."""
+    found: Dict[str, Link] = {}
+    for address in addresses(host):
+        base, slot = f"{DEVICES}/{address}", address.rpartition(".")[0]
+        base_class = _class(host, address)
+        best_width = parse_width(host.read_or(f"{base}/max_link_width"))
+        if slot in found or base_class == BRIDGE or not best_width or _asleep(host, base):
+            continue
+        best_speed = parse_speed(host.read_or(f"{base}/max_link_speed"))
+        port = _upstream(host, address)
+        if port:
+            port_width = parse_width(host.read_or(f"{DEVICES}/{port}/max_link_width"))
+            port_speed = parse_speed(host.read_or(f"{DEVICES}/{port}/max_link_speed"))
+            best_width = min(best_width, port_width) if port_width else best_width
+            best_speed = min(best_speed, port_speed) if port_speed else best_speed
+        width = parse_width(host.read_or(f"{base}/current_link_width"))
+        found[slot] = Link(
+            address, base_class, host.read_or(f"{base}/vendor"), host.read_or(f"{base}/device"), _driver(host, base),
+            parse_speed(host.read_or(f"{base}/current_link_speed")), width, best_speed, best_width,
+        )  # fmt: skip
+    return tuple(found.values())
+
+
+def _driver(host: Host, base: str) -> str:
+    try:
+        return host.readlink(f"{base}/driver").rsplit("/", 1)[-1]
+    except OSError:
+        return ""
+
+
+def aer(host: Host) -> Dict[str, Dict[str, int]]:
+    """What the kernel counted of each function's errors: `fatal`, `nonfatal`, `correctable`, and each kind by name.
+
+    A function whose errors are not counted is left out.
+    """
+    found: Dict[str, Dict[str, int]] = {}
+    names = addresses(host)
+    for severity in ("fatal", "nonfatal", "correctable"):
+        for address, text in host.read_each(DEVICES, names, f"aer_dev_{severity}").items():
+            counts = parse_aer(text or "")
+            if "TOTAL" in counts:
+                mine = found.setdefault(address, {})
+                mine[severity] = counts.pop("TOTAL")
+                mine.update((f"{severity} {name}", number) for name, number in counts.items())
+    return found

@@ -1,0 +1,76 @@
+"""What systemd says of its units. Nothing here talks to units: a hung manager hangs systemctl, within its deadline."""
+
+from __future__ import annotations
+
+from typing import Dict, List, NamedTuple, Sequence, Tuple
+
+from nhc.host import Host
+
+PROPERTIES = "Id,LoadState,ActiveState,SubState,Result,NRestarts"
+
+
+class SystemdError(Exception):
+    """systemctl could not tell; the text says why."""
+
+
+class FailedUnit(NamedTuple):
+    """One line of `systemctl list-units --state=failed`."""
+
+    name: str
+    load: str
+    active: str
+    sub: str
+    description: str
+
+
+def booted(host: Host) -> bool:
+    """Whether systemd runs this system, as sd_booted(3) tells."""
+    return host.isdir("/run/systemd/system")
+
+
+def parse_units(text: str) -> List[Dict[str, str]]:
+    """`systemctl show` of several units: `KEY=VALUE` lines, an empty line between units."""
+    found: List[Dict[str, str]] = []
+    for block in text.split("\n\n"):
+        pairs = (line.partition("=") for line in block.splitlines())
+        unit = {key: value for key, equals, value in pairs if equals}
+        if unit:
+            found.append(unit)
+    return found
+
+
+def parse_failed(text: str) -> Tuple[FailedUnit, ...]:
+    """The lines of `list-units --plain --no-legend`; older versions draw a dot in front all the same."""
+    found = []
+    for line in text.splitlines():
+        fields = line.replace("●", " ").replace("*", " ").split(None, 4)
+        if len(fields) >= 4 and "." in fields[0]:
+            found.append(FailedUnit(fields[0], fields[1], fields[2], fields[3], "".join(fields[4:])))
+    return tuple(found)
+
+
+def _systemctl(host: Host, arguments: Sequence[str]) -> str:
+    """What systemctl prints. Raises SystemdError where it failed, OSError where it is not there."""
+    ended = host.run(["systemctl", *arguments], timeout=10)
+    if ended.timed_out:
+        raise SystemdError("systemctl did not answer within 10 s")
+    # `show` and `list-units` exit 0 whatever the units' states are.
+    if ended.status:
+        said = " ".join((ended.stderr or ended.stdout).split())[:200]
+        raise SystemdError(said or f"systemctl ended with status {ended.status}")
+    return ended.stdout
+
+
+def units(host: Host, names: Sequence[str]) -> List[Dict[str, str]]:
+    """The properties of each unit, in the order asked for. Raises SystemdError, OSError."""
+    found = parse_units(_systemctl(host, ["show", f"--property={PROPERTIES}", "--", *names]))
+    if len(found) != len(names) or any("ActiveState" not in unit or "LoadState" not in unit for unit in found):
+        raise SystemdError(f"systemctl show told of {len(found)} units, asked for {len(names)}")
+    return found
+
+
+def failed(host: Host) -> Tuple[FailedUnit, ...]:
+    """The units in state failed. Raises SystemdError, OSError."""
+    return parse_failed(
+        _systemctl(host, ["list-units", "--state=failed", "--plain", "--no-legend", "--no-pager", "--full"])
+    )

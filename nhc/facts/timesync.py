@@ -1,0 +1,144 @@
+"""What keeps this node's clock: chronyd, ntpd or systemd-timesyncd, and what it says of itself."""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, NamedTuple, Optional
+
+from nhc.host import Host
+
+
+class ClockState(NamedTuple):
+    """What one time service says.
+
+    `offset` is how far the clock is off in seconds, None where the service does not say; `bound` is the
+    most it can be off by (half the root delay plus the root dispersion come on top of the offset).
+    """
+
+    service: str
+    synchronized: bool
+    offset: Optional[float] = None
+    bound: Optional[float] = None
+    source: str = ""
+    evidence: str = ""
+
+
+class NoTimeServiceError(Exception):
+    """No time service answered. `tools` says which commands were there to ask."""
+
+    def __init__(self, tools: Dict[str, str]) -> None:
+        super().__init__("no time service answers")
+        self.tools = tools
+
+
+def parse_chronyc_tracking(text: str) -> Optional[ClockState]:
+    """The one line of `chronyc -n -c tracking`; None for anything else, as `506 Cannot talk to daemon`.
+
+    Fields (chronyc(1), client.c): id, source, stratum, reference time, system time, last offset, RMS offset,
+    frequency, residual frequency, skew, root delay, root dispersion, update interval, leap status.
+    """
+    line = text.strip()
+    fields = line.split(",")
+    if len(fields) != 14 or "\n" in line:
+        return None
+    try:
+        offset, delay, dispersion = float(fields[4]), float(fields[10]), float(fields[11])
+    except ValueError:
+        return None
+    leap = fields[13].strip()
+    # 7F7F0101 is the local reference clock: a free-running clock that claims to be a source.
+    synchronized = leap.lower() != "not synchronised" and fields[0] not in ("00000000", "7F7F0101")
+    return ClockState(
+        "chronyd", synchronized, offset, abs(offset) + delay / 2 + dispersion, fields[1] or fields[0], line
+    )
+
+
+_VARIABLE = re.compile(r'(\w+)=("[^"]*"|[^,\n]*)')
+
+
+def parse_ntpq_rv(text: str) -> Optional[ClockState]:
+    """The system variables of `ntpq -c rv`; None for anything else. ntpd's times are milliseconds."""
+    found = {match[1]: match[2].strip().strip('"') for match in _VARIABLE.finditer(text)}
+    if "stratum" not in found or "leap" not in found:
+        return None
+    try:
+        leap, stratum = int(found["leap"], 2), int(found["stratum"])
+        offset = float(found["offset"]) / 1000
+        bound = abs(offset) + (float(found["rootdelay"]) / 2 + float(found["rootdisp"])) / 1000
+    except (KeyError, ValueError):
+        return None
+    evidence = " ".join(text.split())
+    return ClockState("ntpd", leap != 3 and stratum < 16, offset, bound, found.get("refid", ""), evidence)
+
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(us|µs|μs|ms|s|min|h|d|day|days|w|month|y)(?=[\s\d]|$)")
+_SPAN_SECONDS = {
+    "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0,
+    "d": 86400.0, "day": 86400.0, "days": 86400.0, "w": 604800.0, "month": 2629800.0, "y": 31557600.0,
+}  # fmt: skip
+
+
+def parse_timespan(text: str) -> Optional[float]:
+    """A time span as systemd writes it, in seconds: `-1.020ms`, `+2min 3.5s`, `0`."""
+    text = text.strip()
+    sign = -1.0 if text.startswith("-") else 1.0
+    body = text.lstrip("+-").strip()
+    if body == "0":
+        return 0.0
+    parts = _SPAN.findall(body)
+    if not parts or _SPAN.sub("", body).strip():
+        return None
+    return sign * sum(float(number) * _SPAN_SECONDS[unit] for number, unit in parts)
+
+
+def parse_properties(text: str) -> Dict[str, str]:
+    """`KEY=VALUE` lines of `timedatectl show`."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {key: value for key, equals, value in pairs if equals}
+
+
+def parse_timesync_status(text: str) -> Dict[str, str]:
+    """The `Name: value` lines of `timedatectl timesync-status`, by name."""
+    pairs = (line.strip().partition(": ") for line in text.splitlines())
+    return {key: value.strip() for key, colon, value in pairs if colon}
+
+
+def clock_state(host: Host) -> ClockState:
+    """Ask chronyd, then ntpd, then systemd. Raises NoTimeServiceError when none answers."""
+    tools: Dict[str, str] = {}
+    if host.which("chronyc"):
+        answer = host.run(["chronyc", "-n", "-c", "tracking"], timeout=5)
+        state = parse_chronyc_tracking(answer.stdout)
+        if state:
+            return state
+        tools["chronyc"] = _complaint(answer.stdout + answer.stderr, answer.timed_out)
+    if host.which("ntpq"):
+        answer = host.run(["ntpq", "-n", "-c", "rv"], timeout=5)
+        state = parse_ntpq_rv(answer.stdout)
+        if state:
+            return state
+        tools["ntpq"] = _complaint(answer.stdout + answer.stderr, answer.timed_out)
+    if host.which("timedatectl"):
+        answer = host.run(["timedatectl", "show"], timeout=5)
+        shown = parse_properties(answer.stdout)
+        if shown.get("NTPSynchronized") in ("yes", "no"):
+            return _systemd_state(host, shown)
+        tools["timedatectl"] = _complaint(answer.stdout + answer.stderr, answer.timed_out)
+    raise NoTimeServiceError(tools)
+
+
+def _systemd_state(host: Host, shown: Dict[str, str]) -> ClockState:
+    """NTPSynchronized is the kernel's own flag, whoever sets it; only systemd-timesyncd's offset can be asked for."""
+    synchronized = shown["NTPSynchronized"] == "yes"
+    evidence = f"NTP={shown.get('NTP', '?')} NTPSynchronized={shown['NTPSynchronized']}"
+    if shown.get("NTP") != "yes":
+        return ClockState("the kernel", synchronized, evidence=evidence)
+    status = parse_timesync_status(host.run(["timedatectl", "timesync-status"], timeout=5).stdout)
+    offset = parse_timespan(status.get("Offset", ""))
+    distance = parse_timespan(status.get("Root distance", "").partition(" (")[0])
+    bound = None if offset is None or distance is None else abs(offset) + distance
+    return ClockState("systemd-timesyncd", synchronized, offset, bound, status.get("Server", ""), evidence)
+
+
+def _complaint(text: str, timed_out: bool) -> str:
+    return "timed out" if timed_out else " ".join(text.split())[:200] or "no output"
