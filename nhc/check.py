@@ -129,6 +129,7 @@ MODULES: Dict[str, str] = {
     "hw_physmem": "hw_mem",
     "hw_swap": "hw_mem",
     "ps_cpu": "ps_usage",
+    "ps_dstate": "procstate",
     "ps_kswapd": "ps_load",
     "ps_loadavg": "ps_load",
     "ps_mem": "ps_usage",
@@ -137,6 +138,8 @@ MODULES: Dict[str, str] = {
     "ps_time": "ps_usage",
     "ps_unauth_users": "ps_users",
     "ps_userproc_lineage": "ps_users",
+    "ps_zombies": "procstate",
+    "reboot": "uptime",
 }
 
 
