@@ -34,7 +34,7 @@ def check_file_contents(host: Host, file: str, match: Sequence[str]) -> Outcome:
     missing = [pattern for pattern in match if not pattern.startswith("!")]
     forbidden = [pattern[1:] for pattern in match if pattern.startswith("!")]
     try:
-        content = host.read_bytes(file, CONTENT_LIMIT)
+        content = host.read_bytes(file, CONTENT_LIMIT + 1)
     except FileNotFoundError:
         if not missing:
             return unknown("FileMissing", f'File "{file}" does not exist', target=file)
@@ -51,7 +51,7 @@ def check_file_contents(host: Host, file: str, match: Sequence[str]) -> Outcome:
         missing = [pattern for pattern in missing if not mcheck(line, pattern)]
         if not missing and not forbidden:
             return ok(target=file)
-    if len(content) >= CONTENT_LIMIT:
+    if len(content) > CONTENT_LIMIT:
         return unknown("FileTooLarge", f'File "{file}" is larger than {CONTENT_LIMIT >> 20} MiB', target=file)
     if missing:
         return crit("FileContentMissing", _failed(file, match, missing), target=file)
@@ -138,9 +138,9 @@ def _stat_faults(host: Host, found: Stat, wanted: Dict[str, Any]) -> Iterator[st
     for name, value in (("ctime", found.ctime), ("mtime", found.mtime)):
         newer, older = wanted.get(f"{name}_newer"), wanted.get(f"{name}_older")
         if newer is not None and int(value) < now - newer:
-            yield f"{name} is not newer than {newer:g}s"
+            yield f"{name} is not newer than {newer:.15g}s"
         if older is not None and int(value) >= now - older:
-            yield f"{name} is not older than {older:g}s"
+            yield f"{name} is not older than {older:.15g}s"
     # For device files alone is the device number that of the file itself, as in stat(1)'s %t and %T.
     rdev = found.rdev if stat.S_ISCHR(found.mode) or stat.S_ISBLK(found.mode) else 0
     bits = stat.S_IMODE(found.mode)

@@ -61,7 +61,7 @@ def check_hw_cpuinfo(
 @check(
     "check_hw_ib",
     arg("rate", number, "data rate in Gb/s that the link must have, as in 400; any rate where left empty"),
-    arg("device", text, "the device, or device and port, as in mlx5_0:1; any where left empty"),
+    arg("device", text, "the device, or device and port, as in mlx5_0:1; any where left empty", ""),
     timeout=5,
 )
 def check_hw_ib(host: Host, rate: Optional[float] = None, device: str = "") -> Outcome:
@@ -119,7 +119,8 @@ def check_hw_gm(host: Host, device: str) -> Outcome:
 
     Example: * || check_hw_gm myri0
     """
-    loaded = any(line.split(" ", 1)[0] == "gm" for line in host.lines("/proc/modules"))
+    # A kernel without loadable modules has no such file, and no gm, which was never part of the kernel.
+    loaded = any(line.split(" ", 1)[0] == "gm" for line in host.read_or("/proc/modules").splitlines())
     if loaded and any(mcheck(name, device) for name in host.fact(interfaces)):
         return ok(target=device)
     message = f"GM device {device} not active, either driver is not loaded, or interface not created."

@@ -1,0 +1,33 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nhc.facts.netdev import interfaces, parse_net_dev
+from nhc.testing import FakeHost
+
+NET_DEV = """Inter-|   Receive                                                |  Transmit
+ face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed
+    lo: 1404  16    0    0    0     0          0         0     1404      16    0    0    0     0       0          0
+  eth0:98765432101 881 3 4 0 0 0 0 123 45 6 7 0 0 0 0
+eth0:1: 5 1 0 0 0 0 0 0 6 2 0 0 0 0 0 0
+"""
+
+
+def test_counters_by_name():
+    found = interfaces(FakeHost({"/proc/net/dev": NET_DEV}))
+
+    assert sorted(found) == ["eth0", "eth0:1", "lo"]
+    assert found["eth0"]._asdict() == {
+        "rx_bytes": 98765432101,
+        "rx_packets": 881,
+        "rx_errors": 3,
+        "rx_dropped": 4,
+        "tx_bytes": 123,
+        "tx_packets": 45,
+        "tx_errors": 6,
+        "tx_dropped": 7,
+    }
+
+
+@given(st.text())
+def test_junk_never_raises(text):
+    parse_net_dev(text)
