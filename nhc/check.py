@@ -124,10 +124,34 @@ def check(
 
 # Where a family's checks do not lie in the module of the family's own name. The longest prefix wins.
 MODULES: Dict[str, str] = {
+    "app_gpu": "gpu_clocks",
+    "fabric_manager": "gpu_fabric",
     "fs_mount": "fs_mount",
+    "gpu_clock": "gpu_clocks",
+    "gpu_compute": "gpu_modes",
+    "gpu_driver": "gpu_firmware",
+    "gpu_ecc": "gpu_memory",
+    "gpu_ecc_mode": "gpu_modes",
+    "gpu_fabric": "gpu_fabric",
+    "gpu_inforom": "gpu_firmware",
+    "gpu_links": "gpu_links",
+    "gpu_mig": "gpu_modes",
+    "gpu_p2p": "gpu_links",
+    "gpu_pcie": "gpu_pcie",
+    "gpu_persistence": "gpu_modes",
+    "gpu_power": "gpu_clocks",
+    "gpu_processes": "gpu_processes",
+    "gpu_retired": "gpu_memory",
+    "gpu_row": "gpu_memory",
+    "gpu_temp": "gpu_clocks",
+    "gpu_xgmi": "gpu_links",
     "hw_mem": "hw_mem",
     "hw_physmem": "hw_mem",
     "hw_swap": "hw_mem",
+    "hw_topology": "hw_topology",
+    "nv": "nvsmi",
+    "nvlink": "gpu_links",
+    "nvme_count": "nvme_count",
     "ps_cpu": "ps_usage",
     "ps_dstate": "procstate",
     "ps_kswapd": "ps_load",
@@ -140,6 +164,7 @@ MODULES: Dict[str, str] = {
     "ps_userproc_lineage": "ps_users",
     "ps_zombies": "procstate",
     "reboot": "uptime",
+    "vbios": "gpu_firmware",
 }
 
 

@@ -1,0 +1,298 @@
+"""Accelerators: all there, none lost. Also what every check of an accelerator shares: which devices, and the faults.
+
+A device that is lost or needs a reset, and a driver that is not loaded although the bus shows its
+devices, are CRIT in whichever GPU check meets them: a site that asks for one check only must not have
+its nodes pass because that one thing could not be read. What leaves the question open (a library that
+is not installed, no permission) is UNKNOWN.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from nhc.check import arg, check, opt
+from nhc.facts import accelerator as model
+from nhc.facts.accelerator import Device, Inventory, Source, accelerators
+from nhc.facts.pci import PciFunction, normal_address
+from nhc.host import Host
+from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
+from nhc.units import integer, text
+
+Judged = Union[Outcome, List[Outcome]]
+
+DEVICES = opt(
+    "-d --devices",
+    "devices",
+    text,
+    "judge only these: numbers as in 0,2-3, UUIDs or PCI addresses (default: the setting NHC_DEVICES, else all)",
+    "",
+)
+"""The option that every GPU check has. A Slurm prolog sets NHC_DEVICES from SLURM_JOB_GPUS."""
+
+
+class Picked(NamedTuple):
+    """The devices to judge, all of them answering, and what is to be said of those that cannot be judged."""
+
+    devices: Tuple[Device, ...]
+    outcomes: Tuple[Outcome, ...]
+    inventory: Inventory
+
+
+def selected(device: Device, words: Sequence[str]) -> bool:
+    """Whether one of `words` names the device: its number, a range, its UUID or the start of it, its address."""
+    for word in words:
+        low, dash, high = word.partition("-")
+        if low.isdigit() and (not dash or high.isdigit()):
+            if int(low) <= device.number <= int(high or low):
+                return True
+        elif device.id.lower().startswith(word.lower()) or (":" in word and normal_address(word) == device.pci):
+            return True
+    return False
+
+
+def _words(host: Host, devices: str) -> List[str]:
+    return [word for word in (devices or host.setting("NHC_DEVICES")).replace(",", " ").split() if word]
+
+
+def fault(device: Device) -> Optional[Outcome]:
+    """What is to be said of a device that does not answer; None for one that does."""
+    name = f"{device.label} ({device.pci or device.name or device.vendor})"
+    if device.fault == model.LOST:
+        return crit("GpuLost", f"{name} is lost: {device.problem}", target=device.label, action=Action.REBOOT)
+    if device.fault == model.RESET_REQUIRED:
+        return crit(
+            "GpuResetRequired",
+            f"{name} needs a reset: {device.problem}",
+            target=device.label,
+            action=Action.RESET_DEVICE,
+        )
+    if device.fault:
+        return unknown("GpuUnreadable", f"{name} does not answer: {device.problem}", target=device.label)
+    return None
+
+
+_ACTIONS = {
+    "DriverNotLoaded": Action.RELOAD_DRIVER,
+    "DriverMismatch": Action.REBOOT,
+    "GpuLost": Action.REBOOT,
+    "GpuInterruptProblem": Action.REBOOT,
+}
+
+
+def silent(source: Source, inventory: Inventory) -> Outcome:
+    """What is to be said of a vendor whose driver did not answer at all."""
+    there = sum(1 for function in inventory.on_bus if function.vendor_name == source.vendor)
+    message = f"{there} {source.vendor} device{'s' * (there != 1)} on the PCI bus, but {source.problem}"
+    if not source.certain:
+        return unknown(source.reason, message)
+    reason = source.reason if source.reason.startswith("Gpu") else f"Gpu{source.reason}"
+    return crit(reason, message, action=_ACTIONS.get(source.reason, Action.INSPECT))
+
+
+def pick(host: Host, devices: str = "", vendor: str = "") -> Picked:
+    """The devices that a check is to judge: of one vendor where `vendor` is given, else of all."""
+    inventory = host.fact(accelerators)
+    sources = [source for source in inventory.sources if not vendor or source.vendor == vendor]
+    if not sources:
+        what = f"no {vendor} device" if vendor else "no accelerator"
+        return Picked((), (skip("NoAccelerator", f"{what} on this node's PCI bus"),), inventory)
+    outcomes = [silent(source, inventory) for source in sources if source.reason]
+    words = _words(host, devices)
+    found: List[Device] = []
+    every = [device for source in sources for device in source.devices]
+    for device in every:
+        if words and not selected(device, words):
+            continue
+        problem = fault(device)
+        if problem:
+            outcomes.append(problem)
+        else:
+            found.append(device)
+    if not any(source.reason for source in sources):
+        outcomes += [
+            unknown("GpuNotFound", f"no device {word} on this node", target=word)
+            for word in words
+            if not any(selected(device, [word]) for device in every)
+        ]
+        if not every:
+            outcomes.append(_none_listed(sources, inventory))
+    return Picked(tuple(found), tuple(outcomes), inventory)
+
+
+def _none_listed(sources: Sequence[Source], inventory: Inventory) -> Outcome:
+    names = " and ".join(source.vendor for source in sources)
+    return crit(
+        "GpuMissing", f"the {names} driver lists none of the {len(inventory.on_bus)} devices on the PCI bus",
+        action=Action.REBOOT,
+    )  # fmt: skip
+
+
+def each(
+    host: Host,
+    devices: str,
+    judge: Callable[[Device], Union[Outcome, Iterable[Outcome]]],
+    vendor: str = "",
+) -> List[Outcome]:
+    """Judge each picked device: one outcome a device at least, those of devices that cannot be judged first.
+
+    Where some devices have the thing and others have not, the skips of the latter say nothing and go.
+    """
+    picked = pick(host, devices, vendor)
+    judged: List[Outcome] = []
+    for device in picked.devices:
+        found = judge(device)
+        judged += [found] if isinstance(found, Outcome) else list(found)
+    told = [outcome for outcome in judged if outcome.verdict]
+    return [*picked.outcomes, *(told or judged[:1])]
+
+
+def untold(device: Device, area: str, what: str) -> Outcome:
+    """`what` is None in the description: UNKNOWN where reading it failed, SKIP where the device has no such thing."""
+    reason = device.unread.get(area)
+    if reason:
+        return unknown("GpuUnreadable", f"{device.label}: {what} cannot be read: {reason}", target=device.label)
+    return skip("NotSupported", f"{device.name or device.vendor} does not tell {what}", target=device.label)
+
+
+def vendor_word(value: str) -> str:
+    """The second argument of Azure's check_gpu_count: `rocm` for AMD, or a vendor's name."""
+    word = {"rocm": "amd", "cuda": "nvidia", "": ""}.get(value.lower(), value.lower())
+    if word not in ("", "nvidia", "amd", "neuron", "gaudi"):
+        raise ValueError(f"{value!r} is not a vendor (nvidia, amd, neuron, gaudi or rocm)")
+    return word
+
+
+@check(
+    "check_gpu_count",
+    DEVICES,
+    arg("count", integer, "how many accelerators the node has (default: as many as the PCI bus shows)"),
+    arg("vendor", vendor_word, "count only those of one vendor: nvidia, amd (or rocm), neuron, gaudi", ""),
+    timeout=30,
+    tags=("nvidia", "amd", "neuron", "gaudi"),
+)
+def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", devices: str = "") -> Judged:
+    """The driver shows every accelerator that the node has.
+
+    Reads the PCI bus (/sys/bus/pci) and asks the driver: NVML for NVIDIA, the amdgpu, Neuron and
+    habanalabs drivers' files. CRIT when the driver lists another number than COUNT, or lacks a device
+    that is on the bus (one that has fallen off the driver stays on the bus until the node restarts).
+    Without COUNT the bus alone is the measure. With a subset of devices (-d, NHC_DEVICES) only their
+    presence is judged, as a job sees it. UNKNOWN where the driver cannot be asked.
+
+    Example: * || check_gpu_count 8
+    """
+    inventory = host.fact(accelerators)
+    sources = [source for source in inventory.sources if not vendor or source.vendor == vendor]
+    on_bus = [f for f in inventory.on_bus if not vendor or f.vendor_name == vendor]
+    if not sources:
+        if count:
+            kind = vendor or "accelerator"
+            message = f"Expected to see {count} but found 0: no {kind} device is on the PCI bus"
+            return crit("GpuCountMismatch", message, metrics=(Metric("gpu_count", 0), Metric("gpu_expected", count)))
+        return skip("NoAccelerator", "no accelerator on this node's PCI bus")
+    if _words(host, devices):
+        return _subset(host, devices, vendor)
+    outcomes = [silent(source, inventory) for source in sources if source.reason]
+    every = [device for source in sources for device in source.devices]
+    faults = [found for found in map(fault, every) if found]
+    there = len(every) - len(faults)
+    expected = len(on_bus) if count is None else count
+    metrics = (Metric("gpu_count", there), Metric("gpu_expected", expected), Metric("gpu_on_bus", len(on_bus)))
+    outcomes += faults
+    missing = [f for f in inventory.lost_from_driver() if not vendor or f.vendor_name == vendor]
+    evidence = tuple(f"{f.address} {f.vendor:04x}:{f.device:04x} driver={f.driver or '-'}" for f in missing)
+    if not any(source.reason for source in sources):
+        if len(every) != expected:
+            outcomes.append(
+                crit(
+                    "GpuCountMismatch",
+                    f"Expected to see {expected} but found {len(every)}{_where(missing)}",
+                    metrics=metrics, action=Action.REBOOT, evidence=evidence,
+                )
+            )  # fmt: skip
+        elif missing:
+            outcomes.append(
+                crit(
+                    "GpuMissing", f"the driver does not show {_names(missing)}, which the PCI bus does",
+                    metrics=metrics, action=Action.REBOOT, evidence=evidence,
+                )
+            )  # fmt: skip
+    return outcomes or ok(f"{there} accelerator{'s' * (there != 1)}", metrics=metrics)
+
+
+def _names(functions: Sequence[PciFunction]) -> str:
+    return ", ".join(function.address for function in functions)
+
+
+def _where(missing: Sequence[PciFunction]) -> str:
+    return f" (on the PCI bus but not with the driver: {_names(missing)})" if missing else ""
+
+
+def _subset(host: Host, devices: str, vendor: str) -> Judged:
+    """A subset is judged by its own: each named device is there and answers."""
+    picked = pick(host, devices, vendor)
+    metrics = (Metric("gpu_count", len(picked.devices)),)
+    bad = [
+        outcome._replace(verdict=crit("", "").verdict, reason="GpuMissing")
+        if outcome.reason == "GpuNotFound"
+        else outcome
+        for outcome in picked.outcomes
+    ]
+    return bad or ok(f"{len(picked.devices)} of the node's devices asked for, all there", metrics=metrics)
+
+
+_RECOVERY = {
+    "reset the GPU": ("GpuResetRequired", Action.RESET_DEVICE),
+    "drain the GPU and reset it": ("GpuResetRequired", Action.RESET_DEVICE),
+    "reset the GPU's bus": ("GpuResetRequired", Action.RESET_DEVICE),
+    "drain peer-to-peer traffic": ("GpuDrainRequired", Action.RESET_DEVICE),
+    "recover the IMEX domain": ("GpuDrainRequired", Action.RESTART_APP),
+    "reboot the node": ("GpuRebootRequired", Action.REBOOT),
+    "reboot the system": ("GpuRebootRequired", Action.REBOOT),
+}
+
+
+@check("check_gpu_lost", DEVICES, timeout=30, tags=("nvidia", "amd", "neuron", "gaudi"))
+def check_gpu_lost(host: Host, devices: str = "") -> Judged:
+    """Every accelerator answers its driver, and none asks to be reset.
+
+    Asks NVML for each GPU ("GPU is lost", "reset required") and for the recovery action that it names
+    itself (driver 555 and newer), the amdgpu and habanalabs drivers for their devices' state, and the
+    Neuron driver for hardware errors of its cores. CRIT for a lost device (reboot), for one that needs
+    a reset or a reboot, and for a device on the PCI bus that its driver does not show.
+
+    Example: * || check_gpu_lost
+    """
+
+    def judge(device: Device) -> Iterable[Outcome]:
+        if device.recovery:
+            reason, action = _RECOVERY.get(device.recovery, ("GpuRecoveryRequired", Action.INSPECT))
+            message = f"{device.label}: its driver asks to {device.recovery}"
+            yield crit(reason, message, target=device.label, action=action)
+        elif "recovery" in device.unread:
+            yield untold(device, "recovery", "what would recover it")
+        elif any(name != "repairable_dram" for name in device.hardware_errors):
+            counts = ", ".join(f"{name} {number}" for name, number in device.hardware_errors.items())
+            message = f"{device.label}: hardware errors: {counts}"
+            yield crit("GpuHardwareError", message, target=device.label, action=Action.REPLACE)
+        else:
+            yield ok(f"{device.label} answers", target=device.label)
+
+    outcomes = each(host, devices, judge)
+    inventory = host.fact(accelerators)
+    if not _words(host, devices):
+        for function in inventory.lost_from_driver():
+            message = f"{function.address} is on the PCI bus, but its driver does not show it"
+            outcomes.append(crit("GpuMissing", message, target=function.address, action=Action.REBOOT))
+    return outcomes
+
+
+def on_or_off(value: str) -> bool:
+    """`on` or `off`, for checks of a mode."""
+    words = {"on": True, "enabled": True, "1": True, "off": False, "disabled": False, "0": False}
+    if value.lower() not in words:
+        raise ValueError(f"{value!r} is neither on nor off")
+    return words[value.lower()]
+
+
+__all__ = ["DEVICES", "Judged", "each", "on_or_off", "pick", "untold"]

@@ -1,0 +1,197 @@
+"""The memory of accelerators: error counts, remapped rows, retired pages.
+
+NVIDIA's guide "GPU Memory Error Management" is the source of what each state asks for: a pending remap
+or retirement takes effect at the next reset, a failed remap qualifies the GPU for replacement.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, List, Tuple
+
+from nhc.check import arg, check, opt
+from nhc.checks.gpu import DEVICES, Judged, each, untold
+from nhc.facts.accelerator import Device, ErrorCount
+from nhc.host import Host
+from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
+from nhc.units import count
+
+DRAM_CORRECTED = 20_000_000
+SRAM_CORRECTED = 10_000
+"""Azure's limits for A100, H100 and H200 nodes (`check_gpu_ecc 20000000 10000` in each of its SKU files)."""
+MAX_REMAPS = 512
+"""Rows that can be remapped on one GPU (NVIDIA, GPU Memory Error Management)."""
+MAX_RETIRED = 62
+"""Pages from which Azure takes a V100 out; 64 is all that its InfoROM can hold."""
+
+
+def _metrics(device: Device) -> Tuple[Metric, ...]:
+    errors = device.errors
+    found: List[Metric] = []
+    for place, counts in (
+        ("dram", errors.dram),
+        ("sram", errors.sram),
+        ("dram_aggregate", errors.dram_aggregate),
+        ("sram_aggregate", errors.sram_aggregate),
+    ):
+        for kind, number in (("corrected", counts.corrected), ("uncorrected", counts.uncorrected)):
+            if number is not None:
+                found.append(Metric(f"gpu_{place}_{kind}", number))
+    return tuple(found)
+
+
+def _errors(device: Device, dram: int, sram: int, uncorrected: int) -> Iterable[Outcome]:
+    target, metrics = device.label, _metrics(device)
+    errors = device.errors
+    places: Tuple[Tuple[str, ErrorCount, int], ...] = (("DRAM", errors.dram, dram), ("SRAM", errors.sram, sram))
+    for place, counts, limit in places:
+        if counts.uncorrected is not None and counts.uncorrected > uncorrected:
+            message = f"{target}: {counts.uncorrected} uncorrected {place} errors since the driver loaded"
+            if uncorrected:
+                message += f" (limit {uncorrected})"
+            reason = f"Gpu{place.capitalize()}Uncorrected"
+            yield crit(reason, message, target=target, metrics=metrics, action=Action.RESET_DEVICE)
+        if counts.corrected is not None and counts.corrected > limit:
+            message = f"{target}: {counts.corrected} corrected {place} errors since the driver loaded (limit {limit})"
+            reason = f"Gpu{place.capitalize()}Corrected"
+            yield crit(reason, message, target=target, metrics=metrics, action=Action.INSPECT)
+    if errors.sram_threshold_exceeded:
+        message = f"{target}: its SRAM has passed the number of errors from which NVIDIA replaces the board"
+        yield crit("GpuSramThreshold", message, target=target, metrics=metrics, action=Action.REPLACE)
+    repairable = device.hardware_errors.get("repairable_dram", 0)
+    if repairable:
+        message = f"{target}: {repairable} uncorrected HBM errors that a reload of the driver repairs"
+        yield crit("GpuDramRepairable", message, target=target, metrics=metrics, action=Action.RELOAD_DRIVER)
+
+
+@check(
+    "check_gpu_ecc",
+    DEVICES,
+    opt("-u --uncorrected", "uncorrected", count, "uncorrected errors to tolerate, in DRAM and in SRAM each", 0),
+    arg("dram", count, "corrected DRAM errors to tolerate since the driver loaded", DRAM_CORRECTED),
+    arg("sram", count, "corrected SRAM errors to tolerate since the driver loaded", SRAM_CORRECTED),
+    timeout=30,
+    tags=("nvidia", "amd", "neuron", "gaudi"),
+)
+def check_gpu_ecc(
+    host: Host, dram: int = DRAM_CORRECTED, sram: int = SRAM_CORRECTED, uncorrected: int = 0, devices: str = ""
+) -> Judged:
+    """The memory of every accelerator is sound: no uncorrected error, no repair pending or failed.
+
+    Reads the error counts since the driver loaded, DRAM (HBM) and SRAM (caches, registers) apart; the
+    counts of the board's life are metrics only, as a past repair is no fault. Judged with them are row
+    remapping (check_gpu_row_remap) and retired pages (check_gpu_retired_pages). The limits for corrected
+    errors, 20,000,000 and 10,000, are Azure's. Unlike there an uncorrected DRAM error has no share in the
+    limit of corrected ones: from the first on it is CRIT, as DRAM then returned wrong data.
+    UNKNOWN where counts cannot be read or ECC is off; SKIP where no device counts errors.
+
+    Example: *gpu* || check_gpu_ecc 20000000 10000
+    """
+
+    def judge(device: Device) -> Iterable[Outcome]:
+        bad = [
+            *_errors(device, dram, sram, uncorrected),
+            *(found for found in _rows(device) if found.verdict > 1),
+            *(found for found in _pages(device, MAX_RETIRED) if found.verdict > 1),
+        ]
+        metrics = _metrics(device)
+        areas = [area for area in ("errors", "sram", "row_remap") if area in device.unread]
+        if areas:
+            bad.append(untold(device, areas[0], "its memory errors"))
+        if bad:
+            return bad
+        if device.modes.ecc is False:
+            return [unknown("GpuEccOff", f"{device.label}: ECC is off, so errors are not counted", target=device.label)]
+        if not metrics and device.row_remap is None and device.retired_pages is None:
+            return [untold(device, "errors", "memory errors")]
+        return [ok(f"{device.label}: no memory error beyond the limits", target=device.label, metrics=metrics)]
+
+    return each(host, devices, judge)
+
+
+def _rows(device: Device) -> Iterable[Outcome]:
+    rows = device.row_remap
+    target = device.label
+    if rows is None:
+        yield untold(device, "row_remap", "remapped rows")
+        return
+    total = (rows.corrected or 0) + (rows.uncorrected or 0)
+    metrics = tuple(
+        Metric(name, number)
+        for name, number in (
+            ("gpu_rows_remapped_corrected", rows.corrected),
+            ("gpu_rows_remapped_uncorrected", rows.uncorrected),
+            ("gpu_banks_without_spare_rows", rows.banks_exhausted),
+        )
+        if number is not None
+    )
+    bad = False
+    if rows.failed:
+        bad = True
+        message = f"{target}: remapping a row of its memory failed"
+        yield crit("GpuRowRemapFailed", message, target=target, metrics=metrics, action=Action.REPLACE)
+    if rows.pending:
+        bad = True
+        message = f"{target}: a row of its memory waits to be remapped at the next reset"
+        yield crit("GpuRowRemapPending", message, target=target, metrics=metrics, action=Action.RESET_DEVICE)
+    if total >= MAX_REMAPS:
+        bad = True
+        message = f"{target}: {total} rows remapped, all that its memory allows"
+        yield crit("GpuRowRemapExhausted", message, target=target, metrics=metrics, action=Action.REPLACE)
+    elif rows.banks_exhausted:
+        bad = True
+        message = f"{target}: {rows.banks_exhausted} banks of its memory have no spare row left"
+        yield warn("GpuRowRemapExhausted", message, target=target, metrics=metrics, action=Action.REPLACE)
+    if not bad:
+        yield ok(f"{target}: {total} rows remapped, none pending", target=target, metrics=metrics)
+
+
+@check("check_gpu_row_remap", DEVICES, timeout=30, tags=("nvidia", "gaudi"))
+def check_gpu_row_remap(host: Host, devices: str = "") -> Judged:
+    """No accelerator waits for a row of its memory to be remapped, and none has run out of spare rows.
+
+    NVIDIA from Ampere on. A remap that failed is CRIT (replace), one that is pending CRIT (reset the GPU:
+    until then the bad row stays in use), 512 remapped rows CRIT, banks without a spare row WARN: the next
+    fault in such a bank cannot be repaired.
+
+    Example: * || check_gpu_row_remap
+    """
+    return each(host, devices, _rows)
+
+
+def _pages(device: Device, most: int) -> Iterable[Outcome]:
+    pages = device.retired_pages
+    target = device.label
+    if pages is None:
+        yield untold(device, "retired_pages", "retired pages")
+        return
+    total = (pages.single_bit or 0) + (pages.double_bit or 0)
+    metrics = (Metric("gpu_retired_pages", total),)
+    bad = False
+    if total >= most:
+        bad = True
+        message = f"{target}: {total} pages of its memory retired (limit {most})"
+        yield crit("GpuRetiredPagesExhausted", message, target=target, metrics=metrics, action=Action.REPLACE)
+    if pages.pending:
+        bad = True
+        message = f"{target}: a page of its memory waits to be retired at the next reset"
+        yield crit("GpuRetiredPagePending", message, target=target, metrics=metrics, action=Action.RESET_DEVICE)
+    if not bad:
+        yield ok(f"{target}: {total} pages retired, none pending", target=target, metrics=metrics)
+
+
+@check(
+    "check_gpu_retired_pages",
+    DEVICES,
+    opt("-m --max", "most", count, "CRIT from this many retired pages on", MAX_RETIRED),
+    timeout=30,
+    tags=("nvidia", "amd"),
+)
+def check_gpu_retired_pages(host: Host, most: int = MAX_RETIRED, devices: str = "") -> Judged:
+    """No accelerator has a page of memory waiting to be retired, nor has it retired nearly all it can.
+
+    NVIDIA before Ampere (V100, T4) and AMD. The default limit of 62 is Azure's for V100, whose InfoROM
+    holds 64. A pending page is CRIT (reset the device: until then the page stays in use).
+
+    Example: * || check_gpu_retired_pages -m 60
+    """
+    return each(host, devices, lambda device: _pages(device, most))

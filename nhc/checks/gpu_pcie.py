@@ -1,0 +1,75 @@
+"""The PCIe links of accelerators."""
+
+from __future__ import annotations
+
+from typing import Dict, Iterable, List, Optional
+
+from nhc.check import check, opt
+from nhc.checks.gpu import DEVICES, Judged, each, pick, untold
+from nhc.facts.accelerator import Device
+from nhc.facts.history import Growth, amount, growth
+from nhc.host import Host
+from nhc.model import Action, Metric, Outcome, crit, ok, warn
+from nhc.units import count, integer
+
+
+def _link(device: Device, generation: Optional[int], width: Optional[int]) -> Iterable[Outcome]:
+    link, target = device.pcie, device.label
+    if link.width is None and link.generation is None:
+        yield untold(device, "pcie", "its PCIe link")
+        return
+    metrics = tuple(
+        Metric(name, number)
+        for name, number in (("gpu_pcie_generation", link.generation), ("gpu_pcie_width", link.width))
+        if number is not None
+    )
+    least_width = width or link.max_width
+    bad = False
+    if least_width and link.width is not None and link.width < least_width:
+        bad = True
+        message = f"{target} ({device.pci}): PCIe link is x{link.width}, x{least_width} expected"
+        yield crit("GpuPcieWidth", message, target=target, metrics=metrics, action=Action.INSPECT)
+    least = generation or link.max_generation
+    if least and link.generation is not None and link.generation < least:
+        message = f"{target} ({device.pci}): PCIe link runs at generation {link.generation}, {least} expected"
+        idle = device.clocks.reasons is None or "idle" in device.clocks.reasons
+        if generation is not None or not idle:
+            bad = True
+            yield crit("GpuPcieGeneration", message, target=target, metrics=metrics, action=Action.INSPECT)
+    if not bad:
+        speed = f"PCIe generation {link.generation or '?'} x{link.width or '?'}"
+        yield ok(f"{target}: {speed}", target=target, metrics=metrics)
+
+
+@check(
+    "check_gpu_pcie",
+    DEVICES,
+    opt("-g --generation", "generation", integer, "least generation (default: what device and slot can do)"),
+    opt("-w --width", "width", integer, "least number of lanes (default: what device and slot can do)"),
+    opt("-r --replays", "replays", count, "WARN from this many replays of a device a minute on", 8),
+    timeout=30,
+    tags=("nvidia", "amd", "gaudi"),
+)
+def check_gpu_pcie(
+    host: Host, generation: Optional[int] = None, width: Optional[int] = None, replays: int = 8, devices: str = ""
+) -> Judged:
+    """Every accelerator's PCIe link has its full width and speed.
+
+    Asks NVML, the amdgpu driver or hl-smi for the link as it runs and as device and slot together can run.
+    A narrower link is CRIT, at any time. A slower one is CRIT only while the device works, as an idle one
+    may rest at a lower generation, unless -g names the least generation. Replays are WARN from 8 a minute
+    on (DCGM's limit), judged from the second run on.
+
+    Example: *h100* || check_gpu_pcie -g 5 -w 16
+    """
+    outcomes = each(host, devices, lambda device: _link(device, generation, width))
+    picked = pick(host, devices)
+    counters: Dict[str, float] = {d.id: float(d.pcie.replays) for d in picked.devices if d.pcie.replays is not None}
+    grown: Dict[str, Growth] = growth(host, "gpu_pcie_replays", counters, 60.0, since_boot=False) if counters else {}
+    found: List[Outcome] = []
+    for device in picked.devices:
+        added = amount(grown, device.id)
+        if added and added >= replays:
+            message = f"{device.label} ({device.pci}): {added:g} PCIe replays within a minute (limit {replays})"
+            found.append(warn("GpuPcieReplays", message, target=device.label, action=Action.INSPECT))
+    return [*outcomes, *found]

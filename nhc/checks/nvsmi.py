@@ -1,0 +1,106 @@
+"""NVIDIA's own tools asked for their word: nvidia-smi, and the nvidia-healthmon of old.
+
+LBNL NHC's and CSC's names and settings. Both say by an exit status what the other GPU checks ask NVML for.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Tuple
+
+from nhc.check import check
+from nhc.facts.pci import accelerator_functions
+from nhc.host import Completed, Host
+from nhc.model import Action, Outcome, crit, ok, skip, unknown
+
+# nvidia-smi(1), "RETURN VALUE": reason, what it says, whether the node is at fault, and what repairs it.
+_SMI: Dict[int, Tuple[str, str, bool, Action]] = {
+    2: ("NvidiaSmiArguments", "an argument or flag is invalid", False, Action.NONE),
+    3: ("NvidiaSmiUnsupported", "the operation is not available on this GPU", False, Action.NONE),
+    4: ("NvidiaSmiPermission", "permission denied", False, Action.NONE),
+    6: ("NvidiaSmiNotFound", "a query found no object", False, Action.NONE),
+    8: ("GpuPowerCables", "a GPU's power cables are not attached", True, Action.INSPECT),
+    9: ("GpuDriverNotLoaded", "the NVIDIA driver is not loaded", True, Action.RELOAD_DRIVER),
+    10: ("GpuInterruptProblem", "a GPU has an interrupt problem", True, Action.REBOOT),
+    12: ("NvmlMissing", "the NVML library is not installed", False, Action.NONE),
+    13: ("NvidiaSmiOutdated", "the NVML library lacks a function", False, Action.NONE),
+    14: ("GpuInforomCorrupt", "an InfoROM is corrupted", True, Action.REPLACE),
+    15: ("GpuLost", "a GPU has fallen off the bus or is otherwise inaccessible", True, Action.REBOOT),
+}
+
+
+def _no_gpu(host: Host) -> bool:
+    return not any(function.vendor_name == "nvidia" for function in host.fact(accelerator_functions))
+
+
+def _run(host: Host, command: str, arguments: str) -> Completed:
+    import shlex
+
+    return host.run([command, *shlex.split(arguments)], timeout=20)
+
+
+def _evidence(ended: Completed) -> Tuple[str, ...]:
+    return tuple(line for line in (ended.stdout + ended.stderr).splitlines() if line.strip())[-20:]
+
+
+@check("check_nvsmi_healthmon", timeout=30, tags=("gpu", "nvidia"))
+def check_nvsmi_healthmon(host: Host) -> Outcome:
+    """Nvidia-smi runs and finds nothing wrong.
+
+    Runs nvidia-smi (settings NVIDIA_SMI_HEALTHMON and NVIDIA_SMI_HEALTHMON_ARGS name another command and
+    its arguments) and reads its exit status: power cables, driver, interrupts, a corrupted InfoROM, a GPU
+    off the bus, a crash and any status that the manual does not know are CRIT; a missing library or
+    permission and wrong arguments are UNKNOWN, as they tell nothing of the GPUs. UNKNOWN where the command
+    is not installed although the node has NVIDIA GPUs, SKIP where it has none.
+
+    Example: * || check_nvsmi_healthmon
+    """
+    command = host.setting("NVIDIA_SMI_HEALTHMON") or "nvidia-smi"
+    if host.which(command) is None:
+        if _no_gpu(host):
+            return skip("NoAccelerator", "no NVIDIA device on this node's PCI bus")
+        return unknown("CommandMissing", f"{command} is not installed")
+    ended = _run(host, command, host.setting("NVIDIA_SMI_HEALTHMON_ARGS"))
+    evidence = _evidence(ended)
+    if ended.timed_out:
+        return crit("NvidiaSmiHangs", f"{command} did not end within 20s", action=Action.REBOOT, evidence=evidence)
+    if ended.status == 0:
+        return ok(f"{command} completed successfully")
+    if ended.status > 127:
+        return crit("NvidiaSmiCrashed", f"{command} was ended by signal {ended.status - 128}", evidence=evidence)
+    if ended.status == 9 and _no_gpu(host):
+        return skip("NoAccelerator", "no NVIDIA device on this node's PCI bus")
+    known = _SMI.get(ended.status)
+    if known is None:
+        return crit("NvidiaSmiFailed", f"{command} returned status {ended.status}", evidence=evidence)
+    reason, says, fault, action = known
+    message = f"{command} returned status {ended.status}: {says}"
+    if fault:
+        return crit(reason, message, action=action, evidence=evidence)
+    return unknown(reason, message, evidence=evidence)
+
+
+@check("check_nv_healthmon", timeout=30, tags=("gpu", "nvidia"))
+def check_nv_healthmon(host: Host) -> Outcome:
+    """Nvidia-healthmon runs and finds nothing wrong.
+
+    Runs nvidia-healthmon (settings NVIDIA_HEALTHMON and NVIDIA_HEALTHMON_ARGS, by default `-e -v`), which
+    NVIDIA replaced by DCGM in 2016; for configurations that still name it. Any status but 0 is CRIT.
+    UNKNOWN where it is not installed although the node has NVIDIA GPUs, SKIP where it has none.
+
+    Example: * || check_nv_healthmon
+    """
+    command = host.setting("NVIDIA_HEALTHMON") or "nvidia-healthmon"
+    if host.which(command) is None:
+        if _no_gpu(host):
+            return skip("NoAccelerator", "no NVIDIA device on this node's PCI bus")
+        return unknown("CommandMissing", f"{command} is not installed")
+    ended = _run(host, command, host.setting("NVIDIA_HEALTHMON_ARGS") or "-e -v")
+    evidence = _evidence(ended)
+    if ended.timed_out:
+        return crit("NvidiaHealthmonHangs", f"{command} did not end within 20s", evidence=evidence)
+    if ended.status == 0:
+        return ok(f"{command} completed successfully")
+    if ended.status > 127:
+        message = f"{command} was ended by signal {ended.status - 128}"
+        return crit("NvidiaHealthmonCrashed", message, evidence=evidence)
+    return crit("NvidiaHealthmonFailed", f"{command} returned status {ended.status}", evidence=evidence)
