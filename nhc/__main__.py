@@ -1,8 +1,6 @@
 """`python -m nhc`: the same command as the `nhc` executable."""
 
-import sys
-
-from nhc.cli import main
+from nhc.cli import entry
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

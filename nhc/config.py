@@ -151,6 +151,7 @@ class _Loader:
         self.problems: List[Problem] = []
         self.fatal: List[Problem] = []
         self.files: Dict[str, str] = {}
+        self.inputs: List[str] = []
         self.lines = 0
         self._open: List[str] = []
         self._targets: Dict[str, bool] = {}
@@ -159,13 +160,17 @@ class _Loader:
         if self.fatal or (strict and self.problems):
             raise ConfigError([*self.fatal, *self.problems])
         notes = (*self.scripts.notes, *(found.show() for found in self.problems))
-        return Plan(tuple(self.items), self.classifier.settings, self.scripts.paths, notes)
+        asked = self.external is not None or any("@" in target for target in self._targets)
+        # Site scripts take defaults from the environment, so they decide too.
+        inputs = () if asked or self.scripts.paths else (*self.inputs, *self.scripts.directories)
+        return Plan(tuple(self.items), self.classifier.settings, self.scripts.paths, notes, inputs)
 
     def path(self, path: str) -> None:
         """Read a file, or the `*.conf` files of a directory."""
         if not os.path.isdir(path):
             self.file(path)
             return
+        self.inputs.append(path)
         try:
             names = sorted(name for name in os.listdir(path) if name.endswith(".conf") and name[0] != ".")
         except OSError as error:
@@ -195,6 +200,7 @@ class _Loader:
             self.fatal.append(_problem(included, f"{path}: {message}") if included else Problem(path, 0, 0, message))
             return
         self.files[path] = real
+        self.inputs.append(path)
         self._open.append(real)
         self.text(text, path)
         self._open.pop()
@@ -262,6 +268,7 @@ class _Loader:
             return
         from glob import glob
 
+        self.inputs.append(os.path.dirname(path))
         for found in sorted(glob(path)):
             self.file(found, line)
 

@@ -44,10 +44,13 @@ class Plan(NamedTuple):
     """The items in the configuration's order, and what they share.
 
     `settings` are the variables at the end of the files. `scripts` are the site's `*.nhc` files, to be
-    loaded into the shell when there is one. `notes` are warnings for the report, one line each.
+    loaded into the shell when there is one. `notes` are warnings for the report, one line each. `inputs` are
+    the files and directories the plan was made of: while none changes, neither does the plan. It is empty
+    where more than files decided (an external matcher was asked, a script read the environment).
     """
 
     items: Tuple[Item, ...]
     settings: Mapping[str, str] = {}
     scripts: Tuple[str, ...] = ()
     notes: Tuple[str, ...] = ()
+    inputs: Tuple[str, ...] = ()

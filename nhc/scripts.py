@@ -56,7 +56,7 @@ def scan(directories: Sequence[str]) -> Scripts:
                 texts.append(text)
     text = "\n".join(texts)
     assignments = tuple(found[0] for found in _TOP_LEVEL.finditer(text))
-    return Scripts(tuple(paths), functions_in(text), text, assignments, tuple(notes))
+    return Scripts(tuple(paths), functions_in(text), text, assignments, tuple(notes), tuple(directories))
 
 
 def defaults(scripts: Scripts, known: Dict[str, str], names: FrozenSet[str]) -> Tuple[Dict[str, str], FrozenSet[str]]:

@@ -8,7 +8,6 @@ up and which a reboot clears.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import stat
 from typing import Any, Callable, Dict, List, Optional
@@ -47,6 +46,8 @@ class State:
         path = f"{self.directory}/{name}.json"
         try:
             with open(path, encoding="utf-8") as file:
+                import json  # only where there is something to remember: most nodes have nothing
+
                 value = json.load(file)
             if not isinstance(value, dict):
                 raise ValueError("not a JSON object")
@@ -71,6 +72,8 @@ class State:
             return
         path = f"{self.directory}/{name}.json"
         temporary = f"{path}.{os.getpid()}.tmp"
+        import json
+
         try:
             with open(temporary, "w", encoding="utf-8") as file:
                 json.dump(value, file, separators=(",", ":"))
@@ -82,10 +85,35 @@ class State:
             except OSError:
                 pass
 
+    def load_bytes(self, name: str) -> bytes:
+        """A cache file's content, empty where there is none: what it holds can always be made anew."""
+        if not self._ready():
+            return b""
+        try:
+            with open(f"{self.directory}/{name}", "rb") as file:
+                return file.read()
+        except OSError:
+            return b""
+
+    def save_bytes(self, name: str, content: bytes) -> None:
+        """Replace a cache file; where that fails there is no cache, and nothing to warn of."""
+        if not self._ready():
+            return
+        path = f"{self.directory}/{name}"
+        temporary = f"{path}.{os.getpid()}.tmp"
+        try:
+            with open(temporary, "wb") as file:
+                file.write(content)
+            os.replace(temporary, path)
+        except OSError:
+            pass
+
     def update(self, name: str, change: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
         """Load, let `change` edit in place, save, all under a lock that keeps other runs out. Returns the new value."""
         lock = self._lock(name, wait=True)
         try:
+            import json
+
             value = self.load(name)
             before = json.dumps(value, sort_keys=True)
             change(value)

@@ -214,7 +214,7 @@ class Supervisor:
                 os.setpgid(0, 0)
                 keep = quiet({results_in, orders_out})
                 make = self.serial_factory if serial else self.factory
-                live(make, tuple(self.serial_completed), *keep)
+                live(make, tuple(self.serial_completed), *keep, serial)
             finally:
                 os._exit(0)
         try:
@@ -240,6 +240,8 @@ class Supervisor:
                 break
             worker.buffer += data
             ended = not data
+            if 0 < len(data) < 65536:
+                break
         for message in messages(worker.buffer):
             self._heed(worker, *message)
         if ended:

@@ -22,23 +22,35 @@ HEADER = struct.Struct("=I")
 TOKEN = struct.Struct("=H")
 
 
-def live(make: Factory, completed: Tuple[int, ...], results: int, orders: int) -> None:
-    """A worker's life: claim a task, carry it out, say so, until there are no more."""
+def live(make: Factory, completed: Tuple[int, ...], results: int, orders: int, patient: bool) -> None:
+    """A worker's life: claim a task, carry it out, say so, until there are no more.
 
-    def send(*message: Any) -> None:
+    A `patient` worker's orders come one by one as it finishes, so it must say so before it asks for more. The
+    others find all tokens there already, and save a wakeup of the supervisor by telling both at once.
+    """
+
+    def pack(*message: Any) -> bytes:
         body = marshal.dumps(message)
-        data = memoryview(HEADER.pack(len(body)) + body)
-        while data:
-            data = data[os.write(results, data) :]
+        return HEADER.pack(len(body)) + body
 
-    work = make(send, completed)
+    def send(data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(results, view) :]
+
+    work = make(lambda *message: send(pack(*message)), completed)
+    said = b""
     while True:
         token = os.read(orders, TOKEN.size)
         if len(token) < TOKEN.size:
+            send(said)
             return
         number = TOKEN.unpack(token)[0]
-        send("begin", number)
-        send("done", number, work(number))
+        send(said + pack("begin", number))
+        said = pack("done", number, work(number))
+        if patient:
+            send(said)
+            said = b""
 
 
 def quiet(keep: Set[int]) -> Tuple[int, int]:

@@ -20,7 +20,7 @@ LAYERS = {
     "data": set(),
     "state": set(),
     "host": {"process", "guarded", "signalling"},
-    "check": {"model", "host"},
+    "check": {"model", "host", "checks"},  # the families it finds by name
     "facts": {"host", "units", "data", "process"},
     "checks": {"model", "host", "check", "facts", "units", "nodeset", "kernlog", "process", "data"},
     "render": {"model", "units"},
@@ -33,18 +33,9 @@ LAYERS = {
 
 # Where a process may be started and a file opened outside Host.
 MAY_OPEN = {
-    "host",
-    "process",
-    "watchdog",
-    "state",
-    "config",
-    "shell",
-    "recording",
-    "testing",
-    "guarded",
-    "ledger",
-    "survivors",
-}
+    "config", "guarded", "host", "ledger", "lines", "process", "recording", "scripts", "shell", "state", "survivors",
+    "testing", "watchdog",
+}  # fmt: skip
 MAY_OPEN_PACKAGES = {"fleet", "agent", "cli", "hooks"}
 
 

@@ -111,6 +111,14 @@ check_local = click.Command(
 )
 
 application = LazyGroup("nhc", COMMANDS, "One health check engine for GPU, AI and HPC cluster nodes.")
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(f"nhc {__version__}")
+        ctx.exit()
+
+
 application.params.append(
     click.Option(
         ["--version"],
@@ -118,7 +126,7 @@ application.params.append(
         expose_value=False,
         is_eager=True,
         help="Print the version.",
-        callback=lambda ctx, _param, value: (click.echo(f"nhc {__version__}"), ctx.exit()) if value else None,
+        callback=_print_version,
     )
 )
 
@@ -126,7 +134,7 @@ application.params.append(
 def run(words: List[str]) -> int:
     """Run the application; usage errors are one line and exit status 2."""
     try:
-        application.main(args=words, prog_name="nhc", standalone_mode=True)
+        application(args=words, prog_name="nhc", standalone_mode=True)
     except SystemExit as leaving:
         code = leaving.code
         if isinstance(code, str):

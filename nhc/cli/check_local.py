@@ -36,7 +36,6 @@ def main(argv: Sequence[str]) -> int:
 
 def run(options: Mapping[str, Any]) -> int:
     """Carry out `nhc check local` with its options as a dictionary. Raises UsageError."""
-    from nhc.config import ConfigError
     from nhc.host import Host
     from nhc.state import State
 
@@ -49,11 +48,8 @@ def run(options: Mapping[str, Any]) -> int:
         fresh = fresh_report(state, max_age, host, options)
         if fresh is not None:
             return emit(fresh, options)
-    try:
-        plan = load_plan(options, name, host)
-    except ConfigError as error:
-        for problem in error.problems:
-            print(problem.show(), file=sys.stderr)
+    plan = load_plan(options, name, host, state)
+    if plan is None:
         return EXIT_USAGE
     plan = select(plan, options)
     if not plan.items:
@@ -71,7 +67,8 @@ def run(options: Mapping[str, Any]) -> int:
     )
     if _show_progress(options):
         sys.stderr.write("\r\033[K")
-    remember(state, report, options)
+    if max_age is not None:
+        remember(state, report, options)
     return emit(report, options)
 
 
@@ -87,17 +84,31 @@ def _time(options: Mapping[str, Any], name: str) -> Optional[float]:
         raise UsageError(f"--{name.replace('_', '-')}: {error}") from None
 
 
-def load_plan(options: Mapping[str, Any], name: str, host: Any) -> Plan:
-    """The plan that the options ask for. Raises ConfigError."""
-    from nhc import config
+def load_plan(options: Mapping[str, Any], name: str, host: Any, state: Any) -> Optional[Plan]:
+    """The plan that the options ask for; None where the configuration cannot be used, which is said on stderr."""
+    from nhc.plan_cache import cached
 
     scripts = options["scripts"] or ([SCRIPTS] if os.path.isdir(SCRIPTS) else [])
     paths = options["config"] or ([CONFIG] if os.path.exists(CONFIG) else [])
-    if paths:
-        return config.load(paths, name, scripts_dirs=scripts)
-    text = default_text()
-    plan = config.load_text(text, "the built-in default", name, scripts_dirs=scripts)
-    return plan._replace(notes=(*plan.notes, f"no {CONFIG}: running the built-in default checks"))
+
+    def read() -> Plan:
+        from nhc import config
+
+        if paths:
+            return config.load(paths, name, scripts_dirs=scripts)
+        plan = config.load_text(default_text(), "the built-in default", name, scripts_dirs=scripts)
+        return plan._replace(inputs=(*plan.inputs, CONFIG))
+
+    try:
+        plan = cached(state, (os.getcwd(), paths, name, scripts), read)
+    except Exception as error:
+        problems = getattr(error, "problems", None)  # config.ConfigError, whose module most runs never load
+        if problems is None:
+            raise
+        for problem in problems:
+            print(problem.show(), file=sys.stderr)
+        return None
+    return plan if paths else plan._replace(notes=(f"no {CONFIG}: running the built-in default checks",))
 
 
 def default_text() -> str:

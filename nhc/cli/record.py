@@ -43,10 +43,10 @@ def record_command(directory: str, config: Tuple[str, ...], check: Tuple[str, ..
     name = node or host.system.hostname()
     started = (host.time(), host.monotonic())
     options = {**_OPTIONS, "config": list(config), "check": list(check)}
-    try:
-        plan = select(load_plan(options, name, host), options)
-    except ConfigError as error:
-        raise SystemExit(_show(error)) from None
+    loaded = load_plan(options, name, host, State())
+    if loaded is None:
+        raise SystemExit(EXIT_USAGE)
+    plan = select(loaded, options)
     if not plan.items:
         raise click.UsageError(f"no configured check applies to {name}")
     with tempfile.TemporaryDirectory() as memory:

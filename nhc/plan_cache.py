@@ -1,0 +1,72 @@
+"""Plans kept from run to run: the same files give the same plan, so most runs need not read the language.
+
+Reading sixty lines and loading the modules that understand them costs more than judging them
+(docs/performance.md). A kept plan is used only while every file and directory it was made of has the same
+inode, size and times, under the same nhc and for the same question. It lies in the state directory, which
+nobody else can write to; anything odd about it is a miss.
+"""
+
+from __future__ import annotations
+
+import binascii
+import marshal
+import os
+from typing import Any, Callable, Optional, Sequence, Tuple
+
+from nhc import __version__
+from nhc.plan import Item, Plan
+from nhc.state import State
+
+_FORMAT = 1
+
+
+def cached(state: State, question: Sequence[Any], make: Callable[[], Plan]) -> Plan:
+    """The kept plan for `question` (everything that was asked, plain values), else `make()`'s, kept for next time.
+
+    What `make` raises is raised. A plan whose `inputs` are empty is not kept, nor one with notes: those are
+    worth saying with their explanations.
+    """
+    key = repr((_FORMAT, __version__, _code_stamp(), tuple(question)))
+    name = f"plan-{binascii.crc32(key.encode()):08x}.cache"
+    plan = _decode(state.load_bytes(name), key)
+    if plan is None:
+        plan = make()
+        if plan.inputs and not plan.notes:
+            state.save_bytes(name, _encode(plan, key))
+    return plan
+
+
+def _code_stamp() -> Any:
+    """Changes when nhc's own code does: a check that was renamed makes a kept plan wrong."""
+    import nhc.checks
+
+    loader: Any = nhc.checks.__spec__.loader if nhc.checks.__spec__ else None
+    return _stamp(getattr(loader, "archive", None) or os.path.dirname(nhc.checks.__file__))
+
+
+def _stamp(path: str) -> Optional[Tuple[int, ...]]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _encode(plan: Plan, key: str) -> bytes:
+    stamps = tuple((path, _stamp(path)) for path in plan.inputs)
+    # marshal keeps plain tuples and dicts only.
+    items = [tuple(dict(value) if isinstance(value, dict) else value for value in item) for item in plan.items]
+    return marshal.dumps((key, stamps, items, dict(plan.settings), plan.scripts))
+
+
+def _decode(content: bytes, key: str) -> Optional[Plan]:
+    if not content:
+        return None
+    try:
+        kept_key, stamps, items, settings, scripts = marshal.loads(content)  # noqa: S302 (nobody else can write it)
+        if kept_key != key or any(_stamp(path) != tuple(stamp) for path, stamp in stamps):
+            return None
+        inputs = tuple(path for path, _ in stamps)
+        return Plan(tuple(Item(*item) for item in items), settings, scripts, (), inputs)
+    except (ValueError, TypeError, EOFError):
+        return None
