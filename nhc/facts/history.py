@@ -7,7 +7,7 @@ however often the check runs, so that two runs a second apart judge the same hou
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.host import Host
 
@@ -64,22 +64,28 @@ def _judge(
 ) -> Dict[str, Growth]:
     found: Dict[str, Growth] = {}
     for key, value in counters.items():
-        series = [(at, values[key]) for at, values in samples if key in values]
-        if since_boot and (not series or now - series[0][0] < window):
-            series.insert(0, (0.0, 0.0))
-        if not series:
-            continue
-        # The youngest sample that is as old as the window, else the oldest there is.
-        base = max((i for i, (at, _) in enumerate(series) if now - at >= window), default=0)
-        total, before = 0.0, series[base][1]
-        for _, number in [*series[base + 1 :], (now, value)]:
-            # A counter that went down started anew (driver reload): it has grown by at least what it shows.
-            total += number - before if number >= before else number
-            before = number
-        elapsed = now - series[base][0]
-        scale = min(1.0, window / elapsed) if elapsed > 0 else 1.0
-        found[key] = Growth(total * scale, min(elapsed, window))
+        series = [(at, values[key]) for at, values in samples if key in values] + [(now, value)]
+        guesses = [_since(series, now, window)] if len(series) > 1 else []
+        if since_boot and now - series[0][0] < window:
+            # Until the samples cover the window, what was counted before the first of them weighs as its
+            # average over the time since boot: the second run must not forget what the first one saw.
+            guesses.append(_since([(0.0, 0.0), *series], now, window))
+        if guesses:
+            found[key] = max(guesses)
     return found
+
+
+def _since(series: Sequence[Tuple[float, float]], now: float, window: float) -> Growth:
+    """The growth since the youngest sample that is as old as the window, else since the oldest there is."""
+    base = max((i for i, (at, _) in enumerate(series) if now - at >= window), default=0)
+    total, before = 0.0, series[base][1]
+    for _, number in series[base + 1 :]:
+        # A counter that went down started anew (driver reload): it has grown by at least what it shows.
+        total += number - before if number >= before else number
+        before = number
+    elapsed = now - series[base][0]
+    scale = min(1.0, window / elapsed) if elapsed > 0 else 1.0
+    return Growth(total * scale, min(elapsed, window))
 
 
 def _keep(samples: List[Sample], counters: Mapping[str, float], now: float, window: float) -> List[Sample]:
