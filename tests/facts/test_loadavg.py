@@ -11,5 +11,5 @@ def test_load_averages_are_read():
 
 @given(st.text())
 def test_other_text_is_a_value_error(text):
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         parse_loadavg(text)

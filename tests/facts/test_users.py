@@ -5,7 +5,14 @@ from hypothesis import strategies as st
 from nhc.facts.users import max_system_uid, parse_max_system_uid, parse_passwd, user_id, user_name
 from nhc.testing import FakeHost
 
-PASSWD = "root:x:0:0:root:/root:/bin/bash\ntoor:x:0:0::/:/bin/sh\nrpc:x:32:32:R:/:/sbin/nologin\n+::::::\n# note\nbad:x:y:1\n"
+PASSWD = """\
+root:x:0:0:root:/root:/bin/bash
+toor:x:0:0::/:/bin/sh
+rpc:x:32:32:R:/:/sbin/nologin
++::::::
+# note
+bad:x:y:1
+"""
 
 
 def test_users_are_read_and_the_first_of_a_number_names_it():
