@@ -159,6 +159,18 @@ class System:
         """What a library says, in plain JSON values: `answer()` asks it, `question` names it in a recording."""
         return answer()
 
+    def kernel_log(self, after: int) -> List[str]:
+        """The records of /dev/kmsg numbered above `after`, raw, without waiting for more. Raises OSError."""
+        from nhc import ring
+
+        return ring.read(self._below(ring.KMSG), after)
+
+    def log_tail(self, path: str, offset: int, limit: int) -> List[Any]:
+        """The complete lines of a log file from `offset` on, at most `limit` bytes, and the offset where they end."""
+        from nhc import ring
+
+        return list(ring.tail(self._below(path), offset, limit))
+
     # What a check does to the machine, and only because one of its options asks for it.
 
     def kill(self, pid: int, started: int, number: int) -> None:

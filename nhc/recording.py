@@ -222,7 +222,7 @@ def _replayed(name: str, otherwise: Optional[Callable[..., Any]]) -> Callable[..
 
 # Methods whose arguments and answers are JSON's own types (a tuple comes back as a list).
 for _name in ("which", "stat", "statvfs", "access", "user_name", "user_id", "group_name", "resolve", "connect",
-              "effective_uid", "effective_gid"):  # fmt: skip
+              "effective_uid", "effective_gid", "kernel_log", "log_tail"):  # fmt: skip
     setattr(RecordingSystem, _name, _recorded(getattr(System, _name)))
     if _name not in ReplaySystem.__dict__:
         setattr(ReplaySystem, _name, _replayed(_name, None))

@@ -42,12 +42,17 @@ class FakeSystem(System):
         self.node = "node001"
         self.uid = 0
         self.gid = 0
+        self.kernel: List[str] = []
+        """The records of /dev/kmsg, raw, oldest first: `4,17,1500000,-;text`."""
         self.answers: Dict[str, Any] = {}
         """What libraries say, by the question's name (`nvml`)."""
         self.done: List[str] = []
         """What checks did to the machine, in order: `kill 9 123`, `renice 5 123`, `syslog TEXT`."""
         self.refuses: Dict[str, OSError] = {}
         """What such a deed raises instead of being done, by its text."""
+
+    def kernel_log(self, after: int) -> List[str]:
+        return [record for record in self.kernel if int(record.split(",", 2)[1]) > after]
 
     def run(self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str]) -> Completed:
         self.ran.append(tuple(argv))

@@ -1,0 +1,186 @@
+"""What a line of the kernel log means: the catalogue of nhc/data/kernel.tsv, and the engine that applies it fast.
+
+A log is searched for a few dozen short strings as a whole (`str.find` over millions of characters costs
+milliseconds); only lines that hold one are looked at, and only then are regular expressions compiled, each
+when it is first needed. A node that logs nothing new compiles none.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, Iterator, List, NamedTuple, Optional, Pattern, Tuple
+
+from nhc.model import Action
+
+FATAL = "fatal"
+"""Takes the node out."""
+DEGRADED = "degraded"
+"""A person should look; the node can go on working."""
+APP = "app"
+"""An application's own fault. It never takes a node out by itself; repeats on one device do (repeats.tsv)."""
+INFO = "info"
+"""Nothing to act on."""
+RANK = {INFO: 0, APP: 1, DEGRADED: 2, FATAL: 3}
+
+
+class Match(NamedTuple):
+    """What one line means.
+
+    `kind` is the family (xid, sxid, aer, oom ...), `code` the error within it: a number for NVIDIA's, else a
+    stable CamelCase word. `device` is what it is about, a PCI address in sysfs' form where it is one. `unit` is the
+    part of the device where the line names it. `recovers` lists findings that the line shows to be gone, as
+    `device:KIND[/CODE]` or `all:KIND[/CODE]`. `driver` is a driver version that the line tells.
+    """
+
+    kind: str
+    code: str
+    severity: str
+    action: Action
+    device: str = ""
+    message: str = ""
+    line: str = ""
+    unit: str = ""
+    recovers: Tuple[str, ...] = ()
+    driver: str = ""
+
+
+class Row(NamedTuple):
+    """One row of the catalogue (`nhc.data.generate.kernel` names the columns)."""
+
+    kind: str
+    code: str
+    severity: str
+    action: str
+    gates: str
+    texts: str
+    pattern: str
+    message: str
+    recovers: str
+
+
+_rows: List[Row] = []
+_gates: Dict[str, List[int]] = {}
+_patterns: Dict[int, Pattern[str]] = {}
+_PCI = re.compile(r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.([0-7]))?")
+_CACHE_LINES = 512
+
+
+def rows() -> List[Row]:
+    """The catalogue, loaded on first use."""
+    if not _rows:
+        from nhc.data.kernel_table import KERNEL
+
+        for number, text in enumerate(KERNEL.strip("\n").split("\n")):
+            row = Row(*text.split("\t"))
+            _rows.append(row)
+            for gate in row.gates.split("||"):
+                _gates.setdefault(gate, []).append(number)
+    return _rows
+
+
+def address(text: str) -> str:
+    """A PCI address in sysfs' form (`0000:3b:00.0`), whatever a driver left out; other text unchanged."""
+    found = _PCI.fullmatch(text)
+    if not found:
+        return text
+    return f"{int(found[1] or '0', 16):04x}:{found[2].lower()}:{found[3].lower()}.{found[4] or '0'}"
+
+
+class Matcher:
+    """Reads one log in order. It remembers the little that a later line needs of an earlier one.
+
+    `driver` is the NVIDIA driver's version where it is known beforehand.
+    """
+
+    def __init__(self, driver: str = "") -> None:
+        self.driver = driver
+        self._subject = ""  # the GPU that "The NVIDIA GPU ..." named: the next line says what is wrong with it
+        self._bert = False  # records of the previous boot follow, without the number that GHES puts in front
+        self._cache: Dict[str, Optional[Match]] = {}
+
+    def candidates(self, text: str) -> Iterator[Tuple[int, int, List[int]]]:
+        """Start and end of each line of `text` that may mean something, in order, with the rows to try on it."""
+        rows()
+        found: Dict[int, List[int]] = {}
+        for gate, numbers in _gates.items():
+            at = text.find(gate)
+            while at >= 0:
+                start = text.rfind("\n", 0, at) + 1
+                if start in found:
+                    found[start] = found[start] + numbers
+                else:
+                    found[start] = numbers
+                end = text.find("\n", at)
+                if end < 0:
+                    break
+                at = text.find(gate, end)
+        for start in sorted(found):
+            end = text.find("\n", start)
+            yield start, len(text) if end < 0 else end, found[start]
+
+    def judge(self, line: str, numbers: Optional[List[int]] = None) -> Optional[Match]:
+        """What a line (without its time stamp) means, None for nothing that the catalogue knows.
+
+        `numbers` are the rows to try, as `candidates` gave them.
+        """
+        if line in self._cache:
+            return self._cache[line]
+        found = self._judge(line, numbers)
+        # A burst repeats one line; lines that change what later lines mean are never kept.
+        if found is None or not (found.driver or found.kind in ("nvrm", "ghes")):
+            if len(self._cache) >= _CACHE_LINES:
+                self._cache.clear()
+            self._cache[line] = found
+        return found
+
+    def _judge(self, line: str, numbers: Optional[List[int]]) -> Optional[Match]:
+        table = rows()
+        if numbers is None:
+            numbers = [number for gate, opened in _gates.items() if gate in line for number in opened]
+        for number in sorted(set(numbers)):
+            row = table[number]
+            if not any(text in line for text in row.texts.split("||")):
+                continue
+            pattern = _patterns.get(number)
+            if pattern is None:
+                pattern = _patterns[number] = re.compile(row.pattern)
+            found = pattern.search(line)
+            if found:
+                match = self._read(row, found.groupdict(), line)
+                if match is not None:
+                    return match
+        return None
+
+    def _read(self, row: Row, groups: Dict[str, Optional[str]], line: str) -> Optional[Match]:
+        device = address(groups.get("device") or groups.get("device2") or "")
+        if row.kind in ("xid", "sxid", "neuron"):
+            from nhc import xid
+
+            words = (groups.get("words") or "").strip()
+            code = groups["code"] or ""
+            if row.kind == "xid":
+                return xid.read_xid(int(code), device, words, line, self.driver)
+            if row.kind == "sxid":
+                return xid.read_sxid(int(code), device, groups.get("switch") or "", words, line)
+            return xid.read_neuron(code, words, line)
+        severity, action, code, message = row.severity, row.action, row.code, row.message
+        if row.kind == "nvrm":
+            if code == "Subject":
+                self._subject = device
+                return None
+            if code == "GpuFallenOffBus":
+                device = device or self._subject
+        if code == "MachineCheck" and int(groups["status"] or "0", 16) >> 61 & 1 == 0:
+            severity, action, message = INFO, "none", "a corrected machine check was logged"
+        if row.kind == "ghes":
+            if code == "Bert":
+                self._bert = True
+            elif self._bert and not groups.get("detail"):
+                severity, action, message = INFO, "none", f"{message}, before this boot"
+        detail = groups.get("detail") or groups.get("detail2") or ""
+        if detail and row.kind != "ghes":
+            message = f"{message} ({detail})"
+        if groups.get("driver"):
+            self.driver = groups["driver"] or ""
+        return Match(row.kind, code, severity, Action(action), device, message, line,
+                     recovers=tuple(row.recovers.split()), driver=groups.get("driver") or "")  # fmt: skip

@@ -1,0 +1,332 @@
+r"""The kernel log, whoever kept it: /dev/kmsg, journald, a syslog file, a saved dmesg.
+
+Each source gives `Record`s: the text without its stamp, and when it was said. /dev/kmsg numbers its records
+(Documentation/ABI/testing/dev-kmsg), so a cursor of boot id and number tells what is new and how many records
+were overwritten before they were read.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Iterator, List, NamedTuple, Optional, Tuple
+
+from nhc.host import Host
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+TAIL = 64 << 20
+"""Bytes of a log file that one run reads; the next goes on from there."""
+_PROBE = 65536
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+# What may stand in front of a message, outermost first. Every part is optional.
+_PRIORITY = r"(?:<(?P<priority>\d{1,3})>)?"
+_FACILITY = (
+    r"(?:(?:kern|user|mail|daemon|auth|syslog|lpr|news)\s*:(?:emerg|alert|crit|err|warn|notice|info|debug)\s*: )?"
+)
+_ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_BSD = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
+_TAG = r"(?P<tag>[^\s:\[]+)(?:\[\d+\])?: ?"
+_STAMP = re.compile(
+    _PRIORITY + _FACILITY + r"(?:"
+    rf"1 (?P<rfc>{_ISO}) (?P<host1>\S+) (?P<app>\S+) \S+ \S+ (?:-|(?:\[(?:[^\]\\]|\\.)*\])+) ?(?:\ufeff)?"
+    rf"|(?P<dmesg>{_ISO.replace('[.,]', ',').replace('+)?(?:Z', '+)(?:Z')}) "
+    rf"|(?P<iso>{_ISO}) (?:(?P<host2>(?!\[)\S+) {_TAG})?"
+    rf"|(?P<bsd>{_BSD}) (?P<host3>\S+) {_TAG.replace('tag', 'tag3')}"
+    r")?"
+    rf"(?:\[(?P<ctime>[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d \d{{4}})\] ?"
+    r"|\[ *(?P<mono>\d+\.\d+)(?: *<[^>]*>)?\] ?(?:\S+ kernel: )?"
+    r"|\[[ <+]*(?:\d+\.\d+>?|[A-Z][a-z]{2} *\d+ \d\d:\d\d)\] ?)?"
+    r"(?:\[ *[TC]\d+\] ?)?"
+)
+_RAW = re.compile(r"(\d+),(\d+),(\d+),[^;]*;(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\x([0-9a-fA-F]{2})")
+
+
+class Record(NamedTuple):
+    """One message of the kernel. `when` is Unix time, None where the source does not tell.
+
+    `since_boot` is seconds since boot where the source tells those. `number` is the kernel's own, -1
+    outside /dev/kmsg. `kernel` is False for a line of a syslog file that another program wrote.
+    """
+
+    text: str
+    when: Optional[float] = None
+    since_boot: Optional[float] = None
+    number: int = -1
+    level: int = 6
+    kernel: bool = True
+
+
+def parse_record(raw: str) -> Optional[Record]:
+    r"""A record of /dev/kmsg: `prefix,number,microseconds,flags;text`, then lines of properties; None for another form.
+
+    The kernel writes bytes that cannot be printed, and the backslash, as `\xNN`.
+    """
+    found = _RAW.match(raw)
+    if not found:
+        return None
+    text = found[4].split("\n", 1)[0]
+    if "\\x" in text:
+        data = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), text)
+        text = data.encode("latin-1", "replace").decode("utf-8", "replace") if data.isascii() is False else data
+    return Record(text, None, int(found[3]) / 1e6, int(found[2]), int(found[1]) & 7)
+
+
+def strip(line: str) -> str:
+    """The message of a log line: `[   12.3] x`, `Nov 21 02:28:15 host kernel: x`, `<4>x` and the rest are all `x`."""
+    found = _STAMP.match(line)
+    return line[found.end() :] if found else line
+
+
+def of_kernel(line: str) -> bool:
+    """Whether the kernel said this line, as far as the line tells: a syslog file holds other programs' words too."""
+    found = _STAMP.match(line)
+    tag = found and (found["tag"] or found["tag3"] or found["app"])
+    return not tag or tag in ("kernel", "vmunix", "-")
+
+
+def parse_line(line: str, now: float) -> Record:
+    """A line of a syslog file or a saved dmesg. `now` tells the year where a stamp has none."""
+    if line.startswith("{"):
+        entry = parse_journal(line)
+        if entry:
+            return entry[0]
+    raw = _RAW.match(line)
+    if raw and "," in line[:8]:
+        record = parse_record(line)
+        if record:
+            return record
+    found = _STAMP.match(line)
+    assert found is not None  # every part of the pattern is optional
+    when: Optional[float] = None
+    iso = found["iso"] or found["rfc"] or found["dmesg"]
+    if iso:
+        when = iso_time(iso)
+    elif found["bsd"]:
+        when = bsd_time(found["bsd"], now)
+    elif found["ctime"]:
+        when = _ctime(found["ctime"])
+    tag = found["tag"] or found["tag3"] or found["app"]
+    mono = found["mono"]
+    priority = found["priority"]
+    return Record(
+        line[found.end() :],
+        when,
+        float(mono) if mono else None,
+        level=int(priority) & 7 if priority else 6,
+        kernel=not tag or tag in ("kernel", "vmunix", "-"),
+    )
+
+
+def iso_time(text: str) -> Optional[float]:
+    """Unix time of an ISO-8601 stamp; one without a zone is local time."""
+    found = re.fullmatch(
+        r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):?(\d\d))?", text
+    )
+    if not found:
+        return None
+    year, month, day, hour, minute, second = (int(found[index]) for index in range(1, 7))
+    fraction = float(f"0.{found[7]}") if found[7] else 0.0
+    try:
+        if not (found[8] or found[9]):
+            return time.mktime((year, month, day, hour, minute, second, 0, 0, -1)) + fraction
+        from calendar import timegm
+
+        offset = (int(found[10]) * 3600 + int(found[11]) * 60) if found[9] else 0
+        return timegm((year, month, day, hour, minute, second)) + fraction - (offset if found[9] != "-" else -offset)
+    except (ValueError, OverflowError):
+        return None
+
+
+def bsd_time(text: str, now: float) -> Optional[float]:
+    """Unix time of `Nov 21 02:28:15`, local time, in the year that puts it nearest before `now`, a day ahead at most."""
+    try:
+        month, day = _MONTHS.index(text[:3]) + 1, int(text[4:6])
+        hour, minute, second = (int(part) for part in text[7:15].split(":"))
+        year = time.localtime(now).tm_year
+        for candidate in (year + 1, year, year - 1):
+            when = time.mktime((candidate, month, day, hour, minute, second, 0, 0, -1))
+            if when <= now + 86400:
+                return when
+    except (ValueError, OverflowError):
+        pass
+    return None
+
+
+def _ctime(text: str) -> Optional[float]:
+    """Unix time of `Mon May 25 12:34:56 2026`, as `dmesg -T` writes it."""
+    try:
+        hour, minute, second = (int(part) for part in text[11:19].split(":"))
+        fields = (int(text[20:24]), _MONTHS.index(text[4:7]) + 1, int(text[8:10]), hour, minute, second, 0, 0, -1)
+        return time.mktime(fields)
+    except (ValueError, OverflowError):
+        return None
+
+
+def parse_journal(line: str) -> Optional[Tuple[Record, str, str]]:
+    """An entry of `journalctl -o json`: the record, its cursor and its boot id; None for no such entry."""
+    import json
+
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(entry, dict) or "MESSAGE" not in entry:
+        return None
+    message = entry["MESSAGE"]
+    if isinstance(message, list):  # bytes that are not UTF-8
+        message = bytes(value & 255 for value in message if isinstance(value, int)).decode(errors="replace")
+    stamp = entry.get("__REALTIME_TIMESTAMP")
+    since = entry.get("_SOURCE_MONOTONIC_TIMESTAMP")
+    record = Record(
+        str(message),
+        int(stamp) / 1e6 if isinstance(stamp, str) and stamp.isdigit() else None,
+        int(since) / 1e6 if isinstance(since, str) and since.isdigit() else None,
+        level=int(entry["PRIORITY"]) & 7 if str(entry.get("PRIORITY", "")).isdigit() else 6,
+        kernel=entry.get("_TRANSPORT", "kernel") == "kernel",
+    )
+    return record, str(entry.get("__CURSOR", "")), str(entry.get("_BOOT_ID", ""))
+
+
+class Batch(NamedTuple):
+    """What one read of a source gave. `cursor` is to be handed to the next read, in JSON's own types.
+
+    `lost` is how many records were overwritten unread (-1: some, and nothing tells how many). `problem` says
+    why the source could not be read to its end, "" where it could.
+    """
+
+    records: List[Record]
+    cursor: object
+    lost: int = 0
+    problem: str = ""
+
+
+def boot_id(host: Host) -> str:
+    return host.read_or(BOOT_ID)
+
+
+def boot_time(host: Host) -> float:
+    return host.time() - host.monotonic()
+
+
+def read_kmsg(host: Host, after: Optional[int]) -> Batch:
+    """What /dev/kmsg holds after record number `after`, all of it for None. Raises OSError."""
+    raws = host.system.kernel_log(-1 if after is None else after)
+    began = boot_time(host)
+    records: List[Record] = []
+    lost, last = 0, after
+    for raw in raws:
+        record = parse_record(raw)
+        if record is None:
+            continue
+        if last is not None and record.number > last + 1:
+            lost += record.number - last - 1
+        elif last is None and record.number > 0:
+            lost += record.number  # the ring had wrapped before the first read of this boot
+        last = record.number
+        records.append(record._replace(when=began + (record.since_boot or 0.0)))
+    return Batch(records, last, lost)
+
+
+def read_journal(host: Host, cursor: str, identifier: str = "") -> Batch:
+    """What journald has of this boot's kernel (or of `identifier`) after `cursor`. Raises OSError."""
+    what = ["-t", identifier, "-b"] if identifier else ["-k", "-b"]
+    argv = ["journalctl", *what, "-o", "json", "--no-pager", "-q"]
+    done = host.run([*argv, f"--after-cursor={cursor}"] if cursor else argv, timeout=8.0)
+    if done.timed_out:
+        raise OSError(110, "did not answer in time", "journalctl")
+    if done.status and cursor and "cursor" in done.stderr:
+        # The entry that the cursor names was rotated away: what lies between is lost, how much nothing tells.
+        again = read_journal(host, "", identifier)
+        return again._replace(lost=-1)
+    if done.status:
+        raise OSError(5, (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1], "journalctl")
+    boot = boot_id(host).replace("-", "")
+    records: List[Record] = []
+    for line in done.stdout.splitlines():
+        entry = parse_journal(line)
+        if entry is None:
+            continue
+        record, place, of_boot = entry
+        cursor = place or cursor
+        if not of_boot or not boot or of_boot == boot:
+            records.append(record._replace(kernel=True))
+    return Batch(records, cursor)
+
+
+def read_file(host: Host, path: str, cursor: object, keep_all: bool = False) -> Batch:
+    """What a log file holds after `cursor` (inode and offset), across one rotation by renaming. Raises OSError.
+
+    Lines from before this boot and of other programs than the kernel are left out, unless `keep_all`.
+    """
+    inode, offset = cursor if isinstance(cursor, (list, tuple)) and len(cursor) == 2 else (0, 0)
+    stat = host.stat(path)
+    parts: List[str] = []
+    lost = 0
+    if inode and stat.ino != inode:
+        rotated = _rotated(host, path, int(inode))
+        if rotated:
+            parts.append(str(host.system.log_tail(rotated, int(offset), TAIL)[0]))
+        else:
+            lost = -1
+        offset = 0
+    elif stat.size < int(offset):  # truncated in place
+        offset, lost = 0, -1
+    now, began = host.time(), boot_time(host)
+    if not inode and stat.size > TAIL:
+        offset = _boot_offset(host, path, stat.size, began)
+    text, end = host.system.log_tail(path, int(offset), TAIL)
+    parts.append(text)
+    records: List[Record] = []
+    for line in "".join(parts).split("\n"):
+        if not line:
+            continue
+        record = parse_line(line, now)
+        if record.when is None and record.since_boot is not None:
+            record = record._replace(when=began + record.since_boot)
+        if keep_all or (record.kernel and (record.when is None or record.when >= began - 1)):
+            records.append(record)
+    return Batch(records, [stat.ino, end], lost)
+
+
+def _boot_offset(host: Host, path: str, size: int, began: float) -> int:
+    """Where in a long file this boot begins, to a few hundred kilobytes: a file may hold months before it."""
+    low, high, now = 0, size, host.time()
+    while high - low > 4 * _PROBE:
+        middle = (low + high) // 2
+        lines = str(host.system.log_tail(path, middle, _PROBE)[0]).split("\n")[1:]
+        stamps = (parse_line(line, now).when for line in lines if line)
+        when = next((stamp for stamp in stamps if stamp is not None), None)
+        if when is None or when >= began:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def _rotated(host: Host, path: str, inode: int) -> str:
+    """Where logrotate put the file that had this inode, "" where it cannot be found (it was compressed, say)."""
+    directory, _, name = path.rpartition("/")
+    for other in host.listdir(directory or "/"):
+        if other != name and other.startswith(name):
+            try:
+                if host.stat(f"{directory}/{other}").ino == inode:
+                    return f"{directory}/{other}"
+            except OSError:
+                continue
+    return ""
+
+
+def split_lines(chunks: Iterator[str]) -> Iterator[str]:
+    """Text in pieces of any size as pieces that end where a line ends."""
+    rest = ""
+    for chunk in chunks:
+        at = chunk.rfind("\n")
+        if at < 0:
+            rest += chunk
+            continue
+        yield rest + chunk[: at + 1]
+        rest = chunk[at + 1 :]
+    if rest:
+        yield rest

@@ -1,0 +1,243 @@
+"""What NVIDIA's Xid and SXid lines and Neuron's error lines say: by code, and by the words and registers beside it.
+
+The tables are nhc/data/xid.tsv, sxid.tsv, nvlink5.tsv and xid_context.tsv; each row says why. Loaded only
+when such a line appears.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.catalogue import DEGRADED, FATAL, INFO, RANK, Match
+from nhc.data.nvidia_table import CONTEXT, NVLINK5, SXID, XID, XID74
+from nhc.model import Action
+
+UNLISTED = (DEGRADED, Action.INSPECT)
+"""A code that no table knows: a person should look, the node goes on."""
+
+_PID = re.compile(r"pid=(?:'?<unknown>'?|'?\d+'?)(?:, name=(?:'<unknown>'|<unknown>|'[^']*'|[^,]*))?,? *")
+_SM = re.compile(r"\(GPC (\d+), TPC (\d+)(?:, SM (\d+))?\)")
+_LINK74 = re.compile(r"link (\d+) ?\(((?:0x[0-9a-fA-F]+(?:, ?)?)+)\)")
+_NVLINK5 = re.compile(r"(\S+)\s+(Fatal|Nonfatal|Non-fatal)\s.*?Link (-?\d+) \((0x[0-9a-fA-F]+) (0x[0-9a-fA-F]+)")
+_RECOVERY = re.compile(
+    r"(?:to (?:0x[0-9a-fA-F]+ \()?|^)(None|GPU Reset Required|Node Reboot Required|Drain P2P|Drain and Reset)"
+)
+
+RECOVERY = {
+    "None": (INFO, Action.NONE),
+    "GPU Reset Required": (FATAL, Action.RESET_DEVICE),
+    "Node Reboot Required": (FATAL, Action.REBOOT),
+    "Drain P2P": (DEGRADED, Action.RESET_DEVICE),
+    "Drain and Reset": (FATAL, Action.RESET_DEVICE),
+}
+"""nvmlDeviceGpuRecoveryAction_t in the words of Xid 154. After "Drain P2P" work that uses no peer goes on."""
+
+_HINTS = {
+    "INVESTIGATE_LINK_SI": "check the link's signal",
+    "INVESTIGATE_LINK_SI_AND_CABLES": "check the link's signal and cables",
+    "INVESTIGATE_PEER_DEVICE": "look at the device at the other end",
+    "INVESTIGATE_SW_USER": "look at software",
+    "INVESTIGATE_SW/USER": "look at software",
+    "INVESTIGATE_SW_USER_LINK_SI": "look at software and the link's signal",
+    "INVESTIGATE_HOST": "look at the host",
+    "CHECK_NVLINK_FAILURE_FLOW": "look at the NVLink fault beside it",
+    "SYMPATHETIC_REPORT_SOLO": "usually follows another error",
+}
+
+_NEURON = {
+    "SRAM_UNCORRECTABLE_ERROR": (FATAL, Action.REPLACE, "uncorrectable error in on-chip memory"),
+    "NC_UNCORRECTABLE_ERROR": (FATAL, Action.REPLACE, "uncorrectable error in a NeuronCore"),
+    "HBM_UNCORRECTABLE_ERROR": (FATAL, Action.REPLACE, "uncorrectable error in device memory"),
+    "DMA_ERROR": (FATAL, Action.REPLACE, "a DMA engine failed"),
+    # AWS: possibly caused by a hardware error on another worker, so the reporter is not the one to replace.
+    "HANG_ON_COLLECTIVES": (DEGRADED, Action.INSPECT, "a collective hangs, perhaps because of another node"),
+}
+
+
+class XidRow(NamedTuple):
+    name: str
+    severity: str
+    action: Action
+
+
+def find_xid(code: int) -> Optional[XidRow]:
+    """The catalogue's row of an Xid."""
+    found = _row(XID, code)
+    return XidRow(found[1], found[2], Action(found[3])) if found else None
+
+
+def _row(table: str, code: int) -> List[str]:
+    at = table.find(f"\n{code}\t")
+    return table[at + 1 : table.index("\n", at + 1)].split("\t") if at >= 0 else []
+
+
+def _rows(table: str, code: str) -> Iterator[List[str]]:
+    at = table.find(f"\n{code}\t")
+    while at >= 0:
+        end = table.index("\n", at + 1)
+        yield table[at + 1 : end].split("\t")
+        at = table.find(f"\n{code}\t", end)
+
+
+def read_xid(code: int, device: str, words: str, line: str, driver: str = "") -> Match:
+    """What an Xid line says, taken alone. `words` is what follows the code, `driver` the driver's version if known."""
+    row = find_xid(code)
+    said = _PID.sub("", words).strip()
+    name = row.name.split(" / ")[0] if row else "not in the catalogue"
+    severity, action = (row.severity, row.action) if row else UNLISTED
+    text = f"Xid {code}, {said or name}"
+    unit = ""
+    recovers: Tuple[str, ...] = ()
+    if code == 13:
+        place = _SM.search(said)
+        unit = f"GPC{place[1]}/TPC{place[2]}" if place else ""
+    elif code == 74:
+        link = _LINK74.search(said)
+        if link:
+            unit = f"link{link[1]}"
+            registers = [int(value, 16) for value in link[2].replace(",", " ").split()]
+            severity, action, meaning = _registers74(registers)
+            text = f"{text}: {meaning}" if meaning else text
+    elif 144 <= code <= 150:
+        decoded = _nvlink5(code, said, driver)
+        if decoded:
+            severity, action, hint, unit = decoded
+            text = f"{text}: {hint}" if hint else text
+    elif code == 154:
+        wanted = _RECOVERY.search(said)
+        if wanted:
+            severity, action = RECOVERY[wanted[1]]
+            if wanted[1] == "None":
+                recovers = ("device:xid",)
+    return Match("xid", str(code), severity, action, device, text, line, unit, recovers)
+
+
+def _registers74(registers: Sequence[int]) -> Tuple[str, Action, str]:
+    """Severity, action and meaning of Xid 74's registers; the most serious bit decides, none known: reset."""
+    best: Optional[Tuple[str, Action, str]] = None
+    for text in XID74.strip("\n").split("\n"):
+        index, bits, severity, action, meaning = text.split("\t")
+        if int(index) >= len(registers) or not any(registers[int(index)] >> int(bit) & 1 for bit in bits.split(",")):
+            continue
+        if best is None or RANK[severity] > RANK[best[0]]:
+            best = (severity, Action(action), meaning)
+    return best or (FATAL, Action.RESET_DEVICE, "")
+
+
+def _nvlink5(code: int, words: str, driver: str) -> Optional[Tuple[str, Action, str, str]]:
+    """Severity, action, hint and link of an Xid 144 to 150, None where the line has another form."""
+    found = _NVLINK5.search(words)
+    if not found:
+        return None
+    fatal = found[2] == "Fatal"
+    info, status = int(found[4], 16), int(found[5], 16)
+    rule = _nvlink5_rule(code, found[1], info, status, driver)
+    hint = ""
+    if rule:
+        bucket, investigate = rule
+        hint = _HINTS.get(investigate, "")
+        if bucket == "IGNORE":
+            severity, action = (DEGRADED, Action.INSPECT) if fatal else (INFO, Action.NONE)
+        elif bucket == "XID_154_EVAL":
+            severity, action = (FATAL, Action.RESET_DEVICE) if fatal else (DEGRADED, Action.INSPECT)
+            hint = f"Xid 154 names the repair; {hint}" if hint else "Xid 154 names the repair"
+        else:
+            severity, action = FATAL if fatal else DEGRADED, Action.RESET_DEVICE
+    else:
+        severity, action = (FATAL, Action.RESET_DEVICE) if fatal else (DEGRADED, Action.INSPECT)
+    link = "" if found[3].startswith("-") else f"link{int(found[3])}"
+    return severity, action, hint, link
+
+
+def _nvlink5_rule(code: int, unit: str, info: int, status: int, driver: str) -> Optional[Tuple[str, str]]:
+    """NVIDIA's action and what to investigate. The form of the first register changed with driver R575."""
+    release = driver.partition(".")[0]
+    major = int(release) if release.isdigit() else 0
+    forms = (1,) if 0 < major < 575 else (2,) if major else (2, 1)
+    units = set(unit.split("/"))
+    near: Optional[Tuple[str, str]] = None
+    for form in forms:
+        for row in _rows(NVLINK5, str(code)):
+            if not units & set(row[1].split("/")):
+                continue
+            mask, value = (int(row[2]), int(row[3])) if form == 1 else (int(row[4]), int(row[5]))
+            if info & mask != value:
+                continue
+            wanted = int(row[6])
+            if wanted == status:
+                return row[8], row[9]
+            # Several bits at once: the row that asks for the most counts.
+            if wanted and code != 149 and status & wanted and (near is None or row[8] == "RESET_GPU"):
+                near = (row[8], row[9])
+    return near
+
+
+def read_sxid(code: int, device: str, switch: str, words: str, line: str) -> Match:
+    """What an SXid line says. Its own Fatal or Non-fatal word decides; the table gives the action."""
+    row = _row(SXID, code)
+    name, severity, action = (row[1], row[2], Action(row[3])) if row else ("not in the catalogue", *UNLISTED)
+    scope = row[4] if row else ""
+    word = words.partition(",")[0].partition(" ")[0].lower()
+    if word in ("severity", "data"):  # the two lines of detail that follow each error
+        severity, action = INFO, Action.NONE
+    elif word == "fatal":
+        severity = FATAL
+        action = Action.RESET_DEVICE if action is Action.NONE else action
+    elif word in ("non-fatal", "nonfatal"):
+        if severity != INFO:
+            severity, action = DEGRADED, Action.INSPECT
+    elif word == "correctable":
+        severity, action = INFO, Action.NONE
+    link = re.search(r"\bLink (\d+)", words)
+    text = f"SXid {code} of {switch or 'an NVSwitch'}, {words or name}"
+    if scope == "fabric" and severity == FATAL:
+        text += ": the whole NVLink fabric is lost"
+    return Match("sxid", str(code), severity, action, device, text, line, f"link{link[1]}" if link else "")
+
+
+def read_neuron(code: str, words: str, line: str) -> Match:
+    """What the Neuron driver's line says; its own `action=` counts more than the table."""
+    fields = dict(word.split("=", 1) for word in words.split() if "=" in word)
+    severity, action, meaning = _NEURON.get(code, (FATAL, Action.INSPECT, "hardware error"))
+    asked = fields.get("action", "").upper()
+    if "TERMINATE" in asked or "REPLACE" in asked:
+        severity, action = FATAL, Action.REPLACE
+    elif "REBOOT" in asked:
+        severity, action = FATAL, Action.REBOOT
+    elif "RELOAD" in asked or "RESET" in asked:
+        severity, action = FATAL, Action.RELOAD_DRIVER
+    number = fields.get("nd-id", "")
+    device = f"neuron{number}" if number.isdigit() else ""
+    core = fields.get("nc-id", "")
+    serial = f", serial {fields['serial-num']}" if fields.get("serial-num") else ""
+    return Match("neuron", code, severity, action, device, f"{meaning} ({code}{serial})", line,
+                 f"nc{core}" if core.isdigit() else "")  # fmt: skip
+
+
+GENERATIONS = (
+    ("ampere", ("A100", "A800", "A30", "A40", "A10", "A16", "A2", "RTX A")),
+    ("hopper", ("H100", "H200", "H800", "H20", "GH200")),
+    ("blackwell", ("B100", "B200", "B300", "GB200", "GB300")),
+    ("ada", ("L40", "L4", "L20")),
+    ("volta", ("V100",)),
+    ("turing", ("T4",)),
+)
+
+
+def generation(name: str) -> str:
+    """The architecture of a product name (`NVIDIA A100-SXM4-80GB` is ampere), "" for one that is not known."""
+    words = re.split(r"[ -]", name)
+    for label, products in GENERATIONS:
+        if any(product in words or (" " in product and product in name) for product in products):
+            return label
+    return ""
+
+
+def in_context(code: str, architecture: str, mig: str, rows: str) -> Optional[Tuple[str, Action, str]]:
+    """What a device's own state makes of an Xid: severity ("gone" where it shows the cause to be gone), action, why."""
+    for row in _rows(CONTEXT, code):
+        wanted = zip(row[1:4], (architecture, mig, rows))
+        if all(not want or want == have for want, have in wanted):
+            return row[4], Action(row[5]), row[6]
+    return None
