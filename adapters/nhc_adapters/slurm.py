@@ -12,7 +12,7 @@ import re
 from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.model import Action
-from nhc.ports import AdapterError, Applied, Deed, Effect, Mark, NodeState, mark_text
+from nhc.ports import TAG, AdapterError, Applied, Deed, Effect, Mark, NodeState, mark_text
 from nhc_adapters._command import Commands, Runner, complaint, run_command, sort_clears, sort_marks
 from nhc_adapters._hostlist import chunks
 from nhc_adapters._slurm_states import HYPERPOD_OWNER, SINFO, parse_json_nodes, parse_show, parse_sinfo, read_reason
@@ -163,9 +163,15 @@ class Slurm:
 
     # What hooks tell people.
 
-    def comment(self, name: str, text: str) -> None:
-        """Leave a note on a node that `scontrol show node` shows and no operator's reason is lost to."""
-        self.command.ask("scontrol", "update", f"NodeName={_plain(name)}", f"Comment={text}")
+    def comment(self, name: str, text: str) -> bool:
+        """Leave a note on a node, "" to take it away; False where somebody else's comment is there and stays."""
+        shown = self.command.ask("scontrol", "-a", "show", "node", _plain(name))
+        found = re.search(r"^   Comment=(.*)", shown, re.MULTILINE)
+        if found and found[1].strip() and not found[1].startswith(TAG):
+            return False
+        if text or found:
+            self.command.ask("scontrol", "update", f"NodeName={name}", f"Comment={text}")
+        return True
 
     def tell_job(self, job: str, text: str) -> None:
         """Put why a job did not start where its user sees it: the job's AdminComment, and its srun or salloc.

@@ -1,0 +1,112 @@
+"""Clean up after a job, as root, in places where the user could be waiting for us to slip.
+
+A process is signalled only while it is the one that was found (its start time says so), a tree is removed
+without following a link in it and without leaving its file system.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import time
+from typing import Callable, Iterable, List
+
+from nhc.hooks.leftovers import GPU, PROCESSES, Leftover, parse_stat
+from nhc.host import Host
+
+GRACE = 2.0
+"""Seconds between SIGTERM and SIGKILL, and as many to see that a killed process is gone."""
+
+
+def clean(host: Host, found: Iterable[Leftover], grace: float = GRACE) -> List[Leftover]:
+    """Remove these; what is still there afterwards."""
+    todo = list(found)
+    running = [left for left in todo if left.kind == PROCESSES]
+    rest: List[Leftover] = end_processes(host, running, grace) if running else []
+    for left in todo:
+        if left.kind == PROCESSES:
+            continue
+        try:
+            if left.kind == GPU:
+                gone = host.run(("nvidia-smi", "--gpu-reset", "-i", left.name), timeout=20.0).status == 0
+            elif left.name.startswith("sysv:"):
+                gone = host.run(("ipcrm", "-m", left.name[5:]), timeout=5.0).status == 0
+            else:
+                gone = remove(host.path(left.name), left.mark)
+        except OSError:
+            gone = False
+        if not gone:
+            rest.append(left)
+    return rest
+
+
+def end_processes(
+    host: Host, running: List[Leftover], grace: float, send: Callable[[int, int], None] = os.kill
+) -> List[Leftover]:
+    """SIGTERM, a grace, SIGKILL; the processes that neither ended."""
+    left = running
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in left:
+            if _alive(host, process):
+                try:
+                    send(int(process.name), number)
+                except OSError:
+                    pass  # it has just ended
+        deadline = time.monotonic() + grace
+        while True:
+            left = [process for process in left if _alive(host, process)]
+            if not left or time.monotonic() >= deadline:
+                break
+            time.sleep(0.02)
+        if not left:
+            break
+    return left
+
+
+def _alive(host: Host, left: Leftover) -> bool:
+    try:
+        _name, state, started = parse_stat(host.read(f"/proc/{left.name}/stat"))
+    except (OSError, ValueError):
+        return False
+    return started == left.mark and state not in "ZX"
+
+
+def remove(path: str, mark: str) -> bool:
+    """Remove a file or a tree that is still the one found (`device:inode`); False where it was not all removed."""
+    directory, name = os.path.split(path)
+    parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        seen = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        if f"{seen.st_dev}:{seen.st_ino}" != mark:
+            return False
+        return _remove_at(parent, name, seen.st_dev)
+    except FileNotFoundError:
+        return True
+    finally:
+        os.close(parent)
+
+
+def _remove_at(parent: int, name: str, device: int) -> bool:
+    """Remove one entry of an open directory. O_NOFOLLOW at every step: a directory swapped for a link is refused."""
+    seen = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    if seen.st_dev != device:
+        return False  # a mount point: not the job's file system
+    if not stat.S_ISDIR(seen.st_mode):
+        os.unlink(name, dir_fd=parent)
+        return True
+    opened = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    whole = True
+    try:
+        if os.fstat(opened).st_ino != seen.st_ino:
+            return False
+        for entry in os.listdir(opened):
+            try:
+                whole = _remove_at(opened, entry, device) and whole
+            except OSError:
+                whole = False
+    finally:
+        os.close(opened)
+    if whole:
+        os.rmdir(name, dir_fd=parent)
+    return whole

@@ -1,0 +1,137 @@
+"""After a job: what its checks found, what the job left behind, and what is to follow.
+
+    NHC_EPILOG_FIND   what to look for: processes, gpu, shm, tmp (default: all four)
+    NHC_EPILOG_CLEAN  what of it to clean up (default: nothing)
+    NHC_EPILOG_DRAIN  what of it drains the node even uncleaned (default: nothing)
+    NHC_EPILOG_TMP    directories to look for files in (default: /tmp)
+    NHC_EPILOG_GPU_MB MiB of GPU memory that may be in use after a job (default: 1024)
+
+What was to be cleaned and could not be (a process that cannot be killed) drains the node. Other leftovers
+are logged.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import List, Mapping, Optional, Sequence, Tuple
+
+from nhc.hooks import UNHEALTHY, log
+from nhc.hooks.leftovers import KINDS, Leftover, find
+from nhc.hooks.names import job_devices
+from nhc.host import Host
+from nhc.model import CheckResult, Outcome, Report, Verdict, crit, warn
+from nhc.ports import AdapterError, Effect, mark_of
+from nhc.state import State
+
+SYSTEM_UIDS = 999
+"""The highest uid that is no person's, where the configuration's MAX_SYS_UID does not say."""
+
+
+def epilog(
+    report: Report,
+    environ: Mapping[str, str],
+    settings: Mapping[str, str],
+    state: State,
+    host: Optional[Host] = None,
+) -> int:
+    """Returns 0; UNHEALTHY where the node must be drained and could not be, so that Slurm does it."""
+    host = host or Host(settings=settings)
+    begun = time.monotonic()
+    outcomes = after_job(report.host, environ, settings, host)
+    elapsed = time.monotonic() - begun
+    found = tuple(CheckResult("leftovers", outcome, elapsed, tags=("job",)) for outcome in outcomes)
+    report = report._replace(results=report.results + found)
+    for outcome in outcomes:
+        log.warn(f"{report.host}: job {environ.get('SLURM_JOB_ID', '?')}: {outcome.message}")
+    mark = mark_of(report)
+    if mark is None:
+        return 0
+    from nhc.hooks.act import scheduler, take_out
+    from nhc.hooks.healthcheck import know, tell
+
+    adapter = scheduler(environ, settings)
+    if adapter is None:
+        return 0
+    try:
+        done = take_out(adapter, report.host, mark, settings)
+    except AdapterError as error:
+        log.error(f"{report.host} could not be marked: {error}")
+        return UNHEALTHY
+    tell(report, done.effect, done.message)
+    if done.effect is Effect.CHANGED:
+        know(state, report, True)
+    return UNHEALTHY if done.effect is Effect.FAILED else 0
+
+
+def after_job(node: str, environ: Mapping[str, str], settings: Mapping[str, str], host: Host) -> List[Outcome]:
+    """Find what the job left, clean what is to be cleaned; one outcome for each kind of which something is left."""
+    uid, job = environ.get("SLURM_JOB_UID", ""), environ.get("SLURM_JOB_ID", "")
+    if not uid.isdigit() or not job or int(uid) <= _system_uids(settings):
+        return []
+    wanted = _kinds(settings, "NHC_EPILOG_FIND", KINDS)
+    to_clean = _kinds(settings, "NHC_EPILOG_CLEAN", ())
+    to_drain = _kinds(settings, "NHC_EPILOG_DRAIN", ())
+    directories = settings.get("NHC_EPILOG_TMP", "/tmp").split()  # noqa: S108 (where users leave files)
+    most = _number(settings.get("NHC_EPILOG_GPU_MB", ""), 1024.0)
+    found = find(host, (*wanted, *to_clean, *to_drain), int(uid), job, job_devices(environ), directories, most)
+    if any(not left.sure for left in found) and _has_other_jobs(node, environ, settings):
+        found = [left for left in found if left.sure]
+    return [outcome for kind in KINDS for outcome in _judge(host, kind, found, kind in to_clean, kind in to_drain)]
+
+
+def _judge(host: Host, kind: str, found: Sequence[Leftover], clean: bool, drain: bool) -> Tuple[Outcome, ...]:
+    some = [left for left in found if left.kind == kind]
+    if not some:
+        return ()
+    evidence = tuple(left.what for left in some[:50])
+    if clean:
+        from nhc.hooks.cleaning import clean as clean_up
+
+        rest = clean_up(host, some)
+        if not rest:
+            return (Outcome(Verdict.OK, "", f"cleaned up after the job: {_show(some)}", kind, evidence=evidence),)
+        said = f"left by the job and not to be removed: {_show(rest)}"
+        return (crit("LeftoversRemain", said, target=kind, evidence=evidence),)
+    said = f"left by the job: {_show(some)}"
+    return ((crit if drain else warn)("LeftoversFound", said, target=kind, evidence=evidence),)
+
+
+def _show(some: Sequence[Leftover]) -> str:
+    more = f" and {len(some) - 3} more" if len(some) > 3 else ""
+    return ", ".join(left.what for left in some[:3]) + more
+
+
+def _has_other_jobs(node: str, environ: Mapping[str, str], settings: Mapping[str, str]) -> bool:
+    """Whether the user has another job here. Where nobody can say, yes: nothing of another job may be touched."""
+    from nhc.hooks.act import scheduler
+
+    adapter = scheduler(environ, settings)
+    user, job = environ.get("SLURM_JOB_USER") or environ.get("SLURM_JOB_UID", ""), environ.get("SLURM_JOB_ID", "")
+    if adapter is None or not hasattr(adapter, "other_jobs"):
+        return True
+    try:
+        return bool(adapter.other_jobs(node, user, job))
+    except AdapterError as error:
+        log.info(f"leftovers that may be another job's stay: {error}")
+        return True
+
+
+def _kinds(settings: Mapping[str, str], name: str, default: Sequence[str]) -> Tuple[str, ...]:
+    if name not in settings:
+        return tuple(default)
+    words = settings[name].replace(",", " ").split()
+    for word in words:
+        if word not in KINDS:
+            log.error(f"{name}: {word!r} is not one of {', '.join(KINDS)}")
+    return tuple(word for word in words if word in KINDS)
+
+
+def _system_uids(settings: Mapping[str, str]) -> int:
+    return int(_number(settings.get("MAX_SYS_UID", ""), SYSTEM_UIDS))
+
+
+def _number(text: str, default: float) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return default

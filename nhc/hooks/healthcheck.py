@@ -1,0 +1,79 @@
+"""After a periodic run: drain a node that is CRIT, put back one that our mark took out and that is healthy again.
+
+A healthy node does not ask the controller every few minutes: whether it carries our mark is remembered and
+read again after NHC_REREAD seconds (900), after a reboot, and whenever a hook here has marked it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Dict, Mapping
+
+from nhc.hooks import log
+from nhc.model import Report, Verdict
+from nhc.ports import AdapterError, Effect, mark_of
+from nhc.state import State
+
+MEMORY = "mark"
+REREAD = 900.0
+
+
+def healthcheck(report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: State) -> int:
+    """Returns 0, or 1 where the resource manager did not take what it was told."""
+    if report.verdict is Verdict.UNKNOWN:
+        return 0  # could not tell: the node stays as it is
+    healthy = report.verdict is not Verdict.CRIT
+    if healthy and not _read_again(report, settings, state):
+        return 0
+    from nhc.hooks.act import put_back, scheduler, take_out
+
+    adapter = scheduler(environ, settings)
+    if adapter is None:
+        return 0
+    mark = mark_of(report)
+    try:
+        done = put_back(adapter, report.host) if mark is None else take_out(adapter, report.host, mark, settings)
+    except AdapterError as error:
+        log.error(f"{report.host} could not be {'put back' if mark is None else 'marked'}: {error}")
+        return 1
+    tell(report, done.effect, done.message)
+    if mark is None and done.effect is not Effect.FAILED:
+        know(state, report, False)
+    elif done.effect in (Effect.CHANGED, Effect.UNCHANGED):
+        know(state, report, True)
+    return 1 if done.effect is Effect.FAILED else 0
+
+
+def tell(report: Report, effect: Effect, message: str) -> None:
+    """Log what became of a node."""
+    mark = mark_of(report)
+    what = f"unhealthy: {mark.why}" if mark else "healthy"
+    if effect is Effect.CHANGED:
+        log.warn(f"{report.host} is {what}; {'marked' if mark else 'put back'}{f' ({message})' if message else ''}")
+    elif effect is Effect.REFUSED and mark:
+        log.warn(f"{report.host} is {what}; not marked: {message}")
+    elif effect is Effect.REFUSED:
+        log.info(f"{report.host} is {what}; stays out: {message}")
+    elif effect is Effect.FAILED:
+        log.error(f"{report.host} is {what}; could not be {'marked' if mark else 'put back'}: {message}")
+
+
+def know(state: State, report: Report, ours: bool) -> None:
+    """Remember whether this node carries our mark."""
+    now = time.time()
+
+    def change(memory: Dict[str, Any]) -> None:
+        memory[report.host] = {"ours": ours, "read": now, "boot": report.boot_id}
+
+    state.update(MEMORY, change)
+
+
+def _read_again(report: Report, settings: Mapping[str, str], state: State) -> bool:
+    known = state.load(MEMORY).get(report.host)
+    if not isinstance(known, dict) or known.get("ours") is not False or known.get("boot") != report.boot_id:
+        return True
+    try:
+        limit = float(settings.get("NHC_REREAD", REREAD))
+        return not 0 <= time.time() - float(known["read"]) < limit
+    except (KeyError, TypeError, ValueError):
+        return True

@@ -1,0 +1,170 @@
+"""What a job leaves behind on a node: processes, GPU memory, shared memory, files in /tmp.
+
+A process that has the job's SLURM_JOB_ID in its environment is the job's; one that has another job's is not.
+Everything else that belongs to the user (processes without it, shared memory, files) counts only when the
+user has no other job on the node, which the resource manager is asked only where there is something to ask
+about. System users are never looked at.
+"""
+
+from __future__ import annotations
+
+import stat
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.host import Host
+
+PROCESSES, GPU, SHM, TMP = "processes", "gpu", "shm", "tmp"
+KINDS = (PROCESSES, GPU, SHM, TMP)
+
+SESSION = frozenset({"systemd", "(sd-pam)", "sshd", "sshd-session", "dbus-daemon"})
+"""A login session's own processes: they end with the session, and a login without a job is not ours to judge."""
+
+
+class Leftover(NamedTuple):
+    """One thing left. `name` identifies it to whoever cleans: a pid, a path, a segment's number, a GPU's index.
+
+    `sure` says that it is the job's; else it is only the user's. `mark` tells a process from a later one of
+    the same pid (its start time).
+    """
+
+    kind: str
+    name: str
+    what: str
+    sure: bool = False
+    mark: str = ""
+
+
+def processes(host: Host, uid: int, job: str) -> List[Leftover]:
+    """The user's processes that are this job's or nobody's."""
+    found = []
+    for pid in host.listdir("/proc"):
+        if not pid.isdigit():
+            continue
+        left = process(host, pid, uid, job)
+        if left is not None:
+            found.append(left)
+    return sorted(found, key=lambda left: int(left.name))
+
+
+def process(host: Host, pid: str, uid: int, job: str) -> Optional[Leftover]:
+    """One process as a leftover, None where it is gone or none."""
+    try:
+        if host.stat(f"/proc/{pid}").uid != uid:
+            return None
+        name, state, started = parse_stat(host.read(f"/proc/{pid}/stat"))
+        its_job = parse_environ(host.read_bytes(f"/proc/{pid}/environ")) if state != "Z" else ""
+    except (OSError, ValueError):
+        return None  # it has just ended
+    if state in "ZX" or (its_job and its_job != job) or (not its_job and name in SESSION):
+        return None
+    state_text = " (uninterruptible)" if state == "D" else ""
+    return Leftover(PROCESSES, pid, f"process {pid} ({name}){state_text}", its_job == job, started)
+
+
+def parse_stat(text: str) -> Tuple[str, str, str]:
+    """Name, state and start time from /proc/PID/stat. The name may hold blanks and parentheses. Raises ValueError."""
+    begin, end = text.find("("), text.rfind(")")
+    fields = text[end + 1 :].split()
+    if begin < 0 or len(fields) < 20:
+        raise ValueError("not a /proc/PID/stat")
+    return text[begin + 1 : end], fields[0], fields[19]
+
+
+def parse_environ(data: bytes) -> str:
+    """SLURM_JOB_ID in a /proc/PID/environ, "" without one."""
+    for word in data.split(b"\0"):
+        if word.startswith(b"SLURM_JOB_ID="):
+            return word[13:].decode(errors="replace")
+    return ""
+
+
+def shared_memory(host: Host, uid: int) -> List[Leftover]:
+    """The user's files in /dev/shm and System V segments that no process is attached to."""
+    found = [left._replace(kind=SHM) for left in files(host, "/dev/shm", uid)]  # noqa: S108 (that is the place)
+    try:
+        found += parse_sysvipc(host.read("/proc/sysvipc/shm"), uid)
+    except OSError:
+        pass  # a kernel without System V shared memory
+    return found
+
+
+def parse_sysvipc(text: str, uid: int) -> List[Leftover]:
+    """Segments of /proc/sysvipc/shm that are the user's and attached nowhere."""
+    lines = [line.split() for line in text.splitlines()]
+    if not lines:
+        return []
+    found = []
+    for fields in lines[1:]:
+        row = dict(zip(lines[0], fields))
+        if row.get("uid") == str(uid) and row.get("nattch") == "0" and row.get("shmid", "").isdigit():
+            found.append(
+                Leftover(SHM, f"sysv:{row['shmid']}", f"shared memory segment {row['shmid']} ({row['size']} B)")
+            )
+    return found
+
+
+def files(host: Host, directory: str, uid: int) -> List[Leftover]:
+    """What the user owns directly in a directory, links not followed."""
+    found = []
+    try:
+        names = host.listdir(directory)
+    except OSError:
+        return []
+    for name in names:
+        path = f"{directory}/{name}"
+        try:
+            seen = host.stat(path, follow=False)
+        except OSError:
+            continue
+        if seen.uid == uid and not stat.S_ISSOCK(seen.mode):
+            found.append(Leftover(TMP, path, path, mark=f"{seen.dev}:{seen.ino}"))
+    return found
+
+
+def gpu_memory(host: Host, devices: Optional[str], most: float) -> List[Leftover]:
+    """The job's GPUs that still hold more than `most` MiB, after the job's end, while no process is said to use them.
+
+    Only where the job's own GPUs are known: memory on another one may be another job's.
+    """
+    if not devices or host.which("nvidia-smi") is None:
+        return []
+    argv = ("nvidia-smi", "-i", devices, "--query-gpu=index,memory.used", "--format=csv,noheader,nounits")
+    done = host.run(argv, timeout=10.0)
+    return parse_gpu_memory(done.stdout, most) if done.status == 0 else []
+
+
+def parse_gpu_memory(text: str, most: float) -> List[Leftover]:
+    """Lines of `index, MiB` above a bound. What is not a number (`[N/A]`, MIG's parents) says nothing."""
+    found = []
+    for line in text.splitlines():
+        index, _comma, used = (part.strip() for part in line.partition(","))
+        try:
+            above = float(used) > most
+        except ValueError:
+            continue
+        if above:
+            found.append(Leftover(GPU, index, f"{used} MiB of GPU {index} in use", sure=True))
+    return found
+
+
+def find(
+    host: Host,
+    kinds: Sequence[str],
+    uid: int,
+    job: str,
+    devices: Optional[str],
+    directories: Sequence[str],
+    most: float,
+) -> List[Leftover]:
+    """Everything of these kinds, the sure ones and the others."""
+    found: List[Leftover] = []
+    if PROCESSES in kinds:
+        found += processes(host, uid, job)
+    if SHM in kinds:
+        found += shared_memory(host, uid)
+    if TMP in kinds:
+        for directory in directories:
+            found += files(host, directory, uid)
+    if GPU in kinds:
+        found += gpu_memory(host, devices, most)
+    return found

@@ -1,0 +1,68 @@
+"""Where hooks report: syslog and standard error, and for a broken nhc a comment on the node.
+
+Slurm throws away what a prolog prints, so syslog is what an administrator finds.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Dict, Mapping
+
+from nhc.model import printable
+from nhc.state import State
+
+QUIET = 3600.0
+"""Seconds for which the same internal error puts no second comment on the node."""
+
+
+def info(text: str) -> None:
+    _log(6, text)
+
+
+def warn(text: str) -> None:
+    _log(4, text)
+
+
+def error(text: str) -> None:
+    _log(3, text)
+
+
+def _log(level: int, text: str) -> None:
+    import syslog
+
+    text = printable(text, 1000)
+    syslog.openlog("nhc", syslog.LOG_PID, syslog.LOG_DAEMON)
+    syslog.syslog(level, text)
+    print(f"nhc: {text}", file=sys.stderr)
+
+
+def internal_error(
+    context: str, failure: BaseException, environ: Mapping[str, str], settings: Mapping[str, str], state: State
+) -> None:
+    """Log that nhc itself failed, and leave it on the node, once an hour at most."""
+    import time
+    import traceback
+
+    said = f"internal error in the {context}: {type(failure).__name__}: {failure}"
+    error(said)
+    for line in traceback.format_exception(type(failure), failure, failure.__traceback__)[-8:]:
+        for part in line.splitlines():
+            error(f"  {part}")
+    now = time.time()
+
+    def change(memory: Dict[str, Any]) -> None:
+        last = memory.get("when")
+        memory["again"] = not (isinstance(last, (int, float)) and 0 <= now - last < QUIET)
+        if memory["again"]:
+            memory["when"] = now
+
+    if not state.update("internal-error", change)["again"]:
+        return
+    from nhc.hooks.act import scheduler
+    from nhc.hooks.names import node_name
+    from nhc.host import Host
+
+    adapter = scheduler(environ, settings)
+    if adapter is not None and hasattr(adapter, "comment"):
+        name = node_name(environ, settings, Host().system.hostname())
+        adapter.comment(name, f"NHC: {printable(said, 200)}")

@@ -1,0 +1,59 @@
+"""An unhealthy prolog: drain the node with our reason, tell the job's owner, have the job run elsewhere.
+
+Slurm drains the node of a failing Prolog by itself, with the reason "Prolog error", unless it is drained
+already: so ours is set first and stays. It then requeues the job, held unless SchedulerParameters has
+nohold_on_prolog_fail. A failing PrologSlurmctld requeues the job and touches no node.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from nhc.hooks import UNHEALTHY, log
+from nhc.hooks.names import PROLOG_SLURMCTLD
+from nhc.model import Report
+from nhc.ports import AdapterError, Applied, Effect, mark_of
+from nhc.state import State
+
+
+def unhealthy(
+    context: str, report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: State
+) -> int:
+    """Returns UNHEALTHY, which makes Slurm requeue the job; 0 where the bound on drained nodes is reached."""
+    from nhc.hooks.act import scheduler, take_out
+
+    mark = mark_of(report)
+    assert mark is not None
+    adapter = scheduler(environ, settings)
+    if adapter is None:
+        # A failing Prolog drains the node whatever we do; whoever switched marking off does not want that.
+        log.warn(f"{report.host} is unhealthy: {mark.why}; marking is off, so the job starts")
+        return 0
+    done = Applied(report.host, Effect.UNCHANGED)
+    if context != PROLOG_SLURMCTLD:
+        from nhc.hooks.healthcheck import know, tell
+
+        try:
+            done = take_out(adapter, report.host, mark, settings)
+        except AdapterError as error:
+            done = Applied(report.host, Effect.FAILED, str(error))
+        tell(report, done.effect, done.message)
+        if done.effect is Effect.CHANGED:
+            know(state, report, True)
+        if done.effect is Effect.REFUSED and "NHC_MAX_DRAINED" in done.message:
+            return 0
+    else:
+        log.warn(f"{report.host} is unhealthy: {mark.why}; the job is requeued")
+    tell_owner(adapter, report, mark.why, environ)
+    return UNHEALTHY
+
+
+def tell_owner(adapter: Any, report: Report, why: str, environ: Mapping[str, str]) -> None:
+    """Say why where the job's owner sees it; that this fails changes nothing else."""
+    job = environ.get("SLURM_JOB_ID", "")
+    if not job or not hasattr(adapter, "tell_job"):
+        return
+    try:
+        adapter.tell_job(job, f"NHC: node {report.host} is unhealthy, the job is requeued: {why}")
+    except AdapterError as error:
+        log.info(f"job {job} could not be told: {error}")

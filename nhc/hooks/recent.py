@@ -1,0 +1,55 @@
+"""A recent report in place of a new run: a prolog need not repeat what the health check just found.
+
+Off unless the configuration sets an age (`NHC_PROLOG_MAX_AGE=60`). Only a healthy report is used: on
+anything else the checks run again, since the fault may have been repaired a second ago.
+"""
+
+from __future__ import annotations
+
+from typing import Mapping, Optional, Sequence
+
+from nhc.model import Report
+from nhc.state import State
+
+CONTEXTS = ("prolog", "healthcheck", "agent")
+
+
+def remember(state: State, context: str, report: Report) -> None:
+    """Keep a report for other hooks."""
+    from nhc.render.json import to_dict
+
+    state.save(f"report-{context}", to_dict(report))
+
+
+def max_age(context: str, settings: Mapping[str, str]) -> float:
+    """The age in seconds that the configuration allows this hook, 0 for never."""
+    from nhc.units import seconds
+
+    try:
+        return seconds(settings.get(f"NHC_{context.upper().replace('-', '_')}_MAX_AGE", "0"))
+    except ValueError:
+        return 0.0
+
+
+def fresh_report(
+    state: State, max_age: float, now: float, boot_id: str, contexts: Sequence[str] = CONTEXTS
+) -> Optional[Report]:
+    """The newest healthy report of these hooks from this boot, at most `max_age` seconds old; None without one."""
+    if max_age <= 0:
+        return None
+    from nhc.ports import healthy
+    from nhc.render.json import from_dict
+
+    best: Optional[Report] = None
+    for context in contexts:
+        kept = state.load(f"report-{context}")
+        started = kept.get("started")
+        if kept.get("boot_id") != boot_id or not isinstance(started, (int, float)) or not 0 <= now - started <= max_age:
+            continue
+        try:
+            report = from_dict(kept)
+        except ValueError:
+            continue
+        if healthy(report) and (best is None or report.started > best.started):
+            best = report
+    return best
