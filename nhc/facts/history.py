@@ -19,7 +19,7 @@ Sample = Tuple[float, Dict[str, float]]
 class Growth(NamedTuple):
     """What was added to a counter. `seconds` is the time that it took, never more than the window asked for.
 
-    Growth over a longer time (the agent slept, this is the first run since boot) is scaled to the window.
+    Growth over a longer time (the agent slept, this is the first run since boot) counts in proportion.
     """
 
     amount: float
@@ -76,16 +76,15 @@ def _judge(
 
 
 def _since(series: Sequence[Tuple[float, float]], now: float, window: float) -> Growth:
-    """The growth since the youngest sample that is as old as the window, else since the oldest there is."""
-    base = max((i for i, (at, _) in enumerate(series) if now - at >= window), default=0)
-    total, before = 0.0, series[base][1]
-    for _, number in series[base + 1 :]:
+    """The growth within the window; of an interval that began before it, the share that lies in it."""
+    begin = now - window
+    total = 0.0
+    for (at, value), (later, more) in zip(series, series[1:]):
         # A counter that went down started anew (driver reload): it has grown by at least what it shows.
-        total += number - before if number >= before else number
-        before = number
-    elapsed = now - series[base][0]
-    scale = min(1.0, window / elapsed) if elapsed > 0 else 1.0
-    return Growth(total * scale, min(elapsed, window))
+        added = more - value if more >= value else more
+        if later > begin:
+            total += added * min(1.0, (later - begin) / (later - at)) if later > at else added
+    return Growth(total, min(now - series[0][0], window))
 
 
 def _keep(samples: List[Sample], counters: Mapping[str, float], now: float, window: float) -> List[Sample]:
