@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import List, NamedTuple, Tuple
 
-CONTEXTS = ("prolog", "epilog", "healthcheck", "agent")
+CONTEXTS = ("prolog", "epilog", "healthcheck", "agent", "prolog-slurmctld", "epilog-slurmctld")
 """The callers that a line can be limited to."""
 
 OPTIONS = ("every", "timeout", "strikes", "on-timeout", "tags", "context")

@@ -195,7 +195,7 @@ def mark_text(mark: Mark, with_since: bool = False) -> str:
     while _TAIL.search(why):  # what looks like our own annotation must not be read back as one
         why = _TAIL.sub("", why).strip() or "unhealthy"
     text = f"{TAG} {why}"
-    if mark.action is not Action.NONE:
+    if mark.action not in (Action.NONE, Action.INSPECT):  # that somebody should look is what every mark says
         text += f" [action: {mark.action.value}]"
     if with_since and mark.since is not None:
         text += f" [since: {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(mark.since))}]"

@@ -110,8 +110,16 @@ def after_report(
         state = state or State()
         if context == HEALTHCHECK:
             from nhc.hooks.healthcheck import healthcheck
+            from nhc.hooks.recent import max_age
 
-            return healthcheck(report, environ, settings, state)
+            if max_age(PROLOG, settings) > 0:
+                remember(state, HEALTHCHECK, report)
+            status = healthcheck(report, environ, settings, state)
+            if state.load("internal-error"):
+                from nhc.hooks.log import works_again
+
+                works_again(environ, settings, state)
+            return status
         if context in (PROLOG, PROLOG_SLURMCTLD):
             report = only_relevant(report, job_devices(environ), skipped(environ, settings))
             if report.verdict is not Verdict.CRIT:

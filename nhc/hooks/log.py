@@ -11,6 +11,8 @@ from typing import Any, Dict, Mapping
 from nhc.model import printable
 from nhc.state import State
 
+MEMORY = "internal-error"
+
 QUIET = 3600.0
 """Seconds for which the same internal error puts no second comment on the node."""
 
@@ -43,11 +45,15 @@ def internal_error(
     import time
     import traceback
 
-    said = f"internal error in the {context}: {type(failure).__name__}: {failure}"
-    error(said)
-    for line in traceback.format_exception(type(failure), failure, failure.__traceback__)[-8:]:
-        for part in line.splitlines():
-            error(f"  {part}")
+    if hasattr(failure, "problems"):  # nhc.config.ConfigError: a person's mistake, not ours
+        said = f"the {context}'s configuration cannot be used: {failure}"
+        error(said)
+    else:
+        said = f"internal error in the {context}: {type(failure).__name__}: {failure}"
+        error(said)
+        for line in traceback.format_exception(type(failure), failure, failure.__traceback__)[-8:]:
+            for part in line.splitlines():
+                error(f"  {part}")
     now = time.time()
 
     def change(memory: Dict[str, Any]) -> None:
@@ -56,7 +62,7 @@ def internal_error(
         if memory["again"]:
             memory["when"] = now
 
-    if not state.update("internal-error", change)["again"]:
+    if not state.update(MEMORY, change)["again"]:
         return
     from nhc.hooks.act import scheduler
     from nhc.hooks.names import node_name
@@ -66,3 +72,17 @@ def internal_error(
     if adapter is not None and hasattr(adapter, "comment"):
         name = node_name(environ, settings, Host().system.hostname())
         adapter.comment(name, f"NHC: {printable(said, 200)}")
+        state.update(MEMORY, lambda memory: memory.update(node=name))
+
+
+def works_again(environ: Mapping[str, str], settings: Mapping[str, str], state: State) -> None:
+    """Take the comment away that an internal error left on the node."""
+    memory = state.load(MEMORY)
+    if not memory:
+        return
+    from nhc.hooks.act import scheduler
+
+    adapter = scheduler(environ, settings)
+    if memory.get("node") and adapter is not None and hasattr(adapter, "comment"):
+        adapter.comment(str(memory["node"]), "")
+    state.update(MEMORY, lambda memory: memory.clear())

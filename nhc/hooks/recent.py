@@ -18,7 +18,7 @@ def remember(state: State, context: str, report: Report) -> None:
     """Keep a report for other hooks."""
     from nhc.render.json import to_dict
 
-    state.save(f"report-{context}", to_dict(report))
+    state.save(f"report-{context}", to_dict(report))  # several nodes on one host overwrite each other: `host` tells
 
 
 def max_age(context: str, settings: Mapping[str, str]) -> float:
@@ -32,9 +32,9 @@ def max_age(context: str, settings: Mapping[str, str]) -> float:
 
 
 def fresh_report(
-    state: State, max_age: float, now: float, boot_id: str, contexts: Sequence[str] = CONTEXTS
+    state: State, node: str, max_age: float, now: float, boot_id: str, contexts: Sequence[str] = CONTEXTS
 ) -> Optional[Report]:
-    """The newest healthy report of these hooks from this boot, at most `max_age` seconds old; None without one."""
+    """The newest healthy report on this node of these hooks, from this boot, at most `max_age` seconds old."""
     if max_age <= 0:
         return None
     from nhc.ports import healthy
@@ -50,6 +50,6 @@ def fresh_report(
             report = from_dict(kept)
         except ValueError:
             continue
-        if healthy(report) and (best is None or report.started > best.started):
+        if report.host == node and healthy(report) and (best is None or report.started > best.started):
             best = report
     return best

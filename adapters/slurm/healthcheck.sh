@@ -1,0 +1,39 @@
+#!/bin/sh
+# Slurm's HealthCheckProgram: run nhc-healthcheck, and let nothing but its verdict reach Slurm.
+#
+# It marks the node and puts it back by itself; Slurm only logs its status. That nhc is not installed, does not
+# start, was killed or hung is logged and left on the node as a comment.
+# See docs/slurm.md. Slurm gives hooks no PATH.
+
+PATH=/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin:/usr/local/bin
+export PATH
+program=/usr/bin/nhc-healthcheck
+limit=55 # seconds; nhc-healthcheck's own deadline is shorter
+
+broken() {
+    logger -t nhc -p daemon.err "nhc-healthcheck: $1" 2>/dev/null
+    # Once an hour: a broken nhc must not burden the controller at every job.
+    stamp=/run/nhc-healthcheck-broken
+    [ -n "$(find "$stamp" -mmin -60 2>/dev/null)" ] && return
+    : >"$stamp" 2>/dev/null
+    [ -n "$SLURMD_NODENAME" ] || return
+    case $(scontrol show node "$SLURMD_NODENAME" 2>/dev/null | sed -n 's/^   Comment=//p') in
+    '' | NHC:*) scontrol update NodeName="$SLURMD_NODENAME" Comment="NHC: nhc-healthcheck $1" 2>/dev/null ;;
+    esac
+}
+
+if [ ! -x "$program" ]; then
+    broken "is not installed"
+    exit 0
+fi
+timeout -k 5 "$limit" "$program"
+status=$?
+case $status in
+0) exit 0 ;;
+# The node's verdict, which has been acted on: docs/lbnl-compatibility.md lists the statuses.
+1 | 2 | 3 | 142) exit 0 ;;
+*)
+    broken "ended with status $status"
+    exit 0
+    ;;
+esac

@@ -1,0 +1,17 @@
+"""`nhc-epilog`: what Slurm runs after a job, as Epilog or EpilogSlurmctld."""
+
+from __future__ import annotations
+
+import sys
+from typing import Optional, Sequence
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Entry point of the nhc-epilog executable. An nhc that cannot even be imported ends with status 0 as well."""
+    try:
+        from nhc.cli.hook import main as hook
+
+        return hook("epilog", argv)
+    except Exception as error:
+        print(f"nhc-epilog: nhc is damaged: {type(error).__name__}: {error}", file=sys.stderr)
+        return 0

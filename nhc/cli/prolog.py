@@ -1,0 +1,17 @@
+"""`nhc-prolog`: what Slurm runs before a job, as Prolog or PrologSlurmctld."""
+
+from __future__ import annotations
+
+import sys
+from typing import Optional, Sequence
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Entry point of the nhc-prolog executable. An nhc that cannot even be imported ends with status 0 as well."""
+    try:
+        from nhc.cli.hook import main as hook
+
+        return hook("prolog", argv)
+    except Exception as error:
+        print(f"nhc-prolog: nhc is damaged: {type(error).__name__}: {error}", file=sys.stderr)
+        return 0
