@@ -91,8 +91,8 @@ def _judge_link(link: pcie.Link, gpu_speed: bool, warn_only: bool) -> Optional[O
     "check_pcie_aer",
     opt("-w --correctable", "correctable", count, "WARN from this many correctable errors of a device a minute on", 8),
     opt("-n --nonfatal", "nonfatal", count, "WARN from this many non-fatal errors within --per on", 1),
-    opt("-f --fatal", "fatal", count, "CRIT from this many fatal errors within --per on", 1),
-    opt("-p --per", "per", seconds, "the time over which uncorrectable errors count", 86400.0),
+    opt("-f --fatal", "fatal", count, "CRIT from this many fatal errors since boot on", 1),
+    opt("-p --per", "per", seconds, "the time over which non-fatal errors count", 86400.0),
 )
 def check_pcie_aer(
     host: Host, correctable: int = 8, nonfatal: int = 1, fatal: int = 1, per: float = 86400.0
@@ -100,8 +100,8 @@ def check_pcie_aer(
     """PCIe devices report no uncorrectable errors, and few correctable ones.
 
     Reads the Advanced Error Reporting counters aer_dev_fatal, aer_dev_nonfatal and aer_dev_correctable of
-    every function, and judges their growth: uncorrectable ones over a day, correctable ones as a rate over
-    the last ten minutes. The correctable limit, 8 a minute, is the replay rate from which DCGM's health
+    every function. Fatal errors reset a link and count since boot; non-fatal ones, which probing at boot
+    causes as well, by their growth over a day; correctable ones as a rate over the last ten minutes. The correctable limit, 8 a minute, is the replay rate from which DCGM's health
     watch warns. 0 turns a limit off. SKIP in a virtual machine whose kernel counts none, UNKNOWN on a
     physical node that does not (firmware keeps AER to itself, or the kernel is older than 4.19).
 
@@ -114,16 +114,14 @@ def check_pcie_aer(
         if virtual(host):
             return skip("NoAer", "this virtual machine's PCI devices have no error counters")
         return unknown("AerNotCounted", "the kernel counts no PCIe errors here: AER is the firmware's or switched off")
-    uncorrected = {
-        f"{at} {kind}": float(n.get(kind, 0)) for at, n in counters.items() for kind in ("fatal", "nonfatal")
-    }
-    corrected = {at: float(n.get("correctable", 0)) for at, n in counters.items()}
-    grown = growth(host, "pcie_aer", uncorrected, per)
-    rates = growth(host, "pcie_aer_correctable", corrected, 600.0)
+    grown = growth(host, "pcie_aer_nonfatal", {at: float(n.get("nonfatal", 0)) for at, n in counters.items()}, per)
+    rates = growth(
+        host, "pcie_aer_correctable", {at: float(n.get("correctable", 0)) for at, n in counters.items()}, 600.0
+    )
     limits = (fatal, nonfatal, correctable)
     outcomes: List[Outcome] = []
     for at, counts in counters.items():
-        fatals, nonfatals = amount(grown, f"{at} fatal"), amount(grown, f"{at} nonfatal")
+        fatals, nonfatals = float(counts.get("fatal", 0)), amount(grown, at)
         per_minute = amount(rates, at) / max(rates[at].seconds, 60.0) * 60
         evidence = tuple(f"{at} {name} {number}" for name, number in counts.items() if number)
         worst = _judge_aer(at, (fatals, nonfatals, per_minute), limits, evidence)
@@ -142,10 +140,10 @@ def _judge_aer(
         Metric("aer_correctable_rate", rate, "/min"),
     )
     if limits[0] and fatal >= limits[0]:
-        message = f"{at} reported {fatal:g} fatal PCIe errors"
+        message = f"{at} reported {fatal:g} fatal PCIe errors since boot"
         return crit("PcieFatalErrors", message, target=at, metrics=metrics, evidence=evidence)
     if limits[1] and nonfatal >= limits[1]:
-        message = f"{at} reported {nonfatal:g} uncorrectable PCIe errors, none of them fatal"
+        message = f"{at} reported {nonfatal:.0f} uncorrectable PCIe errors, none of them fatal"
         return warn("PcieNonfatalErrors", message, target=at, metrics=metrics, evidence=evidence, action=Action.INSPECT)
     if limits[2] and rate >= limits[2]:
         message = f"{at} reports {rate:.1f} correctable PCIe errors a minute, limit {limits[2]}"
