@@ -126,6 +126,7 @@ def test_a_file_too_large_to_search_is_not_ok(monkeypatch):
         "-m 04755 -M 04000 -u 500 -U alice -G staff -g 500 -D 0xfd00 /f",
         "-d 64768 /f /old",
         "-n 101 -o 99 -N 201 -O 199 /f",
+        "-n 100 -N 200 /f",
         "-n 2m -O 1m -o 0 /f",
         "-o 1d /old",
         "/dev/null /f",
@@ -202,6 +203,7 @@ def test_bad_arguments_of_stat_are_refused(line):
         "-e /dev/null /f /dir",
         "-! -f /dir",
         "-! -f -d /dir",
+        "/dir -! -f",
         "-! -e /nope /dir",
     ],
 )
@@ -221,6 +223,7 @@ def test_tests_that_hold_pass(line):
         ("-O /f", "-O /f returned 1."),
         ("-G /fifo", "-G /fifo returned 1."),
         ("-N /f", "-N /f returned 1."),
+        ("-N /dev/null", "-N /dev/null returned 1."),
         ("-b /dev/null", "-b /dev/null returned 1."),
         ("-k /f", "-k /f returned 1."),
         ("-t 99", "-t 99 returned 1."),

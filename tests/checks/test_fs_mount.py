@@ -77,6 +77,11 @@ def test_mounts_that_are_right_pass(line):
             "FilesystemReadOnly",
             "/boot mount options incorrect (should match /(^|,)rw($|,)/)",
         ),
+        (
+            "check_fs_mount -o '*acl*' /boot",
+            "MountOptionsMismatch",
+            "/boot mount options incorrect (should match *acl*)",
+        ),
         ("check_fs_mount_ro -f /", "MountOptionsMismatch", "/ mount options incorrect (should match /(^|,)ro($|,)/)"),
         (
             "check_fs_mount_rw /data",
@@ -201,6 +206,12 @@ def test_a_missing_directory_is_made_where_a_repair_was_asked_for():
     assert outcome.message == "/gone not mounted; directory /gone missing (auto-fixed)"
     assert ("mkdir", "-p", "-m", "0755", "/gone") in host.system.ran
     assert outcome.evidence == ("started: mount /gone",)
+
+
+def test_a_directory_that_cannot_be_made_is_not_called_fixed():
+    outcome = judge(node("mount"), "check_fs_mount -r -f /gone")
+
+    assert outcome.message == "/gone not mounted; directory /gone missing"
 
 
 def test_a_repair_that_cannot_start_is_said():

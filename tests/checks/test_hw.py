@@ -132,6 +132,25 @@ def test_a_node_without_any_port_fails_where_one_is_asked_for():
     assert judge(FakeHost(), "check_hw_ib 400").message == "No IB port is ACTIVE (LinkUp 400 Gb/sec)."
 
 
+def test_a_port_needs_its_logical_and_its_physical_link():
+    assert judge(ib(mlx5_0=("2: INIT", "5: LinkUp", "400 Gb/sec (4X NDR)")), "check_hw_ib 400").reason == "IbPortDown"
+    assert judge(ib(mlx5_0=("4: ACTIVE", "2: Polling", "400 Gb/sec (4X NDR)")), "check_hw_ib").reason == "IbPortDown"
+
+
+def test_what_other_ports_do_is_told_when_the_one_named_is_missing():
+    assert judge(ib(mlx5_0=UP), "check_hw_ib 400 mlx5_9:1").evidence == (
+        "mlx5_0:1 ACTIVE (LinkUp 400 Gb/sec InfiniBand)",
+    )
+
+
+@pytest.mark.parametrize(
+    "line", ["check_hw_eth", "check_hw_gm", "check_hw_gm ''", "check_hw_mcelog now", "check_hw_ib fast"]
+)
+def test_bad_arguments_are_refused(line):
+    with pytest.raises(BadArguments):
+        judge(node(), line)
+
+
 def test_a_rate_that_the_driver_does_not_tell_is_unknown():
     host = ib(mlx5_0=("4: ACTIVE", "5: LinkUp", ""))
 
