@@ -78,6 +78,16 @@ class RecordingSystem(System):
 
         return self.recorder.answer(["run", *argv], lambda: System.run(self, argv, timeout, stdin, env), plain)
 
+    def read_each(self, directory: str, names: Sequence[str], leaf: str) -> Dict[str, Optional[str]]:
+        """One answer a name: two workers list the processes at different moments."""
+        found = super().read_each(directory, names, leaf)
+        for name, text in found.items():
+            kept = text
+            if text and "\0" in text:  # a command line
+                kept = redact(text.replace("\0", " ")).replace(" ", "\0")
+            self.recorder.answer(["read_each", directory, name, leaf], lambda kept=kept: kept)  # type: ignore[misc]
+        return found
+
 
 class RecordingHost(Host):
     """A live Host whose answers are kept in a directory."""
@@ -181,6 +191,24 @@ class ReplaySystem(System):
     def which(self, command: str) -> Optional[str]:
         return cast(Optional[str], self.replay.ask(["which", command], lambda: None))
 
+    def read_each(self, directory: str, names: Sequence[str], leaf: str) -> Dict[str, Optional[str]]:
+        found = {}
+        for name in names:
+            try:
+                found[name] = cast(Optional[str], self.replay.ask(["read_each", directory, name, leaf]))
+            except OSError:  # it was gone then, or was not asked about
+                continue
+        return found
+
+    def kill(self, pid: int, started: int, number: int) -> None:
+        """Nothing: the process was another machine's."""
+
+    def renice(self, pid: int, nice: int) -> None:
+        """Nothing, as for kill."""
+
+    def syslog(self, text: str) -> None:
+        """Nothing: it is another machine's news."""
+
     def time(self) -> float:
         return float(self.replay.machine["time"])
 
@@ -222,7 +250,7 @@ def _replayed(name: str, otherwise: Optional[Callable[..., Any]]) -> Callable[..
 
 # Methods whose arguments and answers are JSON's own types (a tuple comes back as a list).
 for _name in ("which", "stat", "statvfs", "access", "user_name", "user_id", "group_name", "resolve", "connect",
-              "effective_uid", "effective_gid", "kernel_log", "log_tail"):  # fmt: skip
+              "effective_uid", "effective_gid", "sysconf", "kernel_log", "log_tail"):  # fmt: skip
     setattr(RecordingSystem, _name, _recorded(getattr(System, _name)))
     if _name not in ReplaySystem.__dict__:
         setattr(ReplaySystem, _name, _replayed(_name, None))

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from nhc.facts import processes
 from nhc.facts.processes import Clock, first_word, is_ssh_session, parse_cmdline, parse_stat, show_permille
 from nhc.host import Host
+from nhc.plan import Plan
+from nhc.recording import RecordingHost, Replay, finish
 from tests.support.processes import KSWAPD0, SSHD, Process, node
 
 STAT = (
@@ -172,3 +174,26 @@ def test_an_action_is_started_and_not_waited_for(tmp_path):
     while not (tmp_path / "mark").exists() and time.monotonic() < deadline:
         time.sleep(0.005)
     assert (tmp_path / "mark").exists()
+
+
+def test_a_recorded_machine_has_its_processes_and_none_of_their_secrets(tmp_path):
+    child = subprocess.Popen(["tail", "-f", "/dev/null", "--", "--password", "hunter2"], stderr=subprocess.DEVNULL)
+    try:
+        live = RecordingHost(str(tmp_path))
+        seen = processes.args_of(live, child.pid), processes.stats(live)[child.pid], processes.owner(live, child.pid)
+        processes.clock(live)
+        finish(str(tmp_path), Plan(()), live, "n1", (live.time(), live.monotonic()))
+        replayed = Replay(str(tmp_path)).host()
+
+        assert seen[0].endswith("--password hunter2")
+        assert processes.args_of(replayed, child.pid) == seen[0].replace("hunter2", "[redacted]")
+        assert (processes.stats(replayed)[child.pid], processes.owner(replayed, child.pid)) == seen[1:]
+        assert processes.clock(replayed).page == os.sysconf("SC_PAGE_SIZE")
+        assert "hunter2" not in (tmp_path / "answers.json").read_text()
+        replayed.system.kill(child.pid, seen[1].started, signal.SIGKILL)
+        replayed.system.renice(child.pid, 19)
+        assert processes.one(live, child.pid) is not None
+        assert os.getpriority(os.PRIO_PROCESS, child.pid) == os.getpriority(os.PRIO_PROCESS, 0)
+    finally:
+        child.kill()
+        child.wait()
