@@ -15,10 +15,10 @@ from nhc.plan import BUILT_IN, COMMAND, SHELL
 SETTINGS = (
     "DFI_CMD", "DFI_FLAGS", "DF_CMD", "DF_FLAGS", "HOSTNAME", "HOSTNAME_S", "JOBFILE_PATH", "LOGIN_DEFS_SRC",
     "MAX_SYS_UID", "MCELOG", "MCELOG_ARGS", "MCELOG_MAX_CORRECTED_RATE", "MCELOG_MAX_UNCORRECTED_RATE",
-    "MDIAG_CMD", "MOUNT_CMD", "NETSTAT_ARGS", "NETSTAT_CMD", "NHC_AUTH_USERS", "NHC_RM", "NVIDIA_HEALTHMON",
-    "NVIDIA_HEALTHMON_ARGS", "NVIDIA_SMI_HEALTHMON", "NVIDIA_SMI_HEALTHMON_ARGS", "PASSWD_DATA_SRC",
-    "PBS_SERVER_HOME", "RM_DAEMON_MATCH", "SLURM_SCONTROL", "SLURM_SINFO", "SQUEUE_CMD", "SS_ARGS", "SS_CMD",
-    "STAT_CMD", "STAT_FMT_ARGS", "TIMEOUT",
+    "MDIAG_CMD", "MOUNT_CMD", "NETSTAT_ARGS", "NETSTAT_CMD", "NHC_AUTH_USERS", "NHC_DEVICES", "NHC_RM",
+    "NVIDIA_HEALTHMON", "NVIDIA_HEALTHMON_ARGS", "NVIDIA_SMI_HEALTHMON", "NVIDIA_SMI_HEALTHMON_ARGS",
+    "PASSWD_DATA_SRC", "PBS_SERVER_HOME", "RM_DAEMON_MATCH", "SLURM_SCONTROL", "SLURM_SINFO", "SQUEUE_CMD",
+    "SQUEUE_FMT_ARGS", "SQUEUE_NODE", "SS_ARGS", "SS_CMD", "STAT_CMD", "STAT_FMT_ARGS", "TIMEOUT",
 )  # fmt: skip
 """The variables that built-in checks read. A check called from a shell line sees the shell's values of these."""
 
@@ -28,7 +28,7 @@ HELPERS = frozenset([
     "mcheck_regexp", "nhc_cmd_with_timeout", "nhc_common_get_max_sys_uid", "nhc_common_get_uid",
     "nhc_common_get_unix_time", "nhc_common_get_userid", "nhc_common_load_passwd", "nhc_common_parse_count",
     "nhc_common_parse_passwd_entry", "nhc_common_parse_size", "nhc_common_unparse_count",
-    "nhc_common_unparse_size", "nhc_dmi_gather_data", "nhc_fs_df_gather_data", "nhc_fs_dfi_gather_data",
+    "nhc_common_unparse_size", "nhc_fs_df_gather_data", "nhc_fs_dfi_gather_data",
     "nhc_fs_mounts_gather_data", "nhc_hw_gather_data", "nhc_loadavg_gather_data", "nhc_ps_gather_data",
     "nhc_ps_pid_lineage", "oecho", "syslog", "syslog_flush", "vecho", "vlog",
 ])  # fmt: skip
@@ -195,7 +195,7 @@ class Classifier:
         self._commands_in_shell = self._commands_in_shell or bool(re.search(_STATEFUL, text))
 
     def _shell_name(self, line: str) -> str:
-        first = line.split(None, 1)[0]
+        first = line.replace("\t", " ").split(" ", 1)[0]
         if first in self.scripts.functions or first in self._functions - HELPERS:
             return first
         found = re.search(_CHECK_NAME, line)

@@ -216,7 +216,7 @@ class _Loader:
             return
         if not self._applies(line):
             return
-        if line.check.split(None, 1)[0] == "include":
+        if line.check.startswith(("include ", "include\t")) or line.check == "include":
             self._include(line)
             return
         options = self._options(line)
@@ -256,13 +256,13 @@ class _Loader:
         return applies
 
     def _include(self, line: RawLine) -> None:
-        pattern = line.check.split(None, 1)[1:]
+        pattern = line.check[len("include") :].strip(" \t")
         if line.options:
             self._wrong(line, "include takes no options between bars", line.options_offset)
         if not pattern:
             self._wrong(line, "include what? Expected a file", line.check_offset)
             return
-        path = os.path.join(os.path.dirname(line.file), pattern[0].strip("\"'"))
+        path = os.path.join(os.path.dirname(line.file), pattern.strip("\"'"))
         if not any(char in path for char in "*?["):
             self.file(path, line)
             return

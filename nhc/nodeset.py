@@ -47,7 +47,7 @@ _matchers: Dict[str, Matcher] = {}
 
 def mcheck(string: str, pattern: str, external: Optional[External] = None) -> bool:
     """Whether `string` matches the match string. What cannot be read matches nothing (or, negated, everything)."""
-    negated = pattern.startswith("!")
+    negated = _negated(pattern)
     if negated:
         pattern = pattern[1:]
     if external is not None and not _delimited(pattern, "/", "/") and not _delimited(pattern, "{", "}"):
@@ -71,7 +71,7 @@ def matcher(pattern: str) -> Matcher:
 
 def problem(pattern: str) -> Optional[Tuple[str, int]]:
     """What is wrong with a match string and where in it, None where nothing is."""
-    skip = 1 if pattern.startswith("!") else 0
+    skip = 1 if _negated(pattern) else 0
     try:
         _compile(pattern[skip:])
     except BadRange as error:
@@ -88,6 +88,11 @@ def nodeset_match(name: str, listed: str) -> bool:
 
 def _nothing(_string: str) -> bool:
     return False
+
+
+def _negated(pattern: str) -> bool:
+    """Whether the match string begins with the negation; `!(a|b)` is bash's extended glob, which says the same."""
+    return pattern.startswith("!") and not (pattern.startswith("!(") and ")" in pattern)
 
 
 def _delimited(pattern: str, left: str, right: str) -> bool:

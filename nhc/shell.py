@@ -60,6 +60,7 @@ class ShellSession:
         self._past: List[Item] = []
         self._sent: Mapping[str, str] = {}
         self._failures = 0
+        self._loading = ""  # what the site's scripts said when they were loaded
         self._outcomes: List[Outcome] = []
 
     def restore(self, items: Sequence[Item]) -> None:
@@ -101,6 +102,7 @@ class ShellSession:
             self.close()
             message = f"the shell ended with status {ended.status} while it loaded the site's scripts"
             return unknown("ShellUnusable", message, evidence=_lines(output))
+        self._loading = self._shell.take_output()
         for item in self._past:
             if self._evaluate(item)[0].shell_gone:
                 return unknown("ShellUnusable", f"the shell ended when it ran {item.line!r} again")
@@ -127,6 +129,9 @@ class ShellSession:
         elif kind == "call":
             count = int(fields[1])
             argv, values = fields[2 : 2 + count], fields[2 + count :]
+            if check.find(argv[0]) is None:
+                self._outcomes.append(unknown("NoSuchCheck", f"there is no check called {argv[0]}"))
+                return "127"
             settings = dict(value.split("=", 1) for value in values)
             found = list(self._call(argv[0], argv[1:], settings))
             self._outcomes.extend(found)
@@ -146,6 +151,8 @@ class ShellSession:
         found = self._outcomes
         bad = [outcome for outcome in found if outcome.verdict > Verdict.OK]
         evidence = _lines(output)
+        if ended.status == 127:  # a script that did not load as it should explains what is missing
+            evidence = (*_lines(self._loading), *evidence)[-EVIDENCE_LINES:]
         if not any(outcome.verdict > Verdict.WARN for outcome in found) and ended.status:
             bad.append(_failed(item, ended, evidence))
         if not bad:
@@ -244,9 +251,7 @@ class _Shell:
         while True:
             fields = self._request()
             if fields is not None:
-                if fields[0] == "ready":
-                    return _Ended(0)
-                if fields[0] == "end":
+                if fields[0] in ("ready", "end"):
                     self._drain()
                     return _Ended(int(fields[1]))
                 reply = answer(fields)

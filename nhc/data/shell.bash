@@ -81,7 +81,7 @@ nhc__end() {
 }
 
 nhc__main() {
-    nhc__send ready
+    nhc__send ready 0
     while :; do
         nhc__serve
         nhc__end "$?"
