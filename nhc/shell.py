@@ -157,7 +157,8 @@ class ShellSession:
             bad.append(_failed(item, ended, evidence))
         if not bad:
             return found or [ok()]
-        return [outcome._replace(evidence=evidence) if outcome.reason == "CheckFailed" else outcome for outcome in bad]
+        told = ("CheckFailed", "NoSuchCheck")
+        return [outcome._replace(evidence=evidence) if outcome.reason in told else outcome for outcome in bad]
 
     def _preamble(self) -> str:
         plan = self._plan

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 
-def nhc(*argv: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+def nhc(*argv: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     command: List[str] = [sys.executable, "-m", "nhc", "config", *argv]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, cwd=ROOT)
 
