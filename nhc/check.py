@@ -13,9 +13,10 @@ completion. A check's family, and so its module in `nhc.checks`, is the first pa
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from nhc.model import Outcome
+from nhc.values import NamedTuple
 
 Convert = Callable[[str], Any]
 Run = Callable[..., Union[Outcome, Iterable[Outcome]]]

@@ -7,7 +7,7 @@ watchdog's workers, and stamps what comes back. Strikes and stuck checks live fr
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc import __version__
 from nhc.check import BadArguments, Check, find
@@ -18,6 +18,7 @@ from nhc.state import State
 from nhc.strikes import Strikes
 from nhc.stuck import Stuck, StuckChecks
 from nhc.units import show_seconds
+from nhc.values import NamedTuple
 from nhc.watchdog import Done, Supervisor, Task
 from nhc.work import call, decode, encode, run_command
 from nhc.worker import Notify, Work

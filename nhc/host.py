@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, TypeVar
+from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, TypeVar
 
 from nhc import process
 from nhc.process import Completed
+from nhc.values import NamedTuple
 
 T = TypeVar("T")
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Dict, List, Mapping, Sequence, Tuple
 
 from nhc import process
+from nhc.values import NamedTuple
 from nhc.words import assignment, split
 
 FLAGS = {"a": "NHC_CHECK_ALL", "d": "DEBUG", "f": "NHC_CHECK_FORKED", "q": "SILENT", "v": "VERBOSE", "x": "TRACE"}

@@ -8,7 +8,9 @@ keep working, and a single one is kept, as in everything its manual shows.
 from __future__ import annotations
 
 import re
-from typing import List, NamedTuple, Tuple
+from typing import List, Tuple
+
+from nhc.values import NamedTuple
 
 CONTEXTS = ("prolog", "epilog", "healthcheck", "agent", "prolog-slurmctld", "epilog-slurmctld")
 """The callers that a line can be limited to."""

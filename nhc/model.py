@@ -8,7 +8,9 @@ before every job.
 from __future__ import annotations
 
 from enum import Enum, IntEnum
-from typing import Mapping, NamedTuple, Tuple
+from typing import Mapping, Tuple
+
+from nhc.values import NamedTuple
 
 SCHEMA = 1
 """Version of the report's JSON form (docs/report.schema.json). Raised when a field changes meaning."""

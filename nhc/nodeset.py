@@ -7,7 +7,9 @@ negates. Also node names folded to ranges and expanded again, for renderers and 
 from __future__ import annotations
 
 import re
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
+
+from nhc.values import NamedTuple
 
 Matcher = Callable[[str], bool]
 External = Callable[[str, str], Optional[bool]]

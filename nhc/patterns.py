@@ -7,7 +7,9 @@ matches is asked, so POSIX's leftmost-longest rule, which decides what is matche
 from __future__ import annotations
 
 import re
-from typing import Callable, List, NamedTuple, Optional, Set, Tuple, Union
+from typing import Callable, List, Optional, Set, Tuple, Union
+
+from nhc.values import NamedTuple
 
 Matcher = Callable[[str], bool]
 

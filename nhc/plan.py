@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple, Optional, Tuple
+from typing import Mapping, Optional, Tuple
+
+from nhc.values import NamedTuple
 
 BUILT_IN = "built-in"
 """An item that a check of ours judges: `argv` is its name and arguments."""

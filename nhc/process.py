@@ -11,7 +11,9 @@ import os
 import select
 import signal
 import time
-from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, List, Mapping, Optional, Sequence
+
+from nhc.values import NamedTuple
 
 PATH = "/sbin:/usr/sbin:/bin:/usr/bin:/usr/local/sbin:/usr/local/bin"
 """Where commands are looked for: LBNL NHC's fixed path, then /usr/local, never the caller's own."""

@@ -7,10 +7,11 @@ how health checks themselves have taken nodes down.
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Dict, Optional
 
 from nhc.state import State
 from nhc.survivors import Process, is_alive
+from nhc.values import NamedTuple
 
 
 class Stuck(NamedTuple):

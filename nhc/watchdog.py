@@ -16,9 +16,10 @@ import os
 import select
 import signal
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
 from nhc.survivors import Process, identify, is_alive
+from nhc.values import NamedTuple
 from nhc.worker import TOKEN, Factory, live, messages, quiet
 
 WORKERS = 8

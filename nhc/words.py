@@ -8,7 +8,9 @@ surely bash's own, and None wherever a character might mean something else.
 from __future__ import annotations
 
 import re
-from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
+
+from nhc.values import NamedTuple
 
 Lookup = Callable[[str], Optional[str]]
 """The value of a variable, None where it is not known before the run."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Sequence
 
 from nhc.check import arg, check, flag, opt, rest
 from nhc.host import Host, Stat
 from nhc.model import Outcome, Verdict, crit, ok, unknown
 from nhc.nodeset import mcheck
 from nhc.units import integer, seconds, text
+from nhc.values import NamedTuple
 
 CONTENT_LIMIT = 64 << 20
 """Bytes of a file that are searched. More is UNKNOWN where it matters: no health check should read it all."""

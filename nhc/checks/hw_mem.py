@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Callable, NamedTuple, Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 from nhc.check import Param, arg, check
 from nhc.facts.meminfo import Memory, memory
 from nhc.host import Host
 from nhc.model import Metric, Outcome, crit, ok, unknown
 from nhc.units import percent, show_kb, size_kb
+from nhc.values import NamedTuple
 
 
 class Fudge(NamedTuple):

@@ -6,7 +6,9 @@ clusters of switches (`-qv`).
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
+
+from nhc.values import NamedTuple
 
 
 class UsageError(Exception):

@@ -8,9 +8,10 @@ Documentation/admin-guide/cputopology.rst.
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from nhc.host import Host
+from nhc.values import NamedTuple
 
 CPU = "/sys/devices/system/cpu"
 MAX_CPUS = 1 << 16

@@ -7,9 +7,10 @@ reading `state` and `rate` costs a query of the driver's cache, so a port that i
 from __future__ import annotations
 
 import re
-from typing import List, NamedTuple, Optional, Tuple
+from typing import List, Optional, Tuple
 
 from nhc.host import Host
+from nhc.values import NamedTuple
 
 CLASS = "/sys/class/infiniband"
 

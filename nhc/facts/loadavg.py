@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from nhc.host import Host
+from nhc.values import NamedTuple
 
 
 class LoadAverage(NamedTuple):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import List, NamedTuple, Tuple
+from typing import List, Tuple
+
+from nhc.values import NamedTuple
 
 _COUNT = re.compile(r"\s*(\d{1,18}) (?:in (.+)|total)")
 _PLACE = re.compile(r'DMI_NAME "([^"]*)"')

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Dict, NamedTuple, Optional
+from typing import Dict, Optional
 
 from nhc.host import Host
+from nhc.values import NamedTuple
 
 
 class Memory(NamedTuple):

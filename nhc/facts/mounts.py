@@ -6,9 +6,10 @@ Reading it touches no file system: a hung server does not hang the reader.
 from __future__ import annotations
 
 import re
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from nhc.host import Host
+from nhc.values import NamedTuple
 
 MOUNTS = "/proc/mounts"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Dict, NamedTuple
+from typing import Dict
 
 from nhc.host import Host
+from nhc.values import NamedTuple
 
 
 class Counters(NamedTuple):

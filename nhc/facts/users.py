@@ -6,9 +6,10 @@ A cluster's name service can be slow or away, and a check of local daemons must 
 from __future__ import annotations
 
 import re
-from typing import Dict, NamedTuple, Optional
+from typing import Dict, Optional
 
 from nhc.host import Host
+from nhc.values import NamedTuple
 
 
 class Users(NamedTuple):
