@@ -14,7 +14,7 @@ from nhc.units import seconds, text
 
 _VERSION = re.compile(r"Version:\s+(\d+(?:\.\d+)*)")
 _ALERT = re.compile(r"ALERT:\s+(.*)$")
-_MANAGER = re.compile(r"^([A-Z][A-Z]\[[^\]]+\])\s+State:\s*(\w+)")
+_MANAGER = re.compile(r"^([A-Z][A-Z]\[[^\]]+\])\s+State:\s*(\S+)")
 _SCHEDULING = re.compile(r"set server scheduling = (\w+)")
 
 _TIMEOUT = opt("-t --timeout", "timeout", seconds, "seconds the command may take (default 5)", 5.0)

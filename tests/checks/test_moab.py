@@ -12,6 +12,7 @@ diagnosing resource managers
 
 RM[torque]    State: Active  Type: PBS  ResourceType: COMPUTE
 RM[internal]  State: ---     Type: SSS
+RM[internal2] State: Down    Type: SSS
 """
 QMGR = "set server scheduling = True\nset server keep_completed = 300\n"
 

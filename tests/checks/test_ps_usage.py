@@ -75,10 +75,11 @@ def test_the_limit_reached_fails_in_lbnl_words(line, message):
 
 
 def test_system_users_are_left_out_unless_asked_for():
-    host = node(INIT, SSHD._replace(cpu=999, uid=900), settings={"MAX_SYS_UID": "999"})
+    host = node(INIT, SSHD._replace(cpu=999, uid=999), settings={"MAX_SYS_UID": "999"})
 
     assert judge("check_ps_cpu 90", host).verdict is Verdict.OK
     assert judge("check_ps_cpu -A 90", host).verdict is Verdict.CRIT
+    assert judge("check_ps_cpu 90", node(SSHD._replace(cpu=999, uid=1000))).verdict is Verdict.CRIT
 
 
 def test_all_are_found_and_counted():

@@ -50,7 +50,9 @@ def test_an_idle_node_asks_no_resource_manager():
 def test_nobody_is_unauthorised_or_killed_where_jobs_cannot_be_told(commands, settings):
     host = cluster(ROGUE, commands=commands, settings=settings)
 
-    assert judge(host, "check_ps_unauth_users kill die").verdict is Verdict.UNKNOWN
+    outcome = judge(host, "check_ps_unauth_users kill die")
+
+    assert (outcome.verdict, outcome.reason) == (Verdict.UNKNOWN, "JobsUnknown")
     assert host.system.done == []
 
 
