@@ -1,0 +1,42 @@
+"""Answers `fake.Nvml`: a question a line (JSON), the outcomes of its checks a line."""
+
+import json
+import os
+import shlex
+import sys
+
+from nhc.check import find
+from nhc.host import Completed
+from nhc.testing import FakeHost
+from nhc.work import call, encode
+
+
+def outcomes(question, host):
+    host.forget()
+    found = []
+    for line in question["checks"]:
+        name, *words = shlex.split(line)
+        check = find(name)
+        assert check, f"there is no check {name}"
+        found.append([encode(outcome) for outcome in call(check, check.parse(words), host)])
+    return found
+
+
+def main():
+    for line in sys.stdin:
+        question = json.loads(line)
+        commands = {
+            argv: answer if isinstance(answer, str) else Completed(*answer)
+            for argv, answer in question["commands"].items()
+        }
+        host = FakeHost(question["files"], commands, question["settings"])
+        host.system.ask = lambda name, answer: json.loads(json.dumps(answer()))
+        found = []
+        for scenario in question["scenarios"]:
+            os.environ["NHC_FAKE_NVML"] = scenario
+            found = outcomes(question, host)
+            host.system.uptime += question["after"]
+        print(json.dumps(found), flush=True)
+
+
+main()
