@@ -101,9 +101,10 @@ def check_pcie_aer(
 
     Reads the Advanced Error Reporting counters aer_dev_fatal, aer_dev_nonfatal and aer_dev_correctable of
     every function. Fatal errors reset a link and count since boot; non-fatal ones, which probing at boot
-    causes as well, by their growth over a day; correctable ones as a rate over the last ten minutes. The correctable limit, 8 a minute, is the replay rate from which DCGM's health
-    watch warns. 0 turns a limit off. SKIP in a virtual machine whose kernel counts none, UNKNOWN on a
-    physical node that does not (firmware keeps AER to itself, or the kernel is older than 4.19).
+    causes as well, by their growth over a day; correctable ones as a rate over the last ten minutes. The
+    correctable limit, 8 a minute, is the replay rate from which DCGM's health watch warns. 0 turns a limit
+    off. SKIP in a virtual machine whose kernel counts none, UNKNOWN on a physical node that does not
+    (firmware keeps AER to itself, or the kernel is older than 4.19).
 
     Example: * || check_pcie_aer -w 60
     """
