@@ -78,6 +78,9 @@ class RecordingSystem(System):
 
         return self.recorder.answer(["run", *argv], lambda: System.run(self, argv, timeout, stdin, env), plain)
 
+    def ask(self, question: str, answer: Callable[[], Any]) -> Any:
+        return self.recorder.answer(["ask", question], answer)
+
     def read_each(self, directory: str, names: Sequence[str], leaf: str) -> Dict[str, Optional[str]]:
         """One answer a name: two workers list the processes at different moments."""
         found = super().read_each(directory, names, leaf)
@@ -190,6 +193,9 @@ class ReplaySystem(System):
 
     def which(self, command: str) -> Optional[str]:
         return cast(Optional[str], self.replay.ask(["which", command], lambda: None))
+
+    def ask(self, question: str, answer: Callable[[], Any]) -> Any:
+        return self.replay.ask(["ask", question])
 
     def read_each(self, directory: str, names: Sequence[str], leaf: str) -> Dict[str, Optional[str]]:
         found = {}
