@@ -8,8 +8,9 @@ from tests.support.judge import judge_all
 
 LINES = [
     "check_clock_offset", "check_clock_sync", "check_cpu_clocksource", "check_cpu_frequency",
-    "check_cpu_frequency -m 1", "check_cpu_governor", "check_dns_resolve localhost", "check_edac_errors", "check_eth_carrier", "check_eth_errors",
-    "check_eth_speed", "check_hugepages", "check_hugepages -t 0 -f 0", "check_kernel_cmdline '!no-such-word'",
+    "check_cpu_frequency -m 1", "check_cpu_governor", "check_dns_resolve localhost", "check_edac_errors",
+    "check_eth_carrier", "check_eth_errors", "check_eth_speed", "check_hugepages", "check_hugepages -t 0 -f 0",
+    "check_kernel_cmdline '!no-such-word'",
     "check_kernel_modules '!no_such_module'", "check_kernel_taint", "check_kernel_version '>=2.6'", "check_limits_fds",
     "check_limits_inodes", "check_limits_pids", "check_mce_events", "check_mount_readonly", "check_mount_responds /",
     "check_nvme_health", "check_oom_kills", "check_packages_installed no-such-package", "check_pcie_aer",
