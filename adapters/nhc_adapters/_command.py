@@ -7,7 +7,7 @@ its scheduler lives elsewhere.
 from __future__ import annotations
 
 import os
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc import process
 from nhc.model import printable
@@ -84,6 +84,27 @@ def complaint(done: Completed) -> str:
     """What a failed command said, on one line."""
     said = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
     return printable("; ".join(said[-3:]), 300) or f"exit status {done.status}"
+
+
+ARGUMENT_LIMIT = 100_000
+"""Characters of one folded list of nodes: Linux takes 131072 in a single argument (MAX_ARG_STRLEN)."""
+
+
+def chunks(names: Iterable[str], limit: int = ARGUMENT_LIMIT) -> List[Tuple[List[str], str]]:
+    """The names in as few lists as fit an argument each, with their folded form."""
+    from nhc.nodeset import fold
+
+    todo = [sorted(set(names))]
+    done: List[Tuple[List[str], str]] = []
+    while todo:
+        some = todo.pop(0)
+        folded = fold(some)
+        if len(folded) > limit and len(some) > 1:
+            half = len(some) // 2
+            todo[:0] = [some[:half], some[half:]]
+        elif some:
+            done.append((some, folded))
+    return done
 
 
 def sort_marks(

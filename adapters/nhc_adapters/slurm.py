@@ -13,8 +13,7 @@ from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional,
 
 from nhc.model import Action
 from nhc.ports import TAG, AdapterError, Applied, Deed, Effect, Mark, NodeState, mark_text
-from nhc_adapters._command import Commands, Runner, complaint, run_command, sort_clears, sort_marks
-from nhc_adapters._hostlist import chunks
+from nhc_adapters._command import Commands, Runner, chunks, complaint, run_command, sort_clears, sort_marks
 from nhc_adapters._slurm_states import HYPERPOD_OWNER, SINFO, parse_json_nodes, parse_show, parse_sinfo, read_reason
 
 FEW = 8

@@ -334,7 +334,7 @@ def _decoded(path: str, section: Mapping[str, Any], key: str) -> bytes:
 
 def _unix(stamp: str) -> float:
     try:
-        return float(timegm(time.strptime(stamp.split(".")[0].rstrip("Z"), "%Y-%m-%dT%H:%M:%S")))
+        return float(timegm(time.strptime(stamp.split(".", maxsplit=1)[0].rstrip("Z"), "%Y-%m-%dT%H:%M:%S")))
     except ValueError:
         return time.time() + 60.0
 

@@ -1,0 +1,182 @@
+"""Kubernetes as a Marker: nodes listed, marked and cleared under the contract that Slurm's adapter obeys too."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, may_clear, may_mark
+from nhc_adapters.kubernetes.client import ApiError, Client, node_path
+from nhc_adapters.kubernetes.marks import Op, Treatment, apply, plan_clear, plan_mark
+from nhc_adapters.kubernetes.view import TOPOLOGIES, node_state, workload
+from nhc_adapters.kubernetes.vocabulary import Foreign, Vocabulary, load
+
+IN_FLIGHT = 32
+"""Nodes changed at a time. One connection does 700 a second, 32 about twice that; more gain nothing."""
+
+BUSY_BY_NODE = 20
+"""Up to so many nodes, pods are asked for node by node; above it, all at once."""
+
+ALL_FOREIGN = ("konduktor", "hyperpod", "nvsentinel", "aks")
+"""Vocabularies whose marks are always recognised, whichever are spoken."""
+
+
+def foreign_marks(spoken: Sequence[Vocabulary] = ()) -> Tuple[Foreign, ...]:
+    """How others' marks look, those of the spoken vocabularies first."""
+    found: List[Foreign] = [one for vocabulary in spoken for one in vocabulary.foreign]
+    found += [one for name in ALL_FOREIGN for one in load(name).foreign]
+    return tuple(dict.fromkeys(found))
+
+
+class Kubernetes:
+    """A cluster's nodes. Safe to use from one thread at a time; it uses several itself."""
+
+    def __init__(
+        self,
+        client: Client,
+        treatment: Optional[Treatment] = None,
+        *,
+        topologies: Sequence[str] = TOPOLOGIES,
+        in_flight: int = IN_FLIGHT,
+        selector: str = "",
+    ) -> None:
+        self.client = client
+        self.treatment = treatment if treatment is not None else Treatment((load("nhc"),))
+        self.topologies = tuple(topologies)
+        self.foreign = foreign_marks(self.treatment.vocabularies)
+        self.selector = selector
+        self.changed: Dict[str, Dict[str, Any]] = {}
+        """Node objects as the last operation left them, by name: newer than any watch for a moment."""
+        self._in_flight = in_flight
+        self._pool: Optional[ThreadPoolExecutor] = None
+
+    # Reading.
+
+    def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
+        """The states of these nodes, of all where None. Raises AdapterError."""
+        objects = self.objects(names)
+        busy = self._busy(names)
+        return [
+            node_state(node, self.foreign, self.topologies, str(node["metadata"]["name"]) in busy) for node in objects
+        ]
+
+    def objects(self, names: Optional[Sequence[str]] = None) -> List[Dict[str, Any]]:
+        """The node objects themselves, by name."""
+        if names is None:
+            query = {"labelSelector": self.selector} if self.selector else {}
+            found = list(self.client.items("/api/v1/nodes", **query))
+        else:
+            asked = self._each(sorted(set(names)), self._get)
+            found = [node for node in asked if node is not None]
+        return sorted(found, key=lambda node: str(node["metadata"]["name"]))
+
+    def _get(self, name: str) -> Optional[Dict[str, Any]]:
+        try:
+            return self.client.get(node_path(name))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def _busy(self, names: Optional[Sequence[str]]) -> frozenset[str]:
+        running = "status.phase!=Succeeded,status.phase!=Failed"
+        if names is None or len(names) > BUSY_BY_NODE:
+            pods = list(self.client.items("/api/v1/pods", fieldSelector=running))
+        else:
+            pods = []
+            for name in names:
+                pods += self.client.items("/api/v1/pods", fieldSelector=f"{running},spec.nodeName={name}")
+        return frozenset(str(pod.get("spec", {}).get("nodeName") or "") for pod in workload(pods))
+
+    # Acting.
+
+    def mark(
+        self,
+        marks: Mapping[str, Mark],
+        seen: Optional[Iterable[NodeState]] = None,
+        *,
+        objects: Optional[Mapping[str, Mapping[str, Any]]] = None,
+        facts: Optional[Mapping[str, Tuple[Sequence[str], Sequence[str]]]] = None,
+    ) -> List[Applied]:
+        """Take nodes out of service; as `nhc.ports.Marker`.
+
+        `objects` are node objects seen a moment ago, which save a read each; `facts` are reasons and condition
+        types for a vocabulary's labels.
+        """
+        objects, facts = objects or {}, facts or {}
+
+        def one(name: str) -> Applied:
+            mark = marks[name]
+            reasons, types = facts.get(name, ((), ()))
+            refused: List[Applied] = []
+
+            def plan(node: Mapping[str, Any]) -> List[Op]:
+                state = node_state(node, self.foreign, self.topologies)
+                wanted = mark
+                if state.mark is not None and state.mark.ours and not state.available:
+                    wanted = mark._replace(since=state.mark.since)  # out since then, whatever the reason is now
+                effect, why = may_mark(state, wanted)
+                refused[:] = [] if effect is Effect.CHANGED else [Applied(name, effect, why)]
+                if effect is not Effect.CHANGED:
+                    return []
+                return plan_mark(node, wanted, self.treatment, reasons, types)
+
+            return self._apply(name, plan, refused, objects.get(name))
+
+        return self._each(sorted(marks), one)
+
+    def clear(self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
+        """Put nodes back that carry our mark; as `nhc.ports.Marker`. Each is looked at anew first."""
+
+        def one(name: str) -> Applied:
+            refused: List[Applied] = []
+
+            def plan(node: Mapping[str, Any]) -> List[Op]:
+                effect, why = may_clear(node_state(node, self.foreign, self.topologies))
+                refused[:] = [] if effect is Effect.CHANGED else [Applied(name, effect, why)]
+                return plan_clear(node, self.treatment) if effect is Effect.CHANGED else []
+
+            return self._apply(name, plan, refused, None)
+
+        return self._each(sorted(set(names)), one)
+
+    def forget(self, names: Sequence[str]) -> List[Applied]:
+        """Drop what is left of our mark on nodes that somebody put back by hand."""
+
+        def one(name: str) -> Applied:
+            return self._apply(name, lambda node: plan_clear(node, self.treatment), [], None)
+
+        return self._each(sorted(set(names)), one)
+
+    def _apply(
+        self,
+        name: str,
+        plan: Callable[[Mapping[str, Any]], List[Op]],
+        refused: List[Applied],
+        seen: Optional[Mapping[str, Any]],
+    ) -> Applied:
+        try:
+            after = apply(self.client, name, plan, seen)
+        except ApiError as error:
+            if error.status == 404:
+                return Applied(name, Effect.FAILED, "not a node that the cluster knows")
+            return Applied(name, Effect.FAILED, str(error))
+        except AdapterError as error:
+            return Applied(name, Effect.FAILED, str(error))
+        if after is not None:
+            self.changed[name] = after
+            return Applied(name, Effect.CHANGED)
+        return refused[0] if refused else Applied(name, Effect.UNCHANGED, "already so")
+
+    def _each(self, names: Sequence[str], work: Callable[[str], Any]) -> List[Any]:
+        if len(names) < 2:
+            return [work(name) for name in names]
+        if self._pool is None:  # threads are made as they are needed, up to the limit, and stay
+            self._pool = ThreadPoolExecutor(self._in_flight, thread_name_prefix="nhc-kubernetes")
+        return list(self._pool.map(work, names))
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+        self.client.close()

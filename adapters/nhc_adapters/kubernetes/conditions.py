@@ -1,0 +1,172 @@
+"""Node conditions: what a node says of itself, written so that nobody else's condition is touched.
+
+A strategic merge patch of `nodes/status` merges the list of conditions by their `type`, so a patch that holds
+only ours leaves the kubelet's, node-problem-detector's and everybody's alone, whatever they write meanwhile.
+Changes go out at once, a heartbeat with everything every five minutes (node-problem-detector's rhythm). The
+conditions that stand on the node when we start are taken over: a restart neither clears a fault nor makes it
+look new.
+"""
+
+from __future__ import annotations
+
+import time
+from calendar import timegm
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional
+
+from nhc.model import printable
+from nhc_adapters.kubernetes.client import STRATEGIC, Client, node_path
+
+HEARTBEAT = 300.0
+"""Seconds between two writings of conditions that did not change."""
+
+MESSAGE_LIMIT = 1024
+"""Characters of a message. The API sets no limit; events stop at 1024 bytes, and so do we."""
+
+TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One node condition. `since` and `seen` are Unix times: of the last change of status, and of the last word."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    since: float = 0.0
+    seen: float = 0.0
+
+    def says_the_same(self, other: Optional[Condition]) -> bool:
+        """Whether the two differ in nothing but times."""
+        return other is not None and (self.status, self.reason, self.message) == (
+            other.status,
+            other.reason,
+            other.message,
+        )
+
+    def manifest(self) -> Dict[str, str]:
+        return {
+            "type": self.type,
+            "status": self.status,
+            "reason": self.reason,
+            "message": printable(self.message, MESSAGE_LIMIT),
+            "lastTransitionTime": stamp(self.since),
+            "lastHeartbeatTime": stamp(self.seen),
+        }
+
+
+def stamp(when: float) -> str:
+    """Unix time as the API writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+
+
+def unstamp(text: object, default: float = 0.0) -> float:
+    """The API's time as Unix time; `default` where there is none or it makes no sense."""
+    try:
+        return float(timegm(time.strptime(str(text)[:19], "%Y-%m-%dT%H:%M:%S")))
+    except (ValueError, OverflowError):
+        return default
+
+
+def read_conditions(node: Mapping[str, Any]) -> Dict[str, Condition]:
+    """The conditions on a node object, by type; entries that are not understood are left out."""
+    found: Dict[str, Condition] = {}
+    status = node.get("status")
+    for entry in (status.get("conditions") if isinstance(status, dict) else None) or ():
+        if not isinstance(entry, dict) or not entry.get("type"):
+            continue
+        since = unstamp(entry.get("lastTransitionTime"))
+        found[str(entry["type"])] = Condition(
+            str(entry["type"]),
+            str(entry.get("status", UNKNOWN)),
+            str(entry.get("reason") or ""),
+            str(entry.get("message") or ""),
+            since,
+            unstamp(entry.get("lastHeartbeatTime"), since),
+        )
+    return found
+
+
+def write_conditions(client: Client, node: str, conditions: Iterable[Condition]) -> Dict[str, Any]:
+    """Set these conditions on a node and leave all others. Returns the node as it is then. Raises AdapterError."""
+    body = {"status": {"conditions": [condition.manifest() for condition in conditions]}}
+    return client.patch(f"{node_path(node)}/status", body, STRATEGIC, fieldManager="nhc")
+
+
+@dataclass
+class Conditions:
+    """The conditions that one agent keeps on one node.
+
+    `say` what is so, as often as wanted; `flush` writes when something changed or the heartbeat is due. What
+    could not be written is not lost and not queued: the next flush writes what is so then.
+    """
+
+    client: Client
+    node: str
+    heartbeat: float = HEARTBEAT
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    uid: str = ""
+    _wanted: Dict[str, Condition] = field(default_factory=dict)
+    _written: Dict[str, Condition] = field(default_factory=dict)
+    _flushed: Optional[float] = None
+
+    def adopt(self, types: Iterable[str]) -> Dict[str, Condition]:
+        """Take over what stands on the node under these types; returns it. Raises AdapterError."""
+        node = self.client.get(node_path(self.node))
+        self.uid = str(node.get("metadata", {}).get("uid", ""))
+        wanted = set(types)
+        standing = {kind: found for kind, found in read_conditions(node).items() if kind in wanted}
+        self._written.update(standing)
+        # What is already wanted was said by this process, which knows better than its predecessor; but a
+        # status that did not change did not change now.
+        for kind, found in standing.items():
+            newer = self._wanted.get(kind)
+            if newer is None:
+                self._wanted[kind] = found
+            elif newer.status == found.status:
+                self._wanted[kind] = _at(newer, found.since, newer.seen)
+        return standing
+
+    def say(self, conditions: Iterable[Condition]) -> List[Condition]:
+        """State what is so now. Returns those whose status changed, for events."""
+        now, turned = self.clock(), []
+        for condition in conditions:
+            before = self._wanted.get(condition.type)
+            same = before is not None and before.status == condition.status
+            self._wanted[condition.type] = _at(condition, before.since if same and before else now, now)
+            if not same:
+                turned.append(self._wanted[condition.type])
+        return turned
+
+    @property
+    def standing(self) -> Mapping[str, Condition]:
+        """What is so, as last said."""
+        return self._wanted
+
+    def changed(self) -> bool:
+        """Whether the node says something else than we do."""
+        return any(not found.says_the_same(self._written.get(kind)) for kind, found in self._wanted.items())
+
+    def due(self) -> bool:
+        """Whether `flush` would write."""
+        if not self._wanted:
+            return False
+        return self.changed() or self._flushed is None or self.monotonic() - self._flushed >= self.heartbeat
+
+    def flush(self) -> bool:
+        """Write what is so, if that is due. Returns whether it was written. Raises AdapterError."""
+        if not self.due():
+            return False
+        now = self.clock()
+        current = [_at(found, found.since or now, now) for found in self._wanted.values()]
+        write_conditions(self.client, self.node, current)
+        for condition in current:
+            self._written[condition.type] = condition
+        self._flushed = self.monotonic()
+        return True
+
+
+def _at(condition: Condition, since: float, seen: float) -> Condition:
+    return Condition(condition.type, condition.status, condition.reason, condition.message, since, seen)

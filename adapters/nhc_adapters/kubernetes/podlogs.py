@@ -1,0 +1,203 @@
+"""Device errors that only a job sees: `invalid device ordinal` in the log of a pod that failed on a node.
+
+A device that is gone for CUDA may look well from outside, and the job that meets it says so as it dies. Only
+pods that asked for an accelerator count, only when they ended badly, and each ending once. Where one job fails
+so on several nodes at the same time, the job is at fault and not the nodes: then nobody is blamed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from nhc.model import printable
+from nhc.ports import AdapterError
+from nhc_adapters.kubernetes.client import ApiError, Client, namespaced
+from nhc_adapters.kubernetes.conditions import TRUE, Condition
+from nhc_adapters.kubernetes.judge import is_accelerator
+
+CONDITION = "NhcJobDeviceError"
+
+PATTERNS = (
+    # CUDA's cudaErrorInvalidDevice; Konduktor's one pattern.
+    r"(?i)invalid device ordinal",
+    # cudaErrorDevicesUnavailable, cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable, cudaErrorNoDevice
+    r"(?i)CUDA-capable device\(s\) is/are busy or unavailable",
+    r"(?i)uncorrectable (ECC|NVLink) error (encountered|detected during the execution)",
+    r"(?i)no CUDA-capable device is detected",
+    # HIP's names for the same
+    r"hipError(InvalidDevice|NoDevice|ECCNotCorrectable)\b",
+    # the Neuron runtime: hardware errors 1200 to 1205
+    r"\bNRT_EXEC_HW_ERR_\w+",
+)
+
+TAIL = 200
+"""Lines read of a log. What killed a job stands at its end."""
+
+TAIL_BYTES = 256 << 10
+REMEMBERED = 20_000
+
+
+@dataclass(frozen=True)
+class PodLogs:
+    """What to look for and where. No namespaces means that pod logs are not read at all.
+
+    `pods` different pods must have met an error on a node; a job that met one on more than `spread` nodes
+    within the look is not believed.
+    """
+
+    namespaces: Tuple[str, ...] = ()
+    patterns: Tuple[str, ...] = PATTERNS
+    every: float = 30.0
+    pods: int = 1
+    spread: int = 2
+
+
+@dataclass(frozen=True)
+class Ending:
+    """One container of one pod that ended badly."""
+
+    namespace: str
+    pod: str
+    uid: str
+    container: str
+    node: str
+    owner: str
+    restarts: int
+    previous: bool
+
+    @property
+    def key(self) -> Tuple[str, str, int]:
+        return (self.uid, self.container, self.restarts)
+
+
+@dataclass(frozen=True)
+class Met:
+    """A device error in a pod's log."""
+
+    ending: Ending
+    line: str
+
+
+def endings(pod: Mapping[str, Any]) -> Iterator[Ending]:
+    """The containers of a pod that ended with an error, now or before their last restart. Pure."""
+    spec, status, metadata = pod.get("spec", {}), pod.get("status", {}), pod.get("metadata", {})
+    node = spec.get("nodeName")
+    if not node or not _wants_accelerator(spec):
+        return
+    owners = metadata.get("ownerReferences") or ()
+    owner = f"{owners[0].get('kind')}/{owners[0].get('name')}" if owners else f"Pod/{metadata.get('name')}"
+    # A job's pods belong to one Job or JobSet, whatever made them.
+    for label in ("jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "batch.kubernetes.io/job-name"):
+        value = (metadata.get("labels") or {}).get(label)
+        if value:
+            owner = f"{label}={value}"
+            break
+    for one in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        restarts = int(one.get("restartCount") or 0)
+        for state, previous in ((one.get("state"), False), (one.get("lastState"), True)):
+            ended = (state or {}).get("terminated")
+            if not ended or not ended.get("exitCode"):
+                continue
+            number = restarts - 1 if previous else restarts
+            yield Ending(
+                str(metadata.get("namespace")), str(metadata.get("name")), str(metadata.get("uid")),
+                str(one.get("name")), str(node), owner, number, previous,
+            )  # fmt: skip
+
+
+def _wants_accelerator(spec: Mapping[str, Any]) -> bool:
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        resources = container.get("resources") or {}
+        for name in (*(resources.get("limits") or {}), *(resources.get("requests") or {})):
+            if "/" in name and is_accelerator(name):
+                return True
+    return False
+
+
+def find_line(log: str, patterns: Sequence[re.Pattern[str]]) -> str:
+    """The first line of a log that one of the patterns finds, "" where there is none."""
+    for line in log.splitlines():
+        if any(pattern.search(line) for pattern in patterns):
+            return printable(line, 300)
+    return ""
+
+
+def blame(met: Sequence[Met], rules: PodLogs) -> Dict[str, Condition]:
+    """The nodes that these errors speak against, with the condition to set. Pure."""
+    nodes_of: Dict[str, set[str]] = {}
+    for one in met:
+        nodes_of.setdefault(f"{one.ending.namespace}/{one.ending.owner}", set()).add(one.ending.node)
+    found: Dict[str, List[Met]] = {}
+    for one in met:
+        if len(nodes_of[f"{one.ending.namespace}/{one.ending.owner}"]) <= rules.spread:
+            found.setdefault(one.ending.node, []).append(one)
+    blamed = {}
+    for node, errors in sorted(found.items()):
+        if len({one.ending.uid for one in errors}) < rules.pods:
+            continue
+        first = errors[0]
+        said = f"pod {first.ending.namespace}/{first.ending.pod}: {first.line}"
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        blamed[node] = Condition(CONDITION, TRUE, "DeviceErrorInPodLog", said + more)
+    return blamed
+
+
+@dataclass
+class Reader:
+    """Looks through the pods of some namespaces now and then; what was seen is not read again."""
+
+    client: Client
+    rules: PodLogs
+    warn: Optional[Callable[[str], None]] = None
+    _seen: Dict[Tuple[str, str, int], None] = field(default_factory=dict)
+    _met: List[Met] = field(default_factory=list)
+
+    def look(self) -> Dict[str, Condition]:
+        """The nodes to blame for what is new since the last look. Never raises AdapterError."""
+        patterns = [re.compile(pattern) for pattern in self.rules.patterns]
+        fresh: List[Met] = []
+        for namespace in self.rules.namespaces:
+            try:
+                for pod in self.client.items(namespaced(namespace, "pods")):
+                    fresh += self._read(pod, patterns)
+            except AdapterError as error:
+                if self.warn is not None:
+                    self.warn(f"pods of {namespace}: {error}")
+        # Errors of the same job arrive over some time: the last few looks are weighed together.
+        nodes = {one.ending.node for one in fresh}
+        self._met = (self._met + fresh)[-1000:]
+        return {node: said for node, said in blame(self._met, self.rules).items() if node in nodes}
+
+    def _read(self, pod: Mapping[str, Any], patterns: Sequence[re.Pattern[str]]) -> List[Met]:
+        found = []
+        for ending in endings(pod):
+            if ending.key in self._seen:
+                continue
+            try:
+                log = pod_log(self.client, ending)
+            except ApiError as error:
+                if error.status in (400, 404):  # the container or its log is gone already
+                    self._remember(ending)
+                continue
+            except AdapterError:
+                continue
+            self._remember(ending)
+            line = find_line(log, patterns)
+            if line:
+                found.append(Met(ending, line))
+        return found
+
+    def _remember(self, ending: Ending) -> None:
+        self._seen[ending.key] = None
+        while len(self._seen) > REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+
+
+def pod_log(client: Client, ending: Ending) -> str:
+    """The end of a container's log. Raises AdapterError."""
+    query = {"container": ending.container, "tailLines": str(TAIL), "limitBytes": str(TAIL_BYTES)}
+    if ending.previous:
+        query["previous"] = "true"
+    return client.text(f"{namespaced(ending.namespace, 'pods', ending.pod)}/log", **query)

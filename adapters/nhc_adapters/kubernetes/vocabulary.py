@@ -1,0 +1,338 @@
+"""In which words a node's health is said and read: conditions, taints, labels and annotations, as data.
+
+A vocabulary is a JSON file (`nhc_adapters/data/kubernetes/*.json`, or one of your own): how a report becomes
+conditions, which conditions mean a fault, what a node carries in each state (`faulty`, `healthy`, `checking`
+...), and how marks of others are recognised. Several can be in force at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from nhc.model import Action, CheckResult, Report, Verdict, printable
+from nhc.ports import Mark, describe
+from nhc_adapters.kubernetes.conditions import FALSE, TRUE, UNKNOWN, Condition, stamp
+
+DIRECTORY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "data", "kubernetes")
+
+LABEL_LIMIT = 63
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_NOT_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
+_PLACE = re.compile(r"\{(\w+)\}")
+_PLACES = frozenset({"why", "reason", "reasons", "types", "action", "trigger", "since", "compact", "details"})
+_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+class BadVocabulary(ValueError):
+    """A vocabulary's file does not say what it should: one line with the file and the place."""
+
+
+@dataclass(frozen=True)
+class Taint:
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+    def manifest(self) -> Dict[str, str]:
+        return {"key": self.key, "effect": self.effect, **({"value": self.value} if self.value else {})}
+
+
+def read_taint(entry: Mapping[str, Any]) -> Taint:
+    """A taint of a node object."""
+    return Taint(str(entry.get("key", "")), str(entry.get("value") or ""), str(entry.get("effect", "")))
+
+
+def parse_taint(text: str) -> Taint:
+    """`key=value:Effect` or `key:Effect`. Raises ValueError."""
+    pair, _, effect = text.rpartition(":")
+    key, _, value = pair.partition("=")
+    if effect not in EFFECTS or not _KEY.fullmatch(key):
+        raise ValueError(f"{text!r} is not a taint (expected key=value:Effect, Effect one of {', '.join(EFFECTS)})")
+    return Taint(key, value, effect)
+
+
+@dataclass(frozen=True)
+class Said:
+    """How one condition is made from a report.
+
+    A result belongs to it when its check or its reason matches, and its action where `actions` names some.
+    `bad` is the status that means a problem.
+    """
+
+    type: str
+    bad: str
+    checks: Tuple[str, ...]
+    reasons: Tuple[str, ...]
+    excluded: Tuple[str, ...]
+    actions: Tuple[str, ...]
+    good_reason: str
+    good_message: str
+    bad_reason: str = ""
+
+    def covers(self, result: CheckResult) -> bool:
+        outcome = result.outcome
+        if self.actions and outcome.action.value not in self.actions:
+            return False
+        if _matches(result.check, self.checks):
+            return not _matches(result.check, self.excluded)
+        return bool(outcome.reason) and _matches(outcome.reason, self.reasons)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A condition that takes a node out: its type, the status that means so, since how long, what repairs it."""
+
+    type: str
+    status: str = TRUE
+    lasting: float = 0.0
+    action: Action = Action.INSPECT
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """How somebody else's mark is recognised: by a taint, a label with certain values, or an annotation."""
+
+    owner: str
+    taint: str = ""
+    label: str = ""
+    annotation: str = ""
+    values: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class State:
+    """What a node carries in one state. Values hold places such as {reason}."""
+
+    taints: Tuple[Taint, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    name: str
+    summary: str
+    said: Tuple[Said, ...]
+    faults: Tuple[Fault, ...]
+    states: Mapping[str, State]
+    foreign: Tuple[Foreign, ...]
+    triggers: Mapping[str, str]
+    verdict: str = ""
+    """The condition whose heartbeat says that the agent lives."""
+
+    def trigger(self, action: Action, repairs: Sequence[str]) -> str:
+        """The value that asks the platform for a repair, only where that repair is allowed."""
+        allowed = action.value in self.triggers and action.value in repairs
+        return self.triggers.get(action.value if allowed else "", "")
+
+
+def known() -> List[str]:
+    """The vocabularies that come with nhc."""
+    return sorted(name[:-5] for name in os.listdir(DIRECTORY) if name.endswith(".json"))
+
+
+def load(name: str) -> Vocabulary:
+    """A vocabulary by name, or from a file where the name is a path. Raises BadVocabulary."""
+    path = name if "/" in name or name.endswith(".json") else os.path.join(DIRECTORY, f"{name}.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            raw = json.load(file)
+    except FileNotFoundError:
+        raise BadVocabulary(f"no vocabulary {name!r} (there are: {', '.join(known())})") from None
+    except (OSError, ValueError) as error:
+        raise BadVocabulary(f"{path}: {' '.join(str(error).split())}") from None
+    if not isinstance(raw, dict):
+        raise BadVocabulary(f"{path}: expected an object")
+    return _Reader(path).vocabulary(raw)
+
+
+class _Reader:
+    """Reads a vocabulary's JSON, so that an error names its place."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def fail(self, place: str, expected: str, value: object) -> BadVocabulary:
+        return BadVocabulary(f"{self.path}: {place}: {value!r} is not {expected}")
+
+    def text(self, raw: Mapping[str, Any], key: str, place: str, default: Optional[str] = None) -> str:
+        value = raw.get(key, default)
+        if not isinstance(value, str):
+            raise self.fail(f"{place}.{key}", "text", value)
+        return value
+
+    def texts(self, raw: Mapping[str, Any], key: str, place: str) -> Tuple[str, ...]:
+        value = raw.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.fail(f"{place}.{key}", "a list of texts", value)
+        return tuple(value)
+
+    def objects(self, raw: Mapping[str, Any], key: str, place: str) -> List[Mapping[str, Any]]:
+        value = raw.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise self.fail(f"{place}.{key}".lstrip("."), "a list of objects", value)
+        return value
+
+    def vocabulary(self, raw: Mapping[str, Any]) -> Vocabulary:
+        extra = set(raw) - {
+            "name",
+            "summary",
+            "source",
+            "conditions",
+            "verdict",
+            "faults",
+            "states",
+            "foreign",
+            "triggers",
+        }
+        if extra:
+            raise self.fail(sorted(extra)[0], "a part of a vocabulary", raw[sorted(extra)[0]])
+        states = raw.get("states", {})
+        if not isinstance(states, dict):
+            raise self.fail("states", "an object", states)
+        return Vocabulary(
+            self.text(raw, "name", ""),
+            self.text(raw, "summary", "", ""),
+            tuple(self.said(one, f"conditions[{n}]") for n, one in enumerate(self.objects(raw, "conditions", ""))),
+            tuple(self.fault(one, f"faults[{n}]") for n, one in enumerate(self.objects(raw, "faults", ""))),
+            {name: self.state(one, f"states.{name}") for name, one in states.items()},
+            tuple(
+                Foreign(
+                    self.text(one, "owner", f"foreign[{n}]"),
+                    self.text(one, "taint", f"foreign[{n}]", ""),
+                    self.text(one, "label", f"foreign[{n}]", ""),
+                    self.text(one, "annotation", f"foreign[{n}]", ""),
+                    self.texts(one, "values", f"foreign[{n}]"),
+                )
+                for n, one in enumerate(self.objects(raw, "foreign", ""))
+            ),
+            {str(key): str(value) for key, value in (raw.get("triggers") or {}).items()},
+            self.text(raw, "verdict", "", ""),
+        )
+
+    def said(self, raw: Mapping[str, Any], place: str) -> Said:
+        bad = self.text(raw, "bad", place, TRUE)
+        if bad not in (TRUE, FALSE):
+            raise self.fail(f"{place}.bad", "True or False", bad)
+        good = raw.get("good") or {}
+        return Said(
+            self.text(raw, "type", place),
+            bad,
+            self.texts(raw, "checks", place),
+            self.texts(raw, "reasons", place),
+            self.texts(raw, "except", place),
+            self.texts(raw, "actions", place),
+            self.text(good, "reason", f"{place}.good"),
+            self.text(good, "message", f"{place}.good", ""),
+            self.text(raw, "bad_reason", place, ""),
+        )
+
+    def fault(self, raw: Mapping[str, Any], place: str) -> Fault:
+        action = self.text(raw, "action", place, Action.INSPECT.value)
+        if action not in {one.value for one in Action}:
+            raise self.fail(f"{place}.action", f"one of {', '.join(one.value for one in Action)}", action)
+        lasting = raw.get("for", 0)
+        if isinstance(lasting, bool) or not isinstance(lasting, (int, float)) or lasting < 0:
+            raise self.fail(f"{place}.for", "a number of seconds", lasting)
+        return Fault(
+            self.text(raw, "type", place), self.text(raw, "status", place, TRUE), float(lasting), Action(action)
+        )
+
+    def state(self, raw: Any, place: str) -> State:
+        if not isinstance(raw, dict):
+            raise self.fail(place, "an object", raw)
+        taints = []
+        for number, one in enumerate(self.objects(raw, "taints", place)):
+            taint = read_taint(one)
+            if taint.effect not in EFFECTS or not _KEY.fullmatch(taint.key):
+                raise self.fail(f"{place}.taints[{number}]", "a taint with key, value and effect", one)
+            taints.append(taint)
+        maps: Dict[str, Dict[str, str]] = {}
+        for kind in ("labels", "annotations"):
+            pairs = raw.get(kind, {})
+            if not isinstance(pairs, dict):
+                raise self.fail(f"{place}.{kind}", "an object", pairs)
+            for key, value in pairs.items():
+                strange = set(_PLACE.findall(str(value))) - _PLACES
+                if not _KEY.fullmatch(key) or not isinstance(value, str) or strange:
+                    raise self.fail(
+                        f"{place}.{kind}.{key}", f"text with places among {', '.join(sorted(_PLACES))}", value
+                    )
+            maps[kind] = pairs
+        return State(tuple(taints), maps["labels"], maps["annotations"])
+
+
+def conditions_of(report: Report, said: Sequence[Said]) -> List[Condition]:
+    """The conditions that a report asks for. UNKNOWN where a covered check could not tell, and nothing is CRIT.
+
+    A condition that no result of the report belongs to is left out, since nobody judged it.
+    """
+    found = []
+    for one in said:
+        covered = [result for result in report.results if one.covers(result) and result.verdict is not Verdict.SKIP]
+        judged = covered or any(_judges(one, result) for result in report.results)
+        if not judged:
+            continue
+        found.append(_condition(one, covered))
+    return found
+
+
+def _judges(one: Said, result: CheckResult) -> bool:
+    """Whether this result speaks for the condition although it found nothing to file under it."""
+    if result.verdict is Verdict.SKIP:
+        return False
+    # A condition known by reasons alone (an Xid, a read-only file system) is judged by whoever reads the kernel
+    # log, whose good outcome has no reason.
+    return not one.checks and result.check.startswith(("check_kmsg", "check_kernel", "check_log", "check_dmesg"))
+
+
+def _condition(one: Said, covered: Sequence[CheckResult]) -> Condition:
+    worst = max(covered, key=lambda result: result.verdict, default=None)
+    if worst is None or worst.verdict <= Verdict.WARN:
+        return Condition(one.type, TRUE if one.bad == FALSE else FALSE, one.good_reason, one.good_message)
+    same = sum(1 for result in covered if result.verdict is worst.verdict)
+    message = printable(describe(worst)) + (f" (and {same - 1} more)" if same > 1 else "")
+    if worst.verdict is Verdict.UNKNOWN:
+        return Condition(one.type, UNKNOWN, worst.outcome.reason or "Unknown", message)
+    if worst.outcome.action is not Action.NONE:
+        message += f" [action: {worst.outcome.action.value}]"
+    return Condition(one.type, one.bad, one.bad_reason or worst.outcome.reason or "CheckFailed", message)
+
+
+def fill(text: str, mark: Mark, trigger: str, reasons: Sequence[str], types: Sequence[str]) -> str:
+    """A value with its places filled in."""
+    since = mark.since or 0.0
+    values = {
+        "why": mark.why,
+        "reason": reasons[0] if reasons else "Unhealthy",
+        "reasons": "_".join(reasons) or "Unhealthy",
+        "types": "_".join(types) or "Unhealthy",
+        "action": mark.action.value,
+        "trigger": trigger,
+        "since": stamp(since),
+        "compact": stamp(since).replace(":", "-"),
+        "details": json.dumps(
+            [
+                {"timestamp": stamp(since), "type": kind, "reason": reason, "message": mark.why}
+                for kind, reason in zip(types or ["Unhealthy"], reasons or ["Unhealthy"])
+            ]
+        ),
+    }
+    return _PLACE.sub(lambda place: values[place[1]], text)
+
+
+def label_value(text: str) -> str:
+    """Text as a label's value may be: 63 characters of a small alphabet, beginning and ending with a letter or digit."""
+    return _NOT_LABEL.sub("-", text)[:LABEL_LIMIT].strip("-_.")
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
