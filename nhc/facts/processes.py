@@ -88,28 +88,54 @@ def pids(host: Host) -> List[int]:
     return sorted(int(name) for name in host.listdir("/proc") if name.isdigit())
 
 
-def raw_command_lines(host: Host) -> Dict[int, Optional[str]]:
-    """What /proc/PID/cmdline holds, for every process; None where it could not be read in time.
+class Scan:
+    """What /proc/PID/cmdline holds, read a few processes at a time: a daemon has a low number and is soon found.
 
-    Raises OSError where there are no processes to be seen: /proc is not mounted.
+    `raw` is None for a process whose command line could not be read in time. `hidden` are our own
+    processes: their command line can name what is looked for (`nhc check local --check 'check_ps_daemon sshd'`).
     """
-    names = [str(pid) for pid in host.fact(pids)]
-    found = host.read_each("/proc", names, "cmdline")
-    if not found:
-        raise FileNotFoundError(2, "no process found", "/proc")
-    return {pid: found[name] for pid in host.fact(pids) for name in (str(pid),) if name in found}
+
+    STEPS = (128, 512, 1 << 22)
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.raw: Dict[int, Optional[str]] = {}
+        self.left = host.fact(pids)
+        self.step = 0
+        ours = [str(pid) for pid in own(host)]
+        lines = host.read_each("/proc", ours, "cmdline") if ours else {}
+        self.hidden = frozenset(int(pid) for pid in ours if lines.get(pid) == lines.get(ours[0]))
+
+    def more(self) -> bool:
+        """Read on; False at the end. Raises OSError where there are no processes to be seen: /proc is not mounted."""
+        if not self.left:
+            if not self.raw:
+                raise FileNotFoundError(2, "no process found", "/proc")
+            return False
+        size = self.STEPS[min(self.step, len(self.STEPS) - 1)]
+        batch, self.left, self.step = self.left[:size], self.left[size:], self.step + 1
+        found = self.host.read_each("/proc", [str(pid) for pid in batch], "cmdline")
+        self.raw.update((pid, found[str(pid)]) for pid in batch if str(pid) in found)
+        return True
+
+
+def scan(host: Host) -> Scan:
+    return Scan(host)
+
+
+def raw_command_lines(host: Host) -> Dict[int, Optional[str]]:
+    """What /proc/PID/cmdline holds, for every process; None where it could not be read in time."""
+    lines = host.fact(scan)
+    while lines.more():
+        pass
+    return lines.raw
 
 
 def command_lines(host: Host) -> Dict[int, str]:
-    """The command line of every process that has one of its own; kernel threads and zombies have none.
-
-    Our own is left out: it can name what is looked for (`nhc check local --check 'check_ps_daemon sshd'`).
-    """
-    lines = host.fact(raw_command_lines)
-    ours = own(host)
-    mine = {lines.get(pid) for pid in ours[:1]}
-    hidden = {pid for pid in ours if lines.get(pid) in mine}
-    return {pid: parse_cmdline(raw) for pid, raw in lines.items() if raw and pid not in hidden}
+    """The command line of every process that has one, but our own; kernel threads and zombies have none."""
+    raw = host.fact(raw_command_lines)
+    hidden = host.fact(scan).hidden
+    return {pid: parse_cmdline(line) for pid, line in raw.items() if line and pid not in hidden}
 
 
 def own(host: Host) -> Tuple[int, ...]:
@@ -145,8 +171,20 @@ def args_of(host: Host, pid: int) -> str:
 
 
 def all_args(host: Host) -> Iterator[Tuple[int, str]]:
-    """Every process with its command line as ps prints it: first those that have one, then the others."""
-    yield from host.fact(command_lines).items()
+    """Every process with its command line as ps prints it: first those that have one, then the others.
+
+    Reads no further than it is asked to go.
+    """
+    lines = host.fact(scan)
+    at = 0
+    while True:
+        for pid in list(lines.raw)[at:]:
+            raw = lines.raw[pid]
+            if raw and pid not in lines.hidden:
+                yield pid, parse_cmdline(raw)
+            at += 1
+        if at == len(lines.raw) and not lines.more():
+            break
     yield from host.fact(nameless).items()
 
 

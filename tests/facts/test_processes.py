@@ -113,6 +113,19 @@ def test_no_proc_is_an_error_not_an_empty_node():
         processes.command_lines(node())
 
 
+def test_no_more_is_read_than_is_asked_for():
+    host = node(*(Process(100 + number, f"/bin/tool {number}") for number in range(700)))
+    asked = []
+    original = host.system.read_each
+    host.system.read_each = lambda directory, names, leaf: asked.append(len(names)) or original(directory, names, leaf)
+
+    assert next(processes.all_args(host)) == (100, "/bin/tool 0")
+    assert asked == [128]
+    assert len(dict(processes.all_args(host))) == 700
+    assert len(processes.command_lines(host)) == 700
+    assert asked == [128, 512, 60, 0]
+
+
 def test_a_real_process_is_seen_as_ps_sees_it():
     child = subprocess.Popen(["tail", "-f", "/dev/null", "with  two blanks"], stderr=subprocess.DEVNULL)
     try:
