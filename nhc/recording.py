@@ -261,7 +261,7 @@ for _name in ("which", "stat", "statvfs", "access", "user_name", "user_id", "gro
     if _name not in ReplaySystem.__dict__:
         setattr(ReplaySystem, _name, _replayed(_name, None))
 # Questions about names in the file system: the recorded tree answers what was not asked then.
-for _name in ("exists", "isdir", "listdir", "glob", "readlink", "realpath"):
+for _name in ("exists", "isdir", "listdir", "peek", "glob", "readlink", "realpath"):
     setattr(RecordingHost, _name, _recorded(getattr(Host, _name)))
     setattr(ReplayHost, _name, _replayed(_name, getattr(Host, _name)))
 

@@ -41,9 +41,9 @@ def run(options: Mapping[str, Any]) -> int:
 
     deadline = _time(options, "timeout")
     max_age = _time(options, "max_age")
-    host = Host()
-    name = options["node"] or host.system.hostname()
     state = State()
+    host = Host(memory=state)
+    name = options["node"] or host.system.hostname()
     if max_age is not None:
         fresh = fresh_report(state, max_age, host, options)
         if fresh is not None:
