@@ -8,7 +8,7 @@ is not installed, no permission) is UNKNOWN.
 
 from __future__ import annotations
 
-from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, Iterable, List, Optional, Sequence, Tuple, Union
 
 from nhc.check import arg, check, opt
 from nhc.facts import accelerator as model
@@ -17,6 +17,7 @@ from nhc.facts.pci import PciFunction, normal_address
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
 from nhc.units import integer, text
+from nhc.values import NamedTuple
 
 Judged = Union[Outcome, List[Outcome]]
 

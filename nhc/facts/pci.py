@@ -7,9 +7,10 @@ enumerated here until the node restarts.
 from __future__ import annotations
 
 import re
-from typing import Dict, FrozenSet, NamedTuple, Optional, Set, Tuple
+from typing import Dict, FrozenSet, Optional, Set, Tuple
 
 from nhc.host import Host
+from nhc.values import NamedTuple
 
 DEVICES = "/sys/bus/pci/devices"
 INDEX = "/proc/bus/pci/devices"
