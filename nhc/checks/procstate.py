@@ -25,7 +25,7 @@ class Stuck(NamedTuple):
     "check_ps_dstate",
     opt("-a --after", "after", seconds, "how long a process must have been stuck to count", 300.0),
     opt("-c --critical", "critical", count, "CRIT from this many stuck processes on (0: never)", 5),
-    opt("-k --critical-name", "names", text, "CRIT for names that match this shell pattern", ["nvidia*"], many=True),
+    opt("-k --critical-name", "names", text, "CRIT for names that match this shell pattern as well", ["nvidia*"], many=True),
     opt("-i --ignore", "ignore", text, "processes to leave out, by name, as a shell pattern", many=True),
 )  # fmt: skip
 def check_ps_dstate(
