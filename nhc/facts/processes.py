@@ -91,20 +91,23 @@ def pids(host: Host) -> List[int]:
 class Scan:
     """What /proc/PID/cmdline holds, read a few processes at a time: a daemon has a low number and is soon found.
 
-    `raw` is None for a process whose command line could not be read in time. `hidden` are our own
-    processes: their command line can name what is looked for (`nhc check local --check 'check_ps_daemon sshd'`).
+    `raw` is None for a process whose command line could not be read in time. Our own processes are left out
+    of what checks see: they can name what is looked for (`nhc check local --check 'check_ps_daemon sshd'`).
     """
 
-    STEPS = (128, 512, 1 << 22)
+    STEPS = (256, 1 << 22)
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.raw: Dict[int, Optional[str]] = {}
         self.left = host.fact(pids)
         self.step = 0
-        ours = [str(pid) for pid in own(host)]
-        lines = host.read_each("/proc", ours, "cmdline") if ours else {}
-        self.hidden = frozenset(int(pid) for pid in ours if lines.get(pid) == lines.get(ours[0]))
+        self.ours = own(host)
+        self.our_line = host.read("/proc/self/cmdline") if self.ours else ""
+
+    def ours_too(self, pid: int) -> bool:
+        """Whether this is our own process, or our parent under the same command line."""
+        return pid in self.ours and self.raw.get(pid) == self.our_line
 
     def more(self) -> bool:
         """Read on; False at the end. Raises OSError where there are no processes to be seen: /proc is not mounted."""
@@ -134,8 +137,8 @@ def raw_command_lines(host: Host) -> Dict[int, Optional[str]]:
 def command_lines(host: Host) -> Dict[int, str]:
     """The command line of every process that has one, but our own; kernel threads and zombies have none."""
     raw = host.fact(raw_command_lines)
-    hidden = host.fact(scan).hidden
-    return {pid: parse_cmdline(line) for pid, line in raw.items() if line and pid not in hidden}
+    ours = host.fact(scan).ours_too
+    return {pid: parse_cmdline(line) for pid, line in raw.items() if line and not ours(pid)}
 
 
 def own(host: Host) -> Tuple[int, ...]:
@@ -180,7 +183,7 @@ def all_args(host: Host) -> Iterator[Tuple[int, str]]:
     while True:
         for pid in list(lines.raw)[at:]:
             raw = lines.raw[pid]
-            if raw and pid not in lines.hidden:
+            if raw and not lines.ours_too(pid):
                 yield pid, parse_cmdline(raw)
             at += 1
         if at == len(lines.raw) and not lines.more():

@@ -120,10 +120,10 @@ def test_no_more_is_read_than_is_asked_for():
     host.system.read_each = lambda directory, names, leaf: asked.append(len(names)) or original(directory, names, leaf)
 
     assert next(processes.all_args(host)) == (100, "/bin/tool 0")
-    assert asked == [128]
+    assert asked == [256]
     assert len(dict(processes.all_args(host))) == 700
     assert len(processes.command_lines(host)) == 700
-    assert asked == [128, 512, 60, 0]
+    assert asked == [256, 444, 0]
 
 
 def test_a_real_process_is_seen_as_ps_sees_it():
