@@ -35,7 +35,12 @@ class Recorder:
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self.root = f"{directory}/root"
-        self._fd = os.open(f"{directory}/answers.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._open()
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._fd = os.open(f"{self.directory}/answers.jsonl", flags, 0o600)
+        self._pid = os.getpid()
 
     def answer(
         self, question: Sequence[Any], ask: Callable[[], T], plain: Callable[[T], Any] = lambda value: value
@@ -50,6 +55,8 @@ class Recorder:
         return value
 
     def _write(self, question: Sequence[Any], answer: Mapping[str, Any]) -> None:
+        if self._pid != os.getpid():  # a worker keeps none of the descriptors that its parent had open
+            self._open()
         os.write(self._fd, (json.dumps([list(question), answer]) + "\n").encode())
 
     def keep_file(self, path: str, content: bytes) -> None:
