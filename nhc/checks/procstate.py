@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Any, Dict, List, NamedTuple, Sequence, Union
+from typing import Any, Dict, List, Sequence, Union
 
 from nhc.check import check, opt
 from nhc.facts.history import boot_id
@@ -11,6 +11,7 @@ from nhc.facts.processes import ProcessStat, stats
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, warn
 from nhc.units import count, seconds, show_seconds, text
+from nhc.values import NamedTuple
 
 
 class Stuck(NamedTuple):
@@ -25,7 +26,7 @@ class Stuck(NamedTuple):
     "check_ps_dstate",
     opt("-a --after", "after", seconds, "how long a process must have been stuck to count", 300.0),
     opt("-c --critical", "critical", count, "CRIT from this many stuck processes on (0: never)", 5),
-    opt("-k --critical-name", "names", text, "CRIT for names that match this shell pattern as well", ["nvidia*"], many=True),
+    opt("-k --critical-name", "names", text, "CRIT for names that match this pattern as well", ["nvidia*"], many=True),
     opt("-i --ignore", "ignore", text, "processes to leave out, by name, as a shell pattern", many=True),
 )  # fmt: skip
 def check_ps_dstate(

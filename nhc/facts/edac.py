@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional, Tuple
+from typing import List, Optional, Tuple
 
 from nhc.host import Host
+from nhc.values import NamedTuple
 
 CONTROLLERS = "/sys/devices/system/edac/mc"
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 from nhc.host import Host
+from nhc.values import NamedTuple
 
 NET = "/sys/class/net"
 _ETHERNET = "1"  # ARPHRD_ETHER

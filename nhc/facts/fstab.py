@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Tuple
+from typing import List, Tuple
 
 from nhc.facts.mounts import Mount, unescape
 from nhc.host import Host
+from nhc.values import NamedTuple
 
 NETWORK = frozenset(
     (

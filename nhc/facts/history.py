@@ -7,9 +7,10 @@ however often the check runs, so that two runs a second apart judge the same hou
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from nhc.host import Host
+from nhc.values import NamedTuple
 
 _SAMPLES = 12  # a window's resolution: what happened longer ago than 13/12 of it no longer counts
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Optional, Sequence, Tuple
 
 from nhc.host import Host
 from nhc.units import size_kb
+from nhc.values import NamedTuple
 
 POOLS = "/sys/kernel/mm/hugepages"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import FrozenSet, List, NamedTuple, Tuple
+from typing import FrozenSet, List, Tuple
 
 from nhc.host import Host
+from nhc.values import NamedTuple
 
 
 class Taint(NamedTuple):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from nhc.host import Host
+from nhc.values import NamedTuple
 
 ATTRIBUTES = {
     5: "reallocated_sectors",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 from nhc.host import Host
+from nhc.values import NamedTuple
 
 PROPERTIES = "Id,LoadState,ActiveState,SubState,Result,NRestarts"
 

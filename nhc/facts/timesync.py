@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, NamedTuple, Optional
+from typing import Dict, Optional
 
 from nhc.host import Host
+from nhc.values import NamedTuple
 
 
 class ClockState(NamedTuple):

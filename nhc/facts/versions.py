@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import List, NamedTuple, Tuple
+from typing import List, Tuple
+
+from nhc.values import NamedTuple
 
 _PIECE = re.compile(r"\d+|[A-Za-z]+|~|\^")
 
