@@ -146,6 +146,7 @@ MODULES: Dict[str, str] = {
     "gpu_row": "gpu_memory",
     "gpu_temp": "gpu_clocks",
     "gpu_xgmi": "gpu_links",
+    "gpu_xid": "gpu_xid",
     "hw_mem": "hw_mem",
     "hw_physmem": "hw_mem",
     "hw_swap": "hw_mem",

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import os
-from typing import List, Tuple
+import stat
+from typing import Iterator, List, Tuple
 
 KMSG = "/dev/kmsg"
 _RECORD = 8192  # more than the kernel's longest record (PRINTK_MESSAGE_MAX, dev-kmsg's own buffer)
@@ -67,3 +68,32 @@ def tail(path: str, offset: int, limit: int = TAIL_LIMIT) -> Tuple[str, int]:
     data = b"".join(parts)
     end = data.rfind(b"\n") + 1
     return data[:end].decode(errors="replace"), offset + end
+
+
+def chunks(fd: int, size: int = 1 << 20) -> Iterator[str]:
+    """What can be read from a descriptor, in pieces that end where a line ends."""
+    rest = b""
+    while True:
+        data = os.read(fd, size)
+        if not data:
+            break
+        at = data.rfind(b"\n") + 1
+        if at:
+            yield (rest + data[:at]).decode(errors="replace")
+            rest = data[at:]
+        else:
+            rest += data
+    if rest:
+        yield rest.decode(errors="replace")
+
+
+def contents(path: str) -> Iterator[str]:
+    """A log file in pieces that end where a line ends; /dev/kmsg as far as it goes, without waiting. Raises OSError."""
+    if stat.S_ISCHR(os.stat(path).st_mode):
+        yield "".join(read(path, -1))
+        return
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield from chunks(fd)
+    finally:
+        os.close(fd)

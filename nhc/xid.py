@@ -241,3 +241,13 @@ def in_context(code: str, architecture: str, mig: str, rows: str) -> Optional[Tu
         if all(not want or want == have for want, have in wanted):
             return row[4], Action(row[5]), row[6]
     return None
+
+
+def depends(code: str, action: str) -> bool:
+    """Whether a device's own state can change what this Xid means."""
+    return action == Action.RESET_DEVICE.value or f"\n{code}\t" in CONTEXT
+
+
+def well(fault: str, recovery: Optional[str], rows: str) -> bool:
+    """Whether NVML shows that a GPU has had the reset it needed: it names no repair (older drivers tell nothing)."""
+    return not fault and recovery == "" and rows != "pending" and rows != "failed"

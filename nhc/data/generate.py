@@ -40,7 +40,7 @@ def kernel() -> Dict[str, str]:
 
 
 def nvidia() -> Dict[str, str]:
-    """XID: code, name, severity, action. SXID: the same and scope. CONTEXT, NVLINK5: rows that begin with the code. XID74: bits."""
+    """XID: code, name, severity, action. SXID: the same and scope. The others: their tables' useful columns."""
     nvlink5 = [
         [row["xid"], row["unit"], *_bits(row["bits_v1"]), *_bits(row["bits_v2"]), str(int(row["status"], 16)),
          row["severity"], row["action"], row["investigate"]]

@@ -133,6 +133,7 @@ oops	GeneralProtection	fatal	reboot	general protection fault	general protection 
 oops	DivideError	fatal	reboot	divide error: 	divide error: 	^(?:Oops: )?divide error: \d+ \[#\d+\]	the kernel divided by zero	
 oops	Oops	fatal	reboot	Oops: ||invalid opcode: 	Oops: ||invalid opcode: 	(?:Oops: [0-9a-f]|Internal error: Oops|invalid opcode: \d+ \[#\d+\])	the kernel met a fault	
 oops	BadState	degraded	reboot	BUG: Bad ||BUG: scheduling while atomic	BUG: Bad ||BUG: scheduling while atomic	BUG: (?P<detail>Bad \w+|scheduling while atomic)	the kernel found its own data damaged	
+drill	Ended	info	none	nhc-drill ended	nhc-drill ended	nhc-drill ended	the drill is over: what it made of this log no longer stands	drills:
 """
 REPEATS = r"""
 xid	13	2	86400	180	unit	clean	fatal	inspect	24h

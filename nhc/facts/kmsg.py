@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Iterator, List, NamedTuple, Optional, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
 from nhc.host import Host
 
@@ -17,6 +17,7 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 TAIL = 64 << 20
 """Bytes of a log file that one run reads; the next goes on from there."""
 _PROBE = 65536
+_KERNEL_TAGS = ("kernel", "vmunix", "-")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 # What may stand in front of a message, outermost first. Every part is optional.
@@ -73,17 +74,18 @@ def parse_record(raw: str) -> Optional[Record]:
     return Record(text, None, int(found[3]) / 1e6, int(found[2]), int(found[1]) & 7)
 
 
-def strip(line: str) -> str:
-    """The message of a log line: `[   12.3] x`, `Nov 21 02:28:15 host kernel: x`, `<4>x` and the rest are all `x`."""
-    found = _STAMP.match(line)
-    return line[found.end() :] if found else line
+def message(line: str) -> Optional[str]:
+    """What the kernel said in a log line, its stamp taken off; None for another program's line in a syslog file.
 
-
-def of_kernel(line: str) -> bool:
-    """Whether the kernel said this line, as far as the line tells: a syslog file holds other programs' words too."""
+    `[   12.3] x`, `Nov 21 02:28:15 host kernel: x`, `<4>x` and the rest are all `x`.
+    """
+    if line.startswith("{") or _RAW.match(line):
+        record = parse_line(line, 0.0)
+        return record.text if record.kernel else None
     found = _STAMP.match(line)
-    tag = found and (found["tag"] or found["tag3"] or found["app"])
-    return not tag or tag in ("kernel", "vmunix", "-")
+    assert found is not None  # every part of the pattern is optional
+    tag = found["tag"] or found["tag3"] or found["app"]
+    return line[found.end() :] if not tag or tag in _KERNEL_TAGS else None
 
 
 def parse_line(line: str, now: float) -> Record:
@@ -115,7 +117,7 @@ def parse_line(line: str, now: float) -> Record:
         when,
         float(mono) if mono else None,
         level=int(priority) & 7 if priority else 6,
-        kernel=not tag or tag in ("kernel", "vmunix", "-"),
+        kernel=not tag or tag in _KERNEL_TAGS,
     )
 
 
@@ -140,7 +142,7 @@ def iso_time(text: str) -> Optional[float]:
 
 
 def bsd_time(text: str, now: float) -> Optional[float]:
-    """Unix time of `Nov 21 02:28:15`, local time, in the year that puts it nearest before `now`, a day ahead at most."""
+    """Unix time of `Nov 21 02:28:15`, local time, in the year that puts it last before `now` (or a day ahead)."""
     try:
         month, day = _MONTHS.index(text[:3]) + 1, int(text[4:6])
         hour, minute, second = (int(part) for part in text[7:15].split(":"))
@@ -316,17 +318,3 @@ def _rotated(host: Host, path: str, inode: int) -> str:
             except OSError:
                 continue
     return ""
-
-
-def split_lines(chunks: Iterator[str]) -> Iterator[str]:
-    """Text in pieces of any size as pieces that end where a line ends."""
-    rest = ""
-    for chunk in chunks:
-        at = chunk.rfind("\n")
-        if at < 0:
-            rest += chunk
-            continue
-        yield rest + chunk[: at + 1]
-        rest = chunk[at + 1 :]
-    if rest:
-        yield rest

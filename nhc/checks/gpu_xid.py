@@ -1,0 +1,48 @@
+"""NVIDIA's errors in the kernel log, under the name and with the argument that Azure's health checks have."""
+
+from __future__ import annotations
+
+from typing import List, Optional, Union
+
+from nhc.check import arg, check
+from nhc.checks.kmsg import outcomes, read, unreadable
+from nhc.facts.pci import accelerator_functions, switch_functions
+from nhc.findings import NVIDIA
+from nhc.host import Host
+from nhc.kernlog import Source
+from nhc.model import Outcome, skip
+from nhc.units import number
+
+
+@check(
+    "check_gpu_xid",
+    arg("hours", number, "leave out faults that were older than this when they were first read (default: none)"),
+    timeout=20,
+)
+def check_gpu_xid(host: Host, hours: Optional[float] = None) -> Union[Outcome, List[Outcome]]:
+    """No NVIDIA GPU or NVSwitch has logged a fault that still stands.
+
+    The findings of check_kmsg that are NVIDIA's: Xid by code and words, SXid by its own Fatal or Non-fatal word, a
+    GPU off the bus or not initialised without an Xid. Azure's check of this name looks for 18 codes in a syslog
+    file, back HOURS hours (2), and reports each once; this one reads the kernel log of this boot, does not care for
+    the form of time stamps, and reports a fault until it is shown to be gone or acknowledged (`nhc ack`). HOURS limits
+    how far back the first run looks: a fault that nobody had seen and that is older is left out.
+
+    Example: * || check_gpu_xid
+    Example: * || check_gpu_xid 2
+    """
+    try:
+        found = read(host, Source(), False, NVIDIA)
+    except OSError as error:
+        return unreadable(error)
+    pairs = list(found.pairs)
+    if hours is not None:
+        pairs = [(key, f) for key, f in pairs if f["noticed"] - f["last"] <= hours * 3600]
+    if not pairs and not _nvidia_on_bus(host):
+        return skip("NoGpu", "no NVIDIA device on this node's PCI bus, and none in the kernel log")
+    return outcomes(found.log, pairs, "the NVIDIA driver")
+
+
+def _nvidia_on_bus(host: Host) -> bool:
+    functions = (*host.fact(accelerator_functions), *host.fact(switch_functions))
+    return any(function.vendor_name == "nvidia" for function in functions)

@@ -1,0 +1,187 @@
+"""The kernel log: faults that it told of and that nothing has shown to be gone."""
+
+from __future__ import annotations
+
+import time
+from typing import List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from nhc.catalogue import FATAL
+from nhc.check import BadArguments, arg, check, flag, opt
+from nhc.findings import Finding, current
+from nhc.host import Host
+from nhc.kernlog import DMESG, FILE, JOURNAL, KMSG, Log, Source, default_log, drop, in_context, read_log
+from nhc.model import Action, Metric, Outcome, Verdict, ok, unknown, warn
+from nhc.npd_rules import BadRules
+from nhc.units import text
+
+Judged = Union[Outcome, List[Outcome]]
+
+
+def source(value: str) -> Source:
+    """Where the log is: kmsg, journal, `syslog=FILE` or `dmesg=FILE`; the file may also follow as an argument."""
+    kind, _, path = value.replace("=", " ", 1).partition(" ")
+    if kind in (KMSG, JOURNAL) and not path:
+        return Source(kind)
+    if kind in (FILE, DMESG) and (path.startswith("/") or not path):
+        return Source(kind, path)
+    raise ValueError(f"{value!r} is not kmsg, journal, syslog=/FILE or dmesg=/FILE")
+
+
+class Read(NamedTuple):
+    """What one check works on: a log, and the findings in it as they stand beside what devices say."""
+
+    log: Log
+    pairs: Tuple[Tuple[str, Finding], ...]
+
+
+def read(host: Host, where: Source, since_boot: bool, kinds: Tuple[str, ...] = ()) -> Read:
+    """Read a log and judge its findings. Raises OSError and BadRules."""
+    log = host.fact(default_log) if where == Source() and not since_boot else read_log(host, where, since_boot)
+    pairs = current(log.state, kinds)
+    if any(finding["kind"] == "xid" for _key, finding in pairs):
+        standing, gone = in_context(host, pairs)
+        if gone and not since_boot:
+            drop(host.memory, where.store, gone)
+        pairs = standing
+    return Read(log, tuple(pairs))
+
+
+@check(
+    "check_kmsg",
+    opt("-s --source", "where", source, "kmsg, journal, syslog=FILE or dmesg=FILE (default: the first that is there)"),
+    opt("-r --npd-rules", "npd_rules", text, "a rule file of node-problem-detector to apply as well", many=True),
+    opt("-i --ignore", "ignore", text, "a KIND or KIND/CODE that this site does not care for", many=True),
+    flag("-b --since-boot", "since_boot", "judge all of this boot anew, and remember nothing of it"),
+    arg("file", text, "the file for a --source of syslog or dmesg"),
+    timeout=20,
+    tags=("kernel", "gpu"),
+)
+def check_kmsg(
+    host: Host,
+    where: Optional[Source] = None,
+    npd_rules: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    since_boot: bool = False,
+    file: Optional[str] = None,
+) -> Judged:
+    """The kernel has logged no fault that still stands.
+
+    Reads what is new since the last run from /dev/kmsg (or journald, a syslog file, a saved dmesg) by boot and
+    sequence number: nothing from before this boot, nothing twice, and a count of lines that were overwritten
+    before they could be read. Each line is looked up in a catalogue: NVIDIA Xid and SXid, AMD RAS, Neuron, mlx5,
+    EFA, PCIe, machine checks, memory, disks, file systems, out-of-memory kills, lockups, kernel faults
+    (docs/kernel-log.md; `nhc log classify` shows what it makes of a log). A fatal finding is CRIT, a degraded one
+    WARN, one outcome each. Faults of applications and information are only counted; an application's fault that comes back on one device
+    often enough takes the node out (nhc/data/repeats.tsv).
+
+    A finding stays until the log or the device shows its cause to be gone (a reset, a restart with the device found
+    clean, NVML) or `nhc ack` ends it. It does not fade with time.
+
+    Example: * || check_kmsg
+    Example: * || check_kmsg --source syslog=/var/log/messages --npd-rules /etc/npd/kernel-monitor.json
+    """
+    given = (where or Source())._replace(rules=tuple(npd_rules))
+    if given.kind in (FILE, DMESG):
+        given = given._replace(path=given.path or file or "")
+        if not given.path:
+            raise BadArguments(f"--source {given.kind} needs a file")
+    elif file:
+        raise BadArguments(f"{file!r}: a file goes with --source syslog or --source dmesg")
+    try:
+        found = read(host, given, since_boot)
+    except BadRules as error:
+        raise BadArguments(str(error)) from None
+    except OSError as error:
+        return unreadable(error)
+    pairs = [pair for pair in found.pairs if not ignored(pair[1], ignore)]
+    return outcomes(found.log, pairs, "the kernel log")
+
+
+def unreadable(error: OSError) -> Outcome:
+    what = error.filename or "the kernel log"
+    return unknown("KernelLogUnreadable", f"{what} cannot be read: {error.strerror}")
+
+
+def ignored(finding: Finding, ignore: Sequence[str]) -> bool:
+    return finding["kind"] in ignore or f"{finding['kind']}/{finding['code']}" in ignore
+
+
+def outcomes(log: Log, pairs: Sequence[Tuple[str, Finding]], what: str) -> List[Outcome]:
+    """One outcome a finding, one for lines that were lost, or one OK; the numbers are with the first."""
+    judged = [outcome(finding) for _key, finding in pairs]
+    if log.lost:
+        judged.append(_lost(log))
+    if not judged:
+        judged = [ok(_quiet(log, what))]
+    more = log.state.get("more", 0)
+    if more:
+        message = f"{more} more lines of faults beyond the {len(log.state['findings'])} that are kept apart"
+        judged.append(warn("KernelLogOverflow", message, action=Action.INSPECT))
+    return [judged[0]._replace(metrics=metrics(log, pairs)), *judged[1:]]
+
+
+def _quiet(log: Log, what: str) -> str:
+    text = f"{what} tells of no fault that stands ({log.source}, {log.lines} new lines)"
+    if log.unseen:
+        text += f"; {log.unseen} lines of this boot were overwritten before the first run"
+    return text
+
+
+def _lost(log: Log) -> Outcome:
+    how_many = f"{log.lost} lines" if log.lost > 0 else "lines, nothing tells how many,"
+    return warn(
+        "KernelLogLost",
+        f"{how_many} of the kernel log were lost before they could be read ({log.source}): a fault may be among them",
+        action=Action.INSPECT,
+    )
+
+
+def metrics(log: Log, pairs: Sequence[Tuple[str, Finding]]) -> Tuple[Metric, ...]:
+    seen = log.state.get("seen", {})
+    fatal = sum(1 for _key, finding in pairs if finding["severity"] == FATAL)
+    return (
+        Metric("kernel_log_fatal", fatal),
+        Metric("kernel_log_degraded", len(pairs) - fatal),
+        Metric("kernel_log_app_lines", seen.get("app", 0)),
+        Metric("kernel_log_info_lines", seen.get("info", 0)),
+        Metric("kernel_log_new_lines", log.lines),
+        Metric("kernel_log_lost_lines", max(log.lost, 0)),
+    )
+
+
+def outcome(finding: Finding) -> Outcome:
+    """A finding as a report shows it."""
+    verdict = Verdict.CRIT if finding["severity"] == FATAL else Verdict.WARN
+    message = finding["message"]
+    notes = []
+    if finding["count"] > 1:
+        notes.append(f"{finding['count']} lines")
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(finding["last"]))
+    notes.append(f"last {at}" if finding["count"] > 1 else at)
+    if finding.get("before_boot"):
+        notes.append("before this boot, and not shown to be repaired")
+    message += f" [{', '.join(notes)}]"
+    if finding.get("drill"):
+        message = f"drill: {message}"
+    lines: Tuple[str, ...] = (finding["line"],)
+    if "last_line" in finding:
+        lines = (finding["line"], finding["last_line"])
+    action = Action(finding["action"])
+    return Outcome(verdict, reason(finding), message, finding["device"], action=action, evidence=lines)
+
+
+def reason(finding: Finding) -> str:
+    """The stable key of a finding: Xid79, SXid12020, GpuFallenOffBus, NodeOom, NeuronHasError_DMA_ERROR."""
+    kind, code = finding["kind"], finding["code"]
+    if kind == "xid":
+        return f"Xid{code}"
+    if kind == "sxid":
+        return f"SXid{code}"
+    if kind == "neuron":
+        return f"NeuronHasError_{code}"  # AWS's own key, which alarms exist for
+    if kind in ("npd", "nvrm", "oom", "hung", "lockup"):
+        return str(code)
+    return f"{_NAMES.get(kind, kind.capitalize())}{code}"
+
+
+_NAMES = {"oops": "Kernel", "aer": "Pcie", "pcie": "Pcie", "efa": "Efa", "amdgpu": "Amd", "ghes": "Firmware"}

@@ -1,0 +1,110 @@
+"""`nhc ack`: end findings of the kernel log that a person has dealt with."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.findings import Finding, current
+from nhc.host import Memory
+from nhc.kernlog import ACKS, STORE, Source, drop, read_log
+from nhc.model import printable
+
+KEPT = 256
+"""Acknowledgements remembered; the oldest are forgotten first."""
+
+
+def standing(memory: Memory) -> List[Tuple[str, str, Finding]]:
+    """Every finding that stands: its store, its key, and itself."""
+    stores = memory.load(ACKS).get("stores") or [STORE]
+    return [(store, key, finding) for store in stores for key, finding in current(memory.load(store))]
+
+
+def _catch_up(memory: Memory) -> None:
+    """Read what the kernel has logged since the last run, so that an acknowledgement covers all that came before it."""
+    from nhc.host import Host
+
+    try:
+        read_log(Host(memory=memory), Source())
+    except OSError:
+        pass  # what cannot be read was not judged either
+
+
+def ack_command(
+    keys: Sequence[str] = (),
+    *,
+    device: Optional[str] = None,
+    drills: bool = False,
+    every: bool = False,
+    note: str = "",
+    format: str = "text",
+    memory: Optional[Memory] = None,
+    now: Optional[float] = None,
+) -> int:
+    """Acknowledge findings of the kernel log; without anything named, list them.
+
+    `keys` are as the list shows them (`xid/79/0000:3b:00.0`). `device` names all findings of a device, `drills`
+    all that `nhc inject` made, `every` all. `note` says what was done; it is kept with the acknowledgement. A fault
+    that is logged again after this is a new finding. Returns 0; 1 where nothing that was named stands.
+    """
+    from nhc.catalogue import address
+
+    if memory is None:
+        from nhc.state import State
+
+        memory = State()
+        _catch_up(memory)
+    found = standing(memory)
+    if not (keys or device or drills or every):
+        _show(found, format)
+        return EXIT_HEALTHY
+    wanted = address(device) if device else None
+    chosen: Dict[str, List[Tuple[str, Finding]]] = {}
+    for store, key, finding in found:
+        if every or key in keys or (wanted and finding["device"] == wanted) or (drills and finding.get("drill")):
+            chosen.setdefault(store, []).append((key, finding))
+    ended = {key for store, pairs in chosen.items() for key in drop(memory, store, pairs)}
+    at = time.time() if now is None else now
+    entries = [{"key": key, "at": at, "by": _who(), "note": printable(note, 400)} for key in sorted(ended)]
+    if entries:
+        memory.update(ACKS, lambda held: held.update(acks=[*held.get("acks", []), *entries][-KEPT:]))
+    for warning in getattr(memory, "warnings", []):
+        print(f"nhc ack: {warning}", file=sys.stderr)
+        return EXIT_USAGE  # an acknowledgement that is not kept is none
+    for key in sorted(ended):
+        print(f"acknowledged {key}")
+    for key in sorted({key for pairs in chosen.values() for key, _finding in pairs} - ended):
+        print(f"nhc ack: {key} has come again: it stands", file=sys.stderr)
+    missing = [key for key in keys if key not in ended]
+    for key in missing:
+        if not any(key == known for _store, known, _finding in found):
+            print(f"nhc ack: no finding {key} stands", file=sys.stderr)
+    if not chosen and not missing:
+        print("nhc ack: no such finding stands", file=sys.stderr)
+    return EXIT_HEALTHY if ended and not missing else EXIT_UNHEALTHY
+
+
+def _who() -> str:
+    import getpass
+    import os
+
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def _show(found: Sequence[Tuple[str, str, Finding]], format: str) -> None:
+    if format == "json":
+        for store, key, finding in found:
+            print(json.dumps({"key": key, "store": store, **finding}, ensure_ascii=False))
+        return
+    if not found:
+        print("no finding of the kernel log stands")
+    for _store, key, finding in found:
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(finding["last"]))
+        drill = "drill: " if finding.get("drill") else ""
+        print(f"{finding['severity']:8}  {key}  x{finding['count']}  {at}  {drill}{finding['message']}")

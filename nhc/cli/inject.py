@@ -1,0 +1,154 @@
+"""`nhc inject`: write a chosen fault into the kernel log, to see that everything that should react does.
+
+The line carries the mark `nhc-drill`, which shows in the finding, its evidence and its message, and
+`nhc inject end` writes a line that ends what drills caused (or `nhc ack --drills` does). It is written as a user's
+line: the kernel lets nobody pose as itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import Dict, NamedTuple, Optional
+
+from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.findings import DRILL
+
+ENDED = f"{DRILL} ended"
+
+GPU = "0000:00:00.0"
+"""The device of a drill that names none: no real device has this address but the host bridge."""
+
+_ADDRESS = re.compile(r"(?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?")
+
+
+class Fault(NamedTuple):
+    """A fault's line, with places for the device and the code, and the level that drivers log it at."""
+
+    line: str
+    device: str = GPU
+    level: int = 3
+
+
+FAULTS: Dict[str, Fault] = {
+    "xid": Fault("NVRM: Xid (PCI:{pci}): {code}, pid='<unknown>', name=<unknown>, {words}"),
+    "sxid": Fault("nvidia-nvswitch0: SXid (PCI:{device}): {code}, Fatal, Link 00 {words}"),
+    "gpu-off-bus": Fault("NVRM: GPU {device}: GPU has fallen off the bus."),
+    "gpu-init": Fault("NVRM: GPU {device}: RmInitAdapter failed! (0x00:0x0:0)"),
+    "amd-ras": Fault("amdgpu {device}: amdgpu: 1 uncorrectable hardware errors detected in umc block", level=6),
+    "neuron-sram": Fault("NEURON_HW_ERR=SRAM_UNCORRECTABLE_ERROR nd-id=0 nc-id=0", ""),
+    "neuron-nc": Fault("NEURON_HW_ERR=NC_UNCORRECTABLE_ERROR nd-id=0 nc-id=0", ""),
+    "neuron-hbm": Fault("NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR nd-id=0 nc-id=0", ""),
+    "neuron-dma": Fault("NEURON_HW_ERR=DMA_ERROR nd-id=0 nc-id=0", ""),
+    "neuron-hang": Fault("NEURON_HW_ERR=HANG_ON_COLLECTIVES nd-id=0 nc-id=0", ""),
+    "mlx5-health": Fault("mlx5_core {device}: poll_health:825: device's health compromised - reached miss count."),
+    "efa-timeout": Fault("efa {device}: Wait for completion (polling) timeout"),
+    "pcie-fatal": Fault("pcieport {device}: AER: Uncorrected (Fatal) error received: {device}"),
+    "mce": Fault("mce: [Hardware Error]: CPU 0: Machine Check Exception: 5 Bank 0: b200000000000000", "", 0),
+    "edac-ue": Fault("EDAC MC0: 1 UE memory read error on drill (channel:0 slot:0)", "", 0),
+    "ghes-fatal": Fault("{{1}}[Hardware Error]: event severity: fatal", "", 0),
+    "nvme-down": Fault("nvme {device}: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0xffff", "nvme99"),
+    "disk-io": Fault("I/O error, dev {device}, sector 0 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0", "sdzz"),
+    "md-failed": Fault("md/raid0:{device}: Disk failure on sdzz detected, failing array.", "md999"),
+    "ext4-readonly": Fault("EXT4-fs ({device}): Remounting filesystem read-only", "sdzz1"),
+    "xfs-shutdown": Fault("XFS ({device}): Shutting down filesystem", "sdzz1"),
+    "nfs-hang": Fault("nfs: server {device} not responding, still trying", "drill.invalid"),
+    "lustre-evicted": Fault(
+        "LustreError: 167-0: drill: This client was evicted by {device}; in progress operations using this service "
+        "will fail.", "drill-OST0000",
+    ),
+    "oom": Fault("Out of memory: Killed process 0 (drill) total-vm:0kB, anon-rss:0kB, file-rss:0kB, shmem-rss:0kB", ""),
+    "oom-container": Fault(
+        "Memory cgroup out of memory: Killed process 0 (drill) total-vm:0kB, anon-rss:0kB, file-rss:0kB", "",
+    ),
+    "hung-task": Fault("INFO: task drill:0 blocked for more than 120 seconds.", ""),
+    "soft-lockup": Fault("watchdog: BUG: soft lockup - CPU#0 stuck for 22s! [drill:0]", "", 0),
+    "hard-lockup": Fault("watchdog: Watchdog detected hard LOCKUP on cpu 0", "", 0),
+    "end": Fault("nhc: drill over:", "", 6),
+    "oops": Fault("BUG: kernel NULL pointer dereference, address: 0000000000000000", "", 1),
+}  # fmt: skip
+
+_WORDS = {
+    79: "GPU has fallen off the bus.",
+    154: "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+    74: "NVLink: fatal error detected on link 0(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
+}
+
+
+def line_of(fault: str, device: Optional[str] = None) -> str:
+    """The line that a drill writes for a name of FAULTS, xid and sxid with a code: `xid-79`. Raises ValueError."""
+    name, code = fault, 0
+    numbered = re.fullmatch(r"(xid|sxid)[-:=]?(\d{1,5})", fault.lower())
+    if numbered:
+        name, code = numbered[1], int(numbered[2])
+    if name not in FAULTS or (name in ("xid", "sxid") and not numbered):
+        names = ", ".join(f"{known}-CODE" if known in ("xid", "sxid") else known for known in FAULTS)
+        raise ValueError(f"no fault {fault!r}: expected one of {names}")
+    given = FAULTS[name]
+    if device and not given.device:
+        raise ValueError(f"{name} names no device of its own")
+    where = device or given.device
+    if given.device == GPU and not _ADDRESS.fullmatch(where):
+        raise ValueError(f"{where!r} is not a PCI address (as 0000:3b:00.0)")
+    if given.device == GPU:
+        from nhc.catalogue import address
+
+        where = address(where)
+    elif where and not re.fullmatch(r"[\w.:@-]{1,64}", where):
+        raise ValueError(f"{where!r} is not a device's name")
+    pci = where.rpartition(".")[0] if given.device == GPU else where
+    words = _WORDS.get(code, "a drill") if name == "xid" else "a drill"
+    return f"{given.line.format(device=where, pci=pci, code=code, words=words)} {ENDED if name == 'end' else DRILL}"
+
+
+def inject_command(
+    fault: str,
+    *,
+    device: Optional[str] = None,
+    yes: bool = False,
+    dry_run: bool = False,
+    list_faults: bool = False,
+    path: str = "/dev/kmsg",
+) -> int:
+    """Write a fault into the kernel log of this node, as a drill. Root only.
+
+    Without `yes` it asks, and where nobody can be asked it refuses. `dry_run` prints the line and writes nothing;
+    `list_faults` prints what can be injected. Returns 0; 1 where the person said no or the line could not be written; 2
+    for wrong usage.
+    """
+    if list_faults:
+        for name, given in FAULTS.items():
+            print(f"{name + '-CODE' if name in ('xid', 'sxid') else name}\t{given.line.replace('{{1}}', '{1}')}")
+        return EXIT_HEALTHY
+    try:
+        line = line_of(fault, device)
+    except ValueError as error:
+        print(f"nhc inject: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    if dry_run:
+        print(line)
+        return EXIT_HEALTHY
+    if os.geteuid() != 0:
+        print("nhc inject: only root writes into the kernel log", file=sys.stderr)
+        return EXIT_USAGE
+    if not yes and fault != "end":
+        if not sys.stdin.isatty():
+            print("nhc inject: this can take the node out of service: confirm with --yes", file=sys.stderr)
+            return EXIT_USAGE
+        print(
+            f"This writes into the kernel log of {os.uname().nodename}, and can take the node out of service:\n  {line}"
+        )
+        if input("Write it? [y/N] ").strip().lower() not in ("y", "yes"):
+            return EXIT_UNHEALTHY
+    from nhc import ring
+
+    numbered = re.match(r"s?xid", fault.lower())
+    level = FAULTS[numbered[0] if numbered else fault].level
+    try:
+        ring.write(line, level, path)
+    except OSError as error:
+        print(f"nhc inject: {path}: {error.strerror}", file=sys.stderr)
+        return EXIT_UNHEALTHY
+    print(f"written: {line}")
+    return EXIT_HEALTHY

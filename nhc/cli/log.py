@@ -1,0 +1,181 @@
+"""`nhc log classify`: what each line of a kernel log means.
+
+The whole log is read before anything is printed: equal lines are one entry with a count, in the order of
+their first appearance, and some lines mean something else when another stands beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.catalogue import APP, DEGRADED, FATAL, INFO, Match, Matcher
+from nhc.cli import EXIT_HEALTHY, EXIT_USAGE
+from nhc.model import Action, printable
+
+if TYPE_CHECKING:
+    from nhc.npd_rules import Rules
+
+DISTINCT = 100_000
+"""Different lines that are kept apart; further ones count towards the entry of the same error and device."""
+
+_OTHER = Match("other", "", INFO, Action.NONE)
+
+
+class Entry(NamedTuple):
+    """One line of the answer: the log line as it stood when it first appeared, its meaning, how often it came."""
+
+    line: str
+    match: Match
+    times: int
+
+
+class Folder:
+    """Lines in, entries out: equal messages, whatever their stamps, are one."""
+
+    def __init__(
+        self, matcher: Matcher, show_all: bool = False, limit: int = DISTINCT, rules: Optional[Rules] = None
+    ) -> None:
+        self.lines = 0
+        self._rules = rules
+        self._matcher = matcher
+        self._all = show_all
+        self._limit = limit
+        self._found: Dict[Tuple[str, ...], List[Any]] = {}
+
+    def feed(self, text: str) -> None:
+        """Complete lines of a log."""
+        from nhc.facts.kmsg import message
+
+        self.lines += text.count("\n") + (not text.endswith("\n") and text != "")
+        done = 0
+        if self._rules:
+            self._apply(self._rules, text)
+        for start, end, numbers in self._matcher.candidates(text):
+            if self._all:
+                self._rest(text[done:start])
+                done = end + 1
+            line = text[start:end].rstrip("\r")
+            said = message(line)
+            match = None if said is None else self._matcher.judge(said, numbers)
+            if match is not None:
+                self._add(line, said or "", match)
+            elif self._all:
+                self._rest(line)
+        if self._all:
+            self._rest(text[done:])
+
+    def _apply(self, rules: Rules, text: str) -> None:
+        """Put every line before the rules of node-problem-detector, which may span several."""
+        from nhc.facts.kmsg import message
+
+        for line in text.split("\n"):
+            said = message(line.rstrip("\r")) if line else None
+            for match in rules.read(said) if said is not None else ():
+                self._add(line.rstrip("\r"), f"{match.code}: {said}", match)
+
+    def _rest(self, text: str) -> None:
+        from nhc.facts.kmsg import message
+
+        for line in text.split("\n"):
+            if line.strip():
+                self._add(line.rstrip("\r"), message(line) or line, _OTHER)
+
+    def _add(self, line: str, said: str, match: Match) -> None:
+        key: Tuple[str, ...] = (said,)
+        entry = self._found.get(key)
+        if entry is None and len(self._found) >= self._limit:
+            key = ("", match.kind, match.code, match.device, match.severity)
+            entry = self._found.get(key)
+        if entry is None:
+            self._found[key] = [line, match, 1]
+        else:
+            entry[2] += 1
+
+    def entries(self) -> List[Entry]:
+        """What was found, in the order of first appearance."""
+        entries = [Entry(*values) for values in self._found.values()]
+        beside: Dict[str, str] = {}
+        for entry in entries:
+            if entry.match.kind == "xid" and entry.match.code not in ("45", "154"):
+                beside.setdefault(entry.match.device, entry.match.code)
+        return [_clean_up(entry, beside) for entry in entries]
+
+
+def _clean_up(entry: Entry, beside: Dict[str, str]) -> Entry:
+    """An Xid 45 beside another Xid of its GPU is only the clean-up after that one."""
+    match = entry.match
+    if match.kind != "xid" or match.code != "45" or match.device not in beside:
+        return entry
+    text = f"{match.message}: clean-up after Xid {beside[match.device]}"
+    return entry._replace(match=match._replace(severity=INFO, action=Action.NONE, message=text))
+
+
+def classify_command(
+    file: Optional[str] = None, *, format: str = "text", show_all: bool = False, npd_rules: Sequence[str] = ()
+) -> int:
+    """Say what each line of a kernel log means: FILE, or standard input for none or "-".
+
+    `format` is "text" or "json" (one object a line). `show_all` adds the lines that mean nothing to the
+    catalogue. `npd_rules` are rule files of node-problem-detector that are applied as well. Returns 0, or 2
+    where the log or a rule file cannot be read.
+    """
+    from nhc import ring
+    from nhc.npd_rules import BadRules, Rules, load
+
+    try:
+        rules = [rule for path in npd_rules for rule in load(path)]
+    except BadRules as error:
+        print(f"nhc log classify: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    folder = Folder(Matcher(), show_all, rules=Rules(rules) if rules else None)
+    try:
+        chunks: Iterable[str] = ring.chunks(0) if file in (None, "-") else ring.contents(str(file))
+        for chunk in chunks:
+            folder.feed(chunk)
+    except OSError as error:
+        print(f"nhc log classify: {file or 'standard input'}: {error.strerror}", file=sys.stderr)
+        return EXIT_USAGE
+    entries = folder.entries()
+    out = sys.stdout
+    if format == "json":
+        out.write("".join(f"{json.dumps(as_object(entry), ensure_ascii=False)}\n" for entry in entries))
+    else:
+        out.write("".join(f"{line}\n" for line in as_text(entries, folder.lines)))
+    out.flush()
+    return EXIT_HEALTHY
+
+
+def as_object(entry: Entry) -> Dict[str, object]:
+    """An entry in JSON's types."""
+    match = entry.match
+    return {
+        "line": entry.line,
+        "kind": match.kind,
+        "code": match.code,
+        "device": match.device,
+        "severity": match.severity,
+        "action": match.action.value,
+        "count": entry.times,
+    }
+
+
+def as_text(entries: Sequence[Entry], lines: int) -> List[str]:
+    """Entries in columns, and a summary."""
+    cells = []
+    for entry in entries:
+        match = entry.match
+        name = f"{match.kind} {match.code}".rstrip()
+        cells.append((match.severity, name, match.device or "-", match.action.value, f"x{entry.times}"))
+    widths = [max((len(row[column]) for row in cells), default=0) for column in range(5)]
+    out = []
+    for row, entry in zip(cells, entries):
+        columns = "  ".join(cell.ljust(width) for cell, width in zip(row, widths))
+        out.append(f"{columns}  {printable(entry.match.message or entry.line)}")
+    known = [entry for entry in entries if entry.match.kind != "other"]
+    counts = ", ".join(
+        f"{sum(entry.times for entry in known if entry.match.severity == severity)} {severity}"
+        for severity in (FATAL, DEGRADED, APP, INFO)
+    )
+    return [*out, f"{lines} lines: {counts}"]

@@ -1,0 +1,236 @@
+"""Faults that the kernel log told of, remembered until they are shown to be gone.
+
+Pure: a state (JSON's own types, as `host.memory` keeps it), lines as matches with their times, and out comes the
+state changed. A finding ends when the log shows its cause gone (a reset, a link that came up, a driver that was
+loaded anew), when the node has restarted and its device is found clean, when the device's own state says so, or
+when a person acknowledges it: never because time has passed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+from nhc.catalogue import DEGRADED, FATAL, INFO, RANK, Match
+from nhc.model import Action, printable
+
+State = Dict[str, Any]
+Finding = Dict[str, Any]
+
+KEPT = 256
+"""Findings kept apart; further ones are only counted."""
+HISTORIES = 512
+COMPANION = 300.0
+"""Seconds within which an Xid 45 is the clean-up after another Xid of its GPU."""
+DRILL = "nhc-drill"
+"""The mark of a line that `nhc inject` wrote."""
+LINE_LIMIT = 400
+
+OF_A_DEVICE = (
+    "xid", "sxid", "nvrm", "amdgpu", "neuron", "habanalabs", "mlx5", "efa", "aer", "pcie", "nvme", "block", "md",
+    "edac",
+)  # fmt: skip
+"""Kinds whose cause can outlive a restart, so that the device must be found clean after it."""
+
+NVIDIA = ("xid", "sxid", "nvrm")
+
+
+class Repeat(NamedTuple):
+    """A row of repeats.tsv."""
+
+    kind: str
+    code: str
+    times: int
+    window: float
+    burst: float
+    place: str
+    others: str
+    severity: str
+    action: str
+    span: str
+
+
+_repeats: List[Repeat] = []
+
+
+def repeats() -> List[Repeat]:
+    if not _repeats:
+        from nhc.data.kernel_table import REPEATS
+
+        for text in REPEATS.strip("\n").split("\n"):
+            kind, code, times, window, burst, place, others, severity, action, span = text.split("\t")
+            _repeats.append(
+                Repeat(kind, code, int(times), float(window), float(burst), place, others, severity, action, span)
+            )
+    return _repeats
+
+
+def key_of(match: Match) -> str:
+    return f"{match.kind}/{match.code}/{match.device}"
+
+
+def enter_boot(state: State, boot: str, clean: Callable[[Finding], Optional[bool]]) -> None:
+    """Note which boot the next lines are of. After a restart findings end, those of a device if it is found clean.
+
+    `clean` says whether a finding's device is well, None for "cannot tell": such a finding stays.
+    """
+    before = state.get("boot", "")
+    state["boot"] = boot
+    if not before or not boot or before == boot:
+        return
+    state["cursor"] = None
+    state["seen"] = {}
+    findings: Dict[str, Finding] = state.get("findings", {})
+    for key in list(findings):
+        finding = findings[key]
+        if finding["kind"] not in OF_A_DEVICE or clean(finding):
+            del findings[key]
+        else:
+            finding["before_boot"] = True
+
+
+def add(state: State, match: Match, when: float, now: float) -> None:
+    """Take in one line."""
+    for what in match.recovers:
+        _recover(state, what, match.device)
+    seen: Dict[str, int] = state.setdefault("seen", {})
+    severity = match.severity
+    if match.kind == "xid":
+        severity = _beside(state, match, when)
+    seen[severity] = seen.get(severity, 0) + 1
+    escalated = _repeated(state, match, when) if severity != INFO or match.kind == "aer" else None
+    if escalated is not None:
+        rule, times = escalated
+        words = f"{match.message}: {times} times within {rule.span}"
+        match = match._replace(severity=rule.severity, action=Action(rule.action), message=words)
+        severity = rule.severity
+    if RANK[severity] < RANK[DEGRADED]:
+        return
+    _keep(state, match, severity, when, now)
+
+
+def _beside(state: State, match: Match, when: float) -> str:
+    """The severity of an Xid in company: 45 is only a clean-up soon after another Xid of its GPU."""
+    recent: Dict[str, float] = state.setdefault("companions", {})
+    if match.code != "45":
+        if match.code != "154":
+            recent[match.device] = when
+            if len(recent) > 64:
+                del recent[min(recent, key=lambda device: recent[device])]
+        return match.severity
+    return INFO if abs(when - recent.get(match.device, -COMPANION * 2)) <= COMPANION else match.severity
+
+
+def _keep(state: State, match: Match, severity: str, when: float, now: float) -> None:
+    findings: Dict[str, Finding] = state.setdefault("findings", {})
+    key = key_of(match)
+    line = printable(match.line, LINE_LIMIT)
+    finding = findings.get(key)
+    if finding is None:
+        if len(findings) >= KEPT:
+            state["more"] = state.get("more", 0) + 1
+            return
+        finding = findings[key] = {
+            "kind": match.kind, "code": match.code, "device": match.device, "severity": severity,
+            "action": match.action.value, "message": printable(match.message, LINE_LIMIT), "line": line, "first": when,
+            "noticed": now, "count": 0,
+        }  # fmt: skip
+    elif RANK[severity] > RANK[finding["severity"]] or match.code == "154":
+        finding.update(severity=severity, action=match.action.value, message=printable(match.message, LINE_LIMIT))
+    finding.pop("before_boot", None)
+    finding["count"] += 1
+    finding["last"] = when
+    if line != finding["line"]:
+        finding["last_line"] = line
+    if DRILL not in match.line:
+        finding.pop("drill", None)  # a true one has come: the end of a drill must not take it away
+    elif finding["count"] == 1:
+        finding["drill"] = True
+
+
+def _recover(state: State, what: str, device: str) -> None:
+    """Drop the findings that a line shows to be gone."""
+    scope, _, target = what.partition(":")
+    kind, _, code = target.partition("/")
+    findings: Dict[str, Finding] = state.get("findings", {})
+    for key in list(findings):
+        finding = findings[key]
+        if scope == "drills":
+            if finding.get("drill"):
+                del findings[key]
+            continue
+        if finding["kind"] != kind or (code and finding["code"] != code):
+            continue
+        if scope == "all" or finding["device"] == device:
+            del findings[key]
+
+
+def _repeated(state: State, match: Match, when: float) -> Optional[Tuple[Repeat, int]]:
+    """The rule of repeats.tsv that this occurrence fulfils, and how often the error has come."""
+    hit: Optional[Tuple[Repeat, int]] = None
+    for rule in repeats():
+        if rule.kind != match.kind:
+            continue
+        if rule.code != match.code and not (rule.code == "*fatal" and match.severity == FATAL):
+            continue
+        place = match.unit if rule.place == "unit" else ""
+        if rule.place == "unit" and not place:
+            continue
+        device = f"{match.device} (drill)" if DRILL in match.line else match.device
+        times = _note(state, rule, device, place, when)
+        if times < rule.times:
+            continue
+        if rule.others == "clean" and _elsewhere(state, rule, device, when):
+            continue
+        if hit is None or RANK[rule.severity] > RANK[hit[0].severity] or rule.code == "*fatal":
+            hit = (rule, times)
+    return hit
+
+
+def _note(state: State, rule: Repeat, device: str, place: str, when: float) -> int:
+    """Remember an occurrence; how many separate ones the rule's window holds now."""
+    histories: Dict[str, List[float]] = state.setdefault("history", {})
+    name = f"{rule.kind}/{rule.code}/{device}/{place}"
+    times = [at for at in histories.get(name, []) if when - rule.window <= at]
+    if not times or when - times[-1] > rule.burst or rule.burst == 0:
+        times.append(when)
+    histories[name] = times[-rule.times :]
+    if len(histories) > HISTORIES:
+        del histories[min(histories, key=lambda other: histories[other][-1])]
+    return len(histories[name])
+
+
+def _elsewhere(state: State, rule: Repeat, device: str, when: float) -> bool:
+    """Whether another device has the same error as often: then it is the application's."""
+    prefix = f"{rule.kind}/{rule.code}/"
+    return any(
+        sum(when - rule.window <= at for at in times) >= rule.times
+        for name, times in state.get("history", {}).items()
+        if name.startswith(prefix) and not name.startswith(f"{prefix}{device}/")
+    )
+
+
+def end(state: State, key: str, finding: Finding) -> bool:
+    """End a finding, unless it came again since it was read as `finding`. Whether it ended.
+
+    Told by its count and not by time: the clock that stamps kernel messages drifts from the one on the wall.
+    """
+    held = state.get("findings", {}).get(key)
+    if held is None or (held["first"], held["count"]) != (finding["first"], finding["count"]):
+        return False
+    del state["findings"][key]
+    return True
+
+
+def current(state: State, kinds: Tuple[str, ...] = ()) -> List[Tuple[str, Finding]]:
+    """The findings, most serious first. Where Xid 154 names a GPU's repair, its other Xids follow it."""
+    findings: Dict[str, Finding] = state.get("findings", {})
+    repair = {f["device"]: f["action"] for f in findings.values() if f["kind"] == "xid" and f["code"] == "154"}
+    out = []
+    for key, finding in findings.items():
+        if kinds and finding["kind"] not in kinds:
+            continue
+        if finding["kind"] == "xid" and finding["device"] in repair and finding["action"] != Action.REPLACE.value:
+            out.append((key, {**finding, "action": repair[finding["device"]]}))
+        else:
+            out.append((key, finding))
+    return sorted(out, key=lambda pair: (-RANK[pair[1]["severity"]], pair[1]["first"]))

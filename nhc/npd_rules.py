@@ -1,0 +1,263 @@
+r"""node-problem-detector's own rule files, read as they are.
+
+A system-log-monitor file is JSON with `rules` (type, reason, pattern, condition), `conditions` and
+`bufferSize`. A pattern is one of Go's (RE2), may span the last `bufferSize` lines, and is anchored where
+the newest line ends: the detector appends `\z` to it (pkg/systemlogmonitor/log_buffer.go). A permanent rule
+sets a node condition for good, so it is fatal here; a temporary one is an event, so it is information.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, List, NamedTuple, Pattern, Sequence, Tuple
+
+from nhc.catalogue import FATAL, INFO, Match
+from nhc.model import Action
+
+PERMANENT, TEMPORARY = "permanent", "temporary"
+BUFFER = 10
+"""The detector's default of lines that a pattern can span."""
+
+_FLAGS = re.compile(r"\(\?([imsU]+)\)")
+_CLASSES = {
+    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\t\n\v\f\r ",
+    "blank": r"\t ", "punct": r"!-/:-@\[-`{-~", "print": " -~", "graph": "!-~", "cntrl": r"\x00-\x1f\x7f",
+    "xdigit": "0-9A-Fa-f", "word": r"\w", "ascii": r"\x00-\x7f",
+}  # fmt: skip
+
+
+class BadRules(ValueError):
+    """A rule file that cannot be used; the text names the file and what is wrong."""
+
+
+class Rule(NamedTuple):
+    """One rule. `lines` is how many lines its pattern can span: 1 for one that cannot match a line break."""
+
+    type: str
+    reason: str
+    condition: str
+    pattern: Pattern[str]
+    lines: int
+    source: str
+
+    def match(self, line: str) -> Match:
+        severity, action = (FATAL, Action.INSPECT) if self.type == PERMANENT else (INFO, Action.NONE)
+        what = f"{self.condition}: {self.reason}" if self.condition else self.reason
+        return Match("npd", self.reason, severity, action, "", f"{what} ({self.source})", line)
+
+
+class RuleFile(NamedTuple):
+    """A file: its rules, and where its log is (`plugin` kmsg, journald or filelog, with the detector's options)."""
+
+    source: str
+    plugin: str
+    log_path: str
+    identifier: str
+    rules: Tuple[Rule, ...]
+
+
+def load(path: str) -> List[Rule]:
+    """The rules of a file. Raises BadRules."""
+    return list(load_file(path).rules)
+
+
+def load_file(path: str) -> RuleFile:
+    """A rule file. Raises BadRules."""
+    from nhc import ring
+
+    try:
+        text = "".join(ring.contents(path))
+    except OSError as error:
+        raise BadRules(f"{path}: {error.strerror}") from None
+    return parse(text, path)
+
+
+def parse(text: str, path: str) -> RuleFile:
+    """A rule file's text. Raises BadRules naming the file, the rule and what was expected."""
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise BadRules(f"{path}: not JSON: {error}") from None
+    if not isinstance(config, dict) or not isinstance(config.get("rules"), list):
+        raise BadRules(f"{path}: expected an object with a list of rules, as node-problem-detector's log monitors have")
+    buffer = config.get("bufferSize", BUFFER)
+    if not isinstance(buffer, int) or buffer < 1:
+        raise BadRules(f"{path}: bufferSize: {buffer!r}, expected a whole number above 0")
+    conditions = {str(c.get("type")) for c in config.get("conditions") or [] if isinstance(c, dict)}
+    source = str(config.get("source") or path.rpartition("/")[2])
+    rules = tuple(
+        _rule(rule, f"{path}: rule {n}", conditions, buffer, source) for n, rule in enumerate(config["rules"], 1)
+    )
+    options = config.get("pluginConfig") or {}
+    identifier = str(options.get("source", "")) if isinstance(options, dict) else ""
+    return RuleFile(source, str(config.get("plugin") or "kmsg"), str(config.get("logPath") or ""), identifier, rules)
+
+
+def _rule(rule: Any, where: str, conditions: Any, buffer: int, source: str) -> Rule:
+    if not isinstance(rule, dict):
+        raise BadRules(f"{where}: expected an object")
+    kind, reason, pattern = rule.get("type"), rule.get("reason"), rule.get("pattern")
+    condition = str(rule.get("condition") or "")
+    if kind not in (PERMANENT, TEMPORARY):
+        raise BadRules(f"{where}: type: {kind!r}, expected {PERMANENT!r} or {TEMPORARY!r}")
+    if not isinstance(reason, str) or not isinstance(pattern, str) or not pattern:
+        raise BadRules(f"{where}: expected a reason and a pattern")
+    if kind == PERMANENT and condition not in conditions:
+        raise BadRules(f"{where}: condition: {condition!r}, expected one of the file's conditions")
+    try:
+        compiled = re.compile(translate(pattern) + r"\Z")
+    except (re.error, OverflowError, RecursionError) as error:
+        raise BadRules(f"{where}: pattern {pattern!r}: {error}") from None
+    spans = re.search(r"\\n|\\s|\[\^|\\[DSW]|\(\?[a-z]*s|\n", pattern) is not None
+    return Rule(kind, reason, condition if kind == PERMANENT else "", compiled, buffer if spans else 1, source)
+
+
+def translate(pattern: str) -> str:
+    r"""A pattern of Go's regexp in Python's terms.
+
+    Flags may stand anywhere (`a|(?i)b`): they hold to the end of their group, so the rest of it becomes
+    `(?i:b)`. `\z` is `\Z`, `$` is the very end (Python's also stands before a last line break), `[[:alpha:]]` and
+    `\pL` are spelt out, `\Q...\E` is quoted.
+    """
+    out: List[str] = []
+    levels: List[List[str]] = [[]]  # the flag groups opened at each level of parentheses
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        flags = _FLAGS.match(pattern, at)
+        if flags:
+            kept = "".join(flag for flag in "ims" if flag in flags[1])
+            levels[-1].append(f"(?{kept}:" if kept else "(?:")
+            out.append(levels[-1][-1])
+            at = flags.end()
+            continue
+        if char == "\\":
+            piece, at = _escape(pattern, at)
+        elif char == "[":
+            piece, at = _bracket(pattern, at)
+        else:
+            piece, at = char, at + 1
+            if char == "(":
+                levels.append([])
+            elif char == ")":
+                piece = ")" * (len(levels.pop()) if len(levels) > 1 else 0) + ")"
+            elif char == "|":  # the flags hold in the alternatives that follow
+                piece = ")" * len(levels[-1]) + "|" + "".join(levels[-1])
+            elif char == "$" and not any("m" in group for level in levels for group in level):
+                piece = r"\Z"
+        out.append(piece)
+    out.append(")" * len(levels[0]))
+    return "".join(out)
+
+
+def needle(pattern: str) -> str:
+    """The longest text that every match of a pattern holds, "" where that cannot be told: it spares most searches."""
+    if "|" in pattern or "(?" in pattern:
+        return ""
+    best, run, depth, at = "", "", 0, 0
+    while at <= len(pattern):
+        char = pattern[at : at + 1]
+        if char == "\\" and not pattern[at + 1 : at + 2].isalnum():
+            char, width = pattern[at + 1 : at + 2], 2
+            plain = char != ""
+        else:
+            width = 1
+            plain = char != "" and char not in "\\[](){}.*+?^$"
+        if char and char in "?*{" and width == 1:
+            run = run[:-1]  # what came before may be absent
+        if plain and depth == 0:
+            run += char
+        else:
+            best, run = max(best, run, key=len), ""
+            if char == "(" and width == 1:
+                depth += 1
+            elif char == ")" and width == 1:
+                depth -= 1
+            elif char == "\\":
+                width = 2
+            elif char == "[":
+                width = _bracket(pattern, at)[1] - at
+            elif char == "{":
+                width = max(pattern.find("}", at) + 1 - at, 1)
+        at += width
+    return best
+
+
+class Rules:
+    """Rules applied to a log, line by line, in order."""
+
+    def __init__(self, rules: Sequence[Rule], before: Sequence[str] = ()) -> None:
+        self._rules = [(rule, needle(rule.pattern.pattern[:-2])) for rule in rules]
+        self._span = max((rule.lines for rule in rules), default=1)
+        self._last: List[str] = list(before)
+
+    def tail(self) -> List[str]:
+        """The lines that a pattern could still begin in, for the next reader of the same log."""
+        return self._last[-(self._span - 1) :] if self._span > 1 else []
+
+    def read(self, line: str) -> List[Match]:
+        """What the rules say now that this line has come."""
+        self._last = [*self._last[-(self._span - 1) :], line] if self._span > 1 else [line]
+        found = []
+        for rule, text in self._rules:
+            if rule.lines == 1:
+                if text in line and rule.pattern.search(line):
+                    found.append(rule.match(line))
+                continue
+            block = "\n".join(self._last[-rule.lines :])
+            if text in block:
+                hit = rule.pattern.search(block)
+                if hit is not None and hit.end() > len(block) - len(line) - 1:
+                    found.append(rule.match(block[hit.start() :].replace("\n", " | ")))
+        return found
+
+
+def _escape(pattern: str, at: int) -> Tuple[str, int]:
+    following = pattern[at + 1 : at + 2]
+    if following == "z":
+        return r"\Z", at + 2
+    if following == "Q":
+        end = pattern.find(r"\E", at + 2)
+        end = len(pattern) if end < 0 else end
+        return re.escape(pattern[at + 2 : end]), min(end + 2, len(pattern))
+    if following in ("p", "P"):
+        name = pattern[at + 2 : at + 3]
+        end = at + 3
+        if name == "{":
+            end = pattern.find("}", at) + 1
+            name = pattern[at + 3 : end - 1]
+        kinds = {"L": r"[^\W\d_]", "Lu": r"[A-Z]", "Ll": r"[a-z]", "N": r"\d", "Nd": r"\d"}
+        if name not in kinds or following == "P":
+            raise re.error(f"\\{following}{name} is not supported")
+        return kinds[name], end
+    return pattern[at : at + 2], at + 2
+
+
+def _bracket(pattern: str, at: int) -> Tuple[str, int]:
+    """A bracket expression from `at`, POSIX classes spelt out, and where it ends."""
+    end = at + 1
+    out = ["["]
+    if pattern[end : end + 1] == "^":
+        out.append("^")
+        end += 1
+    first = True
+    while end < len(pattern):
+        char = pattern[end]
+        if char == "]" and not first:
+            return "".join(out) + "]", end + 1
+        first = False
+        if pattern.startswith("[:", end) and ":]" in pattern[end:]:
+            stop = pattern.index(":]", end)
+            name = pattern[end + 2 : stop]
+            if name not in _CLASSES:
+                raise re.error(f"[:{name}:] is not a class")
+            out.append(_CLASSES[name])
+            end = stop + 2
+        elif char == "\\":
+            out.append(pattern[end : end + 2])
+            end += 2
+        else:
+            out.append("\\[" if char == "[" else "\\]" if char == "]" else char)
+            end += 1
+    raise re.error("missing ]")
