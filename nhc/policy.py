@@ -7,6 +7,7 @@ history that the ledger kept. What does not pass is listed with the reason, neve
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -35,6 +36,20 @@ class Ceiling(NamedTuple):
         if self.share is not None:
             parts.append(f"{self.share * 100:g}%")
         return " or ".join(parts) or "no limit"
+
+
+def read_ceiling(text: str) -> Ceiling:
+    """`20`, `10%`, `20 10%` for the lower of both, or `none`. Raises ValueError."""
+    words = text.replace(",", " ").split()
+    if words == ["none"]:
+        return Ceiling()
+    found = Ceiling()
+    for word in words or [""]:
+        match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", word)
+        if match is None or (match[2] and float(match[2]) > 100):
+            raise ValueError(f"{text!r} is not a number of nodes, a share such as 10%, both, or none")
+        found = found._replace(nodes=int(word)) if match[1] else found._replace(share=float(match[2]) / 100)
+    return found
 
 
 class Rate(NamedTuple):

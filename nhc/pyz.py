@@ -131,7 +131,7 @@ def _wanted(package: str, relative: str) -> bool:
 
 NODE_ADAPTERS = (
     "__init__.py", "slurm.py", "pbs.py", "lsf.py", "sge.py", "flux.py",
-    "_command.py", "_hostlist.py", "_slurm_states.py",
+    "_command.py", "_slurm_states.py",
 )  # fmt: skip
 """Adapters that a node's own hooks use; they import the standard library alone (a test holds them to it)."""
 

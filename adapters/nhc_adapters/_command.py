@@ -11,7 +11,7 @@ from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, 
 
 from nhc import process
 from nhc.model import printable
-from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, may_clear, may_mark
+from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, mark_text, may_clear, may_mark
 from nhc.process import Completed
 
 Runner = Callable[[Sequence[str], float, Mapping[str, str]], Completed]
@@ -107,29 +107,141 @@ def chunks(names: Iterable[str], limit: int = ARGUMENT_LIMIT) -> List[Tuple[List
     return done
 
 
-def sort_marks(
-    marks: Mapping[str, Mark], states: Mapping[str, NodeState]
-) -> Tuple[Dict[str, Tuple[Mark, str]], List[Applied]]:
-    """Which marks to set (with a note), and the answer for every node whose mark is not to be set."""
-    todo: Dict[str, Tuple[Mark, str]] = {}
-    done: List[Applied] = []
-    for node, mark in marks.items():
-        effect, why = may_mark(states.get(node), mark)
-        if effect is Effect.CHANGED:
-            todo[node] = (mark, why)
-        else:
-            done.append(Applied(node, effect, why))
-    return todo, done
+Failures = Dict[str, str]
+"""The nodes that a command did not do, with its complaint."""
 
 
-def sort_clears(names: Sequence[str], states: Mapping[str, NodeState]) -> Tuple[List[str], List[Applied]]:
-    """Which nodes to put back, and the answer for every other."""
-    todo: List[str] = []
-    done: List[Applied] = []
-    for node in dict.fromkeys(names):
-        effect, why = may_clear(states.get(node))
-        if effect is Effect.CHANGED:
-            todo.append(node)
-        else:
-            done.append(Applied(node, effect, why))
-    return todo, done
+class CommandMarker:
+    """What the scheduler adapters share: read, leave alone what must be, fold equal changes, look again on failure.
+
+    An adapter says how its scheduler is read (`_read`), how nodes go out with a reason (`_take_out`) and come back
+    (`_put_back`). The last two return failures; a node among them that turns out as wanted was done all the same.
+    """
+
+    keeps_time = False
+    """Whether the scheduler itself keeps when a reason was set. Else the time is in the reason's text."""
+
+    def __init__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+        run: Runner = run_command,
+    ) -> None:
+        self.command = Commands(settings, environ, timeout, run)
+
+    @property
+    def calls(self) -> int:
+        """How often the scheduler was asked or told something."""
+        return len(self.command.calls)
+
+    def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
+        raise NotImplementedError
+
+    def _take_out(self, states: Sequence[NodeState], text: str) -> Failures:
+        raise NotImplementedError
+
+    def _put_back(self, states: Sequence[NodeState]) -> Failures:
+        raise NotImplementedError
+
+    def _text(self, mark: Mark) -> str:
+        return mark_text(mark, with_since=not self.keeps_time)
+
+    def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
+        wanted = None if names is None else set(names)
+        if wanted is not None:
+            for name in sorted(wanted):
+                plain(name)
+        if wanted is not None and not wanted:
+            return []
+        found = self._read(None if wanted is None else sorted(wanted))
+        return sorted(
+            (state for state in found if wanted is None or state.name in wanted), key=lambda state: state.name
+        )
+
+    def mark(self, marks: Mapping[str, Mark], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
+        states = self._states(list(marks), seen)
+        done: Dict[str, Applied] = {}
+        same: Dict[Tuple[str, bool], List[NodeState]] = {}
+        for node, mark in marks.items():
+            state = states.get(node)
+            effect, why = may_mark(state, mark)
+            done[node] = Applied(node, effect, why)
+            if effect is Effect.CHANGED and state is not None:
+                if state.mark is not None and state.mark.ours and not state.available:
+                    mark = mark._replace(since=state.mark.since or mark.since)  # noqa: PLW2901 (out since then)
+                same.setdefault((self._text(mark), state.available), []).append(state)
+        failures: Failures = {}
+        for (text, _available), some in same.items():
+            failures.update(self._take_out(some, text))
+        self._judge(done, failures, lambda state: not state.available and self._carries(state, marks[state.name]))
+        return [done[node] for node in marks]
+
+    def clear(self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
+        states = self._states(names, seen)
+        done: Dict[str, Applied] = {}
+        todo: List[NodeState] = []
+        for node in dict.fromkeys(names):
+            state = states.get(node)
+            effect, why = may_clear(state)
+            done[node] = Applied(node, effect, why)
+            if effect is Effect.CHANGED and state is not None:
+                todo.append(state)
+        failures = self._put_back(todo) if todo else {}
+        self._judge(done, failures, lambda state: state.available)
+        return list(done.values())
+
+    def _states(self, names: Sequence[str], seen: Optional[Iterable[NodeState]]) -> Dict[str, NodeState]:
+        return {state.name: state for state in (self.nodes(names) if seen is None else seen)}
+
+    def _carries(self, state: NodeState, mark: Mark) -> bool:
+        found = state.mark
+        return found is not None and found.ours and mark_text(found) == mark_text(mark)
+
+    def _judge(self, done: Dict[str, Applied], failures: Failures, holds: Callable[[NodeState], bool]) -> None:
+        """Turn failures into answers, but for the nodes that are as wanted all the same."""
+        if not failures:
+            return
+        try:
+            kept = {state.name for state in self.nodes(list(failures)) if holds(state)}
+        except AdapterError:
+            kept = set()
+        for node, said in failures.items():
+            if node not in kept:
+                done[node] = Applied(node, Effect.FAILED, said)
+
+    def each(self, states: Sequence[NodeState], *argv: str) -> Failures:
+        """Run a command with the nodes' names appended, in as few calls as exec takes."""
+        failures: Failures = {}
+        for some in batches([state.name for state in states]):
+            failures.update(self.try_(some, *argv, *some))
+        return failures
+
+    def try_(self, nodes: Sequence[str], *argv: str) -> Failures:
+        """Run a command that concerns these nodes; they all fail with it."""
+        try:
+            done = self.command(*argv)
+            said = complaint(done) if done.status else ""
+        except AdapterError as error:
+            said = str(error)
+        return dict.fromkeys(nodes, said) if said else {}
+
+
+def batches(names: Sequence[str], limit: int = ARGUMENT_LIMIT) -> List[List[str]]:
+    """The names in groups that fit one command line."""
+    groups: List[List[str]] = []
+    size = limit + 1
+    for name in names:
+        size += len(name.encode()) + 1
+        if size > limit:
+            groups.append([])
+            size = len(name.encode()) + 1
+        groups[-1].append(name)
+    return groups
+
+
+def plain(name: str) -> str:
+    """A name that no command can take for an option, a pattern or a list. Raises AdapterError."""
+    if not name or name[0] == "-" or not all(c.isalnum() or c in "._-" for c in name):
+        raise AdapterError(f"{name!r} is not a node's name")
+    return name

@@ -1,18 +1,18 @@
 """Mark or clear this node from a hook, through the adapter of its resource manager.
 
 A node does this alone, without a fleet's policy, so it carries one bound of its own: no more than
-NHC_MAX_DRAINED nodes (`50%` unless set; `20`, `10%`, `20 10%` for the lower of both, `off`) may carry our
+NHC_MAX_DRAINED nodes (`50%` unless set; `20`, `10%`, `20 10%` for the lower of both, `none`) may carry our
 mark at once. The count is the scheduler's own, so no restart of anything forgets it.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Any, Mapping, Optional
+import os
+from typing import Any, Callable, Mapping, Optional
 
 from nhc.hooks import log
-from nhc.policy import Ceiling
-from nhc.ports import Applied, Effect, Mark, may_mark
+from nhc.policy import Ceiling, read_ceiling
+from nhc.ports import Applied, Deed, Effect, Mark, Remedy, may_clear, may_mark
 
 MAX_DRAINED = "50%"
 TIMEOUT = 6.0
@@ -38,23 +38,6 @@ def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Option
         return None
 
 
-def ceiling(text: str) -> Ceiling:
-    """`20`, `10%`, both, or `off`. Raises ValueError."""
-    nodes: Optional[int] = None
-    share: Optional[float] = None
-    if text.strip().lower() == "off":
-        return Ceiling()
-    for word in text.replace(",", " ").split():
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", word)
-        if match is None or (match[2] and float(match[1]) > 100) or (not match[2] and "." in match[1]):
-            raise ValueError(f"NHC_MAX_DRAINED: {word!r} is not a number of nodes or a share such as 10%")
-        if match[2]:
-            share = float(match[1]) / 100
-        else:
-            nodes = int(match[1])
-    return Ceiling(nodes, share)
-
-
 def take_out(adapter: Any, node: str, mark: Mark, settings: Mapping[str, str]) -> Applied:
     """Mark this node unless enough others are marked already. Raises AdapterError."""
     seen = adapter.nodes([node])
@@ -64,10 +47,10 @@ def take_out(adapter: Any, node: str, mark: Mark, settings: Mapping[str, str]) -
         return Applied(node, effect, why)
     if state.available:
         try:
-            bound = ceiling(settings.get("NHC_MAX_DRAINED", "") or MAX_DRAINED)
+            bound = read_ceiling(settings.get("NHC_MAX_DRAINED", "") or MAX_DRAINED)
         except ValueError as error:
-            log.error(f"{error}; using {MAX_DRAINED}")
-            bound = ceiling(MAX_DRAINED)
+            log.error(f"NHC_MAX_DRAINED: {error}; using {MAX_DRAINED}")
+            bound = read_ceiling(MAX_DRAINED)
         if bound != Ceiling():
             everyone = adapter.nodes()
             limit = bound.limit(len(everyone))
@@ -75,11 +58,32 @@ def take_out(adapter: Any, node: str, mark: Mark, settings: Mapping[str, str]) -
             if limit is not None and out >= limit:
                 said = f"{out} of {len(everyone)} nodes are marked already, NHC_MAX_DRAINED is {bound.show()}"
                 return Applied(node, Effect.REFUSED, said)
-    applied: Applied = adapter.mark({node: mark}, seen)[0]
-    return applied
+    return audited(Deed.MARK, node, mark.why, lambda: adapter.mark({node: mark}, seen)[0])
 
 
 def put_back(adapter: Any, node: str) -> Applied:
     """Clear our mark from this node. Raises AdapterError."""
-    applied: Applied = adapter.clear([node])[0]
+    seen = adapter.nodes([node])
+    state = next((found for found in seen if found.name == node), None)
+    effect, why = may_clear(state)
+    if effect is not Effect.CHANGED or state is None or state.mark is None:
+        return Applied(node, effect, why)
+    return audited(Deed.CLEAR, node, f"healthy again; was: {state.mark.why}", lambda: adapter.clear([node], seen)[0])
+
+
+def audited(deed: Deed, node: str, because: str, act: Callable[[], Applied]) -> Applied:
+    """Act, with a line in this node's ledger before and after; one that cannot be written keeps no sick node in."""
+    import time
+
+    from nhc.ledger import Ledger, LedgerError
+
+    ledger = Ledger(by="hook")
+    try:
+        os.makedirs(ledger.directory, mode=0o755, exist_ok=True)
+        ledger.begin([Remedy(node, deed, because)], time.time())
+        applied = act()
+        ledger.end(deed, [applied], time.time())
+    except (LedgerError, OSError) as error:
+        log.error(str(error))
+        return act()  # both operations may be repeated
     return applied

@@ -1,0 +1,115 @@
+"""PBS Pro, OpenPBS and Torque through `pbsnodes`. Standard library only: their hooks run this.
+
+The two families share a command's name and little else: PBS Pro reads as JSON, keeps a `comment` (-C) and
+clears OFFLINE with -r; Torque reads as XML, keeps a `note` (-N) and clears OFFLINE with -c. Neither keeps
+when it was set, so the time is in the text.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, List, Optional, Sequence
+
+from nhc.ports import AdapterError, NodeState, read_mark_text
+from nhc_adapters._command import CommandMarker, Failures, complaint
+
+HELD = {
+    "provisioning": "it is being provisioned",
+    "wait-provisioning": "it waits for provisioning",
+    "maintenance": "it is under maintenance",
+    "sleep": "it is powered down",
+    "initializing": "it is starting",
+    "stale": "it has left the configuration",
+}
+OUT = {"offline", "down", "unknown", "state-unknown", "stale", "unresolvable", "maintenance", "sleep"}
+BUSY = {"job-busy", "job-exclusive", "resv-exclusive", "busy"}
+
+
+def pbs_state(name: str, state: str, note: str, queue: str = "", jobs: object = None) -> NodeState:
+    """A node as both families describe it: states joined by commas, a note or comment, perhaps a queue."""
+    words = [word.strip().lower() for word in state.split(",") if word.strip()]
+    return NodeState(
+        name=name,
+        shown=",".join(words) or "unknown",
+        available=not set(words) & OUT,
+        busy=bool(jobs) or bool(set(words) & BUSY),
+        mark=read_mark_text(note),
+        hold=next((HELD[word] for word in words if word in HELD), ""),
+        groups=(queue,) if queue else (),
+        flags=frozenset(word.upper() for word in words),
+    )
+
+
+class Pbs(CommandMarker):
+    """PBS Pro and OpenPBS."""
+
+    def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
+        done = self.command("pbsnodes", "-F", "json", *(["-av"] if names is None else ["-v", *names]))
+        try:
+            return parse_json(done.stdout)
+        except ValueError as error:
+            if done.status:  # it says nothing but "Unknown node", for each name
+                if names is not None and "unknown node" in complaint(done).lower():
+                    return []
+                raise AdapterError(f"pbsnodes: {complaint(done)}") from None
+            raise AdapterError(f"pbsnodes' answer cannot be understood: {error}") from None
+
+    def _take_out(self, states: Sequence[NodeState], text: str) -> Failures:
+        return self.each(states, "pbsnodes", "-C", text, "-o")
+
+    def _put_back(self, states: Sequence[NodeState]) -> Failures:
+        return self.each(states, "pbsnodes", "-C", "", "-r")
+
+
+def parse_json(text: str) -> List[NodeState]:
+    """`pbsnodes -F json`. Raises ValueError."""
+    value: Any = json.loads(text)
+    nodes = value.get("nodes") if isinstance(value, dict) else None
+    if not isinstance(nodes, dict):
+        raise ValueError("no nodes in pbsnodes' JSON")
+    found = []
+    for name, node in nodes.items():
+        if not isinstance(node, dict) or "state" not in node:
+            continue  # {"Error": "Unknown node"} stands here for a name that PBS does not have
+        queue, comment = str(node.get("queue") or ""), str(node.get("comment") or "")
+        found.append(pbs_state(name, str(node["state"]), comment, queue, node.get("jobs")))
+    return found
+
+
+class Torque(CommandMarker):
+    """Torque."""
+
+    def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
+        done = self.command("pbsnodes", "-x", *(names or ()))
+        if done.status and not done.stdout.strip():
+            if names is not None and "unknown node" in complaint(done).lower():
+                return []
+            raise AdapterError(f"pbsnodes: {complaint(done)}")
+        try:
+            return parse_xml(done.stdout)
+        except ValueError as error:
+            raise AdapterError(f"pbsnodes' answer cannot be understood: {error}") from None
+
+    def _take_out(self, states: Sequence[NodeState], text: str) -> Failures:
+        return self.each(states, "pbsnodes", "-o", "-N", text)
+
+    def _put_back(self, states: Sequence[NodeState]) -> Failures:
+        return self.each(states, "pbsnodes", "-c", "-N", "")
+
+
+def parse_xml(text: str) -> List[NodeState]:
+    """`pbsnodes -x`. Raises ValueError."""
+    if not text.strip():
+        return []  # a cluster without nodes
+    from xml.etree import ElementTree
+
+    try:
+        root = ElementTree.fromstring(text)  # noqa: S314 (the site's own pbs_server wrote it)
+    except ElementTree.ParseError as error:
+        raise ValueError(str(error)) from None
+    found = []
+    for node in root.iter("Node"):
+        name, state = node.findtext("name", ""), node.findtext("state", "")
+        if name:
+            found.append(pbs_state(name, state, node.findtext("note", ""), "", node.findtext("jobs", "").strip()))
+    return found

@@ -1,0 +1,169 @@
+"""`nhc slurm sync`: drain and resume Slurm nodes as their reports say, within a policy.
+
+Without --apply (or `apply = true` in the policy) nothing is changed: the plan is shown.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, Dict, List, Optional, Tuple
+
+import click
+
+from nhc.ledger import Ledger, LedgerError
+from nhc.model import printable
+from nhc.nodeset import fold
+from nhc.policy import Policy, read_ceiling
+from nhc.policy_file import PolicyError, PolicyFile, load
+from nhc.ports import AdapterError, Deed, Effect
+from nhc.registry import NoAdapter, adapter
+from nhc.sync import BadReports, Round, load_reports, sync
+
+POLICY = "/etc/nhc/policy.toml"
+WORDS = {Deed.MARK: "drain", Deed.CLEAR: "resume", Deed.REBOOT: "reboot", Deed.REPLACE: "replace"}
+
+
+@click.command("sync")
+@click.option(
+    "-r",
+    "--report",
+    "reports",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="Reports as JSON: one, a list, or one a line; a directory's *.json; - for standard input. Repeatable.",
+)
+@click.option("--policy", "policy_path", metavar="FILE", help=f"Ceilings and rates (TOML). Default: {POLICY}, if any.")
+@click.option("--apply/--dry-run", "apply", default=None, help="Carry the plan out, or only show it (the default).")
+@click.option("--max-drained", metavar="LIMIT", help="Most nodes drained by nhc at once: 20, 10%, '20 10%' or none.")
+@click.option("--rest", metavar="URL", help="Use slurmrestd: http://host:6820 or unix:/path. Default: scontrol.")
+@click.option("--token-file", metavar="FILE", help="The JWT for --rest. Default: $SLURM_JWT.")
+@click.option("--hyperpod", is_flag=True, help="Write SageMaker HyperPod's reasons (Action:Reboot, Action:Replace).")
+@click.option("--ledger", "ledger_path", metavar="DIR", help="Where deeds are remembered. Default: /var/lib/nhc.")
+@click.option(
+    "--patience",
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a controller that does not answer is tried again.",
+)
+@click.option("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def sync_command(**options: Any) -> None:
+    """Drain and resume nodes as their reports say.
+
+    A node whose report is CRIT is drained with the reason, one that nhc drained and that is healthy again is
+    resumed; an unknown verdict leaves a node as it is, and so does a drain that is somebody else's. Exit status:
+    0 done, 1 something failed, 2 wrong usage, 3 the controller or the ledger cannot be used.
+    """
+    raise SystemExit(run(options))
+
+
+def run(options: Dict[str, Any]) -> int:
+    """Carry out `nhc slurm sync` with its options as a dictionary."""
+    try:
+        settings = policy_of(options)
+        reports = load_reports(options["reports"], read)
+        scheduler = open_adapter(options)
+    except (PolicyError, BadReports, NoAdapter, AdapterError, ValueError) as error:
+        print(f"nhc slurm sync: {error}", file=sys.stderr)
+        return 2
+    ledger = Ledger(options["ledger_path"], "nhc slurm sync")
+    apply = settings.apply if options["apply"] is None else bool(options["apply"])
+    try:
+        done = sync(scheduler, reports, settings.policy, ledger, apply=apply, patience=options["patience"])
+    except (AdapterError, LedgerError) as error:
+        print(f"nhc slurm sync: {error}", file=sys.stderr)
+        return 3
+    calls = scheduler.calls
+    click.echo(show_json(done, calls) if options["form"] == "json" else show_text(done, calls), nl=False)
+    return 1 if done.failed else 0
+
+
+def policy_of(options: Dict[str, Any]) -> PolicyFile:
+    """The policy file's, with the command line's changes. Raises PolicyError, ValueError."""
+    import os
+
+    path: Optional[str] = options["policy_path"] or (POLICY if os.path.exists(POLICY) else None)
+    settings = load(path) if path else PolicyFile(Policy())
+    if options["max_drained"]:
+        try:
+            bound = read_ceiling(options["max_drained"])
+        except ValueError as error:
+            raise ValueError(f"--max-drained: {error}") from None
+        settings = settings._replace(policy=settings.policy._replace(ceiling=bound))
+    return settings
+
+
+def read(path: str) -> str:
+    if path == "-":
+        return sys.stdin.read()
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def open_adapter(options: Dict[str, Any]) -> Any:
+    """The adapter that the options ask for. Raises NoAdapter, ValueError."""
+    settings = {"NHC_HYPERPOD": "1"} if options["hyperpod"] else {}
+    if not options["rest"]:
+        return adapter("slurm")(settings)
+    settings["NHC_SLURMREST"] = options["rest"]
+    if options["token_file"]:
+        settings["NHC_SLURMREST_TOKEN_FILE"] = options["token_file"]
+    return adapter("slurm-rest")(settings)
+
+
+# Showing.
+
+
+def show_text(done: Round, calls: int) -> str:
+    """One line for each reason: what is done, to which nodes, why."""
+    lines: List[str] = []
+    fates = {(deed, applied.node): applied for deed, applied in done.applied}
+    rows: Dict[Tuple[str, str], List[str]] = {}
+    for remedy in done.decision.remedies:
+        fate = fates.get((remedy.deed, remedy.node))
+        word = f"would {WORDS[remedy.deed]}" if done.dry_run else WORDS[remedy.deed]
+        why = remedy.because
+        if fate is not None and fate.effect is not Effect.CHANGED:
+            word = f"{'FAILED to' if fate.effect is Effect.FAILED else 'did not'} {word}"
+            why = fate.message
+        rows.setdefault((word, why), []).append(remedy.node)
+    for withheld in done.decision.withheld:
+        rows.setdefault((f"not {WORDS[withheld.deed]}", withheld.why), []).append(withheld.node)
+    width = max((len(word) for word, _why in rows), default=0)
+    for (word, why), nodes in rows.items():
+        lines.append(f"{word:<{width}}  {fold(nodes)}  {printable(why)}")
+    count = len(done.decision.remedies)
+    summary = (
+        f"{count} to do, dry run: nothing changed" if done.dry_run else f"{count - len(done.failed)} of {count} done"
+    )
+    lines.append(f"{summary}; {len(done.decision.withheld)} left as they are; {calls} controller calls")
+    return "\n".join(lines) + "\n"
+
+
+def show_json(done: Round, calls: int) -> str:
+    fates = {(deed, applied.node): applied for deed, applied in done.applied}
+    value = {
+        "dry_run": done.dry_run,
+        "calls": calls,
+        "remedies": [
+            {
+                "node": remedy.node,
+                "deed": remedy.deed.value,
+                "because": printable(remedy.because),
+                "action": remedy.mark.action.value if remedy.mark else "none",
+                **_fate(fates.get((remedy.deed, remedy.node))),
+            }
+            for remedy in done.decision.remedies
+        ],
+        "withheld": [
+            {"node": withheld.node, "deed": withheld.deed.value, "why": printable(withheld.why)}
+            for withheld in done.decision.withheld
+        ],
+    }
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _fate(applied: Any) -> Dict[str, str]:
+    return {} if applied is None else {"effect": applied.effect.value, "message": printable(applied.message)}

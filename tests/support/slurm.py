@@ -1,0 +1,228 @@
+"""A real Slurm cluster on this machine: munged, one slurmctld, several slurmd, all in one directory.
+
+Ports are free ones and every daemon is a child that `stop` ends by its pid, so clusters of parallel test runs
+do not meet. Nodes are called as slurmd is told (`-N`), which is what SLURMD_NODENAME is for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+NEEDED = ("slurmctld", "slurmd", "scontrol", "sinfo", "sbatch", "munged")
+ROOT_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def missing() -> List[str]:
+    return [command for command in NEEDED if shutil.which(command, path=ROOT_PATH) is None]
+
+
+def wait_for(what: str, condition: Callable[[], Any], seconds: float = 20.0, every: float = 0.05) -> Any:
+    """Poll until `condition` returns something true, and return that."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds:g} s in vain for {what}")
+        time.sleep(every)
+
+
+def free_ports(count: int) -> List[int]:
+    """Ports below the range that the kernel hands out to clients, so that none is taken before a daemon binds it."""
+    found: List[int] = []
+    begin = 12000 + (os.getpid() * 37) % 16000
+    for port in range(begin, 32000):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("0.0.0.0", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError("no free ports")
+
+
+class Cluster:
+    """`nodes` run a slurmd each; `extra` lines go to slurm.conf, among them nodes that nobody runs."""
+
+    def __init__(self, directory: Path, nodes: Sequence[str], extra: str = "") -> None:
+        self.directory = directory
+        self.nodes = list(nodes)
+        self.extra = extra
+        self.daemons: Dict[str, subprocess.Popen[bytes]] = {}
+        self.conf = directory / "slurm.conf"
+        ports = free_ports(len(self.nodes) + 1)
+        self.control_port, self.node_ports = ports[0], dict(zip(self.nodes, ports[1:]))
+        for name in ("state", "log", "etc"):
+            (directory / name).mkdir()
+        (directory / "munge.key").write_bytes(os.urandom(128))
+        (directory / "munge.key").chmod(0o600)
+        (directory / "jwt.key").write_bytes(os.urandom(32))
+        (directory / "jwt.key").chmod(0o600)
+        directory.chmod(0o755)
+
+    @property
+    def env(self) -> Dict[str, str]:
+        """What a Slurm command needs to speak to this cluster."""
+        return {"SLURM_CONF": str(self.conf), "PATH": ROOT_PATH, "LC_ALL": "C"}
+
+    def write_conf(self) -> None:
+        d = self.directory
+        lines = f"""
+            ClusterName=nhctest
+            SlurmctldHost={socket.gethostname().partition('.')[0]}(127.0.0.1)
+            SlurmUser=root
+            SlurmdUser=root
+            SlurmctldPort={self.control_port}
+            AuthType=auth/munge
+            AuthInfo=socket={d}/munge.socket
+            AuthAltTypes=auth/jwt
+            AuthAltParameters=jwt_key={d}/jwt.key
+            CredType=cred/munge
+            StateSaveLocation={d}/state
+            SlurmdSpoolDir={d}/spool.%n
+            SlurmctldPidFile={d}/slurmctld.pid
+            SlurmdPidFile={d}/slurmd.%n.pid
+            SlurmctldLogFile={d}/log/slurmctld.log
+            SlurmdLogFile={d}/log/slurmd.%n.log
+            ProctrackType=proctrack/linuxproc
+            TaskPlugin=task/none
+            JobAcctGatherType=jobacct_gather/none
+            AccountingStorageType=accounting_storage/none
+            SelectType=select/cons_tres
+            SelectTypeParameters=CR_Core
+            MpiDefault=none
+            ReturnToService=2
+            SlurmctldParameters=enable_configless
+            SlurmctldTimeout=120
+            SlurmdTimeout=300
+            MessageTimeout=10
+            BatchStartTimeout=10
+            KillWait=2
+            UnkillableStepTimeout=30
+            SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,requeue_delay=1,sched_interval=1
+            PrologFlags=Alloc
+        """
+        text = "\n".join(line.strip() for line in lines.strip().splitlines()) + "\n"
+        cpus = os.cpu_count() or 1
+        for name in self.nodes:
+            text += (
+                f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={self.node_ports[name]} "
+                f"CPUs={cpus} RealMemory=100 State=UNKNOWN\n"
+            )
+        text += f"PartitionName=work Nodes={','.join(self.nodes)} Default=YES MaxTime=INFINITE State=UP\n"
+        self.conf.write_text(text + self.extra)
+
+    # Daemons.
+
+    def _start(self, name: str, argv: Sequence[str], user: Optional[str] = None, **env: str) -> None:
+        log = open(self.directory / "log" / f"{name}.out", "ab")
+        self.daemons[name] = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self.env, **env}, user=user,
+            group="nogroup" if user else None, extra_groups=[] if user else None, start_new_session=True,
+        )  # fmt: skip
+        log.close()
+
+    def start(self) -> None:
+        self.write_conf()
+        d = self.directory
+        self._start("munged", ["munged", "--foreground", "--force", f"--key-file={d}/munge.key",
+                               f"--socket={d}/munge.socket", f"--pid-file={d}/munged.pid",
+                               f"--log-file={d}/log/munged.log", f"--seed-file={d}/munged.seed"])  # fmt: skip
+        wait_for("munged", (d / "munge.socket").exists)
+        self.start_controller()
+        for name in self.nodes:
+            self.start_node(name)
+        wait_for("all nodes to be idle", lambda: all(self.state(name) == "idle" for name in self.nodes), 30)
+
+    def start_controller(self) -> None:
+        self._start("slurmctld", ["slurmctld", "-D", "-f", str(self.conf)])
+        wait_for("slurmctld", self.answers, 30)
+
+    def answers(self) -> bool:
+        return self.scontrol("ping", check=False).returncode == 0
+
+    def start_node(self, name: str) -> None:
+        self._start(f"slurmd.{name}", ["slurmd", "-D", "-N", name, "-f", str(self.conf)])
+
+    def start_rest(self, user: str = "nobody") -> str:
+        """Start slurmrestd on a socket and return its path; it asks for a token (`token`)."""
+        path = self.directory / "rest"
+        path.mkdir(exist_ok=True)
+        shutil.chown(path, user)
+        self._start("slurmrestd", ["slurmrestd", "-a", "rest_auth/jwt", "-s", "openapi/v0.0.38", "-f", str(self.conf),
+                                   f"unix:{path}/socket"], user=user, SLURM_JWT="daemon")  # fmt: skip
+        wait_for("slurmrestd", (path / "socket").exists)
+        return str(path / "socket")
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        daemon = self.daemons.pop(name)
+        daemon.send_signal(number)
+        daemon.wait(20)
+
+    def stop(self) -> None:
+        """End every daemon, the nodes first. A job's own processes go with its slurmd's session's step daemons."""
+        if self.daemons.get("slurmctld"):
+            self.run("scancel", "--full", "--user=root", check=False)
+        for name in sorted(self.daemons, key=lambda name: (name == "munged", name == "slurmctld")):
+            daemon = self.daemons.pop(name)
+            daemon.terminate()
+            try:
+                daemon.wait(10)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait(10)
+
+    # Commands.
+
+    def run(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=60, check=False)
+        if check and done.returncode:
+            raise AssertionError(f"{argv}: {done.returncode}: {done.stdout}{done.stderr}")
+        return done
+
+    def scontrol(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return self.run("scontrol", *argv, check=check)
+
+    def update(self, node: str, **values: str) -> None:
+        self.scontrol("update", f"NodeName={node}", *(f"{key}={value}" for key, value in values.items()))
+
+    def show(self, node: str) -> Dict[str, Any]:
+        """One node as `scontrol --json` has it."""
+        found = json.loads(self.scontrol("show", "node", node, "--json").stdout)
+        return dict(found["nodes"][0])
+
+    def state(self, node: str) -> str:
+        """The node's compact state, as sinfo shows it."""
+        return self.run("sinfo", "-h", "-n", node, "-p", "work", "-o", "%t").stdout.strip()
+
+    def reason(self, node: str) -> str:
+        return str(self.show(node)["reason"])
+
+    def jobs(self) -> List[str]:
+        return self.run("squeue", "-h", "-o", "%A", check=False).stdout.split()
+
+    def token(self, user: str = "root") -> str:
+        return self.scontrol("token", f"username={user}", "lifespan=3600").stdout.strip().partition("=")[2]
+
+    def submit(self, script: str, *options: str, env: Optional[Mapping[str, str]] = None) -> str:
+        done = subprocess.run(
+            ["sbatch", "--parsable", f"--output={self.directory}/log/job.%j.out", *options],
+            input=f"#!/bin/sh\n{script}\n", env={**self.env, **(env or {})}, cwd=self.directory,
+            capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        return done.stdout.strip()
+
+    def job(self, number: str) -> Dict[str, Any]:
+        found = json.loads(self.scontrol("show", "job", number, "--json").stdout)
+        return dict(found["jobs"][0])
