@@ -67,6 +67,8 @@ def fault(device: Device) -> Optional[Outcome]:
             target=device.label,
             action=Action.RESET_DEVICE,
         )
+    if device.fault == model.FAILED:
+        return crit("GpuFailed", f"{name} does not work: {device.problem}", target=device.label, action=Action.REBOOT)
     if device.fault:
         return unknown("GpuUnreadable", f"{name} does not answer: {device.problem}", target=device.label)
     return None

@@ -215,12 +215,12 @@ def check_gpu_p2p(host: Host, devices: str = "") -> Judged:
 
     Example: * || check_gpu_p2p
     """
-    from nhc.facts.nvidia import PEER_STATES, peers
-
     picked = pick(host, devices, "nvidia")
     if len(picked.devices) < 2:
         few = skip("NotSupported", "fewer than two NVIDIA GPUs to reach each other")
         return list(picked.outcomes) or few
+    from nhc.facts.nvidia import PEER_STATES, peers
+
     matrix = host.fact(peers)
     if matrix.problem:
         return [*picked.outcomes, unknown("GpuUnreadable", f"the peer-to-peer states cannot be read: {matrix.problem}")]

@@ -7,9 +7,9 @@ from typing import List, Optional, Union
 from nhc.check import arg, check
 from nhc.checks.kmsg import outcomes, read, unreadable
 from nhc.facts.pci import accelerator_functions, switch_functions
-from nhc.findings import NVIDIA
 from nhc.host import Host
 from nhc.kernlog import Source
+from nhc.kernlog.findings import NVIDIA
 from nhc.model import Outcome, skip
 from nhc.units import number
 

@@ -21,8 +21,10 @@ LOST = "lost"
 """`Device.fault`: the driver can no longer reach the device; it stays lost until the node restarts."""
 RESET_REQUIRED = "reset-required"
 """`Device.fault`: the device refuses work until it is reset."""
+FAILED = "failed"
+"""`Device.fault`: the driver shows the device but cannot make it work."""
 UNREADABLE = "unreadable"
-"""`Device.fault`: the driver shows the device and answers nothing about it; `Device.problem` says why."""
+"""`Device.fault`: nothing is known, as we may not ask; `Device.problem` says why."""
 
 HARDWARE_REASONS = ("hw-slowdown", "hw-thermal", "hw-power-brake")
 """Throttle reasons that point at the machine: heat, power supply, board."""
@@ -183,7 +185,7 @@ class Process(NamedTuple):
 class Device(NamedTuple):
     """One accelerator. `number` is what its vendor's tools and Slurm call it, `pci` its address in sysfs' form.
 
-    `fault` is "", LOST, RESET_REQUIRED or UNREADABLE, `problem` the vendor's words for it. `recovery` is
+    `fault` is "", LOST, RESET_REQUIRED, FAILED or UNREADABLE, `problem` the vendor's words for it. `recovery` is
     what the vendor says would repair the device ("" for nothing to repair, None where it says nothing).
     """
 

@@ -151,9 +151,9 @@ def _device(host: Host, function: PciFunction, number: int, driver: str, nodes: 
         processes=None if node is None else _processes(host, node.gpu_id),
     )
     if not host.exists(f"{base}/drm"):
-        return device._replace(fault=model.UNREADABLE, problem="the driver holds it but could not start it")
+        return device._replace(fault=model.FAILED, problem="the driver holds it but could not start it")
     if nodes and node is None:
-        return device._replace(fault=model.UNREADABLE, problem="the driver shows it, its compute part (kfd) does not")
+        return device._replace(fault=model.FAILED, problem="the driver shows it, its compute part (kfd) does not")
     return device
 
 

@@ -138,7 +138,7 @@ def _states(host: Host) -> Dict[str, str]:
 
 def _judged(device: Device, state: str) -> Device:
     if state in ("malfunction", "disabled"):
-        return device._replace(fault=model.UNREADABLE, problem=f"the driver calls it {state}")
+        return device._replace(fault=model.FAILED, problem=f"the driver calls it {state}")
     if state in ("needs reset", "in reset"):
         return device._replace(fault=model.RESET_REQUIRED, problem=f"the driver calls it {state}")
     return device

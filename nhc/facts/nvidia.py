@@ -14,8 +14,10 @@ from nhc.facts.accelerator import Device, ErrorCount, Source
 from nhc.facts.pci import link_speed, normal_address
 from nhc.host import Host
 
-NOT_SUPPORTED, FUNCTION_NOT_FOUND = 3, 13
-_ABSENT = (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
+NOT_SUPPORTED = 3
+# Not supported, function not found, deprecated; and as our questions are well formed, an invalid argument or a
+# version mismatch says that this driver is older than what was asked for.
+_ABSENT = (2, NOT_SUPPORTED, 13, 25, 26)
 
 ERRORS: Dict[int, str] = {
     -1: "the Python binding nvidia-ml-py is not installed",
@@ -97,6 +99,17 @@ _FABRIC_FIELDS: Tuple[Tuple[int, int, Mapping[int, str]], ...] = (
     (14, 0x3, {2: "the global fabric manager is disconnected"}),
 )
 
+# What a refused handle says of the device. "Unknown error" is how a GPU that has dropped off the bus often shows.
+_FAULTS = {
+    8: model.FAILED,
+    11: model.FAILED,
+    15: model.LOST,
+    16: model.RESET_REQUIRED,
+    17: model.FAILED,
+    29: model.FAILED,
+    999: model.FAILED,
+}
+
 FATAL_LINK_ERRORS = ("recovery_failed",)
 
 
@@ -148,7 +161,7 @@ def parse_device(answers: Mapping[str, Any], driver: str = "") -> Device:
     )
     if "error" in answers:
         code = int(answers["error"])
-        fault = {15: model.LOST, 16: model.RESET_REQUIRED}.get(code, model.UNREADABLE)
+        fault = _FAULTS.get(code, model.UNREADABLE)
         return device._replace(fault=fault, problem=error_text(code))
     needs_reset = any(
         isinstance(value, dict) and value.get("error") == 16 for key, value in answers.items() if key != "links"

@@ -85,6 +85,13 @@ def test_a_gpu_that_needs_a_reset_asks_for_one(nvml):
         assert (outcome.reason, outcome.target, outcome.action) == ("GpuResetRequired", "gpu2", Action.RESET_DEVICE)
 
 
+@pytest.mark.parametrize("code", [8, 11, 29, 999])
+def test_a_gpu_the_driver_cannot_make_work_is_critical(nvml, code):
+    [outcome] = [o for o in nvml.one("h100", "check_gpu_lost", f"5.handle error {code}") if o.verdict is Verdict.CRIT]
+
+    assert (outcome.reason, outcome.target) == ("GpuFailed", "gpu5")
+
+
 def test_a_gpu_that_may_not_be_read_is_unknown_not_critical(nvml):
     found = nvml.one("h100", "check_gpu_temp", "4.handle error 4")
 

@@ -1,0 +1,62 @@
+"""NVML that hangs or crashes takes its check with it, never the run; and nothing is imported before it is needed."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from nhc.model import Verdict
+from tests.support.nvml.fake import ROOT, pci_tree
+
+RUN = """
+import json, sys, tempfile
+from nhc import engine
+from nhc.plan import BUILT_IN, Item, Plan
+from nhc.state import State
+from nhc.testing import FakeHost
+host = FakeHost(json.loads(sys.argv[1]))
+host.system.ask = lambda name, answer: answer()
+items = tuple(Item(BUILT_IN, line.split()[0], line, argv=tuple(line.split()), timeout=1.0) for line in sys.argv[2:])
+report = engine.run(Plan(items), host, state=State(tempfile.mkdtemp()))
+print(json.dumps([[r.check, int(r.verdict), r.outcome.reason, r.outcome.target] for r in report.results]))
+"""
+
+
+def run(nvml, scenario, *lines):
+    ended = subprocess.run(
+        [sys.executable, "-c", RUN, json.dumps(pci_tree()), *lines],
+        env=nvml.environment(scenario), capture_output=True, text=True, timeout=60, check=True, cwd=ROOT,
+    )  # fmt: skip
+    return json.loads(ended.stdout)
+
+
+def test_a_whole_run_on_a_healthy_machine(nvml):
+    found = run(nvml, nvml.scenario("h100"), "check_gpu_count 8", "check_gpu_ecc", "check_nvlink_status")
+
+    assert {check for check, *_ in found} == {"check_gpu_count", "check_gpu_ecc", "check_nvlink_status"}
+    assert {verdict for _, verdict, _, _ in found} == {Verdict.OK}
+
+
+@pytest.mark.parametrize("what", ["hang", "crash"])
+def test_a_library_that_hangs_or_crashes(nvml, what):
+    found = run(nvml, nvml.scenario("h100", f"init {what}"), "check_gpu_count 8", "check_nvme_count 0")
+
+    gpu = [row for row in found if row[0] == "check_gpu_count"]
+    assert [verdict for _, verdict, _, _ in gpu] == [Verdict.UNKNOWN]
+    assert [row[0] for row in found][-1] == "check_nvme_count"
+
+
+def test_a_node_without_accelerators_imports_no_library():
+    """pynvml costs 30 ms: a node without GPUs must not pay them, nor a node whose checks are other ones."""
+    code = (
+        "import sys; from nhc.check import find; from nhc.testing import FakeHost;"
+        "host = FakeHost({'/proc/bus/pci/devices': '0100\\t15b31021\\t20\\n'});"
+        "names = ('check_gpu_lost', 'check_gpu_ecc', 'check_nvlink_status', 'check_gpu_p2p', 'check_gpu_inforom');"
+        "[list(find(name).run(host)) for name in names];"
+        "heavy = {'pynvml', 'ctypes', 'nhc.facts.nvidia', 'nhc.facts.nvml', 'nhc.facts.amd', 'xml.etree'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+
+    assert ended.stdout.strip() == "[]"
