@@ -12,7 +12,7 @@ from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 from nhc import __version__
 from nhc.check import BadArguments, Check, find
 from nhc.host import Host
-from nhc.model import CheckResult, Outcome, Report, Verdict, crit, unknown
+from nhc.model import CheckResult, Outcome, Report, Verdict, crit, printable, unknown
 from nhc.plan import BUILT_IN, COMMAND, SHELL, Item, Plan
 from nhc.state import State
 from nhc.strikes import Strikes
@@ -121,7 +121,7 @@ def prepare(item: Item, host: Host, limit: float, stuck: Optional[Stuck] = None)
     if item.kind == BUILT_IN:
         job = _prepare_check(job, host)
     if stuck is not None:
-        message = f"still stuck since {stuck.since_text()} (pid {stuck.process.pid})"
+        message = f"still stuck since {stuck.since_text()}{_on(job)} (pid {stuck.process.pid})"
         return job._replace(decided=_hang(job, "CheckStuck", message))
     return job
 
@@ -222,6 +222,12 @@ def _call_by_name(name: str, argv: Sequence[str], settings: Mapping[str, str], h
     return call(job.check, job.arguments, host.with_settings(settings))
 
 
+def _on(job: Job) -> str:
+    """A hung check's arguments: they say which mount or which host it hung on."""
+    given = printable(" ".join(job.item.argv[1:]), 120)
+    return f" on {given}" if given and job.item.kind == BUILT_IN else ""
+
+
 def _outcomes(job: Job, done: Done, limit: float) -> List[Outcome]:
     """What a job's end means."""
     if job.decided is not None:
@@ -230,7 +236,7 @@ def _outcomes(job: Job, done: Done, limit: float) -> List[Outcome]:
         return [decode(value) for value in done.value] or [unknown("NoOutcome", "the check returned nothing")]
     if done.how == "timeout":
         still = f"; pid {done.stuck.pid} cannot be killed" if done.stuck else ""
-        return [_hang(job, "CheckTimeout", f"timed out after {show_seconds(done.elapsed)}{still}")]
+        return [_hang(job, "CheckTimeout", f"timed out after {show_seconds(done.elapsed)}{_on(job)}{still}")]
     if done.how == "died":
         return [unknown("CheckDied", f"the check's process was {done.value}")]
     if done.how == "out-of-time":
