@@ -12,6 +12,8 @@ import os
 import re
 import select
 import signal
+import sys
+import termios
 import time
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -204,7 +206,7 @@ class _Shell:
     def __init__(self, bash: str, script: str, environment: Mapping[str, str], host: Host) -> None:
         self._watch = host.system.watch
         ours, theirs = _pipes()
-        self._lines, self._requests, self._replies, self._output = ours
+        self._lines, self._requests, self._replies, self._output, self._turn = ours
         lines, requests, replies, output, turn_out, turn_in = theirs
         try:
             self.pid = os.posix_spawn(
@@ -230,12 +232,14 @@ class _Shell:
                 os.close(fd)
             raise
         finally:
-            os.write(turn_in, b"x")
+            os.write(turn_in, b"x")  # while its other end is surely open
             for fd in theirs:
                 os.close(fd)
         if self._watch:
             self._watch("started", self.pid)
         self._pidfd = process.pidfd(self.pid)
+        self._status: Optional[int] = None
+        self._asker = 0  # who was answered last, until the answer has been read
         self._kept = bytearray()
         self._asked = bytearray()
 
@@ -250,21 +254,25 @@ class _Shell:
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
         while True:
-            fields = self._request()
-            if fields is not None:
+            request = self._request()
+            if request is not None:
+                asker, fields = int(request[0]), request[1:]
                 if fields[0] in ("ready", "end"):
                     self._drain()
                     return _Ended(int(fields[1]))
                 reply = answer(fields)
                 if reply is not None:
-                    self._write(self._replies, f"{reply}\0".encode(errors="surrogateescape"))
+                    self._reply(asker, reply)
                 continue
-            status = process.wait_status(self.pid)
-            if status is not None:
+            if self._status is None:
+                self._status = process.wait_status(self.pid)
+            if self._status is not None:
                 if self._drain():
                     continue
-                return _Ended(status, shell_gone=True)
-            for fd, _event in poll.poll(10 if self._pidfd < 0 else 1000):
+                return _Ended(self._status, shell_gone=True)
+            if self._asker:
+                self._settle()
+            for fd, _event in poll.poll(10 if self._pidfd < 0 or self._asker else 1000):
                 if fd == self._output:
                     more = _read(fd, self._kept, OUTPUT_LIMIT)
                 else:
@@ -278,11 +286,11 @@ class _Shell:
         return text
 
     def close(self) -> None:
-        for fd in (self._lines, self._requests, self._replies, self._output, self._pidfd):
+        for fd in (self._lines, self._requests, self._replies, self._output, self._turn, self._pidfd):
             if fd >= 0:
                 os.close(fd)
         deadline = time.monotonic() + 0.5  # it ends by itself when it finds no more lines
-        while process.wait_status(self.pid) is None and _alive(self.pid):
+        while self._status is None and process.wait_status(self.pid) is None:
             if time.monotonic() > deadline:
                 process.signal_group(self.pid, signal.SIGKILL)
                 process.abandon(self.pid)
@@ -290,6 +298,19 @@ class _Shell:
             time.sleep(0.001)
         if self._watch:
             self._watch("ended", self.pid)
+
+    def _reply(self, asker: int, reply: str) -> None:
+        self._asker = asker
+        self._write(self._replies, f"{asker} {reply}\0".encode(errors="surrogateescape"))
+
+    def _settle(self) -> None:
+        """Where the process that asked last was killed before it read its answer, give its turn to the others."""
+        unread = int.from_bytes(fcntl.ioctl(self._replies, termios.FIONREAD, bytes(4)), sys.byteorder)
+        if not unread:
+            self._asker = 0
+        elif not _runs(self._asker):
+            self._asker = 0
+            self._write(self._turn, b"x")
 
     def _drain(self) -> bool:
         """Read what is there; whether a whole request was."""
@@ -332,7 +353,7 @@ class _Shell:
 
 
 def _pipes() -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
-    """Our ends (lines, requests, replies, output) and the shell's (those, and both ends of the turn's pipe).
+    """Our ends (lines, requests, replies, output, turn) and the shell's (those, and both ends of the turn's pipe).
 
     All are moved above the numbers that they get in the shell, where one could overwrite another.
     """
@@ -352,7 +373,7 @@ def _pipes() -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
         for fd in made:
             os.close(fd)
         raise
-    ours = (lines[1], requests[0], replies[1], output[0])
+    ours = (lines[1], requests[0], replies[1], output[0], fcntl.fcntl(turn[1], fcntl.F_DUPFD_CLOEXEC, _TURN_IN + 1))
     for fd in ours:
         os.set_blocking(fd, False)
     return ours, (lines[0], requests[1], replies[0], output[1], turn[0], turn[1])
@@ -370,6 +391,15 @@ def _read(fd: int, kept: bytearray, limit: int) -> bool:
         kept += data
         if limit and len(kept) > limit:
             del kept[:-limit]
+
+
+def _runs(pid: int) -> bool:
+    """Whether the process is there and has not ended; a killed one stays as a zombie until its parent looks."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except (OSError, IndexError):
+        return _alive(pid)
 
 
 def _alive(pid: int) -> bool:

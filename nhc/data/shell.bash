@@ -2,7 +2,8 @@
 #
 # Descriptors that nhc opens: 60 lines to run, 61 requests, 62 replies, 63 and 64 the two ends of a pipe that
 # holds one byte. Whoever takes that byte may speak: checks may run in the background of a line.
-# Requests are fields that end in NUL, preceded by their number.
+# Requests are fields that end in NUL, preceded by their number; the first is who asks. A reply begins with whom it
+# is for: one to a process that was killed meanwhile is passed over.
 
 shopt -s extglob
 set -f
@@ -12,15 +13,18 @@ set -f
 nhc__send() {
     local IFS= nhc__turn
     read -r -N 1 -u 63 nhc__turn
-    printf '%s\0' "$#" "$@" >&61
+    printf '%s\0' "$(( $# + 1 ))" "$BASHPID" "$@" >&61
     printf x >&64
 }
 
 nhc__ask() {
     local IFS= nhc__turn
     read -r -N 1 -u 63 nhc__turn
-    printf '%s\0' "$#" "$@" >&61
-    read -r -d '' -u 62 nhc__reply
+    printf '%s\0' "$(( $# + 1 ))" "$BASHPID" "$@" >&61
+    while read -r -d '' -u 62 nhc__turn; do
+        [[ "$nhc__turn" == "$BASHPID "* ]] && break
+    done
+    nhc__reply="${nhc__turn#* }"
     printf x >&64
 }
 
