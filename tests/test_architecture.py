@@ -19,7 +19,7 @@ LAYERS = {
     "plan": set(),
     "data": set(),
     "state": set(),
-    "host": {"process", "guarded", "signalling"},
+    "host": {"process", "guarded", "ring", "signalling"},
     "check": {"model", "host", "checks"},  # the families it finds by name
     "facts": {"host", "units", "data", "process"},
     "checks": {"model", "host", "check", "facts", "units", "nodeset", "kernlog", "process", "data"},

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from typing import List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from nhc.catalogue import FATAL
 from nhc.check import BadArguments, arg, check, flag, opt
-from nhc.findings import Finding, current
 from nhc.host import Host
 from nhc.kernlog import DMESG, FILE, JOURNAL, KMSG, Log, Source, default_log, drop, in_context, read_log
+from nhc.kernlog.catalogue import FATAL, BadRules
+from nhc.kernlog.findings import Finding, current
 from nhc.model import Action, Metric, Outcome, Verdict, ok, unknown, warn
-from nhc.npd_rules import BadRules
 from nhc.units import text
 
 Judged = Union[Outcome, List[Outcome]]
@@ -71,8 +70,8 @@ def check_kmsg(
     before they could be read. Each line is looked up in a catalogue: NVIDIA Xid and SXid, AMD RAS, Neuron, mlx5,
     EFA, PCIe, machine checks, memory, disks, file systems, out-of-memory kills, lockups, kernel faults
     (docs/kernel-log.md; `nhc log classify` shows what it makes of a log). A fatal finding is CRIT, a degraded one
-    WARN, one outcome each. Faults of applications and information are only counted; an application's fault that comes back on one device
-    often enough takes the node out (nhc/data/repeats.tsv).
+    WARN, one outcome each. Faults of applications and information are only counted; an application's fault that
+    comes back on one device often enough takes the node out (nhc/data/repeats.tsv).
 
     A finding stays until the log or the device shows its cause to be gone (a reset, a restart with the device found
     clean, NVML) or `nhc ack` ends it. It does not fade with time.

@@ -8,9 +8,9 @@ import time
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
-from nhc.findings import Finding, current
 from nhc.host import Memory
 from nhc.kernlog import ACKS, STORE, Source, drop, read_log
+from nhc.kernlog.findings import Finding, current
 from nhc.model import printable
 
 KEPT = 256
@@ -50,7 +50,7 @@ def ack_command(
     all that `nhc inject` made, `every` all. `note` says what was done; it is kept with the acknowledgement. A fault
     that is logged again after this is a new finding. Returns 0; 1 where nothing that was named stands.
     """
-    from nhc.catalogue import address
+    from nhc.kernlog.catalogue import address
 
     if memory is None:
         from nhc.state import State

@@ -13,7 +13,7 @@ import sys
 from typing import Dict, NamedTuple, Optional
 
 from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
-from nhc.findings import DRILL
+from nhc.kernlog.findings import DRILL
 
 ENDED = f"{DRILL} ended"
 
@@ -92,7 +92,7 @@ def line_of(fault: str, device: Optional[str] = None) -> str:
     if given.device == GPU and not _ADDRESS.fullmatch(where):
         raise ValueError(f"{where!r} is not a PCI address (as 0000:3b:00.0)")
     if given.device == GPU:
-        from nhc.catalogue import address
+        from nhc.kernlog.catalogue import address
 
         where = address(where)
     elif where and not re.fullmatch(r"[\w.:@-]{1,64}", where):

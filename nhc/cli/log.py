@@ -10,12 +10,12 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.catalogue import APP, DEGRADED, FATAL, INFO, Match, Matcher
 from nhc.cli import EXIT_HEALTHY, EXIT_USAGE
+from nhc.kernlog.catalogue import APP, DEGRADED, FATAL, INFO, BadRules, Match, Matcher
 from nhc.model import Action, printable
 
 if TYPE_CHECKING:
-    from nhc.npd_rules import Rules
+    from nhc.kernlog.npd_rules import Rules
 
 DISTINCT = 100_000
 """Different lines that are kept apart; further ones count towards the entry of the same error and device."""
@@ -122,7 +122,7 @@ def classify_command(
     where the log or a rule file cannot be read.
     """
     from nhc import ring
-    from nhc.npd_rules import BadRules, Rules, load
+    from nhc.kernlog.npd_rules import Rules, load
 
     try:
         rules = [rule for path in npd_rules for rule in load(path)]

@@ -28,7 +28,7 @@ _FACILITY = (
 _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _BSD = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
 _TAG = r"(?P<tag>[^\s:\[]+)(?:\[\d+\])?: ?"
-_STAMP = re.compile(
+_STAMP = (
     _PRIORITY + _FACILITY + r"(?:"
     rf"1 (?P<rfc>{_ISO}) (?P<host1>\S+) (?P<app>\S+) \S+ \S+ (?:-|(?:\[(?:[^\]\\]|\\.)*\])+) ?(?:\ufeff)?"
     rf"|(?P<dmesg>{_ISO.replace('[.,]', ',').replace('+)?(?:Z', '+)(?:Z')}) "
@@ -40,8 +40,7 @@ _STAMP = re.compile(
     r"|\[[ <+]*(?:\d+\.\d+>?|[A-Z][a-z]{2} *\d+ \d\d:\d\d)\] ?)?"
     r"(?:\[ *[TC]\d+\] ?)?"
 )
-_RAW = re.compile(r"(\d+),(\d+),(\d+),[^;]*;(.*)", re.DOTALL)
-_ESCAPE = re.compile(r"\\x([0-9a-fA-F]{2})")
+# A pattern is compiled by `re` when it is first used, and kept there: a run that reads no text compiles none.
 
 
 class Record(NamedTuple):
@@ -64,14 +63,15 @@ def parse_record(raw: str) -> Optional[Record]:
 
     The kernel writes bytes that cannot be printed, and the backslash, as `\xNN`.
     """
-    found = _RAW.match(raw)
-    if not found:
+    head, semicolon, body = raw.partition(";")
+    fields = head.split(",", 3)
+    if not semicolon or len(fields) < 4 or not (fields[0].isdigit() and fields[1].isdigit() and fields[2].isdigit()):
         return None
-    text = found[4].split("\n", 1)[0]
+    text = body.partition("\n")[0]
     if "\\x" in text:
-        data = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), text)
-        text = data.encode("latin-1", "replace").decode("utf-8", "replace") if data.isascii() is False else data
-    return Record(text, None, int(found[3]) / 1e6, int(found[2]), int(found[1]) & 7)
+        data = re.sub(r"\\x([0-9a-fA-F]{2})", lambda escape: chr(int(escape[1], 16)), text)
+        text = data if data.isascii() else data.encode("latin-1", "replace").decode("utf-8", "replace")
+    return Record(text, None, int(fields[2]) / 1e6, int(fields[1]), int(fields[0]) & 7)
 
 
 def message(line: str) -> Optional[str]:
@@ -79,10 +79,15 @@ def message(line: str) -> Optional[str]:
 
     `[   12.3] x`, `Nov 21 02:28:15 host kernel: x`, `<4>x` and the rest are all `x`.
     """
-    if line.startswith("{") or _RAW.match(line):
-        record = parse_line(line, 0.0)
-        return record.text if record.kernel else None
-    found = _STAMP.match(line)
+    if line[:1] == "{":
+        entry = parse_journal(line)
+        if entry:
+            return entry[0].text if entry[0].kernel else None
+    elif line[:1].isdigit():
+        record = parse_record(line)
+        if record:
+            return record.text
+    found = re.match(_STAMP, line)
     assert found is not None  # every part of the pattern is optional
     tag = found["tag"] or found["tag3"] or found["app"]
     return line[found.end() :] if not tag or tag in _KERNEL_TAGS else None
@@ -94,12 +99,10 @@ def parse_line(line: str, now: float) -> Record:
         entry = parse_journal(line)
         if entry:
             return entry[0]
-    raw = _RAW.match(line)
-    if raw and "," in line[:8]:
-        record = parse_record(line)
-        if record:
-            return record
-    found = _STAMP.match(line)
+    record = parse_record(line) if line[:1].isdigit() else None
+    if record:
+        return record
+    found = re.match(_STAMP, line)
     assert found is not None  # every part of the pattern is optional
     when: Optional[float] = None
     iso = found["iso"] or found["rfc"] or found["dmesg"]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc import findings
 from nhc.facts import kmsg
-from nhc.findings import Finding, State
 from nhc.host import Host, Memory
+from nhc.kernlog import findings
+from nhc.kernlog.findings import Finding, State
 
 KMSG, JOURNAL, FILE, DMESG = "kmsg", "journal", "syslog", "dmesg"
 SYSLOG_FILES = ("/var/log/syslog", "/var/log/messages", "/var/log/kern.log")
@@ -61,11 +61,11 @@ def default_log(host: Host) -> Log:
 def read_log(host: Host, source: Source, since_boot: bool = False) -> Log:
     """Read what is new and remember what follows. With `since_boot` read all of this boot and remember nothing.
 
-    Raises OSError when the source cannot be read, nhc.npd_rules.BadRules for a bad rule file.
+    Raises OSError when the source cannot be read, BadRules for a bad rule file.
     """
     rules: List[Any] = []
     for path in source.rules:
-        from nhc.npd_rules import load
+        from nhc.kernlog.npd_rules import load
 
         rules += load(path)
     seen: Dict[str, Any] = {}
@@ -103,11 +103,11 @@ def take_in(state: State, said: Sequence[Tuple[str, Optional[float]]], now: floa
     """Judge messages and add what they mean to a state."""
     if not said:
         return
-    from nhc.catalogue import Matcher
+    from nhc.kernlog.catalogue import Matcher
 
     matcher = Matcher(state.get("driver", ""))
     if rules:
-        from nhc.npd_rules import Rules
+        from nhc.kernlog.npd_rules import Rules
 
         reader = Rules(rules, state.get("tail", []))
         for text, when in said:
@@ -227,7 +227,7 @@ def in_context(
 
     NVML is asked only if there is an Xid whose meaning depends on it.
     """
-    from nhc import xid
+    from nhc.kernlog import xid
 
     out: List[Tuple[str, Finding]] = []
     gone: List[Tuple[str, Finding]] = []

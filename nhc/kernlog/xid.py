@@ -7,10 +7,10 @@ when such a line appears.
 from __future__ import annotations
 
 import re
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.catalogue import DEGRADED, FATAL, INFO, RANK, Match
-from nhc.data.nvidia_table import CONTEXT, NVLINK5, SXID, XID, XID74
+from nhc.data import read
+from nhc.kernlog.catalogue import DEGRADED, FATAL, INFO, RANK, Match, table
 from nhc.model import Action
 
 UNLISTED = (DEGRADED, Action.INSPECT)
@@ -63,21 +63,27 @@ class XidRow(NamedTuple):
 
 def find_xid(code: int) -> Optional[XidRow]:
     """The catalogue's row of an Xid."""
-    found = _row(XID, code)
+    found = _row("xid.tsv", code)
     return XidRow(found[1], found[2], Action(found[3])) if found else None
 
 
-def _row(table: str, code: int) -> List[str]:
-    at = table.find(f"\n{code}\t")
-    return table[at + 1 : table.index("\n", at + 1)].split("\t") if at >= 0 else []
+_texts: Dict[str, str] = {}
 
 
-def _rows(table: str, code: str) -> Iterator[List[str]]:
-    at = table.find(f"\n{code}\t")
+def _rows(name: str, code: str) -> Iterator[List[str]]:
+    """The rows of a table whose first cell is `code`, found by searching the text: that costs less than to split it."""
+    text = _texts.get(name)
+    if text is None:
+        text = _texts[name] = read(name)
+    at = text.find(f"\n{code}\t")
     while at >= 0:
-        end = table.index("\n", at + 1)
-        yield table[at + 1 : end].split("\t")
-        at = table.find(f"\n{code}\t", end)
+        end = text.index("\n", at + 1)
+        yield ["" if cell == "-" else cell for cell in text[at + 1 : end].split("\t")]
+        at = text.find(f"\n{code}\t", end)
+
+
+def _row(name: str, code: int) -> List[str]:
+    return next(_rows(name, str(code)), [])
 
 
 def read_xid(code: int, device: str, words: str, line: str, driver: str = "") -> Match:
@@ -116,8 +122,7 @@ def read_xid(code: int, device: str, words: str, line: str, driver: str = "") ->
 def _registers74(registers: Sequence[int]) -> Tuple[str, Action, str]:
     """Severity, action and meaning of Xid 74's registers; the most serious bit decides, none known: reset."""
     best: Optional[Tuple[str, Action, str]] = None
-    for text in XID74.strip("\n").split("\n"):
-        index, bits, severity, action, meaning = text.split("\t")
+    for index, bits, severity, action, meaning in table("xid74.tsv"):
         if int(index) >= len(registers) or not any(registers[int(index)] >> int(bit) & 1 for bit in bits.split(",")):
             continue
         if best is None or RANK[severity] > RANK[best[0]]:
@@ -158,24 +163,24 @@ def _nvlink5_rule(code: int, unit: str, info: int, status: int, driver: str) -> 
     units = set(unit.split("/"))
     near: Optional[Tuple[str, str]] = None
     for form in forms:
-        for row in _rows(NVLINK5, str(code)):
+        for row in _rows("nvlink5.tsv", str(code)):
             if not units & set(row[1].split("/")):
                 continue
-            mask, value = (int(row[2]), int(row[3])) if form == 1 else (int(row[4]), int(row[5]))
-            if info & mask != value:
+            bits = row[1 + form]
+            if info & int(bits.replace("0", "1").replace("-", "0"), 2) != int(bits.replace("-", "0"), 2):
                 continue
-            wanted = int(row[6])
+            wanted = int(row[4], 16)
             if wanted == status:
-                return row[8], row[9]
+                return row[6], row[7]
             # Several bits at once: the row that asks for the most counts.
-            if wanted and code != 149 and status & wanted and (near is None or row[8] == "RESET_GPU"):
-                near = (row[8], row[9])
+            if wanted and code != 149 and status & wanted and (near is None or row[6] == "RESET_GPU"):
+                near = (row[6], row[7])
     return near
 
 
 def read_sxid(code: int, device: str, switch: str, words: str, line: str) -> Match:
     """What an SXid line says. Its own Fatal or Non-fatal word decides; the table gives the action."""
-    row = _row(SXID, code)
+    row = _row("sxid.tsv", code)
     name, severity, action = (row[1], row[2], Action(row[3])) if row else ("not in the catalogue", *UNLISTED)
     scope = row[4] if row else ""
     word = words.partition(",")[0].partition(" ")[0].lower()
@@ -236,7 +241,7 @@ def generation(name: str) -> str:
 
 def in_context(code: str, architecture: str, mig: str, rows: str) -> Optional[Tuple[str, Action, str]]:
     """What a device's own state makes of an Xid: severity ("gone" where it shows the cause to be gone), action, why."""
-    for row in _rows(CONTEXT, code):
+    for row in _rows("xid_context.tsv", code):
         wanted = zip(row[1:4], (architecture, mig, rows))
         if all(not want or want == have for want, have in wanted):
             return row[4], Action(row[5]), row[6]
@@ -245,7 +250,7 @@ def in_context(code: str, architecture: str, mig: str, rows: str) -> Optional[Tu
 
 def depends(code: str, action: str) -> bool:
     """Whether a device's own state can change what this Xid means."""
-    return action == Action.RESET_DEVICE.value or f"\n{code}\t" in CONTEXT
+    return action == Action.RESET_DEVICE.value or next(_rows("xid_context.tsv", code), None) is not None
 
 
 def well(fault: str, recovery: Optional[str], rows: str) -> bool:

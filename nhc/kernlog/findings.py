@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from nhc.catalogue import DEGRADED, FATAL, INFO, RANK, Match
+from nhc.kernlog.catalogue import DEGRADED, FATAL, INFO, RANK, Match, table
 from nhc.model import Action, printable
 
 State = Dict[str, Any]
@@ -54,13 +54,9 @@ _repeats: List[Repeat] = []
 
 def repeats() -> List[Repeat]:
     if not _repeats:
-        from nhc.data.kernel_table import REPEATS
-
-        for text in REPEATS.strip("\n").split("\n"):
-            kind, code, times, window, burst, place, others, severity, action, span = text.split("\t")
-            _repeats.append(
-                Repeat(kind, code, int(times), float(window), float(burst), place, others, severity, action, span)
-            )
+        for kind, code, times, span, burst, place, others, severity, action, _decision in table("repeats.tsv"):
+            window = float(span[:-1]) * {"m": 60, "h": 3600, "d": 86400}[span[-1]]
+            _repeats.append(Repeat(kind, code, int(times), window, float(burst), place, others, severity, action, span))
     return _repeats
 
 

@@ -12,7 +12,7 @@ import json
 import re
 from typing import Any, List, NamedTuple, Pattern, Sequence, Tuple
 
-from nhc.catalogue import FATAL, INFO, Match
+from nhc.kernlog.catalogue import FATAL, INFO, BadRules, Match
 from nhc.model import Action
 
 PERMANENT, TEMPORARY = "permanent", "temporary"
@@ -25,10 +25,6 @@ _CLASSES = {
     "blank": r"\t ", "punct": r"!-/:-@\[-`{-~", "print": " -~", "graph": "!-~", "cntrl": r"\x00-\x1f\x7f",
     "xdigit": "0-9A-Fa-f", "word": r"\w", "ascii": r"\x00-\x7f",
 }  # fmt: skip
-
-
-class BadRules(ValueError):
-    """A rule file that cannot be used; the text names the file and what is wrong."""
 
 
 class Rule(NamedTuple):

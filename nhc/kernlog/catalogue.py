@@ -23,6 +23,10 @@ INFO = "info"
 RANK = {INFO: 0, APP: 1, DEGRADED: 2, FATAL: 3}
 
 
+class BadRules(ValueError):
+    """A rule file that cannot be used; the text names the file and what is wrong."""
+
+
 class Match(NamedTuple):
     """What one line means.
 
@@ -45,42 +49,49 @@ class Match(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One row of the catalogue (`nhc.data.generate.kernel` names the columns)."""
+    """One row of the catalogue, its columns as the table's head explains them."""
 
     kind: str
     code: str
     severity: str
     action: str
-    gates: str
-    texts: str
+    gate: str
+    text: str
     pattern: str
     message: str
     recovers: str
+    source: str
 
 
 _rows: List[Row] = []
 _gates: Dict[str, List[int]] = {}
 _patterns: Dict[int, Pattern[str]] = {}
-_PCI = re.compile(r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.([0-7]))?")
+_PCI = r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.([0-7]))?"
 _CACHE_LINES = 512
+
+
+def table(name: str) -> List[List[str]]:
+    """The rows of a table of nhc.data: no comments, no head, "-" as an empty cell."""
+    from nhc.data import read
+
+    lines = [line for line in read(name).split("\n") if line and line[0] != "#"]
+    return [["" if cell == "-" else cell for cell in line.split("\t")] for line in lines[1:]]
 
 
 def rows() -> List[Row]:
     """The catalogue, loaded on first use."""
     if not _rows:
-        from nhc.data.kernel_table import KERNEL
-
-        for number, text in enumerate(KERNEL.strip("\n").split("\n")):
-            row = Row(*text.split("\t"))
+        for number, cells in enumerate(table("kernel.tsv")):
+            row = Row(*cells)
             _rows.append(row)
-            for gate in row.gates.split("||"):
+            for gate in (row.gate or row.text).split("||"):
                 _gates.setdefault(gate, []).append(number)
     return _rows
 
 
 def address(text: str) -> str:
     """A PCI address in sysfs' form (`0000:3b:00.0`), whatever a driver left out; other text unchanged."""
-    found = _PCI.fullmatch(text)
+    found = re.fullmatch(_PCI, text)
     if not found:
         return text
     return f"{int(found[1] or '0', 16):04x}:{found[2].lower()}:{found[3].lower()}.{found[4] or '0'}"
@@ -134,12 +145,12 @@ class Matcher:
         return found
 
     def _judge(self, line: str, numbers: Optional[List[int]]) -> Optional[Match]:
-        table = rows()
+        known = rows()
         if numbers is None:
             numbers = [number for gate, opened in _gates.items() if gate in line for number in opened]
         for number in sorted(set(numbers)):
-            row = table[number]
-            if not any(text in line for text in row.texts.split("||")):
+            row = known[number]
+            if not any(text in line for text in row.text.split("||")):
                 continue
             pattern = _patterns.get(number)
             if pattern is None:
@@ -154,7 +165,7 @@ class Matcher:
     def _read(self, row: Row, groups: Dict[str, Optional[str]], line: str) -> Optional[Match]:
         device = address(groups.get("device") or groups.get("device2") or "")
         if row.kind in ("xid", "sxid", "neuron"):
-            from nhc import xid
+            from nhc.kernlog import xid
 
             words = (groups.get("words") or "").strip()
             code = groups["code"] or ""
