@@ -7,17 +7,11 @@ after the other, and state carries from line to line, as it does in LBNL NHC.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
-import select
-import signal
-import sys
-import termios
-import time
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from nhc import check, data, process, words
+from nhc.bash import Bash, Ended
 from nhc.classify import SETTINGS
 from nhc.host import Host
 from nhc.model import Outcome, Verdict, crit, ok, unknown
@@ -28,22 +22,11 @@ Call = Callable[[str, Sequence[str], Mapping[str, str]], Sequence[Outcome]]
 """Judges a built-in check: its name, its arguments, and the variables that the shell has set."""
 
 EVIDENCE_LINES = 50
-OUTPUT_LIMIT = 256 << 10
-"""Bytes of a line's output kept, the last ones; the rest is read and dropped, so that no line blocks on us."""
 
-# Descriptors in the shell (data/shell.bash): far above those that scripts choose for themselves.
-_LINES, _REQUESTS, _REPLIES, _TURN_OUT, _TURN_IN = 60, 61, 62, 63, 64
 
 _CHECK_NAME = re.compile(r"\bcheck_\w+")
 _PREFIX = re.compile(r"(check_\w+|\w+)::?\s+")
 _DROPPED = ("BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "IFS", "PS4")
-
-
-class _Ended(NamedTuple):
-    """How a line ended: its status, and whether it took the shell with it."""
-
-    status: int
-    shell_gone: bool = False
 
 
 class ShellSession:
@@ -58,7 +41,7 @@ class ShellSession:
         self._plan = plan
         self._call = call
         self._check_all = check_all
-        self._shell: Optional[_Shell] = None
+        self._shell: Optional[Bash] = None
         self._past: List[Item] = []
         self._sent: Mapping[str, str] = {}
         self._failures = 0
@@ -95,7 +78,7 @@ class ShellSession:
         """Start the shell unless it runs; an outcome where the site's scripts do not let it start."""
         if self._shell is not None:
             return None
-        self._shell = _Shell(bash, self._preamble(), self._environment(), self._host)
+        self._shell = Bash(bash, self._preamble(), self._environment(), self._host)
         self._sent = {}
         self._outcomes = []
         ended = self._shell.serve(self._answer)
@@ -110,7 +93,7 @@ class ShellSession:
                 return unknown("ShellUnusable", f"the shell ended when it ran {item.line!r} again")
         return None
 
-    def _evaluate(self, item: Item) -> Tuple[_Ended, str]:
+    def _evaluate(self, item: Item) -> Tuple[Ended, str]:
         shell = self._shell
         assert shell is not None
         self._outcomes = []
@@ -149,7 +132,7 @@ class ShellSession:
             return gather(fields[1], self._host)
         return None
 
-    def _judge(self, item: Item, ended: _Ended, output: str) -> List[Outcome]:
+    def _judge(self, item: Item, ended: Ended, output: str) -> List[Outcome]:
         found = self._outcomes
         bad = [outcome for outcome in found if outcome.verdict > Verdict.OK]
         evidence = _lines(output)
@@ -200,216 +183,6 @@ class ShellSession:
         return environment
 
 
-class _Shell:
-    """The process, its pipes, and the conversation over them."""
-
-    def __init__(self, bash: str, script: str, environment: Mapping[str, str], host: Host) -> None:
-        self._watch = host.system.watch
-        ours, theirs = _pipes()
-        self._lines, self._requests, self._replies, self._output, self._turn = ours
-        lines, requests, replies, output, turn_out, turn_in = theirs
-        try:
-            self.pid = os.posix_spawn(
-                bash,
-                ["nhc", "--norc", "--noprofile", "-c", script, "nhc"],
-                environment,
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, output, 1),
-                    (os.POSIX_SPAWN_DUP2, output, 2),
-                    (os.POSIX_SPAWN_DUP2, lines, _LINES),
-                    (os.POSIX_SPAWN_DUP2, requests, _REQUESTS),
-                    (os.POSIX_SPAWN_DUP2, replies, _REPLIES),
-                    (os.POSIX_SPAWN_DUP2, turn_out, _TURN_OUT),
-                    (os.POSIX_SPAWN_DUP2, turn_in, _TURN_IN),
-                ],
-                setpgroup=0,
-                setsigmask=(),
-                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
-            )
-        except BaseException:
-            for fd in ours:
-                os.close(fd)
-            raise
-        finally:
-            os.write(turn_in, b"x")  # while its other end is surely open
-            for fd in theirs:
-                os.close(fd)
-        if self._watch:
-            self._watch("started", self.pid)
-        self._pidfd = process.pidfd(self.pid)
-        self._status: Optional[int] = None
-        self._asker = 0  # who was answered last, until the answer has been read
-        self._kept = bytearray()
-        self._asked = bytearray()
-
-    def begin(self, assign: str, line: str) -> None:
-        """Hand the shell its next line, and the assignments to make before it."""
-        self._write(self._lines, f"{assign}\0{line}\0".encode(errors="surrogateescape"))
-
-    def serve(self, answer: Callable[[Sequence[str]], Optional[str]]) -> _Ended:
-        """Answer the shell's requests until it says that it is done, or ends."""
-        poll = select.poll()
-        for fd in (self._output, self._requests, self._pidfd):
-            if fd >= 0:
-                poll.register(fd, select.POLLIN)
-        while True:
-            request = self._request()
-            if request is not None:
-                asker, fields = int(request[0]), request[1:]
-                if fields[0] in ("ready", "end"):
-                    self._drain()
-                    return _Ended(int(fields[1]))
-                reply = answer(fields)
-                if reply is not None:
-                    self._reply(asker, reply)
-                continue
-            if self._status is None:
-                self._status = process.wait_status(self.pid)
-            if self._status is not None:
-                if self._drain():
-                    continue
-                return _Ended(self._status, shell_gone=True)
-            if self._asker:
-                self._settle()
-            for fd, _event in poll.poll(10 if self._pidfd < 0 or self._asker else 1000):
-                if fd == self._output:
-                    more = _read(fd, self._kept, OUTPUT_LIMIT)
-                else:
-                    more = fd != self._requests or _read(fd, self._asked, 0)
-                if not more:
-                    poll.unregister(fd)
-
-    def take_output(self) -> str:
-        text = self._kept.decode(errors="replace")
-        self._kept.clear()
-        return text
-
-    def close(self) -> None:
-        for fd in (self._lines, self._requests, self._replies, self._output, self._turn, self._pidfd):
-            if fd >= 0:
-                os.close(fd)
-        deadline = time.monotonic() + 0.5  # it ends by itself when it finds no more lines
-        while self._status is None and process.wait_status(self.pid) is None:
-            if time.monotonic() > deadline:
-                process.signal_group(self.pid, signal.SIGKILL)
-                process.abandon(self.pid)
-                break
-            time.sleep(0.001)
-        if self._watch:
-            self._watch("ended", self.pid)
-
-    def _reply(self, asker: int, reply: str) -> None:
-        self._asker = asker
-        self._write(self._replies, f"{asker} {reply}\0".encode(errors="surrogateescape"))
-
-    def _settle(self) -> None:
-        """Where the process that asked last was killed before it read its answer, give its turn to the others."""
-        unread = int.from_bytes(fcntl.ioctl(self._replies, termios.FIONREAD, bytes(4)), sys.byteorder)
-        if not unread:
-            self._asker = 0
-        elif not _runs(self._asker):
-            self._asker = 0
-            self._write(self._turn, b"x")
-
-    def _drain(self) -> bool:
-        """Read what is there; whether a whole request was."""
-        _read(self._output, self._kept, OUTPUT_LIMIT)
-        before = len(self._asked)
-        _read(self._requests, self._asked, 0)
-        return len(self._asked) > before
-
-    def _request(self) -> Optional[List[str]]:
-        """Take the next whole request from what has been read."""
-        head, nul, rest = bytes(self._asked).partition(b"\0")
-        if not nul:
-            return None
-        count = int(head)
-        fields = rest.split(b"\0", count)
-        if len(fields) <= count:
-            return None
-        self._asked[:] = fields[count]
-        return [field.decode(errors="surrogateescape") for field in fields[:count]]
-
-    def _write(self, fd: int, data: bytes) -> None:
-        """Write all of it, reading the shell's output meanwhile; give up when the shell is gone."""
-        poll = select.poll()
-        poll.register(fd, select.POLLOUT)
-        poll.register(self._output, select.POLLIN)
-        view = memoryview(data)
-        while view:
-            try:
-                view = view[os.write(fd, view) :]
-                continue
-            except BlockingIOError:
-                pass
-            except BrokenPipeError:
-                return
-            ready = dict(poll.poll(100))
-            if self._output in ready and not _read(self._output, self._kept, OUTPUT_LIMIT):
-                poll.unregister(self._output)
-            if not ready and not _alive(self.pid):
-                return
-
-
-def _pipes() -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
-    """Our ends (lines, requests, replies, output, turn) and the shell's (those, and both ends of the turn's pipe).
-
-    All are moved above the numbers that they get in the shell, where one could overwrite another.
-    """
-    made: List[int] = []
-
-    def pipe() -> Tuple[int, int]:
-        ends = os.pipe()
-        high = tuple(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _TURN_IN + 1) for fd in ends)
-        made.extend(high)
-        for fd in ends:
-            os.close(fd)
-        return high[0], high[1]
-
-    try:
-        lines, requests, replies, output, turn = pipe(), pipe(), pipe(), pipe(), pipe()
-    except BaseException:
-        for fd in made:
-            os.close(fd)
-        raise
-    ours = (lines[1], requests[0], replies[1], output[0], fcntl.fcntl(turn[1], fcntl.F_DUPFD_CLOEXEC, _TURN_IN + 1))
-    for fd in ours:
-        os.set_blocking(fd, False)
-    return ours, (lines[0], requests[1], replies[0], output[1], turn[0], turn[1])
-
-
-def _read(fd: int, kept: bytearray, limit: int) -> bool:
-    """Read what is there, keeping the last `limit` bytes where that is not 0; False at the end of the stream."""
-    while True:
-        try:
-            data = os.read(fd, 65536)
-        except BlockingIOError:
-            return True
-        if not data:
-            return False
-        kept += data
-        if limit and len(kept) > limit:
-            del kept[:-limit]
-
-
-def _runs(pid: int) -> bool:
-    """Whether the process is there and has not ended; a killed one stays as a zombie until its parent looks."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except (OSError, IndexError):
-        return _alive(pid)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True
-
-
 def _lines(output: str) -> Tuple[str, ...]:
     return tuple(output.splitlines()[-EVIDENCE_LINES:])
 
@@ -428,7 +201,7 @@ def _message(text: str) -> str:
     return text.strip() or "the check failed without saying why"
 
 
-def _failed(item: Item, ended: _Ended, evidence: Tuple[str, ...]) -> Outcome:
+def _failed(item: Item, ended: Ended, evidence: Tuple[str, ...]) -> Outcome:
     """A line that failed without any check saying so."""
     status = ended.status
     if ended.shell_gone and status > 128:
