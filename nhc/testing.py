@@ -176,3 +176,12 @@ class Symlink:
 
     def __init__(self, target: str) -> None:
         self.target = target
+
+
+def __getattr__(name: str) -> object:
+    """The adapter contract, imported when it is asked for."""
+    if name in ("AdapterContract", "AdapterWorld"):
+        from nhc import testing_adapters
+
+        return getattr(testing_adapters, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

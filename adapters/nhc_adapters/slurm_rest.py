@@ -83,7 +83,8 @@ class SlurmRest(CommandMarker):
             answer = connection.getresponse()
             data = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise AdapterError(f"{where}: {getattr(error, 'strerror', None) or error or 'no answer'}") from None
+            said = getattr(error, "strerror", None) or str(error) or "no answer"
+            raise AdapterError(f"{where}: {said}") from None
         finally:
             connection.close()
         try:

@@ -61,8 +61,8 @@ def _run(hook: str, settings: Mapping[str, str], environ: Mapping[str, str], war
     state = State()
     scripts = [settings["INCDIR"]] if os.path.isdir(settings["INCDIR"]) else []
     given = {key: value for key, value in settings.items() if key != "HELP"}
-    # Targets match what the scheduler calls the node where it says so: several slurmd may share a host.
-    plan = config.load([settings["CONFFILE"]], environ.get("SLURMD_NODENAME") or hostname, given, scripts_dirs=scripts)
+    target = hooks.target_name(environ, hostname)
+    plan = config.load([settings["CONFFILE"]], target, given, scripts_dirs=scripts)
     everything = {**settings, **plan.settings}
     name = hooks.node_name(environ, everything, hostname)
     for warning in (*warnings, *plan.notes):

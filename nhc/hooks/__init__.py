@@ -21,6 +21,7 @@ from nhc.hooks.names import (
     context_of,
     job_devices,
     node_name,
+    target_name,
 )
 from nhc.hooks.recent import fresh_report, remember
 from nhc.model import Report, Verdict
@@ -43,6 +44,7 @@ __all__ = [
     "only_relevant",
     "remember",
     "skipped",
+    "target_name",
 ]
 
 UNHEALTHY = 75

@@ -49,6 +49,15 @@ def node_name(environ: Mapping[str, str], settings: Mapping[str, str], hostname:
     return short
 
 
+def target_name(environ: Mapping[str, str], hostname: str) -> str:
+    """What the configuration's targets are matched against: the host name, as LBNL NHC has it.
+
+    Where slurmd calls the node otherwise (several slurmd share the host), it is the node's name.
+    """
+    node = environ.get("SLURMD_NODENAME")
+    return hostname if not node or node == hostname.partition(".")[0] else node
+
+
 def job_devices(environ: Mapping[str, str]) -> Optional[str]:
     """The GPUs of the job, as `0,2,3`; None where the job's part of the node is not known to the hook.
 

@@ -6,7 +6,6 @@ do not meet. Nodes are called as slurmd is told (`-N`), which is what SLURMD_NOD
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -80,7 +79,7 @@ class Cluster:
         d = self.directory
         lines = f"""
             ClusterName=nhctest
-            SlurmctldHost={socket.gethostname().partition('.')[0]}(127.0.0.1)
+            SlurmctldHost={socket.gethostname().partition(".")[0]}(127.0.0.1)
             SlurmUser=root
             SlurmdUser=root
             SlurmctldPort={self.control_port}
@@ -126,7 +125,7 @@ class Cluster:
     # Daemons.
 
     def _start(self, name: str, argv: Sequence[str], user: Optional[str] = None, **env: str) -> None:
-        log = open(self.directory / "log" / f"{name}.out", "ab")
+        log = open(self.directory / "log" / f"{name}.out", "ab")  # noqa: SIM115 (the daemon's from here on)
         self.daemons[name] = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self.env, **env}, user=user,
             group="nogroup" if user else None, extra_groups=[] if user else None, start_new_session=True,
@@ -197,17 +196,41 @@ class Cluster:
     def update(self, node: str, **values: str) -> None:
         self.scontrol("update", f"NodeName={node}", *(f"{key}={value}" for key, value in values.items()))
 
-    def show(self, node: str) -> Dict[str, Any]:
-        """One node as `scontrol --json` has it."""
-        found = json.loads(self.scontrol("show", "node", node, "--json").stdout)
-        return dict(found["nodes"][0])
+    def show(self, node: str) -> Dict[str, str]:
+        """The lines of one node that hold one field each (Reason, Comment, Partitions), and its State."""
+        text = self.scontrol("-a", "show", "node", node).stdout
+        found = {key: value.strip() for key, _, value in (line.strip().partition("=") for line in text.splitlines())}
+        return {**found, "State": found["State"].split()[0]}
 
     def state(self, node: str) -> str:
         """The node's compact state, as sinfo shows it."""
         return self.run("sinfo", "-h", "-n", node, "-p", "work", "-o", "%t").stdout.strip()
 
     def reason(self, node: str) -> str:
-        return str(self.show(node)["reason"])
+        """Its reason without who set it and when."""
+        return self.show(node).get("Reason", "").rpartition(" [")[0]
+
+    def reset(self) -> None:
+        """Bring back every daemon that was killed, end every job, put every node back, take comments away."""
+        if "slurmctld" not in self.daemons:
+            self.start_controller()
+        for name in self.nodes:
+            if f"slurmd.{name}" not in self.daemons:
+                self.start_node(name)
+        if self.jobs():
+            self.run("scancel", "--full", "--user=root", check=False)
+            self.run("scancel", *self.jobs(), check=False)
+            wait_for("jobs to end", lambda: not self.jobs())
+
+        def idle() -> bool:
+            for line in self.run("sinfo", "-h", "-N", "-p", "work", "-o", "%N %t").stdout.splitlines():
+                name, state = line.split()
+                if state not in ("idle", "idle*", "comp"):
+                    self.scontrol("update", f"NodeName={name}", "State=RESUME", check=False)
+            return all(self.state(name) == "idle" for name in self.nodes)
+
+        wait_for("all nodes to be idle", idle, 30)
+        self.scontrol("update", f"NodeName={','.join(self.nodes)}", "Comment=")
 
     def jobs(self) -> List[str]:
         return self.run("squeue", "-h", "-o", "%A", check=False).stdout.split()
@@ -223,6 +246,10 @@ class Cluster:
         )  # fmt: skip
         return done.stdout.strip()
 
-    def job(self, number: str) -> Dict[str, Any]:
-        found = json.loads(self.scontrol("show", "job", number, "--json").stdout)
-        return dict(found["jobs"][0])
+    def job(self, number: str) -> Dict[str, str]:
+        """A job as `scontrol show job` has it."""
+        text = self.scontrol("show", "job", number).stdout
+        words = [word for line in text.splitlines() for word in line.split()]
+        found = {key: value for key, _, value in (word.partition("=") for word in words)}
+        lines = {key: value.strip() for key, _, value in (line.strip().partition("=") for line in text.splitlines())}
+        return {**found, **{key: lines[key] for key in ("AdminComment", "Comment") if key in lines}}

@@ -1,0 +1,52 @@
+"""One real Slurm cluster for all tests of this directory."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.require import need
+from tests.support.slurm import Cluster, missing
+
+EXTRA = """\
+SuspendProgram=/bin/true
+ResumeProgram=/bin/true
+RebootProgram=/bin/true
+SuspendTime=86400
+SuspendTimeout=2
+ResumeTimeout=60
+NodeName=far[1-2] State=CLOUD CPUs=1 RealMemory=1
+NodeName=next1 State=FUTURE CPUs=1 RealMemory=1
+PartitionName=cloud Nodes=far[1-2],n1 State=UP
+"""
+
+
+@pytest.fixture(scope="session")
+def slurm_directory():
+    """A short path: a munge socket's is limited to 107 characters."""
+    directory = Path(tempfile.mkdtemp(prefix="nhc-slurm-"))
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def running_cluster(slurm_directory):
+    need("slurm", not missing(), ", ".join(missing()))
+    (slurm_directory / "main").mkdir()
+    cluster = Cluster(slurm_directory / "main", ["n1", "n2", "n3"], EXTRA)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def cluster(running_cluster):
+    """The cluster with every node idle and every job gone."""
+    running_cluster.reset()
+    yield running_cluster
+    running_cluster.reset()

@@ -1,0 +1,174 @@
+"""Every scheduler adapter keeps the contract: against fake commands, and Slurm against a real cluster."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from nhc_adapters.flux import Flux
+from nhc_adapters.lsf import Lsf
+from nhc_adapters.pbs import Pbs, Torque
+from nhc_adapters.sge import GridEngine
+from nhc_adapters.slurm import Slurm
+from nhc_adapters.slurm_rest import SlurmRest
+
+from nhc.ports import AdapterError
+from nhc.process import Completed
+from nhc.testing_adapters import AdapterContract, AdapterWorld
+from tests.support.schedulers import FakeFlux, FakeGridEngine, FakeLsf, FakePbs, FakeTorque
+from tests.support.slurm import wait_for
+from tests.support.slurmrest import FakeSlurmRest
+
+NODES = ["n1", "n2", "n3"]
+
+
+class FakeWorld(AdapterWorld):
+    """An adapter in front of a fake of its scheduler; `out` and `back` are what an operator types."""
+
+    nodes = NODES
+
+    def __init__(self, adapter, fake, out, back):
+        self.kind, self.fake, self.out, self.back = adapter, fake(NODES), out, back
+        self.adapter = adapter({}, {}, run=self.fake)
+
+    def by_hand(self, commands, node, reason=""):
+        for argv in commands:
+            done = self.fake([word.format(node=node, reason=reason) for word in argv], 1.0, {})
+            assert done.status == 0, done
+
+    def operator_takes_out(self, node, reason):
+        self.by_hand(self.out, node, reason)
+
+    def operator_puts_back(self, node):
+        self.by_hand(self.back, node)
+
+    def broken(self):
+        self.fake.down = True
+        return self.kind({}, {}, run=self.fake)
+
+
+class GridEngineWorld(FakeWorld):
+    """An operator of Grid Engine has nowhere to leave a reason but the host's own complex."""
+
+    def operator_takes_out(self, node, reason):
+        from urllib.parse import quote
+
+        super().operator_takes_out(node, quote(reason, safe="") + "/all.q%2Cgpu.q")
+
+
+WORLDS = {
+    "pbs": lambda: FakeWorld(
+        Pbs, FakePbs, [["pbsnodes", "-C", "{reason}", "-o", "{node}"]], [["pbsnodes", "-C", "", "-r", "{node}"]]
+    ),
+    "torque": lambda: FakeWorld(
+        Torque, FakeTorque, [["pbsnodes", "-o", "-N", "{reason}", "{node}"]], [["pbsnodes", "-c", "-N", "n", "{node}"]]
+    ),
+    "lsf": lambda: FakeWorld(
+        Lsf, FakeLsf, [["badmin", "hclose", "-C", "{reason}", "{node}"]], [["badmin", "hopen", "{node}"]]
+    ),
+    "sge": lambda: GridEngineWorld(
+        GridEngine,
+        FakeGridEngine,
+        [
+            ["qmod", "-d", "all.q@{node}", "gpu.q@{node}"],
+            ["qconf", "-mattr", "exechost", "complex_values", "nhc_mark={reason}", "{node}"],
+        ],
+        [
+            ["qmod", "-e", "all.q@{node}", "gpu.q@{node}"],
+            ["qconf", "-dattr", "exechost", "complex_values", "nhc_mark", "{node}"],
+        ],
+    ),
+    "flux": lambda: FakeWorld(
+        Flux,
+        FakeFlux,
+        [["flux", "resource", "drain", "--force", "{node}", "{reason}"]],
+        [["flux", "resource", "undrain", "{node}"]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+class TestFakes(AdapterContract):
+    @pytest.fixture
+    def world(self, name):
+        return WORLDS[name]()
+
+
+class RestWorld(AdapterWorld):
+    nodes = NODES
+
+    def __init__(self, server, settings):
+        self.server = server
+        self.adapter = SlurmRest(settings, {"SLURM_JWT": server.token})
+
+    def operator_takes_out(self, node, reason):
+        self.server.change(node, ["DRAIN"], reason, user="operator")
+
+    def operator_puts_back(self, node):
+        self.server.change(node, ["RESUME"], "")
+
+    def broken(self):
+        return SlurmRest({"NHC_SLURMREST": "http://127.0.0.1:9"}, {})
+
+
+@pytest.mark.parametrize("version", [39, 40, 42])
+class TestSlurmRest(AdapterContract):
+    """slurmrestd of 23.02, 23.11 and 24.11: the shapes of states and times differ."""
+
+    @pytest.fixture
+    def world(self, version):
+        server = FakeSlurmRest(NODES, version)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield RestWorld(server, {"NHC_SLURMREST": server.address})
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
+
+class SlurmWorld(AdapterWorld):
+    """The real thing."""
+
+    def __init__(self, cluster):
+        self.cluster, self.nodes = cluster, cluster.nodes
+        self.adapter = Slurm({}, cluster.env)
+
+    def operator_takes_out(self, node, reason):
+        self.cluster.update(node, State="DRAIN", Reason=reason)
+
+    def operator_puts_back(self, node):
+        self.cluster.update(node, State="RESUME")
+
+    def settle(self):
+        """A resumed node does not respond until slurmctld has pinged it."""
+        wait_for(
+            "nodes to respond",
+            lambda: not any("NOT_RESPONDING" in state.flags for state in self.adapter.nodes(self.nodes)),
+        )
+
+    def broken(self):
+        def refused(argv, timeout, env):
+            return Completed(1, "", "slurm_load_node error: Unable to contact slurm controller (connect failure)\n")
+
+        return Slurm({}, self.cluster.env, run=refused)
+
+
+class TestSlurm(AdapterContract):
+    @pytest.fixture
+    def world(self, cluster):
+        return SlurmWorld(cluster)
+
+
+def test_a_missing_command_is_said_in_one_line():
+    def nothing(argv, timeout, env):
+        raise FileNotFoundError(2, "no such command", argv[0])
+
+    with pytest.raises(AdapterError, match=r"^scontrol is not installed"):
+        Slurm({}, {}, run=nothing).nodes(["n1"])
+
+
+def test_a_command_that_hangs_is_said_in_one_line():
+    with pytest.raises(AdapterError, match=r"^scontrol -a show did not end within 0.2 s$"):
+        Slurm({}, {}, timeout=0.2, run=lambda argv, timeout, env: Completed(124, timed_out=True)).nodes(["n1"])
