@@ -116,6 +116,12 @@ def crit(
     return Outcome(Verdict.CRIT, reason, message, target, metrics, action, evidence)
 
 
+def subject(outcome: Outcome) -> str:
+    """The target with a blank before it, for a line that goes on with the message; empty where that begins with it."""
+    target = outcome.target
+    return f" {printable(target)}" if target and not outcome.message.startswith(target) else ""
+
+
 def worst(outcomes: Tuple[Outcome, ...]) -> Outcome:
     """The most significant outcome, the first among equals; UNKNOWN for none at all."""
     if not outcomes:

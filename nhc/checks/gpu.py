@@ -15,7 +15,7 @@ from nhc.facts import accelerator as model
 from nhc.facts.accelerator import Device, Inventory, Source, accelerators
 from nhc.facts.pci import PciFunction, normal_address
 from nhc.host import Host
-from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
+from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, skip, unknown
 from nhc.units import integer, text
 from nhc.values import NamedTuple
 
@@ -146,7 +146,17 @@ def each(
         found = judge(device)
         judged += [found] if isinstance(found, Outcome) else list(found)
     told = [outcome for outcome in judged if outcome.verdict]
-    return [*picked.outcomes, *(told or judged[:1])]
+    return [*picked.outcomes, *(_folded(told) or judged[:1])]
+
+
+def _folded(outcomes: List[Outcome]) -> List[Outcome]:
+    """Devices of which the same is well, with no number to keep, told in one outcome."""
+    well = [outcome for outcome in outcomes if outcome.verdict is Verdict.OK]
+    said = {outcome.message[len(outcome.target) :].lstrip(": ") for outcome in well}
+    if len(well) < 2 or len(said) != 1 or any(outcome.metrics for outcome in well):
+        return outcomes
+    rest = [outcome for outcome in outcomes if outcome.verdict is not Verdict.OK]
+    return [*rest, ok(f"{len(well)} devices: {said.pop()}")]
 
 
 def untold(device: Device, area: str, what: str) -> Outcome:
@@ -279,7 +289,7 @@ def check_gpu_lost(host: Host, devices: str = "") -> Judged:
             message = f"{device.label}: hardware errors: {counts}"
             yield crit("GpuHardwareError", message, target=device.label, action=Action.REPLACE)
         else:
-            yield ok(f"{device.label} answers", target=device.label)
+            yield ok(f"{device.label}: its driver answers", target=device.label)
 
     outcomes = each(host, devices, judge)
     inventory = host.fact(accelerators)

@@ -31,7 +31,7 @@ def _registered(device: Device) -> Iterable[Outcome]:
     elif fabric.summary == "limited-capacity":
         yield warn("FabricLimited", f"{target}: the NVLink fabric runs with limited capacity", target=target)
     else:
-        yield ok(f"{target} has joined the NVLink fabric", target=target)
+        yield ok(f"{target}: in the NVLink fabric", target=target)
 
 
 @check("check_gpu_fabric", DEVICES, timeout=30, tags=("nvidia",))

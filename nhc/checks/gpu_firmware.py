@@ -113,7 +113,12 @@ def check_gpu_inforom(host: Host, version: str = "", quick: bool = False, device
             if code == 14:
                 message = f"{device.label}: its InfoROM is corrupted"
                 found.append(crit("GpuInforomCorrupt", message, target=device.label, action=Action.REPLACE))
-            elif code not in (0, 3, 13, 26):  # not supported, or unknown to the driver: the version is what can be judged
+            elif code not in (
+                0,
+                3,
+                13,
+                26,
+            ):  # not supported, or unknown to the driver: the version is what can be judged
                 message = f"{device.label}: its InfoROM cannot be verified: {error_text(code)}"
                 found.append(unknown("GpuUnreadable", message, target=device.label))
     versions = list(_equal("InfoROM", "inforom", "GpuInforom", picked.devices, lambda d: d.firmware.inforom, version))

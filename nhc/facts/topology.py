@@ -80,8 +80,9 @@ def _parse_nccl(text: str, name: str) -> Description:
                 near.append(tuple(inner))
             if kind[:6] in _WANTED_CLASSES and _ADDRESS.fullmatch(address):
                 numa.append((normal_address(address), node))
-                inner = [normal_address(address), *inner]
-            below += inner
+                below.append(normal_address(address))
+            else:
+                below += inner
         return below
 
     for cpu in root.iter("cpu"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Dict
 
-from nhc.model import Report, Verdict, printable
+from nhc.model import Report, Verdict, printable, subject
 
 STATUS = {Verdict.OK: 0, Verdict.WARN: 1, Verdict.CRIT: 2, Verdict.UNKNOWN: 3, Verdict.SKIP: 3}
 _WORD = {0: "OK", 1: "WARNING", 2: "CRITICAL", 3: "UNKNOWN"}
@@ -22,7 +22,7 @@ def exit_status(report: Report) -> int:
 def render(report: Report) -> str:
     status = exit_status(report)
     bad = sorted((r for r in report.results if r.verdict > Verdict.OK), key=lambda r: r.verdict, reverse=True)
-    told = [_clean(f"{r.check}{f' {r.outcome.target}' if r.outcome.target else ''}: {r.outcome.message}") for r in bad]
+    told = [_clean(f"{r.check}{subject(r.outcome)}: {r.outcome.message}") for r in bad]
     passed = sum(result.verdict is Verdict.OK for result in report.results)
     first = told[0] if told else f"{passed} checks passed"
     more = f" (+{len(told) - 1} more)" if len(told) > 1 else ""

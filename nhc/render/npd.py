@@ -6,7 +6,7 @@ default, so the most important fact stands first (pkg/custompluginmonitor in its
 
 from __future__ import annotations
 
-from nhc.model import Report, Verdict, printable
+from nhc.model import Report, Verdict, printable, subject
 
 LIMIT = 79
 """Bytes of the line: one below the detector's default max_output_length."""
@@ -25,8 +25,7 @@ def render(report: Report) -> str:
         return "healthy\n" if report.results else "nothing was checked\n"
     outcome = bad[0].outcome
     more = f" (+{len(bad) - 1})" if len(bad) > 1 else ""
-    target = f" {outcome.target}" if outcome.target else ""
-    text = printable(f"{outcome.reason or bad[0].check}{target}: {outcome.message}")
+    text = printable(f"{outcome.reason or bad[0].check}{subject(outcome)}: {outcome.message}")
     room = LIMIT - len(more)
     cut = text.encode()[:room].decode(errors="ignore")
     return f"{cut}{more}\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import List
 
-from nhc.model import CheckResult, Report, Verdict, printable
+from nhc.model import CheckResult, Report, Verdict, printable, subject
 from nhc.units import show_seconds
 
 _COLOURS = {Verdict.SKIP: "2", Verdict.OK: "32", Verdict.WARN: "33", Verdict.UNKNOWN: "35", Verdict.CRIT: "1;31"}
@@ -41,9 +41,8 @@ def summary(report: Report, colour: bool = False) -> str:
 
 def _line(result: CheckResult, verbose: int, colour: bool) -> str:
     outcome = result.outcome
-    target = f" {printable(outcome.target)}" if outcome.target else ""
     message = f": {printable(outcome.message)}" if outcome.message else ""
-    text = f"{_paint(f'{outcome.verdict.name:7}', outcome.verdict, colour)}  {result.check}{target}{message}"
+    text = f"{_paint(f'{outcome.verdict.name:7}', outcome.verdict, colour)}  {result.check}{subject(outcome)}{message}"
     if verbose:
         details = [detail for detail in (outcome.reason, result.source, show_seconds(result.elapsed)) if detail]
         if outcome.verdict is Verdict.CRIT:

@@ -161,6 +161,12 @@ def test_a_missing_xgmi_link():
     assert only(check_gpu_links(host)).reason == "LinkDown"
 
 
+def test_gpus_of_a_hive_joined_by_pcie_only():
+    host = FakeHost({**tree(), f"{KFD}/1/io_links/4/properties": "type 2\nnode_from 1\nnode_to 5\n"})
+
+    assert only(check_gpu_xgmi(host)).target == "gpu0"
+
+
 def test_xgmi_errors():
     path = f"/sys/bus/pci/devices/{GPUS[6]}/ras/xgmi_wafl_err_count"
     assert only(check_gpu_xgmi(FakeHost({**tree(), path: "ue: 1\nce: 0\n"}))).verdict is Verdict.CRIT
