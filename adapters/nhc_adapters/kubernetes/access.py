@@ -235,7 +235,7 @@ def find(kubeconfig: str = "", context: str = "") -> Access:
 
 
 def in_cluster(directory: str = SERVICE_ACCOUNT, environ: Optional[Mapping[str, str]] = None) -> Access:
-    """This pod's own ServiceAccount."""
+    """The ServiceAccount of the pod we run in."""
     environ = os.environ if environ is None else environ
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
@@ -261,7 +261,7 @@ def from_kubeconfig(path: str, context: str = "") -> Access:
 
     try:
         text = Path(path).read_text(encoding="utf-8")
-        config = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        config = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (both are the safe one)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise AdapterError(f"{path}: {_one_line(error)}") from None
     if not isinstance(config, dict):

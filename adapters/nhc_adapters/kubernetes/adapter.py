@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, may_clear, may_mark
-from nhc_adapters.kubernetes.client import ApiError, Client, node_path
+from nhc.ports import AdapterError, Applied, Deed, Effect, Mark, NodeState, may_clear, may_mark
+from nhc_adapters.kubernetes.client import ApiError, Client, Unreachable, node_path
 from nhc_adapters.kubernetes.marks import Op, Treatment, apply, plan_clear, plan_mark
 from nhc_adapters.kubernetes.view import TOPOLOGIES, node_state, workload
 from nhc_adapters.kubernetes.vocabulary import Foreign, Vocabulary, load
@@ -49,6 +49,7 @@ class Kubernetes:
         """Node objects as the last operation left them, by name: newer than any watch for a moment."""
         self._in_flight = in_flight
         self._pool: Optional[ThreadPoolExecutor] = None
+        self._unreachable: Optional[Unreachable] = None
 
     # Reading.
 
@@ -123,7 +124,7 @@ class Kubernetes:
 
             return self._apply(name, plan, refused, objects.get(name))
 
-        return self._each(sorted(marks), one)
+        return self._together(list(marks), one)
 
     def clear(self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
         """Put nodes back that carry our mark; as `nhc.ports.Marker`. Each is looked at anew first."""
@@ -138,7 +139,32 @@ class Kubernetes:
 
             return self._apply(name, plan, refused, None)
 
-        return self._each(sorted(set(names)), one)
+        return self._together(list(dict.fromkeys(names)), one)
+
+    def repairs(self) -> FrozenSet[Deed]:
+        """The deeds that one of the spoken vocabularies has a word for, by which a platform does them."""
+        spoken = {word for vocabulary in self.treatment.vocabularies for word in vocabulary.triggers}
+        return frozenset(deed for deed in (Deed.REBOOT, Deed.REPLACE) if deed.value in spoken)
+
+    def repair(self, deed: Deed, names: Sequence[str], because: str) -> List[Applied]:
+        """Ask the platform to reboot or replace nodes that carry our mark. Raises AdapterError."""
+        if deed not in self.repairs():
+            raise AdapterError(f"none of the vocabularies in use can ask for a {deed.value}")
+
+        def one(name: str) -> Applied:
+            refused: List[Applied] = []
+
+            def plan(node: Mapping[str, Any]) -> List[Op]:
+                state = node_state(node, self.foreign, self.topologies)
+                if state.hold or state.available or state.mark is None or not state.mark.ours:
+                    refused[:] = [Applied(name, Effect.REFUSED, state.hold or "our mark does not keep it out")]
+                    return []
+                mark = state.mark if state.mark.action.value == deed.value else state.mark._replace(why=because)
+                return plan_mark(node, mark, self.treatment, repair=deed.value)
+
+            return self._apply(name, plan, refused, None)
+
+        return self._together(list(dict.fromkeys(names)), one)
 
     def forget(self, names: Sequence[str]) -> List[Applied]:
         """Drop what is left of our mark on nodes that somebody put back by hand."""
@@ -146,7 +172,7 @@ class Kubernetes:
         def one(name: str) -> Applied:
             return self._apply(name, lambda node: plan_clear(node, self.treatment), [], None)
 
-        return self._each(sorted(set(names)), one)
+        return self._together(list(dict.fromkeys(names)), one)
 
     def _apply(
         self,
@@ -161,12 +187,21 @@ class Kubernetes:
             if error.status == 404:
                 return Applied(name, Effect.FAILED, "not a node that the cluster knows")
             return Applied(name, Effect.FAILED, str(error))
-        except AdapterError as error:
+        except Unreachable as error:
+            self._unreachable = error
             return Applied(name, Effect.FAILED, str(error))
         if after is not None:
             self.changed[name] = after
             return Applied(name, Effect.CHANGED)
         return refused[0] if refused else Applied(name, Effect.UNCHANGED, "already so")
+
+    def _together(self, names: Sequence[str], work: Callable[[str], Applied]) -> List[Applied]:
+        """Several nodes at a time. Raises Unreachable when the server answered for none of them."""
+        self._unreachable = None
+        applied = self._each(names, work)
+        if self._unreachable is not None and all(one.effect is Effect.FAILED for one in applied):
+            raise self._unreachable
+        return applied
 
     def _each(self, names: Sequence[str], work: Callable[[str], Any]) -> List[Any]:
         if len(names) < 2:

@@ -234,7 +234,7 @@ class Client:
     # Collections.
 
     def pages(self, path: str, **query: str) -> Iterator[Dict[str, Any]]:
-        """A collection a page at a time, each the List object that the server sends. Raises Gone when it expires midway."""
+        """A collection a page at a time, as List objects. Raises Gone when it expires midway."""
         query.setdefault("limit", str(PAGE))
         while True:
             try:

@@ -61,6 +61,7 @@ class Recorder:
     namespace: str = "default"
     host: str = ""
     clock: Callable[[], float] = time.time
+    queue: int = QUEUE
     dropped: int = 0
     """Events that a flood or a long outage cost."""
     _seen: OrderedDict[Key, _Seen] = field(default_factory=OrderedDict)
@@ -76,7 +77,7 @@ class Recorder:
         if key not in self._seen and not self._allowed(node, now):
             self.dropped += 1
             return
-        if len(self._queue) >= QUEUE:
+        if len(self._queue) >= self.queue:
             self._queue.popleft()
             self.dropped += 1
         # A name chosen now: sent again after a broken connection, the create says "exists" and is done.

@@ -25,6 +25,9 @@ SET = "nhc/set"
 DRAIN = "nhc/drain"
 """Annotation: how far a drain of ours has come."""
 
+REPAIR = "nhc/repair"
+"""Annotation: the repair that was asked of the platform (`reboot`, `replace`), where a vocabulary has a word for it."""
+
 HOLD = "nhc/hold"
 """Annotation that an operator sets: leave this node alone; its value says why."""
 
@@ -42,8 +45,7 @@ Plan = Callable[[Node], List[Op]]
 class Treatment:
     """What marking a node does to it.
 
-    `vocabularies` give taints, labels and annotations. `repairs` are the actions that a vocabulary's trigger
-    values may ask a platform for; none by default.
+    `vocabularies` give taints, labels and annotations.
     """
 
     vocabularies: Tuple[Vocabulary, ...] = ()
@@ -51,10 +53,14 @@ class Treatment:
     taint: bool = True
     label: bool = True
     drain: bool = False
-    repairs: Tuple[str, ...] = ()
 
-    def state(self, name: str, mark: Mark, reasons: Sequence[str] = (), types: Sequence[str] = ()) -> State:
-        """What all vocabularies together put on a node in one state, places filled in."""
+    def state(
+        self, name: str, mark: Mark, reasons: Sequence[str] = (), types: Sequence[str] = (), repair: str = ""
+    ) -> State:
+        """What all vocabularies together put on a node in one state, places filled in.
+
+        `repair` is the deed that a vocabulary's trigger value asks the platform for; none by default.
+        """
         taints: List[Taint] = []
         labels: Dict[str, str] = {}
         annotations: Dict[str, str] = {}
@@ -62,7 +68,7 @@ class Treatment:
             state = vocabulary.states.get(name)
             if state is None:
                 continue
-            trigger = vocabulary.trigger(mark.action, self.repairs)
+            trigger = vocabulary.trigger(repair)
             if self.taint:
                 taints += [taint for taint in state.taints if taint not in taints]
             if self.label:
@@ -95,8 +101,11 @@ class Own:
 
 def read_own(node: Node) -> Own:
     """What we set on this node; nothing where the annotation is missing or makes no sense."""
+    annotations = annotations_of(node)
+    if SET not in annotations and read_own_mark(node) is not None:
+        return Own(cordon=True)  # a mark left by hand or by another tool in our name: the cordon goes with it
     try:
-        raw = json.loads(annotations_of(node).get(SET, "{}"))
+        raw = json.loads(annotations.get(SET, "{}"))
         return Own(
             raw.get("cordon") is True,
             [str(taint) for taint in raw.get("taints", ())],
@@ -196,10 +205,14 @@ def plan_mark(
     treatment: Treatment,
     reasons: Sequence[str] = (),
     types: Sequence[str] = (),
-    state: str = "faulty",
+    repair: str = "",
 ) -> List[Op]:
-    """The patch that puts our mark on a node; empty where it stands there already."""
-    wanted = treatment.state(state, mark, reasons, types)
+    """The patch that puts our mark on a node; empty where it stands there already.
+
+    `repair` asks the platform for that deed besides; one asked for before stays asked for.
+    """
+    repair = repair or annotations_of(node).get(REPAIR, "")
+    wanted = treatment.state("faulty", mark, reasons, types, repair)
     own, patch = read_own(node), Patch(node)
     standing = taints_of(node)
     taints = list(standing)
@@ -223,6 +236,8 @@ def plan_mark(
         own.cordon = True
     patch.annotations[MARK] = mark_text(mark, with_since=True)
     patch.annotations[SET] = own.text()
+    if repair:
+        patch.annotations[REPAIR] = repair
     return patch.ops()
 
 
@@ -244,7 +259,7 @@ def plan_clear(node: Node, treatment: Treatment, state: str = "healthy") -> List
     patch.annotations.update(wanted.annotations)
     if own.cordon and cordoned(node) and _we_cordoned(node):
         patch.unschedulable = False
-    patch.annotations.update({MARK: None, SET: None, DRAIN: None})
+    patch.annotations.update({MARK: None, SET: None, DRAIN: None, REPAIR: None})
     return patch.ops()
 
 

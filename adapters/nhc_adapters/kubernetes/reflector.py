@@ -35,9 +35,10 @@ class Reflector:
         idle: float = WATCH_IDLE,
         retry: float = 1.0,
         monotonic: Callable[[], float] = time.monotonic,
-        **query: str,
+        selector: str = "",
     ) -> None:
-        self.client, self.path, self.query = client, path, query
+        self.client, self.path = client, path
+        self.query = {"labelSelector": selector} if selector else {}
         self.objects: Dict[str, Object] = {}
         self.synced = threading.Event()
         self.lists = 0

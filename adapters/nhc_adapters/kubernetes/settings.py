@@ -11,13 +11,14 @@ Everything that acts is off or dry until it is switched on. Every mistake is one
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any, Dict, Iterable, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.policy import Ceiling, Policy
 from nhc.units import seconds
+from nhc_adapters.kubernetes import kernlogs, podlogs
 from nhc_adapters.kubernetes.drain import Rules
 from nhc_adapters.kubernetes.judge import SILENT_AFTER, parse_fault
 from nhc_adapters.kubernetes.marks import Treatment
@@ -46,7 +47,7 @@ class Settings:
     """All of it. `apply` False means a dry run."""
 
     apply: bool = False
-    policy: Policy = Policy()
+    policy: Policy = field(default_factory=Policy)
     vocabularies: Tuple[Vocabulary, ...] = ()
     faults: Tuple[Fault, ...] = ()
     treatment: Treatment = field(default_factory=Treatment)
@@ -71,7 +72,7 @@ def make(
     faults: Sequence[str] = (),
     *,
     apply: bool = False,
-    policy: Policy = Policy(),
+    policy: Optional[Policy] = None,
     cordon: bool = True,
     taint: bool = True,
     label: bool = True,
@@ -86,9 +87,14 @@ def make(
         raise BadSettings(str(error)) from None
     # Named faults stand alone, as draino's arguments do; without any, the vocabularies say what is one.
     known = given or tuple(dict.fromkeys(fault for one in spoken for fault in one.faults))
-    repairs = tuple(sorted(deed.value for deed in policy.repairs))
-    treatment = Treatment(spoken, cordon, taint, label, drain, repairs)
-    return Settings(apply, policy, spoken, known, treatment, **more)
+    treatment = Treatment(spoken, cordon, taint, label, drain)
+    settings = Settings(apply, policy if policy is not None else Policy(), spoken, known, treatment, **more)
+    # What the controller itself finds is a condition too, so that it outlives a restart and kubectl shows it.
+    if settings.podlogs.namespaces:
+        known += (Fault(podlogs.CONDITION),)
+    if settings.loki.url:
+        known += (Fault(kernlogs.CONDITION),)
+    return replace(settings, faults=known)
 
 
 def read(path: str, **override: Any) -> Settings:
@@ -214,7 +220,7 @@ class _Reader:
         found = value.get(key, default)
         if isinstance(found, bool) or not isinstance(found, int) or found < 0:
             raise self.fail(key, f"{found!r} is not a whole number")
-        return found
+        return int(found)
 
     def seconds(self, value: Mapping[str, Any], key: str, default: float) -> float:
         if key not in value:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.model import printable
-from nhc.ports import Mark, NodeState
+from nhc.ports import Mark, NodeState, read_mark_text
 from nhc_adapters.kubernetes.conditions import UNKNOWN, read_conditions
 from nhc_adapters.kubernetes.marks import (
     HOLD,
+    MARK,
     annotations_of,
     cordoned,
     labels_of,
@@ -33,7 +34,7 @@ TOPOLOGIES = (
 LEAVING = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted")
 """Taints under which an autoscaler is taking the node away; the second only says that it might."""
 
-KEPT_LABELS = frozenset({"node.kubernetes.io/instance-type", "kubernetes.io/hostname"})
+KEPT = ("name", "uid", "resourceVersion", "deletionTimestamp")
 
 
 def trim(node: Mapping[str, Any], types: FrozenSet[str], labels: Optional[FrozenSet[str]] = None) -> Dict[str, Any]:
@@ -89,7 +90,8 @@ def node_state(
     out = cordoned(node) or bool(tainted) or theirs is not None
     mark = ours if ours is not None else theirs
     if mark is None and cordoned(node):
-        mark = Mark("cordoned, no reason given", owner="")
+        # An operator may give a reason where ours would stand.
+        mark = read_mark_text(annotations_of(node).get(MARK, "")) or Mark("cordoned, no reason given", owner="")
     return NodeState(
         name,
         ",".join(words),
@@ -114,10 +116,9 @@ def read_foreign(node: Mapping[str, Any], foreign: Sequence[Foreign]) -> Optiona
             value = labels.get(one.label)
             if value in one.values and own.labels.get(one.label) != value:
                 return Mark(f"label {one.label}={value}", owner=one.owner)
-        elif one.annotation and one.annotation in annotations_of(node):
+        elif one.annotation in annotations_of(node) and cordoned(node) and not own.cordon:
             # Such an annotation says who cordoned; without a cordon it says nothing.
-            if cordoned(node) and not own.cordon:
-                return Mark(printable(annotations_of(node)[one.annotation], 120) or one.annotation, owner=one.owner)
+            return Mark(printable(annotations_of(node)[one.annotation], 120) or one.annotation, owner=one.owner)
     return None
 
 

@@ -128,10 +128,9 @@ class Vocabulary:
     verdict: str = ""
     """The condition whose heartbeat says that the agent lives."""
 
-    def trigger(self, action: Action, repairs: Sequence[str]) -> str:
-        """The value that asks the platform for a repair, only where that repair is allowed."""
-        allowed = action.value in self.triggers and action.value in repairs
-        return self.triggers.get(action.value if allowed else "", "")
+    def trigger(self, repair: str = "") -> str:
+        """The value that asks the platform for a repair; the plain one without."""
+        return self.triggers.get(repair) or self.triggers.get("", "")
 
 
 def known() -> List[str]:
@@ -330,7 +329,7 @@ def fill(text: str, mark: Mark, trigger: str, reasons: Sequence[str], types: Seq
 
 
 def label_value(text: str) -> str:
-    """Text as a label's value may be: 63 characters of a small alphabet, beginning and ending with a letter or digit."""
+    """Text as a label's value may be: 63 characters of a small alphabet, a letter or digit at both ends."""
     return _NOT_LABEL.sub("-", text)[:LABEL_LIMIT].strip("-_.")
 
 

@@ -1,0 +1,291 @@
+"""`nhc kubernetes controller`: follows every node and keeps marks and drains in step with their conditions.
+
+Threads: one follows the nodes, one holds the Lease, one decides and acts, one sends events, and one each looks
+at pod logs and at Loki where that is asked for. Only the holder of the Lease acts; the others follow along, so
+that they are in sync when their turn comes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from nhc.ports import AdapterError, Deed, Effect
+from nhc_adapters.kubernetes.adapter import Kubernetes
+from nhc_adapters.kubernetes.client import Client
+from nhc_adapters.kubernetes.conditions import FALSE, TRUE, Condition, read_conditions, write_conditions
+from nhc_adapters.kubernetes.drain import Progress
+from nhc_adapters.kubernetes.drains import Drains
+from nhc_adapters.kubernetes.events import NORMAL, WARNING, Recorder, flush_quietly
+from nhc_adapters.kubernetes.fleet import Done, Fleet, Log
+from nhc_adapters.kubernetes.kernlogs import KernelLogs
+from nhc_adapters.kubernetes.lease import Lease
+from nhc_adapters.kubernetes.ledger import ClusterLedger
+from nhc_adapters.kubernetes.loki import Loki
+from nhc_adapters.kubernetes.podlogs import CONDITION as JOB_ERROR
+from nhc_adapters.kubernetes.podlogs import Reader
+from nhc_adapters.kubernetes.reflector import Reflector
+from nhc_adapters.kubernetes.settings import Settings
+from nhc_adapters.kubernetes.view import trim
+
+WORDS = {Deed.MARK: "NhcMarked", Deed.CLEAR: "NhcCleared", Deed.REBOOT: "NhcReboot", Deed.REPLACE: "NhcReplace"}
+
+
+def kept_types(settings: Settings) -> frozenset[str]:
+    """The condition types that decide anything."""
+    found = {fault.type for fault in settings.faults} | {"Ready", JOB_ERROR}
+    return frozenset(found | ({settings.verdict} if settings.verdict else set()))
+
+
+class Controller:
+    """The whole of it. `run` returns when `stop` is set."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        *,
+        lease: Optional[Lease] = None,
+        log: Log = lambda line: None,
+        clock: Callable[[], float] = time.time,
+        heard: Optional[Client] = None,
+    ) -> None:
+        self.client, self.settings, self.log, self.clock = client, settings, log, clock
+        self.stop = threading.Event()
+        self.lease = lease or Lease(client, settings.namespace)
+        self.adapter = Kubernetes(client, settings.treatment, topologies=settings.topologies)
+        self.ledger = ClusterLedger(client, settings.namespace, settings.policy)
+        types = kept_types(settings)
+        self.nodes = Reflector(
+            heard or client,
+            "/api/v1/nodes",
+            self._changed,
+            trim=lambda node: trim(node, types),
+            selector=settings.selector,
+        )
+        self.fleet = Fleet(
+            settings, self.adapter, self.ledger, self.nodes.objects, clock, self.lease.held, log=self._say
+        )
+        self.recorder = Recorder(client, "nhc-controller", queue=8192)
+        self.drains = Drains(
+            client, settings.rules, self.nodes.objects.get, allowed=self.lease.held, ended=self._drained
+        )
+        self.counts: Dict[str, int] = {}
+        self.leading = threading.Event()
+        self._threads: List[threading.Thread] = []
+        self._events = threading.Event()
+        self._logs = KernelLogs()
+
+    # Life.
+
+    def start(self) -> None:
+        """Start all threads; returns at once."""
+        self._thread("nodes", lambda: self.nodes.run(self.stop))
+        self._thread("lease", lambda: self.lease.keep(self.stop, self._led))
+        self._thread("rounds", self._rounds)
+        self._thread("events", self._send_events)
+        if self.settings.podlogs.namespaces:
+            self._thread("podlogs", self._read_pods)
+        if self.settings.loki.url:
+            self._thread("loki", self._read_loki)
+
+    def run(self) -> None:
+        """Work until `stop` is set."""
+        self.start()
+        self.stop.wait()
+        self.close()
+
+    def close(self) -> None:
+        """End everything; the Lease is given up so that the next need not wait."""
+        self.stop.set()
+        self.fleet.wake.set()
+        self._events.set()
+        self.drains.close()
+        for thread in self._threads:
+            if thread.name != "nodes":  # that one waits for the server; closing the connection ends it
+                thread.join(10.0)
+        flush_quietly(self.recorder)
+        self.nodes.client.close()
+        self.adapter.close()
+
+    def healthy(self) -> str:
+        """Why this controller should be restarted, "" while it works."""
+        dead = [thread.name for thread in self._threads if not thread.is_alive()]
+        if dead and not self.stop.is_set():
+            return f"thread {dead[0]} has ended"
+        return ""
+
+    def _thread(self, name: str, work: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:
+                if not self.stop.is_set():
+                    self.log(f"internal error in {name}: {error!r}")
+                raise
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    # Nodes.
+
+    def _changed(self, name: str, node: Optional[Mapping[str, Any]]) -> None:
+        self.fleet.changed(name, node)
+
+    def _led(self, leading: bool) -> None:
+        if leading:
+            self.log(f"leading as {self.lease.holder}")
+            self.leading.set()
+            for name in list(self.nodes.objects):  # everything anew, with the right to act
+                self.fleet.changed(name)
+        else:
+            self.leading.clear()
+            self.log("no longer leading")
+
+    def _rounds(self) -> None:
+        while not self.stop.is_set() and not self.nodes.synced.wait(0.5):
+            continue
+        loaded = False
+        while not self.stop.is_set():
+            if not self.leading.is_set():
+                loaded = False
+                self.leading.wait(0.5)
+                continue
+            self.fleet.wake.clear()
+            try:
+                if not loaded:
+                    self.ledger.load()
+                    loaded = True
+                self._after(self.fleet.round())
+            except AdapterError as error:
+                # Nothing was done that is not written down; what changed is looked at again.
+                loaded = False
+                self.log(f"this round failed: {error}")
+                for name in list(self.fleet.judged):
+                    self.fleet.changed(name)
+                self.stop.wait(1.0)
+                continue
+            self._start_drains()
+            self._clear_after_restart()
+            self.fleet.wake.wait(max(self.fleet.due(self.clock()), 0.01))
+
+    def _after(self, done: Done) -> None:
+        """Tell what a round did."""
+        because = {(remedy.node, remedy.deed): remedy.because for remedy in done.remedies}
+        if not self.settings.apply:
+            for remedy in done.remedies:
+                self.log(f"dry run: would {remedy.deed.value} {remedy.node}: {remedy.because}")
+            return
+        for deed, one in done.applied:
+            why = because.get((one.node, deed), "")
+            self._count(f"{deed.value}_{one.effect.value}")
+            if one.effect is Effect.CHANGED:
+                self.log(f"{one.node}: {deed.value}: {why}")
+                kind = NORMAL if deed is Deed.CLEAR else WARNING
+                self.recorder.say(kind, one.node, WORDS[deed], why, self._uid(one.node))
+            elif one.effect is not Effect.UNCHANGED:
+                self.log(f"{one.node}: {deed.value} {one.effect.value}: {one.message}")
+            newer = self.adapter.changed.pop(one.node, None)
+            if newer is not None:
+                self.nodes.put(newer)
+        if self.recorder.waiting:
+            self._events.set()
+
+    def _say(self, line: str) -> None:
+        self.log(line)
+
+    def _uid(self, name: str) -> str:
+        return str((self.nodes.objects.get(name) or {}).get("metadata", {}).get("uid", ""))
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    # Drains.
+
+    def _start_drains(self) -> None:
+        if not (self.settings.treatment.drain and self.settings.apply):
+            return
+        for name in self.fleet.marked():
+            node = self.nodes.objects.get(name)
+            if node is not None and self.drains.wanted(name, node):
+                self.drains.start(name)
+
+    def _drained(self, name: str, progress: Progress, state: str) -> None:
+        self._count(f"drain_{state}")
+        self.log(f"drain {state}: {progress.line()}")
+        kind = NORMAL if progress.clean else WARNING
+        self.recorder.say(kind, name, f"NhcDrain{state.capitalize()}", progress.line(), self._uid(name))
+        self._events.set()
+
+    # Events, and what the cluster's side finds itself.
+
+    def _send_events(self) -> None:
+        while not self.stop.is_set():
+            self._events.wait(30.0)
+            self._events.clear()
+            flush_quietly(self.recorder, self.log)
+
+    def _read_pods(self) -> None:
+        reader = Reader(self.client, self.settings.podlogs, self.log)
+        while not self.stop.wait(self.settings.podlogs.every):
+            if self.lease.held():
+                found = reader.look()
+                self._say_conditions({name: self._with_boot(name, said) for name, said in found.items()})
+
+    def _read_loki(self) -> None:
+        asked = self.settings.loki
+        loki, down = Loki(asked.url, asked.query, asked.node_label, asked.tenant), ""
+        while not self.stop.wait(asked.every):
+            if not self.lease.held():
+                continue
+            try:
+                lines = loki.look()
+            except AdapterError as error:
+                if not down:
+                    self.log(f"Loki is away, its lines will be read when it is back: {error}")
+                down = str(error)
+                continue
+            if down:
+                self.log("Loki is back")
+                down = ""
+            self._say_conditions(self._logs.take(lines, self.clock()))
+
+    def _say_conditions(self, found: Mapping[str, Condition]) -> None:
+        for name, condition in found.items():
+            if name not in self.nodes.objects:
+                continue
+            if not self.settings.apply:
+                self.log(f"dry run: would set {condition.type}={condition.status} on {name}: {condition.message}")
+                continue
+            now = self.clock()
+            standing = read_conditions(self.nodes.objects[name]).get(condition.type)
+            since = standing.since if standing is not None and standing.status == condition.status else now
+            timed = Condition(condition.type, condition.status, condition.reason, condition.message, since, now)
+            try:
+                write_conditions(self.client, name, [timed])
+                self.log(f"{name}: {condition.type}={condition.status}: {condition.message}")
+            except AdapterError as error:
+                self.log(f"{name}: {condition.type} could not be set: {error}")
+
+    def _with_boot(self, name: str, said: Condition) -> Condition:
+        boot = boot_of(self.nodes.objects.get(name) or {})
+        return Condition(said.type, said.status, said.reason, f"{said.message} (boot {boot})" if boot else said.message)
+
+    def _clear_after_restart(self) -> None:
+        """A job's device error ends with the boot it was met in: the restart was the repair."""
+        if not (self.settings.podlogs.namespaces and self.settings.apply):
+            return
+        for name in self.fleet.sick():
+            node = self.nodes.objects.get(name) or {}
+            standing, boot = read_conditions(node).get(JOB_ERROR), boot_of(node)
+            if standing is None or standing.status != TRUE or not boot or "(boot " not in standing.message:
+                continue
+            if f"(boot {boot})" not in standing.message:
+                self._say_conditions({name: Condition(JOB_ERROR, FALSE, "NodeRestarted", "the node was restarted")})
+
+
+def boot_of(node: Mapping[str, Any]) -> str:
+    """The first eight characters of a node's boot id."""
+    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("bootID") or "")[:8]

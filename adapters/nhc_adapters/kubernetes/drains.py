@@ -1,0 +1,134 @@
+"""The drains that follow marks: a few at a time, resumed after a restart, ended when the mark goes.
+
+How far each has come stands on its node (`nhc/drain`), so that a new leader neither drains a node twice nor
+forgets one, and kubectl shows it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from nhc.model import printable
+from nhc.ports import AdapterError
+from nhc_adapters.kubernetes.client import Client
+from nhc_adapters.kubernetes.conditions import stamp
+from nhc_adapters.kubernetes.drain import Drain, Progress, Rules
+from nhc_adapters.kubernetes.marks import DRAIN, Op, Patch, annotations_of, apply, read_own_mark, released
+
+AT_ONCE = 10
+"""Nodes drained at a time. Budgets decide how fast it goes, and many drains at once only wait for each other."""
+
+NOTE_EVERY = 10.0
+"""Seconds between two notes of progress on a node."""
+
+DRAINING, DONE, FAILED, CANCELLED = "draining", "done", "failed", "cancelled"
+
+
+def read_drain(node: Mapping[str, Any]) -> str:
+    """The state of our drain as the node says it, "" where there is none."""
+    try:
+        return str(json.loads(annotations_of(node).get(DRAIN, "{}")).get("state", ""))
+    except (ValueError, AttributeError):
+        return ""
+
+
+def note(progress: Progress, state: str, since: float) -> str:
+    """The annotation's text."""
+    said: Dict[str, Any] = {"state": state, "since": stamp(since), "evicted": progress.evicted, "left": progress.left}
+    if progress.blocked:
+        name, why = sorted(progress.blocked.items())[0]
+        said["waits"] = printable(f"{name}: {why}", 200)
+    if progress.error:
+        said["error"] = printable(progress.error, 200)
+    return json.dumps(said, separators=(",", ":"))
+
+
+class Drains:
+    """Runs drains in threads of its own. `node` gives the newest object of a node, None when it is gone."""
+
+    def __init__(
+        self,
+        client: Client,
+        rules: Rules,
+        node: Callable[[str], Optional[Mapping[str, Any]]],
+        *,
+        allowed: Callable[[], bool] = lambda: True,
+        ended: Callable[[str, Progress, str], None] = lambda name, progress, state: None,
+        at_once: int = AT_ONCE,
+        poll: float = 1.0,
+    ) -> None:
+        self.client, self.rules = client, rules
+        self._node, self._allowed, self._ended, self._poll = node, allowed, ended, poll
+        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="nhc-drain")
+        self._running: Dict[str, threading.Event] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+
+    def wanted(self, name: str, node: Mapping[str, Any]) -> bool:
+        """Whether a node that carries our mark still has to be drained."""
+        if read_own_mark(node) is None or released(node) or name in self._running:
+            return False
+        return read_drain(node) in ("", DRAINING)
+
+    def start(self, name: str) -> None:
+        """Drain a node, unless that is under way."""
+        with self._lock:
+            if name in self._running or self._stop.is_set():
+                return
+            self._running[name] = threading.Event()
+        self._pool.submit(self._run, name, self._running[name])
+
+    def running(self) -> List[str]:
+        return sorted(self._running)
+
+    def close(self) -> None:
+        """Stop waiting; what is under way goes on with the next leader."""
+        self._stop.set()
+        with self._lock:
+            for cancelled in self._running.values():
+                cancelled.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _run(self, name: str, cancelled: threading.Event) -> None:
+        try:
+            self._drain(name, cancelled)
+        except AdapterError:
+            pass  # the node is gone, or the server for long: its annotation says "draining", and a later look resumes
+        finally:
+            with self._lock:
+                self._running.pop(name, None)
+
+    def _drain(self, name: str, cancelled: threading.Event) -> None:
+        since, noted = time.time(), float("-inf")
+        drain = Drain(self.client, name, self.rules)
+        for progress in drain.run(cancelled, self._poll):
+            if self._stop.is_set() or not self._allowed():
+                return
+            node = self._node(name)
+            if node is None:
+                return
+            state = DRAINING
+            if progress.done:
+                state = DONE if progress.clean else FAILED
+            elif read_own_mark(node) is None or released(node):
+                state = CANCELLED
+            if state != DRAINING or time.monotonic() - noted >= NOTE_EVERY:
+                noted = time.monotonic()
+                self._write(name, note(progress, state, since))
+            if state != DRAINING:
+                self._ended(name, progress, state)
+                return
+
+    def _write(self, name: str, text: str) -> None:
+        def plan(node: Mapping[str, Any]) -> List[Op]:
+            if read_own_mark(node) is None:
+                return []  # cleared meanwhile: nothing of ours is to come back
+            patch = Patch(node)
+            patch.annotations[DRAIN] = text
+            return patch.ops()
+
+        apply(self.client, name, plan)

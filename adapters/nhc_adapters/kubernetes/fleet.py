@@ -1,0 +1,267 @@
+"""Every node of a cluster judged, and in each round what policy makes of it carried out.
+
+A round looks only at nodes that changed, or whose time has come, but decides for all that are sick or marked
+at once, since the ceilings are common. It belongs to one thread; `changed` may be called from any.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+
+from nhc.model import Verdict
+from nhc.policy import Decision, Policy, Withheld, decide
+from nhc.ports import AdapterError, Applied, Deed, Effect, Mark, NodeState, Remedy
+from nhc_adapters.kubernetes.adapter import Kubernetes
+from nhc_adapters.kubernetes.conditions import UNKNOWN, Condition, read_conditions, write_conditions
+from nhc_adapters.kubernetes.judge import Judgement, expected_accelerators, judge
+from nhc_adapters.kubernetes.ledger import ClusterLedger
+from nhc_adapters.kubernetes.marks import MARK, annotations_of
+from nhc_adapters.kubernetes.settings import Settings, ceilings_for
+from nhc_adapters.kubernetes.view import node_state
+
+CHUNK = 200
+"""Nodes changed between two looks at the Lease: a fifth of a second's work."""
+
+MAX_WAIT = 60.0
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a round came to. In a dry run `applied` is empty and `remedies` are what would have been done."""
+
+    remedies: Tuple[Remedy, ...] = ()
+    applied: Tuple[Tuple[Deed, Applied], ...] = ()
+    withheld: Tuple[Withheld, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.remedies or self.withheld)
+
+
+@dataclass
+class Fleet:
+    """`objects` are the nodes as last seen, `allowed` says whether we may act at this moment (the Lease)."""
+
+    settings: Settings
+    adapter: Kubernetes
+    ledger: ClusterLedger
+    objects: Mapping[str, Mapping[str, Any]]
+    clock: Callable[[], float]
+    allowed: Callable[[], bool] = lambda: True
+    log: Log = lambda line: None
+    wake: threading.Event = field(default_factory=threading.Event)
+    judged: Dict[str, Judgement] = field(default_factory=dict)
+    states: Dict[str, NodeState] = field(default_factory=dict)
+    withheld: Dict[Tuple[str, Deed], str] = field(default_factory=dict)
+    _dirty: Set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _again: Dict[str, float] = field(default_factory=dict)
+    _sick: Set[str] = field(default_factory=set)
+    _ours: Set[str] = field(default_factory=set)
+    _said: Set[Tuple[str, Deed, str]] = field(default_factory=set)
+    _silenced: Set[str] = field(default_factory=set)
+    _spelt: Optional[Tuple[frozenset[str], Policy]] = None
+
+    def changed(self, name: str, _node: Optional[Mapping[str, Any]] = None) -> None:
+        """A node is new, different or gone."""
+        with self._lock:
+            self._dirty.add(name)
+        self.wake.set()
+
+    def due(self, now: float) -> float:
+        """Seconds until some node has to be looked at though nothing changed."""
+        upcoming = min(self._again.values(), default=now + MAX_WAIT)
+        return min(max(upcoming - now, 0.0), MAX_WAIT)
+
+    def marked(self) -> List[str]:
+        """The nodes that carry our mark."""
+        return sorted(self._ours)
+
+    def sick(self) -> List[str]:
+        """The nodes that are CRIT."""
+        return sorted(self._sick)
+
+    def look(self, now: float) -> List[str]:
+        """Judge the nodes that changed or are due; returns their names."""
+        with self._lock:
+            names, self._dirty = self._dirty, set()
+        names |= {name for name, when in self._again.items() if when <= now}
+        for name in names:
+            self._look_at(name, now)
+        return sorted(names)
+
+    def _look_at(self, name: str, now: float) -> None:
+        node = self.objects.get(name)
+        self._again.pop(name, None)
+        self._sick.discard(name)
+        self._ours.discard(name)
+        if node is None:
+            self.judged.pop(name, None)
+            self.states.pop(name, None)
+            self._silenced.discard(name)
+            return
+        settings = self.settings
+        expected = expected_accelerators(node, settings.expected) if settings.watch_allocatable else ()
+        judgement = judge(
+            node,
+            settings.faults,
+            now,
+            verdict=settings.verdict,
+            silent_after=settings.silent_after,
+            expected=expected,
+        )
+        state = node_state(node, self.adapter.foreign, settings.topologies)
+        self.judged[name], self.states[name] = judgement, state
+        if judgement.again is not None:
+            self._again[name] = judgement.again
+        if judgement.report.verdict is Verdict.CRIT:
+            self._sick.add(name)
+        if state.mark is not None and state.mark.ours:
+            self._ours.add(name)
+            # A mark is kept for a while by policy: look again when that is over.
+            since = state.mark.since
+            if since is not None and settings.policy.healthy_for and name not in self._again:
+                self._again[name] = max(since + settings.policy.healthy_for, now + 1.0)
+
+    def decide(self, now: float) -> Decision:
+        """What policy makes of the nodes that are sick or marked."""
+        names = self._sick | self._ours
+        reports = {name: self.judged[name].report._replace(started=now) for name in names}
+        if not reports:
+            return Decision((), ())
+        policy = self._policy()
+        states = list(self.states.values())
+        if policy.count_all:
+            states = [self._counted(state) for state in states]
+        if policy.repairs:
+            states = self._with_work(states)
+        return decide(reports, states, policy, self.ledger.history(), now)
+
+    def _policy(self) -> Policy:
+        groups = frozenset(group for state in self.states.values() for group in state.groups)
+        if self._spelt is None or self._spelt[0] != groups:
+            self._spelt = (groups, ceilings_for(self.settings.policy, groups))
+        return self._spelt[1]
+
+    def _counted(self, state: NodeState) -> NodeState:
+        """With `count-all`, a node that is not Ready takes no work either; one that we are to mark still may be."""
+        if "NOTREADY" in state.flags and state.name not in self._sick:
+            return state._replace(available=False)
+        return state
+
+    def _with_work(self, states: List[NodeState]) -> List[NodeState]:
+        """Whether work still runs on the nodes that may be repaired: asked only for those."""
+        asked = [s.name for s in states if s.name in self._sick and s.name in self._ours and not s.available]
+        if not asked:
+            return states
+        busy = {state.name: state.busy for state in self.adapter.nodes(asked)}
+        # One that could not be found is taken for busy: nothing is rebooted in doubt.
+        return [s._replace(busy=busy.get(s.name, True)) if s.name in asked else s for s in states]
+
+    def round(self) -> Done:
+        """One round: look, decide, act. Raises AdapterError when ledger or pods could not be read or written."""
+        now = self.clock()
+        names = self.look(now)
+        if not names:
+            return Done()
+        if self.settings.apply:
+            self._say_silent(names, now)
+            self._tidy(names)
+        decision = self.decide(now)
+        self._note_withheld(decision.withheld)
+        if not self.settings.apply:
+            fresh = tuple(remedy for remedy in decision.remedies if self._first(remedy))
+            return Done(fresh, (), decision.withheld)
+        if not decision.remedies or not self.allowed():
+            return Done((), (), decision.withheld)
+        self.ledger.begin(decision.remedies, now)
+        applied: List[Tuple[Deed, Applied]] = []
+        for deed in (Deed.CLEAR, Deed.MARK, Deed.REBOOT, Deed.REPLACE):
+            applied += self._carry_out(deed, [one for one in decision.remedies if one.deed is deed])
+        return Done(decision.remedies, tuple(applied), decision.withheld)
+
+    def _carry_out(self, deed: Deed, remedies: Sequence[Remedy]) -> List[Tuple[Deed, Applied]]:
+        done: List[Tuple[Deed, Applied]] = []
+        for begin in range(0, len(remedies), CHUNK):
+            part = remedies[begin : begin + CHUNK]
+            if not self.allowed():
+                self.log(f"lost the lease: {len(remedies) - begin} x {deed.value} left undone")
+                break
+            for one in self._act(deed, part):
+                done.append((deed, one))
+                if one.effect in (Effect.REFUSED, Effect.UNCHANGED):
+                    self.ledger.undo(one.node, deed)
+                elif one.effect is Effect.FAILED:
+                    self.retry(one.node, self.clock() + 5.0)
+        return done
+
+    def _act(self, deed: Deed, remedies: Sequence[Remedy]) -> List[Applied]:
+        names = [one.node for one in remedies]
+        if deed is Deed.CLEAR:
+            return self.adapter.clear(names)
+        if deed is Deed.MARK:
+            marks: Dict[str, Mark] = {one.node: one.mark for one in remedies if one.mark is not None}
+            facts = {name: (self.judged[name].reasons, self.judged[name].types) for name in marks}
+            return self.adapter.mark(marks, objects=self.objects, facts=facts)
+        if deed not in self.adapter.repairs():
+            return [Applied(name, Effect.REFUSED, f"no vocabulary in use can ask for a {deed.value}") for name in names]
+        applied = []
+        for one in remedies:
+            applied += self.adapter.repair(deed, [one.node], one.because)
+        return applied
+
+    def retry(self, name: str, when: float) -> None:
+        """Look at a node again at that time."""
+        self._again[name] = min(when, self._again.get(name, when))
+
+    def _first(self, remedy: Remedy) -> bool:
+        """Whether a dry run says this for the first time."""
+        key = (remedy.node, remedy.deed, remedy.because)
+        if key in self._said:
+            return False
+        self._said = {one for one in self._said if one[0] in self.objects} | {key}
+        return True
+
+    def _note_withheld(self, withheld: Sequence[Withheld]) -> None:
+        standing = {(one.node, one.deed): one.why for one in withheld}
+        for (node, deed), why in standing.items():
+            if (node, deed) not in self.withheld:
+                self.log(f"{node}: {deed.value} withheld: {why}")
+        self.withheld = standing
+
+    def _say_silent(self, names: Sequence[str], now: float) -> None:
+        """A node whose agent fell silent gets its condition set to Unknown, as the node controller does with Ready."""
+        kind = self.settings.verdict
+        for name in names:
+            judgement, node = self.judged.get(name), self.objects.get(name)
+            if judgement is None or node is None or not judgement.silent:
+                self._silenced.discard(name)
+                continue
+            voice = read_conditions(node).get(kind)
+            if voice is None or voice.status == UNKNOWN or name in self._silenced or not self.allowed():
+                continue
+            message = judgement.report.results[0].outcome.message
+            try:
+                write_conditions(
+                    self.adapter.client, name, [Condition(kind, UNKNOWN, "NoReport", message, now, voice.seen)]
+                )
+                self._silenced.add(name)
+                self.log(f"{name}: {message}")
+            except AdapterError as error:
+                self.log(f"{name}: {error}")
+                self.retry(name, now + 30.0)
+
+    def _tidy(self, names: Sequence[str]) -> None:
+        """Drop what is left of our mark on well nodes that somebody put back by hand."""
+        left = []
+        for name in names:
+            state, node = self.states.get(name), self.objects.get(name)
+            if state is None or node is None or not state.available or MARK not in annotations_of(node):
+                continue
+            if self.judged[name].report.verdict in (Verdict.OK, Verdict.WARN):
+                left.append(name)
+        if left and self.allowed():
+            self.adapter.forget(left)

@@ -1,0 +1,76 @@
+"""Kernel lines that a collector brought to Loki, judged as the node itself would judge them.
+
+Each line goes through nhc's own catalogue and findings, one memory a node, so application faults take nobody
+out, harmless ones are counted, and a burst is one finding. What stands becomes a condition of the node.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Dict, List, Sequence
+
+from nhc.kernlog import findings
+from nhc.kernlog.catalogue import FATAL, Matcher
+from nhc.model import Action, printable
+from nhc_adapters.kubernetes.conditions import FALSE, TRUE, Condition
+from nhc_adapters.kubernetes.loki import LogLine
+
+CONDITION = "NhcKernelLogFault"
+NODES = 20_000
+"""Nodes remembered, those heard from last."""
+
+
+class _Node:
+    def __init__(self) -> None:
+        self.matcher = Matcher()
+        self.state: findings.State = {}
+        self.said = False
+
+
+class KernelLogs:
+    """What the kernel logs of all nodes came to so far."""
+
+    def __init__(self) -> None:
+        self._nodes: OrderedDict[str, _Node] = OrderedDict()
+
+    def take(self, lines: Sequence[LogLine], now: float) -> Dict[str, Condition]:
+        """Take in lines; the conditions that changed by them, by node."""
+        touched: Dict[str, _Node] = {}
+        for line in lines:
+            node = self._nodes.get(line.node)
+            if node is None:
+                node = self._nodes[line.node] = _Node()
+                while len(self._nodes) > NODES:
+                    self._nodes.popitem(last=False)
+            self._nodes.move_to_end(line.node)
+            match = node.matcher.judge(line.text)
+            if match is not None:
+                findings.add(node.state, match, line.when / 1e9, now)
+                touched[line.node] = node
+        said = {}
+        for name, node in sorted(touched.items()):
+            condition = condition_of(node.state)
+            if condition.status == TRUE or node.said:
+                said[name] = condition
+            node.said = condition.status == TRUE
+        return said
+
+    def forget(self, node: str) -> None:
+        """Start anew for a node, as after an acknowledgement."""
+        self._nodes.pop(node, None)
+
+
+def condition_of(state: findings.State) -> Condition:
+    """The condition that a node's findings ask for: the fatal ones count."""
+    fatal: List[findings.Finding] = [
+        finding for _key, finding in findings.current(state) if finding["severity"] == FATAL
+    ]
+    if not fatal:
+        return Condition(CONDITION, FALSE, "NoKernelLogFault", "no fault in the kernel log that stands")
+    first = max(fatal, key=lambda finding: float(finding["last"]))
+    more = f" (and {len(fatal) - 1} more)" if len(fatal) > 1 else ""
+    device = f"{first['device']}: " if first["device"] else ""
+    action = f" [action: {first['action']}]" if first["action"] != Action.NONE.value else ""
+    kind = "Xid" if first["kind"] == "xid" else "SXid" if first["kind"] == "sxid" else ""
+    message = printable(f"{device}{first['message']}", 600)
+    return Condition(CONDITION, TRUE, f"{kind}{first['code']}" or "KernelLogFault", f"{message}{more}{action}")

@@ -1,0 +1,196 @@
+"""The adapter contract on a real API server, and what Kubernetes has beyond it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from nhc_adapters.kubernetes.access import Access
+from nhc_adapters.kubernetes.adapter import Kubernetes
+from nhc_adapters.kubernetes.client import MERGE_PATCH, Client, node_path
+from nhc_adapters.kubernetes.marks import MARK, SET, Treatment
+from nhc_adapters.kubernetes.vocabulary import load
+
+from nhc.model import Action
+from nhc.ports import Deed, Effect, Mark, Marker
+from nhc.testing_adapters import AdapterContract, AdapterWorld
+from tests.support.kube import Kube
+
+FAULT = Mark("check_gpu_lost: gpu3: fell off the bus", Action.REBOOT, 1_700_000_000.0)
+
+
+class World(AdapterWorld):
+    def __init__(self, kube: Kube) -> None:
+        self.kube = kube
+        self.nodes = [kube.node(name, fake=False) for name in ("a", "b", "c")]
+        self.adapter: Marker = Kubernetes(kube.admin, selector=f"test={kube.prefix}")
+
+    def operator_takes_out(self, node: str, reason: str) -> None:
+        change = {"metadata": {"annotations": {MARK: reason}}, "spec": {"unschedulable": True}}
+        manager = "nhc" if reason.startswith("NHC: ") else "kubectl"
+        self.kube.admin.patch(node_path(node), change, MERGE_PATCH, fieldManager=manager)
+
+    def operator_puts_back(self, node: str) -> None:
+        change = {
+            "metadata": {"annotations": {MARK: None, SET: None}},
+            "spec": {"unschedulable": None, "taints": None},
+        }
+        self.kube.admin.patch(node_path(node), change, MERGE_PATCH, fieldManager="kubectl")
+
+    def broken(self) -> Marker:
+        return Kubernetes(Client(Access("https://127.0.0.1:9", verify=False), patience=0.2))
+
+
+class TestContract(AdapterContract):
+    @pytest.fixture
+    def world(self, kube: Kube) -> World:
+        return World(kube)
+
+
+def spoken(*names: str, **options: Any) -> Treatment:
+    return Treatment(tuple(load(name) for name in names), **options)
+
+
+def test_kubectl_reads_what_a_mark_wrote(kube: Kube) -> None:
+    node = kube.node(fake=False)
+
+    Kubernetes(kube.admin).mark({node: FAULT})
+
+    told = kube.plane.kubectl("describe", "node", node).stdout
+    assert "Unschedulable:      true" in told
+    assert "nhc/unhealthy=true:NoSchedule" in told
+    assert "NHC: check_gpu_lost: gpu3: fell off the bus [action: reboot] [since: 2023-11-14T22:13:20Z]" in told
+    assert "SchedulingDisabled" in kube.plane.kubectl("get", "node", node).stdout
+
+
+def test_a_taint_that_somebody_adds_at_the_same_moment_is_kept(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    adapter = Kubernetes(kube.admin)
+    stale = kube.get(node)
+    theirs = {"key": "example.com/theirs", "value": "x", "effect": "NoExecute"}
+    kube.admin.patch(node_path(node), {"spec": {"taints": [theirs]}}, MERGE_PATCH)
+
+    (applied,) = adapter.mark({node: FAULT}, objects={node: stale})
+
+    assert applied.effect is Effect.CHANGED
+    assert {taint["key"] for taint in kube.get(node)["spec"]["taints"]} >= {"example.com/theirs", "nhc/unhealthy"}
+
+
+def test_clearing_leaves_what_others_set_and_what_they_changed(kube: Kube) -> None:
+    node = kube.node(fake=False, labels={"team": "a"})
+    adapter = Kubernetes(kube.admin, spoken("nhc", "konduktor"))
+    theirs = {"key": "trainy.konduktor.ai/faulty", "value": "true", "effect": "NoSchedule"}
+    adapter.mark({node: FAULT})
+    standing = kube.get(node)["spec"]["taints"]
+    assert {taint["key"] for taint in standing} >= {"trainy.konduktor.ai/faulty", "nhc/unhealthy"}
+    kept = [taint for taint in standing if taint["key"] != theirs["key"]]
+    change = {
+        "metadata": {"labels": {"nhc/health": "theirs-now"}},
+        "spec": {"taints": [*kept, {**theirs, "value": "no"}]},
+    }
+    kube.admin.patch(node_path(node), change, MERGE_PATCH)
+
+    adapter.forget([node])
+
+    after = kube.get(node)
+    assert after["metadata"]["labels"]["nhc/health"] == "theirs-now"
+    assert after["metadata"]["labels"]["team"] == "a"
+    assert [taint["value"] for taint in after["spec"]["taints"] if taint["key"] == theirs["key"]] == ["no"]
+    assert "nhc/unhealthy" not in {taint["key"] for taint in after["spec"]["taints"]}
+    assert not after["spec"].get("unschedulable")
+
+
+def test_a_node_that_an_operator_cordoned_is_tainted_by_nobody_and_stays_cordoned(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    kube.plane.kubectl("cordon", node)
+    adapter = Kubernetes(kube.admin)
+
+    assert adapter.mark({node: FAULT})[0].effect is Effect.REFUSED
+    assert adapter.clear([node])[0].effect is Effect.REFUSED
+    assert kube.get(node)["spec"]["unschedulable"] is True
+
+
+def test_a_cordon_that_an_operator_set_again_after_ours_stays(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    adapter = Kubernetes(kube.admin)
+    adapter.mark({node: FAULT})
+    kube.plane.kubectl("uncordon", node)
+    kube.plane.kubectl("cordon", node)
+
+    (applied,) = adapter.clear([node])
+
+    assert applied.effect is Effect.CHANGED
+    after = kube.get(node)
+    assert after["spec"]["unschedulable"] is True
+    assert MARK not in after["metadata"]["annotations"]
+
+
+def test_a_node_put_back_by_hand_is_not_taken_out_again_while_its_mark_stands(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    adapter = Kubernetes(kube.admin)
+    adapter.mark({node: FAULT})
+    kube.plane.kubectl("uncordon", node)
+
+    (applied,) = adapter.mark({node: FAULT})
+
+    assert applied.effect is Effect.REFUSED
+    assert "by hand" in applied.message
+    assert not kube.get(node)["spec"].get("unschedulable")
+
+
+@pytest.mark.parametrize("name", ["hyperpod", "hyperpod-short"])
+def test_hyperpod_is_spoken_and_its_repairs_are_asked_for_only_when_told(kube: Kube, name: str) -> None:
+    node = kube.node(fake=False)
+    adapter = Kubernetes(kube.admin, spoken(name))
+    prefix = "sagemaker.amazonaws.com"
+
+    adapter.mark({node: FAULT}, facts={node: (("Xid79",), ("NvidiaErrorReboot",))})
+
+    after = kube.get(node)
+    labels, annotations = after["metadata"]["labels"], after["metadata"]["annotations"]
+    assert labels[f"{prefix}/node-health-status"] == "Unschedulable"
+    assert (labels[f"{prefix}/fault-types"], labels[f"{prefix}/fault-reasons"]) == ("NvidiaErrorReboot", "Xid79")
+    assert '"reason": "Xid79"' in annotations[f"{prefix}/fault-details"]
+    assert (f"{prefix}/node-health-status", "Unschedulable", "NoSchedule") in {
+        (taint["key"], taint.get("value"), taint["effect"]) for taint in after["spec"]["taints"]
+    }
+    adapter.repair(Deed.REPLACE, [node], "three reboots did not help")
+    spelt = {"hyperpod": "UnschedulablePendingReplacement", "hyperpod-short": "UnschedulablePendingReplace"}
+    assert kube.get(node)["metadata"]["labels"][f"{prefix}/node-health-status"] == spelt[name]
+    adapter.clear([node])
+    labels = kube.get(node)["metadata"]["labels"]
+    assert labels[f"{prefix}/node-health-status"] == "Schedulable"
+    assert f"{prefix}/fault-types" not in labels
+
+
+@pytest.mark.parametrize(
+    ("change", "owner"),
+    [
+        ({"spec": {"taints": [{"key": "trainy.konduktor.ai/faulty", "value": "true", "effect": "NoSchedule"}]}}, "konduktor"),
+        ({"metadata": {"labels": {"sagemaker.amazonaws.com/node-health-status": "UnschedulablePendingReplace"}}}, "hyperpod"),
+        ({"metadata": {"labels": {"sagemaker.amazonaws.com/node-health-status": "UnschedulablePendingReplacement"}}}, "hyperpod"),
+        ({"metadata": {"labels": {"dgxc.nvidia.com/nvsentinel-state": "quarantined"}}}, "nvsentinel"),
+        ({"metadata": {"annotations": {"draino.planet.com/conditions": "GpuCount=True,0s"}}, "spec": {"unschedulable": True}}, "draino"),
+    ],
+)  # fmt: skip
+def test_other_tools_marks_are_recognised_and_left_alone(kube: Kube, change: dict[str, Any], owner: str) -> None:
+    node = kube.node(fake=False)
+    kube.admin.patch(node_path(node), change, MERGE_PATCH)
+    adapter = Kubernetes(kube.admin)
+
+    (state,) = adapter.nodes([node])
+
+    assert state.mark is not None
+    assert (state.available, state.mark.owner) == (False, owner)
+    assert adapter.mark({node: FAULT})[0].effect is Effect.REFUSED
+    assert adapter.clear([node])[0].effect is Effect.REFUSED
+
+
+def test_a_node_with_work_is_busy(kube: Kube) -> None:
+    node, idle = kube.node("busy"), kube.node("idle")
+    kube.ready(node, idle)
+    kube.pod("work", node)
+
+    states = {state.name: state for state in Kubernetes(kube.admin).nodes([node, idle])}
+
+    assert (states[node].busy, states[idle].busy) == (True, False)
