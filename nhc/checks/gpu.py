@@ -289,7 +289,7 @@ def check_gpu_lost(host: Host, devices: str = "") -> Judged:
             message = f"{device.label}: hardware errors: {counts}"
             yield crit("GpuHardwareError", message, target=device.label, action=Action.REPLACE)
         else:
-            yield ok(f"{device.label}: its driver answers", target=device.label)
+            yield ok(f"{device.label}: answering", target=device.label)
 
     outcomes = each(host, devices, judge)
     inventory = host.fact(accelerators)
