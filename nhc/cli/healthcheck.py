@@ -72,16 +72,20 @@ def _once(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     return _tell(report, settings, output)
 
 
-def judge(settings: Mapping[str, str], output: _Output) -> Optional[Report]:
-    """Run the checks that the settings ask for; None where the configuration cannot be used."""
+def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
+    """Run the checks that the settings ask for; None where the configuration cannot be used.
+
+    What nhc.conf sets is added to `settings`, so that it counts for marking as well.
+    """
     from nhc import config
     from nhc.engine import run
-    from nhc.hooks import node_name
+    from nhc.hooks import broken, node_name, target_name
     from nhc.host import Host
     from nhc.state import State
 
     host = Host(settings=settings)
-    name = settings.get("HOSTNAME") or host.read_or("/proc/sys/kernel/hostname") or "localhost"
+    hostname = host.read_or("/proc/sys/kernel/hostname") or "localhost"
+    name = settings.get("HOSTNAME") or target_name(os.environ, hostname)
     scripts = [settings["INCDIR"]] if os.path.isdir(settings["INCDIR"]) else []
     given = {key: value for key, value in settings.items() if key not in ("HELP", "EVAL_LINE")}
     output.verbose("Node Health Check starting.")
@@ -93,7 +97,10 @@ def judge(settings: Mapping[str, str], output: _Output) -> Optional[Report]:
     except config.ConfigError as error:
         for problem in error.problems:
             output.error(problem.show())
+        if "SLURMD_NODENAME" in os.environ:  # run by slurmd: nobody reads the line above
+            broken("healthcheck", error, os.environ, settings)
         return None
+    settings.update(plan.settings)
     plan = _for_context(plan, "healthcheck")
     called = node_name(os.environ, settings, name)
     check_all = settings["NHC_CHECK_ALL"] == "1"
