@@ -18,6 +18,7 @@ ADAPTERS: Dict[str, str] = {
     "lsf": "nhc_adapters.lsf:Lsf",
     "sge": "nhc_adapters.sge:GridEngine",
     "flux": "nhc_adapters.flux:Flux",
+    "kubernetes": "nhc_adapters.kubernetes.adapter:Adapter",
 }
 
 

@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.ports import AdapterError, Applied, Deed, Effect, Mark, NodeState, may_clear, may_mark
+from nhc_adapters.kubernetes.access import find
 from nhc_adapters.kubernetes.client import ApiError, Client, Unreachable, node_path
 from nhc_adapters.kubernetes.marks import Op, Treatment, apply, plan_clear, plan_mark
 from nhc_adapters.kubernetes.view import TOPOLOGIES, node_state, workload
-from nhc_adapters.kubernetes.vocabulary import Foreign, Vocabulary, load
+from nhc_adapters.kubernetes.vocabulary import BadVocabulary, Foreign, Vocabulary, load
 
 IN_FLIGHT = 32
 """Nodes changed at a time. One connection does 700 a second, 32 about twice that; more gain nothing."""
@@ -49,7 +50,7 @@ class Kubernetes:
         """Node objects as the last operation left them, by name: newer than any watch for a moment."""
         self._in_flight = in_flight
         self._pool: Optional[ThreadPoolExecutor] = None
-        self._unreachable: Optional[Unreachable] = None
+        self._unreachable: List[Unreachable] = []
 
     # Reading.
 
@@ -188,7 +189,7 @@ class Kubernetes:
                 return Applied(name, Effect.FAILED, "not a node that the cluster knows")
             return Applied(name, Effect.FAILED, str(error))
         except Unreachable as error:
-            self._unreachable = error
+            self._unreachable.append(error)
             return Applied(name, Effect.FAILED, str(error))
         if after is not None:
             self.changed[name] = after
@@ -197,10 +198,10 @@ class Kubernetes:
 
     def _together(self, names: Sequence[str], work: Callable[[str], Applied]) -> List[Applied]:
         """Several nodes at a time. Raises Unreachable when the server answered for none of them."""
-        self._unreachable = None
+        self._unreachable.clear()
         applied = self._each(names, work)
-        if self._unreachable is not None and all(one.effect is Effect.FAILED for one in applied):
-            raise self._unreachable
+        if self._unreachable and all(one.effect is Effect.FAILED for one in applied):
+            raise self._unreachable[0]
         return applied
 
     def _each(self, names: Sequence[str], work: Callable[[str], Any]) -> List[Any]:
@@ -215,3 +216,24 @@ class Kubernetes:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
         self.client.close()
+
+
+class Adapter(Kubernetes):
+    """The same, from nhc's settings: NHC_KUBECONFIG, NHC_KUBE_CONTEXT, NHC_KUBE_VOCABULARY (names with commas)."""
+
+    def __init__(self, settings: Optional[Mapping[str, str]] = None) -> None:
+        given = settings or {}
+        names = [name for name in given.get("NHC_KUBE_VOCABULARY", "nhc").split(",") if name]
+        try:
+            spoken = tuple(load(name) for name in names)
+        except BadVocabulary as error:
+            raise AdapterError(str(error)) from None
+        access = find(given.get("NHC_KUBECONFIG", ""), given.get("NHC_KUBE_CONTEXT", ""))
+        super().__init__(Client(access, connections=IN_FLIGHT), Treatment(spoken))
+
+    @staticmethod
+    def commands() -> Any:
+        """What stands behind `nhc kubernetes`."""
+        from nhc_adapters.kubernetes import commands
+
+        return commands

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from calendar import timegm
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from nhc.model import printable
 from nhc_adapters.kubernetes.client import STRATEGIC, Client, node_path
@@ -54,6 +54,9 @@ class Condition:
             "lastTransitionTime": stamp(self.since),
             "lastHeartbeatTime": stamp(self.seen),
         }
+
+
+Turn = Tuple[Optional[Condition], Condition]
 
 
 def stamp(when: float) -> str:
@@ -129,15 +132,16 @@ class Conditions:
                 self._wanted[kind] = _at(newer, found.since, newer.seen)
         return standing
 
-    def say(self, conditions: Iterable[Condition]) -> List[Condition]:
-        """State what is so now. Returns those whose status changed, for events."""
-        now, turned = self.clock(), []
+    def say(self, conditions: Iterable[Condition]) -> List[Turn]:
+        """State what is so now. Returns what turned: the status before (None at first) and the condition now."""
+        now = self.clock()
+        turned: List[Turn] = []
         for condition in conditions:
             before = self._wanted.get(condition.type)
             same = before is not None and before.status == condition.status
             self._wanted[condition.type] = _at(condition, before.since if same and before else now, now)
             if not same:
-                turned.append(self._wanted[condition.type])
+                turned.append((before, self._wanted[condition.type]))
         return turned
 
     @property

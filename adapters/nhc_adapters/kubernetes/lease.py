@@ -54,6 +54,10 @@ class Lease:
         """Whether we may act now."""
         return self._clock() - self._renewed < self.renew_within
 
+    def fresh(self) -> bool:
+        """Whether it was renewed so lately that it need not be renewed yet."""
+        return self._clock() - self._renewed < self.every
+
     def attempt(self) -> bool:
         """Take or renew the Lease if that can be done now. Returns whether it is ours; raises AdapterError."""
         # The time before the request: the Lease is ours from when the server wrote it, which is later.

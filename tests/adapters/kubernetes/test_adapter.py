@@ -163,16 +163,25 @@ def test_hyperpod_is_spoken_and_its_repairs_are_asked_for_only_when_told(kube: K
     assert f"{prefix}/fault-types" not in labels
 
 
+def _label(key: str, value: str) -> dict[str, Any]:
+    return {"metadata": {"labels": {key: value}}}
+
+
+HEALTH = "sagemaker.amazonaws.com/node-health-status"
+FAULTY = {"key": "trainy.konduktor.ai/faulty", "value": "true", "effect": "NoSchedule"}
+BY_DRAINO = {"draino.planet.com/conditions": "GpuCount=True,0s"}
+
+
 @pytest.mark.parametrize(
     ("change", "owner"),
     [
-        ({"spec": {"taints": [{"key": "trainy.konduktor.ai/faulty", "value": "true", "effect": "NoSchedule"}]}}, "konduktor"),
-        ({"metadata": {"labels": {"sagemaker.amazonaws.com/node-health-status": "UnschedulablePendingReplace"}}}, "hyperpod"),
-        ({"metadata": {"labels": {"sagemaker.amazonaws.com/node-health-status": "UnschedulablePendingReplacement"}}}, "hyperpod"),
-        ({"metadata": {"labels": {"dgxc.nvidia.com/nvsentinel-state": "quarantined"}}}, "nvsentinel"),
-        ({"metadata": {"annotations": {"draino.planet.com/conditions": "GpuCount=True,0s"}}, "spec": {"unschedulable": True}}, "draino"),
+        ({"spec": {"taints": [FAULTY]}}, "konduktor"),
+        (_label(HEALTH, "UnschedulablePendingReplace"), "hyperpod"),
+        (_label(HEALTH, "UnschedulablePendingReplacement"), "hyperpod"),
+        (_label("dgxc.nvidia.com/nvsentinel-state", "quarantined"), "nvsentinel"),
+        ({"metadata": {"annotations": BY_DRAINO}, "spec": {"unschedulable": True}}, "draino"),
     ],
-)  # fmt: skip
+)
 def test_other_tools_marks_are_recognised_and_left_alone(kube: Kube, change: dict[str, Any], owner: str) -> None:
     node = kube.node(fake=False)
     kube.admin.patch(node_path(node), change, MERGE_PATCH)

@@ -1,0 +1,231 @@
+"""`nhc kubernetes ...`: the options of its commands. What they do is the adapter's (`commands`), loaded on use."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable, Dict, List
+
+import click
+
+from nhc.registry import NoAdapter, adapter
+
+SETTINGS = "/etc/nhc/kubernetes.toml"
+Command = Callable[..., Any]
+
+
+def options(*added: Command) -> Callable[[Command], Command]:
+    """Several options as one decorator, in the order given."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(added):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+CLUSTER = options(
+    click.option("--kubeconfig", default="", metavar="FILE", help="Default: $KUBECONFIG, this pod's, ~/.kube/config."),
+    click.option(
+        "--context", default="", metavar="NAME", help="A context of the kubeconfig. Default: its current one."
+    ),
+)
+POLICY = options(
+    click.option("--settings", "path", metavar="FILE", help=f"Settings (TOML). Default: {SETTINGS}, if any."),
+    click.option(
+        "--vocabulary",
+        "vocabularies",
+        multiple=True,
+        metavar="NAME",
+        help="What conditions, taints and labels are called: nhc (default), aks, hyperpod, hyperpod-short, "
+        "konduktor, neuron, npd, nvsentinel, or a file. Repeatable.",
+    ),
+    click.option(
+        "--condition",
+        "faults",
+        multiple=True,
+        metavar="TYPE[=STATUS[,FOR]]",
+        help="A condition that takes a node out, as draino is told: GpuXid, GpuCount=True,10m. Repeatable.",
+    ),
+    click.option("--max-marked", metavar="LIMIT", help="Most nodes marked at once: 20, 10%, '20 10%' or none."),
+    click.option("--namespace", metavar="NAME", help="Where the Lease and the ledger are. Default: nhc-system."),
+    click.option("--selector", metavar="LABELS", help="Only nodes with these labels, as kubectl's -l."),
+)
+APPLY = click.option("--apply/--dry-run", "apply", default=None, help="Carry it out, or only show it (the default).")
+FORM = click.option("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+DRAINING = options(
+    click.option(
+        "--grace", type=int, metavar="SECONDS", help="Longest grace period for a pod. Default: the pod's own."
+    ),
+    click.option("--deadline", default=1800.0, show_default=True, metavar="SECONDS", help="When to give a drain up."),
+    click.option("--force", is_flag=True, help="Evict pods that nothing would start again."),
+    click.option("--delete-emptydir-data", "empty_dir", is_flag=True, help="Evict pods that keep data in an emptyDir."),
+    click.option("--pod-selector", default="", metavar="LABELS", help="Only pods with these labels."),
+)
+NODES = click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+
+
+@click.command("sync")
+@CLUSTER
+@POLICY
+@APPLY
+@click.option("--drain/--no-drain", "drain", default=None, help="Evict the pods of marked nodes, too.")
+@FORM
+def sync_command(**given: Any) -> None:
+    """Bring all nodes in line with their conditions, once.
+
+    A node with a bad condition is cordoned, tainted and labelled (and drained, where told) under the policy's
+    ceilings; one that nhc marked and that is well again is put back. What somebody else did to a node stands.
+    Exit status: 0 done, 1 something failed, 2 wrong usage, 3 the cluster cannot be used or another nhc acts.
+    """
+    _run(given, lambda kit, cluster, read: kit.sync(cluster, read(drain=given["drain"]), given["form"]))
+
+
+@click.command("controller")
+@CLUSTER
+@POLICY
+@APPLY
+@click.option("--drain/--no-drain", "drain", default=None, help="Evict the pods of marked nodes, too.")
+@click.option("--listen", default="", metavar="HOST:PORT", help="Serve /healthz, /readyz and /metrics there.")
+def controller_command(**given: Any) -> None:
+    """Keep all nodes in line with their conditions, as they change.
+
+    Several may run; the holder of the Lease acts, the others stand by. Ends on SIGTERM, giving the Lease up.
+    """
+    _run(given, lambda kit, cluster, read: kit.controller(cluster, read(drain=given["drain"]), given["listen"]))
+
+
+@click.command("status")
+@CLUSTER
+@POLICY
+@FORM
+def status_command(**given: Any) -> None:
+    """Show which nodes are sick, which are marked, by whom and why."""
+    _run(given, lambda kit, cluster, read: kit.status(cluster, read(), given["form"]))
+
+
+@click.command("drain")
+@CLUSTER
+@DRAINING
+@click.option("--apply/--dry-run", "apply", default=False, help="Carry it out, or only show it (the default).")
+@click.option("--reason", default="", metavar="TEXT", help="Why, for the node's mark.")
+@NODES
+def drain_command(**given: Any) -> None:
+    """Mark nodes and evict their pods, within disruption budgets, showing how far it has come.
+
+    Exit status: 0 every pod that had to go is gone, 1 some are left, 3 the cluster cannot be used.
+    """
+
+    def work(kit: Any, cluster: Any, _read: Any) -> int:
+        rules = kit.Rules(
+            grace=given["grace"],
+            deadline=given["deadline"],
+            force=given["force"],
+            empty_dir=given["empty_dir"],
+            selector=given["pod_selector"],
+        )
+        status: int = kit.drain(cluster, given["nodes"], rules, apply=given["apply"], why=given["reason"])
+        return status
+
+    _run(given, work)
+
+
+@click.command("uncordon")
+@CLUSTER
+@NODES
+def uncordon_command(**given: Any) -> None:
+    """Take nhc's own marks off nodes. What somebody else set, a cordon included, stays."""
+    _run(given, lambda kit, cluster, read: kit.uncordon(cluster, given["nodes"]))
+
+
+@click.command("publish")
+@CLUSTER
+@click.option("--vocabulary", "vocabularies", multiple=True, default=["nhc"], show_default=True, metavar="NAME")
+@click.option("--node", default="", metavar="NAME", help="Whose conditions these are. Default: the report's host.")
+@click.option("-r", "--report", "reports", multiple=True, default=["-"], metavar="FILE", help="Reports as JSON; - for standard input (the default).")  # fmt: skip
+def publish_command(**given: Any) -> None:
+    """Write reports as conditions of their nodes, without an agent.
+
+    nhc check local --format json | nhc kubernetes publish --node "$NODE_NAME"
+    """
+
+    def work(kit: Any, cluster: Any, _read: Any) -> int:
+        from nhc.sync import load_reports
+
+        reports = load_reports(given["reports"], _read_file)
+        if given["node"] and len(reports) != 1:
+            raise click.UsageError("--node names one node, so it goes with one report")
+        status: int = kit.publish(cluster, reports, given["vocabularies"], given["node"])
+        return status
+
+    _run(given, work)
+
+
+@click.command("state")
+@CLUSTER
+@POLICY
+@click.argument("state")
+@NODES
+def state_command(**given: Any) -> None:
+    """Put nodes in a state of the vocabulary: checking, passed, failed (HyperPod's deep checks)."""
+    _run(given, lambda kit, cluster, read: kit.state(cluster, given["nodes"], given["state"], read()))
+
+
+@click.command("ack")
+@CLUSTER
+@click.option("--condition", "types", multiple=True, metavar="TYPE", help="Which. Default: those the controller finds.")
+@click.option("--by", default="", metavar="NAME", help="Who acknowledges. Default: the user.")
+@NODES
+def ack_command(**given: Any) -> None:
+    """End conditions that nothing shows to be gone: device errors in pod logs, kernel lines from Loki."""
+    import getpass
+
+    _run(
+        given,
+        lambda kit, cluster, read: kit.ack(cluster, given["nodes"], given["types"], given["by"] or getpass.getuser()),
+    )
+
+
+def _run(given: Dict[str, Any], work: Callable[[Any, Any, Any], int]) -> None:
+    """Load the adapter, run the command, and exit with its status."""
+    from nhc.sync import BadReports
+
+    try:
+        kit = adapter("kubernetes").commands()
+        cluster = kit.Cluster(given["kubeconfig"], given["context"])
+        status = kit.guarded(cluster, lambda: work(kit, cluster, lambda **more: _settings(kit, given, **more)))
+    except (NoAdapter, BadReports, ValueError) as error:
+        print(f"nhc kubernetes: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    raise SystemExit(status)
+
+
+def _settings(kit: Any, given: Dict[str, Any], **more: Any) -> Any:
+    """The settings file's, with the command line's changes."""
+    import os
+
+    from nhc.policy import Policy, read_ceiling
+
+    words: Dict[str, Any] = {key: value for key, value in more.items() if value is not None}
+    for key in ("namespace", "selector", "apply"):
+        if given.get(key) is not None:
+            words[key] = given[key]
+    lists: List[str] = ["vocabularies", "faults"]
+    words.update({key: given[key] for key in lists if given.get(key)})
+    path = given["path"] or (SETTINGS if os.path.exists(SETTINGS) else "")
+    settings = kit.read(path, **words) if path else kit.make(**words)
+    if given.get("max_marked"):
+        try:
+            ceiling = read_ceiling(given["max_marked"])
+        except ValueError as error:
+            raise ValueError(f"--max-marked: {error}") from None
+        policy: Policy = settings.policy._replace(ceiling=ceiling)
+        settings = kit.replace(settings, policy=policy)
+    return settings
+
+
+def _read_file(path: str) -> str:
+    if path == "-":
+        return sys.stdin.read()
+    with open(path, encoding="utf-8") as file:
+        return file.read()
