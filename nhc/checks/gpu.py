@@ -181,6 +181,7 @@ def vendor_word(value: str) -> str:
     arg("count", integer, "how many accelerators the node has (default: as many as the PCI bus shows)"),
     arg("vendor", vendor_word, "count only those of one vendor: nvidia, amd (or rocm), neuron, gaudi", ""),
     timeout=30,
+    on_timeout="crit",
     tags=("nvidia", "amd", "neuron", "gaudi"),
 )
 def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", devices: str = "") -> Judged:
@@ -190,7 +191,8 @@ def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", d
     habanalabs drivers' files. CRIT when the driver lists another number than COUNT, or lacks a device
     that is on the bus (one that has fallen off the driver stays on the bus until the node restarts).
     Without COUNT the bus alone is the measure. With a subset of devices (-d, NHC_DEVICES) only their
-    presence is judged, as a job sees it. UNKNOWN where the driver cannot be asked.
+    presence is judged, as a job sees it. UNKNOWN where the driver cannot be asked; CRIT where it was asked
+    and does not answer in time, as a driver hangs when a GPU is dying.
 
     Example: * || check_gpu_count 8
     """
@@ -265,14 +267,15 @@ _RECOVERY = {
 }
 
 
-@check("check_gpu_lost", DEVICES, timeout=30, tags=("nvidia", "amd", "neuron", "gaudi"))
+@check("check_gpu_lost", DEVICES, timeout=30, on_timeout="crit", tags=("nvidia", "amd", "neuron", "gaudi"))
 def check_gpu_lost(host: Host, devices: str = "") -> Judged:
     """Every accelerator answers its driver, and none asks to be reset.
 
     Asks NVML for each GPU ("GPU is lost", "reset required") and for the recovery action that it names
     itself (driver 555 and newer), the amdgpu and habanalabs drivers for their devices' state, and the
     Neuron driver for hardware errors of its cores. CRIT for a lost device (reboot), for one that needs
-    a reset or a reboot, and for a device on the PCI bus that its driver does not show.
+    a reset or a reboot, for a device on the PCI bus that its driver does not show, and for a driver that
+    does not answer in time.
 
     Example: * || check_gpu_lost
     """
