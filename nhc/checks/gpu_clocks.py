@@ -42,7 +42,7 @@ def _throttling(device: Device) -> Iterable[Outcome]:
         yield ok(f"{target}: {said}", target=target, metrics=metrics)
 
 
-@check("check_gpu_clock_throttling", DEVICES, timeout=30, tags=("nvidia",))
+@check("check_gpu_clock_throttling", DEVICES, timeout=30, tags=("nvidia", "amd"))
 def check_gpu_clock_throttling(host: Host, devices: str = "") -> Judged:
     """No accelerator is slowed down by heat, by its power supply or by its board.
 

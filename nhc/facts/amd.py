@@ -14,6 +14,7 @@ from typing import Dict, List, Mapping, Optional, Tuple
 
 from nhc.facts import accelerator as model
 from nhc.facts.accelerator import Device, ErrorCount, Source, by_number, whole
+from nhc.facts.amd_metrics import throttle_reasons
 from nhc.facts.pci import DEVICES, PciFunction, accelerator_functions, link_speed
 from nhc.host import Host
 from nhc.values import NamedTuple
@@ -116,6 +117,8 @@ def amd(host: Host) -> Source:
     for function in host.fact(accelerator_functions):
         if function.vendor_name == "amd" and function.driver == "amdgpu":
             found.append(_device(host, function, len(found), driver, nodes))
+    reasons = throttle_reasons(host, {device.pci: f"{DEVICES}/{device.pci}/gpu_metrics" for device in found})
+    found = [device._replace(clocks=model.Clocks(reasons=reasons[device.pci])) for device in found]
     return Source("amd", by_number(found), driver)
 
 

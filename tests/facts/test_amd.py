@@ -1,11 +1,13 @@
 """AMD GPUs from sysfs: a node of MI300X in one hive, and its faults, judged by the same checks."""
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.checks.gpu import check_gpu_count, check_gpu_lost
-from nhc.checks.gpu_clocks import check_gpu_power, check_gpu_temp
+from nhc.checks.gpu_clocks import check_gpu_clock_throttling, check_gpu_power, check_gpu_temp
 from nhc.checks.gpu_firmware import check_gpu_driver, check_vbios_version
 from nhc.checks.gpu_links import check_gpu_links, check_gpu_xgmi, check_nvlink_status
 from nhc.checks.gpu_memory import check_gpu_ecc, check_gpu_retired_pages, check_gpu_row_remap
@@ -13,6 +15,7 @@ from nhc.checks.gpu_pcie import check_gpu_pcie
 from nhc.checks.gpu_processes import check_gpu_processes
 from nhc.facts.accelerator import ErrorCount
 from nhc.facts.amd import address, parse_bad_pages, parse_ras
+from nhc.facts.amd_metrics import parse_gpu_metrics
 from nhc.model import Action, Verdict
 from nhc.testing import FakeHost, Symlink
 from tests.support.nvml.fake import functions_tree
@@ -20,6 +23,14 @@ from tests.support.nvml.fake import functions_tree
 BUSES = (0x05, 0x26, 0x46, 0x65, 0x85, 0xA6, 0xC6, 0xE5)
 GPUS = [f"0000:{bus:02x}:00.0" for bus in BUSES]
 KFD = "/sys/class/kfd/kfd/topology/nodes"
+
+
+def metrics(cycles, form=(1, 7), prochot=0, ppt=0, socket=0, vr=0, hbm=0):
+    """A gpu_metrics file of the given form, zero but for its header and its throttle counters."""
+    data = bytearray(800)
+    data[0:4] = struct.pack("<HBB", len(data), *form)
+    struct.pack_into("<6I", data, 32 if form == (1, 6) else 40, cycles, prochot, ppt, socket, vr, hbm)
+    return bytes(data)
 
 
 def tree(gpus=tuple(GPUS)):
@@ -45,6 +56,7 @@ def tree(gpus=tuple(GPUS)):
         for block in ("umc", "gfx", "sdma", "mmhub", "xgmi_wafl"):
             files[f"{base}/ras/{block}_err_count"] = "ue: 0\nce: 0\n"
         files[f"{base}/ras/gpu_vram_bad_pages"] = ""
+        files[f"{base}/gpu_metrics"] = metrics(1_000_000)
         hwmon = f"{base}/hwmon/hwmon{place + 4}"
         for number, label, now, crit, emergency in (
             (2, "junction", 41000, 100000, 105000),
@@ -79,7 +91,8 @@ def only(outcomes):
 
 CHECKS = (
     check_gpu_lost, check_gpu_ecc, check_gpu_retired_pages, check_gpu_links, check_gpu_xgmi, check_gpu_pcie,
-    check_gpu_temp, check_gpu_power, check_gpu_driver, check_vbios_version, check_gpu_processes,
+    check_gpu_temp, check_gpu_power, check_gpu_clock_throttling, check_gpu_driver, check_vbios_version,
+    check_gpu_processes,
 )  # fmt: skip
 
 
@@ -194,6 +207,46 @@ def test_heat_power_and_link():
     assert only(check_gpu_power(capped)).reason == "GpuPowerLimit"
     narrow = FakeHost({**tree(), f"{base}/current_link_width": "8\n"})
     assert only(check_gpu_pcie(narrow)).reason == "GpuPcieWidth"
+
+
+@pytest.mark.parametrize("form", [(1, 6), (1, 7), (1, 8)])
+@pytest.mark.parametrize(
+    ("counter", "reason"),
+    [("prochot", "GpuHwSlowdown"), ("socket", "GpuHwThermalSlowdown"), ("hbm", "GpuHwThermalSlowdown"), ("ppt", None)],
+)
+def test_throttling_by_the_share_of_the_last_minute(form, counter, reason):
+    path = f"/sys/bus/pci/devices/{GPUS[1]}/gpu_metrics"
+    before = metrics(1_000_000, form, **{counter: 9_000})
+    host = FakeHost({**tree(), path: before})
+    assert not bad(check_gpu_clock_throttling(host)), "0.9 % since the driver loaded"
+    host.forget()
+    host.system.uptime += 60
+    host.write(path, metrics(1_060_000, form, **{counter: 9_600}))
+
+    found = bad(check_gpu_clock_throttling(host))
+
+    assert [(o.reason, o.target) for o in found] == ([(reason, "gpu1")] if reason else [])
+
+
+def test_throttling_of_an_mi200_is_a_state():
+    data = bytearray(120)
+    data[0:4] = struct.pack("<HBB", 120, 1, 3)
+    path = f"/sys/bus/pci/devices/{GPUS[1]}/gpu_metrics"
+    for bit, verdict in ((36, Verdict.CRIT), (47, Verdict.CRIT), (0, None)):
+        struct.pack_into("<Q", data, 112, 1 << bit)
+        found = bad(check_gpu_clock_throttling(FakeHost({**tree(), path: bytes(data)})))
+        assert [outcome.verdict for outcome in found] == ([verdict] if verdict is not None else [])
+
+
+def test_metrics_of_an_unknown_form_tell_nothing():
+    files = {path: metrics(5, (1, 4)) if path.endswith("gpu_metrics") else text for path, text in tree().items()}
+
+    assert check_gpu_clock_throttling(FakeHost(files))[0].verdict is Verdict.SKIP
+
+
+@given(st.binary())
+def test_any_bytes_are_read_without_raising(data):
+    parse_gpu_metrics(data)
 
 
 def test_processes_by_the_memory_they_hold():
