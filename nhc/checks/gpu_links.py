@@ -71,7 +71,7 @@ def check_nvlink_status(
 
     Asks NVML for the state of each link. CRIT when one is down, and of course when all of them are. Where
     a board has fewer links in use than the GPU has, say how many: a pair of H100 NVL in Azure's
-    NC80adis_H100_v5 joins 12 of its 18. SKIP for GPUs without NVLink.
+    NC80adis_H100_v5 joins 12 of its 18; PCIe boards without a bridge have 0. SKIP for GPUs without NVLink.
 
     Example: * || check_nvlink_status
     Example: nc80* || check_nvlink_status -l 12
@@ -219,7 +219,8 @@ def check_gpu_p2p(host: Host, devices: str = "") -> Judged:
     if len(picked.devices) < 2:
         few = skip("NotSupported", "fewer than two NVIDIA GPUs to reach each other")
         return list(picked.outcomes) or few
-    from nhc.facts.nvidia import PEER_STATES, peers
+    from nhc.facts.nvidia import peers
+    from nhc.facts.nvml_codes import PEER_STATES
 
     matrix = host.fact(peers)
     if matrix.problem:

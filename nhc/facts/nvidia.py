@@ -11,93 +11,19 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from nhc.facts import accelerator as model
 from nhc.facts import nvml
 from nhc.facts.accelerator import Device, ErrorCount, Source
+from nhc.facts.nvml_codes import (
+    ABSENT,
+    COMPUTE,
+    FABRIC_FIELDS,
+    FABRIC_STATE,
+    FABRIC_SUMMARY,
+    NOT_SUPPORTED,
+    REASONS,
+    RECOVERY,
+    error_text,
+)
 from nhc.facts.pci import link_speed, normal_address
 from nhc.host import Host
-
-NOT_SUPPORTED = 3
-# Not supported, function not found, deprecated; and as our questions are well formed, an invalid argument or a
-# version mismatch says that this driver is older than what was asked for.
-_ABSENT = (2, NOT_SUPPORTED, 13, 25, 26)
-
-ERRORS: Dict[int, str] = {
-    -1: "the Python binding nvidia-ml-py is not installed",
-    1: "NVML was not initialised",
-    2: "invalid argument",
-    3: "not supported",
-    4: "no permission",
-    6: "not found",
-    7: "insufficient size",
-    8: "the power cables are not attached",
-    9: "the NVIDIA driver is not loaded",
-    10: "the query timed out",
-    11: "a GPU has an interrupt problem",
-    12: "libnvidia-ml.so.1 is not installed",
-    13: "this driver does not know the query",
-    14: "the InfoROM is corrupted",
-    15: "the GPU has fallen off the bus or is otherwise inaccessible",
-    16: "the GPU needs a reset before it can be used",
-    17: "the operating system refused",
-    18: "the driver in the kernel and NVML are of different versions",
-    19: "in use",
-    20: "out of memory",
-    21: "no data",
-    23: "insufficient resources",
-    25: "the driver does not know this version of the query",
-    27: "not ready",
-    28: "no GPU was found",
-    29: "the GPU is in an invalid state",
-    999: "an unknown error of the driver",
-}
-
-_REASONS = {  # nvmlClocksEventReason... bits
-    0x1: "idle",
-    0x2: "application-clocks",
-    0x4: "sw-power-cap",
-    0x8: "hw-slowdown",
-    0x10: "sync-boost",
-    0x20: "sw-thermal",
-    0x40: "hw-thermal",
-    0x80: "hw-power-brake",
-    0x100: "display-clocks",
-}
-
-_COMPUTE = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
-
-_RECOVERY = {  # NVML_GPU_RECOVERY_ACTION_...
-    0: "",
-    1: "reset the GPU",
-    2: "reboot the node",
-    3: "drain peer-to-peer traffic",
-    4: "drain the GPU and reset it",
-    5: "recover the IMEX domain",
-    6: "reset the GPU's bus",
-    7: "reboot the system",
-}
-
-_FABRIC_STATE = {0: "not-supported", 1: "not-started", 2: "in-progress", 3: "completed"}
-_FABRIC_SUMMARY = {1: "healthy", 2: "unhealthy", 3: "limited-capacity"}
-# Each field of the health mask: where it starts, its width in bits, and which values mean what is wrong.
-_FABRIC_FIELDS: Tuple[Tuple[int, int, Mapping[int, str]], ...] = (
-    (0, 0x3, {1: "bandwidth is degraded"}),
-    (2, 0x3, {1: "a route recovery is in progress"}),
-    (4, 0x3, {1: "a route is unhealthy"}),
-    (6, 0x3, {1: "an access timeout recovery is in progress"}),
-    (
-        8,
-        0xF,
-        {
-            2: "configuration: wrong system GUID",
-            3: "configuration: wrong chassis serial number",
-            4: "configuration: no partition",
-            5: "configuration: too few NVLinks",
-            6: "configuration: incompatible GPU firmware",
-            7: "configuration: invalid location",
-            8: "configuration: the GPU's state is invalid",
-        },
-    ),
-    (12, 0x3, {2: "no partition is assigned"}),
-    (14, 0x3, {2: "the global fabric manager is disconnected"}),
-)
 
 # What a refused handle says of the device. "Unknown error" is how a GPU that has dropped off the bus often shows.
 _FAULTS = {
@@ -113,10 +39,6 @@ _FAULTS = {
 FATAL_LINK_ERRORS = ("recovery_failed",)
 
 
-def error_text(code: int) -> str:
-    return ERRORS.get(code, f"NVML error {code}")
-
-
 class _Answers:
     """One device's answers, with what could not be read noted on the way."""
 
@@ -128,7 +50,7 @@ class _Answers:
         """The value at `key`, None where there is none; a failure other than "not supported" is noted under `area`."""
         value = self.answers.get(key, {"error": NOT_SUPPORTED})
         if isinstance(value, dict) and "error" in value:
-            if value["error"] not in _ABSENT:
+            if value["error"] not in ABSENT:
                 self.unread.setdefault(area, error_text(value["error"]))
             return None
         return value
@@ -171,7 +93,7 @@ def parse_device(answers: Mapping[str, Any], driver: str = "") -> Device:
     return device._replace(
         fault=model.RESET_REQUIRED if needs_reset else "",
         problem=error_text(16) if needs_reset else "",
-        recovery=None if recovery is None else _RECOVERY.get(recovery, f"recovery action {recovery}"),
+        recovery=None if recovery is None else RECOVERY.get(recovery, f"recovery action {recovery}"),
         memory_total=memory.get("total"),
         memory_used=memory.get("used"),
         errors=_errors(a),
@@ -220,10 +142,9 @@ def _errors(a: _Answers) -> model.MemoryErrors:
 
 
 def _row_remap(a: _Answers) -> Optional[model.RowRemap]:
-    rows = a.get("row_remap", "row_remap")
+    rows, banks = a.get("row_remap", "row_remap"), a.get("row_banks", "row_banks") or {}
     if rows is None:
         return None
-    banks = a.get("row_banks", "row_banks") or {}
     corrected, uncorrected, pending, failed = rows
     return model.RowRemap(corrected, uncorrected, bool(pending), bool(failed), banks.get("none"), banks.get("low"))
 
@@ -271,8 +192,8 @@ def _clocks(a: _Answers) -> model.Clocks:
     bits = a.get("reasons", "clocks")
     reasons = None
     if bits is not None:
-        known = tuple(name for bit, name in _REASONS.items() if bits & bit)
-        other = bits & ~sum(_REASONS)
+        known = tuple(name for bit, name in REASONS.items() if bits & bit)
+        other = bits & ~sum(REASONS)
         reasons = known + ((f"reason-{other:#x}",) if other else ())
     return model.Clocks(
         reasons,
@@ -325,7 +246,7 @@ def _modes(a: _Answers) -> model.Modes:
         None if persistence is None else bool(persistence),
         *both("ecc_mode"),
         *both("mig_mode"),
-        compute=None if compute is None else _COMPUTE.get(compute, f"mode-{compute}"),
+        compute=None if compute is None else COMPUTE.get(compute, f"mode-{compute}"),
     )
 
 
@@ -335,15 +256,15 @@ def _fabric(a: _Answers) -> Optional[model.Fabric]:
         return None
     mask = info.get("healthMask", 0)
     problems = tuple(
-        words[mask >> shift & width] for shift, width, words in _FABRIC_FIELDS if mask >> shift & width in words
+        words[mask >> shift & width] for shift, width, words in FABRIC_FIELDS if mask >> shift & width in words
     )
     done = info["state"] == 3
     return model.Fabric(
-        state=_FABRIC_STATE.get(info["state"], f"state-{info['state']}"),
+        state=FABRIC_STATE.get(info["state"], f"state-{info['state']}"),
         # "Must be checked only if Probe state returns complete" (NVML reference).
         status=error_text(info["status"]) if done and info["status"] else "",
         problems=problems,
-        summary=_FABRIC_SUMMARY.get(info.get("healthSummary", 0), ""),
+        summary=FABRIC_SUMMARY.get(info.get("healthSummary", 0), ""),
         cluster="".join(f"{byte:02x}" for byte in info["clusterUuid"]) if any(info["clusterUuid"]) else "",
         clique=info["cliqueId"],
     )
@@ -401,17 +322,6 @@ class Peers:
         self.problem = error_text(int(answers["error"])) if "error" in answers else ""
         self.read: List[List[Any]] = answers.get("read", [])
         self.nvlink: List[List[Any]] = answers.get("nvlink", [])
-
-
-PEER_STATES = {  # NVML_P2P_STATUS_...
-    0: "ok",
-    1: "the chipset does not support it",
-    2: "the GPU does not support it",
-    3: "the I/O hub between them does not support it",
-    4: "disabled by a setting of the driver",
-    5: "not supported",
-    6: "unknown",
-}
 
 
 def peers(host: Host) -> Peers:
