@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from nhc.check import BadArguments, arg, check, flag, opt
+from nhc.check import arg, check, flag, opt
 from nhc.host import Host
 from nhc.kernlog import DMESG, FILE, JOURNAL, KMSG, Log, Source, default_log, drop, in_context, read_log
 from nhc.kernlog.catalogue import FATAL, BadRules
@@ -83,13 +83,13 @@ def check_kmsg(
     if given.kind in (FILE, DMESG):
         given = given._replace(path=given.path or file or "")
         if not given.path:
-            raise BadArguments(f"--source {given.kind} needs a file")
+            return unknown("BadArguments", f"--source {given.kind} needs a file")
     elif file:
-        raise BadArguments(f"{file!r}: a file goes with --source syslog or --source dmesg")
+        return unknown("BadArguments", f"{file!r}: a file goes with --source syslog or --source dmesg")
     try:
         found = read(host, given, since_boot)
     except BadRules as error:
-        raise BadArguments(str(error)) from None
+        return unknown("BadArguments", str(error))
     except OSError as error:
         return unreadable(error)
     pairs = [pair for pair in found.pairs if not ignored(pair[1], ignore)]

@@ -282,7 +282,7 @@ def read_file(host: Host, path: str, cursor: object, keep_all: bool = False) -> 
     if not inode and stat.size > TAIL:
         offset = _boot_offset(host, path, stat.size, began)
     text, end = host.system.log_tail(path, int(offset), TAIL)
-    parts.append(text)
+    parts.append(text.partition("\n")[2] if offset and not inode else text)  # not the rest of a line cut in two
     records: List[Record] = []
     for line in "".join(parts).split("\n"):
         if not line:

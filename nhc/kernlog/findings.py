@@ -101,7 +101,7 @@ def add(state: State, match: Match, when: float, now: float) -> None:
         severity = rule.severity
     if RANK[severity] < RANK[DEGRADED]:
         return
-    _keep(state, match, severity, when, now)
+    _keep(state, match, severity, when, now, escalated is not None)
 
 
 def _beside(state: State, match: Match, when: float) -> str:
@@ -116,7 +116,7 @@ def _beside(state: State, match: Match, when: float) -> str:
     return INFO if abs(when - recent.get(match.device, -COMPANION * 2)) <= COMPANION else match.severity
 
 
-def _keep(state: State, match: Match, severity: str, when: float, now: float) -> None:
+def _keep(state: State, match: Match, severity: str, when: float, now: float, anew: bool) -> None:
     findings: Dict[str, Finding] = state.setdefault("findings", {})
     key = key_of(match)
     line = printable(match.line, LINE_LIMIT)
@@ -130,7 +130,7 @@ def _keep(state: State, match: Match, severity: str, when: float, now: float) ->
             "action": match.action.value, "message": printable(match.message, LINE_LIMIT), "line": line, "first": when,
             "noticed": now, "count": 0,
         }  # fmt: skip
-    elif RANK[severity] > RANK[finding["severity"]] or match.code == "154":
+    elif RANK[severity] > RANK[finding["severity"]] or match.code == "154" or anew:
         finding.update(severity=severity, action=match.action.value, message=printable(match.message, LINE_LIMIT))
     finding.pop("before_boot", None)
     finding["count"] += 1
@@ -196,10 +196,10 @@ def _note(state: State, rule: Repeat, device: str, place: str, when: float) -> i
 
 
 def _elsewhere(state: State, rule: Repeat, device: str, when: float) -> bool:
-    """Whether another device has the same error as often: then it is the application's."""
+    """Whether another device has the same error about as often: then it is the application's."""
     prefix = f"{rule.kind}/{rule.code}/"
     return any(
-        sum(when - rule.window <= at for at in times) >= rule.times
+        sum(when - rule.window <= at for at in times) >= rule.times - 1
         for name, times in state.get("history", {}).items()
         if name.startswith(prefix) and not name.startswith(f"{prefix}{device}/")
     )

@@ -102,7 +102,8 @@ def _rule(rule: Any, where: str, conditions: Any, buffer: int, source: str) -> R
     if kind == PERMANENT and condition not in conditions:
         raise BadRules(f"{where}: condition: {condition!r}, expected one of the file's conditions")
     try:
-        compiled = re.compile(translate(pattern) + r"\Z")
+        # RE2's \d, \w and \s know ASCII alone.
+        compiled = re.compile(translate(pattern) + r"\Z", 0 if r"\p" in pattern else re.ASCII)
     except (re.error, OverflowError, RecursionError) as error:
         raise BadRules(f"{where}: pattern {pattern!r}: {error}") from None
     spans = re.search(r"\\n|\\s|\[\^|\\[DSW]|\(\?[a-z]*s|\n", pattern) is not None

@@ -1,0 +1,311 @@
+"""check_kmsg and check_gpu_xid: what a user of the checks sees."""
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from nhc import ring
+from nhc.check import BadArguments
+from nhc.facts.kmsg import BOOT_ID
+from nhc.host import Host
+from nhc.kernlog import STORE
+from nhc.model import Action, Verdict
+from nhc.state import State
+from nhc.testing import FakeHost
+from tests.support.judge import judge, judge_all
+from tests.support.require import need
+
+XID79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+NO_DEVICES = {"/proc/bus/pci/devices": ""}
+
+
+class Machine:
+    """A FakeHost whose kernel logs lines, judged run by run."""
+
+    def __init__(self, files=None, memory=None):
+        self.host = FakeHost({BOOT_ID: "boot-1\n", **NO_DEVICES, **(files or {})})
+        if memory:
+            self.host.memory = memory
+        self.number = 0
+
+    def says(self, *lines, skip=0):
+        self.number += skip
+        for line in lines:
+            at = int((self.host.system.uptime - 1) * 1e6)
+            self.host.system.kernel.append(f"3,{self.number},{at},-;{line}")
+            self.number += 1
+
+    def judge(self, line="check_kmsg"):
+        self.host.forget()
+        return judge_all(self.host, line)
+
+
+@pytest.fixture
+def machine():
+    return Machine()
+
+
+def metrics(outcomes):
+    return {metric.name: metric.value for metric in outcomes[0].metrics}
+
+
+def test_a_quiet_log_is_ok(machine):
+    machine.says("usb 1-1: new device", "EXT4-fs (vda): mounted filesystem")
+    outcome = machine.judge()[0]
+    assert outcome.verdict is Verdict.OK
+    assert metrics([outcome])["kernel_log_new_lines"] == 2
+
+
+def test_a_fatal_fault_is_critical_until_it_is_repaired(machine):
+    machine.says(XID79)
+    for _run in range(3):
+        (outcome,) = machine.judge()
+        assert outcome.verdict is Verdict.CRIT
+        assert (outcome.reason, outcome.target, outcome.action) == ("Xid79", "0000:3b:00.0", Action.REBOOT)
+        assert outcome.evidence == (XID79,)
+        assert "fallen off the bus" in outcome.message
+    machine.says("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.144.03  Mon Dec 30 17:44:08 UTC 2024")
+    assert machine.judge()[0].verdict is Verdict.OK
+
+
+def test_the_message_stays_the_same_while_nothing_happens(machine):
+    machine.says(XID79)
+    first = machine.judge()[0].message
+    machine.host.system.now += 3600
+    machine.host.system.uptime += 3600
+    assert machine.judge()[0].message == first
+
+
+def test_one_outcome_for_each_finding_the_worst_first(machine):
+    machine.says("nfs: server a not responding, still trying", XID79, "nvme nvme0: I/O 1 QID 2 timeout, aborting")
+    outcomes = machine.judge()
+    assert [o.verdict for o in outcomes] == [Verdict.CRIT, Verdict.WARN, Verdict.WARN]
+    assert metrics(outcomes)["kernel_log_fatal"] == 1
+    assert metrics(outcomes)["kernel_log_degraded"] == 2
+
+
+def test_an_applications_fault_is_only_counted(machine):
+    machine.says(
+        "NVRM: Xid (PCI:0000:3b:00): 31, pid=1, name=python, MMU Fault",
+        "Memory cgroup out of memory: Killed process 1 (a)",
+    )
+    outcomes = machine.judge()
+    assert outcomes[0].verdict is Verdict.OK
+    assert metrics(outcomes)["kernel_log_app_lines"] == 2
+
+
+def test_800000_equal_lines_are_one_finding_in_bounded_memory(machine):
+    line = "NVRM: Xid (PCI:0000:3b:00): 95, pid=1, name=python, Uncontained: L2"
+    total = 0
+    for _run in range(8):
+        machine.host.system.kernel = [f"3,{total + i},99999000000,-;{line}" for i in range(10_000)]
+        total += 10_000
+        outcomes = machine.judge()
+    assert len(outcomes) == 1
+    assert "80000 lines" in outcomes[0].message
+    assert len(json.dumps(machine.host.memory.load(STORE))) < 5000
+
+
+def test_lost_lines_are_told_once(machine):
+    machine.says("a")
+    machine.judge()
+    machine.says("b", skip=812)
+    (outcome,) = machine.judge()
+    assert (outcome.verdict, outcome.reason) == (Verdict.WARN, "KernelLogLost")
+    assert "812 lines" in outcome.message
+    assert machine.judge()[0].verdict is Verdict.OK
+
+
+def test_what_was_overwritten_before_the_first_run_is_said_and_no_alarm(machine):
+    machine.says("a", skip=5)
+    (outcome,) = machine.judge()
+    assert outcome.verdict is Verdict.OK
+    assert "5 lines of this boot were overwritten" in outcome.message
+
+
+def test_a_restart_with_a_device_that_is_gone_keeps_the_finding():
+    machine = Machine()
+    machine.says(XID79)
+    machine.judge()
+    machine.host.write(BOOT_ID, "boot-2\n")
+    machine.host.system.kernel, machine.number = [], 0
+    (outcome,) = machine.judge()
+    assert outcome.verdict is Verdict.CRIT
+    assert "before this boot" in outcome.message
+
+
+def test_a_restart_ends_what_only_the_kernel_had(machine):
+    machine.says("Oops: 0000 [#1] SMP NOPTI")
+    assert machine.judge()[0].verdict is Verdict.CRIT
+    machine.host.write(BOOT_ID, "boot-2\n")
+    machine.host.system.kernel, machine.number = [], 0
+    machine.says("usb 1-1: new device")
+    assert machine.judge()[0].verdict is Verdict.OK
+
+
+def test_an_unreadable_log_is_unknown():
+    host = FakeHost({BOOT_ID: "b"})
+
+    def refuse(_after):
+        raise PermissionError(1, "Operation not permitted", "/dev/kmsg")
+
+    host.system.kernel_log = refuse
+    outcome = judge(host, "check_kmsg --source kmsg")
+    assert (outcome.verdict, outcome.reason) == (Verdict.UNKNOWN, "KernelLogUnreadable")
+    assert judge(host, "check_kmsg").verdict is Verdict.UNKNOWN
+
+
+def test_without_dev_kmsg_a_syslog_file_serves():
+    host = FakeHost({BOOT_ID: "b", "/var/log/syslog": f"{XID79}\n"})
+
+    def refuse(_after):
+        raise PermissionError(1, "Operation not permitted", "/dev/kmsg")
+
+    host.system.kernel_log = refuse
+    outcome = judge(host, "check_kmsg")
+    assert (outcome.verdict, outcome.reason) == (Verdict.CRIT, "Xid79")
+    host.forget()
+    assert [o.reason for o in judge_all(host, "check_kmsg")] == ["Xid79"], "and is not read twice"
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    [
+        "Nov 14 21:00:00 n kernel: ",
+        "2023-11-14T21:00:00.123456+00:00 n kernel: ",
+        "<4>1 2023-11-14T21:00:00Z n kernel - - - ",
+        "",
+    ],
+)
+def test_a_syslog_file_with_any_stamp(stamp, monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    host = FakeHost({BOOT_ID: "b", "/var/log/messages": f"{stamp}{XID79}\n"})
+    assert judge(host, "check_kmsg --source syslog=/var/log/messages").reason == "Xid79"
+    assert judge(host, "check_kmsg --source syslog /var/log/messages").reason == "Xid79"
+
+
+def test_a_missing_file_is_unknown(machine):
+    assert judge(machine.host, "check_kmsg --source dmesg=/nowhere").verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("words", ["--source tape", "--source syslog=relative", "--source"])
+def test_bad_arguments_say_what_was_expected(machine, words):
+    with pytest.raises(BadArguments, match=r"kmsg|argument"):
+        judge(machine.host, f"check_kmsg {words}")
+
+
+@pytest.mark.parametrize("words", ["--source syslog", "/some/file"])
+def test_a_file_and_its_source_go_together(machine, words):
+    outcome = judge(machine.host, f"check_kmsg {words}")
+    assert (outcome.verdict, outcome.reason) == (Verdict.UNKNOWN, "BadArguments")
+    assert "file" in outcome.message
+
+
+def test_a_site_can_ignore_what_it_does_not_care_for(machine):
+    machine.says("nfs: server a not responding, still trying", "nvme nvme0: I/O 1 QID 2 timeout, aborting")
+    assert [o.reason for o in machine.judge("check_kmsg --ignore nfs")] == ["NvmeTimeout"]
+    assert machine.judge("check_kmsg --ignore nfs/ServerNotResponding -i nvme")[0].verdict is Verdict.OK
+
+
+def test_since_boot_judges_anew_and_remembers_nothing(machine):
+    machine.says(XID79)
+    assert machine.judge("check_kmsg --since-boot")[0].verdict is Verdict.CRIT
+    assert machine.host.memory.load(STORE) == {}
+
+
+def test_rules_of_node_problem_detector_apply(machine, tmp_path):
+    rules = tmp_path / "monitor.json"
+    rules.write_text(json.dumps({
+        "plugin": "kmsg", "bufferSize": 10, "source": "site-monitor",
+        "conditions": [{"type": "Broken", "reason": "NotBroken", "message": "fine"}],
+        "rules": [{"type": "permanent", "condition": "Broken", "reason": "ItBroke", "pattern": "frob \\d+ broke"},
+                  {"type": "temporary", "reason": "Blip", "pattern": "blip .*"}],
+    }))  # fmt: skip
+    machine.says("blip one", "frob 7 broke")
+    (outcome,) = machine.judge(f"check_kmsg --npd-rules {rules}")
+    assert (outcome.verdict, outcome.reason, outcome.evidence) == (Verdict.CRIT, "ItBroke", ("frob 7 broke",))
+    rules.write_text("{}")
+    (outcome,) = machine.judge(f"check_kmsg --npd-rules {rules}")
+    assert (outcome.verdict, outcome.reason) == (Verdict.UNKNOWN, "BadArguments")
+    assert str(rules) in outcome.message
+
+
+# check_gpu_xid
+
+
+def test_a_node_without_nvidia_is_skipped(machine):
+    assert machine.judge("check_gpu_xid")[0].verdict is Verdict.SKIP
+
+
+def test_a_gpu_that_is_gone_from_the_bus_is_still_reported(machine):
+    machine.says(XID79)
+    assert machine.judge("check_gpu_xid")[0].reason == "Xid79"
+
+
+def test_only_nvidias_findings_count_for_it(machine):
+    machine.says("Oops: 0000 [#1] SMP NOPTI", XID79)
+    assert [o.reason for o in machine.judge("check_gpu_xid")] == ["Xid79"]
+    assert len(machine.judge("check_kmsg")) == 2, "both checks read one log, once"
+
+
+def test_hours_leave_out_what_was_old_when_it_was_first_read(machine):
+    machine.host.system.kernel = [f"3,0,{int((machine.host.system.uptime - 3 * 3600) * 1e6)},-;{XID79}"]
+    assert machine.judge("check_gpu_xid 2")[0].verdict is Verdict.SKIP
+    assert machine.judge("check_gpu_xid 4")[0].verdict is Verdict.CRIT
+    assert machine.judge("check_gpu_xid")[0].verdict is Verdict.CRIT
+
+
+def test_a_fault_seen_in_time_does_not_fade_with_hours(machine):
+    machine.says(XID79)
+    machine.judge("check_gpu_xid 2")
+    machine.host.system.now += 48 * 3600
+    machine.host.system.uptime += 48 * 3600
+    assert machine.judge("check_gpu_xid 2")[0].verdict is Verdict.CRIT
+
+
+# The real kernel log
+
+
+def test_a_fault_written_into_the_real_log_is_found_once_and_ends_with_its_drill(tmp_path):
+    need("/dev/kmsg", os.geteuid() == 0 and os.access("/dev/kmsg", os.R_OK | os.W_OK), "it needs root")
+    memory = State(str(tmp_path))
+    name = f"test-{uuid.uuid4().hex[:12]}"
+
+    def run():
+        return [o for o in judge_all(Host(memory=memory), "check_kmsg --source kmsg") if o.target == name]
+
+    assert run() == []
+    ring.write(f"nfs: server {name} not responding, still trying nhc-drill", 4)
+    try:
+        (outcome,) = run()
+        assert outcome.reason == "NfsServerNotResponding"
+        assert outcome.message.startswith("drill: ")
+        assert "1 lines" not in outcome.message
+        assert [o.message for o in run()] == [outcome.message]
+    finally:
+        ring.write(f"nfs: server {name} OK nhc-drill", 4)
+    assert run() == []
+
+
+def test_two_processes_at_once_count_each_line_once(tmp_path):
+    need("/dev/kmsg", os.geteuid() == 0 and os.access("/dev/kmsg", os.R_OK | os.W_OK), "it needs root")
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    for _line in range(20):
+        ring.write(f"nfs: server {name} not responding, still trying nhc-drill", 4)
+    try:
+        code = (
+            "from nhc.host import Host; from nhc.state import State; from nhc.kernlog import Source, read_log\n"
+            "read_log(Host(memory=State()), Source('kmsg'))"
+        )
+        env = {**os.environ, "NHC_STATE_DIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
+        runs = [subprocess.Popen([sys.executable, "-c", code], env=env) for _process in range(4)]
+        assert [process.wait(60) for process in runs] == [0] * 4
+        held = State(str(tmp_path)).load(STORE)
+        assert held["findings"][f"nfs/ServerNotResponding/{name}"]["count"] == 20
+    finally:
+        ring.write(f"nfs: server {name} OK nhc-drill", 4)

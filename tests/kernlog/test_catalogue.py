@@ -1,0 +1,146 @@
+"""Real lines of drivers, and what the catalogue makes of each."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nhc.kernlog import catalogue
+from nhc.kernlog.catalogue import Matcher, address, rows
+from nhc.kernlog.findings import repeats
+from nhc.model import Action
+
+ROOT = Path(__file__).parents[2]
+
+
+def judge(line):
+    found = Matcher().judge(line)
+    return None if found is None else (found.kind, found.code, found.severity, found.action.value, found.device)
+
+
+def _lines():
+    for row in (Path(__file__).parent / "lines.tsv").read_text().splitlines()[2:]:
+        *expected, line = row.split("\t")
+        yield line, None if expected[0] == "-" else tuple("" if cell == "-" else cell for cell in expected)
+
+
+LINES = list(_lines())
+
+
+@pytest.mark.parametrize(("line", "expected"), LINES, ids=[line[:60] for line, _ in LINES])
+def test_a_line_means_what_its_driver_meant(line, expected):
+    assert judge(line) == expected
+
+
+def test_the_engine_finds_in_a_log_what_it_finds_line_by_line():
+    text = "".join(f"{line}\nsomething else entirely\n" for line, _expected in LINES)
+    matcher = Matcher()
+    found = [matcher.judge(text[start:end], numbers) for start, end, numbers in matcher.candidates(text)]
+    assert [(m.kind, m.code) for m in found if m] == [e[:2] for _line, e in LINES if e]
+
+
+def test_the_gpu_that_fell_off_is_named_by_the_line_before():
+    matcher = Matcher()
+    assert matcher.judge("NVRM: The NVIDIA GPU 0000:18:00.0") is None
+    assert matcher.judge("NVRM: (PCI ID: 10de:2901) installed in this system has") is None
+    found = matcher.judge("NVRM: fallen off the bus and is not responding to commands.")
+    assert (found.code, found.device) == ("GpuFallenOffBus", "0000:18:00.0")
+
+
+def test_the_record_that_firmware_kept_of_the_last_boot_is_not_news():
+    matcher = Matcher()
+    line = "[Hardware Error]: event severity: fatal"
+    assert matcher.judge(line).severity == "fatal"
+    matcher.judge("BERT: Error records from previous boot:")
+    assert matcher.judge(line).severity == "info"
+    assert matcher.judge("{1}[Hardware Error]: event severity: fatal").severity == "fatal"
+
+
+def test_every_row_of_the_catalogue_can_be_used():
+    import re
+
+    for row in rows():
+        groups = re.compile(row.pattern).groupindex
+        assert row.kind in ("xid", "sxid", "neuron") or row.code, row
+        assert row.severity in ("", *catalogue.RANK), row
+        assert not row.action or Action(row.action), row
+        assert row.source, row
+        for what in row.recovers.split():
+            scope, _, target = what.partition(":")
+            assert scope in ("device", "all", "drills"), row
+            kind, _, code = target.partition("/")
+            assert not kind or any(r.kind == kind and (not code or r.code == code) for r in rows()), row
+            assert scope != "device" or "device" in groups, row
+    for rule in repeats():
+        assert rule.severity in catalogue.RANK
+        assert Action(rule.action)
+        assert rule.place in ("device", "unit")
+
+
+@pytest.mark.parametrize(
+    "name", ["kernel.tsv", "repeats.tsv", "xid.tsv", "sxid.tsv", "nvlink5.tsv", "xid74.tsv", "xid_context.tsv"]
+)
+def test_tables_are_rectangular(name):
+    from nhc.data import read
+
+    lines = [line.split("\t") for line in read(name).split("\n") if line and not line.startswith("#")]
+    assert {len(line) for line in lines} == {len(lines[0])}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0000:3b:00", "0000:3b:00.0"), ("3B:00.1", "0000:3b:00.1"), ("00000000:3B:00.0", "0000:3b:00.0"), ("sda", "sda")],
+)
+def test_addresses_are_sysfs_addresses(text, expected):
+    assert address(text) == expected
+
+
+@given(st.text())
+def test_no_line_upsets_the_engine(line):
+    Matcher().judge(line)
+    list(Matcher().candidates(line))
+
+
+@given(
+    st.lists(st.sampled_from([line for line, _ in LINES]) | st.text(alphabet=st.characters(blacklist_characters="\n")))
+)
+def test_candidates_are_whole_lines_in_order(lines):
+    text = "\n".join(lines)
+    spans = [(start, end) for start, end, _numbers in Matcher().candidates(text)]
+    assert spans == sorted(set(spans))
+    for start, end in spans:
+        assert start == 0 or text[start - 1] == "\n"
+        assert end == len(text) or text[end] == "\n"
+
+
+def loaded(code):
+    script = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{code}"
+    return subprocess.run(
+        [sys.executable, "-S", "-c", script], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+
+
+def test_reading_a_quiet_log_compiles_no_pattern_and_loads_no_nvidia_table():
+    said = loaded(
+        "import re\n"
+        "compiled = []\n"
+        "true = re._compile\n"
+        "re._compile = lambda p, f: (compiled.append(p), true(p, f))[1]\n"
+        "from nhc.kernlog import take_in\n"
+        "state = {}\n"
+        "take_in(state, [('usb 1-1: new device', 1.0)] * 5, 2.0)\n"
+        "print(compiled, 'nhc.kernlog.xid' in sys.modules, 'nhc.kernlog.npd_rules' in sys.modules)\n"
+    )
+    assert said.strip() == "[] False False"
+
+
+def test_the_check_imports_only_cheap_modules():
+    banned = {"argparse", "asyncio", "dataclasses", "datetime", "decimal", "inspect", "logging", "pathlib",
+              "subprocess",
+              "tempfile", "calendar", "pynvml"}  # fmt: skip
+    said = loaded("import nhc.checks.kmsg, nhc.checks.gpu_xid\nprint(*sys.modules)")
+    assert not banned & set(said.split())
+    assert "nhc.kernlog.xid" not in said.split()

@@ -1,0 +1,136 @@
+"""Xid lines by their words and registers."""
+
+import pytest
+
+from nhc.data import read
+from nhc.kernlog.catalogue import Matcher
+from nhc.kernlog.xid import find_xid, generation, in_context, read_xid
+from nhc.model import Action
+
+
+def judge(code, words, driver=""):
+    found = read_xid(code, "0000:3b:00.0", words, f"NVRM: Xid (PCI:0000:3b:00): {code}, {words}", driver)
+    return found.severity, found.action.value
+
+
+def test_every_code_that_a_source_names_is_decided():
+    rows = [line.split("\t") for line in read("xid.tsv").split("\n") if line and not line.startswith("#")][1:]
+    assert {int(row[0]) for row in rows} == set(range(1, 177))
+    assert all(row[4] not in ("", "-") for row in rows), "a decision without its reason"
+
+
+@pytest.mark.parametrize("code", [13, 31, 43, 45])
+def test_an_applications_fault_never_takes_a_node_out(code):
+    assert find_xid(code).severity == "app"
+
+
+@pytest.mark.parametrize("code", [46, 48, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158])
+def test_what_nvidia_resets_is_reset(code):
+    assert find_xid(code)[1:] == ("fatal", Action.RESET_DEVICE)
+
+
+@pytest.mark.parametrize("code", [14, 37, 38, 44, 66, 67, 106, 107, 121, 137, 152, 153, 160])
+def test_what_nvidia_ignores_is_information(code):
+    assert find_xid(code)[1:] == ("info", Action.NONE)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("NVLink: fatal error detected on link 6(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", ("fatal", "inspect")),
+        ("NVLink: fatal error detected on link 14(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)", ("fatal", "reset-device")),
+        ("NVLink: fatal error detected on link 2(0x10, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", ("fatal", "reset-device")),
+        ("NVLink: fatal error detected on link 2(0x1, 0x0, 0x0, 0x0, 0x100000, 0x0, 0x0)", ("info", "none")),
+        ("NVLink: fatal error detected on link 2(0x2, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", ("degraded", "reset-device")),
+        ("NVLink: fatal error detected on link 2(0x0, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", ("fatal", "reset-device")),
+        ("something that names no registers", ("fatal", "reset-device")),
+    ],
+)
+def test_xid_74_is_judged_by_its_registers(words, expected):
+    assert judge(74, f"pid='<unknown>', name=<unknown>, {words}") == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "expected"),
+    [
+        # The line's own word wins over the table.
+        (149, "NETIR_LINK_EVT  Fatal   XC0 i0 Link 14 (0x0215c5c6 0x00000000 0x0 0x0)", ("fatal", "reset-device")),
+        (149, "NETIR_BER_EVENT Nonfatal XC0 i0 Link 01 (0x00082226 0x00000001 0x0 0x0 0x0 0x0)", ("info", "none")),
+        (145, "pid=876767, name=ray::WorkerDict, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x1 0x0)",
+         ("info", "none")),
+        # Xid 154 is to name the repair.
+        (145, "RLW_REMAP Nonfatal XC0 i0 Link 00 (0x00000004 0x00000001 0x0)", ("degraded", "inspect")),
+        (145, "RLW_SRC_TRACK Fatal XC0 i0 Link 00 (0x00000007 0x00000001 0x0)", ("fatal", "reset-device")),
+        (144, "SAW_MVB Nonfatal XC0 i0 Link 00 (0x00000001 0x00000001 0x0)", ("info", "none")),
+        (150, "MSE_WATCHDOG Fatal XC0 i0 Link 00 (0x00000000 0x00000000 0x0)", ("fatal", "reset-device")),
+        # A unit that no rule names: the word alone.
+        (144, "SAW_EGR Nonfatal XC0 i0 Link 00 (0x00000004 0x00000001 0x0)", ("degraded", "inspect")),
+        (144, "SAW_EGR Fatal XC0 i0 Link 00 (0x00000004 0x00000001 0x0)", ("fatal", "reset-device")),
+        # Nothing to decode.
+        (149, "Placeholder message", ("degraded", "inspect")),
+    ],
+)  # fmt: skip
+def test_nvlink_5_errors_are_decoded(code, words, expected):
+    assert judge(code, words) == expected
+
+
+def test_the_drivers_release_says_how_the_first_register_reads():
+    # As v1 (before R575) these bits are RLW_SRC_TRACK; no v2 rule of that unit has them.
+    words = "RLW_SRC_TRACK Nonfatal XC1 i0 Link 12 (0x040988e2 0x00000008 0x0 0x0 0x0 0x0)"
+    assert judge(145, words, "570.86.15") == ("degraded", "inspect")
+    assert "154" in read_xid(145, "", words, words, "570.86.15").message
+    assert "154" not in read_xid(145, "", words, words, "580.65.06").message
+
+
+def test_the_log_itself_tells_the_drivers_release():
+    matcher = Matcher()
+    matcher.judge("NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build")
+    assert matcher.driver == "580.65.06"
+    matcher.judge("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.144.03  Mon Dec 30 17:44:08 UTC 2024")
+    assert matcher.driver == "550.144.03"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            "GPU recovery action changed from 0x4 (Drain and Reset) to 0x1 (GPU Reset Required)",
+            ("fatal", "reset-device"),
+        ),
+        ("GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)", ("fatal", "reset-device")),
+        ("GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)", ("fatal", "reboot")),
+        ("GPU recovery action changed from 0x0 (None) to 0x3 (Drain P2P)", ("degraded", "reset-device")),
+        ("GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", ("info", "none")),
+        ("Node Reboot Required", ("fatal", "reboot")),
+        ("words of a driver to come", ("info", "none")),
+    ],
+)
+def test_xid_154_names_the_repair(words, expected):
+    assert judge(154, words) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("NVIDIA A100-SXM4-80GB", "ampere"), ("NVIDIA H100 80GB HBM3", "hopper"), ("NVIDIA GB200", "blackwell"),
+     ("NVIDIA A10G", ""), ("Tesla V100-SXM2-32GB", "volta"), ("NVIDIA L4", "ada")],
+)  # fmt: skip
+def test_products_have_generations(name, expected):
+    assert generation(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "architecture", "mig", "rows", "expected"),
+    [
+        ("63", "hopper", "off", "pending", ("degraded", Action.RESET_DEVICE)),
+        ("63", "hopper", "off", "failed", ("fatal", Action.REPLACE)),
+        ("63", "hopper", "off", "clean", ("gone", Action.NONE)),
+        ("64", "ampere", "off", "", ("fatal", Action.REBOOT)),
+        ("95", "ampere", "off", "", ("fatal", Action.REBOOT)),
+        ("95", "ampere", "on", "", None),
+        ("95", "hopper", "off", "", None),
+        ("79", "hopper", "off", "clean", None),
+    ],
+)
+def test_the_devices_state_changes_what_an_xid_means(code, architecture, mig, rows, expected):
+    told = in_context(code, architecture, mig, rows)
+    assert (told[:2] if told else None) == expected
