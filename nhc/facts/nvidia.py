@@ -22,7 +22,7 @@ from nhc.facts.nvml_codes import (
     RECOVERY,
     error_text,
 )
-from nhc.facts.pci import link_speed, normal_address
+from nhc.facts.pci import accelerator_functions, link_speed, normal_address
 from nhc.host import Host
 
 # What a refused handle says of the device. "Unknown error" is how a GPU that has dropped off the bus often shows.
@@ -302,7 +302,16 @@ def _failed(code: int, text: str) -> Source:
 def nvidia(host: Host) -> Source:
     """The node's NVIDIA GPUs."""
     source = parse_nvml(host.system.ask("nvml", nvml.snapshot))
-    return source._replace(devices=tuple(_complete(host, device) for device in source.devices))
+    return source._replace(devices=tuple(_complete(host, device) for device in _placed(host, source.devices)))
+
+
+def _placed(host: Host, devices: Tuple[Device, ...]) -> List[Device]:
+    """The devices with addresses for those too lost to tell theirs: NVML numbers GPUs in the order of the bus."""
+    known = {device.pci for device in devices}
+    free = [f.address for f in host.fact(accelerator_functions) if f.vendor_name == "nvidia" and f.address not in known]
+    if len(free) != sum(not device.pci for device in devices):
+        return list(devices)
+    return [device if device.pci else device._replace(pci=free.pop(0)) for device in devices]
 
 
 def _complete(host: Host, device: Device) -> Device:

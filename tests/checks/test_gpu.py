@@ -72,6 +72,12 @@ def test_a_lost_gpu_is_critical_in_every_check_and_asks_for_a_reboot(nvml):
         assert (lost.verdict, lost.target, lost.action) == (Verdict.CRIT, "gpu3", Action.REBOOT)
 
 
+def test_lost_gpus_are_named_by_the_places_left_on_the_bus(nvml):
+    found = nvml.one("h100", "check_gpu_lost", "2.lost 1", "5.handle error 15")
+
+    assert [(o.target, ADDRESSES[n] in o.message) for o, n in zip(found, (2, 5))] == [("gpu2", True), ("gpu5", True)]
+
+
 def test_a_gpu_whose_handle_is_refused_is_lost_too(nvml):
     [lost] = [o for o in nvml.one("h100", "check_gpu_lost", "5.handle error 15") if o.verdict is Verdict.CRIT]
 
