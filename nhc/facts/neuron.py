@@ -68,12 +68,15 @@ def device(
 
 
 def _links(connected: Any, text: Optional[str]) -> Optional[Tuple[Link, ...]]:
-    """The devices this one is linked to. The driver lists those it sees: a missing one is no entry at all."""
+    """The devices that this one is joined to, by design: whether a link is up is not told.
+
+    From Trainium2 on the driver answers from a table (fw_io_topology_v3 in its sources).
+    """
     if isinstance(connected, list):
         peers = [int(each) for each in connected]
     else:
         peers = [int(word) for word in re.findall(r"\d+", text or "")]
-    return tuple(Link("NeuronLink", place, True, f"neuron{peer}") for place, peer in enumerate(peers)) or None
+    return tuple(Link("NeuronLink", place, None, f"neuron{peer}") for place, peer in enumerate(peers)) or None
 
 
 def _process(entry: Mapping[str, Any]) -> Process:

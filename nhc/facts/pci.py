@@ -16,8 +16,11 @@ DEVICES = "/sys/bus/pci/devices"
 INDEX = "/proc/bus/pci/devices"
 """Every function in one read, vendor and device but not class or domain: enough to see that none is ours."""
 
-NEURON_IDS = frozenset({0x7064, 0x7164, 0x7264, 0x7364})
-"""Inferentia, Trainium, Inferentia2, Trainium2: Amazon's other functions are network and disks."""
+NEURON_IDS = frozenset({0x7064, 0x7065, 0x7066, 0x7067, 0x7164, 0x7264, 0x7364, 0x7564, 0x7565})
+"""Inferentia, Trainium, Inferentia2, Trainium2 and 3 (neuron_device.h of the Neuron driver).
+
+Amazon's other functions are network adapters and disks.
+"""
 
 _VENDORS: Dict[int, str] = {0x10DE: "nvidia", 0x1002: "amd", 0x1DA3: "gaudi", 0x1D0F: "neuron"}
 # PCI class codes (PCI Code and ID Assignment Specification): VGA, 3D and other display controllers,
