@@ -142,7 +142,9 @@ def uncordon_command(**given: Any) -> None:
 @CLUSTER
 @click.option("--vocabulary", "vocabularies", multiple=True, default=["nhc"], show_default=True, metavar="NAME")
 @click.option("--node", default="", metavar="NAME", help="Whose conditions these are. Default: the report's host.")
-@click.option("-r", "--report", "reports", multiple=True, default=["-"], metavar="FILE", help="Reports as JSON; - for standard input (the default).")  # fmt: skip
+@click.option(
+    "-r", "--report", "reports", multiple=True, default=["-"], metavar="FILE", help="JSON; - is stdin (default)."
+)
 def publish_command(**given: Any) -> None:
     """Write reports as conditions of their nodes, without an agent.
 

@@ -139,7 +139,9 @@ class Plane:
                 *stages,
             )
         # A pod can be created once the controllers have made the namespace's ServiceAccount.
-        self._await("kube-controller-manager", lambda: self._exists("/api/v1/namespaces/default/serviceaccounts/default"))
+        self._await(
+            "kube-controller-manager", lambda: self._exists("/api/v1/namespaces/default/serviceaccounts/default")
+        )
 
     def config(self, token: str, url: str = "", namespace: str = "default") -> dict[str, Any]:
         """A kubeconfig for whoever holds `token`; `url` where a proxy stands between."""

@@ -7,6 +7,7 @@ renews is UNKNOWN, and an UNKNOWN node is left as it is.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
@@ -15,6 +16,8 @@ from nhc.ports import TAG, read_mark_text
 from nhc.units import seconds
 from nhc_adapters.kubernetes.conditions import TRUE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.vocabulary import Fault
+
+_CHECK = re.compile(r"(check_\w+): (?=\S)")
 
 SILENT_AFTER = 900.0
 """Seconds without a heartbeat after which nothing a node said counts: three heartbeats."""
@@ -102,7 +105,10 @@ def _judge_one(condition: Condition, fault: Fault, now: float) -> Tuple[CheckRes
         action = mark.action if mark is not None and mark.action is not Action.NONE else fault.action
         due = condition.since + fault.lasting
         if now >= due:
-            return _result(fault.type, crit(condition.reason or fault.type, why, action=action)), None
+            # Our own conditions say which check it was; the mark says so too, as Slurm's does.
+            check = _CHECK.match(why)
+            name, why = (check[1], why[check.end() :]) if check else (fault.type, why)
+            return _result(name, crit(condition.reason or fault.type, why, action=action)), None
         waits = warn(condition.reason or fault.type, f"{why} (counts after {fault.lasting:.0f} s)")
         return _result(fault.type, waits), due
     if condition.status == UNKNOWN:

@@ -36,7 +36,7 @@ class Lease:
         *,
         duration: float = 15.0,
         renew_within: float = 10.0,
-        every: float = 3.0,
+        every: float = 4.0,
         holder: str = "",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -47,6 +47,7 @@ class Lease:
         self._seen: Optional[tuple[str, str]] = None
         self._seen_at = 0.0
         self._renewed = float("-inf")
+        self._lease: Optional[Dict[str, Any]] = None
         self.other = ""
         """Who holds the Lease, when it is not us."""
 
@@ -63,6 +64,8 @@ class Lease:
         # The time before the request: the Lease is ours from when the server wrote it, which is later.
         now = self._clock()
         path = namespaced(self.namespace, "leases", self.name, GROUP)
+        if self._lease is not None and self._renew(path, now):
+            return True
         try:
             lease = self.client.get(path)
         except ApiError as error:
@@ -81,19 +84,30 @@ class Lease:
                 return False
         lease["spec"] = self._spec(spec, holder)
         try:
-            self.client.put(path, lease)
+            self._won(now, self.client.put(path, lease))
         except ApiError as error:
             if error.status == 409:  # another was faster
                 return False
             raise
-        self._won(now, lease["spec"])
+        return True
+
+    def _renew(self, path: str, now: float) -> bool:
+        """Renew without reading: the version we wrote last makes it fail if anybody wrote since."""
+        lease, self._lease = dict(self._lease or {}), None
+        lease["spec"] = self._spec(lease.get("spec") or {}, self.holder)
+        try:
+            self._won(now, self.client.put(path, lease))
+        except ApiError as error:
+            if error.status in (404, 409):
+                return False
+            raise
         return True
 
     def release(self) -> None:
         """Give it up, so that the next need not wait. Best effort."""
         if not self.held():
             return
-        self._renewed = float("-inf")
+        self._renewed, self._lease = float("-inf"), None
         path = namespaced(self.namespace, "leases", self.name, GROUP)
         try:
             lease = self.client.get(path)
@@ -129,17 +143,17 @@ class Lease:
             "spec": spec,
         }
         try:
-            self.client.post(namespaced(self.namespace, "leases", group=GROUP), body)
+            made = self.client.post(namespaced(self.namespace, "leases", group=GROUP), body)
         except ApiError as error:
             if error.status == 409:
                 return False
             raise
-        self._won(now, spec)
+        self._won(now, made)
         return True
 
-    def _won(self, now: float, spec: Dict[str, Any]) -> None:
-        self._renewed = now
-        self._seen, self._seen_at = (self.holder, str(spec["renewTime"])), now
+    def _won(self, now: float, lease: Dict[str, Any]) -> None:
+        self._lease, self._renewed = lease, now
+        self._seen, self._seen_at = (self.holder, str((lease.get("spec") or {}).get("renewTime"))), now
         self.other = ""
 
     def _spec(self, before: Dict[str, Any], holder: str) -> Dict[str, Any]:

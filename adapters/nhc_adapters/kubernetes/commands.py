@@ -1,0 +1,317 @@
+"""What the `nhc kubernetes` commands do, apart from their options: each returns its exit status.
+
+0 done, 1 something failed or is still in the way, 2 wrong usage, 3 the cluster cannot be used.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, TextIO
+
+from nhc.model import Report, printable
+from nhc.ports import AdapterError, Deed, Effect, Mark
+from nhc_adapters.kubernetes.access import find
+from nhc_adapters.kubernetes.adapter import Kubernetes
+from nhc_adapters.kubernetes.client import Client
+from nhc_adapters.kubernetes.conditions import FALSE, Condition, read_conditions, write_conditions
+from nhc_adapters.kubernetes.controller import Controller, kept_types
+from nhc_adapters.kubernetes.drain import Drain, Progress, Rules, pods_on, sort_pods
+from nhc_adapters.kubernetes.fleet import Done, Fleet
+from nhc_adapters.kubernetes.kernlogs import CONDITION as KERNEL_LOG
+from nhc_adapters.kubernetes.lease import Lease
+from nhc_adapters.kubernetes.ledger import ClusterLedger
+from nhc_adapters.kubernetes.marks import apply, plan_state
+from nhc_adapters.kubernetes.podlogs import CONDITION as JOB_ERROR
+from nhc_adapters.kubernetes.reporter import Reporter
+from nhc_adapters.kubernetes.settings import BadSettings, Settings, make, read
+from nhc_adapters.kubernetes.view import trim
+from nhc_adapters.kubernetes.vocabulary import BadVocabulary, load
+
+__all__ = ["Cluster", "Rules", "make", "read", "replace"]
+
+DONE, FAILED, USAGE, UNUSABLE = 0, 1, 2, 3
+WORDS = {Deed.MARK: "mark", Deed.CLEAR: "clear", Deed.REBOOT: "reboot", Deed.REPLACE: "replace"}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Which cluster to talk to, and where to write."""
+
+    kubeconfig: str = ""
+    context: str = ""
+    out: TextIO = sys.stdout
+    err: TextIO = sys.stderr
+
+    def client(self, connections: int = 4, **options: Any) -> Client:
+        return Client(find(self.kubeconfig, self.context), connections=connections, **options)
+
+    def say(self, line: str) -> None:
+        self.out.write(f"{line}\n")
+        self.out.flush()
+
+    def complain(self, what: object) -> None:
+        self.err.write(f"nhc kubernetes: {what}\n")
+
+
+def guarded(cluster: Cluster, work: Callable[[], int]) -> int:
+    """Run a command; a cluster that cannot be used, or settings that make no sense, are one line."""
+    try:
+        return work()
+    except (BadSettings, BadVocabulary) as error:
+        cluster.complain(error)
+        return USAGE
+    except AdapterError as error:
+        cluster.complain(error)
+        return UNUSABLE
+
+
+def sync(cluster: Cluster, settings: Settings, form: str = "text") -> int:
+    """One round over all nodes: conditions into cordons, taints, labels, and drains waited for."""
+    client = cluster.client(connections=32)
+    lease = Lease(client, settings.namespace)
+    if settings.apply and not lease.attempt():
+        cluster.complain(
+            f"{lease.other or 'another nhc'} holds the lease {settings.namespace}/{lease.name}: it acts here"
+        )
+        return UNUSABLE
+    try:
+        return _sync(cluster, client, settings, lease, form)
+    finally:
+        lease.release()
+
+
+def _sync(cluster: Cluster, client: Client, settings: Settings, lease: Lease, form: str) -> int:
+    adapter = Kubernetes(client, settings.treatment, topologies=settings.topologies, selector=settings.selector)
+    ledger = ClusterLedger(client, settings.namespace, settings.policy)
+    types = kept_types(settings)
+    objects = {str(node["metadata"]["name"]): trim(node, types) for node in adapter.objects()}
+    if settings.policy.rates or settings.policy.repairs:
+        ledger.load()
+    fleet = Fleet(settings, adapter, ledger, objects, time.time, _renewing(lease), log=cluster.complain)
+    for name in objects:
+        fleet.changed(name)
+    done = fleet.round()
+    cluster.out.write(show_round(done, settings, fleet, form))
+    failed = any(one.effect is Effect.FAILED for _deed, one in done.applied)
+    if settings.apply and settings.treatment.drain:
+        marked = [one.node for deed, one in done.applied if deed is Deed.MARK and one.effect is Effect.CHANGED]
+        for name in marked:
+            failed |= not _drain_one(cluster, client, name, settings.rules, _renewing(lease))
+    return FAILED if failed else DONE
+
+
+def _renewing(lease: Lease) -> Callable[[], bool]:
+    """Whether we may act: the Lease is renewed as it gets old, since a single round has no thread for it."""
+
+    def allowed() -> bool:
+        if not lease.fresh():
+            try:
+                lease.attempt()
+            except AdapterError:
+                return lease.held()
+        return lease.held()
+
+    return allowed
+
+
+def show_round(done: Done, settings: Settings, fleet: Fleet, form: str) -> str:
+    """A round as text or JSON."""
+    effects = {(one.node, deed): one for deed, one in done.applied}
+    if form == "json":
+        value = {
+            "dry_run": not settings.apply,
+            "nodes": len(fleet.states),
+            "remedies": [_remedy(one, effects.get((one.node, one.deed))) for one in done.remedies],
+            "withheld": [{"node": w.node, "deed": w.deed.value, "why": w.why} for w in done.withheld],
+        }
+        return json.dumps(value, indent=2) + "\n"
+    lines = []
+    for one in done.remedies:
+        applied = effects.get((one.node, one.deed))
+        how = "would " if applied is None else "" if applied.effect is Effect.CHANGED else f"{applied.effect.value}: "
+        note = f" ({applied.message})" if applied is not None and applied.message else ""
+        lines.append(f"{how}{WORDS[one.deed]} {one.node}: {printable(one.because)}{note}")
+    lines += [f"not {WORDS[w.deed]} {w.node}: {printable(w.why)}" for w in done.withheld]
+    sick = len(fleet.sick())
+    lines.append(f"{len(fleet.states)} nodes, {sick} sick, {len(fleet.marked())} marked before")
+    if not settings.apply and done.remedies:
+        lines.append("Nothing was changed: say --apply to carry this out.")
+    return "\n".join(lines) + "\n"
+
+
+def _remedy(remedy: Any, applied: Any) -> Dict[str, str]:
+    said = {"node": remedy.node, "deed": remedy.deed.value, "because": remedy.because}
+    if applied is not None:
+        said.update(effect=applied.effect.value, message=applied.message)
+    return said
+
+
+def controller(cluster: Cluster, settings: Settings, listen: str = "") -> int:
+    """Follow the cluster until told to end (SIGTERM, SIGINT)."""
+    client = cluster.client(connections=36)
+    running = Controller(client, settings, log=lambda line: cluster.say(_logged(line)))
+    server = None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: running.stop.set())
+    if listen:
+        from nhc_adapters.kubernetes.serve import Server
+
+        server = Server(listen, running)
+        server.start()
+    cluster.say(_logged(f"starting, {'acting' if settings.apply else 'dry run'}, server {client.access.server}"))
+    try:
+        running.start()
+        while not running.stop.wait(1.0):
+            sick = running.healthy()
+            if sick:
+                cluster.complain(sick)
+                return FAILED
+        return DONE
+    finally:
+        running.close()
+        if server is not None:
+            server.close()
+
+
+def _logged(line: str) -> str:
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {printable(line)}"
+
+
+def drain(cluster: Cluster, names: Sequence[str], rules: Rules, *, apply: bool, why: str = "") -> int:
+    """Cordon nodes and evict their pods, showing how far it has come."""
+    client = cluster.client()
+    adapter = Kubernetes(client)
+    if not apply:
+        for name in names:
+            found = sort_pods(pods_on(client, name, rules.selector), rules)
+            for pod in found.evict:
+                cluster.say(f"would evict {pod['metadata']['namespace']}/{pod['metadata']['name']} from {name}")
+            for title, pods in (("leave", found.leave), ("in the way", found.block)):
+                for pod_name, reason in sorted(pods.items()):
+                    cluster.say(f"{title}: {pod_name}: {reason}")
+        cluster.say("Nothing was changed: say --apply to carry this out.")
+        return DONE
+    failed = False
+    mark = Mark(why or "drained by hand", since=time.time())
+    for applied in adapter.mark(dict.fromkeys(names, mark)):
+        if applied.effect is Effect.FAILED:
+            cluster.complain(f"{applied.node}: {applied.message}")
+            failed = True
+            continue
+        if applied.effect is Effect.REFUSED:
+            cluster.say(f"{applied.node}: not marked: {applied.message}")
+        failed |= not _drain_one(cluster, client, applied.node, rules, lambda: True)
+    return FAILED if failed else DONE
+
+
+def _drain_one(cluster: Cluster, client: Client, name: str, rules: Rules, allowed: Callable[[], bool]) -> bool:
+    last: Optional[Progress] = None
+    for progress in Drain(client, name, rules).run():
+        if last is None or replace(progress, elapsed=last.elapsed) != last:
+            cluster.say(progress.line())
+        last = progress
+        if not allowed():
+            cluster.complain(f"{name}: lost the lease in the middle of the drain")
+            return False
+    return last is not None and last.clean
+
+
+def uncordon(cluster: Cluster, names: Sequence[str]) -> int:
+    """Take our marks off, whatever the conditions say."""
+    adapter = Kubernetes(cluster.client())
+    failed = False
+    for applied in adapter.clear(names):
+        cluster.say(f"{applied.node}: {applied.effect.value}{f': {applied.message}' if applied.message else ''}")
+        failed |= applied.effect in (Effect.FAILED, Effect.REFUSED)
+    return FAILED if failed else DONE
+
+
+def publish(cluster: Cluster, reports: Sequence[Report], vocabularies: Sequence[str], node: str = "") -> int:
+    """Write reports as conditions of their nodes, without an agent."""
+    spoken = [load(name) for name in vocabularies]
+    client = cluster.client()
+    for report in reports:
+        reporter = Reporter(client, node or report.host, spoken, log=cluster.complain)
+        reporter.submit(report)
+        reporter.flush()
+        shown = " ".join(f"{one.type}={one.status}" for one in reporter.conditions.standing.values())
+        cluster.say(f"{reporter.node}: {shown}")
+    return DONE
+
+
+def state(cluster: Cluster, names: Sequence[str], wanted: str, settings: Settings) -> int:
+    """Put nodes in one of a vocabulary's states: checking, passed, failed."""
+    if not settings.treatment.knows(wanted):
+        known = sorted({name for one in settings.vocabularies for name in one.states})
+        raise BadSettings(f"no vocabulary in use knows a state {wanted!r} (they know: {', '.join(known) or 'none'})")
+    client = cluster.client()
+    for name in names:
+        done = apply(client, name, lambda node: plan_state(node, wanted, settings.treatment))
+        cluster.say(f"{name}: {wanted if done is not None else 'already so'}")
+    return DONE
+
+
+def ack(cluster: Cluster, names: Sequence[str], types: Sequence[str], by: str) -> int:
+    """End conditions that the controller found and nothing shows to be gone (job errors, kernel logs from Loki)."""
+    client = cluster.client()
+    wanted = tuple(types) or (JOB_ERROR, KERNEL_LOG)
+    for node in Kubernetes(client).objects(list(names)):
+        name, now = str(node["metadata"]["name"]), time.time()
+        ended = [
+            Condition(one.type, FALSE, "Acknowledged", printable(f"by {by}; was: {one.message}", 400), now, now)
+            for one in read_conditions(node).values()
+            if one.type in wanted and one.status != FALSE
+        ]
+        if ended:
+            write_conditions(client, name, ended)
+        cluster.say(f"{name}: {', '.join(one.type for one in ended) or 'nothing to acknowledge'}")
+    return DONE
+
+
+def status(cluster: Cluster, settings: Settings, form: str = "text") -> int:
+    """What is sick, what is marked and by whom, and what is still asked of each drain."""
+    from nhc_adapters.kubernetes.drains import read_drain
+
+    client = cluster.client()
+    adapter = Kubernetes(client, settings.treatment, topologies=settings.topologies, selector=settings.selector)
+    types = kept_types(settings)
+    objects = {str(node["metadata"]["name"]): trim(node, types) for node in adapter.objects()}
+    ledger = ClusterLedger(client, settings.namespace, settings.policy)
+    fleet = Fleet(settings, adapter, ledger, objects, time.time)
+    for name in objects:
+        fleet.changed(name)
+    fleet.look(time.time())
+    rows: List[Mapping[str, Any]] = []
+    for name in sorted(objects):
+        found, judged = fleet.states[name], fleet.judged[name]
+        rows.append(
+            {
+                "node": name,
+                "verdict": judged.report.verdict.name,
+                "state": found.shown,
+                "marked_by": "" if found.mark is None else found.mark.owner or "somebody",
+                "mark": "" if found.mark is None else found.mark.why,
+                "hold": found.hold,
+                "drain": read_drain(objects[name]),
+                "groups": list(found.groups),
+            }
+        )
+    if form == "json":
+        cluster.out.write(json.dumps(rows, indent=2) + "\n")
+        return DONE
+    for row in rows:
+        if row["verdict"] in ("OK", "WARN") and not row["mark"]:
+            continue
+        parts = [
+            row["mark"],
+            f"hold: {row['hold']}" if row["hold"] else "",
+            f"drain: {row['drain']}" if row["drain"] else "",
+        ]
+        by = f" [{row['marked_by']}]" if row["marked_by"] else ""
+        cluster.say(f"{row['node']}  {row['verdict']}  {row['state']}{by}  {'; '.join(filter(None, parts))}".rstrip())
+    cluster.say(f"{len(rows)} nodes, {len(fleet.sick())} sick, {len(fleet.marked())} marked by nhc")
+    return DONE
