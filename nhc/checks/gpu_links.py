@@ -182,8 +182,9 @@ def _link_errors(device: Device, grown: Dict[str, Growth], crc: int, replays: in
 def check_gpu_xgmi(host: Host, corrected: int = 0, devices: str = "") -> Judged:
     """Every AMD GPU reaches every other of its hive over XGMI, without errors.
 
-    Reads the kfd topology (a missing link between two GPUs of a hive is one that is down) and the
-    driver's RAS counts of the XGMI block. Any uncorrected error is CRIT, corrected ones beyond -c WARN.
+    Reads the kfd topology, which tells the GPUs that the driver has joined when it started, and the
+    driver's RAS counts of the XGMI block, where a link that failed since then shows. A GPU that is not
+    joined to each other of its hive is CRIT, as is any uncorrected error; corrected ones beyond -c are WARN.
     The file xgmi_error is not read, because reading it clears it. SKIP without AMD GPUs or without XGMI.
 
     Example: * || check_gpu_xgmi

@@ -84,18 +84,23 @@ def topology(host: Host) -> Tuple[Node, ...]:
 
 
 def links(node: Node, nodes: Tuple[Node, ...], errors: ErrorCount) -> Optional[Tuple[model.Link, ...]]:
-    """A link for each other GPU of the same hive, down where the topology has none to it.
+    """A link for each other GPU of the same hive, up where the driver has joined the two.
 
-    A hive with a broken link is what kfd shows as two GPUs without XGMI between them.
+    kfd joins the GPUs of a hive by XGMI as it starts, so this finds a GPU that did not come up with the
+    others, whether alone (no hive at all, on a node that has one) or towards some of them. A link that fails
+    later shows in the RAS counts. gpu_metrics' xgmi_link_status is not used: its slots are not told apart
+    by peer, and the unused ones read as down.
     """
-    if not node.hive:
+    hives = {other.hive for other in nodes} - {0}
+    if not hives:
         return None
     counted = {
         name: count
         for name, count in (("uncorrected", errors.uncorrected), ("corrected", errors.corrected))
         if count is not None
     }
-    others = [other for other in nodes if other.hive == node.hive and other.number != node.number]
+    hive = {node.hive} if node.hive else hives
+    others = [other for other in nodes if other.hive in hive and other.number != node.number]
     return (
         tuple(
             model.Link(

@@ -174,6 +174,25 @@ def test_a_missing_xgmi_link():
     assert only(check_gpu_links(host)).reason == "LinkDown"
 
 
+def test_a_gpu_that_did_not_join_the_hive():
+    """It has no hive and no links of its own, which must not pass for a GPU that has no XGMI."""
+    files = {path: text for path, text in tree().items() if not path.startswith(f"{KFD}/3/io_links")}
+    files[f"{KFD}/3/properties"] = f"location_id {BUSES[2] << 8}\ndomain 0\nhive_id 0\n"
+
+    outcome = only(check_gpu_xgmi(FakeHost(files)))
+
+    assert (outcome.verdict, outcome.target) == (Verdict.CRIT, "gpu2")
+    assert "0 of 7 up" in outcome.message
+
+
+def test_gpus_without_xgmi_are_skipped():
+    files = tree()
+    for place in range(8):
+        files[f"{KFD}/{place + 1}/properties"] = f"location_id {BUSES[place] << 8}\nhive_id 0\n"
+
+    assert check_gpu_xgmi(FakeHost(files))[0].verdict is Verdict.SKIP
+
+
 def test_gpus_of_a_hive_joined_by_pcie_only():
     host = FakeHost({**tree(), f"{KFD}/1/io_links/4/properties": "type 2\nnode_from 1\nnode_to 5\n"})
 
