@@ -48,19 +48,15 @@ class Match(NamedTuple):
     driver: str = ""
 
 
-class Row(NamedTuple):
+class Row:
     """One row of the catalogue, its columns as the table's head explains them."""
 
-    kind: str
-    code: str
-    severity: str
-    action: str
-    gate: str
-    text: str
-    pattern: str
-    message: str
-    recovers: str
-    source: str
+    __slots__ = ("action", "code", "gate", "kind", "message", "pattern", "recovers", "severity", "source", "texts")
+
+    def __init__(self, cells: List[str]) -> None:
+        self.kind, self.code, self.severity, self.action, self.gate, text, *rest = cells
+        self.pattern, self.message, self.recovers, self.source = rest
+        self.texts = text.split("||")
 
 
 _rows: List[Row] = []
@@ -82,9 +78,9 @@ def rows() -> List[Row]:
     """The catalogue, loaded on first use."""
     if not _rows:
         for number, cells in enumerate(table("kernel.tsv")):
-            row = Row(*cells)
+            row = Row(cells)
             _rows.append(row)
-            for gate in (row.gate or row.text).split("||"):
+            for gate in (row.gate,) if row.gate else row.texts:
                 _gates.setdefault(gate, []).append(number)
     return _rows
 
@@ -150,7 +146,10 @@ class Matcher:
             numbers = [number for gate, opened in _gates.items() if gate in line for number in opened]
         for number in sorted(set(numbers)):
             row = known[number]
-            if not any(text in line for text in row.text.split("||")):
+            for text in row.texts:
+                if text in line:
+                    break
+            else:
                 continue
             pattern = _patterns.get(number)
             if pattern is None:

@@ -61,10 +61,17 @@ class XidRow(NamedTuple):
     action: Action
 
 
+_known: Dict[int, Optional[XidRow]] = {}
+
+
 def find_xid(code: int) -> Optional[XidRow]:
     """The catalogue's row of an Xid."""
-    found = _row("xid.tsv", code)
-    return XidRow(found[1], found[2], Action(found[3])) if found else None
+    if code not in _known:
+        found = _row("xid.tsv", code)
+        if len(_known) > 1000:  # codes come from text
+            _known.clear()
+        _known[code] = XidRow(found[1], found[2], Action(found[3])) if found else None
+    return _known[code]
 
 
 _texts: Dict[str, str] = {}

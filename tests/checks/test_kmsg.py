@@ -11,6 +11,7 @@ import pytest
 
 from nhc import ring
 from nhc.check import BadArguments
+from nhc.facts.accelerator import Device, Inventory, Modes, RowRemap, Source, accelerators
 from nhc.facts.kmsg import BOOT_ID
 from nhc.host import Host
 from nhc.kernlog import STORE
@@ -309,3 +310,96 @@ def test_two_processes_at_once_count_each_line_once(tmp_path):
         assert held["findings"][f"nfs/ServerNotResponding/{name}"]["count"] == 20
     finally:
         ring.write(f"nfs: server {name} OK nhc-drill", 4)
+
+
+# Beside what NVML says
+
+
+def with_gpu(machine, *, name="NVIDIA H100 80GB HBM3", remap=None, mig=None, recovery=None, fault=""):
+    """The machine's GPU as its vendor's library describes it, in the next run."""
+    device = Device(
+        "nvidia",
+        0,
+        pci="0000:3b:00.0",
+        name=name,
+        fault=fault,
+        recovery=recovery,
+        row_remap=remap,
+        modes=Modes(mig=mig),
+    )
+    machine.host.forget()
+    machine.host._facts[accelerators] = (Inventory(sources=(Source("nvidia", (device,)),)), None)
+    return judge_all(machine.host, "check_kmsg")
+
+
+XID = "NVRM: Xid (PCI:0000:3b:00): {}, pid=1, name=python, words"
+CLEAN = RowRemap(pending=False, failed=False)
+
+
+@pytest.mark.parametrize(
+    ("code", "gpu", "expected"),
+    [
+        (63, {"remap": RowRemap(pending=True, failed=False)}, (Verdict.WARN, Action.RESET_DEVICE)),
+        (63, {"remap": RowRemap(pending=False, failed=True)}, (Verdict.CRIT, Action.REPLACE)),
+        (63, {"remap": CLEAN}, (Verdict.OK, Action.NONE)),
+        (63, {"remap": None}, (Verdict.WARN, Action.RESET_DEVICE)),
+        (64, {"remap": RowRemap(pending=False, failed=True)}, (Verdict.CRIT, Action.REPLACE)),
+        (64, {"remap": None, "name": "NVIDIA A100-SXM4-80GB"}, (Verdict.CRIT, Action.REBOOT)),
+        (95, {"name": "NVIDIA A100-SXM4-80GB", "mig": False}, (Verdict.CRIT, Action.REBOOT)),
+        (95, {"name": "NVIDIA A100-SXM4-80GB", "mig": True}, (Verdict.CRIT, Action.RESET_DEVICE)),
+        (95, {}, (Verdict.CRIT, Action.RESET_DEVICE)),
+        (79, {"remap": CLEAN, "recovery": ""}, (Verdict.CRIT, Action.REBOOT)),
+    ],
+)
+def test_an_xid_is_judged_beside_its_gpus_own_state(machine, code, gpu, expected):
+    machine.says(XID.format(code))
+    (outcome,) = with_gpu(machine, **gpu)
+    assert (outcome.verdict, outcome.action) == expected
+
+
+@pytest.mark.parametrize(
+    ("gpu", "verdict"),
+    [
+        ({"recovery": "", "remap": CLEAN}, Verdict.OK),
+        ({"recovery": "reset the GPU"}, Verdict.CRIT),
+        ({"recovery": None}, Verdict.CRIT),
+        ({"recovery": "", "fault": "reset-required"}, Verdict.CRIT),
+        ({"recovery": "", "remap": RowRemap(pending=True, failed=False)}, Verdict.CRIT),
+    ],
+)
+def test_a_reset_that_nvml_shows_ends_the_finding(machine, gpu, verdict):
+    machine.says(XID.format(119))
+    assert with_gpu(machine, **gpu)[0].verdict is Verdict.CRIT, "not in the first minute"
+    machine.host.system.now += 120
+    machine.host.system.uptime += 120
+    assert with_gpu(machine, **gpu)[0].verdict is verdict
+    assert with_gpu(machine)[0].verdict is verdict, "and it stays so"
+
+
+def test_a_drill_is_not_ended_by_a_healthy_gpu(machine):
+    machine.says(f"{XID.format(119)} nhc-drill")
+    machine.host.system.now += 120
+    machine.host.system.uptime += 120
+    assert with_gpu(machine, recovery="", remap=CLEAN)[0].verdict is Verdict.CRIT
+
+
+@pytest.mark.parametrize(
+    ("gpu", "verdict"),
+    [({}, Verdict.OK), ({"fault": "lost"}, Verdict.CRIT), ({"recovery": "reset the GPU"}, Verdict.CRIT)],
+)
+def test_after_a_restart_the_gpu_itself_tells_whether_it_is_well(machine, gpu, verdict):
+    machine.says(XID79)
+    machine.judge()
+    machine.host.write(BOOT_ID, "boot-2\n")
+    machine.host.write("/sys/bus/pci/devices/0000:3b:00.0/vendor", "0x10de\n")
+    machine.host.system.kernel, machine.number = [], 0
+    assert with_gpu(machine, **gpu)[0].verdict is verdict
+
+
+def test_a_recorded_machine_replays_its_kernel_log(tmp_path):
+    """The primitives that were added for the log are among those that a recording keeps."""
+    from nhc.recording import RecordingSystem, ReplaySystem
+
+    for name in ("kernel_log", "log_tail"):
+        assert getattr(RecordingSystem, name) is not getattr(Host().system, name).__func__
+        assert name in ReplaySystem.__dict__
