@@ -237,6 +237,17 @@ class ReplaySystem(System):
     def hostname(self) -> str:
         return str(self.replay.machine["hostname"])
 
+    def kernel_log(self, after: int) -> List[str]:
+        """Of all records that were recorded those above `after`: where a replay's memory stands is another matter."""
+        asked = [question for question in self.replay.answers if question.startswith('["kernel_log", ')]
+        answers = [self.replay.ask(json.loads(question)) for question in asked or [json.dumps(["kernel_log", after])]]
+        records = {int(record.split(",", 2)[1]): record for answer in answers for record in answer}
+        return [records[number] for number in sorted(records) if number > after]
+
+    def log_tail(self, path: str, offset: int, limit: int) -> List[Any]:
+        """What was recorded from `offset` on; nothing further where that was not asked."""
+        return list(self.replay.ask(["log_tail", path, offset, limit], lambda: ["", offset]))
+
 
 class ReplayHost(Host):
     """Files come from the recorded tree, names in directories from the recorded answers first."""

@@ -106,24 +106,20 @@ def ignored(finding: Finding, ignore: Sequence[str]) -> bool:
 
 
 def outcomes(log: Log, pairs: Sequence[Tuple[str, Finding]], what: str) -> List[Outcome]:
-    """One outcome a finding, one for lines that were lost, or one OK; the numbers are with the first."""
+    """One outcome a finding, one for lines that were lost, and last one of the log itself, which has the numbers."""
     judged = [outcome(finding) for _key, finding in pairs]
     if log.lost:
         judged.append(_lost(log))
-    if not judged:
-        judged = [ok(_quiet(log, what))]
     more = log.state.get("more", 0)
     if more:
         message = f"{more} more lines of faults beyond the {len(log.state['findings'])} that are kept apart"
         judged.append(warn("KernelLogOverflow", message, action=Action.INSPECT))
-    return [judged[0]._replace(metrics=metrics(log, pairs)), *judged[1:]]
-
-
-def _quiet(log: Log, what: str) -> str:
-    text = f"{what} tells of no fault that stands ({log.source}, {log.lines} new lines)"
+    text = f"{log.lines} new lines of {log.source} read"
+    if not pairs:
+        text = f"{what} tells of no fault that stands ({text})"
     if log.unseen:
         text += f"; {log.unseen} lines of this boot were overwritten before the first run"
-    return text
+    return [*judged, ok(text, metrics=metrics(log, pairs))]
 
 
 def _lost(log: Log) -> Outcome:
