@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import time
+from pathlib import Path
 from typing import Any, Iterator
 
 import pytest
@@ -227,3 +230,82 @@ def test_the_controller_may_do_its_work_and_no_more(kube: Kube, installed: Any) 
     assert not can(kube, "patch", "configmaps", SYSTEM, "nhc-settings")
     assert not can(kube, "update", "leases", "kube-system", "kube-scheduler", "coordination.k8s.io")
     assert not can(kube, "create", "pods", kube.namespace)
+
+
+# The chart.
+
+EVERYTHING = [f"--set=agents.{kind}.enabled=true" for kind in ("nvidia", "amd", "neuron", "gaudi", "cpu")]
+
+
+def chart(plane: Any, *options: str) -> str:
+    done = helm(plane, "template", "nhc", str(MANIFESTS / "chart"), "-n", SYSTEM, "--kube-version", "1.35.0", *options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def helm(plane: Any, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "HOME": str(plane.directory)}
+    return subprocess.run(
+        [str(plane.binaries / "helm"), *arguments], capture_output=True, text=True, check=False, env=environment
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), tuple(EVERYTHING), ("--set=controller.enabled=false",), ("--set=controller.podLogNamespaces={default}",)],
+    ids=["defaults", "every accelerator", "agents alone", "pod logs"],
+)
+def test_the_api_server_takes_the_chart(installed: Any, options: tuple[str, ...]) -> None:
+    rendered = chart(installed, *options)
+    said = installed.kubectl(
+        "apply", "--dry-run=server", "--server-side", "--force-conflicts", "-f", "-", stdin=rendered
+    )
+    assert said.stdout.count("serverside-applied (server dry run)") == len(list(yaml.safe_load_all(rendered)))
+
+
+def test_the_chart_lints(plane: Any) -> None:
+    done = helm(plane, "lint", "--strict", str(MANIFESTS / "chart"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("controler.replicas=1", "controler"),
+        ("controller.replicas=0", "/controller/replicas"),
+        ("controller.vocabularies={nagios}", "/controller/vocabularies/0"),
+        ("controller.ceilings.all=lots", "/controller/ceilings/all"),
+        ("controller.conditions={Gpu Xid}", "/controller/conditions/0"),
+    ],
+)
+def test_the_chart_refuses_values_that_make_no_sense(plane: Any, option: str, said: str) -> None:
+    done = helm(plane, "template", "nhc", str(MANIFESTS / "chart"), "--kube-version", "1.35.0", "--set", option)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_the_chart_and_kustomize_give_the_same_rights_and_policy(plane: Any) -> None:
+    def rights(text: str) -> dict[str, Any]:
+        found = {}
+        for doc in yaml.safe_load_all(text):
+            if doc["kind"] in ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding", "ValidatingAdmissionPolicy"):
+                kept = {key: value for key, value in doc.items() if key != "metadata"}
+                found[f"{doc['kind']}/{doc['metadata']['name']}"] = kept
+        return found
+
+    ours = rights(plane.kubectl("kustomize", str(MANIFESTS / "base")).stdout)
+    assert len(ours) == 9
+    assert rights(chart(plane)) == ours
+
+
+def test_the_charts_settings_are_what_the_controller_reads(plane: Any, tmp_path: Path) -> None:
+    rendered = chart(plane, "--set=controller.apply=true", "--set=controller.conditions={GpuXid}")
+    (data,) = [doc["data"] for doc in yaml.safe_load_all(rendered) if doc["metadata"]["name"] == "nhc-settings"]
+    for name, text in data.items():
+        (tmp_path / name).write_text(text)
+
+    settings = read(str(tmp_path / "kubernetes.toml"))
+
+    assert settings.apply
+    assert [fault.type for fault in settings.faults] == ["GpuXid"]
+    assert settings.policy.groups["topology.kubernetes.io/zone=*"].share == 0.25

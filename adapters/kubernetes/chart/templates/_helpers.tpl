@@ -1,0 +1,39 @@
+{{- define "nhc.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+
+{{- define "nhc.labels" -}}
+app.kubernetes.io/name: nhc
+app.kubernetes.io/part-of: nhc
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{/* The nodes of one kind. */}}
+{{- define "nhc.nodes" -}}
+{{- if eq . "nvidia" -}}
+- matchExpressions: [{key: nvidia.com/gpu.present, operator: In, values: ["true"]}]
+- matchExpressions: [{key: feature.node.kubernetes.io/pci-10de.present, operator: In, values: ["true"]}]
+{{- else if eq . "amd" -}}
+- matchExpressions: [{key: feature.node.kubernetes.io/amd-gpu, operator: In, values: ["true"]}]
+- matchExpressions: [{key: feature.node.kubernetes.io/pci-1002.present, operator: In, values: ["true"]}]
+{{- else if eq . "neuron" -}}
+- matchExpressions: [{key: karpenter.k8s.aws/instance-accelerator-manufacturer, operator: In, values: [aws]}]
+- matchExpressions:
+    - key: node.kubernetes.io/instance-type
+      operator: In
+      values: [inf1.xlarge, inf1.2xlarge, inf1.6xlarge, inf1.24xlarge, inf2.xlarge, inf2.8xlarge, inf2.24xlarge, inf2.48xlarge, trn1.2xlarge, trn1.32xlarge, trn1n.32xlarge, trn2.48xlarge]
+{{- else if eq . "gaudi" -}}
+- matchExpressions: [{key: intel.feature.node.kubernetes.io/gaudi, operator: In, values: ["true"]}]
+- matchExpressions: [{key: feature.node.kubernetes.io/pci-1da3.present, operator: In, values: ["true"]}]
+{{- else -}}
+- matchExpressions:
+    - {key: nvidia.com/gpu.present, operator: NotIn, values: ["true"]}
+    - {key: feature.node.kubernetes.io/pci-10de.present, operator: NotIn, values: ["true"]}
+    - {key: feature.node.kubernetes.io/amd-gpu, operator: NotIn, values: ["true"]}
+    - {key: feature.node.kubernetes.io/pci-1002.present, operator: NotIn, values: ["true"]}
+    - {key: intel.feature.node.kubernetes.io/gaudi, operator: NotIn, values: ["true"]}
+    - {key: feature.node.kubernetes.io/pci-1da3.present, operator: NotIn, values: ["true"]}
+    - {key: karpenter.k8s.aws/instance-accelerator-manufacturer, operator: NotIn, values: [aws]}
+{{- end -}}
+{{- end -}}
