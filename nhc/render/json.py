@@ -32,11 +32,12 @@ def to_dict(report: Report) -> Dict[str, Any]:
         "notes": [printable(note) for note in report.notes],
         "not_run": report.not_run,
         "labels": dict(report.labels),
-        "results": [_result(result) for result in report.results],
+        "results": [to_result(result) for result in report.results],
     }
 
 
-def _result(result: CheckResult) -> Dict[str, Any]:
+def to_result(result: CheckResult) -> Dict[str, Any]:
+    """One result as JSON's own types."""
     outcome = result.outcome
     return {
         "check": result.check,
@@ -83,7 +84,7 @@ def from_dict(value: Any) -> Report:
         boot_id=_get(value, "boot_id", str, ""),
         started=float(_get(value, "started", (int, float))),
         elapsed=float(_get(value, "elapsed", (int, float))),
-        results=tuple(_read_result(result) for result in _get(value, "results", list)),
+        results=tuple(from_result(result) for result in _get(value, "results", list)),
         notes=tuple(str(note) for note in _get(value, "notes", list, [])),
         not_run=_get(value, "not_run", int, 0),
         version=_get(value, "version", str, ""),
@@ -91,7 +92,8 @@ def from_dict(value: Any) -> Report:
     )
 
 
-def _read_result(value: Any) -> CheckResult:
+def from_result(value: Any) -> CheckResult:
+    """The result that `to_result` made plain. Raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError("not a report: a result is not a JSON object")
     try:
