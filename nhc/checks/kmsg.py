@@ -7,7 +7,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from nhc.check import arg, check, flag, opt
 from nhc.host import Host
-from nhc.kernlog import DMESG, FILE, JOURNAL, KMSG, Log, Source, default_log, drop, in_context, read_log
+from nhc.kernlog import DMESG, FILE, JOURNAL, KMSG, Log, Source, default_log, drop, in_context, own_source, read_log
 from nhc.kernlog.catalogue import FATAL, BadRules
 from nhc.kernlog.findings import Finding, current
 from nhc.model import Action, Metric, Outcome, Verdict, ok, unknown, warn
@@ -87,13 +87,20 @@ def check_kmsg(
     elif file:
         return unknown("BadArguments", f"{file!r}: a file goes with --source syslog or --source dmesg")
     try:
-        found = read(host, given, since_boot)
+        # A rule file for another log than the kernel's (docker's, say) is applied to that one.
+        others = [other for other in map(own_source, npd_rules) if other.kind] if where is None else []
+        apart = [path for other in others for path in other.rules]
+        given = given._replace(rules=tuple(path for path in npd_rules if path not in apart))
+        judged: List[Outcome] = []
+        for one in (given, *others):
+            found = read(host, one, since_boot)
+            pairs = [pair for pair in found.pairs if not ignored(pair[1], ignore)]
+            judged += outcomes(found.log, pairs, "the kernel log" if one is given else one.path)
     except BadRules as error:
         return unknown("BadArguments", str(error))
     except OSError as error:
         return unreadable(error)
-    pairs = [pair for pair in found.pairs if not ignored(pair[1], ignore)]
-    return outcomes(found.log, pairs, "the kernel log")
+    return judged
 
 
 def unreadable(error: OSError) -> Outcome:

@@ -14,6 +14,8 @@ from nhc.kernlog import findings
 from nhc.kernlog.findings import Finding, State
 
 KMSG, JOURNAL, FILE, DMESG = "kmsg", "journal", "syslog", "dmesg"
+OTHER = "other"
+"""A log that is not the kernel's, named by a rule file: a program's in journald, or a file. Rules alone apply."""
 SYSLOG_FILES = ("/var/log/syslog", "/var/log/messages", "/var/log/kern.log")
 STORE = "kernel-log"
 """Name of the memory of /dev/kmsg; other sources' begin with it."""
@@ -68,9 +70,13 @@ def read_log(host: Host, source: Source, since_boot: bool = False) -> Log:
         from nhc.kernlog.npd_rules import load
 
         rules += load(path)
+    boot = kmsg.boot_id(host)
+    # Devices are asked before the memory is locked: a driver that hangs must not hold other runs up.
+    clean = {} if since_boot else _found_clean(host, host.memory.load(source.store), boot)
     seen: Dict[str, Any] = {}
 
     def change(state: State) -> None:
+        findings.enter_boot(state, boot, lambda finding: clean.get(_identity(finding)))
         seen.update(_advance(host, source, state, rules))
 
     if since_boot:
@@ -84,12 +90,10 @@ def read_log(host: Host, source: Source, since_boot: bool = False) -> Log:
 
 def _advance(host: Host, source: Source, state: State, rules: Sequence[Any]) -> Dict[str, Any]:
     """Bring a state up to the end of its log."""
-    boot = kmsg.boot_id(host)
-    findings.enter_boot(state, boot, lambda finding: found_clean(host, finding))
     first = state.get("cursor") is None
     batch, name = _read(host, source, state.get("cursor"))
     said = [(r.text, r.when) for r in batch.records]
-    take_in(state, said, host.time(), rules)
+    take_in(state, said, host.time(), rules, catalogue=source.kind != OTHER)
     state["cursor"] = batch.cursor
     return {
         "source": name,
@@ -99,13 +103,16 @@ def _advance(host: Host, source: Source, state: State, rules: Sequence[Any]) -> 
     }
 
 
-def take_in(state: State, said: Sequence[Tuple[str, Optional[float]]], now: float, rules: Sequence[Any] = ()) -> None:
-    """Judge messages and add what they mean to a state."""
+def take_in(
+    state: State,
+    said: Sequence[Tuple[str, Optional[float]]],
+    now: float,
+    rules: Sequence[Any] = (),
+    catalogue: bool = True,
+) -> None:
+    """Judge messages and add what they mean to a state: to the rules and, for the kernel's own, to the catalogue."""
     if not said:
         return
-    from nhc.kernlog.catalogue import Matcher
-
-    matcher = Matcher(state.get("driver", ""))
     if rules:
         from nhc.kernlog.npd_rules import Rules
 
@@ -114,6 +121,11 @@ def take_in(state: State, said: Sequence[Tuple[str, Optional[float]]], now: floa
             for match in reader.read(text):
                 findings.add(state, match, now if when is None else when, now)
         state["tail"] = reader.tail()
+    if not catalogue:
+        return
+    from nhc.kernlog.catalogue import Matcher
+
+    matcher = Matcher(state.get("driver", ""))
     texts = [text.replace("\n", " ") for text, _when in said]
     starts: Dict[int, int] = {}
     at = 0
@@ -132,6 +144,11 @@ def take_in(state: State, said: Sequence[Tuple[str, Optional[float]]], now: floa
 
 def _read(host: Host, source: Source, cursor: Any) -> Tuple[kmsg.Batch, str]:
     """The batch, and the name of where it came from."""
+    if source.kind == OTHER and source.path.startswith("/"):
+        return kmsg.read_file(host, source.path, cursor, keep_all=True), source.path
+    if source.kind == OTHER:
+        batch = kmsg.read_journal(host, cursor if isinstance(cursor, str) else "", source.path)
+        return batch, f"journald's {source.path}"
     if source.kind == JOURNAL:
         return kmsg.read_journal(host, cursor if isinstance(cursor, str) else ""), "journald"
     if source.kind in (FILE, DMESG):
@@ -190,6 +207,30 @@ def drop(memory: Memory, store: str, chosen: Sequence[Tuple[str, Finding]]) -> L
 
     memory.update(store, change)
     return done
+
+
+def _identity(finding: Finding) -> Tuple[str, str, str]:
+    return finding["kind"], finding["code"], finding["device"]
+
+
+def _found_clean(host: Host, state: State, boot: str) -> Dict[Tuple[str, str, str], Optional[bool]]:
+    """Of each device that had a finding before the node restarted, whether it is well now."""
+    if not state.get("boot") or not boot or state["boot"] == boot:
+        return {}
+    held = [f for f in state.get("findings", {}).values() if f["kind"] in findings.OF_A_DEVICE]
+    return {_identity(finding): found_clean(host, finding) for finding in held}
+
+
+def own_source(path: str) -> Source:
+    """Where a rule file wants its rules applied: Source(rules=...) for the kernel log. Raises BadRules."""
+    from nhc.kernlog.npd_rules import load_file
+
+    file = load_file(path)
+    if file.plugin == "journald" and file.identifier not in ("", "kernel"):
+        return Source(OTHER, file.identifier, (path,))
+    if file.plugin == "filelog" and file.log_path not in ("", *SYSLOG_FILES):
+        return Source(OTHER, file.log_path, (path,))
+    return Source(rules=(path,))
 
 
 def found_clean(host: Host, finding: Finding) -> Optional[bool]:

@@ -239,6 +239,22 @@ def test_rules_of_node_problem_detector_apply(machine, tmp_path):
     assert str(rules) in outcome.message
 
 
+def test_a_rule_file_for_another_log_is_applied_to_that_log(machine, tmp_path):
+    rules = tmp_path / "docker-monitor.json"
+    rules.write_text(json.dumps({
+        "plugin": "journald", "pluginConfig": {"source": "dockerd"}, "source": "docker-monitor",
+        "conditions": [{"type": "CorruptDockerOverlay2", "reason": "NoCorruption", "message": "fine"}],
+        "rules": [{"type": "permanent", "condition": "CorruptDockerOverlay2", "reason": "CorruptDockerOverlay2",
+                   "pattern": "returned error: readlink /var/lib/docker/overlay2.*: invalid argument.*"}],
+    }))  # fmt: skip
+    said = "returned error: readlink /var/lib/docker/overlay2/x: invalid argument"
+    entries = [{"MESSAGE": text, "__CURSOR": "s=1", "_BOOT_ID": "boot1"} for text in (said, XID79)]
+    machine.host.system.commands[("journalctl", "-t", "dockerd")] = "".join(json.dumps(e) + "\n" for e in entries)
+    machine.says(said, "nfs: server a not responding, still trying")
+    outcomes = machine.judge(f"check_kmsg --npd-rules {rules}")
+    assert [o.reason for o in outcomes if o.reason] == ["NfsServerNotResponding", "CorruptDockerOverlay2"]
+
+
 # check_gpu_xid
 
 
