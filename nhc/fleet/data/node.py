@@ -1,0 +1,405 @@
+# What runs on a node during a sweep: nhc.fleet.remote sends this text to the node's Python over standard input,
+# followed by a call of main(). It is older Python than the rest so that a Python below 3.9 can say that it is
+# too old. It looks for nhc on the node, takes what is missing, checks digests, runs, and sees that it ends.
+#
+# Answers are lines "nhc-fleet NONCE WORD key=value ..." with values percent-encoded.
+
+import errno
+import os
+import select
+import signal
+import stat
+import sys
+import time
+
+PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._/:,+@")
+SBIN = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+
+class Failed(Exception):
+    pass
+
+
+def write_all(fd, data):
+    data = memoryview(data)
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def say(nonce, word, **values):
+    text = "nhc-fleet %s %s" % (nonce, word)
+    for key in sorted(values):
+        raw = str(values[key]).encode("utf-8", "surrogateescape")
+        quoted = "".join(chr(byte) if byte in PLAIN else "%%%02X" % byte for byte in raw)
+        text += " %s=%s" % (key, quoted)
+    write_all(1, text.encode() + b"\n")
+
+
+def sha256():
+    # hashlib would load OpenSSL, which costs more than the digest.
+    for name in ("_sha256", "_sha2", "hashlib"):
+        try:
+            return __import__(name).sha256()
+        except (ImportError, AttributeError):
+            continue
+    raise Failed("NoSha256", "this Python has no SHA-256")
+
+
+# A place that only this user can write to.
+
+
+def check_trusted(path, leaf_private=False):
+    """Refuse a path that somebody else could replace or write: every directory above it counts."""
+    mine = (0, os.geteuid())
+    at = ""
+    parts = [part for part in path.split("/") if part]
+    for number, part in enumerate(parts):
+        at += "/" + part
+        info = os.lstat(at)
+        last = number == len(parts) - 1
+        if stat.S_ISLNK(info.st_mode):
+            raise Failed("UnsafeDirectory", "%s is a symbolic link" % at)
+        if info.st_uid not in mine or (last and leaf_private and info.st_uid != os.geteuid()):
+            raise Failed("UnsafeDirectory", "%s belongs to user %d" % (at, info.st_uid))
+        if last and leaf_private and info.st_mode & 0o77:
+            raise Failed("UnsafeDirectory", "%s has mode %o, others have access" % (at, stat.S_IMODE(info.st_mode)))
+        if info.st_mode & 0o22 and not (info.st_mode & stat.S_ISVTX and stat.S_ISDIR(info.st_mode)):
+            raise Failed("UnsafeDirectory", "%s has mode %o, others can write" % (at, stat.S_IMODE(info.st_mode)))
+
+
+def places(asked):
+    """Directories to keep things in, the preferred one first."""
+    if asked:
+        return [asked]
+    uid = os.geteuid()
+    found = ["/var/tmp/nhc-%d" % uid, "/dev/shm/nhc-%d" % uid]
+    if uid == 0:
+        found.insert(0, "/var/cache/nhc-fleet")
+    home = os.environ.get("HOME", "")
+    if home.startswith("/") and uid != 0:
+        found.append(home.rstrip("/") + "/.cache/nhc-fleet")  # last: homes are often on a network
+    return found
+
+
+def private(path):
+    """Make the directory, or see that it is still this user's alone. The real path; raises Failed or OSError."""
+    parent, _, name = path.rstrip("/").rpartition("/")
+    parent = os.path.realpath(parent or "/")
+    path = parent.rstrip("/") + "/" + name
+    try:
+        os.mkdir(path, 0o700)
+    except OSError as error:
+        if error.errno == errno.ENOENT and parent.endswith("/.cache"):
+            os.mkdir(parent, 0o700)
+            os.mkdir(path, 0o700)
+        elif error.errno != errno.EEXIST:
+            raise
+    check_trusted(path, leaf_private=True)
+    return path
+
+
+# Bundles: directories named by the digest of what they hold.
+
+
+def whole(directory, digest):
+    """Whether the directory holds what its digest says, to the byte. Read again before every use."""
+    try:
+        with open(directory + "/.index", "rb") as file:
+            index = file.read(1 << 20)
+        made = sha256()
+        made.update(index)
+        for name, _mode, size in entries(index):
+            with open(directory + "/" + name, "rb") as file:
+                data = file.read(size + 1)
+            if len(data) != size:
+                return False
+            made.update(data)
+        return made.hexdigest() == digest
+    except (OSError, ValueError):
+        return False
+
+
+def entries(index):
+    found = []
+    for word in index.decode("ascii").split():
+        quoted, mode, size = word.split(":")
+        pieces = quoted.split("%")
+        name = pieces[0].encode("ascii")
+        for piece in pieces[1:]:
+            name += bytes(bytearray([int(piece[:2], 16)])) + piece[2:].encode("ascii")
+        name = name.decode("utf-8", "surrogateescape")
+        if name.startswith("/") or ".." in name.split("/") or name.startswith(".index"):
+            raise ValueError(name)
+        found.append((name, int(mode, 8), int(size)))
+    return found
+
+
+def unpack(blob, digest, place):
+    """Write a bundle below `place`: whole under its name, or not at all."""
+    temporary = "%s/.%s.%d" % (place, digest[:16], os.getpid())
+    try:
+        os.mkdir(temporary, 0o700)
+        end = blob.index(b"\n") + 1
+        put(temporary + "/.index", blob[:end], 0o600)
+        at = end
+        for name, mode, size in entries(blob[:end]):
+            directory = temporary
+            for part in name.split("/")[:-1]:
+                directory += "/" + part
+                if not os.path.isdir(directory):
+                    os.mkdir(directory, 0o700)
+            put(temporary + "/" + name, blob[at : at + size], mode)
+            at += size
+        try:
+            os.rename(temporary, place + "/" + digest)
+        except OSError:
+            if not whole(place + "/" + digest, digest):  # a damaged one is in the way
+                remove(place + "/" + digest)
+                os.rename(temporary, place + "/" + digest)
+    finally:
+        remove(temporary)
+
+
+def put(path, data, mode):
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    try:
+        write_all(fd, data)
+    finally:
+        os.close(fd)
+
+
+def remove(path):
+    for directory, names, files in os.walk(path, topdown=False):
+        for name in files:
+            try:
+                os.unlink(directory + "/" + name)
+            except OSError:
+                pass
+        for name in names:
+            try:
+                os.rmdir(directory + "/" + name)
+            except OSError:
+                pass
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass
+
+
+def prune(place, keep):
+    """Keep the bundles used last; remove older ones and what broken runs left."""
+    found = []
+    for name in os.listdir(place):
+        path = place + "/" + name
+        try:
+            found.append((os.lstat(path).st_mtime, name, path))
+        except OSError:
+            continue
+    bundles = sorted(entry for entry in found if not entry[1].startswith("."))
+    for _when, name, path in bundles[:-8]:
+        if name not in keep:
+            remove(path)
+    for when, name, path in found:
+        if name.startswith(".") and time.time() - when > 3600:
+            remove(path)
+
+
+def find_bundles(request):
+    """Where each bundle is, and the digests of those that are nowhere."""
+    have = {}
+    for path in places(request["directory"]):
+        try:
+            if not os.path.isdir(path):
+                continue
+            path = private(path)
+        except (Failed, OSError):
+            continue
+        for digest in request["bundles"]:
+            if digest not in have and whole(path + "/" + digest, digest):
+                have[digest] = path + "/" + digest
+                try:
+                    os.utime(have[digest])
+                except OSError:
+                    pass
+    return have, [digest for digest in request["bundles"] if digest not in have]
+
+
+def receive(stream, digest):
+    line = stream.readline()
+    if not line.startswith(digest.encode()):
+        raise Failed("BadTransfer", "something else than bundle %s came" % digest[:12])
+    size = int(line.split()[1])
+    blob = stream.read(size)
+    made = sha256()
+    made.update(blob)
+    if len(blob) != size or made.hexdigest() != digest:
+        raise Failed("BadTransfer", "bundle %s came damaged" % digest[:12])
+    return blob
+
+
+def store(blobs, request):
+    """Keep the bundles in the first place that takes them."""
+    problems = []
+    for path in places(request["directory"]):
+        try:
+            path = private(path)
+            for digest in blobs:
+                unpack(blobs[digest], digest, path)
+                if not whole(path + "/" + digest, digest):
+                    raise OSError(errno.EIO, "what was written reads back differently")
+            prune(path, request["bundles"])
+            return dict((digest, path + "/" + digest) for digest in blobs)
+        except Failed as failed:
+            problems.append(failed.args)
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            problems.append(("DiskFull" if full else "NoDirectory", "%s: %s" % (path, error.strerror)))
+    reasons = [reason for reason, _message in problems]
+    reason = "DiskFull" if "DiskFull" in reasons else reasons[0]
+    raise Failed(reason, "nowhere to keep nhc: " + "; ".join(message for _reason, message in problems))
+
+
+# An nhc that the node has.
+
+
+def installed(request):
+    """The path of the node's own nhc where it is of the version asked for, else ""."""
+    for directory in os.environ.get("PATH", "").split(":") + ["/opt/nhc/bin"]:
+        path = directory + "/nhc"
+        if not directory.startswith("/") or not os.access(path, os.X_OK):
+            continue
+        try:
+            real = os.path.realpath(path)
+            check_trusted(real)
+            check_trusted(os.path.realpath(directory))
+        except (Failed, OSError):
+            continue
+        out = run([path, "--version"], 10, 4096)
+        if out["status"] == 0 and out["stdout"].strip() == ("nhc " + request["version"]).encode():
+            return path
+    return ""
+
+
+# Running, and seeing that it ends.
+
+
+def run(argv, seconds, limit):
+    """Run a command in a session of its own. It ends, or is killed and left, within `seconds`."""
+    out_read, out_write = os.pipe()
+    err_read, err_write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            os.dup2(os.open("/dev/null", os.O_RDWR), 0)
+            os.dup2(out_write, 1)
+            os.dup2(err_write, 2)
+            for fd in (out_read, out_write, err_read, err_write):
+                os.close(fd)
+            signal.alarm(0)
+            os.execv(argv[0], argv)
+        except OSError as error:
+            os.write(2, ("%s: %s" % (argv[0], error.strerror)).encode())
+        finally:
+            os._exit(126)
+    os.close(out_write)
+    os.close(err_write)
+    done = {"stdout": b"", "stderr": b"", "status": -1, "why": ""}
+    pieces = []
+    size = 0
+    deadline = time.time() + seconds
+    # Time as the kernel counts it since boot cannot jump.
+    monotonic = getattr(time, "monotonic", time.time)
+    deadline = monotonic() + seconds
+    poll = select.poll()
+    names = {out_read: "stdout", err_read: "stderr"}
+    for fd in names:
+        poll.register(fd, select.POLLIN)
+    poll.register(0, select.POLLIN)  # the client is gone when this ends
+    while names and not done["why"]:
+        left = deadline - monotonic()
+        if left <= 0:
+            done["why"] = "Timeout"
+            break
+        for fd, _event in poll.poll(min(left, 60) * 1000 + 1):
+            data = os.read(fd, 65536)
+            if fd == 0:
+                if not data:
+                    done["why"] = "ClientGone"
+            elif not data:
+                poll.unregister(fd)
+                os.close(fd)
+                del names[fd]
+            elif fd == err_read:
+                done["stderr"] = (done["stderr"] + data)[-4096:]
+            else:
+                pieces.append(data)
+                size += len(data)
+                if size > limit:
+                    done["why"] = "OutputTooLarge"
+    if done["why"]:
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except OSError:
+            pass
+    done["stdout"] = b"".join(pieces)
+    until = monotonic() + (1 if done["why"] else max(deadline - monotonic(), 1))
+    while True:  # what cannot be killed is left to init
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            done["status"] = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+            break
+        if monotonic() > until:
+            break
+        time.sleep(0.002)
+    return done
+
+
+def others():
+    """Newer Pythons on this node than the one running."""
+    found = []
+    for directory in os.environ.get("PATH", "").split(":") + ["/usr/bin", "/usr/local/bin"]:
+        for minor in range(20, 8, -1):
+            path = "%s/python3.%d" % (directory, minor)
+            if os.access(path, os.X_OK) and path not in found:
+                found.append(path)
+    return found
+
+
+def main(request, stream):
+    signal.alarm(int(request["guard"]))  # ends this process if it hangs itself; children have their own deadline
+    os.umask(0o77)
+    nonce = request["nonce"]
+    version = "%d.%d.%d" % tuple(sys.version_info[:3])
+    say(nonce, "hello", python=version, hostname=os.uname()[1], uid=os.geteuid())
+    if sys.version_info < (3, 9):
+        say(nonce, "old", python=version, others=",".join(others()))
+        return
+    path = os.environ.get("PATH", "").split(":")
+    os.environ["PATH"] = ":".join(path + [name for name in SBIN if name not in path])
+    try:
+        own = "" if request["use"] == "pushed" else installed(request)
+        bundles = [] if own and not request["site"] else request["bundles"]
+        if own and request["site"]:
+            bundles = [request["site"]]
+        have, need = find_bundles(dict(request, bundles=bundles))
+        if request["use"] == "installed" and not own:
+            raise Failed("NotInstalled", "this node has no nhc %s of its own" % request["version"])
+        if need:
+            say(nonce, "need", bundles=",".join(need))
+            have.update(store(dict((digest, receive(stream, digest)) for digest in need), request))
+        argv = [own] if own else [sys.executable, "-I", "-S", have[request["engine"]] + "/nhc.pyz"]
+        site = have.get(request["site"], "")
+        argv += [word.replace("{site}", site) for word in request["argv"]]
+        done = run(argv, request["seconds"], request["limit"])
+    except Failed as failed:
+        say(nonce, "failed", reason=failed.args[0], message=failed.args[1])
+        return
+    except (OSError, MemoryError) as error:
+        say(nonce, "failed", reason="NodeError", message=error)
+        return
+    say(
+        nonce, "ran", size=len(done["stdout"]), status=done["status"], why=done["why"],
+        stderr=done["stderr"].decode("utf-8", "replace"), how="installed" if own else "pushed",
+    )  # fmt: skip
+    write_all(1, done["stdout"])

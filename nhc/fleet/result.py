@@ -1,0 +1,171 @@
+"""What a sweep knows of a node: its report, checked and made safe, or an UNKNOWN report with the reason why not.
+
+A node is not trusted: what it sends may be another's report, endless, or full of control characters.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+from nhc.fleet.transport import Node, Trouble
+from nhc.model import Action, CheckResult, Metric, Outcome, Report, Verdict, printable, unknown
+from nhc.render.json import parse, to_dict
+
+REACH = "nhc_fleet"
+"""The check under which a node that gave no report is listed."""
+
+RESULTS = 5000
+LINES = 50
+LONGEST = 1000
+CLOCK = 120.0
+"""Seconds that a node's clock may differ from ours before the report says so."""
+
+Finding = Tuple[str, str, int, str, str]
+"""Check, target, verdict, reason, message ("" where all is well)."""
+
+
+class NodeResult(NamedTuple):
+    """One node's part in a sweep."""
+
+    node: Node
+    report: Report
+    seconds: float = 0.0
+    attempts: int = 1
+    how: str = ""
+    """pushed or installed: whose nhc ran; "" where none did."""
+    hostname: str = ""
+    python: str = ""
+    sent: int = 0
+    """Bytes of bundles that went to the node."""
+
+
+def read_report(text: str, node: Node, now: float) -> Report:
+    """The report in what a node sent. Raises Trouble."""
+    try:
+        report = parse(text)
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise Trouble("NotAReport", f"what it sent is not a report: {printable(str(error), 200)}") from None
+    if report.host != node.name:
+        raise Trouble("AnotherHost", f"its report names another host: {printable(report.host, 100)!r}")
+    if len(report.results) > RESULTS:
+        raise Trouble("HostileOutput", f"its report has {len(report.results)} results")
+    return _safe(report, now)
+
+
+def _safe(report: Report, now: float) -> Report:
+    started = report.started if math.isfinite(report.started) and abs(report.started) < 1e11 else now
+    notes = [printable(note, LONGEST) for note in report.notes[:LINES]]
+    if abs(now - report.elapsed - started) > CLOCK and math.isfinite(report.elapsed):
+        notes.append(f"the node's clock differs from this machine's by about {started + report.elapsed - now:+.0f} s")
+    prefix = _bundle_prefix(report)
+    return Report(
+        printable(report.host, 255),
+        printable(report.boot_id, 64),
+        started,
+        _finite(report.elapsed),
+        tuple(_safe_result(result, prefix) for result in report.results),
+        tuple(notes),
+        max(0, min(report.not_run, 1_000_000)),
+        printable(report.version, 40),
+        {printable(key, 64): printable(value, 255) for key, value in list(report.labels.items())[:64]},
+    )
+
+
+def _finite(value: float) -> float:
+    return value if math.isfinite(value) and abs(value) < 1e15 else 0.0
+
+
+def _bundle_prefix(report: Report) -> str:
+    """Where the node keeps the site's files: sources are shown as the site's own paths, without it."""
+    for result in report.results:
+        parts = result.source.split("/")
+        for number, part in enumerate(parts):
+            if len(part) == 64 and all(char in "0123456789abcdef" for char in part):
+                return "/".join(parts[: number + 1])
+    return ""
+
+
+def _safe_result(result: CheckResult, prefix: str) -> CheckResult:
+    found = result.outcome
+    source = result.source
+    if prefix and source.startswith(prefix):
+        source = source[len(prefix) :]
+    return CheckResult(
+        printable(result.check, 200) or "unnamed",
+        Outcome(
+            found.verdict,
+            "".join(char for char in found.reason if char.isascii() and char.isalnum())[:64],
+            printable(found.message, LONGEST),
+            printable(found.target, 255),
+            tuple(
+                Metric(printable(m.name, 100), float(m.value), printable(m.unit, 20))
+                for m in found.metrics[:200]
+                if _is_number(m.value)
+            ),
+            found.action if isinstance(found.action, Action) else Action.NONE,
+            tuple(printable(line, LONGEST) for line in found.evidence[:LINES]),
+        ),
+        _finite(result.elapsed),
+        printable(source, 500),
+        printable(result.line, LONGEST),
+        tuple(printable(tag, 64) for tag in result.tags[:32]),
+        result.strike,
+        result.strikes,
+    )
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
+
+
+def unreached(node: Node, trouble: Trouble, now: float, attempts: int = 1) -> Report:
+    """The report of a node that gave none."""
+    message = printable(trouble.message, 400) + (f" (tried {attempts} times)" if attempts > 1 else "")
+    outcome = unknown(trouble.reason, message)
+    return Report(node.name, "", now, 0.0, (CheckResult(REACH, outcome),))
+
+
+def to_json(result: NodeResult) -> Dict[str, Any]:
+    """A report as every reader of reports takes it, with what the sweep adds under `fleet`."""
+    node = result.node
+    value = to_dict(result.report)
+    value["fleet"] = {
+        "groups": list(node.groups),
+        "facts": dict(node.facts),
+        "seconds": round(result.seconds, 3),
+        "attempts": result.attempts,
+        "nhc": result.how,
+        "hostname": result.hostname,
+        "python": result.python,
+        "sent": result.sent,
+    }
+    return value
+
+
+def line(result: NodeResult) -> str:
+    """The same on one line."""
+    return json.dumps(to_json(result), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def findings(report: Report) -> Tuple[Finding, ...]:
+    """What folding needs of a report."""
+    found: List[Finding] = []
+    for result in report.results:
+        outcome = result.outcome
+        message = outcome.message if outcome.verdict > Verdict.OK else ""
+        found.append((result.check, outcome.target, int(outcome.verdict), outcome.reason, message))
+    return tuple(found)
+
+
+def metrics(report: Report) -> Tuple[Tuple[str, str, str, str, float], ...]:
+    """Every number in a report: check, target, name, unit, value."""
+    return tuple(
+        (result.check, result.outcome.target, metric.name, metric.unit, metric.value)
+        for result in report.results
+        for metric in result.outcome.metrics
+    )

@@ -1,0 +1,463 @@
+"""SSH by paramiko, in this process: no process for each node, a quarter of their CPU.
+
+What ssh_config, identities, agents, jump hosts and known_hosts mean follows OpenSSH, as Fabric has it, with one
+difference: a host key is verified, always. The cheapest safe key exchange goes first, since key exchange is most
+of what a connection costs; `KexAlgorithms` in ssh_config changes that.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import threading
+import time
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+import paramiko  # type: ignore[import-not-found,import-untyped,unused-ignore]
+from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    AuthenticationException,
+    BadAuthenticationType,
+    ChannelException,
+    IncompatiblePeer,
+    PasswordRequiredException,
+    SSHException,
+)
+
+from nhc.fleet.known_hosts import KnownHosts
+from nhc.fleet.ssh_config import Route, SshConfig
+from nhc.fleet.transport import Node, Trouble, left
+from nhc.model import printable
+
+KEX_FIRST = "curve25519-sha256@libssh.org"
+CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
+TRIES = 6
+"""Keys offered at most: sshd's MaxAuthTries."""
+KEPT = 4096
+
+logging.getLogger("paramiko").addHandler(logging.NullHandler())  # what goes wrong is raised
+
+
+class _Transport(paramiko.Transport):  # type: ignore[misc,unused-ignore]
+    """Without the log lines of every packet, which nobody reads and which cost a fifth of a connection's CPU."""
+
+    _active_check_timeout = 30.0  # closing wakes its thread (see _close): it need not look up every 0.1 s
+    _preferred_kex = (KEX_FIRST, *(kex for kex in paramiko.Transport._preferred_kex if kex != KEX_FIRST))
+    _preferred_ciphers = (
+        *(cipher for cipher in CIPHERS_FIRST if cipher in paramiko.Transport._preferred_ciphers),
+        *(cipher for cipher in paramiko.Transport._preferred_ciphers if cipher not in CIPHERS_FIRST),
+    )
+
+    def __init__(self, sock: Any) -> None:
+        super().__init__(sock)
+        # A thread for each handshake's timer: `start_client` has a deadline already.
+        self.packetizer.start_handshake = lambda timeout: None
+
+    def _log(self, level: int, msg: Any, *args: Any) -> None:
+        """Say nothing."""
+
+    def _parse_debug(self, m: Any) -> None:
+        """Formatting sshd's debug messages for the log took 6% of a connection."""
+
+    def _filter_algorithm(self, type_: str) -> Tuple[str, ...]:
+        chosen: Tuple[str, ...] = getattr(self, f"_preferred_{type_}")
+        return chosen
+
+
+class _Agent(paramiko.Agent):  # type: ignore[misc,unused-ignore]
+    """One agent for all threads: a question and its answer are not torn apart."""
+
+    def __init__(self) -> None:
+        self.asking = threading.Lock()
+        super().__init__()
+
+    def _send_message(self, msg: Any) -> Any:
+        with self.asking:
+            return super()._send_message(msg)
+
+
+class ParamikoStream:
+    """A command in a channel."""
+
+    def __init__(self, channel: Any) -> None:
+        self.channel = channel
+        self.said = b""
+
+    def send(self, data: bytes, deadline: float) -> None:
+        try:
+            self.channel.settimeout(left(deadline))
+            self.channel.sendall(data)
+        except socket.timeout:
+            raise Trouble("Timeout", "the deadline passed") from None
+        except OSError:
+            return  # it has ended: what it said is still to be read
+
+    def receive(self, deadline: float) -> bytes:
+        try:
+            self.channel.settimeout(left(deadline))
+            data: bytes = self.channel.recv(65536)
+        except socket.timeout:
+            raise Trouble("Timeout", "the deadline passed") from None
+        except (OSError, EOFError, SSHException) as error:
+            raise Trouble("ConnectionLost", f"the connection broke: {error}", passing=True) from None
+        return data
+
+    def complaint(self) -> str:
+        try:
+            while self.channel.recv_stderr_ready():
+                self.said = (self.said + self.channel.recv_stderr(KEPT))[-KEPT:]
+        except (OSError, EOFError, SSHException):
+            pass
+        return self.said.decode(errors="replace")
+
+    def close(self) -> None:
+        self.channel.close()
+
+
+class ParamikoSession:
+    """A connection that is logged in. Commands share it."""
+
+    def __init__(self, transport: Any) -> None:
+        self.transport = transport
+
+    def start(self, command: str, deadline: float) -> ParamikoStream:
+        try:
+            channel = self.transport.open_session(timeout=left(deadline))
+            # Channel.exec_command would wait for the server's reply without a deadline. None is asked for here: a
+            # server that refuses closes the channel.
+            message = paramiko.Message()
+            message.add_byte(bytes((98,)))  # SSH_MSG_CHANNEL_REQUEST, RFC 4254 section 5.4
+            message.add_int(channel.remote_chanid)
+            message.add_string("exec")
+            message.add_boolean(False)
+            message.add_string(command)
+            self.transport._send_user_message(message)
+        except ChannelException as error:
+            raise Trouble("SessionRefused", f"the server opens no session: {error}") from None
+        except (OSError, EOFError, SSHException) as error:
+            if time.monotonic() >= deadline:
+                raise Trouble("HungLogin", "logged in, but the server opens no session") from None
+            raise Trouble("ConnectionLost", f"the connection broke: {error}", passing=True) from None
+        return ParamikoStream(channel)
+
+    def close(self) -> None:
+        _close(self.transport)
+
+
+def _close(transport: Any) -> None:
+    try:
+        transport.sock.shutdown(socket.SHUT_RDWR)  # wakes paramiko's thread, which otherwise looks up every 0.1 s
+    except (OSError, EOFError, AttributeError):
+        pass
+    transport.close()
+
+
+class Paramiko:
+    """`config` is the ssh_config to read instead of the user's and the system's."""
+
+    def __init__(self, config: Optional[str] = None, accept_new: bool = False) -> None:
+        self.config = SshConfig(config)
+        self.accept_new = accept_new
+        self._known: Dict[Tuple[str, ...], KnownHosts] = {}
+        self._keys: Dict[str, Any] = {}
+        self._agents: Dict[str, List[Any]] = {}
+        self._worked: Dict[str, Any] = {}
+        self._gateways: Dict[Tuple[str, ...], Any] = {}
+        self._gateway_locks: Dict[Tuple[str, ...], threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def warm(self, nodes: List[Node]) -> None:
+        """Read the files that these nodes need, before the shards are forked: once instead of once in each."""
+        for node in nodes:
+            try:
+                route = self.config.lookup(node)
+            except Trouble:
+                continue
+            self._known_hosts(route)
+            for path in route.identities:
+                self._load(path)
+
+    def connect(self, node: Node, deadline: float) -> ParamikoSession:
+        route = self.config.lookup(node)
+        return ParamikoSession(self._connect(route, deadline, node.password))
+
+    def close(self) -> None:
+        for transport in self._gateways.values():
+            _close(transport)
+
+    # Connecting.
+
+    def _connect(self, route: Route, deadline: float, password: str = "") -> Any:
+        sock = self._socket(route, deadline)
+        transport: Any = None
+        try:
+            transport = self._handshake(sock, route, deadline)
+            self._login(transport, route, deadline, password)
+        except BaseException:
+            if transport is not None:
+                _close(transport)
+            else:
+                sock.close()
+            raise
+        return transport
+
+    def _socket(self, route: Route, deadline: float) -> Any:
+        if route.jumps:
+            return self._through(route, deadline)
+        if route.proxy_command:
+            return paramiko.ProxyCommand(route.proxy_command)
+        where = f"{route.host} port {route.port}"
+        try:
+            sock = socket.create_connection((route.host, route.port), left(deadline))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+        except socket.gaierror as error:
+            passing = error.errno == socket.EAI_AGAIN
+            raise Trouble("NoAddress", f"{route.host}: {error.strerror}", passing) from None
+        except UnicodeError:
+            raise Trouble("NoAddress", f"{printable(route.host)!r} is not a host name") from None
+        except socket.timeout:
+            raise Trouble("ConnectTimeout", f"{where}: no answer") from None
+        except OSError as error:
+            if error.errno == errno.ECONNREFUSED:
+                raise Trouble("Refused", f"{where}: connection refused") from None
+            if error.errno == errno.ETIMEDOUT:
+                raise Trouble("ConnectTimeout", f"{where}: no answer") from None
+            if error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+                raise Trouble("Unreachable", f"{where}: {error.strerror}") from None
+            raise Trouble("ConnectFailed", f"{where}: {error.strerror}", passing=True) from None
+
+    def _through(self, route: Route, deadline: float) -> Any:
+        """A channel to the host through its jump hosts; the connection to those serves all hosts behind them."""
+        gateway = self._gateway(route.jumps, deadline)
+        try:
+            return gateway.open_channel(
+                "direct-tcpip", (route.host, route.port), ("127.0.0.1", 0), timeout=left(deadline)
+            )
+        except ChannelException as error:
+            # RFC 4254 section 5.1: 1 is prohibited, 2 is connect failed.
+            reason = "GatewayRefused" if error.code == 1 else "Refused"
+            raise Trouble(reason, f"{route.jumps[-1]} gets no connection to {route.host}: {error.text}") from None
+        except (OSError, EOFError, SSHException) as error:
+            if time.monotonic() >= deadline:
+                raise Trouble("ConnectTimeout", f"{route.host} through {route.jumps[-1]}: no answer") from None
+            raise Trouble("ConnectionLost", f"{route.jumps[-1]}: {error}", passing=True) from None
+
+    def _gateway(self, jumps: Tuple[str, ...], deadline: float) -> Any:
+        with self._lock:
+            lock = self._gateway_locks.setdefault(jumps, threading.Lock())
+        if not lock.acquire(timeout=left(deadline)):
+            raise Trouble("GatewayFailed", f"{jumps[-1]}: no connection yet")
+        try:
+            found = self._gateways.get(jumps)
+            if found is None or not found.is_active():
+                hop = self.config.hop(jumps[-1])
+                if len(jumps) > 1:
+                    hop = hop._replace(jumps=jumps[:-1])
+                try:
+                    found = self._gateways[jumps] = self._connect(hop, deadline)
+                except Trouble as trouble:
+                    raise Trouble(
+                        "GatewayFailed", f"jump host {jumps[-1]}: {trouble.message}", trouble.passing
+                    ) from None
+            return found
+        finally:
+            lock.release()
+
+    def _handshake(self, sock: Any, route: Route, deadline: float) -> Any:
+        known_hosts = self._known_hosts(route)
+        known = known_hosts.keys(route.known_as)
+        transport = _Transport(sock)
+        transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = left(deadline)
+        if route.kex:
+            transport._preferred_kex = _chosen(route.kex, transport._preferred_kex)
+        if route.ciphers:
+            transport._preferred_ciphers = _chosen(route.ciphers, transport._preferred_ciphers)
+        if known:
+            types = {kind for kind, _text in known}
+            transport._preferred_keys = tuple(
+                kind for kind in transport._preferred_keys
+                if kind in types or (kind.startswith("rsa-sha2") and "ssh-rsa" in types)
+            )  # fmt: skip
+        try:
+            done = threading.Event()
+            transport.start_client(event=done)  # with a timeout instead it would look ten times a second
+            done.wait(left(deadline))
+            if not transport.is_active():
+                raise transport.get_exception() or SSHException("negotiation failed")
+            key = transport.get_remote_server_key()
+        except IncompatiblePeer as error:
+            if known and "host key" in str(error):
+                raise Trouble("HostKey", f"{route.known_as}: offers no host key of a type that is known") from None
+            raise Trouble("NoCommonAlgorithm", str(error)) from None
+        except (OSError, EOFError, SSHException) as error:
+            raise _handshake_trouble(error, transport, deadline) from None
+        self._verify(key, known, known_hosts, route)
+        return transport
+
+    def _verify(self, key: Any, known: List[Tuple[str, str]], known_hosts: KnownHosts, route: Route) -> None:
+        kind, text = key.get_name(), key.get_base64()
+        if text in known_hosts.revoked:
+            raise Trouble("HostKey", f"{route.known_as}: its {kind} host key is revoked")
+        if any(text == one for _kind, one in known):
+            return
+        if known:
+            raise Trouble("HostKey", f"{route.known_as}: its {kind} host key is not the one in known_hosts")
+        if not (self.accept_new or route.accept_new):
+            hint = "; certificates need --transport openssh" if known_hosts.authorities else ""
+            raise Trouble("HostKey", f"{route.known_as}: its {kind} host key is not in known_hosts (--accept-new){hint}")
+        if route.user_known_hosts:
+            try:
+                known_hosts.add(route.known_as, (kind, text), route.user_known_hosts[0])
+            except OSError as error:
+                raise Trouble("HostKey", f"{route.user_known_hosts[0]}: {error.strerror}") from None
+
+    def _known_hosts(self, route: Route) -> KnownHosts:
+        paths = (*route.user_known_hosts, *route.global_known_hosts)
+        found = self._known.get(paths)
+        if found is None:
+            with self._lock:
+                found = self._known.get(paths) or KnownHosts(paths)
+                self._known[paths] = found
+        return found
+
+    # Logging in.
+
+    def _login(self, transport: Any, route: Route, deadline: float, password: str) -> None:
+        refusals: List[str] = []
+        allowed: Optional[List[str]] = None
+        try:
+            for key in self._candidates(route):
+                if allowed is not None and "publickey" not in allowed:
+                    break
+                transport.auth_timeout = left(deadline)
+                try:
+                    more = _offer(transport, route.user, key, deadline)
+                except BadAuthenticationType as error:
+                    allowed = error.allowed_types
+                    continue
+                except AuthenticationException as error:
+                    if not transport.is_active() or "timeout" in str(error).lower():
+                        raise
+                    refusals.append(key.get_name())
+                    continue
+                self._worked[route.user] = key
+                if not more:
+                    return
+                allowed = more
+            if password:
+                transport.auth_timeout = left(deadline)
+                if not transport.auth_password(route.user, password):
+                    return
+        except (OSError, EOFError, SSHException) as error:
+            if time.monotonic() >= deadline or "timeout" in str(error).lower():
+                raise Trouble("HungLogin", f"{route.user}: the login did not end in time") from None
+            if not isinstance(error, AuthenticationException):
+                raise Trouble("ConnectionLost", f"the login broke off: {error}", passing=True) from None
+        tried = f"{len(refusals)} keys refused" if refusals else "no key to offer"
+        locked = [path for path in route.identities if isinstance(self._keys.get(path), Exception)]
+        hint = f"; {locked[0]} needs a passphrase: use an agent" if locked else ""
+        wants = f"; the server wants {', '.join(allowed)}" if allowed else ""
+        raise Trouble("AuthFailed", f"{route.user}: {tried}{', and the password' if password else ''}{wants}{hint}")
+
+    def _candidates(self, route: Route) -> Iterator[Any]:
+        """Keys in OpenSSH's order: those on file that the agent holds too, the agent's others, those on file.
+
+        The key that worked last for this user goes first, where it is among them.
+        """
+        own = [key for key in map(self._load, route.identities) if isinstance(key, paramiko.PKey)]
+        agent = [] if route.agent == "none" else self._agent_keys(route.agent)
+        blobs = {key.asbytes() for key in own}
+        listed = [key for key in agent if key.asbytes() in blobs or _public(key, route)]
+        others = [] if route.identities_only else [key for key in agent if key not in listed]
+        keys = [*listed, *others, *own]
+        last = self._worked.get(route.user)
+        if last is not None and any(last is key for key in keys):
+            keys = [last, *(key for key in keys if key is not last)]
+        seen = set()
+        for key in keys[: 4 * TRIES]:
+            if key.asbytes() not in seen and len(seen) < TRIES:
+                seen.add(key.asbytes())
+                yield key
+
+    def _load(self, path: str) -> Any:
+        """The private key in a file: None where there is none, the exception where it cannot be used."""
+        if path not in self._keys:
+            try:
+                self._keys[path] = paramiko.PKey.from_path(path)
+            except OSError:
+                self._keys[path] = None
+            except (PasswordRequiredException, SSHException, ValueError, TypeError) as error:
+                self._keys[path] = error
+        return self._keys[path]
+
+    def _agent_keys(self, path: str) -> List[Any]:
+        with self._lock:
+            if path not in self._agents:
+                self._agents[path] = _ask_agent(path)
+            return self._agents[path]
+
+
+def _ask_agent(path: str) -> List[Any]:
+    import os
+
+    try:
+        if path:
+            before = os.environ.get("SSH_AUTH_SOCK")
+            os.environ["SSH_AUTH_SOCK"] = path  # paramiko knows no other way to name a socket
+            try:
+                return list(_Agent().get_keys())
+            finally:
+                if before is None:
+                    del os.environ["SSH_AUTH_SOCK"]
+                else:
+                    os.environ["SSH_AUTH_SOCK"] = before
+        return list(_Agent().get_keys())
+    except (OSError, SSHException):
+        return []
+
+
+def _offer(transport: Any, user: str, key: Any, deadline: float) -> List[str]:
+    """Offer a key; what the server wants besides."""
+    done = threading.Event()
+    transport.auth_publickey(user, key, event=done)
+    done.wait(left(deadline))
+    more: List[str] = transport.auth_handler.wait_for_response(done)
+    return more
+
+
+def _public(key: Any, route: Route) -> bool:
+    """Whether an agent's key is one of the identities, by the .pub file beside a private key that is not here."""
+    for path in route.identities:
+        try:
+            with open(path if path.endswith(".pub") else f"{path}.pub", encoding="ascii", errors="replace") as file:
+                words = file.read(65536).split()
+        except OSError:
+            continue
+        if len(words) > 1 and words[1] == key.get_base64():
+            return True
+    return False
+
+
+def _chosen(wish: str, offered: Tuple[str, ...]) -> Tuple[str, ...]:
+    """Algorithms as ssh_config lists them (`a,b`, `+a`, `-a`, `^a`), of those there are; all where none is left."""
+    from fnmatch import fnmatchcase
+
+    sign, names = (wish[0], wish[1:]) if wish[0] in "+-^" else ("", wish)
+    patterns = names.split(",")
+    picked = tuple(one for pattern in patterns for one in offered if fnmatchcase(one, pattern))
+    rest = tuple(one for one in offered if one not in picked)
+    chosen = {"": picked, "+": (*offered,), "-": rest, "^": (*picked, *rest)}[sign]
+    return chosen or offered
+
+
+def _handshake_trouble(error: Exception, transport: Any, deadline: float) -> Trouble:
+    said = printable(str(error) or type(error).__name__, 200)
+    if not transport.remote_version and (time.monotonic() >= deadline - 0.05 or "timed out" in said.lower()):
+        return Trouble("NoBanner", "connected, but no SSH banner came")
+    if time.monotonic() >= deadline - 0.05 or "timeout" in said.lower() or "No existing session" in said:
+        return Trouble("HandshakeTimeout", "the SSH handshake did not end in time")
+    if not transport.remote_version and "Invalid packet" not in said and "banner" in said.lower():
+        # sshd drops connections over its MaxStartups this way: that passes.
+        return Trouble("ConnectionLost", f"it closed the connection before its banner: {said}", passing=True)
+    return Trouble("HandshakeFailed", f"the SSH handshake failed: {said}", passing=isinstance(error, (OSError, EOFError)))

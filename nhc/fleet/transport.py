@@ -1,0 +1,93 @@
+"""How a sweep reaches a node: a Protocol that the local, the paramiko and the OpenSSH transport satisfy.
+
+A transport connects, a session starts commands (several over one connection), a stream is one command's input
+and output. Every deadline is a time of `time.monotonic()`; what passes one, and everything else that goes wrong,
+is a Trouble with a stable reason.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Mapping, NamedTuple, Optional, Protocol, Tuple
+
+
+class Node(NamedTuple):
+    """A node to sweep. `name` is its identity in every result; the rest is how to reach it, empty where not said.
+
+    `groups` are the groups that its source puts it in, `facts` what the source says of it (rack, type).
+    `arguments` are more arguments for the OpenSSH client, which then carries the connection.
+    """
+
+    name: str
+    address: str = ""
+    user: str = ""
+    port: int = 0
+    groups: Tuple[str, ...] = ()
+    facts: Mapping[str, str] = {}
+    identity: str = ""
+    password: str = ""
+    python: str = ""
+    sudo: Optional[bool] = None
+    sudo_password: str = ""
+    connection: str = ""
+    arguments: Tuple[str, ...] = ()
+    problem: str = ""
+    """Why this node cannot be reached at all, known already from its source."""
+
+    @property
+    def target(self) -> str:
+        return self.address or self.name
+
+
+class Trouble(Exception):  # noqa: N818 (a node's trouble is a result, not an error of ours)
+    """Why a node gave no report: a CamelCase reason, one line, and whether trying again may help."""
+
+    def __init__(self, reason: str, message: str, passing: bool = False) -> None:
+        super().__init__(message)
+        self.reason, self.message, self.passing = reason, message, passing
+
+
+class Stream(Protocol):
+    """One command on a node."""
+
+    def send(self, data: bytes, deadline: float) -> None:
+        """Write to its standard input."""
+        ...
+
+    def receive(self, deadline: float) -> bytes:
+        """Some of its standard output, b"" at the end."""
+        ...
+
+    def complaint(self) -> str:
+        """The last of what it wrote to standard error."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening; on a transport that can, end the command."""
+        ...
+
+
+class Session(Protocol):
+    """A connection to one node."""
+
+    def start(self, command: str, deadline: float) -> Stream:
+        """Start a shell command."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Transport(Protocol):
+    """A way to reach nodes, used from many threads."""
+
+    def connect(self, node: Node, deadline: float) -> Session: ...
+
+    def close(self) -> None: ...
+
+
+def left(deadline: float, reason: str = "Timeout", message: str = "the deadline passed") -> float:
+    """Seconds until the deadline; raises Trouble when it has passed."""
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        raise Trouble(reason, message)
+    return seconds
