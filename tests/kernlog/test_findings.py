@@ -166,8 +166,8 @@ def test_an_end_is_refused_when_the_fault_came_again():
 def test_drills_are_marked_end_together_and_spare_the_true():
     state = log(f"{xid(79)} nhc-drill", f"{xid(79, bus='5e')} nhc-drill", xid(79, bus="5e"))
     assert [finding.get("drill") for _key, finding in current(state)] == [True, None]
-    log("nhc: drill over: nhc-drill ended", state=state)
-    assert list(standing(state)) == ["xid/79/0000:5e:00.0"]
+    log(f"{xid(79, bus='5e')} nhc-drill", "nhc: drill over: nhc-drill ended", state=state)
+    assert list(standing(state)) == ["xid/79/0000:5e:00.0"], "a drill of a true fault leaves the true one"
 
 
 def test_drills_do_not_count_as_repeats_of_the_true():
