@@ -1,0 +1,51 @@
+"""The click side of the kernel log's commands: `nhc log classify`, `nhc inject`, `nhc ack`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from nhc.cli import ack as acknowledge
+from nhc.cli import inject as injection
+from nhc.cli import log
+
+
+@click.command("classify")
+@click.argument("file", required=False, metavar="[FILE|-]")
+@click.option("-f", "--format", "format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--all", "show_all", is_flag=True, help="Show the lines that mean nothing to the catalogue, too.")
+@click.option(
+    "--npd-rules", "npd_rules", multiple=True, metavar="FILE", help="Apply node-problem-detector's rule file."
+)
+def classify(**options: Any) -> None:
+    """Say what each line of a kernel log means: dmesg's output, a syslog, journalctl's, /dev/kmsg's records."""
+    raise SystemExit(log.classify_command(**options))
+
+
+@click.command("inject")
+@click.argument("fault", required=False, default="")
+@click.option("--device", metavar="DEVICE", help="The device to name. Default: the fault's own example.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Print the line; write nothing.")
+@click.option("--list", "list_faults", is_flag=True, help="Print what can be injected.")
+def inject(**options: Any) -> None:
+    """Write FAULT (xid-79, ...) into this node's kernel log, marked as a drill. Root only.
+
+    Whatever watches the kernel log acts as if the fault were real: that is the point of a drill.
+    """
+    if not options["fault"] and not options["list_faults"]:
+        raise click.UsageError("name a fault, or --list them")
+    raise SystemExit(injection.inject_command(**options))
+
+
+@click.command("ack")
+@click.argument("keys", nargs=-1, metavar="[FINDING]...")
+@click.option("--device", metavar="DEVICE", help="All findings of a device.")
+@click.option("--drills", is_flag=True, help="All that nhc inject made.")
+@click.option("--all", "every", is_flag=True, help="All.")
+@click.option("--note", default="", metavar="TEXT", help="What was done; kept with the acknowledgement.")
+@click.option("-f", "--format", "format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def ack(**options: Any) -> None:
+    """Acknowledge findings of the kernel log; without anything named, list those that stand."""
+    raise SystemExit(acknowledge.ack_command(**options))
