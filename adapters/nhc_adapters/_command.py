@@ -48,7 +48,8 @@ class Commands:
         self.timeout = timeout
         self.calls: List[Tuple[str, ...]] = []
         self._run = run
-        given = os.environ if environ is None else environ
+        # slurmd tells its prolog where slurm.conf is and its HealthCheckProgram not: the configuration can say it.
+        given = {**(os.environ if environ is None else environ), **self.settings}
         self.env: Dict[str, str] = {
             name: value for name, value in given.items() if name in KEPT or name.startswith(KEPT_PREFIXES)
         }

@@ -13,11 +13,11 @@ limit=60 # seconds; nhc-epilog's own deadline is shorter
 
 broken() {
     logger -t nhc -p daemon.err "nhc-epilog: $1" 2>/dev/null
+    [ -n "$SLURMD_NODENAME" ] || return # on the controller there is no node to comment on
     # Once an hour: a broken nhc must not burden the controller at every job.
-    stamp=/run/nhc-epilog-broken
+    stamp=/run/nhc-epilog-broken.$SLURMD_NODENAME
     [ -n "$(find "$stamp" -mmin -60 2>/dev/null)" ] && return
     : >"$stamp" 2>/dev/null
-    [ -n "$SLURMD_NODENAME" ] || return
     case $(scontrol show node "$SLURMD_NODENAME" 2>/dev/null | sed -n 's/^   Comment=//p') in
     '' | NHC:*) scontrol update NodeName="$SLURMD_NODENAME" Comment="NHC: nhc-epilog $1" 2>/dev/null ;;
     esac

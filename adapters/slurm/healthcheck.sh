@@ -12,11 +12,11 @@ limit=55 # seconds; nhc-healthcheck's own deadline is shorter
 
 broken() {
     logger -t nhc -p daemon.err "nhc-healthcheck: $1" 2>/dev/null
+    [ -n "$SLURMD_NODENAME" ] || return # on the controller there is no node to comment on
     # Once an hour: a broken nhc must not burden the controller at every job.
-    stamp=/run/nhc-healthcheck-broken
+    stamp=/run/nhc-healthcheck-broken.$SLURMD_NODENAME
     [ -n "$(find "$stamp" -mmin -60 2>/dev/null)" ] && return
     : >"$stamp" 2>/dev/null
-    [ -n "$SLURMD_NODENAME" ] || return
     case $(scontrol show node "$SLURMD_NODENAME" 2>/dev/null | sed -n 's/^   Comment=//p') in
     '' | NHC:*) scontrol update NodeName="$SLURMD_NODENAME" Comment="NHC: nhc-healthcheck $1" 2>/dev/null ;;
     esac
@@ -26,14 +26,11 @@ if [ ! -x "$program" ]; then
     broken "is not installed"
     exit 0
 fi
-timeout -k 5 "$limit" "$program"
+timeout -k 5 "$limit" "$program" >/dev/null 2>&1
 status=$?
 case $status in
-0) exit 0 ;;
-# The node's verdict, which has been acted on: docs/lbnl-compatibility.md lists the statuses.
-1 | 2 | 3 | 142) exit 0 ;;
-*)
-    broken "ended with status $status"
-    exit 0
-    ;;
+# timeout's own, the shell's (not to be run, not found), and death by a signal
+124 | 126 | 127 | 13[0-9] | 143) broken "ended with status $status" ;;
 esac
+# Every other status is the node's verdict, which has been acted on.
+exit 0

@@ -73,6 +73,8 @@ def _run(hook: str, settings: Mapping[str, str], environ: Mapping[str, str], war
     if recent is not None:
         return hooks.after_report(hook, recent, environ, everything, state)
     plan = _for_context(plan, context, hooks.skipped(environ, everything))
+    if not plan.items and context != hooks.EPILOG:
+        return 0  # this hook has nothing to judge by
     devices = hooks.job_devices(environ)
     if devices is not None:
         host = host.with_settings({**settings, "NHC_JOB_DEVICES": devices})

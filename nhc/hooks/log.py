@@ -6,7 +6,7 @@ Slurm throws away what a prolog prints, so syslog is what an administrator finds
 from __future__ import annotations
 
 import sys
-from typing import Any, Dict, Mapping
+from typing import Mapping
 
 from nhc.model import printable
 from nhc.state import State
@@ -55,24 +55,20 @@ def internal_error(
             for part in line.splitlines():
                 error(f"  {part}")
     now = time.time()
-
-    def change(memory: Dict[str, Any]) -> None:
-        last = memory.get("when")
-        memory["again"] = not (isinstance(last, (int, float)) and 0 <= now - last < QUIET)
-        if memory["again"]:
-            memory["when"] = now
-
-    if not state.update(MEMORY, change)["again"]:
+    last = state.load(MEMORY).get(context)
+    if isinstance(last, (int, float)) and 0 <= now - last < QUIET:
         return
     from nhc.hooks.act import scheduler
     from nhc.hooks.names import node_name
     from nhc.host import Host
 
+    name = node_name(environ, settings, Host().system.hostname())
+    # Noted before the attempt: a controller that does not answer must not hold up every job. Tried again in a minute.
+    state.update(MEMORY, lambda memory: memory.update({context: now - QUIET + 60.0, "node": name}))
     adapter = scheduler(environ, settings)
     if adapter is not None and hasattr(adapter, "comment"):
-        name = node_name(environ, settings, Host().system.hostname())
         adapter.comment(name, f"NHC: {printable(said, 200)}")
-        state.update(MEMORY, lambda memory: memory.update(node=name))
+    state.update(MEMORY, lambda memory: memory.update({context: now}))
 
 
 def works_again(environ: Mapping[str, str], settings: Mapping[str, str], state: State) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.require import need
 from tests.support.slurm import Cluster, missing
+from tests.support.slurmhooks import Hooks
 
 EXTRA = """\
 SuspendProgram=/bin/true
@@ -28,6 +29,7 @@ PartitionName=cloud Nodes=far[1-2],n1 State=UP
 def slurm_directory():
     """A short path: a munge socket's is limited to 107 characters."""
     directory = Path(tempfile.mkdtemp(prefix="nhc-slurm-"))
+    directory.chmod(0o755)  # jobs of other users run below it
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
 
@@ -50,3 +52,31 @@ def cluster(running_cluster):
     running_cluster.reset()
     yield running_cluster
     running_cluster.reset()
+
+
+@pytest.fixture(scope="session")
+def hooked(slurm_directory):
+    """A second cluster, whose nodes run nhc as Prolog, Epilog and, every two seconds, as HealthCheckProgram.
+
+    At one second slurmctld, which pings and checks health in turn, never gets to ping a node that was resumed.
+    """
+    need("slurm", not missing(), ", ".join(missing()))
+    (slurm_directory / "hooked").mkdir()
+    cluster = Cluster(slurm_directory / "hooked", ["n1", "n2", "n3"])
+    hooks = Hooks(slurm_directory / "hooks", cluster.nodes, cluster.conf)
+    cluster.extra = hooks.slurm_conf(interval=2)
+    try:
+        cluster.start()
+        yield cluster, hooks
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def site(hooked):
+    cluster, hooks = hooked
+    hooks.reset()
+    cluster.reset()
+    yield hooked
+    hooks.reset()
+    cluster.reset()

@@ -1,0 +1,224 @@
+"""nhc as Prolog, Epilog and HealthCheckProgram of a real Slurm: what a job and an administrator see."""
+
+from __future__ import annotations
+
+import pwd
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.slurm import wait_for
+
+
+@pytest.fixture
+def cluster(site):
+    return site[0]
+
+
+@pytest.fixture
+def hooks(site):
+    return site[1]
+
+
+def in_service(cluster, node):
+    """Neither drained nor down; a job that has just ended may still be completing."""
+    return cluster.state(node) in ("idle", "mix", "alloc", "comp")
+
+
+def requeued(job):
+    return int(job["Restarts"]) >= 1 and job["JobState"] == "PENDING"
+
+
+def quiet_health_check(hooks):
+    """Keep the periodic check out of a test of the prolog, the one that runs now included."""
+    hooks.program("healthcheck", "exit 0\n")
+    wait_for("health checks to end", lambda: not running(f"{hooks.directory}/nhc/nhc.conf"))
+
+
+def running(word):
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_bytes())
+    return [line for line in found if word.encode() in line]
+
+
+def ended(cluster, job):
+    return wait_for(f"job {job} to end", lambda: cluster.job(job)["JobState"] == "COMPLETED" and cluster.job(job))
+
+
+def test_a_job_that_lands_on_a_sick_node_is_requeued_and_runs_elsewhere(cluster, hooks):
+    quiet_health_check(hooks)
+    hooks.sick("n1")
+    job = cluster.submit("hostname", "--nodelist=n1")
+    wait_for("n1 to be drained", lambda: cluster.state("n1") in ("drain", "drng"))
+    assert cluster.reason("n1").startswith("NHC: check_file_test: ")
+    # Slurm holds a requeued batch job back for two minutes, the life of its credential; no update sticks before.
+    wait_for("the job to be requeued", lambda: requeued(cluster.job(job)))
+    cluster.scontrol("update", f"JobId={job}", "ReqNodeList=", "StartTime=now")
+    done = ended(cluster, job)
+    assert done["NodeList"] in ("n2", "n3")
+    assert int(done["Restarts"]) >= 1
+    assert done["AdminComment"].startswith("NHC: node n1 is unhealthy, the job is requeued: check_file_test: ")
+    assert cluster.state("n1") == "drain"
+
+
+def test_a_healthy_node_starts_its_job_and_asks_the_controller_nothing(cluster, hooks):
+    job = cluster.submit("true", "--nodelist=n2")
+    ended(cluster, job)
+    assert in_service(cluster, "n2")
+    assert hooks.said("prolog") == ""
+
+
+def test_an_unknown_verdict_lets_the_job_start(cluster, hooks):
+    quiet_health_check(hooks)
+    hooks.configure("* || check_no_such_thing")
+    job = cluster.submit("true", "--nodelist=n2")
+    ended(cluster, job)
+    assert in_service(cluster, "n2")
+    assert "could not tell whether n2 is healthy; the job starts" in hooks.said("prolog")
+
+
+def test_the_health_check_drains_within_its_interval_and_resumes_after_repair(cluster, hooks):
+    hooks.sick("n3")
+    wait_for("n3 to be drained", lambda: cluster.state("n3") == "drain", 10)
+    assert cluster.reason("n3").startswith("NHC: check_file_test: ")
+    assert cluster.state("n1") == "idle"
+    hooks.well("n3")
+    wait_for("n3 to be back", lambda: cluster.state("n3") == "idle", 10)
+    assert cluster.reason("n3") == ""
+
+
+def test_an_unknown_verdict_neither_drains_nor_resumes(cluster, hooks):
+    hooks.sick("n3")
+    wait_for("n3 to be drained", lambda: cluster.state("n3") == "drain")
+    runs = checked(hooks)
+    hooks.well("n3")
+    hooks.configure("* || check_no_such_thing")
+    wait_for("two more runs", lambda: checked(hooks) >= runs + 2)
+    assert cluster.state("n3") == "drain"
+    assert cluster.state("n1") == "idle"
+
+
+def checked(hooks):
+    """How often the health check has run to its end on n3, as its state directory tells."""
+    path = hooks.directory / "run" / "count"
+    if not path.exists():
+        path.write_text("")
+        # Count runs of the wrapper's program without changing what it does.
+        program = (hooks.directory / "bin" / "nhc-healthcheck").read_text()
+        first, rest = program.split("\n", 1)
+        hooks.write("bin/nhc-healthcheck", f'{first}\n[ "$SLURMD_NODENAME" = n3 ] && echo >>{path}\n{rest}')
+    return path.read_text().count("\n")
+
+
+def test_an_operators_drain_is_neither_renamed_nor_resumed(cluster, hooks):
+    cluster.update("n3", State="DRAIN", Reason="new DIMM on Tuesday")
+    runs = checked(hooks)
+    wait_for("two healthy runs", lambda: checked(hooks) >= runs + 2)
+    assert (cluster.state("n3"), cluster.reason("n3")) == ("drain", "new DIMM on Tuesday")
+    hooks.sick("n3")
+    runs = checked(hooks)
+    wait_for("two unhealthy runs", lambda: checked(hooks) >= runs + 2)
+    assert (cluster.state("n3"), cluster.reason("n3")) == ("drain", "new DIMM on Tuesday")
+
+
+@pytest.mark.parametrize(
+    ("what", "body"),
+    [
+        ("is not installed", None),
+        ("ended with status 1", "exit 1\n"),  # a Python that cannot start
+        ("ended with status 139", "kill -SEGV $$\n"),
+    ],
+)
+def test_a_damaged_installation_drains_nothing_and_is_seen(cluster, hooks, what, body):
+    quiet_health_check(hooks)
+    if body is None:
+        (hooks.directory / "bin" / "nhc-prolog").unlink()
+    else:
+        hooks.program("prolog", body)
+    job = cluster.submit("true", "--nodelist=n2")
+    ended(cluster, job)
+    assert in_service(cluster, "n2")
+    assert cluster.show("n2")["Comment"] == f"NHC: nhc-prolog {what}"
+
+
+def test_a_configuration_that_cannot_be_read_drains_nothing_and_is_seen_until_it_can(cluster, hooks):
+    conf = hooks.directory / "nhc" / "nhc.conf"
+    good = conf.read_text()
+    conf.unlink()
+    job = cluster.submit("true", "--nodelist=n2")
+    ended(cluster, job)
+    said = wait_for("a comment on n2", lambda: cluster.show("n2").get("Comment"))
+    assert said.startswith("NHC: the ")
+    assert "configuration cannot be used" in said
+    conf.write_text(good)
+    wait_for("the comment to go", lambda: not cluster.show("n2").get("Comment"))
+    assert cluster.state("n2") == "idle"
+
+
+def test_the_bound_on_drained_nodes_holds_at_the_nodes_themselves(cluster, hooks):
+    hooks.configure(NHC_MAX_DRAINED="1")
+    hooks.sick("n1")
+    wait_for("n1 to be drained", lambda: cluster.state("n1") == "drain")
+    hooks.sick("n2")
+    wait_for("n2 to be refused", lambda: "n2 is unhealthy" in hooks.said("healthcheck"))
+    assert "not marked: 1 of 3 nodes are marked already" in hooks.said("healthcheck")
+    job = cluster.submit("true", "--nodelist=n2")
+    ended(cluster, job)
+    assert in_service(cluster, "n2")
+
+
+def test_a_users_comment_skips_no_check_unless_the_administrator_allows_it(cluster, hooks):
+    quiet_health_check(hooks)
+    hooks.sick("n1")
+    hooks.configure(NHC_USER_SKIP="check_file_test")
+    job = cluster.submit("true", "--nodelist=n1", "--comment=nhc-skip=check_file_test")
+    ended(cluster, job)
+    assert in_service(cluster, "n1")
+    hooks.configure()
+    job = cluster.submit("true", "--nodelist=n1", "--comment=nhc-skip=check_file_test")
+    wait_for("n1 to be drained", lambda: cluster.state("n1") in ("drain", "drng"))
+
+
+def test_leftover_processes_of_the_job_are_ended_and_another_users_are_not(cluster, hooks):
+    quiet_health_check(hooks)
+    hooks.configure(NHC_EPILOG_CLEAN="processes", NHC_EPILOG_FIND="processes")
+    nobody = pwd.getpwnam("nobody").pw_uid
+    users = hooks.directory / "users"
+    users.mkdir()
+    users.chmod(0o777)
+    pid_file = users / "leftover.pid"
+    # A daemon that leaves the job's session and process tree: linuxproc does not find it, Slurm does not end it.
+    job = cluster.submit(
+        f"setsid sh -c 'echo $$ > {pid_file}; exec sleep 300' </dev/null >/dev/null 2>&1 &\n"
+        f"while [ ! -s {pid_file} ]; do sleep 0.05; done",
+        "--nodelist=n2",
+        f"--uid={nobody}",
+        "--output=/dev/null",
+    )
+    ended(cluster, job)
+    pid = int(pid_file.read_text())
+    wait_for("the leftover to be ended", lambda: not alive(pid))
+    wait_for("the epilog to say so", lambda: f"cleaned up after the job: process {pid} (sleep)" in hooks.said("epilog"))
+    wait_for("n2 to be idle", lambda: cluster.state("n2") == "idle")
+
+
+def alive(pid):
+    with suppress(OSError):
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    return False
+
+
+def test_the_controllers_prolog_requeues_and_drains_nothing(cluster, hooks):
+    quiet_health_check(hooks)
+    marker = hooks.directory / "licence-server-is-down"
+    marker.touch()
+    hooks.configure(f"# context prolog-slurmctld\n* || check_file_test -! -e {marker}")
+    job = cluster.submit("true", "--nodelist=n2")
+    wait_for("the job to be requeued", lambda: requeued(cluster.job(job)))
+    assert in_service(cluster, "n2")
+    marker.unlink()
+    cluster.scontrol("update", f"JobId={job}", "StartTime=now")
+    ended(cluster, job)
