@@ -1,0 +1,1 @@
+../../plugins/callback/nhc_fold.py

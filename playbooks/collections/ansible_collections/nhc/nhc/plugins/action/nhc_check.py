@@ -1,0 +1,108 @@
+# Copyright the nhc authors
+# SPDX-License-Identifier: Apache-2.0
+"""The controller's half of nhc_check: offer the archive and the site's configuration, copy what the node lacks."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.nhc.nhc.plugins.modules.nhc_check import describe, not_run
+from ansible_collections.nhc.nhc.plugins.plugin_utils.controller import (
+    Unavailable,
+    digest_of,
+    find_archive,
+    pack_site,
+    version_of,
+)
+
+
+class ActionModule(ActionBase):
+    """Run the module; where it asks for bundles, copy them and run it again."""
+
+    TRANSFERS_FILES = True
+    _supports_check_mode = True
+    _requires_connection = True
+
+    def run(self, tmp=None, task_vars=None):
+        super().run(tmp, task_vars)
+        args = dict(self._task.args)
+        if "bundles" in args:
+            raise AnsibleActionFail("bundles is set by the action plugin, not by a task")
+        sources = {}
+        try:
+            args["bundles"] = self._bundles(args, sources)
+            result = self._execute_module(module_name="nhc.nhc.nhc_check", module_args=args, task_vars=task_vars)
+            if result.get("missing"):
+                self._copy(result["missing"], args["bundles"], sources)
+                result = self._execute_module(module_name="nhc.nhc.nhc_check", module_args=args, task_vars=task_vars)
+        except Unavailable as error:
+            raise AnsibleActionFail(str(error)) from None
+        finally:
+            for path, ours in sources.values():
+                if ours:
+                    os.unlink(path)
+            self._remove_tmp_path(self._connection._shell.tmpdir)
+        return self._judged(result, args, task_vars)
+
+    def _bundles(self, args, sources):
+        """Digests of what may have to be copied; `sources` says where each is and whether it is ours to remove."""
+        bundles = {}
+        if args.get("engine", "auto") != "installed":
+            path = find_archive(self._local(args.get("archive")))
+            if path:
+                sources["archive"] = (path, False)
+                bundles["archive"] = {"digest": digest_of(path), "version": version_of(path)}
+        config, scripts = self._locals(args, "config_src"), self._locals(args, "scripts_src")
+        if config or scripts:
+            data, names = pack_site(config, scripts)
+            with tempfile.NamedTemporaryFile(prefix="nhc-site-", delete=False) as file:
+                file.write(data)
+            sources["site"] = (file.name, True)
+            bundles["site"] = dict(names, digest=digest_of(file.name))
+        return bundles
+
+    def _local(self, path):
+        """A path on the controller, found as Ansible finds files: in files/ of the role or play, else as it stands."""
+        if not path or os.path.isabs(os.path.expanduser(path)):
+            return os.path.expanduser(path) if path else path
+        try:
+            return self._find_needle("files", path)
+        except AnsibleError as error:
+            raise Unavailable("%s: no such file on the controller (%s)" % (path, error)) from None
+
+    def _locals(self, args, name):
+        found = args.get(name) or []
+        return [self._local(path) for path in ([found] if isinstance(found, str) else found)]
+
+    def _copy(self, missing, bundles, sources):
+        """Put the bundles into Ansible's temporary directory on the node, from where the module takes them."""
+        if not self._connection._shell.tmpdir:
+            self._make_tmp_path()
+        copied = []
+        for name in missing:
+            remote = self._connection._shell.join_path(self._connection._shell.tmpdir, "nhc-%s" % name)
+            self._transfer_file(sources[name][0], remote)
+            bundles[name]["copied"] = remote
+            copied.append(remote)
+        self._fixup_perms2([self._connection._shell.tmpdir, *copied], execute=False)
+
+    def _judged(self, result, args, task_vars):
+        """The module's result; where it could not run, a verdict of UNKNOWN that says why."""
+        if "verdict" in result or result.get("unreachable") or result.get("skipped"):
+            return result
+        said = result.get("module_stderr") or result.get("module_stdout") or ""
+        message = str(result.get("msg", "no result")).strip()
+        if said.strip():
+            message += " (%s)" % said.strip().splitlines()[-1]
+        if message.startswith(("Unsupported parameters", "argument ", "value of ", "missing required")):
+            return result  # the task is wrong, not the node
+        name = args.get("node") or task_vars.get("inventory_hostname", "")
+        report = not_run(name, "ModuleFailed", message[:500])
+        judged = dict(describe(report), changed=False, engine="")
+        if str(args.get("fail_on", "never")) in ("warn", "unknown"):
+            judged.update(failed=True, msg=message)
+        return judged

@@ -1,0 +1,77 @@
+# Copyright the nhc authors
+# SPDX-License-Identifier: Apache-2.0
+"""Print what nhc_check found at the end of a run, nodes of which the same is true on one line."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: nhc_fold
+type: aggregate
+short_description: Print nhc's verdicts, equal ones folded
+version_added: 0.1.0
+description:
+  - At the end of a run, prints what M(nhc.nhc.nhc_check) found. Nodes of which the same is true share a line, and
+    their names are folded to ranges (C(gpu[001-127] OK)).
+  - Nodes that could not be reached, or on which the check could not run, are V(UNKNOWN) with the reason.
+  - The playbooks of this collection load it by themselves. For others, name it in C(callbacks_enabled).
+options:
+  by:
+    description: Group by what is wrong (V(finding)), or show one line for each node with all its findings (V(node)).
+    type: str
+    choices: [finding, node]
+    default: finding
+    env:
+      - name: NHC_FOLD_BY
+    ini:
+      - section: callback_nhc_fold
+        key: by
+requirements:
+  - nhc on the controller (a checkout of which this collection is part, or the package)
+author:
+  - The nhc authors (@nhc)
+"""
+
+from ansible import constants as C
+from ansible.plugins.callback import CallbackBase
+
+from ansible_collections.nhc.nhc.plugins.plugin_utils.controller import Unavailable
+from ansible_collections.nhc.nhc.plugins.plugin_utils.fold import Findings, report_of
+
+ACTIONS = ("nhc_check", "nhc.nhc.nhc_check")
+COLOURS = {"OK": C.COLOR_OK, "WARN": C.COLOR_WARN, "UNKNOWN": C.COLOR_WARN, "CRIT": C.COLOR_ERROR}
+
+
+class CallbackModule(CallbackBase):
+    """Remember the last report of each node, and show them when the run ends."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "nhc.nhc.nhc_fold"
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.reports = {}
+
+    def _take(self, result):
+        task, host = getattr(result, "task", None) or result._task, getattr(result, "host", None) or result._host
+        values = getattr(result, "result", None) or result._result
+        if task.action in ACTIONS and not values.get("skipped"):
+            self.reports[host.get_name()] = report_of(host.get_name(), values)
+
+    v2_runner_on_ok = v2_runner_on_unreachable = _take
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):
+        self._take(result)
+
+    def v2_playbook_on_stats(self, stats):
+        if not self.reports:
+            return
+        self._display.banner("NHC")
+        try:
+            findings = Findings(self.reports)
+            lines = findings.by_node() if self.get_option("by") == "node" else findings.by_finding()
+            for verdict, line in lines:
+                self._display.display(line, color=COLOURS.get(verdict))
+            self._display.display(findings.total())
+        except Unavailable as error:
+            self._display.warning(str(error))
