@@ -91,7 +91,7 @@ def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
     output.verbose("Node Health Check starting.")
     try:
         if "EVAL_LINE" in settings:
-            plan = config.load_text(f"* || {settings['EVAL_LINE']}\n", "-e", name, given, scripts_dirs=scripts)
+            plan = config.load_check(settings["EVAL_LINE"], "-e", name, given, scripts_dirs=scripts)
         else:
             plan = config.load([settings["CONFFILE"]], name, given, scripts_dirs=scripts)
     except config.ConfigError as error:
