@@ -1,0 +1,56 @@
+"""Amazon's Elastic Fabric Adapters, as their driver shows them below /sys/class/infiniband.
+
+They are called efa_0 by the kernel and rdmap16s27 by rdma-core's udev rules, so the driver tells, not the name.
+Counters: drivers/infiniband/hw/efa/efa_verbs.c; the port's below ports/1/hw_counters, the device's below
+hw_counters (all below the device before Linux 5.14).
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Tuple
+
+from nhc.facts.ib_counters import EFA_LAYER, adapter, device_counters, read_counters
+from nhc.facts.infiniband import Port, ports
+from nhc.host import Host
+from nhc.values import NamedTuple
+
+TRAFFIC = ("rx_pkts", "rx_drops", "tx_pkts")
+TROUBLE = (
+    "no_completion_cmds", "cmds_err", "retrans_timeout_events", "unresponsive_remote_events",
+    "impaired_remote_conn_events", "rdma_read_wr_err", "rdma_write_wr_err", "retrans_pkts",
+    "alloc_pd_err", "create_qp_err", "create_cq_err", "reg_mr_err", "create_ah_err", "mmap_err",
+)  # fmt: skip
+
+
+class Efa(NamedTuple):
+    """One adapter: its port and its counters."""
+
+    port: Port
+    counters: Dict[str, int]
+
+
+def devices(host: Host) -> Tuple[Port, ...]:
+    """The port of each adapter."""
+    return tuple(
+        port
+        for port in host.fact(ports)
+        if adapter(host, port.device).driver == "efa" or port.device.startswith("efa_") or port.link_layer == EFA_LAYER
+    )
+
+
+def counters(host: Host, port: Port) -> Dict[str, int]:
+    """The counters that the driver has; newer adapters have more."""
+    names = (*TRAFFIC, *TROUBLE)
+    return {**device_counters(host, port.device, names), **read_counters(host, port, names, "hw_counters")}
+
+
+def functions(host: Host) -> int:
+    """How many adapters are on the PCI bus, whether or not the driver shows them (Amazon's efa0 to efa3)."""
+    try:
+        text = host.read("/proc/bus/pci/devices")
+    except OSError:
+        return 0
+    return sum(1 for line in text.splitlines() if line.split("\t", 2)[1:2] in IDS)
+
+
+IDS = (["1d0fefa0"], ["1d0fefa1"], ["1d0fefa2"], ["1d0fefa3"])
