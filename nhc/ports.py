@@ -99,6 +99,10 @@ class AdapterError(Exception):
     """The other side cannot be asked at all: not installed, not reachable, not allowed. One line for a person."""
 
 
+class Kept(AdapterError):
+    """A sink has taken the news and keeps it, but could not deliver yet: it is to be called again."""
+
+
 class NodeSource(Protocol):
     """Something that knows nodes."""
 
@@ -136,6 +140,49 @@ class Power(Protocol):
 
     def repair(self, deed: Deed, names: Sequence[str], because: str) -> List[Applied]:
         """Reboot or replace nodes, once the work on them has ended. Raises AdapterError."""
+        ...
+
+
+class Standing(NamedTuple):
+    """A fault that stood, where a sink writes, before the agent began. `since` is Unix time."""
+
+    type: str
+    reason: str
+    message: str
+    since: float
+
+
+class Delivery(NamedTuple):
+    """What the agent tells a sink: how its node is, and what is new since the last time.
+
+    While `complete` is false some checks have not been judged yet: a fault may be raised on it, none cleared.
+    `news` are events as docs/event.schema.json has them, oldest first; `conditions` are node conditions that rules
+    of the site's own made (type, status, reason, message), in Kubernetes' terms. `lost` counts news that a sink
+    that was away for long will not hear of.
+    """
+
+    report: Report
+    complete: bool
+    news: Tuple[Mapping[str, object], ...] = ()
+    conditions: Tuple[Mapping[str, str], ...] = ()
+    lost: int = 0
+
+
+class Sink(Protocol):
+    """Somewhere that an agent's word goes. It has a process of its own, so it may block, and use threads.
+
+    `deliver` raises AdapterError where it could not; it is then called again with what is so by that time, and
+    with the news it has not taken.
+    """
+
+    def standing(self) -> List[Standing]:
+        """The faults that stand there already. Asked once, before anything is delivered. Raises AdapterError."""
+        ...
+
+    def deliver(self, delivery: Delivery) -> None: ...
+
+    def close(self) -> None:
+        """Deliver what is under way, for a few seconds at most, and end."""
         ...
 
 

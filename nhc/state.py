@@ -37,12 +37,15 @@ class State:
         self.directory = directory or default_directory()
         self.warnings: List[str] = []
         self._memory: Dict[str, Dict[str, Any]] = {}
+        self._unsaved: Dict[str, Dict[str, Any]] = {}
         self._usable: Optional[bool] = None
 
     def load(self, name: str) -> Dict[str, Any]:
         """The object called `name`, empty where there is none."""
         if not self._ready():
             return dict(self._memory.get(name, {}))
+        if name in self._unsaved:  # what the file holds is older: the disk was full
+            return self._unsaved[name]
         path = f"{self.directory}/{name}.json"
         try:
             with open(path, encoding="utf-8") as file:
@@ -78,8 +81,10 @@ class State:
             with open(temporary, "w", encoding="utf-8") as file:
                 json.dump(value, file, separators=(",", ":"))
             os.replace(temporary, path)
+            self._unsaved.pop(name, None)
         except OSError as error:
             self._warn(f"{path}: {error.strerror}: not remembered")
+            self._unsaved[name] = value
             try:
                 os.unlink(temporary)
             except OSError:
@@ -112,17 +117,36 @@ class State:
         """Load, let `change` edit in place, save, all under a lock that keeps other runs out. Returns the new value."""
         lock = self._lock(name, wait=True)
         try:
-            import json
-
-            value = self.load(name)
-            before = json.dumps(value, sort_keys=True)
-            change(value)
-            if json.dumps(value, sort_keys=True) != before:
-                self.save(name, value)
-            return value
+            return self._change(name, change)
         finally:
             if lock is not None:
                 os.close(lock)
+
+    def try_update(self, name: str, change: Callable[[Dict[str, Any]], None]) -> bool:
+        """The same without waiting: False, and nothing done, while another process has the lock."""
+        lock = self._lock(name, wait=False)
+        if lock is None and self._usable and self._held(name):
+            return False
+        try:
+            self._change(name, change)
+        finally:
+            if lock is not None:
+                os.close(lock)
+        return True
+
+    def _change(self, name: str, change: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
+        import json
+
+        value = self.load(name)
+        before = json.dumps(value, sort_keys=True)
+        change(value)
+        if name in self._unsaved or json.dumps(value, sort_keys=True) != before:
+            self.save(name, value)
+        return value
+
+    def _held(self, name: str) -> bool:
+        """Whether the lock is there to be waited for: one that cannot be made is not."""
+        return os.access(f"{self.directory}/{name}.lock", os.W_OK)
 
     def claim_run(self) -> Optional[int]:
         """Mark this process as the run in progress, for its lifetime. Returns the pid of another that already is.

@@ -1,0 +1,212 @@
+"""News as a stream of JSON lines (docs/event.schema.json), in a file or on standard output.
+
+On request in the two shapes that SageMaker HyperPod's logs have, so that alarms made for those go on working:
+`hyperpod` is its health monitoring agent's, `hyperpod-deep` its deep health checks'.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional
+
+from nhc.agent.transitions import ENDED, Change
+from nhc.model import Action, Verdict, printable
+from nhc.ports import Delivery, Kept, Standing
+from nhc.render.json import utc
+
+SCHEMA = 1
+BACKLOG = 1000
+"""Lines kept while they cannot be written."""
+STDOUT = "-"
+FORMATS = ("json", "hyperpod", "hyperpod-deep")
+
+Event = Dict[str, Any]
+
+
+def event(what: str, when: float, host: str, boot_id: str, **more: Any) -> Event:
+    """One event. `what` is its kind, as `problem.began` or `agent.started`."""
+    return {"schema": SCHEMA, "event": what, "time": utc(when), "host": host, "boot_id": boot_id, **more}
+
+
+def of_change(change: Change, host: str, boot_id: str) -> Event:
+    """A problem that began, changed or ended."""
+    result = change.result
+    outcome = result.outcome
+    return event(
+        f"problem.{change.what}",
+        change.when,
+        host,
+        boot_id,
+        check=result.check,
+        target=printable(outcome.target),
+        reason=outcome.reason,
+        verdict=Verdict.OK.name if change.what == ENDED else outcome.verdict.name,
+        before=change.before.name,
+        message=printable(outcome.message, 1000),
+        action=Action.NONE.value if change.what == ENDED else outcome.action.value,
+        evidence=[printable(line, 400) for line in outcome.evidence[:10]],
+        since=utc(change.since),
+        source=result.source,
+    )
+
+
+def shape(piece: Mapping[str, Any], form: str, labels: Mapping[str, str]) -> str:
+    """One event as a line of the stream, "" where this form has no word for it."""
+    if form == "json":
+        value: Any = piece
+    elif form == "hyperpod":
+        value = _agent_shape(piece)
+    else:
+        value = _deep_shape(piece, labels)
+    return json.dumps(value, ensure_ascii=False) if value else ""
+
+
+def _agent_shape(piece: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
+    """HyperPod's health monitoring agent: a condition that turned, or an event that leaves no condition."""
+    if not piece["event"].startswith(("problem.", "condition.", "log.")):
+        return None
+    stamp = f"{piece['time'][:19]}Z"
+    line: Dict[str, Any] = {"level": "info", "ts": stamp, "msg": "NPD caught "}
+    kind = piece.get("type") or piece.get("check", "")
+    if piece["event"].startswith("log.") or piece.get("verdict") == Verdict.WARN.name:
+        line["event type: "] = kind
+        line["details: "] = {
+            "severity": "warn",
+            "timestamp": piece["time"],
+            "reason": piece["reason"],
+            "message": piece["message"],
+        }
+    else:
+        bad = piece.get("status") or {"OK": "False", "UNKNOWN": "Unknown"}.get(piece.get("verdict", ""), "True")
+        line["condition type: "] = kind
+        line["with condition details "] = {
+            "type": kind,
+            "status": bad,
+            "transition": piece["time"],
+            "reason": piece["reason"],
+            "message": piece["message"],
+        }
+    line["HealthMonitoringAgentDetectionEvent"] = "HealthEvent"
+    return line
+
+
+def _deep_shape(piece: Mapping[str, Any], labels: Mapping[str, str]) -> Optional[Dict[str, Any]]:
+    """HyperPod's deep health checks: an instance that is faulty, and what the platform should do."""
+    if piece["event"] not in ("problem.began", "problem.changed"):
+        return None
+    if piece["verdict"] == Verdict.CRIT.name:
+        what = "FaultyInstance"
+    elif piece["verdict"] == Verdict.UNKNOWN.name:
+        what = "Unknownerror"
+    else:
+        return None
+    todo = "Reboot the Instance" if piece["action"] in ("reboot", "reset-device", "reload-driver") else (
+        "Replace the Instance")  # fmt: skip
+    where = f"Region: {labels.get('region', '')}, InstanceType: {labels.get('instance_type', '')}"
+    return {
+        "level": "error",
+        "ts": f"{piece['time'][:19]}Z",
+        "msg": f"Encountered {what}. {todo}. {where}. ERROR:{piece['message']}",
+    }
+
+
+class Stream:
+    """A file (or standard output) of lines. What cannot be written now is kept, up to a bound, and written later."""
+
+    def __init__(self, path: str, log: Callable[[str], None], limit: int = 64 << 20) -> None:
+        self.path, self.log, self.limit = path, log, limit
+        self.lost = 0
+        self._waiting: Deque[bytes] = deque()
+        self._half = False
+        self._failing = ""
+
+    def add(self, line: str) -> None:
+        if len(self._waiting) >= BACKLOG:
+            self._waiting.popleft()
+            self.lost += 1
+        self._waiting.append(line.encode() + b"\n")
+
+    def flush(self) -> bool:
+        """Write what waits. Returns whether all of it went."""
+        try:
+            fd = 1 if self.path == STDOUT else self._open()
+        except OSError as error:
+            self._fails(f"{self.path}: {error.strerror}")
+            return False
+        try:
+            while self._waiting:
+                line = self._waiting[0]
+                if self._half:  # a line was cut where the disk was full: begin a new one
+                    line = b"\n" + line
+                if self.path == STDOUT and not _ready(fd):
+                    raise OSError(11, "the reader does not read")
+                written = os.write(fd, line)
+                if written < len(line):
+                    self._half = True
+                    raise OSError(28, "No space left on device")
+                self._half = False
+                self._waiting.popleft()
+        except OSError as error:
+            self._fails(f"{self.path}: {error.strerror}")
+            return False
+        finally:
+            if fd != 1:
+                os.close(fd)
+        if self._failing:
+            self.log(f"{self.path}: written again ({self.lost} events were lost)")
+            self._failing = ""
+        return True
+
+    def _open(self) -> int:
+        """The file, rotated by renaming where it has grown too long. Opened anew each time, as logrotate likes it."""
+        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
+        if self.limit and os.fstat(fd).st_size >= self.limit:
+            os.close(fd)
+            os.replace(self.path, f"{self.path}.1")
+            fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        return fd
+
+    def _fails(self, problem: str) -> None:
+        if problem != self._failing:
+            self._failing = problem
+            self.log(f"{problem}: events are kept, up to {BACKLOG}, and written later")
+
+
+class Recorder:
+    """The sink of what stays on this node: the stream and the history. `history` is None where none is kept."""
+
+    def __init__(self, stream: Optional[Stream], form: str, labels: Mapping[str, str], history: Any) -> None:
+        self.stream, self.form, self.labels, self.history = stream, form, labels, history
+
+    def standing(self) -> List[Standing]:
+        return []
+
+    def deliver(self, delivery: Delivery) -> None:
+        for piece in delivery.news:
+            if self.stream:
+                line = shape(piece, self.form, self.labels)
+                if line:
+                    self.stream.add(line)
+            if self.history:
+                self.history.add(piece)
+        delivered = self.stream.flush() if self.stream else True
+        if self.history:
+            delivered = self.history.flush() and delivered
+        if not delivered:
+            raise Kept("the stream or the history cannot be written")
+
+    def close(self) -> None:
+        if self.stream:
+            self.stream.flush()
+        if self.history:
+            self.history.close()
+
+
+def _ready(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return bool(poll.poll(100))
+

@@ -1,0 +1,348 @@
+"""Where the agent's word goes: one process a sink, a pipe to it, and bounded memory on both sides.
+
+A disk that is full or hung, a server that is away for an hour, a library that leaks: none of it may reach the
+process that watches the node. While a sink does not take what it is sent, only the newest state is kept for it,
+and the newest pieces of news.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import struct
+import sys
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, NoReturn, Optional
+
+from nhc.agent.loop import READ, WRITE, Loop
+from nhc.agent.rounds import become_child
+from nhc.model import Report, printable
+from nhc.ports import AdapterError, Delivery, Kept, Sink, Standing
+
+NEWS = 1000
+"""Pieces of news kept for a sink that does not take them."""
+BATCH = 100
+"""News sent at a time."""
+BACKOFF = (1.0, 60.0)
+RETRY = (0.5, 15.0)
+PATIENCE = 5.0
+"""Seconds that a sink has to end in."""
+_LENGTH = struct.Struct("=I")
+_LARGEST = 64 << 20
+
+Make = Callable[[Callable[[str], None]], Sink]
+"""Makes the sink, inside its process, given where to complain."""
+
+
+class Outlet:
+    """The agent's side of one sink. `state` says how the node is, as bytes of JSON, whenever it is asked."""
+
+    def __init__(
+        self,
+        name: str,
+        make: Make,
+        loop: Loop,
+        state: Callable[[], bytes],
+        log: Callable[[str], None],
+        standing: Optional[Callable[[str, List[Standing]], None]] = None,
+        wants_state: bool = True,
+    ) -> None:
+        self.name, self.make, self.loop, self.state, self.log = name, make, loop, state, log
+        self.standing = standing
+        self.wants_state = wants_state
+        self.problem = "not started"
+        """What keeps it from delivering, "" while all is delivered."""
+        self.restarts = 0
+        self.lost = 0
+        self.pid = 0
+        self._news: Deque[Dict[str, Any]] = deque()
+        self._stale = wants_state
+        self._out = self._in = -1
+        self._buffer = b""
+        self._said = bytearray()
+        self._backoff = BACKOFF[0]
+        self._began = 0.0
+        self._closing = False
+
+    @property
+    def waiting(self) -> int:
+        return len(self._news)
+
+    def start(self) -> None:
+        """Start the sink's process. Called while this process has one thread, as it always has."""
+        down_read, down_write = os.pipe()
+        up_read, up_write = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            for fd in (down_read, down_write, up_read, up_write):
+                os.close(fd)
+            self._gone(f"cannot be started: {error.strerror}")
+            return
+        if pid == 0:
+            try:
+                become_child([down_read, up_write])
+                _Process(self.make, down_read, up_write).run()
+            finally:
+                os._exit(0)
+        os.close(down_read)
+        os.close(up_write)
+        os.set_blocking(down_write, False)
+        os.set_blocking(up_read, False)
+        self.pid, self._out, self._in = pid, down_write, up_read
+        self._began = self.loop.clock()
+        self._buffer, self._said = b"", bytearray()
+        self._stale = self.wants_state
+        self.problem = "starting"
+        self.loop.watch(up_read, lambda _events: self._listen(), READ)
+        self.loop.child(pid, lambda status: self._ended(pid, status))
+        self._write()
+
+    def changed(self) -> None:
+        """The state is another: send it when there is room."""
+        if self.wants_state:
+            self._stale = True
+            self._write()
+
+    def tell(self, news: List[Dict[str, Any]]) -> None:
+        for piece in news:
+            if len(self._news) >= NEWS:
+                self._news.popleft()
+                self.lost += 1
+            self._news.append(piece)
+        self._write()
+
+    def _write(self) -> None:
+        """Send as much as goes; the rest when the pipe has room."""
+        while self._out >= 0:
+            if not self._buffer:
+                if not self._stale and not self._news:
+                    break
+                batch = [self._news.popleft() for _ in range(min(BATCH, len(self._news)))]
+                head = json.dumps({"news": batch, "lost": self.lost}, ensure_ascii=False).encode()
+                body = self.state() if self._stale else b""
+                self._stale = False
+                self._buffer = _LENGTH.pack(len(head)) + head + _LENGTH.pack(len(body)) + body
+            try:
+                written = os.write(self._out, self._buffer)
+            except BlockingIOError:
+                self.loop.watch(self._out, lambda _events: self._write(), WRITE)
+                return
+            except OSError:
+                break  # its end is told by `_ended`
+            self._buffer = self._buffer[written:]
+        if self._out >= 0:
+            self.loop.forget(self._out)
+
+    def _listen(self) -> None:
+        try:
+            data = os.read(self._in, 1 << 16)
+        except BlockingIOError:
+            return
+        if not data:
+            self.loop.forget(self._in)
+            return
+        self._said += data
+        while b"\n" in self._said:
+            line, _, rest = bytes(self._said).partition(b"\n")
+            self._said = bytearray(rest)
+            self._heed(json.loads(line))
+
+    def _heed(self, said: Dict[str, Any]) -> None:
+        if "log" in said:
+            self.log(f"{self.name}: {said['log']}")
+        if "problem" in said:
+            self.problem = str(said["problem"])
+            if not self.problem:
+                self._backoff = BACKOFF[0]
+        if "standing" in said and self.standing:
+            self.standing(self.name, [Standing(*one) for one in said["standing"]])
+
+    def _ended(self, pid: int, status: int) -> None:
+        if pid != self.pid:
+            return
+        if self._in in self.loop._readers:
+            self._listen()
+        for fd in (self._in, self._out):
+            self.loop.forget(fd)
+            os.close(fd)
+        self.pid, self._in, self._out = 0, -1, -1
+        if not self._closing:
+            how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
+            self._gone(f"its process ended with {how}")
+
+    def _gone(self, problem: str) -> None:
+        self.restarts += 1
+        if self.loop.clock() - self._began > BACKOFF[1]:
+            self._backoff = BACKOFF[0]
+        self.problem = f"{problem}{f' ({self.problem})' if self.problem else ''}"
+        self.log(f"{self.name}: {self.problem}; tried again in {self._backoff:.0f} s")
+        self.loop.after(self._backoff, self.start)
+        self._backoff = min(self._backoff * 2, BACKOFF[1])
+
+    def close(self) -> None:
+        """Let it deliver what was sent and end. `wait` takes it in."""
+        self._closing = True
+        if self._out >= 0:
+            self._write()
+            if self._buffer:  # what did not go in one piece goes now, or not at all
+                ready = select.poll()
+                ready.register(self._out, WRITE)
+                until = time.monotonic() + 1.0
+                while self._buffer and time.monotonic() < until:
+                    ready.poll(100)
+                    try:
+                        self._buffer = self._buffer[os.write(self._out, self._buffer) :]
+                    except BlockingIOError:
+                        continue
+                    except OSError:
+                        break
+            self.loop.forget(self._out)
+            os.close(self._out)
+            self._out = -1
+
+    def wait(self, until: float) -> None:
+        """Until the monotonic time `until`, then it is killed."""
+        while self.pid:
+            try:
+                done, _status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if done:
+                self.pid = 0
+                return
+            if time.monotonic() >= until:
+                os.kill(self.pid, signal.SIGKILL)
+                until = float("inf")
+            time.sleep(0.005)
+
+
+class _Process:
+    """The sink's side: takes messages, delivers the newest, tries again."""
+
+    def __init__(self, make: Make, reading: int, writing: int) -> None:
+        self.make = make
+        self.reading, self.writing = reading, writing
+        self.buffer = bytearray()
+        self.report: Optional[Report] = None
+        self.complete = False
+        self.conditions: List[Dict[str, str]] = []
+        self.news: Deque[Dict[str, Any]] = deque()
+        self.lost = self.lost_before = 0
+        self.new = False
+        self.over = False
+        self.problem: Optional[str] = None
+
+    def say(self, **words: Any) -> None:
+        try:
+            os.write(self.writing, json.dumps(words).encode() + b"\n")
+        except OSError:
+            self.over = True
+
+    def run(self) -> None:
+        """Until the agent closes the pipe."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent says when, by closing the pipe
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            sink = self.make(lambda line: self.say(log=printable(line, 1000)))
+        except Exception as error:
+            self.say(problem=printable(f"{type(error).__name__}: {error}", 500))
+            self._leave(3)
+        wait = RETRY[0]
+        standing: Optional[List[Standing]] = None
+        while standing is None and not self.over:
+            try:
+                standing = sink.standing()
+            except AdapterError as error:
+                self._trouble(str(error))
+                self._take(wait)
+                wait = min(wait * 2, RETRY[1])
+        self.say(standing=[list(one) for one in standing or ()])
+        wait = 0.0
+        while not self.over or (self.new and not wait):
+            self._take(wait if wait else None)
+            if not self.new:
+                continue
+            try:
+                self._deliver(sink)
+            except AdapterError as error:
+                self._trouble(str(error))
+                wait = min(max(wait * 2, RETRY[0]), RETRY[1])
+            else:
+                self._trouble("")
+                wait = 0.0
+        try:
+            sink.close()
+        except AdapterError:
+            pass
+
+    def _deliver(self, sink: Sink) -> None:
+        report = self.report or Report("", "", 0.0, 0.0, ())
+        delivery = Delivery(report, self.complete, tuple(self.news), tuple(self.conditions), self.lost)
+        try:
+            sink.deliver(delivery)
+        except Kept:
+            self.news.clear()
+            raise
+        self.news.clear()
+        self.new = False
+
+    def _trouble(self, problem: str) -> None:
+        if problem != self.problem:
+            self.problem = problem
+            self.say(problem=printable(problem, 500))
+
+    def _take(self, wait: Optional[float]) -> None:
+        """Take in what there is; with `wait` for at most that long, without it until there is something."""
+        poll = select.poll()
+        poll.register(self.reading, READ)
+        until = None if wait is None else time.monotonic() + wait
+        while not self.over:
+            left = None if until is None else max(0, int((until - time.monotonic()) * 1000))
+            if not poll.poll(0 if self.new and wait is None else left):
+                return
+            data = os.read(self.reading, 1 << 20)
+            if not data:
+                self.over = True
+                return
+            self.buffer += data
+            while self._message():
+                pass
+
+    def _message(self) -> bool:
+        from nhc.render.json import from_dict
+
+        size = _LENGTH.size
+        if len(self.buffer) < size:
+            return False
+        head = _LENGTH.unpack_from(self.buffer)[0]
+        if len(self.buffer) < 2 * size + head:
+            return False
+        body = _LENGTH.unpack_from(self.buffer, size + head)[0]
+        end = 2 * size + head + body
+        if len(self.buffer) < end:
+            return False
+        said = json.loads(bytes(self.buffer[size : size + head]))
+        for piece in said["news"]:
+            if len(self.news) >= NEWS:
+                self.news.popleft()
+                self.lost += 1
+            self.news.append(piece)
+        self.lost += said["lost"] - self.lost_before
+        self.lost_before = said["lost"]
+        if body:
+            state = json.loads(bytes(self.buffer[2 * size + head : end]))
+            self.report = from_dict(state["report"])
+            self.complete = bool(state["complete"])
+            self.conditions = state["conditions"]
+        del self.buffer[:end]
+        self.new = True
+        return True
+
+    def _leave(self, status: int) -> NoReturn:
+        os._exit(status)

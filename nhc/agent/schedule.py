@@ -1,0 +1,125 @@
+"""When each check runs: its own cadence, with jitter, and never beside itself.
+
+Pure: times go in, keys come out. Checks of one cadence share a beat, so that sixty of them cost one
+process a minute and not sixty; beats that fall close together are taken together. The first run is at once,
+the second after a part of the cadence that the node's name decides, so that a fleet that was restarted
+together does not ask one file server together; every later beat is off by a few per cent at random.
+"""
+
+from __future__ import annotations
+
+import random
+from binascii import crc32
+from typing import Dict, Iterable, List, Mapping, Optional, Set
+
+LATE = 1.5
+"""A check is overdue when it has not been judged for this many cadences, and what it may take itself."""
+CLOSE = 0.05
+"""Beats within this share of their cadence are taken together."""
+
+
+class Entry:
+    """One check's times, monotonic. `allowance` is how long one run of it may take, in seconds."""
+
+    def __init__(self, key: str, every: float, allowance: float) -> None:
+        self.key = key
+        self.every = every
+        self.allowance = allowance
+        self.judged: Optional[float] = None
+        self.running: Optional[float] = None
+        self.soon: Optional[float] = None
+        self.elapsed = 0.0
+
+
+class Schedule:
+    """All checks' times. `seed` is the node's name."""
+
+    def __init__(self, seed: str, jitter: float = 0.05, draw: Optional[random.Random] = None) -> None:
+        self.phase = crc32(seed.encode()) / 0xFFFFFFFF
+        self.jitter = jitter
+        self.draw = draw or random.Random()  # noqa: S311 (nothing secret)
+        self.entries: Dict[str, Entry] = {}
+        self._beats: Dict[float, float] = {}
+        self._began: Dict[float, bool] = {}
+        self._since = 0.0
+
+    def set(self, wanted: Mapping[str, Entry], now: float) -> List[str]:
+        """These checks from now on; those that go on keep their times. Returns the keys that are no more."""
+        gone = [key for key in self.entries if key not in wanted]
+        kept: Dict[str, Entry] = {}
+        for key, entry in wanted.items():
+            known = self.entries.get(key)
+            if known is not None:
+                known.every, known.allowance = entry.every, entry.allowance
+                kept[key] = known
+            else:
+                entry.soon = now
+                kept[key] = entry
+        self.entries = kept
+        self._since = now
+        cadences = {entry.every for entry in kept.values()}
+        self._beats = {every: self._beats.get(every, now + every * (0.5 + self.phase / 2)) for every in cadences}
+        return gone
+
+    def due(self, now: float) -> List[Entry]:
+        """What is to run now, in the order it was configured. The caller says `begin` of what it starts."""
+        beating: Set[float] = {every for every, when in self._beats.items() if when <= now}
+        if beating:
+            beating |= {every for every, when in self._beats.items() if when <= now + every * CLOSE}
+        for every in beating:
+            self._beats[every] = now + every * self.draw.uniform(1 - self.jitter, 1 + self.jitter)
+        return [
+            entry
+            for entry in self.entries.values()
+            if entry.running is None and (entry.every in beating or (entry.soon is not None and entry.soon <= now))
+        ]
+
+    def begin(self, entries: Iterable[Entry], now: float) -> None:
+        for entry in entries:
+            entry.running, entry.soon = now, None
+
+    def end(self, key: str, now: float, elapsed: float, judged: bool = True) -> None:
+        """A run of this check has ended. It was as the node was when the run began."""
+        entry = self.entries.get(key)
+        if entry is None:
+            return
+        if judged:
+            entry.judged = now if entry.running is None else entry.running
+        entry.running, entry.elapsed = None, elapsed
+
+    def hurry(self, key: str, when: float) -> None:
+        """Run this one by `when`, whatever its beat."""
+        entry = self.entries.get(key)
+        if entry is not None and (entry.soon is None or when < entry.soon):
+            entry.soon = when
+
+    def next(self, now: float) -> float:
+        """When something is due next."""
+        times = list(self._beats.values())
+        times += [entry.soon for entry in self.entries.values() if entry.soon is not None and entry.running is None]
+        return min(times, default=now + 60.0)
+
+    def overdue(self, now: float) -> List[str]:
+        """The checks that have not been judged for too long: a reader must not take their last word for news."""
+        late = []
+        for entry in self.entries.values():
+            last = self._since if entry.judged is None else max(entry.judged, self._since)
+            if now - last > entry.every * LATE + entry.allowance + 10.0:
+                late.append(entry.key)
+        return late
+
+    def oldest(self, now: float) -> float:
+        """The age, in seconds, of the oldest word among the checks that are to be fresh.
+
+        One whose line asks for a slow cadence counts only once it is late: it is as fresh as was asked for.
+        """
+        shortest = min((entry.every for entry in self.entries.values()), default=0.0)
+        age = 0.0
+        for entry in self.entries.values():
+            if entry.judged is None:
+                return now - self._since + 1e9
+            own = now - entry.judged
+            if entry.every > shortest * 2 and own <= entry.every * LATE + entry.allowance:
+                continue
+            age = max(age, own)
+        return age
