@@ -77,11 +77,12 @@ def judge(
         if result.outcome.reason and result.verdict == 4:
             reasons.append(condition.reason or fault.type)
             types.append(fault.type)
-    short = _allocatable(node, expected)
-    if short is not None:
-        results.append(short)
-        reasons.append(short.outcome.reason)
-        types.append("Allocatable")
+    offered = _allocatable(node, expected)
+    if offered is not None:
+        results.append(offered)
+        if offered.outcome.reason:
+            reasons.append(offered.outcome.reason)
+            types.append("Allocatable")
     voice = conditions.get(verdict) if verdict else None
     silent = voice is not None and now - voice.seen > silent_after
     if silent and voice is not None:
@@ -117,7 +118,7 @@ def _judge_one(condition: Condition, fault: Fault, now: float) -> Tuple[CheckRes
 
 
 def _allocatable(node: Mapping[str, Any], expected: Sequence[Tuple[str, int]]) -> Optional[CheckResult]:
-    """A CRIT result where fewer accelerators can be given out than should be, else None.
+    """CRIT where fewer accelerators can be given out than should be, OK where all can, None where that is not known.
 
     Judged on a node whose kubelet is Ready only: while it restarts, or before the device plugin has spoken,
     allocatable says nothing (a plugin that never spoke shows no capacity at all).
@@ -126,6 +127,7 @@ def _allocatable(node: Mapping[str, Any], expected: Sequence[Tuple[str, int]]) -
     if not expected or ready is None or ready.status != TRUE:
         return None
     allocatable = node.get("status", {}).get("allocatable") or {}
+    judged = False
     for resource, count in expected:
         if resource not in allocatable:
             continue
@@ -133,10 +135,11 @@ def _allocatable(node: Mapping[str, Any], expected: Sequence[Tuple[str, int]]) -
             found = int(str(allocatable[resource]))
         except ValueError:
             continue
+        judged = True
         if found < count:
             text = f"{found} of {count} {resource} can be given out"
             return _result("kubernetes_allocatable", crit("AllocatableBelowExpected", text))
-    return None
+    return _result("kubernetes_allocatable", ok("all accelerators can be given out")) if judged else None
 
 
 def expected_accelerators(

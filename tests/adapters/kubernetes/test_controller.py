@@ -1,0 +1,389 @@
+"""The controller on a real cluster: from conditions to marks, within ceilings, through restarts and new leaders."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+import urllib.request
+from typing import Any, Iterator
+
+import pytest
+from nhc_adapters.kubernetes.adapter import Kubernetes
+from nhc_adapters.kubernetes.client import MERGE_PATCH, STRATEGIC, ApiError, namespaced, node_path
+from nhc_adapters.kubernetes.conditions import stamp
+from nhc_adapters.kubernetes.controller import Controller
+from nhc_adapters.kubernetes.lease import Lease
+from nhc_adapters.kubernetes.marks import MARK
+from nhc_adapters.kubernetes.serve import Server
+from nhc_adapters.kubernetes.settings import Settings, make
+
+from nhc.policy import Ceiling, Policy, Rate
+from nhc.ports import Deed
+from tests.support.kube import Kube, eventually
+
+OPEN = Policy(ceiling=Ceiling(share=1.0))
+
+
+def settings(kube: Kube, *, policy: Policy = OPEN, apply: bool = True, **more: Any) -> Settings:
+    return make(apply=apply, policy=policy, namespace=kube.namespace, selector=f"test={kube.prefix}", **more)
+
+
+class Running(Controller):
+    def __init__(self, kube: Kube, chosen: Settings, **more: Any) -> None:
+        self.said: list[str] = []
+        lease = Lease(kube.admin, kube.namespace, every=0.2, duration=3.0, renew_within=2.0)
+        client = kube.client(kube.plane.token, connections=36)
+        super().__init__(client, chosen, lease=lease, log=self.said.append, **more)
+
+    def says(self, text: str) -> bool:
+        return any(text in line for line in self.said)
+
+
+@contextlib.contextmanager
+def running(kube: Kube, chosen: Settings | None = None, **more: Any) -> Iterator[Running]:
+    controller = Running(kube, chosen or settings(kube), **more)
+    controller.start()
+    try:
+        yield controller
+    finally:
+        controller.close()
+
+
+def marked(kube: Kube, *names: str) -> set[str]:
+    nodes = kube.admin.items("/api/v1/nodes", labelSelector=f"test={kube.prefix}")
+    found = {n["metadata"]["name"] for n in nodes if MARK in (n["metadata"].get("annotations") or {})}
+    return found & set(names) if names else found
+
+
+def cordoned(kube: Kube, name: str) -> bool:
+    return bool(kube.get(name)["spec"].get("unschedulable"))
+
+
+def sicken(kube: Kube, *names: str) -> None:
+    for name in names:
+        kube.set_condition(
+            name, "NhcHealthy", "False", "Xid79", "check_gpu_lost: gpu3: fell off the bus [action: reboot]"
+        )
+
+
+def heal(kube: Kube, *names: str) -> None:
+    for name in names:
+        kube.set_condition(name, "NhcHealthy", "True", "NhcHealthy")
+
+
+def test_a_sick_node_is_marked_and_a_well_one_put_back(kube: Kube) -> None:
+    sick, well = kube.node("sick", fake=False), kube.node("well", fake=False)
+    heal(kube, well)
+    with running(kube):
+        sicken(kube, sick)
+        eventually(lambda: cordoned(kube, sick))
+        assert marked(kube) == {sick}
+        said = kube.get(sick)["metadata"]["annotations"][MARK]
+        assert said.startswith("NHC: check_gpu_lost: gpu3: fell off the bus [action: reboot] [since: ")
+        told = eventually(
+            lambda: kube.plane.kubectl("get", "events", "--field-selector", f"involvedObject.name={sick}").stdout
+        )
+        eventually(lambda: "NhcMarked" in kube.plane.kubectl("get", "events", "-o", "wide").stdout, 10)
+        assert told
+        heal(kube, sick)
+        eventually(lambda: not cordoned(kube, sick))
+        assert marked(kube) == set()
+
+
+def test_a_node_that_an_operator_took_out_is_left_to_the_operator(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    kube.plane.kubectl("cordon", node)
+    with running(kube) as controller:
+        sicken(kube, node)
+        eventually(lambda: controller.says("withheld"))
+        heal(kube, node)
+        eventually(lambda: not controller.fleet.withheld)
+        assert cordoned(kube, node)
+        assert marked(kube) == set()
+
+
+def test_a_dry_run_says_what_it_would_do_once_and_does_nothing(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    before = kube.get(node)["spec"]
+    with running(kube, settings(kube, apply=False)) as controller:
+        sicken(kube, node)
+        eventually(lambda: controller.says(f"dry run: would mark {node}"))
+        sicken(kube, node)
+        kube.admin.patch(node_path(node), {"metadata": {"labels": {"again": "1"}}}, MERGE_PATCH)
+        eventually(lambda: "again" in controller.nodes.objects[node]["metadata"]["labels"])
+    assert [line for line in controller.said if "would mark" in line] == [
+        f"dry run: would mark {node}: check_gpu_lost: gpu3: fell off the bus"
+    ]
+    assert kube.get(node)["spec"] == before
+
+
+def test_an_unknown_condition_takes_nobody_out_and_puts_nobody_back(kube: Kube) -> None:
+    sick, unsure = kube.node("sick", fake=False), kube.node("unsure", fake=False)
+    with running(kube) as controller:
+        sicken(kube, sick)
+        eventually(lambda: marked(kube) == {sick})
+        kube.set_condition(sick, "NhcHealthy", "Unknown")
+        kube.set_condition(unsure, "NhcHealthy", "Unknown")
+        eventually(lambda: controller.fleet.judged.get(unsure) and not controller.fleet.sick())
+        assert marked(kube) == {sick}
+
+
+# Ceilings.
+
+
+def test_no_more_nodes_are_out_than_the_ceiling_allows_whatever_falls_sick(kube: Kube) -> None:
+    nodes = [kube.node(f"n{number}", fake=False) for number in range(8)]
+    heal(kube, *nodes)
+    with running(kube, settings(kube, policy=Policy(ceiling=Ceiling(nodes=3)))) as controller:
+        sicken(kube, *nodes)
+        eventually(lambda: len(marked(kube)) == 3 and len(controller.fleet.withheld) == 5)
+        first = marked(kube)
+        heal(kube, sorted(first)[0])
+        eventually(lambda: sorted(first)[0] not in marked(kube) and len(marked(kube)) == 3)
+
+
+def test_each_zone_and_pool_has_its_own_ceiling(kube: Kube) -> None:
+    def labels(zone: str, pool: str) -> dict[str, str]:
+        return {"topology.kubernetes.io/zone": zone, "karpenter.sh/nodepool": pool}
+
+    a = [kube.node(f"a{n}", fake=False, labels=labels("a", f"p{n}")) for n in range(4)]
+    b = [kube.node(f"b{n}", fake=False, labels=labels("b", "one")) for n in range(4)]
+    groups = {"topology.kubernetes.io/zone=*": Ceiling(share=0.5), "karpenter.sh/nodepool=one": Ceiling(nodes=1)}
+    policy = Policy(ceiling=Ceiling(share=1.0), groups=groups)
+    with running(kube, settings(kube, policy=policy)) as controller:
+        sicken(kube, *a, *b)
+        eventually(lambda: len(controller.fleet.withheld) == 5)
+        assert len(marked(kube, *a)) == 2
+        assert len(marked(kube, *b)) == 1
+
+
+def test_a_rate_outlives_a_restart(kube: Kube) -> None:
+    nodes = [kube.node(f"n{number}", fake=False) for number in range(4)]
+    policy = Policy(ceiling=Ceiling(share=1.0), rates={Deed.MARK: Rate(2, 3600.0)})
+    with running(kube, settings(kube, policy=policy)):
+        sicken(kube, *nodes)
+        eventually(lambda: len(marked(kube)) == 2)
+    first = marked(kube)
+    heal(kube, *first)
+    with running(kube, settings(kube, policy=policy)) as again:
+        eventually(lambda: not marked(kube, *first))
+        eventually(lambda: len(again.fleet.withheld) == 2)
+        assert marked(kube) == set()
+
+
+# Leaders.
+
+
+def test_only_one_acts_and_the_next_takes_over_when_it_ends(kube: Kube) -> None:
+    node, other = kube.node("one", fake=False), kube.node("two", fake=False)
+    with running(kube) as first:
+        eventually(first.leading.is_set)
+        with running(kube) as second:
+            sicken(kube, node)
+            eventually(lambda: marked(kube) == {node})
+            assert second.nodes.synced.wait(10)
+            assert not second.leading.is_set()
+            first.close()
+            eventually(second.leading.is_set)
+            sicken(kube, other)
+            eventually(lambda: marked(kube) == {node, other})
+            assert second.counts == {"mark_changed": 1}
+
+
+def test_a_leader_that_died_is_succeeded_once_its_lease_ran_out(kube: Kube) -> None:
+    dead = Lease(kube.admin, kube.namespace, duration=1.0)
+    assert dead.attempt()
+    begin = time.monotonic()
+    with running(kube) as controller:
+        eventually(controller.leading.is_set)
+    assert time.monotonic() - begin >= 0.9
+    lease = kube.admin.get(namespaced(kube.namespace, "leases", "nhc-controller", "apis/coordination.k8s.io/v1"))
+    assert lease["spec"]["leaseTransitions"] == 1
+
+
+def test_whoever_cannot_renew_stops_acting_before_another_may_begin() -> None:
+    now = [0.0]
+
+    class Server:
+        """Takes the first writing, then is gone."""
+
+        def get(self, path: str) -> dict[str, Any]:
+            raise ApiError(404, "NotFound", "") if now[0] == 0.0 else ApiError(500, "", "")
+
+        def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+            return body
+
+        put = get
+
+    lease = Lease(Server(), "n", duration=15.0, renew_within=10.0, monotonic=lambda: now[0])  # type: ignore[arg-type]
+    assert lease.attempt()
+    now[0] = 9.9
+    assert lease.held()
+    now[0] = 10.1
+    assert not lease.held()
+
+
+# Silence.
+
+
+def test_a_node_whose_agent_fell_silent_becomes_unknown_and_stays_as_it_is(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    long_ago = stamp(time.time() - 3600)
+    condition = {
+        "type": "NhcHealthy",
+        "status": "False",
+        "reason": "Xid79",
+        "lastHeartbeatTime": long_ago,
+        "lastTransitionTime": long_ago,
+    }
+    kube.admin.patch(f"{node_path(node)}/status", {"status": {"conditions": [condition]}}, STRATEGIC)
+    with running(kube):
+        said = eventually(
+            lambda: (
+                (kube.condition(node, "NhcHealthy") or {}).get("reason") == "NoReport"
+                and kube.condition(node, "NhcHealthy")
+            )
+        )
+        assert said["status"] == "Unknown"
+        assert "nothing heard" in said["message"]
+        assert marked(kube) == set()
+        sicken(kube, node)
+        eventually(lambda: marked(kube) == {node})
+
+
+def test_a_node_whose_kubelet_stopped_is_unknown(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    with running(kube) as controller:
+        # Nobody plays this node's kubelet: the real node controller gives it up after a few seconds.
+        eventually(lambda: (kube.condition(node, "Ready") or {}).get("status") == "Unknown")
+        eventually(lambda: controller.fleet.judged[node].report.results)
+        assert controller.fleet.judged[node].report.verdict.name == "UNKNOWN"
+        assert marked(kube) == set()
+
+
+# What the cluster's side sees.
+
+
+def test_fewer_accelerators_than_expected_mark_the_node(kube: Kube) -> None:
+    gpus = {"nvidia.com/gpu": "8"}
+    sick = kube.node("sick", capacity=gpus)
+    well = kube.node("well", capacity=gpus)
+    kube.ready(sick, well)
+    with running(kube):
+        kube.admin.patch(f"{node_path(sick)}/status", {"status": {"allocatable": {"nvidia.com/gpu": "7"}}}, STRATEGIC)
+        eventually(lambda: marked(kube) == {sick})
+        assert "7 of 8 nvidia.com/gpu can be given out" in kube.get(sick)["metadata"]["annotations"][MARK]
+        kube.admin.patch(f"{node_path(sick)}/status", {"status": {"allocatable": gpus}}, STRATEGIC)
+        eventually(lambda: marked(kube) == set())
+
+
+def test_conditions_named_as_draino_is_told_are_the_only_ones_that_count(kube: Kube) -> None:
+    node, other = kube.node("one", fake=False), kube.node("two", fake=False)
+    chosen = settings(kube, faults=["GpuXid", "GpuCount=True,1s"])
+    with running(kube, chosen) as controller:
+        sicken(kube, other)
+        kube.set_condition(node, "GpuCount", "True", "GpuCountBad", "7 of 8")
+        eventually(lambda: node in controller.fleet.judged and controller.fleet.judged[node].again)
+        assert marked(kube) == set()
+        eventually(lambda: marked(kube) == {node})
+
+
+# The storm.
+
+
+def test_no_wrong_node_is_marked_and_none_missed_in_a_storm_with_restarts(kube: Kube) -> None:
+    chance = random.Random(7)
+    nodes = [kube.node(f"n{number:02}", fake=False) for number in range(60)]
+    heal(kube, *nodes)
+    state = dict.fromkeys(nodes, "True")
+    ours = Running(kube, settings(kube))
+    ours.start()
+    for number in range(2000):
+        name = chance.choice(nodes)
+        kind, status = chance.choice(
+            [("NhcHealthy", "False"), ("NhcHealthy", "True"), ("NhcHealthy", "Unknown"), ("Other", "True")]
+        )
+        if kind == "NhcHealthy":
+            state[name] = status
+        kube.set_condition(name, kind, status, "Xid79" if status == "False" else "Test", "check_gpu_lost: gone")
+        if number % 400 == 399:
+            ours.close()
+            ours = Running(kube, settings(kube))
+            ours.start()
+    # What is Unknown at the end may be marked or not, by what it was before; all others are decided.
+    for name in [name for name, status in state.items() if status == "Unknown"]:
+        heal(kube, name)
+        state[name] = "True"
+    wanted = {name for name, status in state.items() if status == "False"}
+    try:
+        eventually(lambda: marked(kube) == wanted)
+        assert {name for name in nodes if cordoned(kube, name)} == wanted
+    finally:
+        ours.close()
+
+
+def test_a_node_is_marked_once_though_many_things_change_on_it(kube: Kube) -> None:
+    nodes = [kube.node(f"n{number:02}", fake=False) for number in range(20)]
+    with running(kube) as controller:
+        sicken(kube, *nodes)
+        eventually(lambda: len(marked(kube)) == 20)
+        for name in nodes:
+            kube.admin.patch(node_path(name), {"metadata": {"labels": {"x": "y"}}}, MERGE_PATCH)
+        eventually(lambda: all("x" in controller.nodes.objects[name]["metadata"]["labels"] for name in nodes))
+        eventually(lambda: not controller.fleet.wake.is_set())
+        assert controller.counts == {"mark_changed": 20}
+
+
+# Its door.
+
+
+def test_it_tells_how_it_is_and_what_it_did(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    with running(kube) as controller:
+        server = Server("127.0.0.1:0", controller)
+        server.start()
+        sicken(kube, node)
+        eventually(lambda: marked(kube) == {node})
+        eventually(lambda: controller.fleet.marked() == [node])
+
+        def get(path: str) -> str:
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=5) as answer:
+                return str(answer.read().decode())
+
+        assert get("/healthz") == "ok\n"
+        assert get("/readyz") == "ok\n"
+        told = get("/metrics")
+        assert "nhc_kubernetes_nodes_marked 1\n" in told
+        assert 'nhc_kubernetes_deeds_total{deed="mark",effect="changed"} 1\n' in told
+        server.close()
+
+
+def test_a_marked_node_is_drained_where_that_is_wanted(kube: Kube) -> None:
+    node = kube.node()
+    kube.ready(node)
+    kube.pod("work", node)
+    from nhc_adapters.kubernetes.drain import Rules
+
+    with running(kube, settings(kube, drain=True, rules=Rules(force=True))) as controller:
+        sicken(kube, node)
+        eventually(lambda: kube.pods() == [])
+        eventually(lambda: controller.counts.get("drain_done") == 1)
+
+
+def test_an_adapter_of_the_same_cluster_sees_the_controllers_marks_as_ours(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    with running(kube):
+        sicken(kube, node)
+        eventually(lambda: marked(kube) == {node})
+    (state,) = Kubernetes(kube.admin).nodes([node])
+    assert state.mark is not None
+    assert state.mark.ours
+
+
+@pytest.mark.parametrize("listen", ["nonsense", "127.0.0.1:99999"])
+def test_an_address_that_makes_no_sense_is_said_in_one_line(kube: Kube, listen: str) -> None:
+    from nhc.ports import AdapterError
+
+    with pytest.raises(AdapterError, match="host:port"):
+        Server(listen, Running(kube, settings(kube)))

@@ -1,0 +1,240 @@
+"""Drains through the real Eviction API, with budgets kept by the real controllers."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from nhc_adapters.kubernetes.adapter import Kubernetes
+from nhc_adapters.kubernetes.client import namespaced
+from nhc_adapters.kubernetes.drain import Drain, Progress, Rules, sort_pods
+from nhc_adapters.kubernetes.drains import Drains, read_drain
+
+from nhc.ports import Mark
+from tests.support.kube import Kube, eventually
+
+OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "1", "controller": True}
+
+
+def owner(kube: Kube) -> dict[str, Any]:
+    """A controller for pods that exists (the garbage collector is real) and does nothing."""
+    made = kube.admin.post(namespaced(kube.namespace, "configmaps"), {"metadata": {"name": "owner"}})
+    return {**OWNER, "uid": made["metadata"]["uid"]}
+
+
+def daemon_set(kube: Kube) -> None:
+    labels = {"app": "daemon"}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"nodeSelector": {"test": kube.prefix}, "containers": [{"name": "c", "image": "none"}]},
+    }
+    kube.admin.post(
+        f"/apis/apps/v1/namespaces/{kube.namespace}/daemonsets",
+        {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": labels}, "template": template}},
+    )
+
+
+def drained(drain: Drain, within: float = 20.0) -> list[Progress]:
+    seen, deadline = [], time.monotonic() + within
+    for progress in drain.run(poll=0.05):
+        seen.append(progress)
+        assert time.monotonic() < deadline, progress.line()
+    return seen
+
+
+def deployment(kube: Kube, replicas: int) -> None:
+    labels = {"app": "web"}
+    kube.admin.post(
+        f"/apis/apps/v1/namespaces/{kube.namespace}/deployments",
+        {
+            "metadata": {"name": "web"},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {
+                        "nodeSelector": {"test": kube.prefix},
+                        "terminationGracePeriodSeconds": 0,
+                        "containers": [{"name": "c", "image": "none"}],
+                    },
+                },
+            },
+        },
+    )
+
+
+def budget(kube: Kube, available: int) -> None:
+    kube.admin.post(
+        f"/apis/policy/v1/namespaces/{kube.namespace}/poddisruptionbudgets",
+        {"metadata": {"name": "b"}, "spec": {"minAvailable": available, "selector": {"matchLabels": {"app": "web"}}}},
+    )
+
+
+def running(kube: Kube) -> list[dict[str, Any]]:
+    return [
+        pod
+        for pod in kube.admin.items(namespaced(kube.namespace, "pods"))
+        if pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+    ]
+
+
+def test_a_budget_is_kept_at_every_moment_and_all_pods_move(kube: Kube) -> None:
+    sick = kube.node("sick")
+    kube.ready(sick)
+    deployment(kube, 3)
+    budget(kube, 2)
+    eventually(lambda: len(running(kube)) == 3)
+    base = f"/apis/policy/v1/namespaces/{kube.namespace}/poddisruptionbudgets/b"
+    eventually(lambda: kube.admin.get(base)["status"].get("disruptionsAllowed") == 1)
+    well = kube.node("well")
+    kube.ready(well)
+    Kubernetes(kube.admin).mark({sick: Mark("x")})
+    least = 3
+    waited = set()
+
+    for progress in Drain(kube.admin, sick, budget_wait=0.1).run(poll=0.05):
+        least = min(least, len(running(kube)))
+        waited |= set(progress.blocked.values())
+        last = progress
+
+    assert last.clean
+    assert least >= 2
+    assert {pod["spec"]["nodeName"] for pod in eventually(lambda: len(running(kube)) == 3 and running(kube))} == {well}
+
+
+def test_daemon_pods_stay_and_what_nobody_restarts_is_in_the_way(kube: Kube) -> None:
+    node = kube.node()
+    kube.ready(node)
+    daemon_set(kube)
+    (daemon,) = eventually(kube.pods)
+    mine = owner(kube)
+    kube.pod("alone", node)
+    kube.pod("cached", node, owner=mine, volumes=[{"name": "v", "emptyDir": {}}])
+    kube.pod("plain", node, owner=mine)
+
+    last = drained(Drain(kube.admin, node))[-1]
+
+    assert kube.pods() == ["alone", "cached", daemon]
+    assert (last.done, last.clean, last.left) == (True, False, 2)
+    assert "force" in last.blocked[f"{kube.namespace}/alone"]
+    assert "emptyDir" in last.blocked[f"{kube.namespace}/cached"]
+    assert drained(Drain(kube.admin, node, Rules(force=True, empty_dir=True)))[-1].clean
+    assert kube.pods() == [daemon]
+
+
+def test_a_drain_that_a_budget_blocks_ends_at_its_deadline_and_says_why(kube: Kube) -> None:
+    node = kube.node()
+    kube.ready(node)
+    deployment(kube, 1)
+    budget(kube, 1)
+    eventually(lambda: len(running(kube)) == 1)
+
+    last = drained(Drain(kube.admin, node, Rules(deadline=0.5), budget_wait=0.1))[-1]
+
+    assert (last.clean, last.left, last.error) == (False, 1, "deadline passed")
+    assert "disruption budget" in last.line()
+    assert len(running(kube)) == 1
+
+
+class Heard:
+    """A client that has two pods and hears what is asked of them."""
+
+    def __init__(self, *pods: dict[str, Any]) -> None:
+        self.pods, self.asked = pods, {}  # type: ignore[var-annotated]
+
+    def items(self, path: str, **query: str) -> list[dict[str, Any]]:
+        return list(self.pods)
+
+    def post(self, path: str, body: dict[str, Any], *, retry: bool = True) -> dict[str, Any]:
+        self.asked[body["metadata"]["name"]] = body["deleteOptions"]
+        return {}
+
+
+@pytest.mark.parametrize(("rule", "slow", "quick"), [(30, 30, 1), (None, None, None), (0, 0, 0)])
+def test_the_longest_grace_is_the_drains(rule: int | None, slow: int | None, quick: int | None) -> None:
+    heard = Heard(
+        pod("slow", spec={"terminationGracePeriodSeconds": 3600}),
+        pod("quick", spec={"terminationGracePeriodSeconds": 1}),
+    )
+
+    Drain(heard, "n1", Rules(grace=rule)).step()  # type: ignore[arg-type]
+
+    assert {name: options.get("gracePeriodSeconds") for name, options in heard.asked.items()} == {
+        "slow": slow,
+        "quick": quick,
+    }
+    assert heard.asked["slow"]["preconditions"] == {"uid": "slow"}
+
+
+def pod(name: str, **more: Any) -> dict[str, Any]:
+    metadata = {"namespace": "n", "name": name, "uid": name, "ownerReferences": [OWNER], **more.pop("metadata", {})}
+    return {"metadata": metadata, "spec": {}, "status": {"phase": "Running"}, **more}
+
+
+@pytest.mark.parametrize(
+    ("one", "rules", "where"),
+    [
+        (pod("p"), Rules(), "evict"),
+        (pod("p", metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}), Rules(), "leave"),
+        (pod("p", metadata={"ownerReferences": []}), Rules(), "block"),
+        (pod("p", metadata={"ownerReferences": []}, status={"phase": "Succeeded"}), Rules(), "evict"),
+        (
+            pod("p", metadata={"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}),
+            Rules(),
+            "block",
+        ),
+        (pod("p", metadata={"annotations": {"keep": "1"}}), Rules(protected=("keep",)), "block"),
+        (pod("p"), Rules(namespaces=("other",)), "leave"),
+        (pod("p", spec={"volumes": [{"emptyDir": {}}]}), Rules(empty_dir=True), "evict"),
+    ],
+)
+def test_each_pod_is_sorted_by_what_would_become_of_it(one: dict[str, Any], rules: Rules, where: str) -> None:
+    found = sort_pods([one], rules)
+    assert {"evict": bool(found.evict), "leave": bool(found.leave), "block": bool(found.block)} == {
+        "evict": where == "evict",
+        "leave": where == "leave",
+        "block": where == "block",
+    }
+
+
+# The controller's drains.
+
+
+def test_a_drain_is_noted_on_its_node_and_not_done_twice(kube: Kube) -> None:
+    node = kube.node()
+    kube.ready(node)
+    kube.pod("work", node, owner=owner(kube))
+    Kubernetes(kube.admin).mark({node: Mark("x")})
+    ended: list[str] = []
+    drains = Drains(kube.admin, Rules(), kube.get, ended=lambda name, progress, state: ended.append(state), poll=0.05)
+    assert drains.wanted(node, kube.get(node))
+
+    drains.start(node)
+
+    eventually(lambda: ended == ["done"])
+    assert kube.pods() == []
+    assert read_drain(kube.get(node)) == "done"
+    eventually(lambda: not drains.running())
+    assert not drains.wanted(node, kube.get(node))
+    drains.close()
+
+
+def test_a_drain_ends_when_somebody_puts_the_node_back(kube: Kube) -> None:
+    node = kube.node()
+    kube.ready(node)
+    deployment(kube, 1)
+    budget(kube, 1)
+    eventually(lambda: len(running(kube)) == 1)
+    Kubernetes(kube.admin).mark({node: Mark("x")})
+    ended: list[str] = []
+    drains = Drains(kube.admin, Rules(), kube.get, ended=lambda name, progress, state: ended.append(state), poll=0.05)
+    drains.start(node)
+    eventually(lambda: read_drain(kube.get(node)) == "draining")
+
+    kube.plane.kubectl("uncordon", node)
+
+    eventually(lambda: ended == ["cancelled"])
+    assert len(running(kube)) == 1
+    drains.close()
