@@ -9,10 +9,13 @@ import signal
 import sys
 import termios
 import time
-from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc import process
 from nhc.host import Host
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 OUTPUT_LIMIT = 256 << 10
 """Bytes of a line's output kept, the last ones; the rest is read and dropped, so that no line blocks on us."""

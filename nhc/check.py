@@ -13,13 +13,17 @@ completion. A check's family, and so its module in `nhc.checks`, is the first pa
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from nhc.model import Outcome
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
 
-Convert = Callable[[str], Any]
-Run = Callable[..., Union[Outcome, Iterable[Outcome]]]
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+
+    from typing_extensions import TypeAlias
+
+Convert: TypeAlias = "Callable[[str], Any]"
+Run: TypeAlias = "Callable[..., Union[Outcome, Iterable[Outcome]]]"
 
 
 class BadArguments(ValueError):

@@ -7,11 +7,13 @@ variable, and once a shell line has touched what our checks read, only the shell
 from __future__ import annotations
 
 import re
-from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from nhc import check, words
 from nhc.plan import BUILT_IN, COMMAND, SHELL
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 SETTINGS = (
     "DFI_CMD", "DFI_FLAGS", "DF_CMD", "DF_FLAGS", "HOSTNAME", "HOSTNAME_S", "JOBFILE_PATH", "LOGIN_DEFS_SRC",

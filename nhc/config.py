@@ -11,13 +11,16 @@ language is described in docs/configuration.md.
 from __future__ import annotations
 
 import os
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc import units
 from nhc.classify import NO_SCRIPTS, SETTINGS, Classifier, Finding, Scripts
 from nhc.lines import CONTEXTS, OPTIONS, RawLine, parse_line, parse_text
 from nhc.nodeset import External, mcheck, problem
 from nhc.plan import COMMAND, Item, Plan
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 __all__ = ["SETTINGS", "ConfigError", "Problem", "load", "load_check", "load_text", "parse_text", "validate"]
 

@@ -7,7 +7,6 @@ watchdog's workers, and stamps what comes back. Strikes and stuck checks live fr
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc import __version__
 from nhc.check import BadArguments, Check, find
@@ -18,10 +17,15 @@ from nhc.state import State
 from nhc.strikes import Strikes
 from nhc.stuck import Stuck, StuckChecks
 from nhc.units import show_seconds
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
 from nhc.watchdog import Done, Supervisor, Task
 from nhc.work import call, decode, encode, run_command
 from nhc.worker import Notify, Work
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
+
+    from typing_extensions import TypeAlias
 
 DEADLINE = 30.0
 """Seconds for a whole run where nothing else is said: LBNL NHC's TIMEOUT."""
@@ -29,7 +33,7 @@ DEADLINE = 30.0
 MARGIN = 0.2
 """Seconds by which the watchdog lets a check that keeps a deadline of its own say that it has passed."""
 
-Progress = Callable[[int, int, str], None]
+Progress: TypeAlias = "Callable[[int, int, str], None]"
 
 
 class Job(NamedTuple):

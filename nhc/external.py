@@ -9,11 +9,14 @@ line of output, is never part of the command's text.
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Mapping, Optional, Tuple
 
 from nhc import words
 from nhc.host import Host
 from nhc.nodeset import External
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Mapping, Optional, Tuple
 
 TIMEOUT = 5.0
 

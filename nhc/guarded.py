@@ -16,7 +16,11 @@ from __future__ import annotations
 import _thread  # `threading` costs 3 ms of every start, and this needs a lock and a thread
 import os
 import time
-from typing import Dict, List, Optional, Sequence
+
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Sequence
 
 PATIENCE = 0.05
 """Seconds without progress after which the first file counts as held up. An ordinary read takes 10 microseconds."""

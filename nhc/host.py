@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, TypeVar
 
 from nhc import process
 from nhc.process import Completed
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, TypeVar
+
+    T = TypeVar("T")
+else:
+    Protocol = object  # typing's costs more of a start than this whole module
 
 __all__ = ["Completed", "Filesystem", "Host", "Memory", "RunMemory", "Stat", "System"]
 

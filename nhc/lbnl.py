@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, List, Mapping, Sequence, Tuple
 
 from nhc import process
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
 from nhc.words import assignment, split
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Mapping, Sequence, Tuple
 
 FLAGS = {"a": "NHC_CHECK_ALL", "d": "DEBUG", "f": "NHC_CHECK_FORKED", "q": "SILENT", "v": "VERBOSE", "x": "TRACE"}
 VALUES = {"D": "CONFDIR", "c": "CONFFILE", "e": "EVAL_LINE", "l": "LOGFILE", "n": "NAME", "t": "TIMEOUT"}

@@ -8,9 +8,11 @@ keep working, and a single one is kept, as in everything its manual shows.
 from __future__ import annotations
 
 import re
-from typing import List, Tuple
 
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import List, Tuple
 
 CONTEXTS = ("prolog", "epilog", "healthcheck", "agent", "prolog-slurmctld", "epilog-slurmctld")
 """The callers that a line can be limited to."""

@@ -8,9 +8,11 @@ before every job.
 from __future__ import annotations
 
 from enum import Enum, IntEnum
-from typing import Mapping, Tuple
 
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Mapping, Tuple
 
 SCHEMA = 1
 """Version of the report's JSON form (docs/report.schema.json). Raised when a field changes meaning."""

@@ -7,12 +7,16 @@ negates. Also node names folded to ranges and expanded again, for renderers and 
 from __future__ import annotations
 
 import re
-from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
 
-Matcher = Callable[[str], bool]
-External = Callable[[str, str], Optional[bool]]
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
+
+    from typing_extensions import TypeAlias
+
+Matcher: TypeAlias = "Callable[[str], bool]"
+External: TypeAlias = "Callable[[str, str], Optional[bool]]"
 """A site's own matcher: string and match string to a verdict, None where the delimiters are not its own."""
 
 EXPAND_LIMIT = 1_000_000
@@ -40,8 +44,8 @@ class Span(NamedTuple):
     width: int
 
 
-Part = Union[str, Tuple[Span, ...]]
-Names = Tuple[Part, ...]
+Part: TypeAlias = "Union[str, Tuple[Span, ...]]"
+Names: TypeAlias = "Tuple[Part, ...]"
 """One comma group of a list: texts and brackets in turn."""
 
 _matchers: Dict[str, Matcher] = {}

@@ -7,11 +7,15 @@ matches is asked, so POSIX's leftmost-longest rule, which decides what is matche
 from __future__ import annotations
 
 import re
-from typing import Callable, List, Optional, Set, Tuple, Union
 
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
 
-Matcher = Callable[[str], bool]
+if TYPE_CHECKING:
+    from typing import Callable, List, Optional, Set, Tuple, Union
+
+    from typing_extensions import TypeAlias
+
+Matcher: TypeAlias = "Callable[[str], bool]"
 
 CLASSES = {
     "alpha": "a-zA-Z",
@@ -197,7 +201,7 @@ class Group(NamedTuple):
     choices: Tuple[Tuple[Element, ...], ...]
 
 
-Element = Union[str, Group]
+Element: TypeAlias = "Union[str, Group]"
 
 
 def glob(pattern: str) -> Matcher:

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Mapping, Optional, Tuple
+from nhc.values import TYPE_CHECKING, NamedTuple
 
-from nhc.values import NamedTuple
+if TYPE_CHECKING:
+    from typing import Mapping, Optional, Tuple
 
 BUILT_IN = "built-in"
 """An item that a check of ours judges: `argv` is its name and arguments."""

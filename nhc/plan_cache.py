@@ -11,11 +11,14 @@ from __future__ import annotations
 import binascii
 import marshal
 import os
-from typing import Any, Callable, Optional, Sequence, Tuple
 
 from nhc import __version__
 from nhc.plan import Item, Plan
 from nhc.state import State
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional, Sequence, Tuple
 
 _FORMAT = 1
 

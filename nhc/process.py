@@ -11,9 +11,13 @@ import os
 import select
 import signal
 import time
-from typing import Callable, List, Mapping, Optional, Sequence
 
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Callable, List, Mapping, Optional, Sequence
+
+    from typing_extensions import TypeAlias
 
 PATH = "/sbin:/usr/sbin:/bin:/usr/bin:/usr/local/sbin:/usr/local/bin"
 """Where commands are looked for: LBNL NHC's fixed path, then /usr/local, never the caller's own."""
@@ -40,7 +44,7 @@ class Completed(NamedTuple):
     timed_out: bool = False
 
 
-Watcher = Callable[[str, int], None]
+Watcher: TypeAlias = "Callable[[str, int], None]"
 """Told `("started", pid)`, then `("ended", pid)` or `("abandoned", pid)`.
 
 The watchdog kills groups that a killed worker leaves behind, and remembers what could not be killed.

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Iterator, List, Tuple
+
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Iterator, List, Tuple
 
 KMSG = "/dev/kmsg"
 _RECORD = 8192  # more than the kernel's longest record (PRINTK_MESSAGE_MAX, dev-kmsg's own buffer)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, FrozenSet, List, Sequence, Set, Tuple
 
 from nhc import words
 from nhc.classify import Scripts
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, FrozenSet, List, Sequence, Set, Tuple
 
 _FUNCTION = re.compile(
     r"^[ \t]*(?:function[ \t]+([^\s(){}|&;<>$`'\"]+)|([^\s(){}|&;<>$`'\"=#]+)[ \t]*\([ \t]*\))", re.MULTILINE

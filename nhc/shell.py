@@ -8,7 +8,6 @@ after the other, and state carries from line to line, as it does in LBNL NHC.
 from __future__ import annotations
 
 import re
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from nhc import check, data, process, words
 from nhc.bash import Bash, Ended
@@ -17,8 +16,14 @@ from nhc.host import Host
 from nhc.model import Outcome, Verdict, crit, ok, unknown
 from nhc.plan import SHELL, Item, Plan
 from nhc.shelldata import assignments, gather, presets, quote
+from nhc.values import TYPE_CHECKING
 
-Call = Callable[[str, Sequence[str], Mapping[str, str]], Sequence[Outcome]]
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+    from typing_extensions import TypeAlias
+
+Call: TypeAlias = "Callable[[str, Sequence[str], Mapping[str, str]], Sequence[Outcome]]"
 """Judges a built-in check: its name, its arguments, and the variables that the shell has set."""
 
 EVIDENCE_LINES = 50

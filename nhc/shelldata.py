@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Callable, Dict, Iterable, List, Mapping, Tuple
 
 from nhc.host import Host
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Callable, Dict, Iterable, List, Mapping, Tuple
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _READ_ONLY = frozenset(["BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"])

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Callable, Optional
+
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Callable, Optional
 
 
 def start_ticks(pid: int) -> int:

@@ -10,7 +10,11 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from typing import Any, Callable, Dict, List, Optional
+
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional
 
 RUN_DIRECTORY = "/run/nhc"
 

@@ -6,10 +6,12 @@ the Nth strike a CRIT is reported as WARN, with its place in the row.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Set, Tuple
-
 from nhc.model import CheckResult, Outcome, Verdict
 from nhc.state import State
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, Set, Tuple
 
 
 class Strikes:

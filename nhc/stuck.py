@@ -7,11 +7,13 @@ how health checks themselves have taken nodes down.
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Optional
 
 from nhc.state import State
 from nhc.survivors import Process, is_alive
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional
 
 
 class Stuck(NamedTuple):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from nhc.values import TYPE_CHECKING, NamedTuple
 
-from nhc.values import NamedTuple
+if TYPE_CHECKING:
+    from typing import Optional
 
 
 class Process(NamedTuple):

@@ -7,7 +7,11 @@ They serve as converters of check parameters (`nhc.check.Param`).
 from __future__ import annotations
 
 import re
-from typing import Tuple
+
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Tuple
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtpe]?)(i?b)?", re.IGNORECASE)
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtpe]?)", re.IGNORECASE)

@@ -16,11 +16,13 @@ import os
 import select
 import signal
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
 from nhc.survivors import Process, identify, is_alive
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
 from nhc.worker import TOKEN, Factory, live, messages, quiet
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
 WORKERS = 8
 """At most this many tasks at a time. Checks mostly wait; this bounds the processes a sick node gains."""

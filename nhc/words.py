@@ -8,11 +8,15 @@ surely bash's own, and None wherever a character might mean something else.
 from __future__ import annotations
 
 import re
-from typing import Callable, List, Optional, Sequence, Tuple
 
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
 
-Lookup = Callable[[str], Optional[str]]
+if TYPE_CHECKING:
+    from typing import Callable, List, Optional, Sequence, Tuple
+
+    from typing_extensions import TypeAlias
+
+Lookup: TypeAlias = "Callable[[str], Optional[str]]"
 """The value of a variable, None where it is not known before the run."""
 
 RESERVED = frozenset([

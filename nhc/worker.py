@@ -10,12 +10,18 @@ import marshal
 import os
 import signal
 import struct
-from typing import Any, Callable, Iterator, Set, Tuple
 
-Notify = Callable[..., None]
-Work = Callable[[int], Any]
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterator, Set, Tuple
+
+    from typing_extensions import TypeAlias
+
+Notify: TypeAlias = "Callable[..., None]"
+Work: TypeAlias = "Callable[[int], Any]"
 """Carries out one task inside a worker and returns a value that marshal can carry."""
-Factory = Callable[[Notify, Tuple[int, ...]], Work]
+Factory: TypeAlias = "Callable[[Notify, Tuple[int, ...]], Work]"
 """Makes a worker's Work, once, inside the worker: given its Notify and the serial tasks completed so far."""
 
 HEADER = struct.Struct("=I")

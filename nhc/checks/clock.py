@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Union
-
 from nhc.check import check, flag, opt
 from nhc.facts.timesync import ClockState, NoTimeServiceError, clock_state
 from nhc.host import Host
 from nhc.model import Metric, Outcome, crit, ok, unknown, warn
 from nhc.units import seconds
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Union
 
 
 @check("check_clock_sync", flag("-c --critical", "critical", "a clock that is not synchronized is CRIT, not WARN"))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
-
 from nhc.check import check, opt, rest
 from nhc.host import Completed, Host
 from nhc.model import Metric, Outcome, crit, ok, unknown
 from nhc.nodeset import matcher
 from nhc.units import integer, seconds, text
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Sequence, Tuple
 
 SHELL_SIGNS = frozenset("|;&<>$`\n")
 """What makes the text of `-e` a shell's: LBNL NHC split it into words only, and users asked for pipes (mej/nhc#87)."""

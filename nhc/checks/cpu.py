@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
-
 from nhc.check import check, opt, rest
 from nhc.facts import cpufreq
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import percent, text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Optional, Sequence
 
 _NO_SCALING = "the kernel does not scale this node's processor frequency"
 

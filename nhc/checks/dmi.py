@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Iterable, List, Optional, Sequence, Union
-
 from nhc.check import check, flag, opt, rest
 from nhc.facts.dmi import DmiUnreadable, NoDmi, Structure, dmidecode, structures
 from nhc.host import Host
 from nhc.model import Outcome, crit, ok, skip, unknown
 from nhc.nodeset import mcheck
 from nhc.units import text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Iterable, List, Optional, Sequence, Union
 
 
 def handles(value: str) -> List[int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Tuple, Union
-
 from nhc.check import check, opt
 from nhc.facts import edac
 from nhc.facts.history import amount, growth
@@ -11,6 +9,10 @@ from nhc.facts.virtualization import virtual
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count, seconds, show_seconds
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Tuple, Union
 
 
 @check(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence, Union
-
 from nhc.check import arg, check, opt
 from nhc.facts import efa
 from nhc.facts.history import amount, growth
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count, integer, percent, seconds, show_seconds
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Sequence, Union
 
 _NO_EFA = skip("NoEfa", "no Elastic Fabric Adapter on this node")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence, Tuple, Union
-
 from nhc.check import check, opt, rest
 from nhc.facts import ethernet
 from nhc.facts.ethernet import Interface
@@ -11,6 +9,10 @@ from nhc.facts.history import amount, growth
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count, percent, seconds, show_seconds, text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 _NAMES = rest("interfaces", text, "interfaces; none means every Ethernet port and bond that is in use")
 _NO_PORT = skip("NoEthernet", "no Ethernet port on this node")

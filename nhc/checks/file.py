@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Callable, Dict, Iterator, List, Sequence
 
 from nhc.check import arg, check, flag, opt, rest
 from nhc.host import Host, Stat
 from nhc.model import Outcome, Verdict, crit, ok, unknown
 from nhc.nodeset import mcheck
 from nhc.units import integer, seconds, text
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterator, List, Sequence
+
+    from typing_extensions import TypeAlias
 
 CONTENT_LIMIT = 64 << 20
 """Bytes of a file that are searched. More is UNKNOWN where it matters: no health check should read it all."""
@@ -165,7 +169,7 @@ def _stat_faults(host: Host, found: Stat, wanted: Dict[str, Any]) -> Iterator[st
         yield f'username is "{host.system.user_name(found.uid)}"; should be "{wanted["user"]}"'
 
 
-_Test = Callable[[Host, Stat], bool]
+_Test: TypeAlias = "Callable[[Host, Stat], bool]"
 
 
 def _kind(predicate: Callable[[int], bool]) -> _Test:

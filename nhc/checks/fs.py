@@ -7,14 +7,16 @@ cannot hold this check up. A hang of the one that is asked is its fault, and so 
 from __future__ import annotations
 
 import errno
-from typing import Optional, Union
 
 from nhc.check import Convert, arg, check
 from nhc.facts.mounts import at, mounts
 from nhc.host import Filesystem, Host
 from nhc.model import Metric, Outcome, crit, ok, skip, unknown
 from nhc.units import count, percent, show_count, show_kb, size_kb, text
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Optional, Union
 
 _BROKEN = frozenset(
     {errno.ESTALE, errno.EIO, errno.ENOTCONN, errno.EHOSTDOWN, errno.ESHUTDOWN, errno.ENODEV, errno.ENXIO}

@@ -6,15 +6,16 @@ is touched, to make it mount, and a path whose mount is missing.
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Tuple
-
 from nhc.check import Param, check, flag, opt, rest
 from nhc.facts.mounts import MOUNTS, Mount, at, mounts, parse_mounts
 from nhc.host import Host
 from nhc.model import Outcome, Verdict, crit, ok, unknown, warn
 from nhc.nodeset import mcheck
 from nhc.units import text
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, List, Optional, Sequence, Tuple
 
 _RW = "/(^|,)rw($|,)/"
 _RO = "/(^|,)ro($|,)/"

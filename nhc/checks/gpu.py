@@ -8,8 +8,6 @@ is not installed, no permission) is UNKNOWN.
 
 from __future__ import annotations
 
-from typing import Callable, Iterable, List, Optional, Sequence, Tuple, Union
-
 from nhc.check import arg, check, opt
 from nhc.facts import accelerator as model
 from nhc.facts.accelerator import Device, Inventory, Source, accelerators
@@ -17,9 +15,14 @@ from nhc.facts.pci import PciFunction, normal_address
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, skip, unknown
 from nhc.units import integer, text
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
 
-Judged = Union[Outcome, List[Outcome]]
+if TYPE_CHECKING:
+    from typing import Callable, Iterable, List, Optional, Sequence, Tuple, Union
+
+    from typing_extensions import TypeAlias
+
+Judged: TypeAlias = "Union[Outcome, List[Outcome]]"
 
 DEVICES = opt(
     "-d --devices",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Iterable, List, Optional, Tuple
-
 from nhc.check import arg, check, flag, opt
 from nhc.checks.gpu import DEVICES, Judged, each, untold
 from nhc.facts.accelerator import HARDWARE_REASONS, Device
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, warn
 from nhc.units import integer, number
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Iterable, List, Optional, Tuple
 
 _WORDS = {
     "hw-slowdown": "slowed down by hardware (heat, power or an external signal)",

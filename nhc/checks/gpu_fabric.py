@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Iterable, List, Optional
-
 from nhc.check import check, opt
 from nhc.checks.gpu import DEVICES, Judged, each, pick, untold
 from nhc.facts.accelerator import Device
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import integer
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Iterable, List, Optional
 
 MANAGER = "nv-fabricmanager"
 SERVICE = "nvidia-fabricmanager"

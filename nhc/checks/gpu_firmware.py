@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Iterable, List, Optional, Sequence
-
 from nhc.check import arg, check, flag
 from nhc.checks.gpu import DEVICES, Judged, pick, untold
 from nhc.facts.accelerator import Device
 from nhc.host import Host
 from nhc.model import Action, Outcome, crit, ok, unknown
 from nhc.units import text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
 
 def _equal(

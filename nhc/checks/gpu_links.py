@@ -7,8 +7,6 @@ is a failing link, and CRC errors matter from 100 a second on.
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Optional, Tuple
-
 from nhc.check import arg, check, opt
 from nhc.checks.gpu import DEVICES, Judged, each, pick, untold
 from nhc.facts.accelerator import Device, Link
@@ -16,6 +14,10 @@ from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count, integer
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, Iterable, List, Optional, Tuple
 
 CRC_RATE = 100.0
 MINUTE = 60.0

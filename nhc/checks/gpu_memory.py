@@ -6,14 +6,16 @@ or retirement takes effect at the next reset, a failed remap qualifies the GPU f
 
 from __future__ import annotations
 
-from typing import Iterable, List, Tuple
-
 from nhc.check import arg, check, opt
 from nhc.checks.gpu import DEVICES, Judged, each, untold
 from nhc.facts.accelerator import Device, ErrorCount
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
 from nhc.units import count
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Iterable, List, Tuple
 
 DRAM_CORRECTED = 20_000_000
 SRAM_CORRECTED = 10_000

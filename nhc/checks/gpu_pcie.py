@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Optional
-
 from nhc.check import check, opt
 from nhc.checks.gpu import DEVICES, Judged, each, pick, untold
 from nhc.facts.accelerator import Device
@@ -11,6 +9,10 @@ from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, warn
 from nhc.units import count, integer
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, Iterable, List, Optional
 
 
 def _link(device: Device, generation: Optional[int], width: Optional[int]) -> Iterable[Outcome]:

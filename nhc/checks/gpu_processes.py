@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Iterable, List, Optional, Tuple
-
 from nhc.check import check, opt
 from nhc.checks.gpu import DEVICES, Judged, each, untold
 from nhc.facts.accelerator import Device
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok
 from nhc.units import show_kb, size_bytes, text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Iterable, List, Optional, Tuple
 
 SERVICES = ("nvidia-cuda-mps", "nv-hostengine", "nv-fabricmanage", "dcgm-exporter", "nvidia-persiste")
 """Daemons that hold a GPU on purpose. The kernel keeps 15 characters of a name."""

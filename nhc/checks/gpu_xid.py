@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Union
-
 from nhc.check import arg, check
 from nhc.checks.kmsg import outcomes, read, unreadable
 from nhc.facts.pci import accelerator_functions, switch_functions
@@ -12,6 +10,10 @@ from nhc.kernlog import Source
 from nhc.kernlog.findings import NVIDIA
 from nhc.model import Outcome, skip
 from nhc.units import number
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Union
 
 
 @check(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import List, Optional
-
 from nhc.check import arg, check
 from nhc.facts.cpuinfo import topology
 from nhc.facts.infiniband import Port, ports
@@ -13,6 +11,10 @@ from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
 from nhc.nodeset import mcheck
 from nhc.units import integer, number, text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List, Optional
 
 
 @check(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Callable, Optional, Tuple
-
 from nhc.check import Param, arg, check
 from nhc.facts.meminfo import Memory, memory
 from nhc.host import Host
 from nhc.model import Metric, Outcome, crit, ok, unknown
 from nhc.units import percent, show_kb, size_kb
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Callable, Optional, Tuple
 
 
 class Fudge(NamedTuple):

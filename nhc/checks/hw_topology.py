@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import List
-
 from nhc.check import arg, check
 from nhc.checks.gpu import Judged
 from nhc.facts.topology import Place, parse_description, places
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown
 from nhc.units import text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List
 
 
 @check(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence, Tuple, Union
-
 from nhc.check import arg, check, opt, rest
 from nhc.facts.history import boot_id
 from nhc.facts.ib_counters import EFA_LAYER, adapter, read_counters
@@ -14,6 +12,10 @@ from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
 from nhc.nodeset import mcheck
 from nhc.units import integer, number, text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 NO_PORT = skip("NoRdmaPort", "no RDMA port on this node")
 NAMES = rest("ports", text, "ports (mlx5_0:1), devices (mlx5_0) or match strings; none means every port")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence, Union
-
 from nhc.check import check, opt
 from nhc.checks.ib import NAMES, NO_PORT, chosen
 from nhc.facts.history import amount, growth
@@ -12,7 +10,10 @@ from nhc.facts.infiniband import Port
 from nhc.host import Host
 from nhc.model import Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import seconds, show_seconds
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Sequence, Union
 
 LINK: Dict[str, float] = {
     # The thresholds of rdma-core's infiniband-diags/etc/error_thresholds, taken by the hour.

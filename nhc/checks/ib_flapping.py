@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Sequence, Tuple, Union
-
 from nhc.check import arg, check, rest
 from nhc.checks.ib import NO_PORT
 from nhc.facts import carrier
@@ -15,6 +13,10 @@ from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown
 from nhc.units import integer, show_seconds, text
 from nhc.units import number as decimal
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Sequence, Tuple, Union
 
 SYSLOG_FILES = ("/var/log/syslog", "/var/log/messages")
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence, Union
-
 from nhc.check import arg, check, opt
 from nhc.checks.ib import NAMES, NO_PORT, chosen
 from nhc.facts.ib_counters import EFA_LAYER, Adapter, adapter, gids
 from nhc.host import Host
 from nhc.model import Action, Outcome, crit, ok, unknown, warn
 from nhc.units import text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Sequence, Union
 
 
 @check(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Sequence
 
 from nhc.check import check, opt, rest
 from nhc.facts import kernel
@@ -11,6 +10,10 @@ from nhc.facts.versions import Requirement, requirement
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
 from nhc.units import text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Sequence
 
 
 @check(

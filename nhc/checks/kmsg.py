@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from nhc.check import arg, check, flag, opt
 from nhc.host import Host
@@ -12,8 +11,14 @@ from nhc.kernlog.catalogue import FATAL, BadRules
 from nhc.kernlog.findings import Finding, current
 from nhc.model import Action, Metric, Outcome, Verdict, ok, unknown, warn
 from nhc.units import text
+from nhc.values import TYPE_CHECKING, NamedTuple
 
-Judged = Union[Outcome, List[Outcome]]
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence, Tuple, Union
+
+    from typing_extensions import TypeAlias
+
+Judged: TypeAlias = "Union[Outcome, List[Outcome]]"
 
 
 def source(value: str) -> Source:

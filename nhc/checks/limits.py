@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Sequence, Tuple, Union
-
 from nhc.check import check, opt
 from nhc.facts import mounts as table
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import percent, text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence, Tuple, Union
 
 _WARN = opt("-w --warn", "warn_at", percent, "WARN from this share in use on", 80.0)
 _CRIT = opt("-c --crit", "crit_at", percent, "CRIT from this share in use on", 95.0)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import List, Union
-
 from nhc.check import check, opt
 from nhc.facts import mce
 from nhc.facts.history import amount, growth
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, warn
 from nhc.units import count, seconds, show_seconds
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List, Union
 
 
 @check(

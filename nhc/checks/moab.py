@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import List, Optional, Sequence, Tuple
 
 from nhc.check import check, opt
 from nhc.checks.cmd import command_of, judge_output, run_to_end
@@ -11,6 +10,10 @@ from nhc.host import Host
 from nhc.model import Outcome, crit, ok, unknown
 from nhc.nodeset import mcheck
 from nhc.units import seconds, text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence, Tuple
 
 _VERSION = re.compile(r"Version:\s+(\d+(?:\.\d+)*)")
 _ALERT = re.compile(r"ALERT:\s+(.*)$")

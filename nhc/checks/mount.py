@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from typing import Any, Dict, List, Optional, Sequence, Union
 
 from nhc.check import check, opt, rest
 from nhc.facts import mounts as table
@@ -12,6 +11,10 @@ from nhc.facts.history import boot_id
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, warn
 from nhc.units import seconds, show_seconds, text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Sequence, Union
 
 
 @check(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Callable, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
-
 from nhc.check import check, flag, opt, rest
 from nhc.checks.ps import any_matches
 from nhc.facts.processes import command_lines, first_word, owner, parse_stat, pids
@@ -13,8 +11,14 @@ from nhc.host import Host
 from nhc.model import Metric, Outcome, crit, ok, unknown, warn
 from nhc.nodeset import matcher
 from nhc.units import integer, number, text
+from nhc.values import TYPE_CHECKING, NamedTuple
 
-Test = Callable[[Socket], bool]
+if TYPE_CHECKING:
+    from typing import Callable, FrozenSet, List, Optional, Sequence, Tuple
+
+    from typing_extensions import TypeAlias
+
+Test: TypeAlias = "Callable[[Socket], bool]"
 
 
 class Held(NamedTuple):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Tuple, Union
-
 from nhc.check import check, opt
 from nhc.facts import smart
 from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count, percent, seconds, show_seconds
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Tuple, Union
 
 _WARNINGS = (
     (0x04, "its reliability is degraded", "DriveDegraded", True),

@@ -5,12 +5,14 @@ LBNL NHC's and CSC's names and settings. Both say by an exit status what the oth
 
 from __future__ import annotations
 
-from typing import Dict, Tuple
-
 from nhc.check import check
 from nhc.facts.pci import accelerator_functions
 from nhc.host import Completed, Host
 from nhc.model import Action, Outcome, crit, ok, skip, unknown
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, Tuple
 
 # nvidia-smi(1), "RETURN VALUE": reason, what it says, whether the node is at fault, and what repairs it.
 _SMI: Dict[int, Tuple[str, str, bool, Action]] = {

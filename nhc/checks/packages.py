@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import List, Sequence, Union
-
 from nhc.check import check, rest
 from nhc.facts import packages as facts
 from nhc.facts.versions import PackageRequirement, package_requirement
 from nhc.host import Host
 from nhc.model import Outcome, crit, ok, unknown
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List, Sequence, Union
 
 
 @check(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import List, Optional, Sequence, Tuple, Union
 
 from nhc.check import check, flag, opt
 from nhc.facts import pcie
@@ -12,6 +11,10 @@ from nhc.facts.virtualization import virtual
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count, seconds, text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence, Tuple, Union
 
 _JUDGED = {0x01: "storage", 0x02: "network", 0x03: "display", 0x12: "accelerator"}
 """Base classes whose links matter to jobs (PCI Code and ID Assignment Specification). Chipset functions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Any, Dict, List, Sequence, Union
 
 from nhc.check import check, opt
 from nhc.facts.history import boot_id
@@ -11,7 +10,10 @@ from nhc.facts.processes import ProcessStat, stats
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, warn
 from nhc.units import count, seconds, show_seconds, text
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Sequence, Union
 
 
 class Stuck(NamedTuple):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
-
 from nhc.check import arg, check
 from nhc.facts.processes import all_args, args_of, is_ssh_session, owner, unreadable
 from nhc.facts.users import user_id, user_name
@@ -11,6 +9,10 @@ from nhc.host import Host
 from nhc.model import Metric, Outcome, crit, ok, unknown
 from nhc.nodeset import matcher
 from nhc.units import text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 
 class OwnerTest:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import List, Optional, Sequence, Tuple
 
 from nhc.check import arg, check, rest
 from nhc.checks.ps import action_word, actions_in_turn, no_processes
@@ -12,6 +11,10 @@ from nhc.facts.processes import clock, cpu_seconds, stats
 from nhc.host import Host
 from nhc.model import Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import integer, number
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence, Tuple
 
 
 @check(

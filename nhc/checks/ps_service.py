@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.check import check, flag, opt, rest
 from nhc.checks.ps import OwnerTest, any_matches, cannot_read, described, no_processes
@@ -11,6 +10,10 @@ from nhc.facts.processes import all_args, first_word, is_ssh_session, one, unrea
 from nhc.host import Host
 from nhc.model import Action, Outcome, crit, ok, warn
 from nhc.units import text
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence, Tuple
 
 SIGKILL = 9
 ACTION_TIMEOUT = 25.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Callable, List, NamedTuple, Optional, Tuple
 
 from nhc.check import Param, arg, check, flag, opt
 from nhc.checks.ps import OwnerTest, any_matches, cannot_read, no_processes
@@ -27,6 +26,10 @@ from nhc.facts.users import max_system_uid, user_name
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
 from nhc.units import integer, show_kb, size_kb, text
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Callable, List, Optional, Tuple
 
 SIGKILL = 9
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Callable, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.check import Param, check, opt, rest
 from nhc.checks.ps import action_word, actions_in_turn, no_processes
@@ -14,6 +13,10 @@ from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
 from nhc.nodeset import mcheck
 from nhc.units import text
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Callable, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 SIGKILL = 9
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Sequence, Union
-
 from nhc.check import check, opt
 from nhc.checks.ib import NAMES, chosen
 from nhc.facts.ib_counters import gid_type, gids
@@ -11,6 +9,10 @@ from nhc.facts.infiniband import Port
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
 from nhc.units import integer
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence, Union
 
 NET = "/sys/class/net"
 

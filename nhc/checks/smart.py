@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import List, Tuple, Union
-
 from nhc.check import check, opt
 from nhc.facts import smart
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List, Tuple, Union
 
 _MEDIA = ("pending_sectors", "offline_uncorrectable", "reported_uncorrectable")
 

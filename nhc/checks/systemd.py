@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence, Union
-
 from nhc.check import check, opt, rest
 from nhc.facts import systemd
 from nhc.host import Host
 from nhc.model import Action, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Sequence, Union
 
 
 def _absent(host: Host) -> Optional[Outcome]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Dict, List, Optional, Sequence, Tuple
 
 from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.host import Memory
 from nhc.kernlog import ACKS, STORE, Source, drop, read_log
 from nhc.kernlog.findings import Finding, current
 from nhc.model import printable
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Sequence, Tuple
 
 KEPT = 256
 """Acknowledgements remembered; the oldest are forgotten first."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import json
-from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import click
 
 from nhc.check import Check, Param, find, find_all
 from nhc.units import show_seconds
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 
 def _check_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:

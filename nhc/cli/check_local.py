@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.cli.options import CHECK_LOCAL, UsageError, read
 from nhc.model import Report, Verdict
 from nhc.plan import BUILT_IN, Plan
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 CONFIG = "/etc/nhc/nhc.conf"
 SCRIPTS = "/etc/nhc/scripts"

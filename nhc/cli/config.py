@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Optional, Sequence, Tuple
 
 import click
 
 from nhc.cli.check_local import CONFIG, SCRIPTS
 from nhc.config import validate
 from nhc.nodeset import mcheck, problem
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Optional, Sequence, Tuple
 
 
 @click.command()

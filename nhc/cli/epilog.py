@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Optional, Sequence
+
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Optional, Sequence
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 from nhc import lbnl
 from nhc.cli import EXIT_UNKNOWN, EXIT_USAGE
 from nhc.model import CheckResult, Report, Verdict, printable
 from nhc.plan import Plan
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Mapping, Optional, Sequence
+
+    from typing_extensions import TypeAlias
 
 USAGE = """\
 Usage: nhc-healthcheck [options] [VAR=value ...]
@@ -35,7 +40,7 @@ Usage: nhc-healthcheck [options] [VAR=value ...]
   -x            trace: print every result with its evidence
 """
 
-Say = Callable[[str], None]
+Say: TypeAlias = "Callable[[str], None]"
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

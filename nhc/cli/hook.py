@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Dict, FrozenSet, Mapping, Optional, Sequence
 
 from nhc import hooks
 from nhc.plan import Plan
 from nhc.state import State
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, FrozenSet, Mapping, Optional, Sequence
 
 USAGE = """\
 Usage: nhc-{hook} [-c FILE] [-D DIR] [-t SECONDS] [VAR=value ...]

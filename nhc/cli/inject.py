@@ -10,10 +10,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import Dict, NamedTuple, Optional
 
 from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.kernlog.findings import DRILL
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, Optional
 
 ENDED = f"{DRILL} ended"
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from nhc.cli import ack as acknowledge
 from nhc.cli import inject as injection
 from nhc.cli import log
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 @click.command("classify")

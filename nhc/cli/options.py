@@ -6,9 +6,10 @@ clusters of switches (`-qv`).
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence, Tuple
+from nhc.values import TYPE_CHECKING, NamedTuple
 
-from nhc.values import NamedTuple
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Sequence, Tuple
 
 
 class UsageError(Exception):

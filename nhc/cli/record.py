@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from typing import Any, Dict, List, Tuple
 
 import click
 
@@ -18,6 +17,10 @@ from nhc.model import Report
 from nhc.recording import RecordingHost, Replay, finish
 from nhc.render import json as wire
 from nhc.state import State
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Tuple
 
 _OPTIONS: Dict[str, Any] = {
     "scripts": [], "profile": "auto", "check": [], "tag": [], "context": "", "output": "", "evidence": False,

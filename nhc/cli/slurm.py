@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, Dict, List, Optional, Tuple
 
 import click
 
@@ -19,6 +18,10 @@ from nhc.policy_file import PolicyError, PolicyFile, load
 from nhc.ports import AdapterError, Deed, Effect
 from nhc.registry import NoAdapter, adapter
 from nhc.sync import BadReports, Round, load_reports, sync
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
 
 POLICY = "/etc/nhc/policy.toml"
 WORDS = {Deed.MARK: "drain", Deed.CLEAR: "resume", Deed.REBOOT: "reboot", Deed.REPLACE: "replace"}

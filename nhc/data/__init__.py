@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def read_bytes(name: str) -> bytes:

@@ -11,11 +11,12 @@ file and is done.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
-
 from nhc.facts.pci import PciFunction, accelerator_functions, switch_functions
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 LOST = "lost"
 """`Device.fault`: the driver can no longer reach the device; it stays lost until the node restarts."""

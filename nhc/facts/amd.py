@@ -10,14 +10,16 @@ the error from whoever looks next. The RAS counter of the same block keeps its c
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Mapping, Optional, Tuple
 
 from nhc.facts import accelerator as model
 from nhc.facts.accelerator import Device, ErrorCount, Source, by_number, whole
 from nhc.facts.amd_metrics import throttle_reasons
 from nhc.facts.pci import DEVICES, PciFunction, accelerator_functions, link_speed
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Mapping, Optional, Tuple
 
 KFD = "/sys/class/kfd/kfd"
 XGMI = 11

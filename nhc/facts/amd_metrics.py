@@ -8,11 +8,12 @@ chips; they, and any form that is not known, are taken as telling nothing.
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, Optional, Tuple
-
 from nhc.facts.history import growth
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, Mapping, Optional, Tuple
 
 WINDOW = 60.0
 PERCENT = 1.0

@@ -8,12 +8,14 @@ systemd-networkd writes `ib0: Lost carrier`, dhcpcd `ib0: carrier lost`, Network
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Optional, Tuple
 
 from nhc.facts.history import boot_id
 from nhc.facts.kmsg import boot_time, parse_line
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
 
 NETWORK, DRIVER = "lost carrier", "link down"
 """Who noticed: the network daemon, or the driver."""

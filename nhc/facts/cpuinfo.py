@@ -8,10 +8,11 @@ Documentation/admin-guide/cputopology.rst.
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Tuple
-
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Tuple
 
 CPU = "/sys/devices/system/cpu"
 MAX_CPUS = 1 << 16

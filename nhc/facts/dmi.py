@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import List, NamedTuple, Tuple
 
 from nhc.host import Host
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import List, Tuple
 
 _HANDLE = re.compile(r"Handle (0[xX][0-9A-Fa-f]{1,8}), DMI type (\d{1,4}),")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Tuple
-
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Tuple
 
 CONTROLLERS = "/sys/devices/system/edac/mc"
 

@@ -7,12 +7,13 @@ hw_counters (all below the device before Linux 5.14).
 
 from __future__ import annotations
 
-from typing import Dict, Tuple
-
 from nhc.facts.ib_counters import EFA_LAYER, adapter, device_counters, read_counters
 from nhc.facts.infiniband import Port, ports
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, Tuple
 
 TRAFFIC = ("rx_pkts", "rx_drops", "tx_pkts")
 TROUBLE = (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import List, Tuple
-
 from nhc.facts.mounts import Mount, unescape
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import List, Tuple
 
 NETWORK = frozenset(
     (

@@ -8,12 +8,15 @@ a version that does not know one refuses the whole, so a second, shorter list is
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Mapping, Optional, Tuple
 
 from nhc.facts import accelerator as model
 from nhc.facts.accelerator import Device, ErrorCount, Source, by_number, whole
 from nhc.facts.pci import normal_address
 from nhc.host import Host
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Mapping, Optional, Tuple
 
 BASIC = ("index", "uuid", "bus_id", "name", "serial", "driver_version", "temperature.aip", "memory.total",
          "memory.used", "power.draw", "ecc.errors.uncorrected.aggregate.total",

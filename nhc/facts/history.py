@@ -7,14 +7,17 @@ however often the check runs, so that two runs a second apart judge the same hou
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
-
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+    from typing_extensions import TypeAlias
 
 _SAMPLES = 12  # a window's resolution: what happened longer ago than 13/12 of it no longer counts
 
-Sample = Tuple[float, Dict[str, float]]
+Sample: TypeAlias = "Tuple[float, Dict[str, float]]"
 
 
 class Growth(NamedTuple):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, Optional, Sequence, Tuple
 
 from nhc.host import Host
 from nhc.units import size_kb
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, Optional, Sequence, Tuple
 
 POOLS = "/sys/kernel/mm/hugepages"
 

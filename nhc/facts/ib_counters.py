@@ -8,11 +8,13 @@ Documentation/ABI/stable/sysfs-class-infiniband lists both.
 from __future__ import annotations
 
 import re
-from typing import Dict, Optional, Sequence, Tuple
 
 from nhc.facts.infiniband import CLASS, Port, ports
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, Optional, Sequence, Tuple
 
 CEILING: Dict[str, int] = {
     "symbol_error": 0xFFFF,

@@ -6,10 +6,13 @@ sysfs tells the rate a port runs at, not the one it is capable of.
 from __future__ import annotations
 
 import re
-from typing import Dict, Optional
 
 from nhc.facts.infiniband import Port
 from nhc.host import Host
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, Optional
 
 # Data rate of one lane in Gb/s by the signalling rate that smpquery prints (IBA volume 1, PortInfo): from FDR
 # on 64b/66b coding, which the field's names for rates leave out (a 4X EDR link is "100 Gb/sec").

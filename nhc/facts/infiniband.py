@@ -7,10 +7,12 @@ reading `state` and `rate` costs a query of the driver's cache, so a port that i
 from __future__ import annotations
 
 import re
-from typing import List, Optional, Tuple
 
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Tuple
 
 CLASS = "/sys/class/infiniband"
 

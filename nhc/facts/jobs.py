@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import FrozenSet, List
 
 from nhc.host import Host
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import FrozenSet, List
 
 
 class JobsUnknown(Exception):

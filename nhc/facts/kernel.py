@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import FrozenSet, List, Tuple
-
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import FrozenSet, List, Tuple
 
 
 class Taint(NamedTuple):

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import re
 import time
-from typing import List, NamedTuple, Optional, Tuple
 
 from nhc.host import Host
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Tuple
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 TAIL = 64 << 20

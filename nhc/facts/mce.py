@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Dict, List
-
 from nhc.host import Host
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List
 
 _NAMES = {"MCE": "exceptions", "THR": "threshold", "DFR": "deferred"}
 """MCE: machine check exceptions; THR: corrected errors reached a bank's threshold (CMCI);

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import List, Tuple
 
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import List, Tuple
 
 _COUNT = re.compile(r"\s*(\d{1,18}) (?:in (.+)|total)")
 _PLACE = re.compile(r'DMI_NAME "([^"]*)"')

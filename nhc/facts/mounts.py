@@ -6,10 +6,12 @@ Reading it touches no file system: a hung server does not hang the reader.
 from __future__ import annotations
 
 import re
-from typing import List, Optional, Sequence, Tuple
 
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence, Tuple
 
 MOUNTS = "/proc/mounts"
 

@@ -7,7 +7,6 @@ driver counts uncorrected errors only; its counters start with the driver.
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from nhc.facts.accelerator import (
     Device,
@@ -21,6 +20,10 @@ from nhc.facts.accelerator import (
 )
 from nhc.facts.pci import normal_address
 from nhc.host import Host
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 SYSFS = "/sys/devices/virtual/neuron_device"
 TOOLS = ("neuron-ls", "/opt/aws/neuron/bin/neuron-ls")

@@ -6,8 +6,6 @@ supported" leaves None; any other failure leaves None and a line in `Device.unre
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Tuple
-
 from nhc.facts import accelerator as model
 from nhc.facts import nvml
 from nhc.facts.accelerator import Device, ErrorCount, Source
@@ -24,6 +22,10 @@ from nhc.facts.nvml_codes import (
 )
 from nhc.facts.pci import accelerator_functions, link_speed, normal_address
 from nhc.host import Host
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 # What a refused handle says of the device. "Unknown error" is how a GPU that has dropped off the bus often shows.
 _FAULTS = {

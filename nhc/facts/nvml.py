@@ -10,7 +10,10 @@ processes it can lose, so there is no defence against that here.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Tuple
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Tuple
 
 GPU_IS_LOST = 15
 BINDING_MISSING = -1

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, Tuple
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, Mapping, Tuple
 
 NOT_SUPPORTED = 3
 # Not supported, function not found, deprecated; and as our questions are well formed, an invalid argument or a

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Sequence
-
 from nhc.host import Host
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Sequence
 
 _RPM_DATABASES = ("/var/lib/rpm", "/usr/lib/sysimage/rpm", "/usr/share/rpm")
 

@@ -7,10 +7,12 @@ enumerated here until the node restarts.
 from __future__ import annotations
 
 import re
-from typing import Dict, FrozenSet, Optional, Set, Tuple
 
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, FrozenSet, Optional, Set, Tuple
 
 DEVICES = "/sys/bus/pci/devices"
 INDEX = "/proc/bus/pci/devices"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, Optional, Tuple
 
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, Optional, Tuple
 
 DEVICES = "/sys/bus/pci/devices"
 

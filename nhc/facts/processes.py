@@ -7,10 +7,12 @@ a process; `stat` files 7; owners 2, and only the processes that matter are aske
 from __future__ import annotations
 
 import os
-from typing import Dict, FrozenSet, Iterator, List, Optional, Tuple
 
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, FrozenSet, Iterator, List, Optional, Tuple
 
 KERNEL_THREAD = 0x00200000
 """PF_KTHREAD in a process's flags (include/linux/sched.h)."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import List, Optional, Sequence
 
 from nhc.facts.versions import compare
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence
 
 _DISTRIBUTION = re.compile(r"\.(?:el|fc|amzn|lp)\d[0-9._]*")
 """What of a release belongs to its version although it holds letters: `.el9_4`, `.fc40`."""

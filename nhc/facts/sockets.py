@@ -6,9 +6,12 @@ The same files that netstat(8) reads; no other program is needed, and reading th
 from __future__ import annotations
 
 import re
-from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 from nhc.host import Host
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
 
 # States by number: enum in include/net/tcp_states.h, names as netstat prints them.
 TCP_STATES = {

@@ -12,12 +12,14 @@ of its GPU nodes.
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Optional, Tuple
 
 from nhc.facts.accelerator import accelerators
 from nhc.facts.pci import DEVICES, normal_address
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Tuple
 
 _ADDRESS = re.compile(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 _WANTED_CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200", "0x0207", "0x0200", "0x0108")

@@ -6,10 +6,12 @@ A cluster's name service can be slow or away, and a check of local daemons must 
 from __future__ import annotations
 
 import re
-from typing import Dict, Optional
 
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, Optional
 
 
 class Users(NamedTuple):

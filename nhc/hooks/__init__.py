@@ -10,8 +10,6 @@ node as a comment, and answered with exit status 0.
 
 from __future__ import annotations
 
-from typing import FrozenSet, Mapping, Optional
-
 from nhc.hooks.names import (
     EPILOG,
     EPILOG_SLURMCTLD,
@@ -26,6 +24,10 @@ from nhc.hooks.names import (
 from nhc.hooks.recent import fresh_report, remember
 from nhc.model import Report, Verdict
 from nhc.state import State
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import FrozenSet, Mapping, Optional
 
 __all__ = [
     "EPILOG",

@@ -8,11 +8,14 @@ mark at once. The count is the scheduler's own, so no restart of anything forget
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Mapping, Optional
 
 from nhc.hooks import log
 from nhc.policy import Ceiling, read_ceiling
 from nhc.ports import Applied, Deed, Effect, Mark, Remedy, may_clear, may_mark
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping, Optional
 
 MAX_DRAINED = "50%"
 TIMEOUT = 6.0

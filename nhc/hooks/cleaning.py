@@ -10,10 +10,13 @@ import os
 import signal
 import stat
 import time
-from typing import Callable, Iterable, List
 
 from nhc.hooks.leftovers import GPU, PROCESSES, Leftover, parse_stat
 from nhc.host import Host
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Callable, Iterable, List
 
 GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL, and as many to see that a killed process is gone."""

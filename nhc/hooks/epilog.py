@@ -13,7 +13,6 @@ are logged.
 from __future__ import annotations
 
 import time
-from typing import List, Mapping, Optional, Sequence, Tuple
 
 from nhc.hooks import UNHEALTHY, log
 from nhc.hooks.leftovers import KINDS, Leftover, find
@@ -22,6 +21,10 @@ from nhc.host import Host
 from nhc.model import CheckResult, Outcome, Report, Verdict, crit, warn
 from nhc.ports import AdapterError, Effect, mark_of
 from nhc.state import State
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List, Mapping, Optional, Sequence, Tuple
 
 SYSTEM_UIDS = 999
 """The highest uid that is no person's, where the configuration's MAX_SYS_UID does not say."""

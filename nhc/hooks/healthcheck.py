@@ -7,12 +7,15 @@ read again after NHC_REREAD seconds (900), after a reboot, and whenever a hook h
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Mapping
 
 from nhc.hooks import log
 from nhc.model import Report, Verdict
 from nhc.ports import AdapterError, Effect, mark_of
 from nhc.state import State
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, Mapping
 
 MEMORY = "mark"
 REREAD = 900.0

@@ -9,9 +9,12 @@ about. System users are never looked at.
 from __future__ import annotations
 
 import stat
-from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.host import Host
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence, Tuple
 
 PROCESSES, GPU, SHM, TMP = "processes", "gpu", "shm", "tmp"
 KINDS = (PROCESSES, GPU, SHM, TMP)

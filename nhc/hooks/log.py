@@ -6,10 +6,13 @@ Slurm throws away what a prolog prints, so syslog is what an administrator finds
 from __future__ import annotations
 
 import sys
-from typing import Mapping
 
 from nhc.model import printable
 from nhc.state import State
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Mapping
 
 MEMORY = "internal-error"
 

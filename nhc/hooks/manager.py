@@ -8,9 +8,11 @@ manager's commands are installed, the one whose daemon runs where there are seve
 
 from __future__ import annotations
 
-from typing import Mapping, Optional, Tuple
-
 from nhc.host import Host
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Mapping, Optional, Tuple
 
 ENVIRONMENT = (
     ("SLURMD_NODENAME", "slurm"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Mapping, Optional
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Mapping, Optional
 
 HEALTHCHECK = "healthcheck"
 PROLOG = "prolog"

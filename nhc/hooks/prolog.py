@@ -7,13 +7,15 @@ nohold_on_prolog_fail. A failing PrologSlurmctld requeues the job and touches no
 
 from __future__ import annotations
 
-from typing import Any, Mapping
-
 from nhc.hooks import UNHEALTHY, log
 from nhc.hooks.names import PROLOG_SLURMCTLD
 from nhc.model import Report
 from nhc.ports import AdapterError, Applied, Effect, mark_of
 from nhc.state import State
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Mapping
 
 
 def unhealthy(

@@ -6,10 +6,12 @@ anything else the checks run again, since the fault may have been repaired a sec
 
 from __future__ import annotations
 
-from typing import Mapping, Optional, Sequence
-
 from nhc.model import Report
 from nhc.state import State
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Mapping, Optional, Sequence
 
 CONTEXTS = ("prolog", "healthcheck", "agent")
 

@@ -6,12 +6,14 @@ remembering are one step under the memory's lock; asking devices how they are, w
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
-
 from nhc.facts import kmsg
 from nhc.host import Host, Memory
 from nhc.kernlog import findings
 from nhc.kernlog.findings import Finding, State
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 KMSG, JOURNAL, FILE, DMESG = "kmsg", "journal", "syslog", "dmesg"
 OTHER = "other"

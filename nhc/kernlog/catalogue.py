@@ -8,9 +8,12 @@ when it is first needed. A node that logs nothing new compiles none.
 from __future__ import annotations
 
 import re
-from typing import Dict, Iterator, List, NamedTuple, Optional, Pattern, Tuple
 
 from nhc.model import Action
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, Iterator, List, Optional, Pattern, Tuple
 
 FATAL = "fatal"
 """Takes the node out."""

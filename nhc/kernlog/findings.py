@@ -8,13 +8,17 @@ when a person acknowledges it: never because time has passed.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
-
 from nhc.kernlog.catalogue import DEGRADED, FATAL, INFO, RANK, Match, table
 from nhc.model import Action, printable
+from nhc.values import TYPE_CHECKING, NamedTuple
 
-State = Dict[str, Any]
-Finding = Dict[str, Any]
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Tuple
+
+    from typing_extensions import TypeAlias
+
+State: TypeAlias = "Dict[str, Any]"
+Finding: TypeAlias = "Dict[str, Any]"
 
 KEPT = 256
 """Findings kept apart; further ones are only counted."""

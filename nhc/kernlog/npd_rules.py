@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, List, NamedTuple, Pattern, Sequence, Tuple
 
 from nhc.kernlog.catalogue import FATAL, INFO, BadRules, Match
 from nhc.model import Action
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, List, Pattern, Sequence, Tuple
 
 PERMANENT, TEMPORARY = "permanent", "temporary"
 BUFFER = 10

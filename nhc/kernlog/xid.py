@@ -7,11 +7,14 @@ when such a line appears.
 from __future__ import annotations
 
 import re
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.data import read
 from nhc.kernlog.catalogue import DEGRADED, FATAL, INFO, RANK, Match, table
 from nhc.model import Action
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 UNLISTED = (DEGRADED, Action.INSPECT)
 """A code that no table knows: a person should look, the node goes on."""

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Dict, Mapping
 
 from nhc.model import SCHEMA, Action, CheckResult, Metric, Outcome, Report, Verdict, printable
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, Mapping
 
 
 def render(report: Report, indent: int = 2) -> str:

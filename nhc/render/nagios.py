@@ -6,9 +6,11 @@ not OK. Exit status 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
 
 from __future__ import annotations
 
-from typing import Dict
-
 from nhc.model import Report, Verdict, printable, subject
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict
 
 STATUS = {Verdict.OK: 0, Verdict.WARN: 1, Verdict.CRIT: 2, Verdict.UNKNOWN: 3, Verdict.SKIP: 3}
 _WORD = {0: "OK", 1: "WARNING", 2: "CRITICAL", 3: "UNKNOWN"}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Tuple
-
 from nhc.model import Report, Verdict, printable
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Tuple
+
+    from typing_extensions import TypeAlias
 
 _HELP = {
     "nhc_build_info": "The version of nhc that made this report.",
@@ -17,7 +21,7 @@ _HELP = {
     "nhc_run_results": "Results of the run, by verdict.",
 }
 
-Labels = Tuple[Tuple[str, str], ...]
+Labels: TypeAlias = "Tuple[Tuple[str, str], ...]"
 
 
 def render(report: Report) -> str:

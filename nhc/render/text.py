@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import List
-
 from nhc.model import CheckResult, Report, Verdict, printable, subject
 from nhc.units import show_seconds
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List
 
 _COLOURS = {Verdict.SKIP: "2", Verdict.OK: "32", Verdict.WARN: "33", Verdict.UNKNOWN: "35", Verdict.CRIT: "1;31"}
 
