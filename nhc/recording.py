@@ -32,8 +32,9 @@ def redact(text: str) -> str:
 class Recorder:
     """Appends answers to DIR/answers.jsonl; lines are written whole, so that several worker processes can share it."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, live_root: str = "/") -> None:
         self.directory = directory
+        self.live_root = live_root
         self.root = f"{directory}/root"
         self._open()
 
@@ -49,7 +50,10 @@ class Recorder:
         try:
             value = ask()
         except OSError as error:
-            self._write(question, {"errno": error.errno, "strerror": error.strerror, "filename": error.filename})
+            named = error.filename
+            if isinstance(named, str) and self.live_root != "/" and named.startswith(self.live_root):
+                named = named[len(self.live_root) :]
+            self._write(question, {"errno": error.errno, "strerror": error.strerror, "filename": named})
             raise
         self._write(question, {"value": plain(value)})
         return value
@@ -75,22 +79,25 @@ class Recorder:
 class RecordingSystem(System):
     """The live machine, every answer kept."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__("/")
+    def __init__(self, recorder: Recorder, live: System) -> None:
+        super().__init__(live.root)
         self.recorder = recorder
+        self.live = live
+        self.time, self.monotonic, self.hostname = live.time, live.monotonic, live.hostname  # type: ignore[method-assign]
 
     def run(self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str]) -> Completed:
         def plain(ended: Completed) -> Any:
             return [ended.status, redact(ended.stdout), redact(ended.stderr), ended.timed_out]
 
-        return self.recorder.answer(["run", *argv], lambda: System.run(self, argv, timeout, stdin, env), plain)
+        self.live.watch = self.watch
+        return self.recorder.answer(["run", *argv], lambda: self.live.run(argv, timeout, stdin, env), plain)
 
     def ask(self, question: str, answer: Callable[[], Any]) -> Any:
-        return self.recorder.answer(["ask", question], answer)
+        return self.recorder.answer(["ask", question], lambda: self.live.ask(question, answer))
 
     def read_each(self, directory: str, names: Sequence[str], leaf: str) -> Dict[str, Optional[str]]:
         """One answer a name: two workers list the processes at different moments."""
-        found = super().read_each(directory, names, leaf)
+        found = self.live.read_each(directory, names, leaf)
         for name, text in found.items():
             kept = text
             if text and "\0" in text:  # a command line
@@ -100,11 +107,11 @@ class RecordingSystem(System):
 
 
 class RecordingHost(Host):
-    """A live Host whose answers are kept in a directory."""
+    """A live Host whose answers are kept in a directory. Tests hand it a `root` and `live` system of their own."""
 
-    def __init__(self, directory: str) -> None:
-        self.recorder = Recorder(directory)
-        super().__init__("/", RecordingSystem(self.recorder))
+    def __init__(self, directory: str, root: str = "/", live: Optional[System] = None) -> None:
+        self.recorder = Recorder(directory, root)
+        super().__init__(root, RecordingSystem(self.recorder, live or System(root)))
 
     def read_bytes(self, path: str, limit: int = 64 << 20) -> bytes:
         content = self.recorder.answer(["read", path], lambda: Host.read_bytes(self, path, limit), lambda _value: None)
@@ -112,11 +119,11 @@ class RecordingHost(Host):
         return content
 
 
-def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that asks `original` and keeps its answer."""
+def _recorded(name: str, live: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
+    """A method that asks the live one and keeps its answer."""
 
     def method(self: Any, *arguments: Any) -> Any:
-        return self.recorder.answer([original.__name__, *arguments], lambda: original(self, *arguments))
+        return self.recorder.answer([name, *arguments], lambda: live(self)(*arguments))
 
     return method
 
@@ -128,9 +135,9 @@ def finish(directory: str, plan: Plan, host: Host, name: str, started: Tuple[flo
         for line in file:
             question, answer = json.loads(line)
             answers.setdefault(json.dumps(question), answer)  # the first answer is the one the check saw first
-    _write_json(
-        f"{directory}/answers.json", [[json.loads(question), answers[question]] for question in sorted(answers)]
-    )
+    pairs = (json.dumps([json.loads(question), answers[question]], ensure_ascii=False) for question in sorted(answers))
+    with open(f"{directory}/answers.json", "w", encoding="utf-8") as file:
+        file.write("[\n" + ",\n".join(pairs) + "\n]\n")
     os.unlink(f"{directory}/answers.jsonl")
     machine = {"format": FORMAT, "name": name, "hostname": host.system.hostname(), "time": started[0],
                "monotonic": started[1], "settings": dict(plan.settings)}  # fmt: skip
@@ -275,12 +282,12 @@ def _replayed(name: str, otherwise: Optional[Callable[..., Any]]) -> Callable[..
 # Methods whose arguments and answers are JSON's own types (a tuple comes back as a list).
 for _name in ("which", "stat", "statvfs", "access", "user_name", "user_id", "group_name", "resolve", "connect",
               "effective_uid", "effective_gid", "sysconf", "kernel_log", "log_tail"):  # fmt: skip
-    setattr(RecordingSystem, _name, _recorded(getattr(System, _name)))
+    setattr(RecordingSystem, _name, _recorded(_name, lambda self, name=_name: getattr(self.live, name)))
     if _name not in ReplaySystem.__dict__:
         setattr(ReplaySystem, _name, _replayed(_name, None))
 # Questions about names in the file system: the recorded tree answers what was not asked then.
 for _name in ("exists", "isdir", "listdir", "peek", "glob", "readlink", "realpath"):
-    setattr(RecordingHost, _name, _recorded(getattr(Host, _name)))
+    setattr(RecordingHost, _name, _recorded(_name, lambda self, name=_name: getattr(super(RecordingHost, self), name)))
     setattr(ReplayHost, _name, _replayed(_name, getattr(Host, _name)))
 
 

@@ -1,0 +1,121 @@
+"""A recorded machine replays exactly: every node in tests/nodes against its golden report, and new ones."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nhc.cli.record import differences, judge
+from nhc.recording import Recorder, redact
+from nhc.render import json as wire
+from tests.support.run import nhc
+
+NODES = sorted(path.parent for path in (Path(__file__).parent / "nodes").glob("*/machine.json"))
+
+
+@pytest.mark.parametrize("node", NODES, ids=lambda path: path.name)
+def test_a_recorded_machine_gives_its_golden_report(node):
+    golden = json.loads((node / "report.json").read_text())
+    report = wire.to_dict(judge(str(node)))
+    report["version"] = golden["version"]
+    assert report == golden
+
+
+def test_the_lost_gpu_is_found_by_each_witness():
+    report = judge(str(Path(__file__).parent / "nodes" / "h100-xid79"))
+    found = {result.check for result in report.failures()}
+    assert {"check_gpu_count", "check_gpu_lost", "check_kmsg", "check_gpu_xid"} <= found
+    (xid,) = [r for r in report.failures() if r.check == "check_gpu_xid" and "Xid 79" in r.outcome.message]
+    assert xid.outcome.target == "0000:5b:00.0"
+    assert any("NVRM: Xid" in line for line in xid.outcome.evidence)
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "nhc.conf"
+    path.write_text(
+        "* || check_hw_mem_free 1k\n* || check_fs_mount_rw -f /\n* || check_fs_used / 100%\n"
+        "* || MAX=900\n* || check_ps_loadavg 900 900 900\n* |strikes 3| check_hw_swap 900TB\n"
+        "* || check_cmd_output -m '/Linux/' uname -a\n* || no-such-program\n* || check_fs_mount -f /nowhere\n"
+        "* || [[ -d / ]] && check_hw_mem_free 1k\n"
+    )
+    return path
+
+
+def test_record_then_replay_gives_the_same_verdicts(config, tmp_path):
+    kept = tmp_path / "kept"
+    done = nhc("record", kept, "-c", config, state=tmp_path / "state")
+    assert done.returncode == 0, done.stderr
+    assert "9 results recorded, CRIT" in done.stdout
+    report = wire.parse((kept / "report.json").read_text())
+    assert [r.verdict.name for r in report.results] == ["OK", "OK", "OK", "OK", "WARN", "OK", "UNKNOWN", "CRIT"]
+    moved = shutil.move(kept, tmp_path / "elsewhere")
+    done = nhc("replay", "--compare", moved, state=tmp_path / "state")
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_replay_judges_by_another_configuration(config, tmp_path):
+    kept = tmp_path / "kept"
+    nhc("record", kept, "-c", config, state=tmp_path / "state")
+    other = tmp_path / "other.conf"
+    other.write_text("* || check_fs_mount_rw -f /\n")
+    done = nhc("replay", kept, "-c", other, "--format", "json")
+    assert done.returncode == 0
+    assert len(json.loads(done.stdout)["results"]) == 1
+
+
+def test_a_changed_file_shows_as_a_difference(config, tmp_path):
+    kept = tmp_path / "kept"
+    nhc("record", kept, "-c", config, state=tmp_path / "state")
+    mounts = kept / "root/proc/mounts"
+    text = mounts.read_text()
+    mounts.write_text("".join(line for line in text.splitlines(keepends=True) if line.split()[1] != "/"))
+    done = nhc("replay", "--compare", kept)
+    assert done.returncode == 1
+    assert "check_fs_mount_rw: OK" in done.stdout
+    assert "-> CRIT" in done.stdout
+
+
+def test_a_directory_in_use_is_not_written_into(config, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "precious").write_text("data")
+    done = nhc("record", tmp_path / "full", "-c", config)
+    assert done.returncode == 2
+    assert "not an empty directory" in done.stderr
+    assert (tmp_path / "full" / "precious").read_text() == "data"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("machine.json", "{", "machine.json: not JSON"),
+        ("machine.json", '{"format": 99}', "format 99, expected 1"),
+        ("answers.json", "{}", "answers.json: expected a JSON array"),
+        ("answers.json", "[1, 2]", "not a list of [question, answer] pairs"),
+    ],
+)
+def test_a_damaged_recording_is_one_clear_line(tmp_path, name, text, said):
+    kept = shutil.copytree(NODES[0], tmp_path / "kept")
+    (kept / name).write_text(text)
+    done = nhc("replay", kept)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_secrets_are_not_kept(tmp_path):
+    assert "hunter2" not in redact("--password=hunter2 --token hunter2 API_KEY: hunter2 secret=hunter2")
+    assert redact("python train.py --lr=0.1") == "python train.py --lr=0.1"
+    recorder = Recorder(str(tmp_path))
+    recorder.keep_file("/proc/77/cmdline", b"server\0--db-password=hunter2\0--port\0" + b"80\0")
+    kept = (tmp_path / "root/proc/77/cmdline").read_bytes()
+    assert b"hunter2" not in kept
+    assert kept.startswith(b"server\0--db-password=[redacted]\0--port\0")
+
+
+def test_differences_name_the_check_and_both_verdicts():
+    report = judge(str(NODES[0]))
+    changed = report._replace(results=report.results[1:])
+    (line,) = differences(report, changed)[:1]
+    assert line.endswith("-> no result")
