@@ -1,0 +1,133 @@
+"""Nodes from Ansible inventories of every kind, read by Ansible.
+
+INI, YAML, directories with group_vars, dynamic scripts, plugins, vaults and templates mean here what they mean to
+`ansible-playbook`, because ansible-core reads them, in a process of its own (data/read_ansible.py).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+from nhc.fleet.transport import Node
+from nhc.model import printable
+
+FACTS = ("rack", "row", "room", "type", "node_type", "model", "role")
+"""Variables of an inventory that reports can be grouped by without being asked for."""
+
+_TRUE = ("yes", "true", "1", "on", "y", "t")
+
+
+class InventoryError(ValueError):
+    """The inventory cannot be read or names no hosts. One line."""
+
+
+def read(sources: Sequence[str], limit: str = "", facts: Sequence[str] = ()) -> List[Node]:
+    """The hosts of these inventories, those that match `limit` (an Ansible pattern). Raises InventoryError."""
+    for source in sources:
+        if "," not in source and not os.path.exists(source):
+            raise InventoryError(f"{source}: no such inventory")
+    wanted = tuple(dict.fromkeys((*FACTS, *facts)))
+    text, complaint = _ask(sources, limit, wanted)
+    nodes = [_node(json.loads(line), wanted) for line in text.splitlines() if line.startswith("{")]
+    if not nodes:
+        said = _last_line(complaint)
+        where = f" that match {limit!r}" if limit else ""
+        raise InventoryError(f"{', '.join(sources)}: no hosts{where}{f': {said}' if said else ''}")
+    return nodes
+
+
+def _ask(sources: Sequence[str], limit: str, facts: Sequence[str]) -> Tuple[str, str]:
+    helper = os.path.join(os.path.dirname(__file__), "data", "read_ansible.py")
+    environ = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_DEPRECATION_WARNINGS": "0", "PYTHONWARNINGS": "ignore"}
+    argv = [_python(), "-I", helper, limit, ",".join(facts), *map(_absolute, sources)]
+    try:
+        done = subprocess.run(
+            argv, check=False, stdin=None, capture_output=True, text=True, errors="replace", env=environ, timeout=600
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InventoryError(f"{', '.join(sources)}: Ansible cannot read it: {error}") from None
+    if done.returncode:
+        raise InventoryError(f"{', '.join(sources)}: {_last_line(done.stderr) or 'Ansible failed'}")
+    return done.stdout, done.stderr
+
+
+def _absolute(source: str) -> str:
+    return os.path.abspath(source) if os.path.exists(source) else source
+
+
+def _python() -> str:
+    """A Python that has ansible-core: this one, or the one that `ansible-inventory` runs with."""
+    if importlib.util.find_spec("ansible") is not None:
+        return sys.executable
+    found = shutil.which("ansible-inventory")
+    if found:
+        with open(found, encoding="utf-8", errors="replace") as file:
+            first = file.readline()
+        if first.startswith("#!") and "python" in first:
+            words = first[2:].split()
+            python = shutil.which(words[-1]) or words[0]
+            return python
+    raise InventoryError("reading an Ansible inventory needs ansible-core: pip install 'nhc[ansible]'")
+
+
+def _last_line(text: str) -> str:
+    """What Ansible complained of: its errors before its warnings, which go over several lines."""
+    text = re.sub(r"\s*\n(?!\[|ERROR)", " ", text.strip())
+    lines = [line for line in text.splitlines() if "ERROR" in line] or [
+        line for line in text.splitlines() if "WARNING" in line and "No inventory" not in line and "empty" not in line
+    ]
+    return printable(lines[0] if lines else text, 300)
+
+
+def _node(value: Mapping[str, Any], facts: Sequence[str]) -> Node:
+    found: Dict[str, Any] = dict(value["vars"])
+
+    def text(*names: str) -> str:
+        return next((str(found[name]) for name in names if str(found.get(name, ""))), "")
+
+    port = text("ansible_port", "ansible_ssh_port")
+    problem = printable(value.get("problem", ""))
+    if port and not port.isdigit():
+        problem = f"ansible_port is {port!r}"
+    become = found.get("ansible_become")
+    if become is not None and not isinstance(become, bool):
+        become = str(become).lower() in _TRUE
+    method = text("ansible_become_method")
+    user = text("ansible_become_user")
+    if become and (method not in ("", "sudo") or user not in ("", "root")):
+        problem = problem or f"ansible_become_method {method or 'sudo'} to {user or 'root'}: only sudo to root is known"
+    arguments = [*shlex.split(text("ansible_ssh_common_args")), *shlex.split(text("ansible_ssh_extra_args"))]
+    python = text("ansible_python_interpreter")
+    return Node(
+        name=str(value["name"]),
+        address=text("ansible_host", "ansible_ssh_host"),
+        user=text("ansible_user", "ansible_ssh_user"),
+        port=int(port) if port.isdigit() else 0,
+        groups=tuple(value["groups"]),
+        facts={name: printable(str(found[name]), 100) for name in facts if name in found},
+        identity=text("ansible_ssh_private_key_file", "ansible_private_key_file"),
+        password=text("ansible_password", "ansible_ssh_pass"),
+        python="" if python.startswith("auto") else python,
+        sudo=become,
+        sudo_password=text("ansible_become_password", "ansible_become_pass", "ansible_sudo_pass"),
+        connection=_connection(text("ansible_connection"), bool(arguments)),
+        arguments=tuple(arguments),
+        problem=problem,
+    )
+
+
+def _connection(name: str, arguments: bool) -> str:
+    """The transport for an Ansible connection: arguments of the ssh program are for the ssh program."""
+    if name == "local":
+        return "local"
+    if arguments:
+        return "openssh"
+    return {"": "", "ssh": "", "smart": "", "paramiko": "", "paramiko_ssh": ""}.get(name, name)

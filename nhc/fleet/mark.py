@@ -1,0 +1,87 @@
+"""`--mark`: hand a sweep's reports to an adapter, by the rules that every marking goes by.
+
+The policy's ceilings and rates hold, the ledger remembers, and without --apply it is only shown.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Callable, Dict, List, Mapping, Tuple
+
+from nhc.nodeset import fold
+from nhc.fleet.history import History
+from nhc.fleet.result import REACH
+from nhc.ledger import Ledger, LedgerError
+from nhc.model import Report, printable
+from nhc.policy import Policy, read_ceiling
+from nhc.policy_file import PolicyError, PolicyFile, load
+from nhc.ports import AdapterError, Deed, Effect
+from nhc.registry import NoAdapter, adapter
+from nhc.render.json import from_dict
+from nhc.sync import Round, sync
+
+POLICY = "/etc/nhc/policy.toml"
+
+
+class BadMark(ValueError):
+    """The adapter or the policy cannot be used. One line."""
+
+
+def prepare(options: Mapping[str, Any]) -> Callable[[History, int, Mapping[str, Any]], int]:
+    """A function that marks once the sweep is over; everything that can be wrong is found now. Raises BadMark."""
+    path = options["policy_path"] or (POLICY if os.path.exists(POLICY) else None)
+    try:
+        settings = load(path) if path else PolicyFile(Policy())
+        if options["max_drained"]:
+            settings = settings._replace(
+                policy=settings.policy._replace(ceiling=read_ceiling(options["max_drained"]))
+            )
+        marker: Any = adapter(options["mark"])()
+    except (PolicyError, NoAdapter, AdapterError, ValueError) as error:
+        raise BadMark(str(error)) from None
+    if not hasattr(marker, "mark"):
+        raise BadMark(f"--mark {options['mark']}: this adapter knows nodes but cannot mark them")
+
+    def mark(history: History, number: int, given: Mapping[str, Any]) -> int:
+        reports = [report for report in map(from_dict, history.records(number)) if _judged(report)]
+        ledger = Ledger(given["ledger_path"], "nhc fleet check")
+        try:
+            done = sync(marker, reports, settings.policy, ledger, apply=bool(given["apply"]) or settings.apply)
+        except (AdapterError, LedgerError) as error:
+            print(f"nhc fleet check: --mark {given['mark']}: {error}", file=sys.stderr)
+            return 3
+        stream = sys.stdout if given["form"] == "text" else sys.stderr
+        stream.write(show(done, given["mark"]))
+        return 1 if done.failed else 0
+
+    return mark
+
+
+def _judged(report: Report) -> bool:
+    """Whether the node said something itself: one that was not reached is left as it is, whatever the reason."""
+    return not all(result.check == REACH for result in report.results)
+
+
+def show(done: Round, name: str) -> str:
+    """One line for each reason: what is done, to which nodes, why."""
+    fates = {(deed, applied.node): applied for deed, applied in done.applied}
+    rows: Dict[Tuple[str, str], List[str]] = {}
+    for remedy in done.decision.remedies:
+        fate = fates.get((remedy.deed, remedy.node))
+        word, why = f"{'would ' if done.dry_run else ''}{remedy.deed.value}", remedy.because
+        if fate is not None and fate.effect is not Effect.CHANGED:
+            word = f"{'FAILED to' if fate.effect is Effect.FAILED else 'did not'} {remedy.deed.value}"
+            why = fate.message
+        rows.setdefault((word, why), []).append(remedy.node)
+    for withheld in done.decision.withheld:
+        if withheld.deed is not Deed.CLEAR:
+            rows.setdefault((f"not {withheld.deed.value}", withheld.why), []).append(withheld.node)
+    lines = [f"{name}: {word}  {fold(nodes)}  {printable(why)}" for (word, why), nodes in rows.items()]
+    count = len(done.decision.remedies)
+    lines.append(
+        f"{name}: {count} to do, dry run: nothing changed (--apply does it)"
+        if done.dry_run
+        else f"{name}: {count - len(done.failed)} of {count} done"
+    )
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,145 @@
+"""Which nodes a sweep is about: node sets, inventories, a scheduler or a cluster, a file; together, less exclusions."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
+
+from nhc.fleet.inventory import InventoryError
+from nhc.fleet.inventory import read as read_inventory
+from nhc.fleet.transport import Node
+from nhc.nodeset import BadRange, expand
+from nhc.ports import AdapterError
+from nhc.registry import NoAdapter, adapter
+
+
+class NodesError(ValueError):
+    """The nodes cannot be found out. One line."""
+
+
+class Wanted(NamedTuple):
+    """What the user named."""
+
+    sets: Tuple[str, ...] = ()
+    exclude: Tuple[str, ...] = ()
+    inventories: Tuple[str, ...] = ()
+    limit: str = ""
+    sources: Tuple[str, ...] = ()
+    files: Tuple[str, ...] = ()
+    facts: Tuple[str, ...] = ()
+
+
+def nodes(wanted: Wanted) -> List[Node]:
+    """The nodes, each once, in order of first mention. Raises NodesError.
+
+    A node set beside inventories (or --from) picks among their hosts: `-i hosts -w gpu[01-04]` is those four with
+    their inventory's settings.
+    """
+    found: Dict[str, Node] = {}
+    described = False
+    if wanted.inventories:
+        described = True
+        try:
+            _add(found, read_inventory(wanted.inventories, wanted.limit, wanted.facts))
+        except InventoryError as error:
+            raise NodesError(str(error)) from None
+    for source in wanted.sources:
+        described = True
+        _add(found, from_adapter(source))
+    for path in wanted.files:
+        _add(found, (Node(name) for name in from_file(path)))
+    named = [name for one in wanted.sets for name in from_set(one)]
+    if described and named:
+        missing = [name for name in named if name not in found]
+        if missing:
+            raise NodesError(f"{missing[0]} is not among the {len(found)} nodes of the inventory")
+        found = {name: found[name] for name in dict.fromkeys(named)}
+    else:
+        _add(found, (Node(name) for name in named))
+    for one in wanted.exclude:
+        for name in from_set(one):
+            found.pop(name, None)
+    if not found:
+        raise NodesError("no nodes: name them with -w, -i, --from or --file")
+    return list(found.values())
+
+
+def _add(found: Dict[str, Node], more: Iterable[Node]) -> None:
+    for node in more:
+        found.setdefault(node.name, node)
+
+
+def from_set(text: str) -> List[str]:
+    """Names of a node set; groups (`@gpu`) and algebra (`&`, `!`, `^`, steps) through ClusterShell."""
+    try:
+        return _plain(text)
+    except BadRange as error:
+        if not re.search(r"[@!&^/]", text):
+            raise NodesError(f"-w {text}: {error}") from None
+    try:
+        from ClusterShell.NodeSet import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
+            NodeSet,
+            NodeSetException,
+        )
+    except ImportError:
+        raise NodesError(f"-w {text}: groups and set operators need ClusterShell: pip install 'nhc[fleet]'") from None
+    try:
+        return list(NodeSet(text))
+    except (NodeSetException, ValueError) as error:
+        raise NodesError(f"-w {text}: {error}") from None
+
+
+def _plain(text: str) -> List[str]:
+    if re.search(r"[@!&^/]", text):
+        raise BadRange("needs ClusterShell")
+    return expand(text)
+
+
+def from_file(path: str) -> List[str]:
+    """Node sets, one or several a line, `#` begins a comment; `-` is standard input."""
+    try:
+        if path == "-":
+            text = sys.stdin.read()
+        else:
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise NodesError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    names: List[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        for word in line.partition("#")[0].split():
+            try:
+                names += from_set(word)
+            except NodesError as error:
+                raise NodesError(f"{path}:{number}: {str(error)[len('-w ') :]}") from None
+    return names
+
+
+def from_adapter(name: str) -> List[Node]:
+    """The nodes that a scheduler or a cluster knows, with its partitions or pools as groups."""
+    try:
+        source: Any = adapter(name)()
+        states = source.nodes()
+    except (NoAdapter, AdapterError, ValueError) as error:
+        raise NodesError(f"--from {name}: {error}") from None
+    return [Node(state.name, groups=tuple(state.groups)) for state in states]
+
+
+def group_of(node: Node, fact: str = "") -> str:
+    """What a node is shown under: the fact asked for, its rack, its first group, else what its name begins with."""
+    if fact:
+        return node.facts.get(fact) or ", ".join(group for group in node.groups if group == fact) or "-"
+    if node.facts.get("rack"):
+        return node.facts["rack"]
+    if node.groups:
+        return node.groups[0]
+    return re.sub(r"\d.*", "", node.name) or node.name
+
+
+def kind_of(facts: Dict[str, str], groups: Sequence[str], labels: Dict[str, str], name: str) -> str:
+    """The type of a node, by which it is compared to its peers."""
+    for value in (facts.get("type"), facts.get("node_type"), labels.get("profile"), facts.get("model")):
+        if value:
+            return value
+    return ",".join(groups) or re.sub(r"\d.*", "", name) or name

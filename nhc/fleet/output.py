@@ -1,0 +1,131 @@
+"""A sweep as text and JSON. What must stay small while it runs is a Picture; reports wait in the history."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Tuple
+
+from nhc.fleet.fold import Folder, counted, show_by_check, show_by_node
+from nhc.fleet.history import History, Sweep
+from nhc.fleet.nodes import group_of, kind_of
+from nhc.fleet.outliers import Numbers, Outlier, outliers
+from nhc.fleet.result import findings, metrics
+from nhc.fleet.transport import Node
+from nhc.model import Verdict
+from nhc.render.json import from_dict, utc
+
+SHOWN = 20
+"""Outliers shown as text; JSON has them all."""
+
+
+class Picture:
+    """Counts, folds and numbers of a sweep, without its reports."""
+
+    def __init__(self, nodes: Sequence[Node], started: float, group_by: str = "") -> None:
+        self.nodes, self.started, self.ended = nodes, started, started
+        self.group_by = group_by
+        self.names = [node.name for node in nodes]
+        self.folder = Folder(self.names)
+        self.numbers = Numbers()
+
+    def add(
+        self, index: int, verdict: int, found: Iterable[Tuple[str, str, int, str, str]],
+        numbers: Iterable[Tuple[str, str, str, str, float]], labels: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        node = self.nodes[index]
+        self.folder.add(index, verdict, found)
+        self.numbers.add(index, kind_of(dict(node.facts), node.groups, dict(labels), node.name), numbers)
+
+    def outliers(self) -> List[Outlier]:
+        return outliers(self.numbers, self.names)
+
+    def group(self, node: Node) -> str:
+        return group_of(node, self.group_by)
+
+
+def picture_of(history: History, sweep: Sweep, group_by: str = "") -> Picture:
+    """The picture of a sweep that the history keeps. Raises HistoryError."""
+    nodes: List[Node] = []
+    picture = Picture(nodes, sweep.started, group_by)
+    picture.ended = sweep.ended or sweep.started
+    for record in history.records(sweep.id):
+        report = from_dict(record)
+        extra = record.get("fleet", {})
+        nodes.append(Node(report.host, groups=tuple(extra.get("groups", ())), facts=extra.get("facts", {})))
+        picture.names.append(report.host)
+        picture.add(len(nodes) - 1, int(report.verdict), findings(report), metrics(report), report.labels)
+    return picture
+
+
+def text(picture: Picture, far: Sequence[Outlier], by: str, colour: bool, quiet: bool) -> str:
+    """The folded results, outliers, and one line of summary."""
+    folder = picture.folder
+    if by == "check":
+        shown = show_by_check(folder.by_check(), colour, quiet)
+    else:
+        shown = show_by_node(folder.by_node(), colour, quiet)
+    if far:
+        shown += "Outliers, under every threshold or not:\n"
+        shown += "".join(f"    {one.node}: {one.show()}\n" for one in far[:SHOWN])
+        if len(far) > SHOWN:
+            shown += f"    and {len(far) - SHOWN} more (--format json has them)\n"
+    seconds = picture.ended - picture.started
+    return f"{shown}{folder.total} nodes: {counted(folder.counts, colour)} in {seconds:.1f} s\n"
+
+
+def write_json(file: Any, picture: Picture, history: History, sweep: int, far: Sequence[Outlier]) -> None:
+    """One document, written piece by piece: its `reports` are what `nhc slurm sync -r` and others read."""
+    folder = picture.folder
+    head = {
+        "schema": 1,
+        "started": picture.started,
+        "started_at": utc(picture.started),
+        "elapsed": round(picture.ended - picture.started, 3),
+        "verdict": folder.worst().name,
+        "counts": {verdict.name: count for verdict, count in folder.counts.items()},
+        "folded": [[fact.to_json() for fact in group] for group in folder.by_node()],
+        "checks": [fact.to_json() for fact in folder.by_check()],
+        "outliers": [one.to_json() for one in far],
+    }
+    beginning = json.dumps(head, indent=1, ensure_ascii=False, allow_nan=False)
+    file.write(beginning[: beginning.rindex("\n")] + ',\n "reports": [')
+    comma = "\n"
+    for _node, line in history.lines(sweep):
+        file.write(comma + line)
+        comma = ",\n"
+    file.write("\n]}\n")
+
+
+def write_file(path: str, write: Callable[[Any], None]) -> None:
+    """Replace a file whole. Raises OSError that names it."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            write(file)
+        os.replace(temporary, path)
+    except OSError as error:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
+        error.filename = path
+        raise
+
+
+def wants_colour(when: str, file: Any) -> bool:
+    if when == "auto":
+        return file is sys.stdout and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return when == "always"
+
+
+def sweep_line(sweep: Sweep) -> str:
+    """A line of `nhc fleet report --list`."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(sweep.started))
+    counts: Dict[Verdict, int] = {Verdict(v): sweep.counts.get(v, 0) for v in sorted(Verdict, reverse=True)}
+    took = "broken off" if sweep.ended is None else f"{sweep.ended - sweep.started:.1f} s"
+    return f"{sweep.id:5}  {when}  {sum(sweep.counts.values())} nodes: {counted(counts)}  {took}  {sweep.command}"
+
+
