@@ -43,7 +43,7 @@ def _code_stamp() -> Any:
     """Changes when nhc's own code does: a check that was renamed makes a kept plan wrong."""
     import nhc.checks
 
-    loader: Any = nhc.checks.__spec__.loader if nhc.checks.__spec__ else None
+    loader: Any = nhc.checks.__spec__.loader
     return _stamp(getattr(loader, "archive", None) or os.path.dirname(nhc.checks.__file__))
 
 

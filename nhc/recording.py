@@ -119,11 +119,12 @@ class RecordingHost(Host):
         return content
 
 
-def _recorded(name: str, live: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
-    """A method that asks the live one and keeps its answer."""
+def _recorded(name: str) -> Callable[..., Any]:
+    """A method that asks the live host or system and keeps its answer."""
 
     def method(self: Any, *arguments: Any) -> Any:
-        return self.recorder.answer([name, *arguments], lambda: live(self)(*arguments))
+        live = getattr(self.live, name) if isinstance(self, System) else getattr(super(RecordingHost, self), name)
+        return self.recorder.answer([name, *arguments], lambda: live(*arguments))
 
     return method
 
@@ -282,12 +283,12 @@ def _replayed(name: str, otherwise: Optional[Callable[..., Any]]) -> Callable[..
 # Methods whose arguments and answers are JSON's own types (a tuple comes back as a list).
 for _name in ("which", "stat", "statvfs", "access", "user_name", "user_id", "group_name", "resolve", "connect",
               "effective_uid", "effective_gid", "sysconf", "kernel_log", "log_tail"):  # fmt: skip
-    setattr(RecordingSystem, _name, _recorded(_name, lambda self, name=_name: getattr(self.live, name)))
+    setattr(RecordingSystem, _name, _recorded(_name))
     if _name not in ReplaySystem.__dict__:
         setattr(ReplaySystem, _name, _replayed(_name, None))
 # Questions about names in the file system: the recorded tree answers what was not asked then.
 for _name in ("exists", "isdir", "listdir", "peek", "glob", "readlink", "realpath"):
-    setattr(RecordingHost, _name, _recorded(_name, lambda self, name=_name: getattr(super(RecordingHost, self), name)))
+    setattr(RecordingHost, _name, _recorded(_name))
     setattr(ReplayHost, _name, _replayed(_name, getattr(Host, _name)))
 
 

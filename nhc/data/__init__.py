@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def read_bytes(name: str) -> bytes:
     """The content of a file of this package. Raises OSError when there is none."""
-    loader: Any = __spec__.loader if __spec__ else None
+    loader: Any = __spec__.loader
     content: bytes = loader.get_data(os.path.join(os.path.dirname(__file__), name))
     return content
 
