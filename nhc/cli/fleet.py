@@ -169,6 +169,8 @@ def _history(run: Any, options: Dict[str, Any]) -> int:
     except HistoryError as error:
         print(f"nhc fleet: {error}", file=sys.stderr)
         return EXIT_USAGE
+    except BrokenPipeError:
+        raise
     except OSError as error:
         print(f"nhc fleet: {error.filename}: {error.strerror}", file=sys.stderr)
         return EXIT_UNKNOWN

@@ -58,6 +58,8 @@ def run(options: Mapping[str, Any]) -> int:
     picture.ended = time.time()
     try:
         _show(options, picture, history, number)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         print(f"nhc fleet check: {error.filename}: {error.strerror}", file=sys.stderr)
         interrupted = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
-from nhc.fleet.result import Finding
+from nhc.fleet.result import REACH, Finding
 from nhc.model import Verdict, printable
 from nhc.nodeset import fold
 
@@ -139,6 +139,8 @@ def show_by_check(facts: Sequence[Fact], colour: bool = False, quiet: bool = Fal
 def _said(fact: Fact) -> str:
     if not fact.check:
         return ""
+    if fact.check == REACH:
+        return f" {fact.reason}: {_message(fact)}"
     where = " ".join(part for part in (fact.check, fact.target) if part)
     said = f" {fact.reason} {where}" if fact.reason else f" {where}"
     return f"{said}: {_message(fact)}" if fact.message else said
