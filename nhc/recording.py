@@ -123,7 +123,9 @@ def _recorded(name: str) -> Callable[..., Any]:
     """A method that asks the live host or system and keeps its answer."""
 
     def method(self: Any, *arguments: Any) -> Any:
-        live = getattr(self.live, name) if isinstance(self, System) else getattr(super(RecordingHost, self), name)
+        live = (
+            getattr(self.live, name) if isinstance(self, RecordingSystem) else getattr(super(RecordingHost, self), name)
+        )
         return self.recorder.answer([name, *arguments], lambda: live(*arguments))
 
     return method
