@@ -205,5 +205,5 @@ def _holds(remedy: Remedy, state: Optional[NodeState]) -> bool:
         # Somebody else may have taken it out since; that is theirs.
         return state.available or state.mark is None or not state.mark.ours
     if state.mark is None or remedy.mark is None:
-        return not state.available
+        return False
     return not state.available and (not state.mark.ours or mark_text(state.mark) == mark_text(remedy.mark))

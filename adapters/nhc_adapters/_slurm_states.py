@@ -42,11 +42,11 @@ HELD: Tuple[Tuple[str, str], ...] = (
     ("MAINTENANCE", "it is in a maintenance reservation"),
     ("FUTURE", "it is not part of the cluster yet"),
     ("DYNAMIC_FUTURE", "it is not part of the cluster yet"),
-    ("UNKNOWN", "it has not registered yet"),
 )
 """Flags under which a node is left as it is, the first that applies naming the reason."""
 
-OUT = frozenset({"DRAIN", "DOWN", "ERROR", "FAIL", "FUTURE", "UNKNOWN", "INVALID_REG", "REBOOT_ISSUED", "MAINTENANCE"})
+# UNKNOWN is in neither list: every node is for a moment after slurmctld has restarted, and a drain set then holds.
+OUT = frozenset({"DRAIN", "DOWN", "ERROR", "FAIL", "FUTURE", "INVALID_REG", "REBOOT_ISSUED", "MAINTENANCE"})
 BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 
 HYPERPOD = {"action:reboot": Action.REBOOT, "action:replace": Action.REPLACE}

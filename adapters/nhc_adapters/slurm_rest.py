@@ -2,7 +2,7 @@
 
     NHC_SLURMREST             http://host:6820, https://..., or unix:/path/to/socket
     NHC_SLURMREST_TOKEN_FILE  the JWT (`scontrol token`); else $SLURM_JWT. None for rest_auth/local on a socket.
-    NHC_SLURMREST_USER        the user the token is for, where a proxy asks for it
+    NHC_SLURMREST_USER        the user the token is for (default: the one it names)
 
 The newest API version that slurmrestd offers and this module knows is used. 22.05 offers v0.0.38 alone, which
 reads nodes and cannot change them: there scontrol is the way. From v0.0.39 on the name in an update's path is
@@ -11,6 +11,7 @@ a host list, so one request drains any number of nodes (`_update_node` in openap
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import os
@@ -68,7 +69,8 @@ class SlurmRest(CommandMarker):
     def request(self, method: str, path: str, body: Optional[Mapping[str, Any]] = None) -> Any:
         """One request, its JSON answer. Raises AdapterError with what slurmrestd said."""
         headers = {"Accept": "application/json"}
-        token, user = self._token(), self.command.setting("NHC_SLURMREST_USER")
+        token = self._token()
+        user = self.command.setting("NHC_SLURMREST_USER") or _user_of(token)
         if token:
             headers["X-SLURM-USER-TOKEN"] = token
         if user:
@@ -165,6 +167,16 @@ class SlurmRest(CommandMarker):
             except AdapterError as error:
                 failures.update(dict.fromkeys(some, str(error)))
         return failures
+
+
+def _user_of(token: str) -> str:
+    """The user that a JWT of Slurm's is for (its claim `sun`): slurmrestd of 22.05 wants it said, "" where none is."""
+    parts = token.split(".")
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        return str(claims["sun"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        return ""
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -1,0 +1,233 @@
+"""A real slurmctld: states that only it can make, `nhc slurm sync`, slurmrestd, and a controller that dies midway."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from nhc.cli.slurm import sync_command
+from nhc.ledger import Ledger
+from nhc.model import Action, CheckResult, Report, crit, ok, unknown
+from nhc.policy import Ceiling, Policy
+from nhc.ports import AdapterError, Deed, Effect, Mark
+from nhc.render.json import to_dict
+from nhc.sync import sync
+from nhc_adapters.slurm import Slurm
+from nhc_adapters.slurm_rest import SlurmRest
+from tests.support.require import need
+from tests.support.slurm import wait_for
+
+MARK = Mark("check_x: bad", Action.REBOOT)
+FREELY = Policy(ceiling=Ceiling())
+
+
+def report(node, outcome):
+    return Report(node, "boot", time.time(), 0.1, (CheckResult("check_x", outcome),))
+
+
+@pytest.fixture
+def slurm(cluster):
+    return Slurm({}, cluster.env)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger(str(tmp_path), "test")
+
+
+def state(slurm, node):
+    return slurm.nodes([node])[0]
+
+
+def test_a_busy_node_drains_keeps_its_job_and_comes_back(cluster, slurm):
+    job = cluster.submit("sleep 60", "--nodelist=n1")
+    wait_for("the job to run", lambda: cluster.job(job)["JobState"] == "RUNNING")
+    assert state(slurm, "n1").busy
+    assert slurm.mark({"n1": MARK})[0].effect is Effect.CHANGED
+    found = state(slurm, "n1")
+    assert (found.busy, found.available) == (True, False)
+    assert {"MIXED", "DRAIN"} <= found.flags or {"ALLOCATED", "DRAIN"} <= found.flags
+    assert cluster.job(job)["JobState"] == "RUNNING"
+    assert slurm.clear(["n1"])[0].effect is Effect.CHANGED
+    assert state(slurm, "n1").available
+
+
+def test_a_node_that_is_down_is_left_alone(cluster, slurm):
+    cluster.update("n2", State="DOWN", Reason="smoke")
+    assert slurm.mark({"n2": MARK})[0].effect is Effect.REFUSED
+    assert slurm.clear(["n2"])[0].effect is Effect.REFUSED
+    assert (cluster.state("n2"), cluster.reason("n2")) == ("down", "smoke")
+
+
+def test_a_drained_node_that_went_down_under_our_mark_comes_back(cluster, slurm):
+    slurm.mark({"n2": MARK})
+    cluster.update("n2", State="DOWN", Reason="NHC: check_x: bad")
+    assert slurm.clear(["n2"])[0].effect is Effect.CHANGED
+    wait_for("n2 to be idle", lambda: cluster.state("n2") == "idle")
+
+
+def test_maintenance_is_left_alone(cluster, slurm):
+    cluster.scontrol("create", "reservation", "ReservationName=maint", "StartTime=now", "Duration=10", "Nodes=n1",
+                     "Users=root", "Flags=MAINT,IGNORE_JOBS")  # fmt: skip
+    try:
+        wait_for("n1 to be in maintenance", lambda: "MAINTENANCE" in state(slurm, "n1").flags)
+        assert slurm.mark({"n1": MARK})[0] == ("n1", Effect.REFUSED, "left alone: it is in a maintenance reservation")
+    finally:
+        cluster.scontrol("delete", "ReservationName=maint")
+    wait_for("maintenance to end", lambda: "MAINTENANCE" not in state(slurm, "n1").flags)
+
+
+def test_a_reboot_is_ordered_on_a_drained_node_and_then_left_alone(cluster, slurm):
+    slurm.mark({"n3": MARK})
+    assert slurm.repair(Deed.REBOOT, ["n3"], MARK.why)[0].effect is Effect.CHANGED
+    found = state(slurm, "n3")
+    assert found.flags & {"REBOOT_REQUESTED", "REBOOT_ISSUED"}
+    assert found.mark.ours
+    assert slurm.mark({"n3": Mark("check_y: other")})[0].effect is Effect.REFUSED
+    assert slurm.clear(["n3"])[0].effect is Effect.REFUSED
+    cluster.kill("slurmd.n3", signal.SIGTERM)
+    cluster.daemons.pop("slurmd.n3", None)
+    cluster._start("slurmd.n3", ["slurmd", "-D", "-b", "-N", "n3", "-f", str(cluster.conf)])  # -b: as if just booted
+    wait_for("n3 to be back from its reboot", lambda: not state(slurm, "n3").hold, 30)
+    cluster.scontrol("update", "NodeName=n3", "State=RESUME", check=False)
+
+
+def test_powered_down_and_future_nodes_are_left_alone(cluster, slurm):
+    assert slurm.mark({"far1": MARK})[0].effect in (Effect.REFUSED, Effect.FAILED)
+    cluster.update("n2", State="POWER_DOWN_FORCE")
+    try:
+        found = wait_for("n2 to power down", lambda: state(slurm, "n2").hold and state(slurm, "n2"))
+        assert found.flags & {"POWER_DOWN", "POWERING_DOWN", "POWERED_DOWN"}
+        assert slurm.mark({"n2": MARK})[0].effect is Effect.REFUSED
+        assert slurm.clear(["n2"])[0].effect is not Effect.CHANGED
+    finally:
+        wait_for("n2 to be down", lambda: "POWERED_DOWN" in state(slurm, "n2").flags, 30)
+        cluster.update("n2", State="POWER_UP")
+        cluster.kill("slurmd.n2", signal.SIGTERM)
+        cluster._start("slurmd.n2", ["slurmd", "-D", "-b", "-N", "n2", "-f", str(cluster.conf)])
+        wait_for("n2 to be up", lambda: not state(slurm, "n2").hold, 30)
+
+
+def test_hyperpods_reason_is_written_on_request_and_never_cleared(cluster):
+    slurm = Slurm({"NHC_HYPERPOD": "1"}, cluster.env)
+    assert slurm.mark({"n1": MARK})[0].effect is Effect.CHANGED
+    assert cluster.reason("n1") == "Action:Reboot"
+    assert "FAIL" in state(slurm, "n1").flags
+    assert state(slurm, "n1").mark.action is Action.REBOOT
+    assert slurm.clear(["n1"])[0].effect is Effect.REFUSED
+
+
+def test_nodes_of_one_reason_are_one_call(cluster, slurm, ledger):
+    reports = [report(node, crit("X", "bad")) for node in cluster.nodes]
+    done = sync(slurm, reports, FREELY, ledger, apply=True)
+    assert [applied.effect for _deed, applied in done.applied] == [Effect.CHANGED] * 3
+    updates = [argv for argv in slurm.command.calls if "update" in argv]
+    assert updates == [("scontrol", "update", "NodeName=n[1-3]", "State=DRAIN", "Reason=NHC: check_x: bad")]
+    healthy = [report(node, ok()) for node in cluster.nodes]
+    assert not sync(slurm, healthy, FREELY, ledger, apply=True).failed
+    assert slurm.command.calls[-2] == ("scontrol", "update", "NodeName=n[1-3]", "State=RESUME")
+    assert all(found.available for found in slurm.nodes(cluster.nodes))
+
+
+def test_a_ceiling_survives_restarts_because_slurm_itself_holds_the_count(cluster, ledger):
+    policy = Policy(ceiling=Ceiling(nodes=1))
+    sync(Slurm({}, cluster.env), [report("n1", crit("X", "bad"))], policy, ledger, apply=True)
+    cluster.kill("slurmctld", signal.SIGTERM)
+    cluster.start_controller()
+    wait_for("n2 to register", lambda: cluster.state("n2") == "idle")
+    again = sync(Slurm({}, cluster.env), [report("n2", crit("X", "bad"))], policy, ledger, apply=True)
+    assert again.decision.remedies == ()
+    assert "at most 1" in again.decision.withheld[0].why
+    assert cluster.state("n2").startswith("idle")
+
+
+def test_an_unknown_report_leaves_the_node_drained_and_another_in_service(cluster, slurm, ledger):
+    slurm.mark({"n1": MARK})
+    reports = [report(node, unknown("X", "?")) for node in ("n1", "n2")]
+    assert sync(slurm, reports, FREELY, ledger, apply=True).decision == ((), ())
+    assert not state(slurm, "n1").available
+    assert state(slurm, "n2").available
+
+
+def test_a_controller_killed_midway_loses_nothing(cluster, slurm, ledger):
+    """It dies after the first update and before the second, without saving; it comes back a second later."""
+    done = []
+    original = slurm.command._run
+
+    def run(argv, timeout, env):
+        ended = original(argv, timeout, env)
+        if "update" in argv and not done:
+            done.append(argv)
+            cluster.kill("slurmctld", signal.SIGKILL)
+            threading.Timer(1.0, cluster.start_controller).start()
+        return ended
+
+    slurm.command._run = run
+    slurm.command.timeout = 3.0
+    reports = [report("n1", crit("X", "one")), report("n2", crit("X", "two")), report("n3", crit("X", "three"))]
+    ended = sync(slurm, reports, FREELY, ledger, apply=True, patience=40)
+    assert ended.failed == []
+    wait_for("the controller", cluster.answers)
+    found = {node: state(slurm, node).mark.why for node in cluster.nodes}
+    assert found == {"n1": "check_x: one", "n2": "check_x: two", "n3": "check_x: three"}
+    # Each deed is in the history once, however often it was tried.
+    assert sorted((past.node, past.deed) for past in ledger.history()) == [(n, Deed.MARK) for n in cluster.nodes]
+
+
+def test_the_command_shows_its_plan_and_changes_nothing_until_told(cluster, tmp_path, monkeypatch):
+    for name, value in cluster.env.items():
+        monkeypatch.setenv(name, value)
+    file = tmp_path / "reports.json"
+    file.write_text(json.dumps([to_dict(report(f"{n}.example.org", crit("X", "bad"))) for n in ("n1", "n2")]))
+    common = ["--report", str(file), "--ledger", str(tmp_path / "ledger"), "--max-drained", "1"]
+    shown = CliRunner().invoke(sync_command, common)
+    assert shown.exit_code == 0
+    assert "would drain  n1  check_x: bad" in shown.output
+    assert "not drain    n2  1 of 3 nodes in the fleet are out already, at most 1" in shown.output
+    assert cluster.state("n1") == "idle"
+    assert not (tmp_path / "ledger").exists()
+    done = CliRunner().invoke(sync_command, [*common, "--apply", "--format", "json"])
+    assert done.exit_code == 0
+    value = json.loads(done.output)
+    assert [(r["node"], r["effect"]) for r in value["remedies"]] == [("n1", "changed")]
+    assert cluster.state("n1") == "drain"
+
+
+def test_the_command_says_in_one_line_that_the_controller_does_not_answer(cluster, tmp_path, monkeypatch):
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(cluster.conf.read_text().replace(f"SlurmctldPort={cluster.control_port}", "SlurmctldPort=9"))
+    for name, value in {**cluster.env, "SLURM_CONF": str(conf)}.items():
+        monkeypatch.setenv(name, value)
+    file = tmp_path / "reports.json"
+    file.write_text(json.dumps(to_dict(report("n1", crit("X", "bad")))))
+    done = CliRunner().invoke(sync_command, ["--report", str(file), "--ledger", str(tmp_path), "--apply"])
+    assert done.exit_code == 3
+    assert done.output.count("\n") == 1
+    assert done.output.startswith("nhc slurm sync: sinfo ")
+    assert "Unable to contact slurm controller" in done.output
+
+
+def test_a_real_slurmrestd_is_read_and_says_what_it_cannot_do(cluster, slurm, tmp_path):
+    import shutil
+
+    need("slurmrestd", shutil.which("slurmrestd"))
+    if "slurmrestd" not in cluster.daemons:
+        cluster.rest = cluster.start_rest()
+    token = tmp_path / "token"
+    token.write_text(f"SLURM_JWT={cluster.token()}\n")
+    settings = {"NHC_SLURMREST": f"unix:{cluster.rest}", "NHC_SLURMREST_TOKEN_FILE": str(token)}
+    rest = SlurmRest(settings, {})
+    slurm.mark({"n1": MARK})
+    assert rest.nodes(["n1", "n2", "n3"]) == [
+        found._replace(shown=found.shown) for found in slurm.nodes(["n1", "n2", "n3"])
+    ]
+    assert rest.nodes(["n1"])[0].mark.why == MARK.why
+    with pytest.raises(AdapterError, match=r"cannot change them before v0\.0\.39"):
+        rest.mark({"n2": MARK})
+    with pytest.raises(AdapterError, match="none: No such file"):
+        SlurmRest({**settings, "NHC_SLURMREST_TOKEN_FILE": f"{tmp_path}/none"}, {}).nodes()
