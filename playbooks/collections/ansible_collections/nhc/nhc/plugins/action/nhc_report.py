@@ -11,7 +11,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.nhc.nhc.plugins.plugin_utils.controller import Unavailable
-from ansible_collections.nhc.nhc.plugins.plugin_utils.fold import ORDER, Findings, report_of
+from ansible_collections.nhc.nhc.plugins.plugin_utils.fold import Findings, report_of
 
 ARGUMENTS = {
     "hosts": {"type": "list", "elements": "str", "required": True},
@@ -42,10 +42,10 @@ class ActionModule(ActionBase):
         try:
             findings = Findings(reports, {host: self._groups(host, task_vars) for host in reports})
             result.update(
-                lines=[line for _verdict, line in findings.by_finding()],
+                lines=findings.lines(),
                 total=findings.total(),
                 counts=findings.counts(),
-                unhealthy=[host for host, report in reports.items() if report["verdict"] == "CRIT"],
+                unhealthy=findings.at_least("CRIT"),
                 files={},
                 changed=not self._task.check_mode,
             )
@@ -58,12 +58,10 @@ class ActionModule(ActionBase):
         wrong = [found for found in results.values() if found.get("failed") and "verdict" not in found]
         if wrong and len(wrong) == len(results):
             result.update(failed=True, msg="the check ran on no host: %s" % wrong[0].get("msg"))
-        bad = self._counted(args["fail_on"], reports)
+        bad = [] if args["fail_on"] == "never" else findings.at_least(args["fail_on"].upper())
         if len(bad) > limit:
-            result.update(
-                failed=True,
-                msg="%s are %s or worse: %s" % (self._share(bad, reports), args["fail_on"].upper(), findings.fold(bad)),
-            )
+            counted = "%d of %d nodes are %s or worse" % (len(bad), len(reports), args["fail_on"].upper())
+            result.update(failed=True, msg="%s: %s" % (counted, findings.folded(bad)))
         return result
 
     def _results(self, args, hostvars):
@@ -89,15 +87,6 @@ class ActionModule(ActionBase):
             return int(hosts * number / 100) if text.endswith("%") else int(number)
         except ValueError:
             raise AnsibleActionFail("max_unhealthy: %r is neither a number of hosts nor a share such as 5%%" % text) from None
-
-    def _counted(self, fail_on, reports):
-        if fail_on == "never":
-            return []
-        counted = ORDER[: ORDER.index(fail_on.upper()) + 1]
-        return sorted(host for host, report in reports.items() if report["verdict"] in counted)
-
-    def _share(self, bad, reports):
-        return "%d of %d nodes" % (len(bad), len(reports))
 
     def _write(self, args, findings, result):
         directory = args["directory"]

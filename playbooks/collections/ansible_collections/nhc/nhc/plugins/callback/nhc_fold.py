@@ -16,10 +16,10 @@ description:
   - The playbooks of this collection load it by themselves. For others, name it in C(callbacks_enabled).
 options:
   by:
-    description: Group by what is wrong (V(finding)), or show one line for each node with all its findings (V(node)).
+    description: Group nodes by all that is wrong with them (V(node)), or show each check's verdicts (V(check)).
     type: str
-    choices: [finding, node]
-    default: finding
+    choices: [node, check]
+    default: node
     env:
       - name: NHC_FOLD_BY
     ini:
@@ -69,9 +69,8 @@ class CallbackModule(CallbackBase):
         self._display.banner("NHC")
         try:
             findings = Findings(self.reports)
-            lines = findings.by_node() if self.get_option("by") == "node" else findings.by_finding()
-            for verdict, line in lines:
-                self._display.display(line, color=COLOURS.get(verdict))
+            for verdict, lines in findings.checks() if self.get_option("by") == "check" else findings.groups():
+                self._display.display("\n".join(lines), color=COLOURS.get(verdict))
             self._display.display(findings.total())
         except Unavailable as error:
             self._display.warning(str(error))
