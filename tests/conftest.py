@@ -1,5 +1,11 @@
-"""What every test shares: no core files from the crashes that tests provoke."""
+"""What every test shares: no core files from the crashes that tests provoke, and how hard hypothesis tries."""
 
 import resource
 
+from hypothesis import HealthCheck, settings
+
 resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+# Fifty examples find what this project's parsers get wrong; a busy machine is no failure.
+settings.register_profile("nhc", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("nhc")

@@ -25,16 +25,16 @@ def to_dict(report: Report) -> Dict[str, Any]:
     """The report as JSON's own types."""
     return {
         "schema": SCHEMA,
-        "version": report.version,
-        "host": report.host,
-        "boot_id": report.boot_id,
+        "version": printable(report.version),
+        "host": printable(report.host),
+        "boot_id": printable(report.boot_id),
         "started": report.started,
         "started_at": utc(report.started),
         "elapsed": round(report.elapsed, 6),
         "verdict": report.verdict.name,
         "notes": [printable(note) for note in report.notes],
         "not_run": report.not_run,
-        "labels": dict(report.labels),
+        "labels": {printable(name): printable(value) for name, value in report.labels.items()},
         "results": [to_result(result) for result in report.results],
     }
 
@@ -43,21 +43,25 @@ def to_result(result: CheckResult) -> Dict[str, Any]:
     """One result as JSON's own types."""
     outcome = result.outcome
     return {
-        "check": result.check,
+        "check": printable(result.check),
         "verdict": outcome.verdict.name,
-        "reason": outcome.reason,
+        "reason": printable(outcome.reason),
         "message": printable(outcome.message),
         "target": printable(outcome.target),
         "action": outcome.action.value,
-        "metrics": [{"name": m.name, "value": m.value, "unit": m.unit} for m in outcome.metrics],
+        "metrics": [_metric(metric) for metric in outcome.metrics],
         "evidence": [printable(line) for line in outcome.evidence],
         "elapsed": round(result.elapsed, 6),
-        "source": result.source,
+        "source": printable(result.source),
         "line": printable(result.line),
-        "tags": list(result.tags),
+        "tags": [printable(tag) for tag in result.tags],
         "strike": result.strike,
         "strikes": result.strikes,
     }
+
+
+def _metric(metric: Metric) -> Dict[str, Any]:
+    return {"name": printable(metric.name), "value": metric.value, "unit": printable(metric.unit)}
 
 
 def utc(when: float) -> str:

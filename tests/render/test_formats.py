@@ -1,0 +1,149 @@
+"""A report in each format: whole, readable by its reader, safe whatever the text holds."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nhc.model import Action, CheckResult, Metric, Outcome, Report, Verdict, printable
+from nhc.render import json as wire
+from nhc.render import nagios, npd, prometheus, text
+
+WORDS = st.text(max_size=40)
+METRICS = st.builds(
+    Metric, WORDS, st.one_of(st.integers(-(2**50), 2**50), st.floats(allow_nan=False, allow_infinity=False)), WORDS
+)
+OUTCOMES = st.builds(
+    Outcome, st.sampled_from(Verdict), st.sampled_from(["", "GpuLost", "Xid79"]), WORDS, WORDS,
+    st.lists(METRICS, max_size=3).map(tuple), st.sampled_from(Action), st.lists(WORDS, max_size=3).map(tuple),
+)  # fmt: skip
+RESULTS = st.builds(
+    CheckResult, st.sampled_from(["check_a", "check_b"]), OUTCOMES, st.floats(0, 1e6), WORDS, WORDS,
+    st.lists(WORDS, max_size=2).map(tuple), st.integers(0, 9), st.integers(0, 9),
+)  # fmt: skip
+REPORTS = st.builds(
+    Report, WORDS, WORDS, st.floats(0, 4e9), st.floats(0, 1e6), st.lists(RESULTS, max_size=5).map(tuple),
+    st.lists(WORDS, max_size=2).map(tuple), st.integers(0, 99), WORDS, st.dictionaries(WORDS, WORDS, max_size=2),
+)  # fmt: skip
+
+
+def result(verdict, message="", check="check_x", target="", **more):
+    return CheckResult(check, Outcome(verdict, more.pop("reason", "Reason"), message, target, **more))
+
+
+def report(*results, notes=()):
+    return Report("node001", "boot", 1_700_000_000.5, 0.25, results, notes, version="1.0")
+
+
+@given(REPORTS)
+def test_json_comes_back_as_it_went(original):
+    back = wire.parse(wire.render(original))
+    assert back.verdict is original.verdict
+    assert len(back.results) == len(original.results)
+    for before, after in zip(original.results, back.results):
+        assert after.outcome.message == printable(before.outcome.message)
+        assert (after.verdict, after.outcome.reason, after.outcome.action) == (
+            before.verdict, before.outcome.reason, before.outcome.action,
+        )  # fmt: skip
+        assert [m.value for m in after.outcome.metrics] == [m.value for m in before.outcome.metrics]
+    assert wire.to_dict(wire.from_dict(wire.to_dict(back))) == wire.to_dict(back)
+
+
+@given(REPORTS)
+def test_no_format_lets_a_control_character_through(original):
+    for shown in (
+        text.render(original, verbose=2, evidence=True), nagios.render(original), npd.render(original),
+        prometheus.render(original), wire.render(original),
+    ):  # fmt: skip
+        assert all(char == "\n" or char.isprintable() for char in shown)
+
+
+@given(REPORTS)
+def test_the_npd_line_is_one_and_short(original):
+    line = npd.render(original)
+    assert line.count("\n") == 1
+    assert len(line.rstrip("\n").encode()) < 80
+
+
+@given(REPORTS)
+def test_prometheus_lines_are_well_formed(original):
+    for line in prometheus.render(original).splitlines():
+        if line.startswith("#"):
+            continue
+        name, _, value = line.rpartition(" ")
+        float(value)
+        labels = name.partition("{")[2]
+        assert labels.replace("\\\\", "").replace('\\"', "").count('"') % 2 == 0
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+    )
+)
+def test_what_is_no_report_is_a_value_error(value):
+    with pytest.raises(ValueError, match="report"):
+        wire.parse(json.dumps(value))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema": 2}, "schema 2"),
+        ({"host": 7}, "host is int"),
+        ({"results": [{"verdict": "FINE"}]}, "no verdict"),
+        ({"results": "none"}, "results is str"),
+        ({"started": True}, "started is bool"),
+    ],
+)
+def test_a_wrong_field_is_named(change, said):
+    with pytest.raises(ValueError, match=said):
+        wire.parse(json.dumps({**wire.to_dict(report()), **change}))
+
+
+def test_unknown_fields_are_left_alone():
+    value = wire.to_dict(report(result(Verdict.OK)))
+    value["new"] = 1
+    value["results"][0]["new"] = {"a": 1}
+    assert wire.from_dict(value).verdict is Verdict.OK
+
+
+def test_text_says_what_is_wrong_and_sums_up():
+    shown = text.render(
+        report(result(Verdict.OK), result(Verdict.CRIT, "fell off", "check_gpu", "gpu3"), notes=("a note",))
+    )
+    assert "CRIT     check_gpu gpu3: fell off\n" in shown
+    assert "note: a note\n" in shown
+    assert shown.endswith("node001: CRIT: 2 results (1 CRIT, 1 OK) in 250ms\n")
+
+
+def test_nagios_puts_the_worst_first_and_measures_behind_a_bar():
+    shown = nagios.render(
+        report(
+            result(Verdict.WARN, "warm", metrics=(Metric("t", 81.5, "Cel"),)),
+            result(Verdict.CRIT, "a|b", metrics=(Metric("free", 12, "B"),)),
+        )
+    )
+    first = shown.splitlines()[0]
+    assert first == "NHC CRITICAL - check_x: a/b (+1 more) | 'check_x_t'=81.5 'check_x_free'=12B"
+    assert shown.splitlines()[1:] == ["CRIT: check_x: a/b", "WARN: check_x: warm"]
+    assert [nagios.exit_status(report(result(v))) for v in (Verdict.OK, Verdict.WARN, Verdict.CRIT, Verdict.UNKNOWN)] == [
+        0, 1, 2, 3,
+    ]  # fmt: skip
+
+
+def test_npd_says_the_worst_within_its_bytes():
+    crit = result(Verdict.CRIT, "fell off the bus " + "é" * 90, "check_gpu", "gpu3", reason="GpuLost")
+    shown = npd.render(report(result(Verdict.WARN), crit))
+    assert shown.startswith("GpuLost gpu3: fell off the bus é")
+    assert shown.endswith("(+1)\n")
+    assert npd.exit_status(report(crit)) == 1
+    assert npd.exit_status(report(result(Verdict.UNKNOWN))) == 2
+    assert npd.render(report(result(Verdict.OK))) == "healthy\n"
+
+
+def test_a_report_of_skips_alone_judged_nothing():
+    assert report(result(Verdict.SKIP)).verdict is Verdict.UNKNOWN
+    assert report().verdict is Verdict.UNKNOWN
+    assert report(result(Verdict.SKIP), result(Verdict.OK)).verdict is Verdict.OK
