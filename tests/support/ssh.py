@@ -69,9 +69,12 @@ def keygen(path: Path) -> Path:
 
 @contextlib.contextmanager
 def sshd(
-    directory: Path, *, more: str = "", listen: str = "0.0.0.0", port: int = 0, prefix: Sequence[str] = ()
+    directory: Path, *, more: str = "", listen: str = "0.0.0.0", port: int = 0, prepare: Sequence[str] = ()
 ) -> Iterator[Server]:
-    """A running sshd that lets this user in with `directory/identity`; `prefix` runs it elsewhere (a namespace)."""
+    """A running sshd that lets this user in with `directory/identity`.
+
+    `prepare` are shell commands in the server's own mount namespace before it starts (as root).
+    """
     need("sshd", SSHD)
     directory.mkdir(parents=True, exist_ok=True)
     if not (directory / "host_key").exists():
@@ -87,7 +90,7 @@ def sshd(
                        authorized=directory / "authorized_keys", more=more)
     )  # fmt: skip
     log = directory / "sshd.log"
-    argv = [*prefix, *without_profile(), str(SSHD), "-D", "-e", "-f", str(config)]
+    argv = [*private_mounts(prepare), str(SSHD), "-D", "-e", "-f", str(config)]
     with log.open("wb") as output:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     server = Server(directory, port, process, log)
@@ -97,8 +100,7 @@ def sshd(
         f"  UserKnownHostsFile {server.known_hosts}\n  GlobalKnownHostsFile /dev/null\n"
     )
     try:
-        if not prefix:
-            wait_for(lambda: answers("127.0.0.1" if listen == "0.0.0.0" else listen, port), "sshd", server)
+        wait_for(lambda: answers("127.0.0.1" if listen == "0.0.0.0" else listen, port), "sshd", server)
         yield server
     finally:
         process.terminate()
@@ -111,13 +113,13 @@ def user() -> str:
     return pwd.getpwuid(os.geteuid()).pw_name
 
 
-def without_profile() -> List[str]:
-    """Run what follows where this user's shell profile is empty, if that can be done (as root)."""
+def private_mounts(prepare: Sequence[str] = ()) -> List[str]:
+    """Run what follows in a mount namespace where this user's shell profile is empty, if that can be done (as root)."""
     profiles = [path for path in (Path.home() / ".bashrc", Path("/etc/bash.bashrc")) if path.exists()]
-    if os.geteuid() != 0 or not profiles:
+    commands = [*(f"mount --bind /dev/null {path}" for path in profiles), *prepare]
+    if os.geteuid() != 0 or not commands:
         return []
-    binds = "; ".join(f"mount --bind /dev/null {path}" for path in profiles)
-    return ["unshare", "-m", "--propagation", "private", "sh", "-c", f'{binds}; exec "$@"', "sh"]
+    return ["unshare", "-m", "--propagation", "private", "sh", "-ec", f'{"; ".join(commands)}; exec "$@"', "sh"]
 
 
 def free_port() -> int:

@@ -338,10 +338,7 @@ def run(argv, seconds, limit):
                 if size > limit:
                     done["why"] = "OutputTooLarge"
     if done["why"]:
-        try:
-            os.killpg(pid, signal.SIGKILL)
-        except OSError:
-            pass
+        end_session(pid)
     done["stdout"] = b"".join(pieces)
     until = monotonic() + (1 if done["why"] else max(deadline - monotonic(), 1))
     while True:  # what cannot be killed is left to init
@@ -353,6 +350,28 @@ def run(argv, seconds, limit):
             break
         time.sleep(0.002)
     return done
+
+
+def end_session(session):
+    """Kill every process of a session: checks have process groups of their own, which outlive nhc's."""
+    for _ in range(5):
+        found = []
+        for name in os.listdir("/proc"):
+            try:
+                with open("/proc/" + name + "/stat", "rb") as file:
+                    fields = file.read(4096).rpartition(b")")[2].split()
+                if int(fields[3]) == session and fields[0] != b"Z":
+                    found.append(int(name))
+            except (OSError, ValueError, IndexError):
+                continue
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        if not found:
+            return
+        time.sleep(0.05)
 
 
 def others():
