@@ -168,10 +168,28 @@ application.params.append(
 )
 
 
+def _missing(words: List[str], error: ModuleNotFoundError) -> str:
+    """What to say where a command's library, or its part of nhc, is not there."""
+    module = (error.name or "").partition(".")[0]
+    extra = words[0] if words and words[0] in EXTRAS else ""
+    if module == "nhc":
+        return f"nhc {' '.join(words[:2])} is not part of this installation ({error.name}): install nhc with pip"
+    if module == "nhc_adapters":
+        return "the adapters are not installed; in a bare checkout put adapters/ on PYTHONPATH"
+    return f"this command needs {module}: pip install '{f'nhc[{extra}]' if extra else module}'"
+
+
+EXTRAS = ("fleet", "kubernetes", "agent")
+"""Commands whose libraries an extra of the same name installs."""
+
+
 def run(words: List[str]) -> int:
     """Run the application; usage errors are one line and exit status 2."""
     try:
         application(args=words, prog_name="nhc", standalone_mode=True)
+    except ModuleNotFoundError as error:
+        click.echo(f"nhc: {_missing(words, error)}", err=True)
+        return 2
     except SystemExit as leaving:
         code = leaving.code
         if isinstance(code, str):

@@ -128,9 +128,8 @@ def test_nagios_puts_the_worst_first_and_measures_behind_a_bar():
     first = shown.splitlines()[0]
     assert first == "NHC CRITICAL - check_x: a/b (+1 more) | 'check_x_t'=81.5 'check_x_free'=12B"
     assert shown.splitlines()[1:] == ["CRIT: check_x: a/b", "WARN: check_x: warm"]
-    assert [nagios.exit_status(report(result(v))) for v in (Verdict.OK, Verdict.WARN, Verdict.CRIT, Verdict.UNKNOWN)] == [
-        0, 1, 2, 3,
-    ]  # fmt: skip
+    verdicts = (Verdict.OK, Verdict.WARN, Verdict.CRIT, Verdict.UNKNOWN)
+    assert [nagios.exit_status(report(result(verdict))) for verdict in verdicts] == [0, 1, 2, 3]
 
 
 def test_npd_says_the_worst_within_its_bytes():
