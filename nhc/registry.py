@@ -21,6 +21,13 @@ ADAPTERS: Dict[str, str] = {
     "kubernetes": "nhc_adapters.kubernetes.adapter:Adapter",
 }
 
+SINKS: Dict[str, str] = {
+    "kubernetes": "nhc_adapters.kubernetes.agent:sink",
+}
+"""What makes a sink of the agent (`nhc.ports.Sink`), given its settings, the node's name and where to complain."""
+
+SINK_GROUP = "nhc.sinks"
+
 
 class NoAdapter(Exception):
     """There is no such adapter, or it cannot be loaded. One line for a person."""
@@ -35,6 +42,18 @@ def adapter(name: str) -> Any:
         near = get_close_matches(name, list(ADAPTERS), 1)
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(ADAPTERS))}"
         raise NoAdapter(f"there is no adapter called {name!r}: {hint}")
+    return _load(where, name)
+
+
+def sink(name: str) -> Any:
+    """What makes the sink called `name`. Raises NoAdapter."""
+    where = SINKS.get(name) or _installed(name, SINK_GROUP)
+    if where is None:
+        raise NoAdapter(f"there is no sink called {name!r}: known are {', '.join(sorted([*SINKS, 'otel']))}")
+    return _load(where, name)
+
+
+def _load(where: str, name: str) -> Any:
     module, _, attribute = where.partition(":")
     try:
         return getattr(__import__(module, fromlist=[attribute]), attribute)
@@ -49,10 +68,10 @@ def adapter(name: str) -> Any:
         raise NoAdapter(f"adapter {name}: {module} has no {attribute}") from None
 
 
-def _installed(name: str) -> Optional[str]:
+def _installed(name: str, group_name: str = GROUP) -> Optional[str]:
     from importlib import metadata
 
     everything: Any = metadata.entry_points()
     # Python 3.9 has a plain mapping of groups here, later ones a selectable set.
-    group = everything.select(group=GROUP) if hasattr(everything, "select") else everything.get(GROUP, ())
+    group = everything.select(group=group_name) if hasattr(everything, "select") else everything.get(group_name, ())
     return next((str(entry.value) for entry in group if entry.name == name), None)

@@ -66,6 +66,7 @@ class Outlet:
         self._backoff = BACKOFF[0]
         self._began = 0.0
         self._closing = False
+        self._asked = False  # whether it has said what stood before us: until then it is told nothing
 
     @property
     def waiting(self) -> int:
@@ -97,11 +98,10 @@ class Outlet:
         self.pid, self._out, self._in = pid, down_write, up_read
         self._began = self.loop.clock()
         self._buffer, self._said = b"", bytearray()
-        self._stale = self.wants_state
+        self._stale, self._asked = self.wants_state, False
         self.problem = "starting"
         self.loop.watch(up_read, lambda _events: self._listen(), READ)
         self.loop.child(pid, lambda status: self._ended(pid, status))
-        self._write()
 
     def changed(self) -> None:
         """The state is another: send it when there is room."""
@@ -119,7 +119,7 @@ class Outlet:
 
     def _write(self) -> None:
         """Send as much as goes; the rest when the pipe has room."""
-        while self._out >= 0:
+        while self._out >= 0 and self._asked:
             if not self._buffer:
                 if not self._stale and not self._news:
                     break
@@ -160,8 +160,11 @@ class Outlet:
             self.problem = str(said["problem"])
             if not self.problem:
                 self._backoff = BACKOFF[0]
-        if "standing" in said and self.standing:
-            self.standing(self.name, [Standing(*one) for one in said["standing"]])
+        if "standing" in said:
+            if self.standing:
+                self.standing(self.name, [Standing(*one) for one in said["standing"]])
+            self._asked = True
+            self._write()
 
     def _ended(self, pid: int, status: int) -> None:
         if pid != self.pid:

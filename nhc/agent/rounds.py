@@ -76,7 +76,7 @@ class Round:
         longest = max((allowance(item, plan) for item in plan.items), default=0.0)
         self.limit = max(plan_deadline(plan), longest + 2.0)
         self._buffer = bytearray()
-        self._ended = False
+        self.over = False
         self.pid, self._fd = _fork(plan, host, state, name, self.limit)
         loop.watch(self._fd, lambda _events: self._read())
         loop.child(self.pid, lambda _status: None)
@@ -108,9 +108,9 @@ class Round:
             pass
 
     def _finish(self, problem: str) -> None:
-        if self._ended:
+        if self.over:
             return
-        self._ended = True
+        self.over = True
         self._timer.cancel()
         self.loop.forget(self._fd)
         os.close(self._fd)

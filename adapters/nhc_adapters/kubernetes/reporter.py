@@ -74,6 +74,10 @@ class Reporter:
         if changed:
             self._wake.set()
 
+    def wake(self) -> None:
+        """Something else is to be sent: an event."""
+        self._wake.set()
+
     def flush(self) -> None:
         """Write now, in the caller's thread. Raises AdapterError."""
         with self._lock:

@@ -1,0 +1,102 @@
+"""The agent's sink for Kubernetes: this node's conditions and events, from the process that watches the node.
+
+    [sinks.kubernetes]
+    vocabularies = ["nhc", "npd"]
+
+It touches its own node's status and writes events, nothing else: cordons, taints and drains are the
+controller's. In a pod, NODE_NAME (the downward API's spec.nodeName) says which node that is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+
+from nhc.ports import AdapterError, Delivery, Standing
+from nhc_adapters.kubernetes import access
+from nhc_adapters.kubernetes.client import Client, node_path
+from nhc_adapters.kubernetes.conditions import HEARTBEAT, Condition, read_conditions
+from nhc_adapters.kubernetes.events import NORMAL, WARNING
+from nhc_adapters.kubernetes.reporter import Reporter
+from nhc_adapters.kubernetes.vocabulary import Vocabulary, conditions_of, load
+
+PATIENCE = 3.0
+"""Seconds over which one request is tried again: what is to be said may be another by then."""
+
+KEYS = ("vocabularies", "kubeconfig", "context", "node", "heartbeat")
+
+EVENTS = ("log.event",)
+"""News that are events of the node in Kubernetes, too; problems are told by their conditions."""
+
+
+def sink(settings: Mapping[str, Any], node: str, log: Callable[[str], None]) -> NodeSink:
+    """A sink from the table [sinks.kubernetes]. Raises ValueError or AdapterError."""
+    strange = [key for key in settings if key not in KEYS]
+    if strange:
+        raise AdapterError(f"sinks.kubernetes.{strange[0]}: no such setting (known are {', '.join(KEYS)})")
+    names = settings.get("vocabularies", ["nhc"])
+    if isinstance(names, str):
+        names = [names]
+    heartbeat = settings.get("heartbeat", HEARTBEAT)
+    if isinstance(heartbeat, str):
+        from nhc.units import seconds
+
+        heartbeat = seconds(heartbeat)
+    where = access.find(str(settings.get("kubeconfig", "")), str(settings.get("context", "")))
+    client = Client(where, patience=PATIENCE, connections=2, agent="nhc-agent")
+    return NodeSink(
+        client, str(settings.get("node", "")) or node, [load(name) for name in names], float(heartbeat), log
+    )
+
+
+class NodeSink:
+    """One node's sink, as `nhc.ports.Sink`."""
+
+    def __init__(
+        self,
+        client: Client,
+        node: str,
+        vocabularies: Sequence[Vocabulary],
+        heartbeat: float = HEARTBEAT,
+        log: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.client, self.node, self.log = client, node, log
+        self.reporter = Reporter(client, node, vocabularies, heartbeat=heartbeat, log=log)
+        self._started = False
+
+    def standing(self) -> List[Standing]:
+        """The faults that this node's conditions, of our types, tell of already."""
+        node = self.client.get(node_path(self.node))
+        bad = {one.type: one.bad for one in self.reporter.said}
+        return [
+            Standing(found.type, found.reason, found.message, found.since)
+            for kind, found in read_conditions(node).items()
+            if found.status == bad.get(kind)
+        ]
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Hand over what is so. Its writing, and writing it again, is the reporter's."""
+        self.reporter.say(self._conditions(delivery))
+        for piece in delivery.news:
+            if piece["event"] in EVENTS:
+                severity = NORMAL if piece.get("severity") == "info" else WARNING
+                self.reporter.recorder.say(
+                    severity, self.node, str(piece["reason"]), str(piece["message"]), self.reporter.conditions.uid
+                )
+        if not self._started:
+            self.reporter.start()
+            self._started = True
+        if delivery.news:
+            self.reporter.wake()
+
+    def close(self) -> None:
+        self.reporter.close()
+        self.client.close()
+
+    def _conditions(self, delivery: Delivery) -> List[Condition]:
+        bad: Dict[str, str] = {one.type: one.bad for one in self.reporter.said}
+        found = conditions_of(delivery.report, self.reporter.said)
+        if not delivery.complete:
+            found = [one for one in found if one.status == bad[one.type]]
+        own: Tuple[Mapping[str, str], ...] = delivery.conditions
+        return found + [Condition(one["type"], one["status"], one["reason"], one["message"]) for one in own]
+

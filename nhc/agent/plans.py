@@ -1,0 +1,127 @@
+"""Which checks the agent runs: the configuration's, as `nhc check local` reads it, and the kernel log's own."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, List, Tuple
+
+from nhc.agent.rounds import allowance, key_of
+from nhc.agent.schedule import Entry
+from nhc.agent.settings import Settings
+from nhc.check import BadArguments, find
+from nhc.host import Host
+from nhc.plan import BUILT_IN, Item, Plan
+from nhc.state import State
+
+CONTEXT = "agent"
+EVERY = 60.0
+"""Cadence of a line that is no check of ours and says none itself."""
+KERNEL_LOG = Item(BUILT_IN, "check_kmsg", "check_kmsg", "the agent", ("check_kmsg",))
+"""What the agent asks of the kernel log where the configuration says nothing of it."""
+KERNEL_CHECKS = ("check_kmsg", "check_gpu_xid", "check_gpu_sxid", "check_neuron_errors")
+"""Checks of findings that end by evidence alone: one good run is enough."""
+
+
+class BadConfig(Exception):
+    """A configuration that cannot be used: its problems, one line each."""
+
+    def __init__(self, problems: List[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+def load(settings: Settings, node: str, host: Host, state: State, strict: bool) -> Plan:
+    """The node's plan. With `strict` a line that is wrong counts, too. Raises BadConfig."""
+    from nhc.cli import check_local
+    from nhc.config import ConfigError
+    from nhc.config import load as load_config
+
+    options: Dict[str, Any] = {
+        "config": list(settings.config),
+        "scripts": list(settings.scripts),
+        "profile": settings.profile,
+        "check": [],
+        "tag": [],
+        "context": CONTEXT,
+        "all": True,
+        "node": settings.node,
+    }
+    try:
+        if strict:
+            scripts = options["scripts"] or ([check_local.SCRIPTS] if os.path.isdir(check_local.SCRIPTS) else [])
+            paths = options["config"] or ([check_local.CONFIG] if os.path.exists(check_local.CONFIG) else [])
+            if paths:
+                load_config(paths, node, scripts_dirs=scripts, strict=True)
+        plan = check_local.load_plan(options, node, host, state)
+    except ConfigError as error:
+        raise BadConfig([problem.show() for problem in error.problems]) from None
+    if plan is None:
+        raise BadConfig([f"{', '.join(settings.config) or check_local.CONFIG} cannot be used"])
+    plan = check_local.select(plan, options)
+    if settings.kernel_log and not any(item.name == KERNEL_LOG.name for item in plan.items):
+        plan = plan._replace(items=(*plan.items, KERNEL_LOG._replace(settings=plan.settings)))
+    if not plan.items:
+        raise BadConfig([f"the configuration has no check for {node}"])
+    return plan
+
+
+def entries(plan: Plan) -> Dict[str, Entry]:
+    """Each item with its cadence: the line's, else the check's own. Imports the checks, which rounds then need not."""
+    return {key_of(item): Entry(key_of(item), _every(item), allowance(item, plan)) for item in plan.items}
+
+
+def _every(item: Item) -> float:
+    if item.every:
+        return item.every
+    if item.kind == BUILT_IN:
+        try:
+            check = find(item.argv[0])
+        except ImportError:
+            check = None
+        if check is not None:
+            return check.every
+    return EVERY
+
+
+def is_kernel_log(item: Item) -> bool:
+    return item.kind == BUILT_IN and item.argv[0] in KERNEL_CHECKS
+
+
+def is_kernel_reason(reason: str) -> bool:
+    """Whether only the kernel log could have told of it: then no check that passes shows it to be gone."""
+    from nhc.checks.kmsg import reason as reason_of
+    from nhc.kernlog.catalogue import rows
+
+    if reason.startswith(("Xid", "SXid", "NeuronHasError_")):
+        return True
+    return reason in {reason_of({"kind": row.kind, "code": row.code}) for row in rows() if row.code}
+
+
+def follows(item: Item) -> bool:
+    """Whether the live kernel log speaks for this item: a check_kmsg of the default source, without rules."""
+    if item.kind != BUILT_IN or item.argv[0] != "check_kmsg":
+        return False
+    words = arguments(item)
+    where = words.get("where")
+    return not words.get("npd_rules") and not words.get("since_boot") and (where is None or where.kind in ("", "kmsg"))
+
+
+def arguments(item: Item) -> Dict[str, Any]:
+    """A check's arguments, empty where they do not fit."""
+    check = find(item.argv[0])
+    try:
+        return check.parse(item.argv[1:]) if check else {}
+    except BadArguments:
+        return {}
+
+
+def stamps(plan: Plan, settings: Settings) -> Tuple[Any, ...]:
+    """What changes when a file or directory changes that the plan or the settings were made of."""
+    found = []
+    for path in (*plan.inputs, *settings.inputs):
+        try:
+            at = os.stat(path)
+            found.append((path, at.st_ino, at.st_size, at.st_mtime_ns))
+        except OSError:
+            found.append((path, 0, 0, 0))
+    return tuple(found)

@@ -1,0 +1,140 @@
+"""Puts the agent together and runs it: what `nhc agent run` does."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+from typing import Any, Callable, Dict, Optional
+
+from nhc.agent.control import Control, default_socket
+from nhc.agent.events import Recorder, Stream
+from nhc.agent.http import Http
+from nhc.agent.loop import Loop
+from nhc.agent.npd import monitors
+from nhc.agent.outlet import Make
+from nhc.agent.plans import BadConfig
+from nhc.agent.service import Agent, complain
+from nhc.agent.settings import BadSettings, Settings
+from nhc.host import Host
+from nhc.ports import AdapterError, Sink
+from nhc.state import State
+
+
+def run(read_settings: Callable[[], Settings], host: Optional[Host] = None) -> int:
+    """Run until SIGTERM. Returns the exit status: 0, 2 where the settings or configuration cannot be used."""
+    loop = Loop(complain=complain)
+    try:
+        settings = read_settings()
+        state = State(settings.state or None)
+        if host is None:
+            host = Host(memory=state)
+        agent = Agent(settings, host, state, loop, complain, read_settings)
+        agent.monitors = monitors.load(settings)
+        agent.makes = sinks(settings, agent.node)
+    except (BadSettings, BadConfig) as error:
+        complain(str(error))
+        return 2
+    except AdapterError as error:
+        complain(str(error))
+        return 2
+    loop.signals({
+        signal.SIGTERM: agent.stop,
+        signal.SIGINT: agent.stop,
+        signal.SIGHUP: lambda: _reload(agent),
+    })  # fmt: skip
+    control: Optional[Control] = None
+    http: Optional[Http] = None
+    try:
+        control = Control(loop, agent, settings.socket or default_socket(settings.state))
+        http = Http(loop, agent)
+        agent.watchers.append(http.relisten)
+        agent.start()
+    except BadConfig as error:
+        for problem in error.problems:
+            complain(problem)
+        return _end(agent, control, http, 2)
+    except OSError as error:
+        complain(f"{error.filename or 'cannot start'}: {error.strerror}")
+        return _end(agent, control, http, 2)
+    for warning in state.warnings:
+        complain(warning)
+    _notify("READY=1")
+    gc.collect()
+    loop.run()
+    return _end(agent, control, http, 0)
+
+
+def _reload(agent: Agent) -> None:
+    agent.reload()
+
+
+def _end(agent: Agent, control: Optional[Control], http: Optional[Http], status: int) -> int:
+    agent.stop()
+    if http:
+        http.close()
+    if control:
+        control.close()
+    return status
+
+
+def sinks(settings: Settings, node: str) -> Dict[str, Make]:
+    """What makes each sink, in its own process. Raises BadSettings where a name means nothing."""
+    from nhc.registry import NoAdapter, sink
+
+    found: Dict[str, Make] = {}
+    if settings.events or settings.history:
+        found["local"] = lambda log: _local(settings, log)
+    for name, given in settings.sinks.items():
+        if name == "otel":
+            found[name] = _otel(given, node, settings)
+            continue
+        try:
+            make = sink(name)
+        except NoAdapter as error:
+            raise BadSettings(f"{settings.path}: sinks.{name}: {error}") from None
+        found[name] = _bound(make, dict(given), node)
+    return found
+
+
+def _bound(make: Any, given: Dict[str, Any], node: str) -> Make:
+    def begin(log: Callable[[str], None]) -> Sink:
+        made: Sink = make(given, node, log)
+        return made
+
+    return begin
+
+
+def _otel(given: Any, node: str, settings: Settings) -> Make:
+    def begin(log: Callable[[str], None]) -> Sink:
+        from nhc.agent.otel import Otel
+
+        return Otel(given, node, settings.labels, log)
+
+    return begin
+
+
+def _local(settings: Settings, log: Callable[[str], None]) -> Sink:
+    history: Any = None
+    if settings.history:
+        from nhc.agent.history import History
+
+        history = History(settings.history, settings.history_keep, settings.history_rows, log)
+    stream = Stream(settings.events, log, int(settings.events_limit)) if settings.events else None
+    return Recorder(stream, settings.events_format, settings.labels, history)
+
+
+def _notify(text: str) -> None:
+    """Tell systemd, where it asks to be told (sd_notify(3))."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path:
+        return
+    import socket
+
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as peer:
+            peer.connect(f"\0{path[1:]}" if path[0] == "@" else path)
+            peer.send(text.encode())
+    except OSError as error:
+        sys.stderr.write(f"nhc agent: NOTIFY_SOCKET: {error.strerror}\n")

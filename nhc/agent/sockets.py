@@ -1,0 +1,209 @@
+"""Listening sockets in the agent's loop: connections that say one thing, get one answer, and are bounded."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from typing import Callable, Dict, List, Optional, Tuple
+
+from nhc.agent.loop import READ, WRITE, Loop, Timer
+
+CONNECTIONS = 64
+PATIENCE = 10.0
+"""Seconds that a peer may take to ask, and again to read its answer."""
+
+
+class Connection:
+    """One peer. `received` is told of what has come so far; `answer` sends and closes."""
+
+    def __init__(self, server: Server, peer: socket.socket) -> None:
+        self.server, self.loop = server, server.loop
+        self.socket = peer
+        self.fd = peer.fileno()
+        self.received = bytearray()
+        self.uid = _uid(peer)
+        self.keep = False
+        self._out = b""
+        self._answered = False
+        self._timer: Optional[Timer] = None
+        self._patience(PATIENCE)
+        self.loop.watch(self.fd, lambda _events: self._read(), READ)
+
+    def _patience(self, seconds: float) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._timer = self.loop.after(seconds, self.close)
+
+    def wait(self, seconds: float) -> None:
+        """The answer takes longer than usual."""
+        self._patience(seconds)
+
+    def _read(self) -> None:
+        try:
+            data = self.socket.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+            return
+        if not data:
+            if not self._answered and not self.keep:
+                self.close()
+            else:
+                self.loop.forget(self.fd)
+                if self._out:
+                    self.loop.watch(self.fd, lambda _events: self._write(), WRITE)
+            return
+        self.received += data
+        if len(self.received) > self.server.limit:
+            self.close()
+            return
+        if not self._answered:
+            self.server.heard(self)
+
+    def answer(self, data: bytes) -> None:
+        """Send this and close."""
+        if self.fd < 0 or self._answered:
+            return
+        self._answered = True
+        self._out = data
+        self._patience(PATIENCE)
+        self._write()
+
+    def _write(self) -> None:
+        try:
+            self._out = self._out[self.socket.send(self._out) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close()
+            return
+        if self._out:
+            self.loop.watch(self.fd, lambda _events: self._write(), WRITE)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        if self.fd < 0:
+            return
+        if self._timer:
+            self._timer.cancel()
+        self.loop.forget(self.fd)
+        self.server.connections.pop(self.fd, None)
+        self.fd = -1
+        self.socket.close()
+
+
+class Server:
+    """A listening socket. `heard` is called whenever a connection has said something more."""
+
+    def __init__(self, loop: Loop, listening: socket.socket, heard: Callable[[Connection], None], limit: int) -> None:
+        self.loop, self.socket, self.heard, self.limit = loop, listening, heard, limit
+        self.connections: Dict[int, Connection] = {}
+        listening.setblocking(False)
+        loop.watch(listening.fileno(), lambda _events: self._accept())
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                peer, _address = self.socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self.loop.forget(self.socket.fileno())
+                    self.loop.after(1.0, self._resume)
+                return
+            if len(self.connections) >= CONNECTIONS:
+                peer.close()
+                continue
+            peer.setblocking(False)
+            connection = Connection(self, peer)
+            self.connections[connection.fd] = connection
+
+    def _resume(self) -> None:
+        if self.socket.fileno() >= 0:
+            self.loop.watch(self.socket.fileno(), lambda _events: self._accept())
+
+    def close(self) -> None:
+        self.loop.forget(self.socket.fileno())
+        self.socket.close()
+        for connection in list(self.connections.values()):
+            connection.close()
+
+
+def listen_tcp(address: str) -> socket.socket:
+    """A socket on `HOST:PORT`, `[::1]:PORT` too. Raises OSError."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]") or "0.0.0.0"  # noqa: S104 (only where it is asked for)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, int(port)))
+        made.listen(CONNECTIONS)
+    except (OSError, UnicodeError) as error:
+        made.close()
+        raise OSError(getattr(error, "errno", 0) or 22, getattr(error, "strerror", "") or str(error), address) from None
+    return made
+
+
+def listen_unix(path: str) -> socket.socket:
+    """A socket that its owner alone can connect to. One that a dead agent left is replaced. Raises OSError."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        try:
+            made.bind(path)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or _alive(path):
+                raise OSError(error.errno, "another agent listens there", path) from None
+            os.unlink(path)
+            made.bind(path)
+        made.listen(16)
+    except BaseException:
+        made.close()
+        raise
+    finally:
+        os.umask(before)
+    return made
+
+
+def _alive(path: str) -> bool:
+    """Whether somebody listens on a Unix socket."""
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    probe.settimeout(1.0)
+    try:
+        probe.connect(path)
+    except OSError:
+        return False
+    finally:
+        probe.close()
+    return True
+
+
+def _uid(peer: socket.socket) -> int:
+    """Who is at the other end of a Unix socket, -1 where it is none."""
+    if peer.family != socket.AF_UNIX:
+        return -1
+    credentials: Tuple[int, int, int] = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return credentials[1]
+
+
+def ask(path: str, question: bytes, timeout: float) -> bytes:
+    """Put one question to an agent's socket. Raises OSError."""
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    peer.settimeout(timeout)
+    parts: List[bytes] = []
+    try:
+        peer.connect(path)
+        peer.sendall(question + b"\n")
+        while True:
+            data = peer.recv(1 << 16)
+            if not data:
+                return b"".join(parts)
+            parts.append(data)
+    finally:
+        peer.close()

@@ -1,0 +1,239 @@
+"""`nhc agent ...`: the resident agent, and the commands that speak with it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+import click
+
+from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.units import seconds, show_seconds
+
+Command = Callable[..., Any]
+
+SOCKET = click.option("--socket", "path", default="", metavar="FILE", help="The agent's socket. Default: agent.sock in "
+                      "the state directory (/run/nhc).")  # fmt: skip
+FORM = click.option("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+
+
+@click.command("run")
+@click.option("-s", "--settings", "path", default="", metavar="FILE", help="Settings (TOML). Default: "
+              "/etc/nhc/agent.toml, if any.")  # fmt: skip
+@click.option("-c", "--config", multiple=True, metavar="FILE", help="The checks, instead of the settings' (repeatable).")
+@click.option("-n", "--node", default="", metavar="NAME", help="The node's name. Default: $NODE_NAME, else the kernel's.")
+@click.option("--listen", multiple=True, metavar="HOST:PORT", help="Serve HTTP there, instead of 127.0.0.1:20258.")
+@click.option("--socket", default="", metavar="FILE", help="The control socket.")
+@click.option("--check-settings", is_flag=True, help="Only read the settings and say what is wrong with them.")
+def run(path: str, config: List[str], node: str, listen: List[str], socket: str, check_settings: bool) -> None:
+    """Watch this node: every check on its own cadence, the kernel log live.
+
+    Runs in the foreground, for systemd or a container. SIGHUP reads settings and configuration anew, SIGTERM
+    ends it. Exit status: 0 after SIGTERM, 2 where settings or configuration cannot be used.
+    """
+    import os
+
+    from nhc.agent import settings as agent_settings
+    from nhc.agent.settings import BadSettings, Settings
+
+    changes: Dict[str, Any] = {}
+    if config:
+        changes["config"] = tuple(config)
+    if listen:
+        changes["listen"] = tuple(listen)
+    if socket:
+        changes["socket"] = socket
+
+    def read() -> Settings:
+        found = agent_settings.load(path)
+        name = node or found.node or os.environ.get("NODE_NAME", "")
+        return found._replace(**changes, node=name)
+
+    if check_settings:
+        try:
+            read()
+        except BadSettings as error:
+            click.echo(str(error), err=True)
+            raise SystemExit(EXIT_USAGE) from None
+        raise SystemExit(EXIT_HEALTHY)
+    from nhc.agent.run import run as start
+
+    raise SystemExit(start(read))
+
+
+@click.command("status")
+@SOCKET
+@FORM
+@click.option("--checks", is_flag=True, help="Show every check: its cadence, its age, its verdict.")
+@click.option("--history", "events", type=int, default=0, metavar="N", help="Show the last N events of the history.")
+def status(path: str, form: str, checks: bool, events: int) -> None:
+    """Show how the node is and what the agent does.
+
+    Exit status: 0 healthy, 1 unhealthy, 3 unknown or no answer.
+    """
+    answer = _ask(path, {"do": "status"})
+    past: List[Mapping[str, Any]] = []
+    if events:
+        from nhc.agent import history
+
+        try:
+            past = [*history.read(answer["history"], events)]
+        except OSError as error:
+            click.echo(f"nhc agent: {error.filename or 'history'}: {error.strerror}", err=True)
+            raise SystemExit(EXIT_USAGE) from None
+    if form == "json":
+        click.echo(json.dumps({**answer, "events": past} if events else answer, indent=2, ensure_ascii=False))
+    else:
+        _show(answer, checks)
+        for piece in past:
+            subject = " ".join(str(piece[key]) for key in ("check", "target", "reason", "message") if piece.get(key))
+            click.echo(f"{piece['time']}  {piece['event']}  {subject}")
+    verdict = answer["verdict"]
+    raise SystemExit({"OK": EXIT_HEALTHY, "WARN": EXIT_HEALTHY, "CRIT": EXIT_UNHEALTHY}.get(verdict, EXIT_UNKNOWN))
+
+
+def _show(answer: Mapping[str, Any], checks: bool) -> None:
+    click.echo(f"{answer['node']}: {answer['verdict']}: {len(answer['checks'])} checks, agent {answer['version']} "
+               f"(pid {answer['pid']}) up {show_seconds(answer['uptime'])}")  # fmt: skip
+    if answer["health"]:
+        click.echo(f"agent: {answer['health']}")
+    for problem in answer["config_problems"]:
+        click.echo(f"configuration refused: {problem}")
+    for problem in answer["problems"]:
+        click.echo(f"{problem['verdict']:7}  {problem['text']}")
+    log = answer["kernel_log"]
+    how = "followed live" if log["live"] else f"not followed live{': ' + log['problem'] if log['problem'] else ''}"
+    click.echo(f"kernel log: {how}, {log['records']} records" + (f", {log['lost']} lost" if log["lost"] else ""))
+    for name, sink in answer["sinks"].items():
+        said = sink["problem"] or "delivering"
+        more = f", {sink['lost']} events lost" if sink["lost"] else ""
+        click.echo(f"sink {name}: {said}{more}")
+    if checks:
+        for check in answer["checks"]:
+            age = "never run" if check["age"] is None else f"{show_seconds(check['age'])} ago"
+            verdict = check["verdict"] or "-"
+            now = ", running" if check["running"] else ""
+            took = show_seconds(check["elapsed"])
+            click.echo(f"{verdict:7}  every {show_seconds(check['every']):6} {age}, took {took}{now}  {check['line']}")
+
+
+@click.command("pause")
+@SOCKET
+@click.option("--for", "lasts", default="1h", show_default=True, metavar="TIME", help="How long.")
+@click.argument("why", nargs=-1)
+def pause(path: str, lasts: str, why: List[str]) -> None:
+    """Run no checks for a while, for maintenance. The kernel log is still followed.
+
+    What was said of the node stands. /healthz is false meanwhile; /livez stays true.
+    """
+    try:
+        length = seconds(lasts)
+    except ValueError as error:
+        raise click.UsageError(f"--for: {error}") from None
+    _ask(path, {"do": "pause", "seconds": length, "by": _who(), "why": " ".join(why)})
+    click.echo(f"paused for {show_seconds(length)}")
+
+
+@click.command("resume")
+@SOCKET
+def resume(path: str) -> None:
+    """End a pause: every check runs at once."""
+    answer = _ask(path, {"do": "resume", "by": _who()})
+    click.echo("resumed" if answer["was_paused"] else "was not paused")
+
+
+@click.command("check")
+@SOCKET
+@click.option("--no-wait", is_flag=True, help="Do not wait for the results.")
+@click.argument("names", nargs=-1)
+def run_now(path: str, no_wait: bool, names: List[str]) -> None:
+    """Have the agent run checks now (all, or those of these names; shell patterns work), and show their results.
+
+    Exit status: 0 healthy, 1 unhealthy, 3 unknown.
+    """
+    answer = _ask(path, {"do": "check", "names": list(names), "wait": not no_wait}, timeout=620.0)
+    if no_wait:
+        click.echo(f"{answer['started']} checks started")
+        return
+    from nhc.model import Verdict, printable, subject
+    from nhc.render.json import from_result
+
+    results = [from_result(result) for result in answer["results"]]
+    for result in results:
+        said = printable(result.outcome.message)
+        click.echo(f"{result.verdict.name:7}  {result.check}{subject(result.outcome)}{': ' + said if said else ''}")
+    worst = max((result.verdict for result in results), default=Verdict.UNKNOWN)
+    raise SystemExit({Verdict.CRIT: EXIT_UNHEALTHY, Verdict.UNKNOWN: EXIT_UNKNOWN}.get(worst, EXIT_HEALTHY))
+
+
+@click.command("ack")
+@SOCKET
+@click.option("--device", default="", metavar="PCI", help="All findings of this device.")
+@click.option("--all", "everything", is_flag=True, help="All findings that stand.")
+@click.option("--note", default="", metavar="TEXT", help="What was done.")
+@click.argument("keys", nargs=-1)
+def ack(path: str, device: str, everything: bool, note: str, keys: List[str]) -> None:
+    """End findings of the kernel log that a person has dealt with.
+
+    Keys are as `nhc ack` lists them (xid/79/0000:3b:00.0); condition/REASON ends a fault that stood on the node before
+    the agent. Exit status: 0 ended, 1 nothing of that kind stands.
+    """
+    if not (keys or device or everything):
+        raise click.UsageError("name findings, --device or --all")
+    asked = {"do": "ack", "keys": list(keys), "device": device, "all": everything, "by": _who(), "note": note}
+    answer = _ask(path, asked)
+    for key in answer["ended"]:
+        click.echo(f"acknowledged {key}")
+    for key in answer["missing"]:
+        click.echo(f"nhc agent: no finding {key} stands", err=True)
+    raise SystemExit(EXIT_HEALTHY if answer["ended"] and not answer["missing"] else EXIT_UNHEALTHY)
+
+
+@click.command("reload")
+@SOCKET
+def reload(path: str) -> None:
+    """Read settings and configuration anew. With a mistake in them nothing changes.
+
+    Exit status: 0 done, 2 refused.
+    """
+    answer = _ask(path, {"do": "reload"})
+    for problem in answer["problems"]:
+        click.echo(problem, err=True)
+    if answer["problems"]:
+        click.echo("nhc agent: refused; the configuration that was in force still is", err=True)
+        raise SystemExit(EXIT_USAGE)
+    click.echo(f"reloaded: {answer['checks']} checks")
+
+
+def _who() -> str:
+    import getpass
+    import os
+
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def _ask(path: str, question: Mapping[str, Any], timeout: float = 30.0) -> Dict[str, Any]:
+    """The agent's answer; ends the program where there is none."""
+    from nhc.agent.control import default_socket
+    from nhc.agent.sockets import ask
+
+    where = path or default_socket()
+    answer: Optional[Dict[str, Any]] = None
+    try:
+        answer = json.loads(ask(where, json.dumps(question).encode(), timeout))
+    except (FileNotFoundError, ConnectionRefusedError):
+        problem = f"no agent listens at {where}"
+    except PermissionError:
+        problem = f"{where}: only the agent's own user may ask"
+    except (OSError, ValueError) as error:
+        problem = f"{where}: {getattr(error, 'strerror', None) or 'no answer'}"
+    else:
+        problem = answer.get("error", "") if answer else "no answer"
+    if problem or answer is None:
+        print(f"nhc agent: {problem}", file=sys.stderr)
+        raise SystemExit(EXIT_UNKNOWN)
+    return answer
