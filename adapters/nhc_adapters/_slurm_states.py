@@ -54,6 +54,10 @@ HYPERPOD = {"action:reboot": Action.REBOOT, "action:replace": Action.REPLACE}
 HYPERPOD_OWNER = "hyperpod"
 
 
+_REBOOTED = re.compile(r"(?: : reboot (?:issued|complete))+$")
+"""What slurmctld appends to the reason of a node that it reboots."""
+
+
 def flags_of(words: Iterable[str]) -> FrozenSet[str]:
     """Flags in one spelling."""
     upper = (word.strip().upper() for word in words)
@@ -86,7 +90,7 @@ def node_state(
 
 def read_reason(reason: str, user: str = "", since: Optional[float] = None) -> Optional[Mark]:
     """The mark behind a reason; HyperPod's words are its own, with the action they order."""
-    reason = reason.strip()
+    reason = _REBOOTED.sub("", reason.strip())
     if reason.lower() in ("", "none", "(null)"):
         return None
     action = HYPERPOD.get(reason.lower())

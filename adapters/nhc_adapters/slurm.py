@@ -103,7 +103,10 @@ class Slurm(CommandMarker):
         return frozenset({Deed.REBOOT, Deed.REPLACE} if self.hyperpod else {Deed.REBOOT})
 
     def repair(self, deed: Deed, names: Sequence[str], because: str) -> List[Applied]:
-        """Have nodes rebooted once idle; they come back drained, and the next healthy report resumes them."""
+        """Have nodes rebooted once idle; drained ones come back drained, and the next healthy report resumes them.
+
+        Not `reboot ASAP`: that drains by itself, and takes every drain away when the node is back, ours too.
+        """
         if deed not in self.repairs():
             raise AdapterError(f"Slurm cannot {deed.value} a node")
         if self.hyperpod:
@@ -112,7 +115,7 @@ class Slurm(CommandMarker):
             failures = {}
             reason = mark_text(Mark(because, Action.REBOOT))
             for some, folded in chunks(names):
-                failures.update(self.try_(some, "scontrol", "reboot", "ASAP", f"reason={reason}", folded))
+                failures.update(self.try_(some, "scontrol", "reboot", f"reason={reason}", folded))
         return [
             Applied(node, Effect.FAILED, failures[node]) if node in failures else Applied(node, Effect.CHANGED)
             for node in dict.fromkeys(names)

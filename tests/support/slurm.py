@@ -154,6 +154,11 @@ class Cluster:
     def start_node(self, name: str) -> None:
         self._start(f"slurmd.{name}", ["slurmd", "-D", "-N", name, "-f", str(self.conf)])
 
+    def boot_node(self, name: str) -> None:
+        """Restart a node's slurmd as if its host had just booted (`slurmd -b`)."""
+        self.kill(f"slurmd.{name}", signal.SIGTERM)
+        self._start(f"slurmd.{name}", ["slurmd", "-D", "-b", "-N", name, "-f", str(self.conf)])
+
     def start_rest(self, user: str = "nobody") -> str:
         """Start slurmrestd on a socket and return its path; it asks for a token (`token`)."""
         path = self.directory / "rest"

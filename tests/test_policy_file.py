@@ -1,0 +1,78 @@
+"""Policies as TOML: read whole, and every mistake one line that says where and what was expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nhc.policy import Ceiling, Policy, Rate
+from nhc.policy_file import PolicyError, load, parse
+from nhc.ports import Deed
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_nothing_set_is_the_default_and_carries_nothing_out():
+    assert parse("") == (Policy(), False)
+
+
+def test_every_key_arrives():
+    found = parse("""
+        apply = true
+        protected = ["login*"]
+        max-age = "10m"
+        healthy-for = "5m"
+        count-all = true
+        [ceiling]
+        all = "20 10%"
+        gpu = "1"
+        "*" = "none"
+        [rate]
+        mark = "20 per 1h"
+        reboot = "2 per 30m"
+        [repair]
+        allow = ["reboot", "replace"]
+        cooldown = "2h"
+        attempts = 1
+        window = "1d"
+    """)
+    assert found.apply
+    assert found.policy == Policy(
+        Ceiling(20, 0.1), {"gpu": Ceiling(1), "*": Ceiling()}, True,
+        {Deed.MARK: Rate(20, 3600.0), Deed.REBOOT: Rate(2, 1800.0)}, frozenset({Deed.REBOOT, Deed.REPLACE}),
+        7200.0, 1, 86400.0, ("login*",), 600.0, 300.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("aply = true", "p.toml: aply: there is no such key: did you mean 'apply'?"),
+        ("apply = 1", "p.toml: apply: 1 is neither true nor false"),
+        ('[ceiling]\nall = "ten"', "p.toml: ceiling.all: 'ten' is not a number of nodes, a share such as 10%, both, or none"),  # noqa: E501
+        ("ceiling = 3", "p.toml: ceiling: 3 is not a table"),
+        ('[rate]\nmark = "20/h"', "p.toml: rate.mark: '20/h' is not a rate such as '20 per 1h'"),
+        ('[rate]\nmrk = "2 per 1h"', "p.toml: rate.mrk: there is no such key: did you mean 'mark'?"),
+        ('[repair]\nallow = ["explode"]', "p.toml: repair.allow: 'explode' is not one of reboot, replace"),
+        ("[repair]\nattempts = -1", "p.toml: repair.attempts: -1 is not a whole number"),
+        ('max-age = "soon"', "p.toml: max-age: 'soon' is not a duration (a number with ms, s, m, h, d or w, as in 10s)"),  # noqa: E501
+        ('protected = "login1"', "p.toml: protected: 'login1' is not a list of texts"),
+        ("a = ", "p.toml: Invalid value (at end of document)"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line(text, said):
+    with pytest.raises(PolicyError) as caught:
+        parse(text, "p.toml")
+    assert str(caught.value) == said
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path):
+    with pytest.raises(PolicyError, match=r"none\.toml: No such file or directory$"):
+        load(str(tmp_path / "none.toml"))
+
+
+def test_the_example_is_read():
+    found = load(str(ROOT / "conf/policy.toml.example"))
+    assert not found.apply
+    assert found.policy.rates
