@@ -4,20 +4,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.nhc.nhc.plugins.plugin_utils.controller import Unavailable
-from ansible_collections.nhc.nhc.plugins.plugin_utils.fold import Findings, report_of
+from ansible_collections.nhc.nhc.plugins.plugin_utils.fold import Findings, registered, results_of
 
 ARGUMENTS = {
     "hosts": {"type": "list", "elements": "str", "required": True},
     "variable": {"type": "str", "default": "nhc_health"},
     "directory": {"type": "path", "default": "nhc-report"},
-    "title": {"type": "str", "default": "Fleet health"},
+    "group_by": {"type": "str", "default": ""},
+    "history": {"type": "path"},
     "fail_on": {"type": "str", "default": "never", "choices": ["never", "warn", "unknown", "crit"]},
     "max_unhealthy": {"type": "str", "default": "0"},
 }
@@ -33,14 +33,11 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         _spec, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
         limit = self._limit(args["max_unhealthy"], len(args["hosts"]))
-        results = self._results(args, task_vars["hostvars"])
-        reports = {host: report_of(host, found) for host, found in results.items()}
-        if not reports:
-            raise AnsibleActionFail(
-                "no host has a result in %s: was nhc_check run, and registered as that?" % args["variable"]
-            )
+        hostvars = task_vars["hostvars"]
         try:
-            findings = Findings(reports, {host: self._groups(host, task_vars) for host in reports})
+            reports = registered(args["hosts"], args["variable"], hostvars)
+            about = {host: self._about(host, args, hostvars) for host in reports}
+            findings = Findings(reports, about, args["group_by"], own_names=True)
             result.update(
                 lines=findings.lines(),
                 total=findings.total(),
@@ -50,33 +47,28 @@ class ActionModule(ActionBase):
                 changed=not self._task.check_mode,
             )
             if not self._task.check_mode:
-                result["files"] = self._write(args, findings, result)
+                result["files"] = self._write(args, findings)
         except Unavailable as error:
             raise AnsibleActionFail(str(error)) from None
         except OSError as error:
             raise AnsibleActionFail("%s: %s: no report written" % (error.filename, error.strerror)) from None
+        results = results_of(args["hosts"], args["variable"], hostvars)
         wrong = [found for found in results.values() if found.get("failed") and "verdict" not in found]
         if wrong and len(wrong) == len(results):
             result.update(failed=True, msg="the check ran on no host: %s" % wrong[0].get("msg"))
         bad = [] if args["fail_on"] == "never" else findings.at_least(args["fail_on"].upper())
-        if len(bad) > limit:
+        result["within_limit"] = len(bad) <= limit
+        if not result["within_limit"]:
             counted = "%d of %d nodes are %s or worse" % (len(bad), len(reports), args["fail_on"].upper())
             result.update(failed=True, msg="%s: %s" % (counted, findings.folded(bad)))
         return result
 
-    def _results(self, args, hostvars):
-        """What each host registered; a host that the play never came to has nothing."""
-        found = {}
-        for host in args["hosts"]:
-            value = hostvars[host].get(args["variable"])
-            if isinstance(value, dict) and not value.get("skipped"):
-                found[host] = value
-        return found
-
-    def _groups(self, host, task_vars):
-        """The groups that the inventory has the host in."""
-        groups = task_vars["hostvars"][host].get("group_names") or []
-        return [str(group) for group in groups]
+    def _about(self, host, args, hostvars):
+        """The groups that the inventory has the host in, and the variable that the page is grouped by."""
+        values = hostvars[host]
+        by = args["group_by"]
+        facts = {by: str(values[by])} if by and by in values else {}
+        return [str(group) for group in values.get("group_names") or []], facts
 
     def _limit(self, text, hosts):
         """How many hosts the task may find unhealthy without failing."""
@@ -88,20 +80,12 @@ class ActionModule(ActionBase):
         except ValueError:
             raise AnsibleActionFail("max_unhealthy: %r is neither a number of hosts nor a share such as 5%%" % text) from None
 
-    def _write(self, args, findings, result):
-        directory = args["directory"]
-        os.makedirs(directory, exist_ok=True)
-        text = "".join("%s\n" % line for line in (*result["lines"], result["total"]))
-        pages = {"json": ("reports.json", json.dumps(findings.documents(), indent=1, ensure_ascii=False) + "\n"),
-                 "html": ("report.html", findings.html(args["title"])),
-                 "text": ("summary.txt", text)}  # fmt: skip
-        written = {}
-        for kind, (name, content) in pages.items():
-            path = os.path.join(directory, name)
-            temporary = "%s.%d.tmp" % (path, os.getpid())
-            # Reports quote logs and command lines: they are for the people who ran this.
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640), "w", encoding="utf-8") as file:
-                file.write(content)
-            os.replace(temporary, path)
-            written[kind] = path
-        return written
+    def _write(self, args, findings):
+        """The files, by kind."""
+        os.makedirs(args["directory"], mode=0o750, exist_ok=True)
+        names = {"json": "reports.json", "html": "report.html", "text": "summary.txt"}
+        paths = {kind: os.path.join(args["directory"], name) for kind, name in names.items()}
+        warning = findings.write(paths, args["history"] or "")
+        if warning:
+            self._display.warning(warning)
+        return paths

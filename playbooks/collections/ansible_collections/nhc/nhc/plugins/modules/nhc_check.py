@@ -450,7 +450,7 @@ def not_run(node, reason, message):
     now = time.time()
     shown = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + ".%03dZ" % (now % 1 * 1000)
     result = {
-        "check": "nhc", "verdict": "UNKNOWN", "reason": reason, "message": message, "target": "", "action": "none",
+        "check": "nhc_fleet", "verdict": "UNKNOWN", "reason": reason, "message": message, "target": "", "action": "none",
         "metrics": [], "evidence": [], "elapsed": 0.0, "source": "", "line": "", "tags": [], "strike": 0, "strikes": 0,
     }  # fmt: skip
     return {

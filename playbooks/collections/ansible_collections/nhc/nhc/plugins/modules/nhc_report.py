@@ -28,10 +28,15 @@ options:
     description: Directory on the controller to write to, made where it is missing.
     type: path
     default: nhc-report
-  title:
-    description: The page's title.
+  group_by:
+    description: The group, or the variable of hosts (such as their rack), that the page's heat map is grouped by.
     type: str
-    default: Fleet health
+    default: ''
+  history:
+    description:
+      - A history on the controller to keep the run in, which C(nhc fleet diff) compares runs of.
+      - That of C(nhc fleet) itself is C(~/.local/share/nhc/fleet.sqlite). Kept nowhere where this is not set.
+    type: path
   fail_on:
     description: The least verdict of a host that counts towards O(max_unhealthy).
     type: str
@@ -91,6 +96,10 @@ unhealthy:
   type: list
   elements: str
   sample: [gpu128]
+within_limit:
+  description: Whether no more hosts than O(max_unhealthy) count by O(fail_on).
+  returned: always
+  type: bool
 files:
   description: What was written, by kind. Empty in check mode.
   returned: always
@@ -107,7 +116,8 @@ def main():
             "hosts": {"type": "list", "elements": "str", "required": True},
             "variable": {"type": "str", "default": "nhc_health"},
             "directory": {"type": "path", "default": "nhc-report"},
-            "title": {"type": "str", "default": "Fleet health"},
+            "group_by": {"type": "str", "default": ""},
+            "history": {"type": "path"},
             "fail_on": {"type": "str", "default": "never", "choices": ["never", "warn", "unknown", "crit"]},
             "max_unhealthy": {"type": "str", "default": "0"},
         },

@@ -1,0 +1,73 @@
+# Copyright the nhc authors
+# SPDX-License-Identifier: Apache-2.0
+"""Hand what nhc_check registered on the hosts of a run to one of nhc's adapters, by the policy."""
+
+from __future__ import annotations
+
+import os
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.nhc.nhc.plugins.plugin_utils.controller import Unavailable, import_nhc
+from ansible_collections.nhc.nhc.plugins.plugin_utils.fold import Findings, registered
+
+ARGUMENTS = {
+    "hosts": {"type": "list", "elements": "str", "required": True},
+    "variable": {"type": "str", "default": "nhc_health"},
+    "adapter": {"type": "str", "required": True},
+    "apply": {"type": "bool", "default": False},
+    "policy": {"type": "path"},
+    "ledger": {"type": "path"},
+}
+
+
+class ActionModule(ActionBase):
+    """Runs on the controller and needs no connection."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        _spec, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        apply = args["apply"] and not self._task.check_mode
+        try:
+            reports = registered(args["hosts"], args["variable"], task_vars["hostvars"])
+            done = self._sync(args, Findings(reports, own_names=True), apply)
+            shown = import_nhc("nhc.fleet.mark").show(done, args["adapter"])
+        except Unavailable as error:
+            raise AnsibleActionFail(str(error)) from None
+        remedies = done.decision.remedies
+        result.update(
+            changed=bool(remedies) and not done.dry_run,
+            dry_run=done.dry_run,
+            lines=shown.splitlines(),
+            remedies=[{"node": each.node, "deed": each.deed.value, "because": each.because} for each in remedies],
+        )
+        if done.failed:
+            result.update(failed=True, msg="%d of %d could not be done" % (len(done.failed), len(remedies)))
+        return result
+
+    def _sync(self, args, findings, apply):
+        """One round of the policy over these reports. Raises Unavailable, AnsibleActionFail."""
+        policy_file, sync = import_nhc("nhc.policy_file"), import_nhc("nhc.sync")
+        ledger, ports, registry = import_nhc("nhc.ledger"), import_nhc("nhc.ports"), import_nhc("nhc.registry")
+        path = args["policy"] or import_nhc("nhc.fleet.mark").POLICY
+        judged = [
+            result.report
+            for result in findings.results
+            if not all(each.check == "nhc_fleet" for each in result.report.results)
+        ]
+        try:
+            if args["policy"] or os.path.exists(path):
+                policy = policy_file.load(path).policy
+            else:
+                policy = import_nhc("nhc.policy").Policy()
+            marker = registry.adapter(args["adapter"])()
+            if not hasattr(marker, "mark"):
+                raise AnsibleActionFail("adapter %s knows nodes but cannot mark them" % args["adapter"])
+            remembered = ledger.Ledger(args["ledger"], "ansible nhc_mark")
+            return sync.sync(marker, judged, policy, remembered, apply=apply)
+        except (policy_file.PolicyError, registry.NoAdapter, ports.AdapterError, ledger.LedgerError, ValueError) as error:
+            raise AnsibleActionFail("%s: %s" % (args["adapter"], error)) from None
