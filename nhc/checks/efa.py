@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import arg, check, opt
+from nhc.check import arg, check, flag, opt
 from nhc.facts import efa
 from nhc.facts.history import amount, growth
 from nhc.host import Host
@@ -25,20 +25,25 @@ LIMITS: Dict[str, float] = {
 }
 
 
-@check("check_efa_devices", arg("count", integer, "how many adapters the node has"), timeout=5)
-def check_efa_devices(host: Host, count: Optional[int] = None) -> Union[Outcome, List[Outcome]]:
+@check(
+    "check_efa_devices",
+    flag("-o --or-none", "or_none", "SKIP where none is attached: instances can be made without"),
+    arg("count", integer, "how many adapters the node has"),
+    timeout=5,
+)
+def check_efa_devices(host: Host, count: Optional[int] = None, or_none: bool = False) -> Union[Outcome, List[Outcome]]:
     """Every Elastic Fabric Adapter is there, and its port is up.
 
     Counts RDMA devices of the efa driver, whatever udev called them, and compares with the number given and
     with the adapters on the PCI bus: one on the bus that the driver does not show is CRIT. So are a missing
-    adapter and a port that is not ACTIVE. Without a number SKIP where there is none.
+    adapter and a port that is not ACTIVE. Without a number, or with -o, SKIP where there is none.
 
     Example: p5-* || check_efa_devices 32
     """
     found = host.fact(efa.devices)
     on_bus = host.fact(efa.functions)
     metrics = (Metric("efa_devices", len(found)), Metric("efa_on_bus", on_bus))
-    if not found and not on_bus and not count:
+    if not found and not on_bus and (or_none or not count):
         return _NO_EFA
     outcomes = [
         crit("EfaPortDown", f"{port.name} is {port.state or 'in an unknown state'}", target=port.name)

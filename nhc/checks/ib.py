@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import arg, check, opt, rest
+from nhc.check import arg, check, flag, opt, rest
 from nhc.facts.history import boot_id
 from nhc.facts.ib_counters import EFA_LAYER, adapter, read_counters
 from nhc.facts.ib_portinfo import best_rate
@@ -119,25 +119,36 @@ def check_ib_state(host: Host, ports: Sequence[str] = ()) -> Union[Outcome, List
     "check_ib_ports",
     opt("-l --layer", "link_layer", layer, "count only ports of this link layer: ib, roce or efa"),
     opt("-d --device", "devices", text, "count only these devices, ports or match strings; may be repeated", many=True),
+    flag(
+        "-o --or-none", "or_none", "SKIP where the node has no such port at all: adapters that are attached by choice"
+    ),
     arg("count", integer, "how many ports must be up", required=True),
     arg("rate", number, "data rate in Gb/s that each of them must have at least, as in 400"),
     timeout=5,
 )
 def check_ib_ports(
-    host: Host, count: int, rate: Optional[float] = None, link_layer: str = "", devices: Sequence[str] = ()
+    host: Host,
+    count: int,
+    rate: Optional[float] = None,
+    link_layer: str = "",
+    devices: Sequence[str] = (),
+    or_none: bool = False,
 ) -> Union[Outcome, List[Outcome]]:
     """As many RDMA ports are up, at full rate, as a node of this type has.
 
     Counts the ports that are ACTIVE and LinkUp at the given rate or more, whatever they are called, so that
     one line serves a node type on which device names differ. Fewer than expected is CRIT, with the ports that
     are down, slow or missing as evidence; more is fine, as the management network's adapter often can do
-    RDMA as well.
+    RDMA as well. With -o a node without any such port is SKIP: in clouds where adapters are attached when
+    an instance is made, it was made without.
 
     Example: {gpu[01-64]} || check_ib_ports -l ib 8 400
     """
     found = [p for p in host.fact(all_ports) if not link_layer or p.link_layer == link_layer]
     if devices:
         found = [port for port in found if any(named(port, name) for name in devices)]
+    if or_none and not found:
+        return NO_PORT
     up = [port for port in found if port.up]
     silent = [port for port in up if rate is not None and port.rate_gbps is None]
     good = [port for port in up if rate is None or (port.rate_gbps is not None and port.rate_gbps >= rate)]

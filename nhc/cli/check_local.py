@@ -93,17 +93,25 @@ def load_plan(options: Mapping[str, Any], name: str, host: Any, state: Any) -> O
 
     scripts = options["scripts"] or ([SCRIPTS] if os.path.isdir(SCRIPTS) else [])
     paths = options["config"] or ([CONFIG] if os.path.exists(CONFIG) else [])
+    profile = _profile(options, host)
 
     def read() -> Plan:
-        from nhc import config
+        from nhc import config, profiles
 
         if paths:
-            return config.load(paths, name, scripts_dirs=scripts)
-        plan = config.load_text(default_text(), "the built-in default", name, scripts_dirs=scripts)
-        return plan._replace(inputs=(*plan.inputs, CONFIG))
+            plan = config.load(paths, name, scripts_dirs=scripts)
+        else:
+            plan = config.load_text(default_text(), "the built-in default", name, scripts_dirs=scripts)
+            plan = plan._replace(inputs=(*plan.inputs, CONFIG))
+        try:
+            return profiles.add(
+                plan, profile, host, lambda text, source: config.load_text(text, source, name), not paths
+            )
+        except OSError as error:
+            raise UsageError(f"--profile {options['profile']}: {error.strerror}") from None
 
     try:
-        plan = cached(state, (os.getcwd(), paths, name, scripts), read)
+        plan = cached(state, (os.getcwd(), paths, name, scripts, profile and profile[:2]), read)
     except Exception as error:
         problems = getattr(error, "problems", None)  # config.ConfigError, whose module most runs never load
         if problems is None:
@@ -111,7 +119,26 @@ def load_plan(options: Mapping[str, Any], name: str, host: Any, state: Any) -> O
         for problem in problems:
             print(problem.show(), file=sys.stderr)
         return None
-    return plan if paths else plan._replace(notes=(f"no {CONFIG}: running the built-in default checks",))
+    notes = (profile.note,) if profile and profile.note else ()
+    if not paths:
+        notes = (f"no {CONFIG}: running the built-in default checks", *notes)
+    return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
+
+
+def _profile(options: Mapping[str, Any], host: Any) -> Any:
+    """The node type's profile that is to be added, None for none.
+
+    A run in a scheduler's context, which holds a job up, never asks a cloud's metadata service.
+    """
+    wanted = options.get("profile", "none")
+    if wanted == "none":
+        return None
+    from nhc.profiles import NoProfile, resolve
+
+    try:
+        return resolve(wanted, host, ask=not options["context"])
+    except NoProfile as error:
+        raise UsageError(f"--profile: {error}") from None
 
 
 def default_text() -> str:

@@ -53,6 +53,11 @@ def test_a_missing_adapter():
     assert judge(FakeHost(), "check_efa_devices 4").verdict is Verdict.CRIT
 
 
+def test_an_instance_made_without_adapters():
+    assert judge(FakeHost(), "check_efa_devices -o 4").verdict is Verdict.SKIP
+    assert judge(FakeHost(efa(0, on_bus=4)), "check_efa_devices -o 4").verdict is Verdict.CRIT
+
+
 def test_an_adapter_without_its_driver():
     assert judge(FakeHost(efa(3, on_bus=4)), "check_efa_devices").reason == "EfaNoDriver"
     assert "on the PCI bus" in judge(FakeHost(efa(3, on_bus=4)), "check_efa_devices 4").message

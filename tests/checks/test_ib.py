@@ -110,6 +110,12 @@ def test_only_ports_of_a_layer_or_name_count():
         judge(host, "check_ib_ports -l token-ring 1")
 
 
+def test_a_node_made_without_adapters():
+    assert judge(FakeHost(), "check_ib_ports 8").verdict is Verdict.CRIT
+    assert judge(FakeHost(), "check_ib_ports -o 8").verdict is Verdict.SKIP
+    assert judge(FakeHost(device("mlx5_0")), "check_ib_ports -o 8").verdict is Verdict.CRIT
+
+
 def test_ports_whose_driver_tells_no_rate():
     host = FakeHost({**device("mlx5_0", rate=0), **device("mlx5_1")})
 

@@ -8,10 +8,8 @@ from nhc.testing import FakeHost
 from tests.support.judge import judge, judge_all
 from tests.support.rdma import device
 
-CLEAN = {
-    name: 0
-    for name in ("symbol_error", "link_downed", "port_rcv_errors", "port_xmit_discards", "local_link_integrity_errors")
-}
+NAMES = "symbol_error link_downed port_rcv_errors port_xmit_discards local_link_integrity_errors"
+CLEAN = dict.fromkeys(NAMES.split(), 0)
 
 
 def grow(host, seconds=600.0, group="counters", **values):

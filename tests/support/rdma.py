@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Dict, Union
+from types import MappingProxyType
+from typing import Dict, Mapping, Union
 
 from nhc.testing import Symlink
 
 Files = Dict[str, Union[str, bytes, Symlink]]
 
 RATES = {10: "10 Gb/sec (4X SDR)", 100: "100 Gb/sec (4X EDR)", 200: "200 Gb/sec (4X HDR)", 400: "400 Gb/sec (4X NDR)"}
+NONE: Mapping[str, int] = MappingProxyType({})
 GUID = "5c25:7303:00f3:{:04x}"
 
 
 def device(
-    name: str, rate: int = 400, state: str = "4: ACTIVE", phys: str = "5: LinkUp", layer: str = "InfiniBand",
-    netdev: str = "", board: str = "MT_0000000838", firmware: str = "28.39.1002", guid: str = "", driver: str = "mlx5_core",
-    counters: Dict[str, int] = {}, hw_counters: Dict[str, int] = {}, gids: int = 1,
+    name: str, rate: int = 400, state: str = "4: ACTIVE", phys: str = "5: LinkUp", layer: str = "InfiniBand", gids: int = 1,
+    netdev: str = "", board: str = "MT_0000000838", firmware: str = "28.39.1002", guid: str = "",
+    driver: str = "mlx5_core", counters: Mapping[str, int] = NONE, hw_counters: Mapping[str, int] = NONE,
 ) -> Files:  # fmt: skip
     """One device with one port."""
     base = f"/sys/class/infiniband/{name}"

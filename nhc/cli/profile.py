@@ -1,0 +1,125 @@
+"""`nhc profile`: which node type this is, and what a node of a type should have."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Dict, Optional
+
+import click
+
+from nhc import node_type, profiles
+from nhc.host import Host
+
+
+@click.command()
+@click.option("--no-metadata", is_flag=True, help="Do not ask the cloud's metadata service.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def detect(no_metadata: bool, form: str) -> None:
+    """Name this node's type and the profile that `--profile auto` uses for it.
+
+    Goes by the firmware's tables, the cloud's metadata service (asked only where the firmware names a cloud that
+    does not write the type there; 0.8 s at most) and the accelerators on the PCI bus. What is found is remembered
+    until the next boot, so that runs before jobs need not ask again.
+
+    Exit status: 0 where there is a profile, 3 where there is none.
+    """
+    from nhc.cli import EXIT_UNKNOWN
+    from nhc.state import State
+
+    host = Host(memory=State())
+    found = node_type.detect(host, ask=not no_metadata)
+    if not no_metadata:
+        node_type.remember(host, found)
+    there = profiles.names(host)
+    chosen = next((name for name in found.names if name in there), "")
+    if form == "json":
+        told = {"profile": chosen or None, "cloud": found.cloud, "type": found.type, "why": found.why,
+                "problem": found.problem, "candidates": list(found.names)}  # fmt: skip
+        click.echo(json.dumps(told, indent=2))
+    else:
+        kind = " ".join(word for word in (found.cloud, found.type) if word) or "unknown"
+        click.echo(f"type:    {kind}")
+        click.echo(f"profile: {chosen or 'none'}")
+        if found.why:
+            click.echo(f"by:      {found.why}")
+        if found.problem:
+            click.echo(f"but:     {found.problem}")
+        missing = [name for name in found.names if name not in there]
+        if missing:
+            click.echo(f"no profile for: {', '.join(missing)} (write {profiles.SITE}/{missing[0]}.conf to add one)")
+    if not chosen:
+        raise SystemExit(EXIT_UNKNOWN)
+
+
+def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in profiles.names(Host()) if name.startswith(incomplete)]
+
+
+@click.command()
+@click.argument("name", metavar="NAME", shell_complete=_names)
+def show(name: str) -> None:
+    """Print the profile NAME, a file of that form, or the one of this node (`auto`)."""
+    from nhc.state import State
+
+    host = Host(memory=State())
+    try:
+        found = profiles.resolve(name, host, ask=True)
+        if found is None or not found.name:
+            raise click.ClickException(found.note if found and found.note else "this node's type has no profile")
+        click.echo(profiles.text_of(found, host), nl=False)
+    except (profiles.NoProfile, OSError) as error:
+        raise click.UsageError(str(error)) from None
+
+
+@click.command()
+@click.argument("pattern", default="*")
+def list_profiles(pattern: str) -> None:
+    """List the profiles with what they are for; PATTERN, as azure-*, chooses some."""
+    from fnmatch import fnmatchcase
+
+    host = Host()
+    chosen = [name for name in profiles.names(host) if fnmatchcase(name, pattern.lower())]
+    if not chosen:
+        raise click.UsageError(f"no profile matches {pattern!r}")
+    width = max(len(name) for name in chosen)
+    for name in chosen:
+        title = _title(host, name)
+        click.echo(f"{name:{width}}  {title}")
+
+
+def _title(host: Host, name: str) -> str:
+    """The first line of a profile, which says what it is for."""
+    profile = profiles.resolve(name, host)
+    try:
+        first = profiles.text_of(profile, host).split("\n", 1)[0] if profile else ""
+    except OSError as error:
+        return f"({error.strerror})"
+    return first.lstrip("# ")
+
+
+def bundle(directory: str, output: str) -> int:
+    """Write nhc/data/profiles.conf from conf/profiles; how many there are."""
+    import os
+
+    fragments: Dict[str, str] = {}
+    for file in sorted(os.listdir(directory)):
+        if file.endswith(".conf"):
+            with open(f"{directory}/{file}", encoding="utf-8") as source:
+                fragments[file[: -len(".conf")]] = source.read()
+    with open(output, "w", encoding="utf-8") as target:
+        target.write(profiles.join(fragments))
+    return len(fragments)
+
+
+def main(root: Optional[str] = None) -> None:
+    """`python -m nhc.cli.profile`: write the bundle anew after a change in conf/profiles."""
+    import os
+
+    base = root or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    count = bundle(f"{base}/conf/profiles", f"{base}/nhc/data/{profiles.BUNDLE}")
+    print(f"nhc/data/{profiles.BUNDLE}: {count} profiles", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
