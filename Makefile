@@ -31,6 +31,12 @@ build: setup  ## wheel, sdist and nhc.pyz into dist/
 pyz: setup
 	$(BIN)/python -m nhc.pyz dist/nhc.pyz
 
+kube: setup  ## a real control plane with 20 fake nodes, to watch nhc work; ends with Ctrl-C
+	$(BIN)/python tests/kube/up.py
+
+bench: setup  ## every benchmark that needs no peer; see docs/performance.md for the others
+	$(BIN)/python bench/kernel_log.py
+
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
