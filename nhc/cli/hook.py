@@ -10,12 +10,13 @@ import os
 import sys
 
 from nhc import hooks
-from nhc.plan import Plan
 from nhc.state import State
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Dict, FrozenSet, Mapping, Optional, Sequence
+    from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence
+
+    from nhc.plan import Plan
 
 USAGE = """\
 Usage: nhc-{hook} [-c FILE] [-D DIR] [-t SECONDS] [VAR=value ...]
@@ -38,61 +39,105 @@ def main(hook: str, argv: Optional[Sequence[str]] = None) -> int:
     environ: Mapping[str, str] = os.environ
     settings: Dict[str, str] = {}
     try:
-        from nhc import lbnl
-
-        settings, warnings = lbnl.resolve(words, environ, "nhc")
-        if settings.get("HELP"):
+        settings = resolve(hook, words)
+        if "HELP" in settings:
             print(USAGE.format(hook=hook, title=hook.capitalize()), end="")
             return 0
-        if "-c" not in words and not any(word.startswith("CONFFILE=") for word in words):
-            own = f"{settings['CONFDIR']}/nhc-{hook}.conf"
-            if os.path.exists(own):
-                settings["CONFFILE"] = own
-        return _run(hook, settings, environ, warnings)
+        return _run(hook, settings, environ)
     except Exception as error:
         return hooks.broken(hook, error, environ, settings)
 
 
-def _run(hook: str, settings: Mapping[str, str], environ: Mapping[str, str], warnings: Sequence[str]) -> int:
-    from nhc import config
-    from nhc.hooks.recent import max_age
+def resolve(hook: str, words: List[str]) -> Dict[str, str]:
+    """The settings in force before the configuration is read: the command line's, then the sysconfig file's.
+
+    Raises ValueError for a word that is not understood.
+    """
+    settings = {"NAME": "nhc", "CONFDIR": "/etc/nhc", "MARK_OFFLINE": "1"}
+    words = list(words)
+    while words:
+        word = words.pop(0)
+        name, equals, value = word.partition("=")
+        if word in ("-h", "--help"):
+            settings["HELP"] = "1"
+        elif word[:2] in ("-c", "-D", "-t"):
+            if not word[2:] and not words:
+                raise ValueError(f"option {word} needs a value")
+            settings[{"-c": "CONFFILE", "-D": "CONFDIR", "-t": f"NHC_{hook.upper()}_TIMEOUT"}[word[:2]]] = word[
+                2:
+            ] or words.pop(0)
+        elif equals and name.isidentifier():
+            settings[name] = value
+        else:
+            raise ValueError(f"{word!r} is not an option of nhc-{hook}")
+    for path in ("/etc/default/nhc", "/etc/sysconfig/nhc"):
+        if os.path.exists(path):
+            from nhc.lbnl import read_sysconfig
+
+            settings.update(read_sysconfig(path))
+            break
+    directory = settings["CONFDIR"]
+    if "CONFFILE" not in settings:
+        own = f"{directory}/nhc-{hook}.conf"
+        settings["CONFFILE"] = own if os.path.exists(own) else f"{directory}/nhc.conf"
+    settings.setdefault("INCDIR", f"{directory}/scripts")
+    return settings
+
+
+def _run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
     from nhc.host import Host
+    from nhc.plan_cache import cached
 
     context = hooks.context_of(hook, environ)
     host = Host(settings=settings)
     hostname = host.read_or("/proc/sys/kernel/hostname") or "localhost"
     state = State()
-    scripts = [settings["INCDIR"]] if os.path.isdir(settings["INCDIR"]) else []
-    given = {key: value for key, value in settings.items() if key != "HELP"}
     target = hooks.target_name(environ, hostname)
-    plan = config.load([settings["CONFFILE"]], target, given, scripts_dirs=scripts)
+
+    def read() -> Plan:
+        from nhc import config
+
+        scripts = [settings["INCDIR"]] if os.path.isdir(settings["INCDIR"]) else []
+        return config.load([settings["CONFFILE"]], target, settings, scripts_dirs=scripts)
+
+    plan = cached(state, ("hook", os.getcwd(), target, sorted(settings.items())), read)
     everything = {**settings, **plan.settings}
     name = hooks.node_name(environ, everything, hostname)
-    for warning in (*warnings, *plan.notes):
-        _say(f"{hook}: {warning}")
+    if plan.notes:
+        from nhc.hooks.log import warn
+
+        for note in plan.notes:
+            warn(f"{hook}: {note}")
     boot_id = host.read_or("/proc/sys/kernel/random/boot_id")
-    age = max_age(hook, everything) if context == hooks.PROLOG else 0.0
-    recent = hooks.fresh_report(state, name, age, host.time(), boot_id)
-    if recent is not None:
-        return hooks.after_report(hook, recent, environ, everything, state)
+    age = 0.0
+    if context == hooks.PROLOG and "NHC_PROLOG_MAX_AGE" in everything:
+        from nhc.hooks.recent import max_age
+
+        age = max_age(hook, everything)
+        recent = hooks.fresh_report(state, name, age, host.time(), boot_id)
+        if recent is not None:
+            return hooks.after_report(hook, recent, environ, everything, state)
     plan = _for_context(plan, context, hooks.skipped(environ, everything))
     if not plan.items and context != hooks.EPILOG:
         return 0  # this hook has nothing to judge by
     devices = hooks.job_devices(environ)
-    if devices is not None:
-        host = host.with_settings({**settings, "NHC_JOB_DEVICES": devices})
-    from nhc.engine import run
-    from nhc.model import Report
-
-    if plan.items:
-        limit = hooks.deadline(context, everything)
-        # The first failure decides, unless it may be one that does not concern this job.
-        report = run(plan, host, state=state, check_all=devices is not None, deadline=limit, name=name)
-    else:
-        report = Report(name, boot_id, host.time(), 0.0, ())
+    report = _judge(plan, host, state, name, boot_id, devices, hooks.deadline(context, everything))
     if age > 0 and devices is None:
         hooks.remember(state, hook, report)
     return hooks.after_report(hook, report, environ, everything, state)
+
+
+def _judge(
+    plan: Plan, host: Any, state: State, name: str, boot_id: str, devices: Optional[str], limit: float
+) -> hooks.Report:
+    if not plan.items:
+        return hooks.Report(name, boot_id, host.time(), 0.0, ())
+    from nhc.engine import run
+
+    if devices is not None:
+        host = host.with_settings({**host.settings, "NHC_JOB_DEVICES": devices})
+    # The first failure decides, unless it may be one that does not concern this job.
+    return run(plan, host, state=state, check_all=devices is not None, deadline=limit, name=name)
 
 
 def _for_context(plan: Plan, context: str, without: FrozenSet[str]) -> Plan:
@@ -104,9 +149,3 @@ def _for_context(plan: Plan, context: str, without: FrozenSet[str]) -> Plan:
         if (context in item.contexts or (not item.contexts and not on_controller)) and item.name not in without
     )
     return plan._replace(items=items)
-
-
-def _say(text: str) -> None:
-    from nhc.hooks.log import warn
-
-    warn(text)

@@ -28,26 +28,29 @@ from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import FrozenSet, Mapping, Optional
+from nhc.values import TYPE_CHECKING
 
-__all__ = [
-    "EPILOG",
-    "EPILOG_SLURMCTLD",
-    "HEALTHCHECK",
-    "PROLOG",
-    "PROLOG_SLURMCTLD",
-    "UNHEALTHY",
-    "after_report",
-    "broken",
-    "context_of",
-    "deadline",
-    "fresh_report",
-    "job_devices",
-    "node_name",
-    "only_relevant",
-    "remember",
-    "skipped",
-    "target_name",
-]
+if TYPE_CHECKING:
+    __all__ = [
+        "EPILOG",
+        "EPILOG_SLURMCTLD",
+        "HEALTHCHECK",
+        "PROLOG",
+        "PROLOG_SLURMCTLD",
+        "UNHEALTHY",
+        "Report",
+        "after_report",
+        "broken",
+        "context_of",
+        "deadline",
+        "fresh_report",
+        "job_devices",
+        "node_name",
+        "only_relevant",
+        "remember",
+        "skipped",
+        "target_name",
+    ]
 
 UNHEALTHY = 75
 """The prolog's exit status for an unhealthy node (sysexits.h: EX_TEMPFAIL, try again elsewhere).

@@ -5,6 +5,9 @@ from __future__ import annotations
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
     from typing import Mapping, Optional
 
 HEALTHCHECK = "healthcheck"
