@@ -7,7 +7,11 @@ that only the node's own hypervisor answers. Only the machine type is read, neve
 from __future__ import annotations
 
 import time
-from typing import Dict, Optional, Tuple
+
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, Optional, Tuple
 
 BASE = "http://169.254.169.254"
 DEADLINE = 0.8

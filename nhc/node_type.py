@@ -7,12 +7,15 @@ cloud that does not write the type there, and by the accelerators on the PCI bus
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Optional, Tuple
 
 from nhc.facts.history import boot_id
 from nhc.facts.pci import accelerator_functions, switch_functions
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
 
 DMI = "/sys/class/dmi/id"
 STORE = "node-type"
@@ -80,7 +83,7 @@ def cloud_of(host: Host) -> str:
 
 
 def detect(host: Host, ask: bool = True, base: Optional[str] = None) -> NodeType:
-    """Find out anew. With `ask`, a cloud whose firmware does not tell the type is asked through its metadata service."""
+    """Find out anew. With `ask`, a cloud whose firmware does not tell the type is asked by its metadata service."""
     cloud = cloud_of(host)
     product = host.read_or(f"{DMI}/product_name")
     names: List[str] = []
@@ -181,4 +184,5 @@ def _valid(stored: Dict[str, Any], boot: str) -> Optional[NodeType]:
     words = [stored.get(key) for key in ("cloud", "type", "why", "problem")]
     if not all(isinstance(word, str) for word in (*words, *names)):
         return None
-    return NodeType(tuple(names), *(str(word) for word in words), asked=stored.get("asked") is True)
+    cloud, kind, why, problem = (str(word) for word in words)
+    return NodeType(tuple(names), cloud, kind, why, problem, stored.get("asked") is True)

@@ -7,11 +7,13 @@ package and in nhc.pyz (`python -m nhc.cli.profile` writes it, a test holds it t
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
-
 from nhc.host import Host
 from nhc.plan import Item, Plan
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Tuple
+
 
 SITE = "/etc/nhc/profiles"
 BUNDLE = "profiles.conf"
