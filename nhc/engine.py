@@ -9,23 +9,26 @@ from __future__ import annotations
 import time
 
 from nhc import __version__
-from nhc.check import BadArguments, Check, find
-from nhc.host import Host
 from nhc.model import CheckResult, Outcome, Report, Verdict, crit, printable, unknown
 from nhc.plan import BUILT_IN, COMMAND, SHELL, Item, Plan
-from nhc.state import State
 from nhc.strikes import Strikes
-from nhc.stuck import Stuck, StuckChecks
+from nhc.stuck import StuckChecks
 from nhc.units import show_seconds
 from nhc.values import TYPE_CHECKING, NamedTuple
 from nhc.watchdog import Done, Supervisor, Task
 from nhc.work import call, decode, encode, run_command
-from nhc.worker import Notify, Work
+from nhc.worker import LastWord
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
+    from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, Union
 
     from typing_extensions import TypeAlias
+
+    from nhc.host import Host
+    from nhc.plan import Declared
+    from nhc.state import State
+    from nhc.stuck import Stuck
+    from nhc.worker import Notify, Work
 
 DEADLINE = 30.0
 """Seconds for a whole run where nothing else is said: LBNL NHC's TIMEOUT."""
@@ -43,8 +46,7 @@ class Job(NamedTuple):
     key: str
     timeout: float
     on_timeout: str = "unknown"
-    check: Optional[Check] = None
-    arguments: Mapping[str, Any] = {}
+    tags: Tuple[str, ...] = ()
     decided: Optional[Outcome] = None
 
 
@@ -57,13 +59,14 @@ def run(
     deadline: Optional[float] = None,
     name: str = "",
     progress: Optional[Progress] = None,
+    meanwhile: Optional[Callable[[], None]] = None,
 ) -> Report:
     """Carry out `plan` on `host`.
 
     Without `check_all` nothing that comes after the first CRIT, in the configuration's order, is
     reported. `deadline` is the whole run's, in seconds (default: the plan's TIMEOUT, else 30; 0 for
     none). `name` is what the node is called (default: the kernel's host name). `progress` is told the
-    number of checks done, of all, and the name of the last.
+    number of checks done, of all, and the name of the last. `meanwhile` is called while the first checks run.
     """
     begun, started = time.monotonic(), host.time()
     limit = plan_deadline(plan) if deadline is None else deadline
@@ -81,7 +84,7 @@ def run(
                 not_run = len(jobs) - number - 1
                 jobs = jobs[: number + 1]
                 break
-    ended = _supervise(jobs, plan, host, limit, strikes, check_all, progress)
+    ended = _supervise(jobs, plan, host, limit, strikes, check_all, progress, meanwhile)
     results: List[CheckResult] = []
     for number, (job, done) in enumerate(zip(jobs, ended)):
         if done.stuck is not None:
@@ -132,30 +135,25 @@ def prepare(item: Item, host: Host, limit: float, stuck: Optional[Stuck] = None)
 
 def _prepare_check(job: Job, host: Host) -> Job:
     item = job.item
-    try:
-        check = find(item.argv[0])
-    except Exception as error:
-        return job._replace(decided=unknown("CheckBroken", f"{item.argv[0]} cannot be loaded: {error}"))
-    if check is None:
-        return job._replace(decided=unknown("NoSuchCheck", f"there is no check called {item.argv[0]}"))
-    try:
-        arguments = check.parse(item.argv[1:])
-    except BadArguments as error:
-        return job._replace(decided=unknown("BadArguments", str(error)))
-    timeout = item.timeout or check.timeout
-    own = arguments.get("timeout")
-    if item.timeout is None and isinstance(own, (int, float)):
-        timeout = max(timeout, own)  # `check_cmd_output -t 60` asks for a minute
+    declared = item.declared or _declare(item.argv)
+    if isinstance(declared, Outcome):
+        return job._replace(decided=declared)
     job = job._replace(
-        check=check,
-        arguments=arguments,
-        timeout=timeout + (MARGIN if own is not None else 0.0),
-        on_timeout=item.on_timeout or check.on_timeout,
+        timeout=(item.timeout or declared.timeout) + (MARGIN if declared.own_deadline else 0.0),
+        on_timeout=item.on_timeout or declared.on_timeout,
+        tags=declared.tags,
     )
-    missing = [command for command in check.needs if host.which(command) is None]
+    missing = [command for command in declared.needs if host.which(command) is None]
     if missing:
         job = job._replace(decided=unknown("CommandMissing", f"needs {', '.join(missing)}, which is not installed"))
     return job
+
+
+def _declare(argv: Sequence[str]) -> Union[Outcome, Declared]:
+    """What a kept plan would know. Imports the check's family."""
+    from nhc.declare import declare
+
+    return declare(argv)
 
 
 def _hang(job: Job, reason: str, message: str) -> Outcome:
@@ -171,6 +169,7 @@ def _supervise(
     strikes: Strikes,
     check_all: bool,
     progress: Optional[Progress],
+    meanwhile: Optional[Callable[[], None]],
 ) -> List[Done]:
     """Run what is not decided yet; one Done for every job, in order."""
     open_jobs = [number for number, job in enumerate(jobs) if job.decided is None]
@@ -181,7 +180,14 @@ def _supervise(
 
     def work_of(notify: Notify) -> Work:
         host.system.watch = notify
-        return lambda task: _carry_out(jobs[open_jobs[task]], host)
+
+        def work(task: int) -> List[Any]:
+            value = _carry_out(jobs[open_jobs[task]], host)
+            if not check_all and any(outcome[0] == Verdict.CRIT for outcome in value):
+                raise LastWord(value)  # the run may end here: nothing is begun until the supervisor has judged it
+            return value
+
+        return work
 
     def serial_work(notify: Notify, completed: Tuple[int, ...]) -> Work:
         from nhc.shell import ShellSession
@@ -204,7 +210,7 @@ def _supervise(
         return any(outcome.verdict is Verdict.CRIT for outcome in judged)
 
     tasks = [Task(jobs[number].timeout, jobs[number].item.kind == SHELL) for number in open_jobs]
-    supervisor = Supervisor(tasks, lambda notify, _completed: work_of(notify), serial_work, finished, limit)
+    supervisor = Supervisor(tasks, lambda notify, _completed: work_of(notify), serial_work, finished, limit, meanwhile)
     for number, done in zip(open_jobs, supervisor.run()):
         ended[number] = done
     return ended
@@ -213,17 +219,23 @@ def _supervise(
 def _carry_out(job: Job, host: Host) -> List[Any]:
     """In a worker: run one job and return its outcomes in the form that marshal carries."""
     seen = host.with_settings(job.item.settings)
-    if job.check is None:
+    if job.item.kind != BUILT_IN:
         return [encode(run_command(job.item, seen, job.timeout - MARGIN))]
-    return [encode(outcome) for outcome in call(job.check, job.arguments, seen)]
+    return [encode(outcome) for outcome in _call(job.item.argv, seen)]
+
+
+def _call(argv: Sequence[str], host: Host) -> Sequence[Outcome]:
+    """In a worker: find a check, which imports its family there, and call it."""
+    from nhc.declare import resolve
+
+    found = resolve(argv)
+    return [found] if isinstance(found, Outcome) else call(*found, host)
 
 
 def _call_by_name(name: str, argv: Sequence[str], settings: Mapping[str, str], host: Host) -> Sequence[Outcome]:
     """A built-in called from inside a shell line."""
     job = _prepare_check(Job(Item(BUILT_IN, name, "", argv=(name, *argv)), name, 0.0), host)
-    if job.decided is not None or job.check is None:
-        return [job.decided or unknown("NoSuchCheck", f"there is no check called {name}")]
-    return call(job.check, job.arguments, host.with_settings(settings))
+    return [job.decided] if job.decided is not None else _call(job.item.argv, host.with_settings(settings))
 
 
 def _on(job: Job) -> str:
@@ -250,7 +262,7 @@ def _outcomes(job: Job, done: Done, limit: float) -> List[Outcome]:
 
 def _stamp(job: Job, outcome: Outcome, done: Done, strikes: Strikes) -> CheckResult:
     judged, strike = strikes.judge(job.key, outcome, job.item.strikes)
-    tags = tuple(dict.fromkeys((*(job.check.tags if job.check else ()), *job.item.tags)))
+    tags = tuple(dict.fromkeys((*job.tags, *job.item.tags)))
     needed = job.item.strikes if job.item.strikes > 1 else 0
     result = CheckResult(
         job.item.name, judged, done.elapsed, job.item.source, job.item.line, tags, strike if needed else 0, needed

@@ -6,9 +6,7 @@ negates. Also node names folded to ranges and expanded again, for renderers and 
 
 from __future__ import annotations
 
-import re
-
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
@@ -22,10 +20,10 @@ External: TypeAlias = "Callable[[str, str], Optional[bool]]"
 EXPAND_LIMIT = 1_000_000
 """Names that `expand` makes at most: a typing error must not take the node's memory."""
 
-_NEEDS_LIBRARY = re.compile(r"[!&^@/]|\[[^]]*[@:]")
-_SPAN = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
-_NAME = re.compile(r"[-\w.:%+]*", re.ASCII)
-_DIGITS = re.compile(r"(\d{1,18})", re.ASCII)
+_NEEDS_LIBRARY = regex(r"[!&^@/]|\[[^]]*[@:]")
+_SPAN = regex(r"(?a)(\d{1,18})(?:-(\d{1,18}))?")
+_NAME = regex(r"(?a)[-\w.:%+]*")
+_DIGITS = regex(r"(?a)(\d{1,18})")
 
 
 class BadRange(ValueError):

@@ -18,6 +18,20 @@ SHELL = "shell"
 """An item that needs bash: `line` is evaluated in the run's one persistent shell."""
 
 
+class Declared(NamedTuple):
+    """What a built-in's declaration says of one line, so that it can be supervised without importing the check.
+
+    `timeout` is the check's own deadline, or what the arguments ask for. `own_deadline` says that the check keeps
+    a deadline itself (it has a timeout among its arguments).
+    """
+
+    timeout: float
+    own_deadline: bool
+    on_timeout: str
+    needs: Tuple[str, ...]
+    tags: Tuple[str, ...]
+
+
 class Item(NamedTuple):
     """One line of the configuration that applies to this node.
 
@@ -26,7 +40,7 @@ class Item(NamedTuple):
     in force when it runs. `timeout` (seconds), `every` (seconds) and `on_timeout` ("crit" or "unknown")
     are None where the line leaves them to the check. `strikes` is how many failures in a row make one
     count. `contexts` limits the item to some callers ("prolog", "epilog", "healthcheck", "agent");
-    empty means all. `source` is `file:line`.
+    empty means all. `source` is `file:line`. `declared` is there where a kept plan knows it (`nhc.plan_cache`).
     """
 
     kind: str
@@ -41,6 +55,7 @@ class Item(NamedTuple):
     strikes: int = 1
     tags: Tuple[str, ...] = ()
     contexts: Tuple[str, ...] = ()
+    declared: Optional[Declared] = None
 
 
 class Plan(NamedTuple):

@@ -13,14 +13,14 @@ import marshal
 import os
 
 from nhc import __version__
-from nhc.plan import Item, Plan
+from nhc.plan import BUILT_IN, Declared, Item, Plan
 from nhc.state import State
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional, Sequence, Tuple
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def cached(state: State, question: Sequence[Any], make: Callable[[], Plan]) -> Plan:
@@ -57,8 +57,7 @@ def _stamp(path: str) -> Optional[Tuple[int, ...]]:
 
 def _encode(plan: Plan, key: str) -> bytes:
     stamps = tuple((path, _stamp(path)) for path in plan.inputs)
-    # marshal keeps plain tuples and dicts only.
-    items = [tuple(dict(value) if isinstance(value, dict) else value for value in item) for item in plan.items]
+    items = [_plain(item) for item in plan.items]
     return marshal.dumps((key, stamps, items, dict(plan.settings), plan.scripts))
 
 
@@ -70,6 +69,25 @@ def _decode(content: bytes, key: str) -> Optional[Plan]:
         if kept_key != key or any(_stamp(path) != tuple(stamp) for path, stamp in stamps):
             return None
         inputs = tuple(path for path, _ in stamps)
-        return Plan(tuple(Item(*item) for item in items), settings, scripts, (), inputs)
+        return Plan(tuple(_item(item) for item in items), settings, scripts, (), inputs)
     except (ValueError, TypeError, EOFError):
         return None
+
+
+def _plain(item: Item) -> Tuple[Any, ...]:
+    """An item in the plain tuples and dicts that marshal keeps, with what its check declares.
+
+    A line that is wrong is not declared: it has to be told again, and may have been put right elsewhere.
+    """
+    from nhc.declare import declare
+
+    declared = declare(item.argv) if item.kind == BUILT_IN else None
+    return (
+        *item._replace(settings=dict(item.settings), declared=None)[:-1],
+        tuple(declared) if isinstance(declared, Declared) else None,
+    )
+
+
+def _item(kept: Sequence[Any]) -> Item:
+    *fields, declared = kept
+    return Item(*fields)._replace(declared=Declared(*declared) if declared else None)

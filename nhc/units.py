@@ -6,16 +6,13 @@ They serve as converters of check parameters (`nhc.check.Param`).
 
 from __future__ import annotations
 
-import re
-
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Tuple
+    from typing import Optional, Tuple
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtpe]?)(i?b)?", re.IGNORECASE)
-_COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtpe]?)", re.IGNORECASE)
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?", re.IGNORECASE)
+# No regular expressions: nearly every run reads a size or two, few need `re` (docs/performance.md).
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
 _SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
@@ -35,52 +32,69 @@ def integer(value: str) -> int:
 
 def number(value: str) -> float:
     """A decimal number that is not negative."""
-    if not re.fullmatch(r"\d+(\.\d+)?", value):
+    if not _is_number(value):
         raise ValueError(f"{value!r} is not a number")
     return float(value)
 
 
 def size_kb(value: str) -> int:
     """A size in kB, 1024-based, `k` where no unit is given: LBNL NHC's sizes. `1.5G` is 1572864."""
-    match = _SIZE.fullmatch(value)
-    if not match:
-        raise ValueError(f"{value!r} is not a size (a number with k, M, G, T, P or E, as in 64GB)")
-    power = _POWER[match[2].lower()] or 1
-    if not match[2] and (match[3] or "").lower() == "b":
-        return int(-(-float(match[1]) // 1024))  # "4096B" says bytes outright; "1b" is more than nothing
-    return int(float(match[1]) * 1024 ** (power - 1))
+    amount, unit = _size(value)
+    if unit == "b":
+        return int(-(-amount // 1024))  # "4096B" says bytes outright; "1b" is more than nothing
+    return int(amount * 1024 ** ((_POWER.get(unit[:1]) or 1) - 1))
 
 
 def size_bytes(value: str) -> int:
     """A size in bytes, 1024-based, bytes where no unit is given."""
-    match = _SIZE.fullmatch(value)
-    if not match:
+    amount, unit = _size(value)
+    return int(amount * 1024 ** _POWER.get(unit[:1], 0))
+
+
+def _size(value: str) -> Tuple[float, str]:
+    amount, unit = _apart(value)
+    prefix = unit[:1] if unit[:1] in _POWER else ""
+    if amount is None or unit[len(prefix) :] not in ("", "b", "ib"):
         raise ValueError(f"{value!r} is not a size (a number with k, M, G, T, P or E, as in 64GB)")
-    return int(float(match[1]) * 1024 ** _POWER[match[2].lower()])
+    return amount, unit
 
 
 def count(value: str) -> int:
     """A count, 1000-based: `10k` is 10000."""
-    match = _COUNT.fullmatch(value)
-    if not match:
+    amount, unit = _apart(value)
+    if amount is None or unit not in _POWER:
         raise ValueError(f"{value!r} is not a count (a number with k, M, G, T, P or E, as in 10k)")
-    return int(float(match[1]) * 1000 ** _POWER[match[2].lower()])
+    return int(amount * 1000 ** _POWER[unit])
 
 
 def seconds(value: str) -> float:
     """A duration in seconds: `90`, `500ms`, `2m`, `1.5h`, `1d`, `1w`."""
-    match = _DURATION.fullmatch(value)
-    if not match:
+    amount, unit = _apart(value)
+    if amount is None or unit not in _SECONDS:
         raise ValueError(f"{value!r} is not a duration (a number with ms, s, m, h, d or w, as in 10s)")
-    return float(match[1]) * _SECONDS[(match[2] or "").lower()]
+    return amount * _SECONDS[unit]
 
 
 def percent(value: str) -> float:
     """A percentage, 0 to 100, the sign optional."""
     digits = value[:-1] if value.endswith("%") else value
-    if not re.fullmatch(r"\d+(\.\d+)?", digits) or float(digits) > 100:
+    if not _is_number(digits) or float(digits) > 100:
         raise ValueError(f"{value!r} is not a percentage (0 to 100)")
     return float(digits)
+
+
+def _apart(value: str) -> Tuple[Optional[float], str]:
+    """`1.5 GB` as 1.5 and `gb`; None where it does not begin with a number, or holds more than the two."""
+    number = value.rstrip(_LETTERS)
+    unit = value[len(number) :].lower()
+    number = number.rstrip()
+    return (float(number) if _is_number(number) else None), unit
+
+
+def _is_number(value: str) -> bool:
+    """Whether it is decimal digits, and digits again behind a point where there is one."""
+    whole, point, part = value.partition(".")
+    return whole.isdecimal() and (part.isdecimal() or not point)
 
 
 def show_kb(kilobytes: float) -> str:

@@ -7,6 +7,10 @@ worker is killed; one that SIGKILL cannot end (uninterruptible sleep) is abandon
 start time, for the next run to recognise. Results are counted, never waited for by end-of-file, because
 an abandoned process may hold its descriptors open for ever.
 
+What a worker says waits in its pipe until it has ended or the supervisor looks: being woken for each of sixty
+messages would cost more than most checks. The supervisor looks every few milliseconds, ever less often while
+nothing is said, and before any deadline; times are the worker's own.
+
 Threads, signals and alarms were tried and do not survive a hang in D state or a deadlock in native code.
 """
 
@@ -14,20 +18,25 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import time
 
-from nhc.survivors import Process, identify, is_alive
 from nhc.values import TYPE_CHECKING, NamedTuple
-from nhc.worker import TOKEN, Factory, live, messages, quiet
+from nhc.worker import TOKEN, live, messages, quiet
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Sequence, Set
+    from typing import Any, Callable, Dict, List, Optional, Sequence
+
+    from nhc.survivors import Process
+    from nhc.worker import Factory
 
 WORKERS = 8
 """At most this many tasks at a time. Checks mostly wait; this bounds the processes a sick node gains."""
 RELIEF = 0.05
 """Seconds after which a busy worker no longer holds up the tasks behind it."""
+RELIEF_COMMAND = 0.005
+"""The same for a worker that waits for a command. Many end sooner than another worker is forked."""
+LOOK = 0.005
+"""Seconds until the supervisor looks at what was said; doubled up to RELIEF while that is nothing."""
 LAST_BREATH = 0.05
 """Seconds given to a killed worker to disappear before it is called stuck."""
 
@@ -62,7 +71,7 @@ class _Worker:
         self.serial = serial
         self.task: Optional[int] = None
         self.since = 0.0
-        self.commands: Set[int] = set()
+        self.commands: Dict[int, float] = {}  # what it waits for, since when
         self.abandoned: Optional[Process] = None
         self.buffer = bytearray()
 
@@ -73,7 +82,7 @@ class Supervisor:
     `factory` makes the work of ordinary workers, `serial_factory` that of the serial one. `finished` is
     called with each task's number and Done as it ends, and returns True to stop: later tasks are then not
     started, those already running are cut short, earlier ones are still awaited. `deadline` bounds the
-    whole, in seconds from now (0: no bound).
+    whole, in seconds from now (0: no bound). `meanwhile` is called once the first worker is at work.
     """
 
     def __init__(
@@ -83,16 +92,20 @@ class Supervisor:
         serial_factory: Factory,
         finished: Callable[[int, Done], bool],
         deadline: float = 0.0,
+        meanwhile: Optional[Callable[[], None]] = None,
     ) -> None:
         self.tasks = tasks
         self.factory = factory
         self.serial_factory = serial_factory
+        _reap_ended()
         self.finished = finished
+        self.meanwhile = meanwhile
         self.ends = time.monotonic() + deadline if deadline else float("inf")
         self.done: Dict[int, Done] = {}
         self.stop_after = len(tasks)  # tasks beyond this one no longer matter
         self.workers: Dict[int, _Worker] = {}
         self.poll = select.poll()
+        self.look = LOOK
         self.serial_queue = [number for number, task in enumerate(tasks) if task.serial]
         self.serial_completed: List[int] = []
         self.unclaimed = {number for number, task in enumerate(tasks) if not task.serial}
@@ -108,12 +121,14 @@ class Supervisor:
                 self._fork(serial=False)
             if self.serial_queue:
                 self._fork(serial=True)
+            if self.meanwhile:
+                self.meanwhile()
             while self._undecided():
                 self._order_serial()
                 self._relieve()
-                for fd, _event in self.poll.poll(self._patience()):
-                    if fd in self.workers:
-                        self._listen(self.workers[fd])
+                self.poll.poll(self._patience())
+                heard = [self._listen(worker) for worker in tuple(self.workers.values())]
+                self.look = LOOK if any(heard) else min(self.look * 2, RELIEF)
                 self._expire()
         finally:
             os.close(self.tokens)
@@ -150,10 +165,12 @@ class Supervisor:
         now = time.monotonic()
         due = self.ends
         for worker in self.workers.values():
+            if not worker.serial:
+                due = min(due, now + self.look)
             if worker.task is not None:
                 due = min(due, worker.since + self.tasks[worker.task].timeout)
-                if self.unclaimed and now < worker.since + RELIEF:
-                    due = min(due, worker.since + RELIEF)
+                if self.unclaimed and not self._is_waiting(worker, now):
+                    due = min(due, worker.since + RELIEF, *(at + RELIEF_COMMAND for at in worker.commands.values()))
         return max(0, int(min(due - now, 60.0) * 1000 + 0.999))
 
     def _relieve(self) -> None:
@@ -162,10 +179,14 @@ class Supervisor:
             return
         ordinary = [worker for worker in self.workers.values() if not worker.serial]
         now = time.monotonic()
-        if len(ordinary) < WORKERS and all(
-            worker.task is not None and (worker.commands or now - worker.since >= RELIEF) for worker in ordinary
-        ):
+        if len(ordinary) < WORKERS and all(self._is_waiting(worker, now) for worker in ordinary):
             self._fork(serial=False)
+
+    def _is_waiting(self, worker: _Worker, now: float) -> bool:
+        """Whether a worker is held up by its task, so that it will not soon claim another."""
+        if worker.task is None:
+            return False
+        return now - worker.since >= RELIEF or any(now - at >= RELIEF_COMMAND for at in worker.commands.values())
 
     def _order_serial(self) -> None:
         """Give the serial worker its next task once every task before it has ended."""
@@ -215,9 +236,9 @@ class Supervisor:
         if pid == 0:
             try:
                 os.setpgid(0, 0)
-                keep = quiet({results_in, orders_out})
+                results_in, orders_out = quiet(results_in, orders_out)
                 make = self.serial_factory if serial else self.factory
-                live(make, tuple(self.serial_completed), *keep, serial)
+                live(make, tuple(self.serial_completed), results_in, orders_out, serial)
             finally:
                 os._exit(0)
         try:
@@ -230,12 +251,13 @@ class Supervisor:
         os.set_blocking(results, False)
         worker = _Worker(pid, results, orders, serial)
         self.workers[results] = worker
-        self.poll.register(results, select.POLLIN)
+        # Only the end of an ordinary worker wakes us: POLLHUP, which needs no asking for.
+        self.poll.register(results, select.POLLIN if serial else 0)
         return worker
 
-    def _listen(self, worker: _Worker) -> None:
-        """Take in what a worker says."""
-        ended = False
+    def _listen(self, worker: _Worker) -> bool:
+        """Take in what a worker has said; whether that was anything."""
+        ended = heard = False
         while not ended:
             try:
                 data = os.read(worker.results, 65536)
@@ -243,29 +265,34 @@ class Supervisor:
                 break
             worker.buffer += data
             ended = not data
-            if 0 < len(data) < 65536:
-                break
+            heard = True
         for message in messages(worker.buffer):
             self._heed(worker, *message)
         if ended:
             number, elapsed = worker.task, time.monotonic() - worker.since
-            how = self._dismiss_dead(worker)
-            if number is not None:
-                self._finish(number, Done("died", how, elapsed))
+            if number is None:
+                self._forget(worker)
+                _ended.append(worker.pid)
+            else:
+                self._finish(number, Done("died", self._dismiss_dead(worker), elapsed))
+        elif not worker.serial:  # half a message: the pipe is full, the worker waits until it is read
+            self.poll.modify(worker.results, select.POLLIN if worker.buffer else 0)
+        return heard
 
-    def _heed(self, worker: _Worker, what: str, number: int, value: Any = None) -> None:
+    def _heed(self, worker: _Worker, what: str, number: int, value: Any = None, elapsed: float = 0.0) -> None:
         if what == "begin":
-            worker.task, worker.since = number, time.monotonic()
+            worker.task, worker.since = number, value
             self.unclaimed.discard(number)
         elif what == "started":
-            worker.commands.add(number)
+            worker.commands[number] = time.monotonic()
         elif what == "ended":
-            worker.commands.discard(number)
+            worker.commands.pop(number, None)
         elif what == "abandoned":
-            worker.commands.discard(number)
+            from nhc.survivors import identify
+
+            worker.commands.pop(number, None)
             worker.abandoned = identify(number)
         elif what == "done":
-            elapsed = time.monotonic() - worker.since
             worker.task = None
             if worker.serial:
                 self.serial_completed.append(number)
@@ -285,6 +312,8 @@ class Supervisor:
         _kill_all(worker)
         status = _reap(worker.pid, LAST_BREATH)
         if status is not None and os.WIFSIGNALED(status):
+            import signal
+
             number = os.WTERMSIG(status)
             try:
                 return f"killed by {signal.Signals(number).name}"
@@ -294,11 +323,13 @@ class Supervisor:
 
     def _dismiss(self, worker: _Worker) -> Optional[Process]:
         """Kill a worker and its commands without waiting for what cannot be killed. Returns what stays stuck."""
+        from nhc.survivors import identify, is_alive
+
         busy = worker.task is not None
         self._forget(worker)
         _kill_all(worker)
         if not busy:
-            _reap(worker.pid, 0.0)
+            _ended.append(worker.pid)
             return None
         suspects = [identify(pid) for pid in (worker.pid, *worker.commands)]
         if _reap(worker.pid, LAST_BREATH) is not None:
@@ -306,11 +337,21 @@ class Supervisor:
         return next((process for process in suspects if process and is_alive(process)), None)
 
 
+_ended: List[int] = []
+"""Workers on their way out. Nobody waits for them; the next run of this process reaps them."""
+
+
+def _reap_ended() -> None:
+    _ended[:] = [pid for pid in _ended if _reap(pid, 0.0) is None]
+
+
 def _kill_all(worker: _Worker) -> None:
+    from signal import SIGKILL
+
     for pid in (worker.pid, *worker.commands):
         for send in (os.killpg, os.kill):
             try:
-                send(pid, signal.SIGKILL)
+                send(pid, SIGKILL)
             except (ProcessLookupError, PermissionError):
                 pass
 

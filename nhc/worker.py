@@ -1,20 +1,23 @@
 """The life of a worker process: claim a task, carry it out, say so. The watchdog forks it.
 
-Messages travel over a pipe as a length and a marshalled tuple. Nothing that a hung worker leaves behind
-may be something that its caller waits on.
+Messages travel over a pipe as a length and a marshalled tuple. They carry the times at which things happened,
+because the supervisor need not read them then. Nothing that a hung worker leaves behind may be something that
+its caller waits on.
 """
 
 from __future__ import annotations
 
+import fcntl
 import marshal
 import os
-import signal
 import struct
+import sys
+import time
 
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterator, Set, Tuple
+    from typing import Any, Callable, Iterator, Tuple
 
     from typing_extensions import TypeAlias
 
@@ -28,11 +31,19 @@ HEADER = struct.Struct("=I")
 TOKEN = struct.Struct("=H")
 
 
+class LastWord(Exception):
+    """Raised by a Work whose value may end the whole run: the worker says it and ends, which is heard at once."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+
 def live(make: Factory, completed: Tuple[int, ...], results: int, orders: int, patient: bool) -> None:
     """A worker's life: claim a task, carry it out, say so, until there are no more.
 
     A `patient` worker's orders come one by one as it finishes, so it must say so before it asks for more. The
-    others find all tokens there already, and save a wakeup of the supervisor by telling both at once.
+    others find all tokens there already, and tell both at once.
     """
 
     def pack(*message: Any) -> bytes:
@@ -46,42 +57,47 @@ def live(make: Factory, completed: Tuple[int, ...], results: int, orders: int, p
 
     work = make(lambda *message: send(pack(*message)), completed)
     said = b""
-    while True:
+    more = True
+    while more:
         token = os.read(orders, TOKEN.size)
         if len(token) < TOKEN.size:
-            send(said)
-            return
+            break
         number = TOKEN.unpack(token)[0]
-        send(said + pack("begin", number))
-        said = pack("done", number, work(number))
+        begun = time.monotonic()
+        send(said + pack("begin", number, begun))
+        try:
+            value = work(number)
+        except LastWord as last:
+            value, more = last.value, False
+        said = pack("done", number, value, time.monotonic() - begun)
         if patient:
             send(said)
             said = b""
+    send(said)
+    os.close(results)  # that the pipe is closed wakes the supervisor: before the process is taken down, not after
 
 
-def quiet(keep: Set[int]) -> Tuple[int, int]:
+def quiet(*keep: int) -> Tuple[int, ...]:
     """In a fresh worker: no inherited descriptors, no inherited signal handlers, silent standard streams.
 
-    Returns the two kept descriptors, results first. A process that hangs for ever in a worker must hold
+    Returns what the kept descriptors are called now. A process that hangs for ever in a worker must hold
     nothing that its caller waits on: sshd, slurmd and node-problem-detector read our stdout to its end.
     """
-    results, orders = (os.dup(fd) for fd in sorted(keep, key=_is_read_end))
+    kept = tuple(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in keep)  # above the standard streams
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
-    low, high = sorted((results, orders))
-    os.closerange(3, low)
-    os.closerange(low + 1, high)
-    os.closerange(high + 1, _highest_descriptor() + 1)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
-    return results, orders
+    below = 3
+    for fd in sorted(kept):
+        os.closerange(below, fd)
+        below = fd + 1
+    os.closerange(below, _highest_descriptor() + 1)
+    if "signal" in sys.modules:  # without it nobody can have set a handler
+        import signal
 
-
-def _is_read_end(fd: int) -> bool:
-    import fcntl
-
-    return fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+    return kept
 
 
 def _highest_descriptor() -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from nhc.check import arg, check, rest
 from nhc.checks.ps import action_word, actions_in_turn, no_processes
 from nhc.facts.loadavg import loadavg
@@ -11,10 +9,12 @@ from nhc.facts.processes import clock, cpu_seconds, stats
 from nhc.host import Host
 from nhc.model import Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import integer, number
-from nhc.values import TYPE_CHECKING
+from nhc.values import TYPE_CHECKING, regex
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple
+
+_KSWAPD = regex(r"kswapd\d+")
 
 
 @check(
@@ -59,9 +59,7 @@ def unbalanced(times: Sequence[int], limit: int, ratio: int) -> bool:
 def _kswapd(host: Host) -> Tuple[List[int], List[int]]:
     now = host.fact(clock)
     found = [
-        process
-        for process in host.fact(stats).values()
-        if process.kernel_thread and re.fullmatch(r"kswapd\d+", process.name)
+        process for process in host.fact(stats).values() if process.kernel_thread and _KSWAPD.fullmatch(process.name)
     ]
     return [process.pid for process in found], [cpu_seconds(process, now) for process in found]
 

@@ -6,18 +6,17 @@ reading `state` and `rate` costs a query of the driver's cache, so a port that i
 
 from __future__ import annotations
 
-import re
-
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple
 
 CLASS = "/sys/class/infiniband"
 
-_NUMBERED = re.compile(r"\s*\d+\s*:\s*(\S+)")
-_RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*Gb/sec")
+_DIGITS = regex(r"(\d+)")
+_NUMBERED = regex(r"\s*\d+\s*:\s*(\S+)")
+_RATE = regex(r"\s*(\d+(?:\.\d+)?)\s*Gb/sec")
 
 
 class Port(NamedTuple):
@@ -113,4 +112,4 @@ def _netdev(host: Host, device: str, number: int) -> str:
 
 def _natural(name: str) -> Tuple[Tuple[int, str], ...]:
     """mlx5_2 before mlx5_10."""
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name))
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in _DIGITS.split(name))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
     from typing import List, Tuple
 
-_COUNT = re.compile(r"\s*(\d{1,18}) (?:in (.+)|total)")
-_PLACE = re.compile(r'DMI_NAME "([^"]*)"')
+_COUNT = regex(r"\s*(\d{1,18}) (?:in (.+)|total)")
+_ANY = regex(r"\bany\b")
+_PLACE = regex(r'DMI_NAME "([^"]*)"')
 
 
 class Errors(NamedTuple):
@@ -29,7 +28,7 @@ class Errors(NamedTuple):
     @property
     def exact(self) -> bool:
         """Whether one module is named, rather than a socket or channel as a whole."""
-        return not re.search(r"\bany\b", self.place)
+        return not _ANY.search(self.place)
 
 
 def parse_mcelog(text: str) -> Tuple[Errors, ...]:

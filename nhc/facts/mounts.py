@@ -5,10 +5,8 @@ Reading it touches no file system: a hung server does not hang the reader.
 
 from __future__ import annotations
 
-import re
-
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 MOUNTS = "/proc/mounts"
 
 # The kernel writes blanks, tabs, newlines, backslashes and (since 6.6) # as three octal digits.
-_ESCAPE = re.compile(r"\\([0-3][0-7]{2})")
+_ESCAPE = regex(r"\\([0-3][0-7]{2})")
 
 
 class Mount(NamedTuple):

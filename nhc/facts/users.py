@@ -5,13 +5,13 @@ A cluster's name service can be slow or away, and a check of local daemons must 
 
 from __future__ import annotations
 
-import re
-
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
     from typing import Dict, Optional
+
+_UID_LIMIT = regex(r"(?m)^\s*(SYS_UID_MAX|UID_MIN)\s+(\d+)\s*$")
 
 
 class Users(NamedTuple):
@@ -55,7 +55,7 @@ def user_id(host: Host, name: str) -> Optional[int]:
 
 def parse_max_system_uid(text: str) -> Optional[int]:
     """The last number of a system user by a login.defs(5) file: SYS_UID_MAX, else UID_MIN - 1."""
-    found = {key: int(value) for key, value in re.findall(r"^\s*(SYS_UID_MAX|UID_MIN)\s+(\d+)\s*$", text, re.MULTILINE)}
+    found = {key: int(value) for key, value in _UID_LIMIT.findall(text)}
     limit = found.get("SYS_UID_MAX", found.get("UID_MIN", 0) - 1)
     return limit if limit > 0 else None
 

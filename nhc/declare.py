@@ -1,0 +1,39 @@
+"""What a check's declaration says of one line of the configuration: the check and its arguments, or what is wrong."""
+
+from __future__ import annotations
+
+from nhc.check import BadArguments, find
+from nhc.model import Outcome, unknown
+from nhc.plan import Declared
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, Sequence, Tuple, Union
+
+    from nhc.check import Check
+
+
+def resolve(argv: Sequence[str]) -> Union[Outcome, Tuple[Check, Dict[str, Any]]]:
+    """The check that a line names and its arguments, or the outcome where there is none such. Imports its family."""
+    try:
+        check = find(argv[0])
+    except Exception as error:
+        return unknown("CheckBroken", f"{argv[0]} cannot be loaded: {error}")
+    if check is None:
+        return unknown("NoSuchCheck", f"there is no check called {argv[0]}")
+    try:
+        return check, check.parse(argv[1:])
+    except BadArguments as error:
+        return unknown("BadArguments", str(error))
+
+
+def declare(argv: Sequence[str]) -> Union[Outcome, Declared]:
+    """What the declaration says, as values that can be kept."""
+    found = resolve(argv)
+    if isinstance(found, Outcome):
+        return found
+    check, arguments = found
+    own = arguments.get("timeout")
+    # `check_cmd_output -t 60` asks for a minute.
+    timeout = max(check.timeout, own) if isinstance(own, (int, float)) else check.timeout
+    return Declared(timeout, own is not None, check.on_timeout, check.needs, check.tags)
