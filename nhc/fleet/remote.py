@@ -36,7 +36,7 @@ class Task(NamedTuple):
 
     engine: Optional[Bundle]
     site: Site
-    options: Tuple[str, ...]
+    options: Tuple[str, ...] = ()
     """More options of `nhc check local`."""
     seconds: float = 60.0
     """The deadline of the run on the node."""

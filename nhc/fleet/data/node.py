@@ -307,9 +307,7 @@ def run(argv, seconds, limit):
     done = {"stdout": b"", "stderr": b"", "status": -1, "why": ""}
     pieces = []
     size = 0
-    deadline = time.time() + seconds
-    # Time as the kernel counts it since boot cannot jump.
-    monotonic = getattr(time, "monotonic", time.time)
+    monotonic = time.monotonic
     deadline = monotonic() + seconds
     poll = select.poll()
     names = {out_read: "stdout", err_read: "stderr"}
