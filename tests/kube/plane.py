@@ -49,12 +49,22 @@ class Plane:
     """A control plane in a directory. `kubeconfig` is the administrator's; `url` and `ca` are for others.
 
     `lease` is how many seconds a fake kubelet's lease lasts; `grace` after how many silent seconds the node
-    controller gives a node up. `kwok=False` leaves nodes to the caller.
+    controller gives a node up. `kwok=False` leaves nodes to the caller, and `lifecycle=False` has nobody give
+    up nodes without a kubelet (for thousands of them).
     """
 
-    def __init__(self, binaries: Path, directory: Path, *, kwok: bool = True, lease: int = 40, grace: int = 50) -> None:
+    def __init__(
+        self,
+        binaries: Path,
+        directory: Path,
+        *,
+        kwok: bool = True,
+        lease: int = 40,
+        grace: int = 50,
+        lifecycle: bool = True,
+    ) -> None:
         self.binaries, self.directory = binaries, directory
-        self.kwok, self.lease, self.grace = kwok, lease, grace
+        self.kwok, self.lease, self.grace, self.lifecycle = kwok, lease, grace, lifecycle
         self.token = secrets.token_hex(16)
         self.parts: dict[str, subprocess.Popen[bytes]] = {}
         self.port = 0
@@ -125,6 +135,7 @@ class Plane:
             "--node-monitor-period=1s",
             "--node-startup-grace-period=3s",
             f"--node-monitor-grace-period={self.grace}s",
+            f"--controllers={'*' if self.lifecycle else '*,-node-lifecycle-controller,-ttl-controller'}",
         )
         self._run("kube-scheduler", *shared)
         if self.kwok:
@@ -139,9 +150,7 @@ class Plane:
                 *stages,
             )
         # A pod can be created once the controllers have made the namespace's ServiceAccount.
-        self._await(
-            "kube-controller-manager", lambda: self._exists("/api/v1/namespaces/default/serviceaccounts/default")
-        )
+        self._await("kube-controller-manager", self._has_account)
 
     def config(self, token: str, url: str = "", namespace: str = "default") -> dict[str, Any]:
         """A kubeconfig for whoever holds `token`; `url` where a proxy stands between."""
@@ -213,8 +222,8 @@ class Plane:
     def _ready(self) -> bool:
         return self._get("/readyz") == b"ok"
 
-    def _exists(self, path: str) -> bool:
-        return bool(self._get(path))
+    def _has_account(self) -> bool:
+        return bool(self._get("/api/v1/namespaces/default/serviceaccounts/default"))
 
     def _get(self, path: str) -> bytes:
         if not self.ca.exists():

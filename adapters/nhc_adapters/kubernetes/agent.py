@@ -99,4 +99,3 @@ class NodeSink:
             found = [one for one in found if one.status == bad[one.type]]
         own: Tuple[Mapping[str, str], ...] = delivery.conditions
         return found + [Condition(one["type"], one["status"], one["reason"], one["message"]) for one in own]
-

@@ -65,9 +65,18 @@ def stamp(when: float) -> str:
 
 
 def unstamp(text: object, default: float = 0.0) -> float:
-    """The API's time as Unix time; `default` where there is none or it makes no sense."""
+    """The API's time (RFC 3339 in UTC) as Unix time; `default` where there is none or it makes no sense."""
+    # strptime takes ten times as long, and a controller reads three of these a node.
+    written = str(text)
     try:
-        return float(timegm(time.strptime(str(text)[:19], "%Y-%m-%dT%H:%M:%S")))
+        return float(
+            timegm(
+                (
+                    int(written[:4]), int(written[5:7]), int(written[8:10]),
+                    int(written[11:13]), int(written[14:16]), int(written[17:19]),
+                )
+            )
+        )  # fmt: skip
     except (ValueError, OverflowError):
         return default
 

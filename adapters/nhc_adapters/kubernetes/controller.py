@@ -31,6 +31,9 @@ from nhc_adapters.kubernetes.view import trim
 
 WORDS = {Deed.MARK: "NhcMarked", Deed.CLEAR: "NhcCleared", Deed.REBOOT: "NhcReboot", Deed.REPLACE: "NhcReplace"}
 
+EVENTS_AT_ONCE = 10
+EVENTS_PAUSE = 0.2
+
 
 def kept_types(settings: Settings) -> frozenset[str]:
     """The condition types that decide anything."""
@@ -225,7 +228,10 @@ class Controller:
         while not self.stop.is_set():
             self._events.wait(30.0)
             self._events.clear()
-            flush_quietly(self.recorder, self.log)
+            while self.recorder.waiting and not self.stop.is_set():
+                # In small helpings: a thousand marks must not wait for a thousand events.
+                flush_quietly(self.recorder, self.log, EVENTS_AT_ONCE)
+                self.stop.wait(EVENTS_PAUSE)
 
     def _read_pods(self) -> None:
         reader = Reader(self.client, self.settings.podlogs, self.log)

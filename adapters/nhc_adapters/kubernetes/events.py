@@ -93,10 +93,10 @@ class Recorder:
         self._queue.popleft()
         self.dropped += 1
 
-    def flush(self) -> int:
-        """Send what is queued. Returns how many were sent; raises AdapterError with the rest still queued."""
+    def flush(self, limit: int = QUEUE) -> int:
+        """Send what is queued, at most so many. Returns how many; raises AdapterError with the rest still queued."""
         sent = 0
-        while self._queue:
+        while self._queue and sent < limit:
             self._send(*self._queue[0])
             self._queue.popleft()
             sent += 1
@@ -176,11 +176,11 @@ def _bounded(kept: OrderedDict[Any, Any], key: Any, value: Any) -> Any:
     return value
 
 
-def flush_quietly(recorder: Recorder, warn: Optional[Callable[[str], None]] = None) -> None:
-    """Send what is queued; what the server refuses outright (forbidden, invalid) is dropped with one warning."""
+def flush_quietly(recorder: Recorder, warn: Optional[Callable[[str], None]] = None, limit: int = QUEUE) -> None:
+    """Send what is queued, at most so many; what the server refuses outright is dropped with a warning."""
     while recorder.waiting:
         try:
-            recorder.flush()
+            recorder.flush(limit)
         except ApiError as error:
             if error.status in (400, 403, 404, 422):
                 recorder.drop_first()
@@ -189,4 +189,6 @@ def flush_quietly(recorder: Recorder, warn: Optional[Callable[[str], None]] = No
                 continue
             return
         except AdapterError:
+            return
+        else:
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from nhc.model import Verdict
 from nhc.policy import Decision, Policy, Withheld, decide
@@ -63,7 +63,8 @@ class Fleet:
     _ours: Set[str] = field(default_factory=set)
     _said: Set[Tuple[str, Deed, str]] = field(default_factory=set)
     _silenced: Set[str] = field(default_factory=set)
-    _spelt: Optional[Tuple[frozenset[str], Policy]] = None
+    _soonest: float = float("inf")
+    _spelt: Optional[Policy] = None
 
     def changed(self, name: str, _node: Optional[Mapping[str, Any]] = None) -> None:
         """A node is new, different or gone."""
@@ -73,8 +74,7 @@ class Fleet:
 
     def due(self, now: float) -> float:
         """Seconds until some node has to be looked at though nothing changed."""
-        upcoming = min(self._again.values(), default=now + MAX_WAIT)
-        return min(max(upcoming - now, 0.0), MAX_WAIT)
+        return min(max(self._soonest - now, 0.0), MAX_WAIT)
 
     def marked(self) -> List[str]:
         """The nodes that carry our mark."""
@@ -88,7 +88,9 @@ class Fleet:
         """Judge the nodes that changed or are due; returns their names."""
         with self._lock:
             names, self._dirty = self._dirty, set()
-        names |= {name for name, when in self._again.items() if when <= now}
+        if now >= self._soonest:
+            names |= {name for name, when in self._again.items() if when <= now}
+            self._soonest = min((when for name, when in self._again.items() if name not in names), default=float("inf"))
         for name in names:
             self._look_at(name, now)
         return sorted(names)
@@ -114,9 +116,12 @@ class Fleet:
             expected=expected,
         )
         state = node_state(node, self.adapter.foreign, settings.topologies)
+        before = self.states.get(name)
+        if before is None or before.groups != state.groups:
+            self._spelt = None
         self.judged[name], self.states[name] = judgement, state
         if judgement.again is not None:
-            self._again[name] = judgement.again
+            self.retry(name, judgement.again)
         if judgement.report.verdict is Verdict.CRIT:
             self._sick.add(name)
         if state.mark is not None and state.mark.ours:
@@ -124,11 +129,16 @@ class Fleet:
             # A mark is kept for a while by policy: look again when that is over.
             since = state.mark.since
             if since is not None and settings.policy.healthy_for and name not in self._again:
-                self._again[name] = max(since + settings.policy.healthy_for, now + 1.0)
+                self.retry(name, max(since + settings.policy.healthy_for, now + 1.0))
 
-    def decide(self, now: float) -> Decision:
-        """What policy makes of the nodes that are sick or marked."""
+    def decide(self, now: float, looked_at: Iterable[str]) -> Decision:
+        """What policy makes of the sick and the marked among the nodes looked at, and of those withheld before.
+
+        A node that is marked and as sick as before needs no decision, unless it might be repaired.
+        """
         names = self._sick | self._ours
+        if not self.settings.policy.repairs:
+            names &= {*looked_at, *(node for node, _deed in self.withheld)}
         reports = {name: self.judged[name].report._replace(started=now) for name in names}
         if not reports:
             return Decision((), ())
@@ -141,10 +151,11 @@ class Fleet:
         return decide(reports, states, policy, self.ledger.history(), now)
 
     def _policy(self) -> Policy:
-        groups = frozenset(group for state in self.states.values() for group in state.groups)
-        if self._spelt is None or self._spelt[0] != groups:
-            self._spelt = (groups, ceilings_for(self.settings.policy, groups))
-        return self._spelt[1]
+        """The policy with its patterns of groups spelt out, anew when the groups changed."""
+        if self._spelt is None:
+            groups = {group for state in self.states.values() for group in state.groups}
+            self._spelt = ceilings_for(self.settings.policy, groups)
+        return self._spelt
 
     def _counted(self, state: NodeState) -> NodeState:
         """With `count-all`, a node that is not Ready takes no work either; one that we are to mark still may be."""
@@ -170,7 +181,7 @@ class Fleet:
         if self.settings.apply:
             self._say_silent(names, now)
             self._tidy(names)
-        decision = self.decide(now)
+        decision = self.decide(now, names)
         self._note_withheld(decision.withheld)
         if not self.settings.apply:
             fresh = tuple(remedy for remedy in decision.remedies if self._first(remedy))
@@ -216,6 +227,7 @@ class Fleet:
     def retry(self, name: str, when: float) -> None:
         """Look at a node again at that time."""
         self._again[name] = min(when, self._again.get(name, when))
+        self._soonest = min(self._soonest, when)
 
     def _first(self, remedy: Remedy) -> bool:
         """Whether a dry run says this for the first time."""

@@ -101,11 +101,12 @@ class Own:
 
 def read_own(node: Node) -> Own:
     """What we set on this node; nothing where the annotation is missing or makes no sense."""
-    annotations = annotations_of(node)
-    if SET not in annotations and read_own_mark(node) is not None:
-        return Own(cordon=True)  # a mark left by hand or by another tool in our name: the cordon goes with it
+    said = annotations_of(node).get(SET)
+    if said is None:
+        # A mark left by hand or by another tool in our name: the cordon goes with it.
+        return Own(cordon=read_own_mark(node) is not None)
     try:
-        raw = json.loads(annotations.get(SET, "{}"))
+        raw = json.loads(said)
         return Own(
             raw.get("cordon") is True,
             [str(taint) for taint in raw.get("taints", ())],
@@ -118,7 +119,8 @@ def read_own(node: Node) -> Own:
 
 def read_own_mark(node: Node) -> Optional[Mark]:
     """Our mark on this node, None where it carries none."""
-    mark = read_mark_text(annotations_of(node).get(MARK, ""))
+    said = annotations_of(node).get(MARK)
+    mark = read_mark_text(said) if said else None
     return mark if mark is not None and mark.ours else None
 
 

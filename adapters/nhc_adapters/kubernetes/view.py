@@ -10,6 +10,7 @@ from nhc_adapters.kubernetes.conditions import UNKNOWN, read_conditions
 from nhc_adapters.kubernetes.marks import (
     HOLD,
     MARK,
+    Own,
     annotations_of,
     cordoned,
     labels_of,
@@ -18,7 +19,7 @@ from nhc_adapters.kubernetes.marks import (
     released,
     taints_of,
 )
-from nhc_adapters.kubernetes.vocabulary import Foreign
+from nhc_adapters.kubernetes.vocabulary import Foreign, Taint
 
 TOPOLOGIES = (
     "topology.kubernetes.io/zone",
@@ -34,23 +35,17 @@ TOPOLOGIES = (
 LEAVING = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted")
 """Taints under which an autoscaler is taking the node away; the second only says that it might."""
 
-KEPT = ("name", "uid", "resourceVersion", "deletionTimestamp")
+# Labels and annotations only where there are any: a JSON patch has to know whether it adds to a map or makes one.
+KEPT = ("name", "uid", "resourceVersion", "deletionTimestamp", "labels", "annotations")
 
 
-def trim(node: Mapping[str, Any], types: FrozenSet[str], labels: Optional[FrozenSet[str]] = None) -> Dict[str, Any]:
+def trim(node: Mapping[str, Any], types: FrozenSet[str]) -> Dict[str, Any]:
     """What a controller keeps of a node: no image list, no managed fields, only the conditions of these types.
 
-    `labels` are the only ones kept, all where None. A real node's object is 20 kB; this is one or two.
+    A real node's object is 20 kB; this is one or two.
     """
     metadata, spec, status = node.get("metadata", {}), node.get("spec", {}), node.get("status", {})
-    kept = {
-        key: metadata[key]
-        for key in ("name", "uid", "resourceVersion", "deletionTimestamp", "creationTimestamp")
-        if key in metadata
-    }
-    every = metadata.get("labels") or {}
-    kept["labels"] = every if labels is None else {key: every[key] for key in every if key in labels}
-    kept["annotations"] = metadata.get("annotations") or {}
+    kept = {key: metadata[key] for key in KEPT if key in metadata}
     return {
         "metadata": kept,
         "spec": {key: spec[key] for key in ("taints", "unschedulable", "providerID") if key in spec},
@@ -85,8 +80,9 @@ def node_state(
         words.append("Unreachable")
     if cordoned(node):
         words.append("SchedulingDisabled")
-    ours, theirs = read_own_mark(node), read_foreign(node, foreign)
-    tainted = {str(taint) for taint in taints_of(node)} & set(read_own(node).taints)
+    ours, own, taints = read_own_mark(node), read_own(node), taints_of(node)
+    theirs = read_foreign(node, foreign, own, taints)
+    tainted = {str(taint) for taint in taints} & set(own.taints)
     out = cordoned(node) or bool(tainted) or theirs is not None
     mark = ours if ours is not None else theirs
     if mark is None and cordoned(node):
@@ -104,12 +100,14 @@ def node_state(
     )
 
 
-def read_foreign(node: Mapping[str, Any], foreign: Sequence[Foreign]) -> Optional[Mark]:
+def read_foreign(
+    node: Mapping[str, Any], foreign: Sequence[Foreign], own: Own, taints: Sequence[Taint]
+) -> Optional[Mark]:
     """Somebody else's mark: one that a vocabulary describes and that we did not set ourselves."""
-    own, labels = read_own(node), labels_of(node)
+    labels = labels_of(node)
     for one in foreign:
         if one.taint:
-            for taint in taints_of(node):
+            for taint in taints:
                 if taint.key == one.taint and str(taint) not in own.taints:
                     return Mark(f"taint {taint}", owner=one.owner)
         elif one.label:
