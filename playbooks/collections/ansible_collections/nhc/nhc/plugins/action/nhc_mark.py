@@ -34,7 +34,7 @@ class ActionModule(ActionBase):
         apply = args["apply"] and not self._task.check_mode
         try:
             reports = registered(args["hosts"], args["variable"], task_vars["hostvars"])
-            done = self._sync(args, Findings(reports, own_names=True), apply)
+            done, states = self._sync(args, Findings(reports, own_names=True), apply)
             shown = import_nhc("nhc.fleet.mark").show(done, args["adapter"])
         except Unavailable as error:
             raise AnsibleActionFail(str(error)) from None
@@ -43,6 +43,7 @@ class ActionModule(ActionBase):
             changed=bool(remedies) and not done.dry_run,
             dry_run=done.dry_run,
             lines=shown.splitlines(),
+            nodes={state.name: _shown(state) for state in states},
             remedies=[{"node": each.node, "deed": each.deed.value, "because": each.because} for each in remedies],
         )
         if done.failed:
@@ -68,6 +69,21 @@ class ActionModule(ActionBase):
             if not hasattr(marker, "mark"):
                 raise AnsibleActionFail("adapter %s knows nodes but cannot mark them" % args["adapter"])
             remembered = ledger.Ledger(args["ledger"], "ansible nhc_mark")
-            return sync.sync(marker, judged, policy, remembered, apply=apply)
+            # Reboots are for remediate.yml to do, where it was asked for.
+            done = sync.sync(marker, judged, policy._replace(repairs=frozenset()), remembered, apply=apply)
+            known = [state.name for state in marker.nodes()]
+            return done, marker.nodes(sorted(sync.by_node(judged, known))) if judged else []
         except (policy_file.PolicyError, registry.NoAdapter, ports.AdapterError, ledger.LedgerError, ValueError) as error:
             raise AnsibleActionFail("%s: %s" % (args["adapter"], error)) from None
+
+
+def _shown(state):
+    """What the scheduler says of a node, as a play needs it."""
+    return {
+        "state": state.shown,
+        "out": not state.available,
+        "busy": state.busy,
+        "ours": state.mark is not None and state.mark.ours,
+        "reason": state.mark.why if state.mark is not None else "",
+        "hold": state.hold,
+    }

@@ -44,7 +44,7 @@ class ActionModule(ActionBase):
                 counts=findings.counts(),
                 unhealthy=findings.at_least("CRIT"),
                 files={},
-                changed=not self._task.check_mode,
+                changed=False,  # the hosts are as they were
             )
             if not self._task.check_mode:
                 result["files"] = self._write(args, findings)

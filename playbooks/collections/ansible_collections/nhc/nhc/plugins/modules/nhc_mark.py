@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Hands the reports of M(nhc.nhc.nhc_check) to an adapter of nhc, which drains, taints or labels nodes by the policy,
     under its ceilings, and takes back only what nhc itself did.
-  - A node whose verdict is V(UNKNOWN) is left as it is.
+  - A node whose verdict is V(UNKNOWN) is left as it is. Nodes are never rebooted by this, whatever the policy allows.
   - Runs on the controller, which needs what the adapter uses there (C(scontrol), a kubeconfig).
 options:
   hosts:
@@ -78,6 +78,11 @@ remedies:
   type: list
   elements: dict
   sample: [{node: gpu128, deed: mark, because: check_gpu_xid GpuXid79}]
+nodes:
+  description: What the scheduler says of each of the nodes now, under the name that it has for it.
+  returned: always
+  type: dict
+  sample: {gpu128: {state: idle+drain, out: true, busy: false, ours: true, reason: 'check_gpu_xid: ...', hold: ''}}
 dry_run:
   description: Whether nothing was to be changed.
   returned: always
