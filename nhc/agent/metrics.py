@@ -82,7 +82,9 @@ def problems(agent: Agent) -> List[Family]:
     for reason, number in sorted(agent.problem_counts.items()):
         counter.add(number, reason=reason)
     shown: Dict[Tuple[str, str], float] = dict.fromkeys(agent.problem_seen, 0.0)
-    for _key, problem in agent.board.problems():
+    for key, problem in agent.board.problems():
+        if agent.monitors and agent.monitors.owns(key):
+            continue
         if problem.result.verdict is Verdict.CRIT:
             shown[problem.result.check, problem.result.outcome.reason] = 1.0
     if agent.monitors:

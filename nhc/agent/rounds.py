@@ -83,18 +83,19 @@ class Round:
         self._timer = loop.after(self.limit + GRACE, self._expire)
 
     def _read(self) -> None:
-        while True:
+        ended = False
+        while not ended:
             try:
                 data = os.read(self._fd, 1 << 16)
             except BlockingIOError:
                 break
-            if not data:
-                self._finish("its process ended early")
-                return
             self._buffer += data
-        if len(self._buffer) >= _LENGTH.size:
-            if len(self._buffer) - _LENGTH.size >= _LENGTH.unpack_from(self._buffer)[0]:
-                self._finish("")
+            ended = not data
+        size = _LENGTH.size
+        if len(self._buffer) >= size and len(self._buffer) - size >= _LENGTH.unpack_from(self._buffer)[0]:
+            self._finish("")
+        elif ended:
+            self._finish("its process ended early")
 
     def _expire(self) -> None:
         self.kill()

@@ -110,7 +110,7 @@ class Agent:
         gc.freeze()  # rounds are forks: what is never collected is never copied
         for name, make in self.makes.items():
             self.add_outlet(name, make)
-        self._emit([self._event("agent.started", version=__version__, checks=len(self.items))])
+        self._emit([self.event("agent.started", version=__version__, checks=len(self.items))])
         self.loop.after(HOUSEKEEPING, self._keep_house)
         self.tick()
 
@@ -130,7 +130,9 @@ class Agent:
             one.kill()
         if self.follower:
             self.follower.close()
-        self._emit([self._event("agent.stopped")])
+        if self.monitors:
+            self.monitors.close()
+        self._emit([self.event("agent.stopped")])
         self.save()
         for outlet in self.outlets.values():
             outlet.close()
@@ -172,13 +174,18 @@ class Agent:
             if problems != self.refused:
                 for problem in problems:
                     self.log(f"refused: {problem}")
-                self._emit([self._event("config.refused", message=printable("; ".join(problems), 1000))])
+                self._emit([self.event("config.refused", message=printable("; ".join(problems), 1000))])
             self.refused = problems
             return problems
         old, self.settings, self.refused = self.settings, settings, []
         self.board.recover, self.schedule.jitter = settings.recover, settings.jitter
-        if monitors is not None and self.monitors is not None:
-            monitors.take_over(self.monitors)
+        if self.monitors is not None:
+            if monitors is not None:
+                monitors.take_over(self.monitors)
+            else:
+                self.monitors.close()
+                if self.follower:
+                    self.follower.readers = ()
         self.monitors = monitors
         self._adopt_plan(plan)
         if self.monitors and self.follower:
@@ -196,7 +203,7 @@ class Agent:
         ):  # fmt: skip
             self.log("sinks, events and history are as they were: they change when the agent is started anew")
         self.log(f"configuration reloaded: {len(self.items)} checks")
-        self._emit([self._event("config.reloaded", checks=len(self.items))])
+        self._emit([self.event("config.reloaded", checks=len(self.items))])
         self._changed()
         self.tick()
         return []
@@ -259,10 +266,13 @@ class Agent:
         for note in finished.notes:
             self._log_once(note)
         news: List[Change] = []
+        late = set(self.schedule.overdue(now)) if finished.problem else set()
         for key in finished.keys:
             item = self.items.get(key)
             if item is None:
                 continue  # the configuration dropped it meanwhile
+            if finished.problem and key in self.board.rows and key not in late:
+                continue  # tried again in a moment; its last word stands until it is late
             results = finished.results.get(key, [])
             if finished.problem or not results:
                 results = [lost(item, finished.problem or "no result of it came back")]
@@ -314,7 +324,7 @@ class Agent:
 
     def pause(self, seconds: float, by: str, why: str) -> None:
         self.paused = Pause(self.host.time() + seconds, printable(by, 80), printable(why, 200))
-        self._emit([self._event("agent.paused", message=f"by {by}: {why}" if why else f"by {by}")])
+        self._emit([self.event("agent.paused", message=f"by {by}: {why}" if why else f"by {by}")])
         self.save()
 
     def resume(self, by: str) -> None:
@@ -325,7 +335,7 @@ class Agent:
         self.schedule.set(self.schedule.entries, now)
         for key in self.items:
             self.schedule.hurry(key, now)
-        self._emit([self._event("agent.resumed", message=by)])
+        self._emit([self.event("agent.resumed", message=by)])
         self.save()
 
     # The kernel log.
@@ -377,8 +387,13 @@ class Agent:
             if everything or f"condition/{one.reason}" in keys:
                 self.inherited.remove(one)
                 ended.append(f"condition/{one.reason}")
+        if self.monitors:
+            for entry in self.monitors.conditions():
+                name = entry["type"]
+                if (everything or f"condition/{name}" in keys) and self.monitors.ack(name):
+                    ended.append(f"condition/{name}")
         if ended:
-            self._emit([self._event("finding.acknowledged", message=printable(f"{', '.join(ended)} by {by}: {note}"))])
+            self._emit([self.event("finding.acknowledged", message=printable(f"{', '.join(ended)} by {by}: {note}"))])
             self._heard()
             self._changed()
             self.save()
@@ -462,12 +477,13 @@ class Agent:
 
     # Telling.
 
-    def _event(self, what: str, **more: Any) -> Event:
+    def event(self, what: str, **more: Any) -> Event:
         return event(what, self.host.time(), self.node, self.boot_id, **more)
 
     def _news(self, changes: Sequence[Change]) -> None:
         for change in changes:
-            if change.result.verdict is Verdict.CRIT and change.what != ENDED:
+            own = not self.monitors or not self.monitors.owns(change.key)  # those are counted by their own rules
+            if own and change.result.verdict is Verdict.CRIT and change.what != ENDED:
                 self.count_problem(change.result.check, change.result.outcome.reason)
         if changes:
             self._emit([of_change(change, self.node, self.boot_id) for change in changes])
@@ -475,8 +491,6 @@ class Agent:
     def _emit(self, events: List[Event]) -> None:
         for piece in events:
             self._count(f"event {piece['event']}")
-            if self.monitors:
-                self.monitors.counted(piece)
         for outlet in self.outlets.values():
             outlet.tell(events)
 

@@ -37,6 +37,7 @@ FAMILIES = (
     "moab",
     "mount",
     "net",
+    "npd",
     "nvme",
     "nvme_count",
     "nvsmi",

@@ -1,4 +1,205 @@
-"""Placeholder until the monitors are in."""
-from typing import Any
-def load(settings: Any) -> Any:
-    return None
+"""The monitors that the settings name, put to work in the agent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
+
+from nhc.agent.npd.conditions import FALSE, TRUE, UNKNOWN, Conditions
+from nhc.agent.npd.config import LogMonitor, PluginMonitor, PluginRule, load_log_monitor, load_plugin_monitor
+from nhc.agent.npd.logs import FileFollower, JournalFollower, KernelCatchUp, LogReader
+from nhc.agent.rounds import Finished, key_of
+from nhc.agent.settings import BadSettings, Settings
+from nhc.kernlog.npd_rules import PERMANENT
+from nhc.model import Verdict
+from nhc.plan import BUILT_IN, Item
+
+if TYPE_CHECKING:
+    from nhc.agent.metrics import Family
+    from nhc.agent.service import Agent
+
+CHECK = "check_npd_plugin"
+
+
+def load(settings: Settings) -> Optional[Monitors]:
+    """The monitors of the settings' files, None where they name none. Raises BadSettings."""
+    if not (settings.system_log or settings.custom_plugin or settings.system_stats):
+        return None
+    stats = []
+    for path in settings.system_stats:
+        from nhc.agent.npd.stats import Stats
+
+        stats.append(Stats(path))
+    try:
+        return Monitors(
+            [load_log_monitor(path) for path in settings.system_log],
+            [load_plugin_monitor(path) for path in settings.custom_plugin],
+            stats,
+        )
+    except (OverflowError, RecursionError) as error:
+        raise BadSettings(f"{settings.path}: npd: {error}") from None
+
+
+class Monitors:
+    """All of them."""
+
+    def __init__(self, logs: List[LogMonitor], plugins: List[PluginMonitor], stats: List[Any]) -> None:
+        self.logs, self.plugins, self.stats = logs, plugins, stats
+        self.conditions_kept = Conditions(lambda: self._clock())
+        self.agent: Optional[Agent] = None
+        self.readers: List[LogReader] = []
+        self.followers: List[Any] = []
+        self._kernel: List[LogReader] = []
+        self.number = -1
+        """The last record of the kernel's log that the rules have seen."""
+        self._plugins: Dict[str, Tuple[PluginMonitor, PluginRule, str]] = {}
+        self._seeds: Dict[str, int] = {}
+        self.conditions_kept.count = self._seed
+        for monitor in logs:
+            self.conditions_kept.define(monitor.conditions, monitor.source)
+        for other in plugins:
+            self.conditions_kept.define(other.conditions, other.source)
+        self.readers = [LogReader(monitor, self.conditions_kept, self._changed) for monitor in logs]
+        for plugin in plugins:
+            for number, rule in enumerate(plugin.rules, 1):
+                name = f"{plugin.path}#{number}"
+                self._plugins[key_of(_item(plugin, rule, number))] = (plugin, rule, name)
+                if rule.type == PERMANENT:
+                    self.conditions_kept.rule(name, rule.condition, rule.reason, plugin.metrics)
+                elif plugin.metrics:
+                    self._seed("", rule.reason, 0)
+
+    def _clock(self) -> float:
+        if self.agent is not None:
+            return self.agent.host.time()
+        import time
+
+        return time.time()
+
+    def _seed(self, _kind: str, reason: str, _times: int) -> None:
+        self._seeds[reason] = 0
+
+    def items(self) -> List[Item]:
+        """The plugins, as checks of the agent's own."""
+        return [_item(plugin, rule, number) for plugin in self.plugins for number, rule in enumerate(plugin.rules, 1)]
+
+    def owns(self, key: str) -> bool:
+        """Whether a check is one of the plugins."""
+        return key in self._plugins
+
+    def start(self, agent: Agent) -> None:
+        """Begin to follow the logs."""
+        self.agent = agent
+        conditions = self.conditions_kept
+        conditions.count = agent.count_problem
+        conditions.emit = lambda what, more: agent.emit([agent.event(what, **more)])
+        for reason in self._seeds:
+            agent.count_problem("", reason, 0)
+        now = agent.host.time()
+        booted = now - agent.host.monotonic()
+        kernel: List[LogReader] = []
+        for reader in self.readers:
+            lookback = reader.monitor.lookback
+            reader.since = max(now - lookback if lookback else now, booted + reader.monitor.delay)
+            if reader.monitor.plugin == "kmsg":
+                kernel.append(reader)
+            elif reader.monitor.plugin == "journald":
+                self._follow(JournalFollower(agent.loop, agent.host, reader))
+            else:
+                self._follow(FileFollower(agent.loop, agent.host, reader))
+        if kernel and agent.follower:
+            if self.number >= 0:  # an earlier life has read so far: what came since is news, however long ago
+                for reader in kernel:
+                    reader.since = booted + reader.monitor.delay
+            self.number = KernelCatchUp(agent.host, kernel).read(self.number)
+            for reader in kernel:
+                reader.since = booted + reader.monitor.delay
+            self._kernel = kernel
+            agent.follower.readers = (self._heard,)
+
+    def _follow(self, follower: Any) -> None:
+        self.followers.append(follower)
+        follower.start()
+
+    def close(self) -> None:
+        for follower in self.followers:
+            follower.close()
+        self.followers.clear()
+
+    def _heard(self, records: Any) -> None:
+        """Records of the kernel's log, those left out that were read from the ring before."""
+        fresh = [record for record in records if record.number > self.number]
+        if fresh:
+            self.number = fresh[-1].number
+            for reader in self._kernel:
+                reader.read(fresh)
+
+    def _changed(self) -> None:
+        if self.agent:
+            self.agent.changed()
+
+    def judged(self, finished: Finished) -> None:
+        """A round is over: what its plugins said."""
+        changed = False
+        for key in finished.keys:
+            known = self._plugins.get(key)
+            results = finished.results.get(key)
+            if known is None or not results:
+                continue
+            plugin, rule, name = known
+            outcome = results[0].outcome
+            status = {Verdict.OK: FALSE, Verdict.UNKNOWN: UNKNOWN, Verdict.SKIP: UNKNOWN}.get(outcome.verdict, TRUE)
+            if rule.type == PERMANENT:
+                changed |= self.conditions_kept.say(name, rule.condition, status, rule.reason, outcome.message)
+            elif status == FALSE:
+                self.conditions_kept.over(name)
+            else:
+                self.conditions_kept.temporary(
+                    name, plugin.source, rule.reason, outcome.message, every=False, metrics=plugin.metrics
+                )
+        if changed:
+            self._changed()
+
+    def ack(self, condition: str) -> bool:
+        """End a condition that a log rule has set. Returns whether it stood."""
+        ended = condition in self.conditions_kept.standing and self.conditions_kept.end(condition)
+        if ended:
+            self._changed()
+        return ended
+
+    # What the agent shows.
+
+    def conditions(self) -> List[Dict[str, str]]:
+        return self.conditions_kept.shown()
+
+    def gauges(self) -> Dict[Tuple[str, str], float]:
+        return self.conditions_kept.gauges
+
+    def families(self) -> List[Family]:
+        assert self.agent is not None
+        return [family for stats in self.stats for family in stats.families(self.agent.host)]
+
+    def problems(self) -> List[str]:
+        """What keeps logs from being read."""
+        return [f"{reader.monitor.path}: {reader.problem}" for reader in self.readers if reader.problem]
+
+    # From one life to the next, and from one configuration to the next.
+
+    def dump(self) -> Dict[str, Any]:
+        return {**self.conditions_kept.dump(), "number": self.number}
+
+    def load(self, kept: Mapping[str, Any]) -> None:
+        number = kept.get("number")
+        self.number = number if isinstance(number, int) else -1
+        self.conditions_kept.load(kept)
+
+    def take_over(self, before: Monitors) -> None:
+        before.close()
+        self.load(before.dump())
+
+
+def _item(plugin: PluginMonitor, rule: PluginRule, number: int) -> Item:
+    options = ["--timeout", f"{rule.timeout:g}", "--max-output", str(plugin.limit), "--reason", rule.reason]
+    if rule.type != PERMANENT:
+        options.append("--temporary")
+    argv = (CHECK, *options, rule.path, *rule.args)
+    return Item(BUILT_IN, CHECK, " ".join(argv), f"{plugin.path}: rule {number}", argv, every=rule.every)

@@ -1,0 +1,149 @@
+"""The node conditions and events of node-problem-detector's rules, without its flaws.
+
+Several rules may speak for one condition: it is bad while any of them says so (the detector's last word wins, so
+that it flaps). A condition that a log rule set stands until a restart of the node or an acknowledgement, and
+outlives the agent (the detector's own restart clears it). A plugin's temporary problem is counted each time and
+told when it begins or says something else, not again with every run.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+
+from nhc.agent.npd.config import Default
+from nhc.model import printable
+from nhc.render.json import utc
+
+TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+MESSAGE = 1024
+
+
+class Said:
+    """What one rule says of its condition."""
+
+    def __init__(self, status: str, reason: str, message: str) -> None:
+        self.status, self.reason, self.message = status, reason, message
+
+
+class Conditions:
+    """All conditions of all monitors. `emit` takes events, `count` problems, `clock` is the wall's."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.emit: Callable[[str, Mapping[str, Any]], None] = lambda _what, _more: None
+        self.count: Callable[[str, str, int], None] = lambda _kind, _reason, _times: None
+        self.defaults: Dict[str, Default] = {}
+        self.sources: Dict[str, str] = {}
+        self.rules: Dict[str, List[str]] = {}
+        self.said: Dict[str, Said] = {}
+        self.standing: Dict[str, Dict[str, str]] = {}
+        self.gauges: Dict[Tuple[str, str], float] = {}
+        self._told: Dict[str, str] = {}
+
+    def define(self, defaults: Sequence[Default], source: str) -> None:
+        for one in defaults:
+            self.defaults.setdefault(one.type, one)
+            self.sources.setdefault(one.type, source)
+            self.standing.setdefault(one.type, self._entry(one.type, FALSE, one.reason, one.message))
+
+    def rule(self, name: str, condition: str, reason: str, metrics: bool) -> None:
+        """A permanent rule, by a name that is its own."""
+        self.rules.setdefault(condition, []).append(name)
+        if metrics:
+            self.gauges.setdefault((condition, reason), 0.0)
+            self.count("", reason, 0)
+
+    def say(self, name: str, condition: str, status: str, reason: str, message: str) -> bool:
+        """One rule's word. Returns whether the condition changed its status or its reason."""
+        self.said[name] = Said(status, reason, printable(message, MESSAGE))
+        return self._settle(condition)
+
+    def end(self, condition: str) -> bool:
+        """An acknowledgement: what the rules said of this condition is over. Returns whether it stood."""
+        stood = self.standing.get(condition, {}).get("status") != FALSE
+        for name in self.rules.get(condition, ()):
+            self.said.pop(name, None)
+        if stood and condition in self.standing:
+            self._settle(condition)
+            return True
+        return False
+
+    def temporary(self, name: str, source: str, reason: str, message: str, *, every: bool, metrics: bool) -> None:
+        """A temporary problem: an event. With `every` unset it is told only where it says something new."""
+        if metrics:
+            self.count("", reason, 1)
+        text = printable(message, MESSAGE)
+        if every or self._told.get(name) != text:
+            self._told[name] = text
+            self.emit("log.event", {"type": source, "reason": reason, "severity": "warn", "message": text})
+
+    def over(self, name: str) -> None:
+        """A temporary problem that is not there this time."""
+        self._told.pop(name, None)
+
+    def shown(self) -> List[Dict[str, str]]:
+        return list(self.standing.values())
+
+    def _settle(self, condition: str) -> bool:
+        default = self.defaults[condition]
+        words = [self.said[name] for name in self.rules.get(condition, ()) if name in self.said]
+        bad = next((word for word in words if word.status == TRUE), None)
+        dim = next((word for word in words if word.status == UNKNOWN), None)
+        if bad:
+            status, reason, message = TRUE, bad.reason, bad.message
+        elif dim:
+            status, reason, message = UNKNOWN, default.reason, dim.message
+        else:
+            status, reason, message = FALSE, default.reason, default.message
+        before = self.standing[condition]
+        for kind, known in self.gauges:
+            if kind == condition:
+                self.gauges[kind, known] = float(any(w.status == TRUE and w.reason == known for w in words))
+        if (before["status"], before["reason"]) == (status, reason):
+            if before["message"] == message:
+                return False
+            before["message"] = message
+            return True
+        self.standing[condition] = self._entry(condition, status, reason, message)
+        if status == TRUE:
+            self.count(condition, reason, 1)
+        more = {**self.standing[condition], "source": self.sources.get(condition, "")}
+        more.pop("transition", None)
+        self.emit("condition.changed", more)
+        return True
+
+    def _entry(self, condition: str, status: str, reason: str, message: str) -> Dict[str, str]:
+        return {
+            "type": condition,
+            "status": status,
+            "transition": utc(self.clock()),
+            "reason": reason,
+            "message": message,
+        }
+
+    # From one life to the next.
+
+    def dump(self) -> Dict[str, Any]:
+        return {
+            "said": {name: [word.status, word.reason, word.message] for name, word in self.said.items()},
+            "standing": self.standing,
+        }
+
+    def load(self, kept: Mapping[str, Any]) -> None:
+        """Take over what an earlier life dumped, as far as the rules are still there."""
+        names = {name for known in self.rules.values() for name in known}
+        for name, word in (kept.get("said") or {}).items():
+            if name in names and isinstance(word, list) and len(word) == 3:
+                self.said[name] = Said(*word)
+        for condition, entry in (kept.get("standing") or {}).items():
+            if condition in self.standing and isinstance(entry, dict) and set(entry) == set(self.standing[condition]):
+                self.standing[condition] = {key: str(value) for key, value in entry.items()}
+        for condition in self.standing:
+            emit, count = self.emit, self.count
+            self.emit, self.count = (lambda _what, _more: None), (lambda _kind, _reason, _times: None)
+            try:
+                self._settle(condition)
+            finally:
+                self.emit, self.count = emit, count
+
+

@@ -1,0 +1,216 @@
+"""node-problem-detector's monitor files: what they say, with its defaults, and one clear line for what is wrong.
+
+Facts: pkg/custompluginmonitor/types/config.go, pkg/systemlogmonitor/config.go and
+logwatchers/types/log_watcher.go of node-problem-detector.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Dict, List, Mapping, Tuple
+
+from nhc.agent.settings import BadSettings
+from nhc.kernlog.catalogue import BadRules
+from nhc.kernlog.npd_rules import PERMANENT, TEMPORARY, Rule
+from nhc.kernlog.npd_rules import parse as parse_rules
+from nhc.values import NamedTuple
+
+_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Default(NamedTuple):
+    """A condition as it is while nothing is wrong."""
+
+    type: str
+    reason: str
+    message: str
+
+
+class LogMonitor(NamedTuple):
+    """A system-log-monitor. `suffixes` are the rules' patternGeneratedMessageSuffix, in their order."""
+
+    path: str
+    source: str
+    plugin: str
+    log_path: str
+    options: Mapping[str, str]
+    lookback: float
+    delay: float
+    skip: Tuple[str, ...]
+    buffer: int
+    metrics: bool
+    conditions: Tuple[Default, ...]
+    rules: Tuple[Rule, ...]
+    suffixes: Tuple[str, ...]
+
+
+class PluginRule(NamedTuple):
+    """A rule of a custom-plugin-monitor: a program, and what its exit status means."""
+
+    type: str
+    condition: str
+    reason: str
+    path: str
+    args: Tuple[str, ...]
+    timeout: float
+    every: float
+
+
+class PluginMonitor(NamedTuple):
+    """A custom-plugin-monitor."""
+
+    path: str
+    source: str
+    limit: int
+    metrics: bool
+    message_updates: bool
+    conditions: Tuple[Default, ...]
+    rules: Tuple[PluginRule, ...]
+
+
+def go_duration(text: str) -> float:
+    """Seconds of a duration as Go writes it: `30s`, `1m30s`, `500ms`, `0`. Raises ValueError."""
+    if text == "0":
+        return 0.0
+    total, at = 0.0, 0
+    for found in _DURATION.finditer(text):
+        if found.start() != at:
+            break
+        total += float(found[1]) * _UNITS[found[2]]
+        at = found.end()
+    if not text or at != len(text):
+        raise ValueError(f"{text!r} is not a duration (as in 30s or 1m30s)")
+    return total
+
+
+def read_json(path: str) -> Dict[str, Any]:
+    """A file's JSON object. Raises BadSettings."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            value = json.load(file)
+    except OSError as error:
+        raise BadSettings(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise BadSettings(f"{path}: not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadSettings(f"{path}: expected an object")
+    return value
+
+
+def load_log_monitor(path: str) -> LogMonitor:
+    """Raises BadSettings."""
+    raw = read_json(path)
+    try:
+        rules = parse_rules(json.dumps(raw), path)
+    except BadRules as error:
+        raise BadSettings(str(error)) from None
+    if rules.plugin not in ("kmsg", "journald", "filelog"):
+        raise BadSettings(f"{path}: plugin: {rules.plugin!r}, expected kmsg, journald or filelog")
+    if rules.plugin == "filelog" and not rules.log_path:
+        raise BadSettings(f"{path}: logPath: a filelog monitor needs one")
+    options = raw.get("pluginConfig") or {}
+    reader = _Reader(path)
+    if not isinstance(options, dict):
+        raise reader.wrong("pluginConfig", options, "an object")
+    return LogMonitor(
+        path,
+        rules.source,
+        rules.plugin,
+        rules.log_path,
+        {str(key): str(value) for key, value in options.items()},
+        reader.duration(raw, "lookback", "0"),
+        reader.duration(raw, "delay", "0"),
+        reader.texts(raw, "skipList"),
+        max((rule.lines for rule in rules.rules), default=1),
+        reader.flag(raw, "metricsReporting", True),
+        reader.defaults(raw),
+        rules.rules,
+        tuple(str(rule.get("patternGeneratedMessageSuffix") or "") for rule in raw["rules"]),
+    )
+
+
+def load_plugin_monitor(path: str) -> PluginMonitor:
+    """Raises BadSettings."""
+    raw = read_json(path)
+    reader = _Reader(path)
+    if raw.get("plugin", "custom") != "custom":
+        raise reader.wrong("plugin", raw.get("plugin"), "custom")
+    options = raw.get("pluginConfig") or {}
+    if not isinstance(options, dict):
+        raise reader.wrong("pluginConfig", options, "an object")
+    timeout = reader.duration(options, "timeout", "5s")
+    every = reader.duration(options, "invoke_interval", "30s")
+    if every <= 0:
+        raise reader.wrong("invoke_interval", options.get("invoke_interval"), "a duration above 0")
+    defaults = reader.defaults(raw)
+    rules: List[PluginRule] = []
+    given = raw.get("rules")
+    if not isinstance(given, list):
+        raise reader.wrong("rules", given, "a list")
+    for number, rule in enumerate(given, 1):
+        where = f"rule {number}"
+        if not isinstance(rule, dict):
+            raise reader.wrong(where, rule, "an object")
+        if rule.get("type") not in (PERMANENT, TEMPORARY):
+            raise reader.wrong(f"{where}: type", rule.get("type"), f"{PERMANENT} or {TEMPORARY}")
+        for key in ("reason", "path"):
+            if not isinstance(rule.get(key), str) or not rule[key]:
+                raise reader.wrong(f"{where}: {key}", rule.get(key), "text")
+        condition = str(rule.get("condition") or "")
+        if rule["type"] == PERMANENT and condition not in {one.type for one in defaults}:
+            raise reader.wrong(f"{where}: condition", condition, "one of the file's conditions")
+        own = reader.duration(rule, "invoke_interval", "", where) or every
+        limit = reader.duration(rule, "timeout", "", where) or timeout
+        rules.append(
+            PluginRule(rule["type"], condition if rule["type"] == PERMANENT else "", rule["reason"], rule["path"],
+                       reader.texts(rule, "args", where), limit, own)
+        )  # fmt: skip
+    limit_bytes = options.get("max_output_length", 80)
+    if not isinstance(limit_bytes, int) or isinstance(limit_bytes, bool) or limit_bytes < 1:
+        raise reader.wrong("max_output_length", limit_bytes, "a whole number above 0")
+    return PluginMonitor(
+        path,
+        str(raw.get("source") or path.rpartition("/")[2]),
+        limit_bytes,
+        reader.flag(raw, "metricsReporting", True),
+        reader.flag(options, "enable_message_change_based_condition_update", False),
+        defaults,
+        tuple(rules),
+    )
+
+
+class _Reader:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def wrong(self, where: str, value: object, expected: str) -> BadSettings:
+        return BadSettings(f"{self.path}: {where}: {value!r}, expected {expected}")
+
+    def duration(self, raw: Mapping[str, Any], key: str, default: str, where: str = "") -> float:
+        value = raw.get(key) or default
+        if not value:
+            return 0.0
+        try:
+            return go_duration(str(value))
+        except ValueError:
+            raise self.wrong(f"{where}: {key}".lstrip(": "), value, "a duration, as in 30s") from None
+
+    def texts(self, raw: Mapping[str, Any], key: str, where: str = "") -> Tuple[str, ...]:
+        value = raw.get(key) or []
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise self.wrong(f"{where}: {key}".lstrip(": "), value, "a list of texts")
+        return tuple(value)
+
+    def flag(self, raw: Mapping[str, Any], key: str, default: bool) -> bool:
+        value = raw.get(key, default)
+        if not isinstance(value, bool):
+            raise self.wrong(key, value, "true or false")
+        return value
+
+    def defaults(self, raw: Mapping[str, Any]) -> Tuple[Default, ...]:
+        given = raw.get("conditions") or []
+        if not isinstance(given, list) or not all(isinstance(one, dict) and one.get("type") for one in given):
+            raise self.wrong("conditions", given, "a list of objects with a type, a reason and a message")
+        return tuple(Default(str(c["type"]), str(c.get("reason", "")), str(c.get("message", ""))) for c in given)

@@ -1,0 +1,263 @@
+"""Logs that node-problem-detector's rules are applied to, live: the kernel's, journald's, a file's."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+from nhc import process
+from nhc.agent.loop import Loop
+from nhc.agent.npd.conditions import TRUE, Conditions
+from nhc.agent.npd.config import LogMonitor
+from nhc.facts.kmsg import Record, boot_time, parse_journal, parse_line, parse_record
+from nhc.host import Host
+from nhc.kernlog.npd_rules import PERMANENT, needle
+
+POLL = 1.0
+"""Seconds between looks at a file."""
+AGAIN = (1.0, 60.0)
+CHUNK = 8 << 20
+
+
+class LogReader:
+    """One monitor's rules on its log. Lines from before `since` (Unix time) are of the past and told of no more."""
+
+    def __init__(self, monitor: LogMonitor, conditions: Conditions, changed: Callable[[], None]) -> None:
+        self.monitor, self.conditions, self.changed = monitor, conditions, changed
+        self.since = 0.0
+        self.problem = ""
+        self._last: List[str] = []
+        self._rules = [(rule, needle(rule.pattern.pattern[:-2]), suffix, f"{monitor.path}#{number}")
+                       for number, (rule, suffix) in enumerate(zip(monitor.rules, monitor.suffixes), 1)]  # fmt: skip
+        for rule, _needle, _suffix, name in self._rules:
+            if rule.type == PERMANENT:
+                conditions.rule(name, rule.condition, rule.reason, monitor.metrics)
+            elif monitor.metrics:
+                conditions.count("", rule.reason, 0)
+
+    def read(self, records: Sequence[Record]) -> None:
+        """Put new lines before the rules."""
+        lines = [record.text for record in records
+                 if (record.when is None or record.when >= self.since)
+                 and not any(text in record.text for text in self.monitor.skip)]  # fmt: skip
+        if not lines:
+            return
+        # Most batches hold nothing that any rule could match: told by one search for each rule.
+        whole = "\n".join((*self._last, *lines))
+        rules = [entry for entry in self._rules if entry[1] in whole]
+        span = self.monitor.buffer
+        changed = False
+        if rules:
+            for line in lines:
+                self._last = [*self._last[-(span - 1) :], line] if span > 1 else [line]
+                for rule, text, suffix, name in rules:
+                    said = self._match(rule, text, line)
+                    if said:
+                        changed |= self._hit(rule, name, f"{said}; {suffix}" if suffix else said)
+        elif span > 1:
+            self._last = [*self._last, *lines][-(span - 1) :]
+        if changed:
+            self.changed()
+
+    def _match(self, rule: Any, text: str, line: str) -> str:
+        """What a rule matches in the newest line and those before it, "" for nothing."""
+        if rule.lines == 1:
+            return line if text in line and rule.pattern.search(line) else ""
+        block = "\n".join(self._last[-rule.lines :])
+        if text not in block:
+            return ""
+        hit = rule.pattern.search(block)
+        if hit is None or hit.end() <= len(block) - len(line) - 1:
+            return ""
+        begin = block.rfind("\n", 0, hit.start()) + 1
+        return block[begin:]
+
+    def _hit(self, rule: Any, name: str, message: str) -> bool:
+        if rule.type == PERMANENT:
+            return self.conditions.say(name, rule.condition, TRUE, rule.reason, message)
+        self.conditions.temporary(
+            name, self.monitor.source, rule.reason, message, every=True, metrics=self.monitor.metrics
+        )
+        return False
+
+
+class KernelCatchUp:
+    """What the kernel's ring held before the live log was followed: read once, from a record number on."""
+
+    def __init__(self, host: Host, readers: Sequence[LogReader]) -> None:
+        self.host, self.readers = host, readers
+
+    def read(self, after: int) -> int:
+        """Returns the number of the last record there was."""
+        try:
+            raws = self.host.system.kernel_log(after)
+        except OSError as error:
+            for reader in self.readers:
+                reader.problem = f"/dev/kmsg: {error.strerror}"
+            return after
+        began = boot_time(self.host)
+        records = [record for record in map(parse_record, raws) if record is not None]
+        records = [record._replace(when=began + (record.since_boot or 0.0)) for record in records]
+        for reader in self.readers:
+            reader.read(records)
+        return records[-1].number if records else after
+
+
+class FileFollower:
+    """A log file, looked at every second, across rotation."""
+
+    def __init__(self, loop: Loop, host: Host, reader: LogReader) -> None:
+        self.loop, self.host, self.reader = loop, host, reader
+        options = reader.monitor.options
+        self._message = re.compile(options["message"]) if options.get("message") else None
+        self._stamp = re.compile(options["timestamp"]) if options.get("timestamp") else None
+        self.cursor: Optional[Tuple[int, int]] = None
+        self._over = False
+
+    def start(self) -> None:
+        self._look()
+
+    def close(self) -> None:
+        self._over = True
+
+    def _look(self) -> None:
+        if self._over:
+            return
+        self.loop.after(POLL, self._look)
+        path = self.reader.monitor.log_path
+        try:
+            self._follow(path)
+            self.reader.problem = ""
+        except OSError as error:
+            self.reader.problem = f"{path}: {error.strerror}"
+
+    def _follow(self, path: str) -> None:
+        found = self.host.stat(path)
+        if self.cursor is None and not self.reader.monitor.lookback:
+            self.cursor = (found.ino, found.size)
+            return
+        inode, offset = self.cursor or (found.ino, max(0, found.size - CHUNK))
+        if inode != found.ino or found.size < offset:
+            offset = 0
+        if found.size == offset:
+            self.cursor = (found.ino, offset)
+            return
+        text, end = self.host.system.log_tail(path, offset, CHUNK)
+        self.cursor = (found.ino, end)
+        now = self.host.time()
+        self.reader.read([record for line in str(text).split("\n") if line for record in [self._record(line, now)]])
+
+    def _record(self, line: str, now: float) -> Record:
+        """A line as the monitor's own expressions take it apart; where they do not fit, as syslog writes it."""
+        record = parse_line(line, now)
+        if self._message is None:
+            return record
+        found = self._message.search(line)
+        if not found:
+            return record._replace(text=line)
+        text = next((group for group in found.groups() if group is not None), found[0])
+        stamp = self._stamp.search(line) if self._stamp else None
+        when = None
+        if stamp:
+            from nhc.facts.kmsg import bsd_time, iso_time
+
+            written = next((group for group in stamp.groups() if group is not None), stamp[0])
+            when = iso_time(written) or bsd_time(written, now)
+        return record._replace(text=text, when=when)
+
+
+class JournalFollower:
+    """journald's entries of one identifier, from `journalctl --follow`, which is started anew when it ends."""
+
+    def __init__(self, loop: Loop, host: Host, reader: LogReader) -> None:
+        self.loop, self.host, self.reader = loop, host, reader
+        self.cursor = ""
+        self._pid = 0
+        self._fd = -1
+        self._rest = b""
+        self._wait = AGAIN[0]
+        self._over = False
+
+    def start(self) -> None:
+        """Start journalctl."""
+        if self._over or self._pid:
+            return
+        identifier = self.reader.monitor.options.get("source", "")
+        argv = ["journalctl", "--follow", "--output=json", "--no-pager", "--quiet"]
+        argv += [f"--identifier={identifier}"] if identifier else []
+        if self.cursor:
+            argv.append(f"--after-cursor={self.cursor}")
+        else:
+            argv.append(f"--since=@{int(max(self.reader.since, 0))}")
+        program = process.find(argv[0])
+        if program is None:
+            self._failed("journalctl is not installed")
+            return
+        reading, writing = os.pipe()
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._pid = os.posix_spawn(
+                program,
+                argv,
+                {**os.environ, "PATH": process.PATH, "LC_ALL": "C"},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, null, 0),
+                    (os.POSIX_SPAWN_DUP2, writing, 1),
+                    (os.POSIX_SPAWN_DUP2, null, 2),
+                ],
+                setsigmask=(),
+            )
+        except OSError as error:
+            os.close(reading)
+            self._failed(f"journalctl: {error.strerror}")
+            return
+        finally:
+            os.close(writing)
+            os.close(null)
+        os.set_blocking(reading, False)
+        self._fd = reading
+        self.loop.watch(reading, lambda _events: self._read())
+        self.loop.child(self._pid, lambda _status: self._ended())
+
+    def close(self) -> None:
+        self._over = True
+        if self._pid:
+            try:
+                os.kill(self._pid, 15)
+            except ProcessLookupError:
+                pass
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._fd, 1 << 18)
+        except BlockingIOError:
+            return
+        if not data:
+            self.loop.forget(self._fd)
+            return
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        records = []
+        for line in lines:
+            entry = parse_journal(line.decode(errors="replace"))
+            if entry is not None:
+                records.append(entry[0])
+                self.cursor = entry[1] or self.cursor
+        if records:
+            self._wait, self.reader.problem = AGAIN[0], ""
+            self.reader.read(records)
+
+    def _ended(self) -> None:
+        self.loop.forget(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._pid, self._fd = 0, -1
+        self._failed("journalctl ended")
+
+    def _failed(self, problem: str) -> None:
+        self.reader.problem = problem
+        if not self._over:
+            self.loop.after(self._wait, self.start)
+            self._wait = min(self._wait * 2, AGAIN[1])
+
+

@@ -1,0 +1,291 @@
+"""node-problem-detector's system-stats-monitor: the metrics that its file asks for, under the names it gives them.
+
+Read from /proc when /metrics is asked for, at most once in the file's `invokeInterval`. Names, labels and units are
+pkg/systemstatsmonitor's, so that dashboards made for it go on working; a source that is not there costs its
+metrics and not, as there, the whole program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from nhc.agent.metrics import Family
+from nhc.agent.npd.config import go_duration, read_json
+from nhc.agent.settings import BadSettings
+from nhc.host import Host
+from nhc.kernlog.npd_rules import translate
+
+TICKS = 100.0
+"""Clock ticks a second in /proc/stat (USER_HZ, the same on every Linux architecture of today)."""
+SECTOR = 512
+GROUPS = ("cpu", "disk", "host", "memory", "net", "osFeature")
+_STAGES = ("user", "nice", "system", "idle", "iowait", "iRQ", "softIRQ", "steal", "guest", "guestNice")
+_STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
+_NET = (
+    "net/rx_bytes", "net/rx_packets", "net/rx_errors", "net/rx_dropped", "net/rx_fifo", "net/rx_frame",
+    "net/rx_compressed", "net/rx_multicast", "net/tx_bytes", "net/tx_packets", "net/tx_errors", "net/tx_dropped",
+    "net/tx_fifo", "net/tx_collisions", "net/tx_carrier", "net/tx_compressed",
+)  # fmt: skip
+GAUGE, COUNTER = "gauge", "counter"
+
+Labels = Mapping[str, str]
+Sample = Tuple[str, str, str, float, Labels]
+"""Metric id, kind, help, value, labels."""
+
+
+class Stats:
+    """One file. Raises BadSettings."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        raw = read_json(path)
+        self.names: Dict[str, str] = {}
+        try:
+            self.every = go_duration(str(raw.get("invokeInterval") or "60s"))
+            for group in GROUPS:
+                for metric, options in ((raw.get(group) or {}).get("metricsConfigs") or {}).items():
+                    name = str(options.get("displayName") or "")
+                    if name:
+                        self.names[metric] = re.sub(r"[^A-Za-z0-9_:]", "_", name)
+            self.proc = str(raw.get("procPath") or "/proc").rstrip("/")
+            net = raw.get("net") or {}
+            pattern = str(net.get("excludeInterfaceRegexp") or "")
+            self.exclude = re.compile(translate(pattern)) if pattern else None
+        except (ValueError, AttributeError, TypeError, re.error) as error:
+            raise BadSettings(f"{path}: {' '.join(str(error).split())}") from None
+        disk = raw.get("disk") or {}
+        self.all_blocks, self.root_blocks = bool(disk.get("includeAllAttachedBlk")), bool(disk.get("includeRootBlk"))
+        known = str((raw.get("osFeature") or {}).get("KnownModulesConfigPath") or
+                    (raw.get("osFeature") or {}).get("knownModulesConfigPath") or "")  # fmt: skip
+        self.known_modules = os.path.join(os.path.dirname(path), known) if known else ""
+        self._families: List[Family] = []
+        self._at: Optional[float] = None
+        self._weighted: Dict[str, Tuple[float, float]] = {}
+
+    def families(self, host: Host) -> List[Family]:
+        """The metrics, as they are now or were a moment ago."""
+        now = host.monotonic()
+        if self._at is not None and now - self._at < self.every:
+            return self._families
+        self._at = now
+        made: Dict[str, Family] = {}
+        gather: Sequence[Callable[[Host], List[Sample]]] = (
+            self._load, self._stat, self._memory, self._uptime, self._net, self._features, self._disks, self._space
+        )  # fmt: skip
+        for source in gather:
+            try:
+                samples = source(host)
+            except (OSError, ValueError, IndexError, KeyError):
+                continue  # what this kernel or this container does not show is left out
+            for metric, kind, help, value, labels in samples:
+                name = self.names.get(metric)
+                if name:
+                    made.setdefault(name, Family(name, kind, help)).add(value, **labels)
+        self._families = list(made.values())
+        return self._families
+
+    def _wants(self, prefix: str) -> bool:
+        return any(metric.startswith(prefix) for metric in self.names)
+
+    def _load(self, host: Host) -> List[Sample]:
+        one, five, fifteen = (float(word) for word in host.read(f"{self.proc}/loadavg").split()[:3])
+        return [
+            ("cpu/load_1m", GAUGE, "CPU average load (1m)", one, {}),
+            ("cpu/load_5m", GAUGE, "CPU average load (5m)", five, {}),
+            ("cpu/load_15m", GAUGE, "CPU average load (15m)", fifteen, {}),
+            ("cpu/runnable_task_count", GAUGE, "Runnable tasks in the run queue, on average over a minute", one, {}),
+        ]
+
+    def _stat(self, host: Host) -> List[Sample]:
+        found: List[Sample] = []
+        for line in host.lines(f"{self.proc}/stat"):
+            key, *words = line.split()
+            if key == "cpu":
+                for state, word in zip(_STATES, words):
+                    value = float(word)
+                    found.append(("cpu/usage_time", COUNTER, "CPU usage, in clock ticks", value, {"state": state}))
+            elif key.startswith("cpu"):
+                for stage, word in zip(_STAGES, words):
+                    labels = {"cpu": key, "stage": stage}
+                    found.append(("system/cpu_stat", COUNTER, "Seconds each CPU spent", float(word) / TICKS, labels))
+            elif key == "processes":
+                found.append(("system/processes_total", COUNTER, "Forks since boot", float(words[0]), {}))
+            elif key == "procs_running":
+                found.append(("system/procs_running", GAUGE, "Processes that run", float(words[0]), {}))
+            elif key == "procs_blocked":
+                found.append(("system/procs_blocked", GAUGE, "Processes that are blocked", float(words[0]), {}))
+            elif key == "intr":
+                found.append(("system/interrupts_total", COUNTER, "Interrupts since boot", float(words[0]), {}))
+        return found
+
+    def _memory(self, host: Host) -> List[Sample]:
+        from nhc.facts.meminfo import parse_meminfo
+
+        info = parse_meminfo(host.read(f"{self.proc}/meminfo"))
+        found: List[Sample] = []
+
+        def add(metric: str, help: str, field: str, state: str) -> None:
+            if field in info:
+                found.append((metric, GAUGE, help, float(info[field]) * 1024, {"state": state} if state else {}))
+
+        used = "Memory, in bytes, by state"
+        for state, field in (("free", "MemFree"), ("buffered", "Buffers"), ("cached", "Cached"), ("slab", "Slab")):
+            add("memory/bytes_used", used, field, state)
+        rest = info["MemTotal"] - sum(info[field] for field in ("MemFree", "Buffers", "Cached", "Slab"))
+        found.append(("memory/bytes_used", GAUGE, used, float(rest) * 1024, {"state": "used"}))
+        share = rest * 100.0 / info["MemTotal"]
+        found.append(("memory/percent_used", GAUGE, "Memory used, in per cent", share, {"state": "used"}))
+        dirty = "Memory that is to be or is being written back, in bytes"
+        add("memory/dirty_used", dirty, "Dirty", "dirty")
+        add("memory/dirty_used", dirty, "Writeback", "writeback")
+        for state in ("active", "inactive"):
+            title = state.capitalize()
+            add("memory/anonymous_used", "Anonymous memory, in bytes", f"{title}(anon)", state)
+            add("memory/page_cache_used", "Page cache, in bytes", f"{title}(file)", state)
+        add("memory/unevictable_used", "Unevictable memory, in bytes", "Unevictable", "")
+        return found
+
+    def _uptime(self, host: Host) -> List[Sample]:
+        if not self._wants("host/"):
+            return []
+        up = float(host.read(f"{self.proc}/uptime").split()[0])
+        labels = {"kernel_version": host.read_or("/proc/sys/kernel/osrelease"), "os_version": _os_version(host)}
+        return [("host/uptime", GAUGE, "The uptime of the operating system, in seconds", float(int(up)), labels)]
+
+    def _net(self, host: Host) -> List[Sample]:
+        found: List[Sample] = []
+        for line in host.lines(f"{self.proc}/net/dev")[2:]:
+            name, _, words = line.partition(":")
+            name = name.strip()
+            if self.exclude is not None and self.exclude.search(name):
+                continue
+            for metric, word in zip(_NET, words.split()):
+                found.append((metric, COUNTER, "See /proc/net/dev", float(word), {"interface_name": name}))
+        return found
+
+    def _features(self, host: Host) -> List[Sample]:
+        if not self._wants("system/os_feature"):
+            return []
+        words = dict(word.partition("=")[::2] for word in host.read(f"{self.proc}/cmdline").split())
+
+        def number(key: str) -> float:
+            text = words.get(key, "")
+            return float(text) if text.isdigit() else 0.0
+
+        signed = number("module.sig_enforce") == 1 and number("loadpin.enabled") == 1
+        features: List[Tuple[str, float, Labels]] = [
+            ("KTD", number("csm.enabled"), {}),
+            ("UnifiedCgroupHierarchy", number("systemd.unified_cgroup_hierarchy"), {}),
+            ("KernelModuleIntegrity", float(signed), {}),
+        ]
+        try:
+            features += self._modules(host)
+        except OSError:
+            pass  # a kernel without modules has none to tell of
+        help = "Features of the operating system: 1 where there"
+        return [("system/os_feature", GAUGE, help, value, {"os_feature": name, **labels})
+                for name, value, labels in features]  # fmt: skip
+
+    def _modules(self, host: Host) -> List[Tuple[str, float, Labels]]:
+        known = set()
+        if self.known_modules:
+            try:
+                with open(self.known_modules, encoding="utf-8") as file:
+                    known = {str(module.get("moduleName", "")) for module in json.load(file)}
+            except (OSError, ValueError, AttributeError):
+                known = set()
+        gpu, strange = 0.0, []
+        for line in host.lines(f"{self.proc}/modules"):
+            words = line.split()
+            name, flags = words[0], words[-1] if words[-1].startswith("(") else ""
+            if "nvidia" in name:
+                gpu = 1.0
+            elif ("O" in flags or "P" in flags) and name not in known:
+                strange.append(name)
+        value: Labels = {"value": ",".join(strange)} if strange else {}
+        return [("UnknownModules", float(bool(strange)), value), ("GPUSupport", gpu, {})]
+
+    def _disks(self, host: Host) -> List[Sample]:
+        if not self._wants("disk/"):
+            return []
+        wanted = self._devices(host)
+        now = host.monotonic()
+        found: List[Sample] = []
+        for line in host.lines(f"{self.proc}/diskstats"):
+            words = line.split()
+            name = words[2]
+            if name not in wanted:
+                continue
+            r_ops, r_merged, r_sectors, r_ms, w_ops, w_merged, w_sectors, w_ms, _now, io_ms, weighted = (
+                float(word) for word in words[3:14]
+            )
+            device = {"device_name": name}
+            found.append(("disk/io_time", COUNTER, "Time with I/O under way, in ms", io_ms, device))
+            found.append(("disk/weighted_io", COUNTER, "Weighted I/O time, in ms", weighted, device))
+            before = self._weighted.get(name)
+            if before is not None and now > before[0]:
+                length = (weighted - before[1]) / ((now - before[0]) * 1000)
+                found.append(("disk/avg_queue_len", GAUGE, "The queue's average length", length, device))
+            self._weighted[name] = (now, weighted)
+            for way, ops, merged, sectors, ms in (
+                ("read", r_ops, r_merged, r_sectors, r_ms), ("write", w_ops, w_merged, w_sectors, w_ms)
+            ):  # fmt: skip
+                labels = {"device_name": name, "direction": way}
+                found.append(("disk/operation_count", COUNTER, "Operations", ops, labels))
+                found.append(("disk/merged_operation_count", COUNTER, "Merged operations", merged, labels))
+                found.append(("disk/operation_bytes_count", COUNTER, "Bytes moved", sectors * SECTOR, labels))
+                found.append(("disk/operation_time", COUNTER, "Time of operations, in ms", ms, labels))
+        return found
+
+    def _devices(self, host: Host) -> Dict[str, None]:
+        """Whole disks (includeRootBlk) and what is mounted (includeAllAttachedBlk)."""
+        names: Dict[str, None] = {}
+        if self.root_blocks:
+            names.update(dict.fromkeys(host.listdir("/sys/block")))
+        if self.all_blocks:
+            names.update(dict.fromkeys(_short(device) for device, *_rest in self._mounts(host)))
+        return names
+
+    def _mounts(self, host: Host) -> List[Tuple[str, str, str, str]]:
+        """Device, place, type and options of each mounted block device, once."""
+        found: Dict[str, Tuple[str, str, str, str]] = {}
+        for line in host.lines(f"{self.proc}/mounts"):
+            device, place, kind, options = line.split(" ")[:4]
+            if device.startswith("/dev/"):
+                found.setdefault(device, (device, place.replace("\\040", " "), kind, options))
+        return list(found.values())
+
+    def _space(self, host: Host) -> List[Sample]:
+        if not (self._wants("disk/bytes_used") or self._wants("disk/percent_used")):
+            return []
+        found: List[Sample] = []
+        for device, place, kind, options in self._mounts(host):
+            try:
+                space = host.statvfs(place)
+            except OSError:
+                continue
+            used = space.size - space.free
+            labels = {"device_name": _short(device), "fs_type": kind, "mount_option": options}
+            help = "Space, in bytes, by state"
+            found.append(("disk/bytes_used", GAUGE, help, float(space.free), {**labels, "state": "free"}))
+            found.append(("disk/bytes_used", GAUGE, help, float(used), {**labels, "state": "used"}))
+            if used + space.available:
+                share = used * 100.0 / (used + space.available)
+                found.append(("disk/percent_used", GAUGE, "Space used, in per cent", share, {**labels, "state": "used"}))
+        return found
+
+
+def _short(device: str) -> str:
+    return device[len("/dev/") :] if device.startswith("/dev/") else device
+
+
+def _os_version(host: Host) -> str:
+    """What /etc/os-release says, as node-problem-detector words it: `ubuntu 22.04.3 LTS (Jammy Jellyfish)`."""
+    fields: Dict[str, Any] = {}
+    for line in host.read_or("/etc/os-release").splitlines():
+        key, _, value = line.partition("=")
+        fields[key] = value.strip("\"'")
+    return f"{fields.get('ID', 'unknown')} {fields.get('VERSION', fields.get('VERSION_ID', ''))}".strip()
