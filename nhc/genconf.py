@@ -1,0 +1,281 @@
+"""A configuration out of what a node is and has: candidate lines in groups, for `nhc genconf`.
+
+Each group says what its lines are for. Candidates are generous; the command then runs them and keeps those
+that hold, so nothing here needs to know on which nodes a check makes sense. Nothing that could be a secret is
+written: no serial numbers, no command lines, no mount options but rw and ro.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from nhc.facts import ethernet, mounts
+from nhc.facts.cpuinfo import topology
+from nhc.facts.dmi import DmiUnreadable, NoDmi, structures
+from nhc.facts.fstab import NETWORK, holds_data
+from nhc.facts.ib_counters import EFA_LAYER
+from nhc.facts.infiniband import Port, ports
+from nhc.facts.meminfo import memory
+from nhc.facts.mounts import Mount
+from nhc.facts.processes import command_lines, first_word, is_ssh_session, owner
+from nhc.host import Host
+
+DMI_MATCH = r"([Ss]peed|[Vv]ersion)"
+"""Which of the firmware's properties are worth a line: LBNL NHC's default."""
+
+
+class Group(NamedTuple):
+    """Lines that belong together. `about` are lines of comment, `lines` checks without their target."""
+
+    title: str
+    about: Tuple[str, ...]
+    lines: Tuple[str, ...]
+
+
+def quoted(word: str) -> str:
+    """A word as the configuration language reads it back."""
+    if re.fullmatch(r"[\w@%+=:,./-]+", word):
+        return word
+    return "'" + word.replace("'", "'\\''") + "'"
+
+
+def literal(word: str) -> bool:
+    """Whether a match string of these characters matches just them: no glob, no /regex/, no {range}."""
+    return not re.search(r"[*?\[\]{}!'\\]", word) and not (len(word) > 1 and word[0] == word[-1] == "/")
+
+
+def groups(host: Host, dmi_match: str = DMI_MATCH) -> List[Group]:
+    """All groups for this node. A source that cannot be read leaves its lines out."""
+    makers = (_processors, _memory, _filesystems, _storage, _ethernet, _rdma, _accelerators, _pci, _daemons, _kernel)
+    made = [_tried(make, host) for make in makers]
+    made.append(_tried(lambda it: _firmware(it, dmi_match), host))
+    return [group for group in made if group is not None and group.lines]
+
+
+def _tried(make: Callable[[Host], Group], host: Host) -> Optional[Group]:
+    try:
+        return make(host)
+    except (OSError, ValueError):
+        return None
+
+
+def _processors(host: Host) -> Group:
+    found = host.fact(topology)
+    words = ["" if value is None else str(value) for value in found]
+    lines = ["check_hw_cpuinfo " + " ".join(word or "''" for word in words), "check_cpu_governor",
+             "check_cpu_clocksource", "check_mce_events"]  # fmt: skip
+    return Group(
+        "Processors", ("Sockets, cores and threads; a core that the firmware took out shows here.",), tuple(lines)
+    )
+
+
+def _memory(host: Host) -> Group:
+    found = host.fact(memory)
+    ram, swap = found.total, found.swap_total
+    lines = [f"check_hw_physmem {ram // 1024}MB {ram // 1024}MB 3%"]
+    lines.append(f"check_hw_swap {swap // 1024}MB {swap // 1024}MB 3%" if swap >= 1024 else "check_hw_swap 0 0")
+    lines += ["check_hw_mem_free 64MB", "check_edac_errors", "check_oom_kills"]
+    about = ("RAM and swap within 3 %, as the kernel keeps some for itself. check_hw_mem_free is a last resort: raise",
+             "it to what a job must find.")  # fmt: skip
+    return Group("Memory", about, tuple(lines))
+
+
+_HIDDEN = ("/proc", "/sys", "/dev", "/run", "/var/lib/docker", "/var/lib/containers", "/var/lib/kubelet", "/snap",
+           "/var/lib/containerd", "/var/lib/lxcfs")  # fmt: skip
+_FULL = (95, 98)
+"""Percent at which a file system is too full, and where it is nearly that full already."""
+
+
+def _below(point: str, places: Tuple[str, ...]) -> bool:
+    return any(point == place or point.startswith(f"{place}/") for place in places)
+
+
+def _kept(host: Host) -> List[Mount]:
+    """The mounts that a node is meant to have: on disks or servers, not of a container or of an automounter."""
+    table = host.fact(mounts.mounts)
+    automounted = tuple(mount.point for mount in table if mount.type == "autofs")
+    last = {mount.point: mount for mount in table}  # a later mount covers an earlier one at the same place
+    return [
+        mount
+        for mount in last.values()
+        if (holds_data(mount) or mount.point == "/" or (mount.type == "tmpfs" and mount.point in ("/tmp", "/scratch")))  # noqa: S108
+        and mount.type != "squashfs" and not _below(mount.point, _HIDDEN) and not _below(mount.point, automounted)
+        and host.isdir(mount.point)
+    ]  # fmt: skip
+
+
+def _filesystems(host: Host) -> Group:
+    lines: List[str] = []
+    for mount in _kept(host):
+        kind = "ro" if mount.read_only else "rw"
+        words = [f"check_fs_mount_{kind}"]
+        if literal(mount.type):
+            words += ["-t", quoted(mount.type)]
+        # A source with a user and password in it, as some FUSE file systems have, is nobody's business.
+        if literal(mount.source) and not re.search(r"://[^/]*@", mount.source) and mount.source not in ("", "none"):
+            words += ["-s", quoted(mount.source)]
+        lines.append(" ".join([*words, "-f", quoted(mount.point)]))
+        if mount.type in NETWORK:
+            lines.append(f"check_mount_responds {quoted(mount.point)}")
+            continue
+        if not mount.read_only:
+            lines.append(f"check_fs_used {quoted(mount.point)} {_limit(host, mount.point, False)}%")
+            lines.append(f"check_fs_iused {quoted(mount.point)} {_limit(host, mount.point, True)}%")
+    lines.append("check_mount_readonly")
+    about = ("Mounted, from the right place, writable where they are now, not full. Network file systems get a line",
+             "of their own that asks them to answer in time. Automounted ones are left out.")  # fmt: skip
+    return Group("File systems", about, tuple(lines))
+
+
+def _limit(host: Host, point: str, inodes: bool) -> int:
+    try:
+        found = host.statvfs(point)
+    except OSError:
+        return _FULL[0]
+    total, free = (found.inodes, found.inodes_available) if inodes else (found.size, found.available)
+    return _FULL[0] if total and (total - free) * 100 / total < _FULL[0] - 3 else _FULL[1]
+
+
+def _storage(host: Host) -> Group:
+    try:
+        names = host.listdir("/sys/class/block")
+    except OSError:
+        names = []
+    count = sum(1 for name in names if re.fullmatch(r"nvme\d+n1", name))
+    lines = [f"check_nvme_count {count}"] if count else []
+    return Group("Drives", ("How many NVMe drives there are, and what drives say of themselves.",),
+                 (*lines, "check_nvme_health", "check_smart_health"))  # fmt: skip
+
+
+def _ethernet(host: Host) -> Group:
+    lines = []
+    rdma = {port.netdev for port in host.fact(ports)}
+    for each in ethernet.interfaces(host):
+        lines.append(f"check_hw_eth {each.name}")
+        if each.up and each.carrier:
+            lines.append(f"check_eth_carrier {each.name}")
+            if each.has_speed and each.speed and not each.bond and each.name not in rdma:
+                lines.append(f"check_eth_speed -m {each.speed} {each.name}")
+    about = ("Each port that has a link now must keep it, at the speed that it has now (in Mb/s).",)
+    return Group("Ethernet", about, (*lines, "check_eth_errors"))
+
+
+def _rdma(host: Host) -> Group:
+    found = host.fact(ports)
+    up = [port for port in found if port.up and port.link_layer != EFA_LAYER]
+    lines = [f"check_hw_ib {p.rate_gbps:g} {p.name}" if p.rate_gbps else f"check_ib_state {p.name}" for p in up]
+    for (kind, rate), alike in sorted(_alike(up).items()):
+        lines.append(f"check_ib_ports -l {kind} {len(alike)} {rate:g}")
+    if up:
+        lines += [
+            "check_ib_state",
+            "check_ib_firmware",
+            "check_ib_guid",
+            "check_ib_errors",
+            "check_ib_link_flapping 24 5",
+        ]
+    roce = [port for port in up if port.link_layer == "Ethernet"]
+    if roce:
+        sizes = [int(size) for size in (host.read_or(f"/sys/class/net/{p.netdev}/mtu") for p in roce) if size.isdigit()]
+        names = " ".join(port.name for port in roce)
+        lines.append(f"check_roce_ports {f'-m {min(sizes)} ' if sizes else ''}{names}")
+    from nhc.facts import efa
+
+    adapters = len(host.fact(efa.devices))
+    if adapters:
+        lines += [f"check_efa_devices {adapters}", "check_efa_errors"]
+    about = ("InfiniBand, RoCE and EFA: every port that is up now, at its rate; the number of them whatever their",
+             "names; one firmware; few errors, no link that comes and goes.")  # fmt: skip
+    return Group("Fabric", about, tuple(lines))
+
+
+def _alike(found: List[Port]) -> Dict[Tuple[str, float], List[Port]]:
+    by_kind: Dict[Tuple[str, float], List[Port]] = {}
+    for port in found:
+        if port.rate_gbps and port.link_layer in ("InfiniBand", "Ethernet"):
+            kind = "ib" if port.link_layer == "InfiniBand" else "roce"
+            by_kind.setdefault((kind, port.rate_gbps), []).append(port)
+    return by_kind
+
+
+def _accelerators(host: Host) -> Group:
+    from nhc.facts.accelerator import accelerators
+
+    inventory = host.fact(accelerators)
+    lines = [f"check_gpu_count {len(source.devices)} {source.vendor}" for source in inventory.sources]
+    versions = {device.driver for device in inventory.devices if device.driver}
+    if inventory.on_bus:
+        lines += ["check_gpu_lost", "check_gpu_ecc", "check_gpu_row_remap", "check_gpu_retired_pages",
+                  "check_gpu_links", "check_gpu_p2p", "check_gpu_fabric", "check_fabric_manager", "check_gpu_pcie",
+                  "check_gpu_clock_throttling", "check_gpu_temp", "check_gpu_xid", "check_vbios_version",
+                  "check_gpu_persistence"]  # fmt: skip
+        if len(versions) == 1:
+            lines.append(f"check_gpu_driver {quoted(versions.pop())}")
+    about = ("How many there are, that none is lost, and what they say of their memory, links, heat and firmware.",
+             "The driver's version is worth a line where all nodes should have one.")  # fmt: skip
+    return Group("Accelerators", about, tuple(lines))
+
+
+def _pci(host: Host) -> Group:
+    return Group("PCIe", ("Links at full width and speed, few errors.",), ("check_pcie_link", "check_pcie_aer"))
+
+
+# A daemon's process: what to call the service.
+_DAEMONS = (
+    "sshd", "crond", "cron", "atd", "rsyslogd", "syslog-ng", "auditd", "chronyd", "ntpd", "ptp4l", "sssd", "nslcd",
+    "nscd",
+    "slurmd", "munged", "pbs_mom", "sge_execd", "lim", "sbatchd", "flux-broker", "kubelet", "containerd", "dockerd",
+    "crio", "nvidia-persistenced", "nv-fabricmanager", "nv-hostengine", "rpcbind", "rpc.statd", "rpc.mountd",
+    "automount",
+    "mmfsd", "gssproxy", "irqbalance", "opensm", "rasdaemon", "mcelog", "smartd", "node_exporter", "dcgm-exporter",
+)  # fmt: skip
+
+
+def _daemons(host: Host) -> Group:
+    lines = list(dict.fromkeys(_running(host)))
+    threads = host.fact(topology).threads
+    lines += ["check_systemd_failed", "check_clock_sync", "check_clock_offset"]
+    lines.append(f"check_ps_loadavg {threads * 2} {threads * 2} {threads * 2}")
+    lines += ["check_ps_dstate", "check_ps_zombies", "check_limits_fds", "check_limits_pids", "check_limits_inodes"]
+    about = ("Daemons that run now, as the user that they run as. To have nhc start one that is missing, say -S",
+             "(check_ps_service -S -u root sshd). The load may be twice the number of threads.")  # fmt: skip
+    return Group("Daemons and processes", about, tuple(lines))
+
+
+def _running(host: Host) -> Iterator[str]:
+    for pid, args in sorted(host.fact(command_lines).items()):
+        name = first_word(args).rsplit("/", 1)[-1]
+        if name not in _DAEMONS or is_ssh_session(args):
+            continue
+        uid = owner(host, pid)
+        user = host.system.user_name(uid) if uid is not None else ""
+        yield f"check_ps_service {f'-u {quoted(user)} ' if user else ''}{name}"
+
+
+def _kernel(host: Host) -> Group:
+    return Group("Kernel", ("No fault in the kernel's log that still stands, no sign of damage.",),
+                 ("check_kmsg", "check_kernel_taint", "check_reboot_pending"))  # fmt: skip
+
+
+_PRIVATE = re.compile(r"serial|uuid|asset|guid|mac address|password", re.IGNORECASE)
+_TYPES = {0: "BIOS", 1: "System", 2: "Base Board", 4: "Processor", 17: "Memory Device"}
+
+
+def _firmware(host: Host, match: str) -> Group:
+    """Properties of the firmware's tables, without those that name this one machine."""
+    try:
+        found = structures(host)
+    except (NoDmi, DmiUnreadable):
+        return Group("Firmware", (), ())
+    wanted = re.compile(match)
+    lines: Dict[str, None] = {}
+    for each in found:
+        if each.type not in _TYPES:
+            continue
+        for line in each.lines:
+            value = line.rpartition(": ")[2].strip()
+            if wanted.search(line) and not _PRIVATE.search(line) and literal(line) and value not in ("", "Unknown"):
+                lines[f"check_dmi_data_match -t {each.type} {quoted(line)}"] = None
+    about = ("Firmware versions and speeds, so that a board that was exchanged or reset shows.",)
+    return Group("Firmware", about, tuple(lines))
