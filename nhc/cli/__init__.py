@@ -24,7 +24,7 @@ EXIT_UNKNOWN = 3
 
 
 def entry(run: Callable[[], int] | None = None) -> None:
-    """An executable: `main` or another, then out at once. Tearing the interpreter down would cost 3 ms of every start."""
+    """An executable: `main` or another, then out at once. Tearing the interpreter down would cost each run 3 ms."""
     gc.disable()  # a run is over before there is garbage worth collecting; the collections cost 2 ms
     status = (run or main)()
     try:

@@ -67,6 +67,7 @@ def run(options: Mapping[str, Any]) -> int:
         deadline=deadline,
         name=name,
         progress=_progress if _show_progress(options) else None,
+        meanwhile=lambda: _load_renderer(options),
     )
     if _show_progress(options):
         sys.stderr.write("\r\033[K")
@@ -208,6 +209,11 @@ def fresh_report(state: Any, max_age: float, host: Any, options: Mapping[str, An
     if not same_boot or not 0 <= age <= max_age:
         return None
     return report._replace(notes=(*report.notes, f"this report is {age:.0f} s old (--max-age)"))
+
+
+def _load_renderer(options: Mapping[str, Any]) -> None:
+    """Import what `emit` is about to need, while the first checks run."""
+    __import__(f"nhc.render.{options['format']}")
 
 
 def emit(report: Report, options: Mapping[str, Any]) -> int:
