@@ -81,8 +81,8 @@ class Said:
         outcome = result.outcome
         if self.actions and outcome.action.value not in self.actions:
             return False
-        if _matches(result.check, self.checks):
-            return not _matches(result.check, self.excluded)
+        if _matches(result.check, self.checks) and not _matches(result.check, self.excluded):
+            return True
         return bool(outcome.reason) and _matches(outcome.reason, self.reasons)
 
 

@@ -1,0 +1,266 @@
+"""What the cluster's side finds itself: device errors in pod logs, kernel lines in Loki."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import ssl
+import threading
+import time
+import urllib.parse
+from typing import Any, Iterator
+
+import pytest
+from nhc_adapters.kubernetes.client import STRATEGIC, node_path
+from nhc_adapters.kubernetes.conditions import TRUE
+from nhc_adapters.kubernetes.kernlogs import CONDITION as KERNEL_LOG
+from nhc_adapters.kubernetes.kernlogs import KernelLogs
+from nhc_adapters.kubernetes.loki import LogLine, Loki, LokiError, read_answer
+from nhc_adapters.kubernetes.podlogs import CONDITION as JOB_ERROR
+from nhc_adapters.kubernetes.podlogs import Ending, Met, PodLogs, Reader, blame, endings
+from nhc_adapters.kubernetes.settings import LokiSettings
+
+from tests.adapters.kubernetes.test_controller import marked, running, settings
+from tests.support.kube import Kube, eventually
+
+ERROR = "RuntimeError: CUDA error: invalid device ordinal"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        status, body = self.server.answer(self.path)  # type: ignore[attr-defined]
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+class Serving:
+    """A little HTTP server on loopback: `answer` maps a path to status and body."""
+
+    def __init__(self, answer: Any, tls: tuple[str, str] | None = None) -> None:
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.answer = answer  # type: ignore[attr-defined]
+        self.server.daemon_threads = True
+        if tls is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*tls)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+# Pod logs.
+
+
+def pod(name: str = "p", code: int = 1, wants: str = "nvidia.com/gpu", **more: Any) -> dict[str, Any]:
+    ended = {"name": "c", "restartCount": 0, "state": {"terminated": {"exitCode": code}}, **more}
+    return {
+        "metadata": {"name": name, "namespace": "ns", "uid": name},
+        "spec": {"nodeName": "n1", "containers": [{"name": "c", "resources": {"limits": {wants: "8"}}}]},
+        "status": {"containerStatuses": [ended]},
+    }
+
+
+def test_only_containers_that_had_an_accelerator_and_failed_are_looked_at() -> None:
+    assert [one.key for one in endings(pod())] == [("p", "c", 0)]
+    assert list(endings(pod(code=0))) == []
+    assert list(endings(pod(wants="example.com/licence"))) == []
+    assert list(endings(pod(state={"running": {}}))) == []
+    again = pod(restartCount=3, state={"running": {}}, lastState={"terminated": {"exitCode": 139}})
+    assert [(one.restarts, one.previous) for one in endings(again)] == [(2, True)]
+
+
+def met(node: str, owner: str, uid: str) -> Met:
+    return Met(Ending("ns", uid, uid, "c", node, owner, 0, False), ERROR)
+
+
+def test_a_node_is_blamed_for_its_jobs_errors_but_not_for_a_job_that_fails_everywhere() -> None:
+    assert list(blame([met("n1", "Job/a", "1")], PodLogs())) == ["n1"]
+    everywhere = [met(f"n{number}", "Job/wrong", str(number)) for number in range(5)]
+    assert blame(everywhere, PodLogs()) == {}
+    assert list(blame([*everywhere, met("n3", "Job/other", "x")], PodLogs())) == ["n3"]
+    assert blame([met("n1", "Job/a", "1")], PodLogs(pods=2)) == {}
+
+
+@pytest.fixture
+def kubelet(kube: Kube) -> Iterator[tuple[Serving, list[str]]]:
+    """A kubelet that has logs to show, for the real API server to ask."""
+    asked: list[str] = []
+
+    def answer(path: str) -> tuple[int, bytes]:
+        asked.append(path)
+        if "gone" in path:
+            return 404, b"no such container"
+        return 200, f"epoch 1\n{ERROR}\n".encode()
+
+    certificate = kube.plane.certificates
+    serving = Serving(answer, (str(kube.plane.ca), str(certificate / "apiserver.key")))
+    yield serving, asked
+    serving.close()
+
+
+def failed_pod(kube: Kube, node: str, kubelet: Serving, name: str = "train") -> None:
+    """A pod with GPUs that failed on a node whose kubelet is ours."""
+    kube.admin.patch(
+        f"{node_path(node)}/status",
+        {
+            "status": {
+                "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},
+                "nodeInfo": {"bootID": "0123456789abcdef", **kube.get(node)["status"]["nodeInfo"], "machineID": ""},
+            }
+        },
+        STRATEGIC,
+    )
+    base = f"/api/v1/namespaces/{kube.namespace}/pods"
+    body = {
+        "metadata": {"name": name},
+        "spec": {
+            "nodeName": node,
+            "restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}],
+        },
+    }
+    kube.admin.post(base, body)
+    ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
+    status = {"name": "c", "image": "x", "imageID": "", "ready": False, "restartCount": 0, "state": ended}
+    kube.admin.patch(f"{base}/{name}/status", {"status": {"phase": "Failed", "containerStatuses": [status]}}, STRATEGIC)
+
+
+def test_a_device_error_in_a_pods_log_marks_the_node(kube: Kube, kubelet: tuple[Serving, list[str]]) -> None:
+    node, other = kube.node("sick", fake=False), kube.node("well", fake=False)
+    failed_pod(kube, node, kubelet[0])
+    chosen = settings(kube, podlogs=PodLogs((kube.namespace,), every=0.1))
+    with running(kube, chosen):
+        eventually(lambda: marked(kube) == {node})
+        said = kube.condition(node, JOB_ERROR) or {}
+        assert said["status"] == "True"
+        assert f"pod {kube.namespace}/train: {ERROR}" in said["message"]
+        assert kube.condition(other, JOB_ERROR) is None
+        # The log was read once, at its end.
+        assert len(kubelet[1]) == 1
+        assert "tailLines=200" in kubelet[1][0]
+
+
+def test_a_pod_whose_log_is_gone_is_not_asked_for_again(kube: Kube, kubelet: tuple[Serving, list[str]]) -> None:
+    failed_pod(kube, kube.node(fake=False), kubelet[0], "gone")
+    reader = Reader(kube.admin, PodLogs((kube.namespace,)))
+    assert (reader.look(), reader.look()) == ({}, {})
+    assert len(kubelet[1]) == 1
+
+
+# Loki.
+
+
+class FakeLoki:
+    """Holds lines, answers query_range as Loki does, and can be away."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[int, str, str]] = []
+        self.status = 200
+        self.serving = Serving(self.answer)
+        self.url = f"http://127.0.0.1:{self.serving.port}"
+
+    def say(self, node: str, text: str, when: float | None = None) -> None:
+        self.lines.append((int((when or time.time()) * 1e9), node, text))
+
+    def answer(self, path: str) -> tuple[int, bytes]:
+        if self.status != 200:
+            return self.status, b"too many outstanding requests"
+        asked = urllib.parse.parse_qs(urllib.parse.urlsplit(path).query)
+        assert asked["direction"] == ["forward"]
+        begin, end, limit = (int(asked[name][0]) for name in ("start", "end", "limit"))
+        chosen = sorted(line for line in self.lines if begin <= line[0] < end)[:limit]
+        streams: dict[str, list[list[str]]] = {}
+        for when, node, text in chosen:
+            streams.setdefault(node, []).append([str(when), text])
+        result = [{"stream": {"k8s_node_name": node}, "values": values} for node, values in streams.items()]
+        return 200, json.dumps({"status": "success", "data": {"resultType": "streams", "result": result}}).encode()
+
+
+@pytest.fixture
+def loki() -> Iterator[FakeLoki]:
+    made = FakeLoki()
+    yield made
+    made.serving.close()
+
+
+XID79 = "[12345.678] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."
+XID31 = "[12345.678] NVRM: Xid (PCI:0000:3b:00): 31, pid=1234, name=python, Ch 00000008, intr 00000000"
+
+
+def test_each_line_is_told_once_and_none_is_missed_over_an_outage(loki: FakeLoki) -> None:
+    asking = Loki(loki.url, "{}", timeout=2.0)
+    loki.say("n1", "one")
+    assert [line.text for line in asking.look()] == ["one"]
+    loki.say("n1", "two")
+    loki.status = 500
+    with pytest.raises(LokiError, match="500"):
+        asking.look()
+    loki.say("n2", "three")
+    loki.status = 200
+    assert [line.text for line in asking.look()] == ["two", "three"]
+    assert asking.look() == []
+
+
+def test_more_lines_than_a_page_come_whole(loki: FakeLoki) -> None:
+    now = time.time()
+    for number in range(2500):
+        loki.say("n1", f"line {number}", now - 100 + number / 50)
+    assert [line.text for line in Loki(loki.url, "{}").look()] == [f"line {number}" for number in range(2500)]
+
+
+def test_old_lines_are_no_news(loki: FakeLoki) -> None:
+    loki.say("n1", XID79, time.time() - 3600)
+    assert Loki(loki.url, "{}").look() == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, [], {}, {"status": "error", "error": "parse error"}, {"status": "success", "data": {"resultType": "matrix"}},
+     {"status": "success", "data": {"resultType": "streams", "result": [{"stream": {"n": "x"}, "values": [["x"]]}]}}],
+)  # fmt: skip
+def test_an_answer_that_makes_no_sense_is_an_error_of_lokis(answer: Any) -> None:
+    with pytest.raises(LokiError):
+        read_answer(answer, "n")
+
+
+def test_a_fatal_line_speaks_against_its_node_and_an_applications_does_not() -> None:
+    logs = KernelLogs()
+    now = time.time()
+    found = logs.take([LogLine("n1", int(now * 1e9), XID79), LogLine("n2", int(now * 1e9), XID31)], now)
+    assert list(found) == ["n1"]
+    assert (found["n1"].status, found["n1"].reason) == (TRUE, "Xid79")
+    assert "0000:3b:00.0" in found["n1"].message
+
+
+def test_a_burst_of_one_line_is_one_finding() -> None:
+    logs = KernelLogs()
+    now = time.time()
+    lines = [LogLine("n1", int((now + number / 1000) * 1e9), XID79) for number in range(5000)]
+    (said,) = logs.take(lines, now).values()
+    assert "more)" not in said.message
+
+
+def test_a_kernel_line_in_loki_marks_its_node_though_loki_was_away_at_first(kube: Kube, loki: FakeLoki) -> None:
+    node, other = kube.node("sick", fake=False), kube.node("well", fake=False)
+    loki.status = 503
+    with running(kube, settings(kube, loki=LokiSettings(loki.url, "{}", every=0.1))) as controller:
+        eventually(lambda: controller.says("Loki is away"))
+        loki.say(node, XID79)
+        loki.say(other, XID31)
+        loki.say("not-a-node-here", XID79)
+        loki.status = 200
+        eventually(lambda: marked(kube) == {node})
+        assert (kube.condition(node, KERNEL_LOG) or {})["reason"] == "Xid79"
+        assert "[action: " in kube.get(node)["metadata"]["annotations"]["nhc/mark"]
+        assert kube.condition(other, KERNEL_LOG) is None
+        assert controller.says("Loki is back")

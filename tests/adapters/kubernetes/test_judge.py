@@ -1,0 +1,176 @@
+"""Conditions read back: who is sick, who is unknown, and from when on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nhc_adapters.kubernetes.conditions import stamp, unstamp
+from nhc_adapters.kubernetes.judge import expected_accelerators, judge, parse_fault
+from nhc_adapters.kubernetes.vocabulary import Fault
+
+from nhc.model import Action, Verdict
+
+NOW = 1_700_000_000.0
+HEALTHY = (Fault("NhcHealthy", "False"),)
+
+
+def node(*conditions: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "n1", "labels": more.pop("labels", {})},
+        "status": {"conditions": list(conditions), **more},
+    }
+
+
+def condition(kind: str, status: str, since: float = NOW - 60, seen: float = NOW - 1, **more: str) -> dict[str, Any]:
+    times = {"lastTransitionTime": stamp(since), "lastHeartbeatTime": stamp(seen)}
+    return {"type": kind, "status": status, **times, "reason": "R", "message": "m", **more}
+
+
+def verdict(one: dict[str, Any], faults: tuple[Fault, ...] = HEALTHY, **more: Any) -> Verdict:
+    return judge(one, faults, NOW, **more).report.verdict
+
+
+def test_a_bad_condition_is_crit_with_its_check_action_and_reason() -> None:
+    said = "check_gpu_lost: gpu3: fell off the bus [action: replace]"
+    found = judge(node(condition("NhcHealthy", "False", reason="GpuLost", message=said)), HEALTHY, NOW)
+    (result,) = found.report.results
+    assert (result.check, result.verdict, result.outcome.action) == ("check_gpu_lost", Verdict.CRIT, Action.REPLACE)
+    assert result.outcome.message == "gpu3: fell off the bus"
+    assert (found.reasons, found.types) == (("GpuLost",), ("NhcHealthy",))
+
+
+@pytest.mark.parametrize(
+    ("status", "wanted"), [("True", Verdict.OK), ("False", Verdict.CRIT), ("Unknown", Verdict.UNKNOWN)]
+)
+def test_each_status_has_its_verdict(status: str, wanted: Verdict) -> None:
+    assert verdict(node(condition("NhcHealthy", status))) is wanted
+
+
+def test_a_node_without_any_of_the_conditions_is_unknown() -> None:
+    assert verdict(node()) is Verdict.UNKNOWN
+    assert verdict(node(condition("Ready", "True"))) is Verdict.UNKNOWN
+
+
+def test_a_fault_counts_after_the_time_it_must_last_and_says_when_to_look_again() -> None:
+    faults = (Fault("GpuCount", "True", lasting=600.0),)
+    young = judge(node(condition("GpuCount", "True", since=NOW - 599)), faults, NOW)
+    assert (young.report.verdict, young.again) == (Verdict.WARN, NOW + 1)
+    assert verdict(node(condition("GpuCount", "True", since=NOW - 600)), faults) is Verdict.CRIT
+
+
+def test_what_a_silent_agent_said_last_no_longer_counts() -> None:
+    said = node(condition("NhcHealthy", "False", seen=NOW - 901), condition("GpuXid", "True"))
+    found = judge(said, (*HEALTHY, Fault("GpuXid")), NOW, verdict="NhcHealthy")
+    assert (found.report.verdict, found.silent) == (Verdict.UNKNOWN, True)
+    fresh = judge(node(condition("NhcHealthy", "True", seen=NOW - 890)), HEALTHY, NOW, verdict="NhcHealthy")
+    assert (fresh.report.verdict, fresh.again) == (Verdict.OK, NOW + 10)
+
+
+def test_a_kubelet_that_is_gone_makes_a_well_node_unknown_and_a_sick_one_no_better() -> None:
+    gone = condition("Ready", "Unknown")
+    assert verdict(node(condition("NhcHealthy", "True"), gone)) is Verdict.UNKNOWN
+    assert verdict(node(condition("NhcHealthy", "False"), gone)) is Verdict.CRIT
+
+
+# draino's arguments.
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("GpuXid", Fault("GpuXid")),
+        ("Ready=Unknown", Fault("Ready", "Unknown")),
+        ("Ready=Unknown,10m", Fault("Ready", "Unknown", 600.0)),
+        ("GpuCount=True,0s", Fault("GpuCount", "True", 0.0)),
+    ],
+)
+def test_conditions_are_written_as_draino_takes_them(text: str, wanted: Fault) -> None:
+    assert parse_fault(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["", "=True", "A=Maybe", "A=True,", "A=True,soon", "two words"])
+def test_what_draino_would_ignore_or_die_of_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_fault(text)
+
+
+# Accelerators.
+
+READY = condition("Ready", "True")
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "expected", "wanted"),
+    [
+        ("7", 8, Verdict.CRIT),
+        ("8", 8, Verdict.OK),
+        ("9", 8, Verdict.OK),
+        ("junk", 8, Verdict.UNKNOWN),
+        ("0", 0, Verdict.OK),
+    ],
+)
+def test_fewer_accelerators_than_expected_are_crit(allocatable: str, expected: int, wanted: Verdict) -> None:
+    one = node(READY, allocatable={"nvidia.com/gpu": allocatable})
+    assert verdict(one, (), expected=[("nvidia.com/gpu", expected)]) is wanted
+
+
+def test_before_the_kubelet_or_the_device_plugin_has_spoken_nothing_is_missing() -> None:
+    expected = [("nvidia.com/gpu", 8)]
+    offered = {"allocatable": {"nvidia.com/gpu": "0"}}
+    assert verdict(node(condition("Ready", "False"), **offered), (), expected=expected) is Verdict.UNKNOWN
+    assert verdict(node(READY, allocatable={}), (), expected=expected) is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("one", "configured", "wanted"),
+    [
+        (node(capacity={"nvidia.com/gpu": "8", "cpu": "96"}), {}, [("nvidia.com/gpu", 8)]),
+        (node(capacity={"nvidia.com/gpu": "7"}, labels={"nvidia.com/gpu.count": "8"}), {}, [("nvidia.com/gpu", 8)]),
+        (
+            node(capacity={"aws.amazon.com/neuron": "16", "vpc.amazonaws.com/efa": "8"}),
+            {},
+            [("aws.amazon.com/neuron", 16)],
+        ),
+        (node(capacity={"amd.com/gpu": "8"}), {"*": {"amd.com/gpu": 4}}, [("amd.com/gpu", 4)]),
+        (
+            node(capacity={}, labels={"node.kubernetes.io/instance-type": "p5.48xlarge"}),
+            {"p5.48xlarge": {"nvidia.com/gpu": 8}},
+            [("nvidia.com/gpu", 8)],
+        ),
+    ],
+)
+def test_how_many_accelerators_a_node_should_have(one: dict[str, Any], configured: Any, wanted: Any) -> None:
+    assert expected_accelerators(one, configured) == wanted
+
+
+# Whatever stands on a node.
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.text(max_size=8) | st.integers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+conditions = st.lists(
+    st.dictionaries(
+        st.sampled_from(["type", "status", "reason", "message", "lastTransitionTime", "lastHeartbeatTime"]), anything
+    ),
+    max_size=4,
+)
+
+
+@given(conditions)
+def test_no_condition_makes_the_judge_fail(found: list[dict[str, Any]]) -> None:
+    judge(node(*found), HEALTHY, NOW, verdict="NhcHealthy")
+
+
+@given(st.integers(min_value=0, max_value=4_000_000_000))
+def test_a_time_is_read_as_it_was_written(when: int) -> None:
+    assert unstamp(stamp(when)) == when
+
+
+@pytest.mark.parametrize("text", ["", "null", None, "2024-13-45", "yesterday at noon, roughly"])
+def test_a_time_that_makes_no_sense_is_the_default(text: object) -> None:
+    assert unstamp(text, 7.0) == 7.0
