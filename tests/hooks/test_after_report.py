@@ -1,0 +1,195 @@
+"""What follows from a report, with a resource manager that a test plays: exit statuses, memory, bounds, breakage."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from nhc import hooks
+from nhc.model import CheckResult, Report, crit, ok, unknown, warn
+from nhc.nodeset import fold
+from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState
+from nhc.state import State
+
+
+class Scheduler:
+    """Three nodes; `calls` is what it was asked and told."""
+
+    def __init__(self):
+        self.states = {name: NodeState(name, "idle", True) for name in ("n1", "n2", "n3")}
+        self.calls, self.told, self.comments, self.fails = [], [], {}, False
+
+    def nodes(self, names=None):
+        self.calls.append(f"read {fold(names) if names else 'all'}")
+        if self.fails:
+            raise AdapterError("the controller does not answer")
+        return [state for name, state in self.states.items() if names is None or name in names]
+
+    def mark(self, marks, seen=None):
+        for name, mark in marks.items():
+            self.calls.append(f"mark {name}")
+            self.states[name] = NodeState(name, "drain", False, mark=mark)
+        return [Applied(name, Effect.CHANGED) for name in marks]
+
+    def clear(self, names, seen=None):
+        for name in names:
+            self.calls.append(f"clear {name}")
+            self.states[name] = NodeState(name, "idle", True)
+        return [Applied(name, Effect.CHANGED) for name in names]
+
+    def tell_job(self, job, text):
+        self.told.append((job, text))
+
+    def comment(self, name, text):
+        self.comments[name] = text
+        return True
+
+
+@pytest.fixture
+def scheduler(monkeypatch, tmp_path):
+    fake = Scheduler()
+    monkeypatch.setattr("nhc.hooks.act.scheduler", lambda environ, settings: fake)
+    monkeypatch.setenv("NHC_LEDGER_DIR", str(tmp_path / "ledger"))
+    return fake
+
+
+@pytest.fixture
+def state(tmp_path):
+    return State(str(tmp_path / "state"))
+
+
+def report(*outcomes, host="n1", boot="boot1"):
+    return Report(host, boot, time.time(), 0.1, tuple(CheckResult("check_x", outcome) for outcome in outcomes))
+
+
+BAD = crit("X", "bad")
+JOB = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1"}
+
+
+def run(context, found, state, **settings):
+    return hooks.after_report(context, found, JOB, settings, state)
+
+
+def test_an_unhealthy_prolog_drains_tells_the_owner_and_requeues(scheduler, state):
+    assert run("prolog", report(ok(), BAD), state) == hooks.UNHEALTHY
+    assert scheduler.states["n1"].mark.why == "check_x: bad"
+    assert scheduler.told == [("7", "NHC: node n1 is unhealthy, the job is requeued: check_x: bad")]
+
+
+@pytest.mark.parametrize("outcome", [ok(), warn("W", "slow"), unknown("U", "?")])
+def test_any_other_prolog_starts_the_job_without_a_word_to_the_controller(scheduler, state, outcome):
+    assert run("prolog", report(outcome), state) == 0
+    assert scheduler.calls == []
+
+
+def test_a_controller_that_does_not_answer_requeues_the_job_all_the_same(scheduler, state):
+    scheduler.fails = True
+    assert run("prolog", report(BAD), state) == hooks.UNHEALTHY
+
+
+def test_a_healthy_node_asks_the_controller_once_and_again_after_a_reboot(scheduler, state):
+    for _ in range(3):
+        assert run("healthcheck", report(ok()), state) == 0
+    assert scheduler.calls == ["read n1"]
+    run("healthcheck", report(ok(), boot="boot2"), state)
+    assert scheduler.calls == ["read n1", "read n1"]
+    run("healthcheck", report(ok(), boot="boot2"), state, NHC_REREAD="0")
+    assert scheduler.calls == ["read n1"] * 3
+
+
+def test_a_node_that_a_hook_marked_is_put_back_when_healthy_and_not_while_unknown(scheduler, state):
+    run("healthcheck", report(ok()), state)
+    run("prolog", report(BAD), state)
+    scheduler.calls.clear()
+    run("healthcheck", report(unknown("U", "?")), state)
+    assert scheduler.calls == []
+    run("healthcheck", report(ok()), state)
+    assert scheduler.calls == ["read n1", "clear n1"]
+
+
+def test_an_operators_drain_stays(scheduler, state):
+    scheduler.states["n1"] = NodeState("n1", "drain", False, mark=Mark("DIMM", owner="root"))
+    assert run("healthcheck", report(ok()), state) == 0
+    assert run("healthcheck", report(BAD), state) == 0
+    assert [call for call in scheduler.calls if not call.startswith("read")] == []
+
+
+def test_the_bound_keeps_the_node_in_service_and_starts_the_job(scheduler, state):
+    scheduler.states["n2"] = NodeState("n2", "drain", False, mark=Mark("bad"))
+    assert run("prolog", report(BAD), state) == 0  # 50% of three nodes is one
+    assert scheduler.states["n1"].available
+    assert run("prolog", report(BAD), state, NHC_MAX_DRAINED="none") == hooks.UNHEALTHY
+
+
+def test_a_bound_that_cannot_be_read_is_said_and_the_default_counts(scheduler, state, capsys):
+    scheduler.states["n2"] = NodeState("n2", "drain", False, mark=Mark("bad"))
+    assert run("prolog", report(BAD), state, NHC_MAX_DRAINED="lots") == 0
+    assert "NHC_MAX_DRAINED: 'lots' is not a number of nodes" in capsys.readouterr().err
+
+
+def test_an_epilog_leaves_draining_to_slurm_only_where_it_could_not(scheduler, state):
+    assert run("epilog", report(BAD), state) == 0
+    assert not scheduler.states["n1"].available
+    scheduler.fails = True
+    assert run("epilog", report(BAD), state) == hooks.UNHEALTHY
+
+
+def test_the_controllers_hooks_touch_no_node(scheduler, state):
+    environ = {**JOB, "SLURM_SCRIPT_CONTEXT": "prolog_slurmctld"}
+    assert hooks.after_report("prolog", report(BAD), environ, {}, state) == hooks.UNHEALTHY
+    assert scheduler.calls == []
+    assert len(scheduler.told) == 1
+    environ["SLURM_SCRIPT_CONTEXT"] = "epilog_slurmctld"
+    assert hooks.after_report("epilog", report(BAD), environ, {}, state) == 0
+
+
+def test_our_own_bug_starts_the_job_and_is_left_on_the_node_once(scheduler, state, monkeypatch):
+    def bug(*arguments):
+        raise RuntimeError("oops")
+
+    monkeypatch.setattr("nhc.hooks.prolog.unhealthy", bug)
+    assert run("prolog", report(BAD), state) == 0
+    assert scheduler.comments == {"n1": "NHC: internal error in the prolog: RuntimeError: oops"}
+    scheduler.comments.clear()
+    assert run("prolog", report(BAD), state) == 0
+    assert scheduler.comments == {}
+    assert run("healthcheck", report(ok()), state) == 0
+    assert scheduler.comments == {"n1": ""}  # taken away: nhc works again
+
+
+def test_nothing_is_marked_where_marking_is_off(monkeypatch, state, tmp_path):
+    monkeypatch.setenv("NHC_LEDGER_DIR", str(tmp_path))
+    assert run("prolog", report(BAD), state, MARK_OFFLINE="0") == 0
+    assert run("epilog", report(BAD), state, MARK_OFFLINE="0") == 0
+
+
+def test_what_a_hook_does_is_in_the_ledger(scheduler, state, tmp_path):
+    run("healthcheck", report(BAD), state)
+    text = (tmp_path / "ledger" / "ledger.jsonl").read_text()
+    assert '"node":"n1","deed":"mark","effect":"begun","because":"check_x: bad","by":"hook"' in text
+    assert '"effect":"changed"' in text
+
+
+def test_a_recent_healthy_report_stands_in_for_a_run(state):
+    fresh = report(ok())
+    now = time.time()
+    hooks.remember(state, "healthcheck", fresh)
+    assert hooks.fresh_report(state, "n1", 60, now, "boot1").verdict is fresh.verdict
+    assert hooks.fresh_report(state, "n1", 60, now + 61, "boot1") is None
+    assert hooks.fresh_report(state, "n1", 60, now, "boot2") is None
+    assert hooks.fresh_report(state, "n2", 60, now, "boot1") is None
+    assert hooks.fresh_report(state, "n1", 0, now, "boot1") is None
+
+
+@pytest.mark.parametrize("outcome", [BAD, unknown("U", "?")])
+def test_an_unhealthy_report_never_stands_in_for_a_run(state, outcome):
+    hooks.remember(state, "healthcheck", report(outcome))
+    assert hooks.fresh_report(state, "n1", 60, time.time(), "boot1") is None
+
+
+def test_the_health_check_leaves_its_report_for_the_prolog_where_that_may_use_it(scheduler, state):
+    run("healthcheck", report(ok()), state)
+    assert hooks.fresh_report(state, "n1", 60, time.time(), "boot1") is None
+    run("healthcheck", report(ok()), state, NHC_PROLOG_MAX_AGE="60")
+    assert hooks.fresh_report(state, "n1", 60, time.time(), "boot1") is not None
