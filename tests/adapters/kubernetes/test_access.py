@@ -1,0 +1,201 @@
+"""Where credentials come from, and that they are renewed: kubeconfigs, a pod's own, programs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nhc_adapters.kubernetes.access import SERVICE_ACCOUNT, TOKEN_AGE, TokenFile, find, from_kubeconfig, in_cluster
+from nhc_adapters.kubernetes.client import Client
+
+from nhc.ports import AdapterError
+from tests.support.kube import Kube
+
+
+def kubeconfig(tmp_path: Path, user: dict[str, Any] | None = None, **cluster: Any) -> Path:
+    path = tmp_path / "config"
+    value = {
+        "current-context": "main",
+        "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u", "namespace": "ns"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://api.example:6443/", **cluster}}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+    path.write_text(json.dumps(value))
+    return path
+
+
+def test_a_kubeconfig_names_server_user_and_namespace(tmp_path: Path) -> None:
+    access = from_kubeconfig(str(kubeconfig(tmp_path, {"token": "t"})))
+    assert (access.server, access.namespace, access.authorization()) == ("https://api.example:6443", "ns", "Bearer t")
+
+
+def test_relative_paths_lie_beside_the_kubeconfig(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from-file\n")
+    path = kubeconfig(tmp_path, {"tokenFile": "token"}, **{"certificate-authority": "ca.crt"})
+    access = from_kubeconfig(str(path))
+    assert access.ca_file == str(tmp_path / "ca.crt")
+    assert access.authorization() == "Bearer from-file"
+
+
+def test_data_in_the_file_is_decoded(tmp_path: Path) -> None:
+    encoded = base64.b64encode(b"CERTIFICATE").decode()
+    assert (
+        from_kubeconfig(str(kubeconfig(tmp_path, **{"certificate-authority-data": encoded}))).ca_data == b"CERTIFICATE"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not a kubeconfig"),
+        ("[1, 2", "while parsing"),
+        ("current-context: nowhere", "no context 'nowhere'"),
+        ("contexts: []", "no current-context"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used_is_one_line_with_its_path(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(AdapterError) as caught:
+        from_kubeconfig(str(path))
+    assert str(caught.value).startswith(f"{path}: ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_removed_way_to_log_in_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AdapterError, match="use exec"):
+        from_kubeconfig(str(kubeconfig(tmp_path, {"auth-provider": {"name": "gcp"}})))
+
+
+def test_a_token_file_is_read_again_as_it_is_rotated(tmp_path: Path) -> None:
+    path, now = tmp_path / "token", [0.0]
+    path.write_text("first")
+    token = TokenFile(str(path), lambda: now[0])
+    assert token.header() == "Bearer first"
+    path.write_text("second")
+    assert token.header() == "Bearer first"
+    now[0] = TOKEN_AGE
+    assert token.header() == "Bearer second"
+    path.write_text("third")
+    token.forget()  # the server said 401: at once
+    assert token.header() == "Bearer third"
+    path.unlink()
+    now[0] += TOKEN_AGE
+    assert token.header() == "Bearer third"
+
+
+def test_a_pod_finds_its_own_account(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    (tmp_path / "namespace").write_text("here")
+    access = in_cluster(str(tmp_path), {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"})
+    assert (access.server, access.namespace) == ("https://[fd00::1]:6443", "here")
+    assert access.ca_file == str(tmp_path / "ca.crt")
+
+
+def test_without_any_cluster_it_is_said_what_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(AdapterError, match="KUBECONFIG not set"):
+        find()
+    assert SERVICE_ACCOUNT.startswith("/var/run")
+
+
+PROGRAM = """#!/bin/sh
+echo x >> "$COUNT"
+printf '{"kind":"ExecCredential","status":%s}' "$STATUS"
+"""
+
+
+def program(tmp_path: Path, status: str, body: str = PROGRAM) -> dict[str, Any]:
+    path = tmp_path / "login"
+    path.write_text(body)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    environment = {"COUNT": str(tmp_path / "count"), "STATUS": status}
+    pairs = [{"name": name, "value": value} for name, value in environment.items()]
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./login", "env": pairs}}
+
+
+def asked(tmp_path: Path) -> int:
+    return (tmp_path / "count").read_text().count("x")
+
+
+def test_a_program_is_asked_once_while_its_token_lasts(tmp_path: Path) -> None:
+    status = '{"token":"from-program","expirationTimestamp":"2999-01-01T00:00:00Z"}'
+    access = from_kubeconfig(str(kubeconfig(tmp_path, program(tmp_path, status))))
+    assert [access.authorization() for _ in range(3)] == ["Bearer from-program"] * 3
+    assert asked(tmp_path) == 1
+    access.forget()
+    access.authorization()
+    assert asked(tmp_path) == 2
+
+
+def test_a_program_whose_token_ran_out_is_asked_again(tmp_path: Path) -> None:
+    status = '{"token":"old","expirationTimestamp":"2001-01-01T00:00:00Z"}'
+    access = from_kubeconfig(str(kubeconfig(tmp_path, program(tmp_path, status))))
+    access.authorization()
+    access.authorization()
+    assert asked(tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("#!/bin/sh\necho not logged in >&2; exit 3", "exited 3: not logged in"),
+        ("#!/bin/sh\necho hello", "no ExecCredential"),
+        ("#!/bin/sh\necho '{\"status\":{}}'", "neither a token nor a certificate"),
+    ],
+)
+def test_a_program_that_fails_is_one_line(tmp_path: Path, body: str, said: str) -> None:
+    access = from_kubeconfig(str(kubeconfig(tmp_path, program(tmp_path, "", body))))
+    with pytest.raises(AdapterError) as caught:
+        access.authorization()
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_program_that_is_not_there_says_how_to_get_it(tmp_path: Path) -> None:
+    user = {"exec": {"command": "aws-of-nowhere", "installHint": "Install the AWS CLI."}}
+    with pytest.raises(AdapterError, match=r"not found\. Install the AWS CLI"):
+        from_kubeconfig(str(kubeconfig(tmp_path, user))).authorization()
+
+
+def test_a_rotated_token_is_used_without_a_restart(kube: Kube, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("not yet good")
+    user = {"tokenFile": str(path)}
+    config = kubeconfig(tmp_path, user, server=kube.plane.url, **{"certificate-authority": str(kube.plane.ca)})
+    client = Client(from_kubeconfig(str(config)))
+    client._send("GET", "/version", None, "", None)
+    path.write_text(kube.plane.token)
+
+    found = client.get(f"/api/v1/namespaces/{kube.namespace}")  # a 401 makes it read the file again
+
+    assert found["metadata"]["name"] == kube.namespace
+    client.close()
+
+
+def test_a_server_that_we_do_not_trust_is_not_spoken_to(kube: Kube, tmp_path: Path) -> None:
+    client = Client(from_kubeconfig(str(kubeconfig(tmp_path, {"token": "t"}, server=kube.plane.url))), patience=0.1)
+    with pytest.raises(AdapterError, match="certificate"):
+        client.get("/version")
+    client.close()
+
+
+def test_private_keys_do_not_stay_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kube: Kube) -> None:
+    """A certificate in the kubeconfig goes through a file, since ssl takes no other; it must be gone again."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    data = {
+        "client-certificate-data": base64.b64encode(kube.plane.ca.read_bytes()).decode(),
+        "client-key-data": base64.b64encode((kube.plane.certificates / "apiserver.key").read_bytes()).decode(),
+    }
+    home = tmp_path / "home"
+    home.mkdir()
+    from_kubeconfig(str(kubeconfig(home, data))).tls()
+    assert os.listdir(tmp_path) == ["home"]
