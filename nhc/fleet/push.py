@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import importlib.util
 import os
 import stat
 import sys
@@ -90,26 +91,17 @@ def _built(cache: str) -> str:
 
 def _fingerprint() -> str:
     """A digest of the names, sizes and times of the sources that an archive is built from."""
-    import nhc
-
     made = hashlib.sha256(f"{sys.version} {sysconfig.get_platform()}".encode())
-    roots = [os.path.dirname(os.path.abspath(nhc.__file__))]
-    for name in ("click", "pynvml", "nhc_adapters"):
-        module = __import__(name) if name != "nhc_adapters" else _optional(name)
-        if module is not None and module.__file__:
-            roots.append(os.path.dirname(module.__file__) if name != "pynvml" else module.__file__)
+    roots: List[str] = []
+    for name in ("nhc", "click", "pynvml", "nhc_adapters"):
+        found = importlib.util.find_spec(name)  # importing them would take as long as connecting to ten hosts
+        if found is not None and found.origin:
+            roots.append(found.origin if not found.submodule_search_locations else os.path.dirname(found.origin))
     for root in roots:
         for path in sorted(_files(root)):
             info = os.stat(path)
             made.update(f"{path} {info.st_size} {info.st_mtime_ns}\n".encode(errors="surrogateescape"))
     return made.hexdigest()[:16]
-
-
-def _optional(name: str) -> object:
-    try:
-        return __import__(name)
-    except ImportError:
-        return None
 
 
 def _files(root: str) -> Iterator[str]:

@@ -38,6 +38,23 @@ KEPT = 4096
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # what goes wrong is raised
 
 
+class _Buffered:
+    """A socket that is read ahead: paramiko asks for each packet's first bytes and then for its rest."""
+
+    def __init__(self, sock: Any) -> None:
+        self.sock, self.waiting = sock, b""
+        self.send, self.settimeout, self.close = sock.send, sock.settimeout, sock.close
+
+    def recv(self, size: int) -> bytes:
+        if not self.waiting:
+            self.waiting = self.sock.recv(65536)
+        data, self.waiting = self.waiting[:size], self.waiting[size:]
+        return data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.sock, name)
+
+
 class _Transport(paramiko.Transport):  # type: ignore[misc,unused-ignore]
     """Without the log lines of every packet, which nobody reads and which cost a fifth of a connection's CPU."""
 
@@ -267,7 +284,7 @@ class Paramiko:
     def _handshake(self, sock: Any, route: Route, deadline: float) -> Any:
         known_hosts = self._known_hosts(route)
         known = known_hosts.keys(route.known_as)
-        transport = _Transport(sock)
+        transport = _Transport(_Buffered(sock))
         transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = left(deadline)
         if route.kex:
             transport._preferred_kex = _chosen(route.kex, transport._preferred_kex)
