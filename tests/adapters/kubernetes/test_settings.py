@@ -1,0 +1,76 @@
+"""The controller's settings file: what it says is done, and a mistake in it is one line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from nhc_adapters.kubernetes.kernlogs import CONDITION as KERNEL_LOG
+from nhc_adapters.kubernetes.podlogs import CONDITION as JOB_ERROR
+from nhc_adapters.kubernetes.settings import BadSettings, ceilings_for, make, read
+
+from nhc.policy import Ceiling, Policy
+from tests.support.kube import REPOSITORY
+
+
+def written(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "kubernetes.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_example_shows_the_defaults(tmp_path: Path) -> None:
+    example = (REPOSITORY / "conf/kubernetes.toml.example").read_text()
+    assert read(written(tmp_path, example)) == read(written(tmp_path, ""))
+    every = re.sub(r"^#(?=[\[a-z\"])", "", example, flags=re.MULTILINE)
+    (tmp_path / "policy.toml").write_text('[ceiling]\nall = "5"\n')
+    settings = read(written(tmp_path, every))
+    assert settings.policy.ceiling == Ceiling(nodes=5)
+    assert settings.expected == {"p5.48xlarge": {"nvidia.com/gpu": 8}}
+    assert settings.podlogs.namespaces == ("train",)
+    assert settings.rules.grace == 30
+
+
+def test_named_faults_stand_alone_and_else_the_vocabularies_say(tmp_path: Path) -> None:
+    assert [fault.type for fault in make(["nhc", "neuron"]).faults] == ["NhcHealthy", "NeuronHealth"]
+    assert [fault.type for fault in make(["nhc"], ["GpuXid"]).faults] == ["GpuXid"]
+
+
+def test_what_the_controller_finds_itself_counts_where_it_looks(tmp_path: Path) -> None:
+    text = '[podlogs]\nnamespaces = ["a"]\n[loki]\nurl = "http://l"\n'
+    assert [fault.type for fault in read(written(tmp_path, text)).faults][1:] == [JOB_ERROR, KERNEL_LOG]
+
+
+def test_the_command_line_outranks_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, 'apply = true\nnamespace = "a"\n')
+    assert read(path, apply=False, namespace=None) == read(written(tmp_path, 'namespace = "a"'))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("aply = true", "did you mean 'apply'?"),
+        ("apply = 'yes'", "neither true nor false"),
+        ("vocabularies = ['klingon']", "no vocabulary 'klingon'"),
+        ("faults = ['GpuXid=Perhaps']", "not True, False or Unknown"),
+        ("silent-after = 'soon'", "is not a duration"),
+        ("drain = 1\ndrain = 2", "Cannot overwrite"),
+        ("[podlogs]\npods = -1", "not a whole number"),
+        ("[loki]\nuri = 'x'", "did you mean 'url'?"),
+        ("expected = 3", "not a table"),
+        ("policy = 'gone.toml'", "gone.toml: No such file"),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_file(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(BadSettings) as caught:
+        read(written(tmp_path, text))
+    assert said in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_group_patterns_are_spelt_out_and_exact_names_win() -> None:
+    policy = Policy(groups={"zone=*": Ceiling(nodes=2), "zone=b": Ceiling(nodes=1), "*": Ceiling(nodes=9)})
+    spelt = ceilings_for(policy, ["zone=a", "zone=b", "pool=x"]).groups
+    assert (spelt["zone=a"].nodes, spelt["zone=b"].nodes, "pool=x" in spelt) == (2, 1, False)
