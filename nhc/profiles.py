@@ -166,7 +166,7 @@ def add(
     kept = tuple(item for item in plan.items if not over or item.name not in theirs)
     added = tuple(item for item in extra.items if over or item.name not in ours)
     settings = {**extra.settings, **plan.settings}
-    inputs = (*plan.inputs, f"{SITE}/{profile.name}.conf", profile.path or source) if plan.inputs else ()
+    inputs = (*plan.inputs, *((profile.path,) if profile.path else ())) if plan.inputs else ()
     return plan._replace(
         items=(
             *(_under(item, extra.settings) for item in kept),

@@ -108,7 +108,7 @@ def check_efa_errors(
     outcomes: List[Outcome] = []
     values = {port.device: efa.counters(host, port) for port in found}
     flat = {f"{device} {key}": float(value) for device, counters in values.items() for key, value in counters.items()}
-    grown = growth(host, "efa-errors", flat, per, since_boot=False)
+    grown = growth(host, f"efa-errors-{per:g}", flat, per, since_boot=False)
     allowed = {**LIMITS, **{each.name: each.warn_at for each in limits}}
     for device, counters in values.items():
         if not counters:

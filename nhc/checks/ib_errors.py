@@ -107,7 +107,7 @@ def check_ib_errors(
     values = {port.name: _read(host, port) for port in judged}
     flat = {f"{name} {key}": float(value) for name, counters in values.items() for key, value in counters.items()}
     # Counters outlive a restart of the node on a virtual function: what they held at boot is not known.
-    grown = growth(host, "ib-errors", flat, per, since_boot=False)
+    grown = growth(host, f"ib-errors-{per:g}", flat, per, since_boot=False)
     allowed = {each.name: each for each in limits}
     judgements = 0
     for port in judged:

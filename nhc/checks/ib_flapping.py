@@ -88,7 +88,7 @@ def _counted(host: Host, found: Sequence[Port], window: float) -> Dict[str, Tupl
     counts: Dict[str, Tuple[int, str]] = {}
     # An interface's count begins with the interface. A port's survives a restart of a virtual machine.
     for store, values, since_boot in (("ib-downed", downed, False), ("ib-carrier", carriers, True)):
-        grown = growth(host, store, values, window, since_boot=since_boot)
+        grown = growth(host, f"{store}-{window:g}", values, window, since_boot=since_boot)
         for name in values:
             # Not rounded up: of a loss before the window's edge only a share counts.
             number_of = int(amount(grown, name))

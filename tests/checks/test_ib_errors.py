@@ -93,3 +93,12 @@ def test_a_bad_limit_is_named():
     for word in ("symbol_errors=1", "symbol_error", "symbol_error=x", "symbol_error=1:y"):
         with pytest.raises(BadArguments, match="-l: "):
             judge(FakeHost(), f"check_ib_errors -l {word}")
+
+
+def test_lines_with_windows_of_their_own_do_not_disturb_each_other():
+    host = FakeHost(device("mlx5_0", counters=CLEAN))
+    judge(host, "check_ib_errors")
+    for step in range(1, 5):
+        grow(host, symbol_error=3 * step)
+        judge(host, "check_ib_errors -p 60s -l symbol_error=0")
+    assert judge(host, "check_ib_errors").evidence == ("symbol_error +12",)

@@ -81,7 +81,8 @@ def test_bad_options_are_told_in_one_line(words, said, tmp_path):
 
 def test_a_fabric_node():
     clean = {f"/sys/class/infiniband/mlx5_{n}/ports/1/counters/symbol_error": "0\n" for n in (*range(8), 9)}
-    host = FakeHost({**BASE, **clean, **eight(), **device("mlx5_9", rate=100, layer="Ethernet", netdev="ens1np0", gids=2),
+    roce = device("mlx5_9", rate=100, layer="Ethernet", netdev="ens1np0", gids=2)
+    host = FakeHost({**BASE, **clean, **eight(), **roce,
                      "/sys/class/net/ens1np0/mtu": "9000\n", "/sys/class/net/ens1np0/carrier": "1\n"})  # fmt: skip
 
     lines = lines_of(host, "Fabric")

@@ -55,3 +55,11 @@ def test_check_local_with_a_wrong_profile_is_a_usage_error(tmp_path):
 
     assert done.returncode == 2
     assert "did you mean dgx-h100?" in done.stderr
+
+
+def test_the_example_configuration_is_valid():
+    from tests.support.run import ROOT
+
+    done = nhc("config", "check", ROOT / "conf/nhc.conf.example")
+
+    assert done.returncode == 0, done.stderr
