@@ -80,10 +80,7 @@ class Bash:
 
     def serve(self, answer: Callable[[Sequence[str]], Optional[str]]) -> Ended:
         """Answer the shell's requests until it says that it is done, or ends."""
-        poll = select.poll()
-        for fd in (self._output, self._requests, self._pidfd):
-            if fd >= 0:
-                poll.register(fd, select.POLLIN)
+        poll = self._poll()
         while True:
             request = self._request()
             if request is not None:
@@ -104,12 +101,23 @@ class Bash:
             if self._asker:
                 self._settle()
             for fd, _event in poll.poll(10 if self._pidfd < 0 or self._asker else 1000):
+                if fd == process.lifeline:
+                    process.orphaned(self.pid)
                 if fd == self._output:
                     more = _read(fd, self._kept, OUTPUT_LIMIT)
                 else:
                     more = fd != self._requests or _read(fd, self._asked, 0)
                 if not more:
                     poll.unregister(fd)
+
+    def _poll(self) -> select.poll:
+        poll = select.poll()
+        for fd in (self._output, self._requests, self._pidfd):
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        if process.lifeline >= 0:
+            poll.register(process.lifeline, 0)
+        return poll
 
     def take_output(self) -> str:
         text = self._kept.decode(errors="replace")

@@ -49,6 +49,9 @@ Watcher: TypeAlias = "Callable[[str, int], None]"
 The watchdog kills groups that a killed worker leaves behind, and remembers what could not be killed.
 """
 
+lifeline = -1
+"""In a worker, the pipe to its supervisor. When that has no reader, nobody waits for the command any more."""
+
 _abandoned: List[int] = []  # killed but not yet dead (D state): reaped by a later call
 
 
@@ -119,7 +122,10 @@ def run(
         if given:
             os.close(in_write)
     if watch:
-        watch("started", pid)
+        try:
+            watch("started", pid)
+        except OSError:
+            orphaned(pid)
     try:
         return _collect(pid, out_read, err_read, deadline)
     finally:
@@ -138,6 +144,8 @@ def _collect(pid: int, out_read: int, err_read: int, deadline: float) -> Complet
     for stream in kept:
         os.set_blocking(stream, False)
         poll.register(stream, select.POLLIN)
+    if lifeline >= 0:
+        poll.register(lifeline, 0)
     open_streams = set(kept)
     ending = pidfd(pid)
     if ending >= 0:
@@ -158,6 +166,8 @@ def _collect(pid: int, out_read: int, err_read: int, deadline: float) -> Complet
             # Without a pidfd (Linux before 5.3) the end shows as both streams closing, or within 10 ms.
             wait = left if ending >= 0 else min(left, 0.01)
             for fd, _event in poll.poll(max(1, int(wait * 1000 + 0.999))):
+                if fd == lifeline:
+                    orphaned(pid)
                 if fd in open_streams and not _drain(fd, kept[fd]):
                     open_streams.discard(fd)
                     poll.unregister(fd)
@@ -217,6 +227,14 @@ def signal_group(pid: int, number: int) -> None:
             send(pid, number)
         except (ProcessLookupError, PermissionError):
             continue
+
+
+def orphaned(pid: int) -> None:
+    """End a command, and this worker with it: the supervisor is gone, and nobody else would."""
+    from signal import SIGKILL
+
+    signal_group(pid, SIGKILL)
+    os._exit(1)
 
 
 def abandon(pid: int) -> None:

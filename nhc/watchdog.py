@@ -16,6 +16,7 @@ Threads, signals and alarms were tried and do not survive a hang in D state or a
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` makes enumerations of it: 0.3 ms
 import os
 import select
 import time
@@ -76,6 +77,27 @@ class _Worker:
         self.buffer = bytearray()
 
 
+class _Ended(BaseException):
+    """A signal to end has come, the one that this is made with."""
+
+
+def _take_signals() -> List[int]:
+    """Have the signals that would end this process at once raise _Ended. Returns those: another's handler stays."""
+    taken: List[int] = []
+
+    def end(number: int, _frame: object) -> None:
+        raise _Ended(number)
+
+    for number in (_signal.SIGTERM, _signal.SIGHUP):
+        if _signal.getsignal(number) == _signal.SIG_DFL:
+            try:
+                _signal.signal(number, end)
+            except ValueError:  # not the main thread: signals are not for this one
+                return taken
+            taken.append(number)
+    return taken
+
+
 class Supervisor:
     """Runs `tasks` and collects one Done for each.
 
@@ -115,7 +137,13 @@ class Supervisor:
         os.close(writing)
 
     def run(self) -> List[Done]:
-        """Carry everything out. Returns within a third of a second of the last deadline."""
+        """Carry everything out. Returns within a third of a second of the last deadline.
+
+        A signal that ends this process ends the workers and their commands first: they lead groups of their own,
+        so that nothing else would reach them.
+        """
+        ending = 0
+        taken = _take_signals()
         try:
             if self.unclaimed:
                 self._fork(serial=False)
@@ -130,10 +158,18 @@ class Supervisor:
                 heard = [self._listen(worker) for worker in tuple(self.workers.values())]
                 self.look = LOOK if any(heard) else min(self.look * 2, RELIEF)
                 self._expire()
+        except _Ended as signalled:
+            ending = signalled.args[0]
         finally:
+            for number in taken:
+                _signal.signal(number, _signal.SIG_IGN)
             os.close(self.tokens)
             for worker in tuple(self.workers.values()):
                 self._dismiss(worker)
+            for number in taken:
+                _signal.signal(number, _signal.SIG_DFL)
+        if ending:
+            os.kill(os.getpid(), ending)
         return [self.done.get(number, Done("not-run")) for number in range(len(self.tasks))]
 
     def _undecided(self) -> bool:
@@ -238,7 +274,8 @@ class Supervisor:
                 os.setpgid(0, 0)
                 results_in, orders_out = quiet(results_in, orders_out)
                 make = self.serial_factory if serial else self.factory
-                live(make, tuple(self.serial_completed), results_in, orders_out, serial)
+                timeouts = [task.timeout for task in self.tasks]
+                live(make, tuple(self.serial_completed), results_in, orders_out, serial, timeouts)
             finally:
                 os._exit(0)
         try:
@@ -326,8 +363,10 @@ class Supervisor:
         from nhc.survivors import identify, is_alive
 
         busy = worker.task is not None
-        self._forget(worker)
         _kill_all(worker)
+        if busy and _overhear(worker):
+            _kill_all(worker)
+        self._forget(worker)
         if not busy:
             _ended.append(worker.pid)
             return None
@@ -343,6 +382,21 @@ _ended: List[int] = []
 
 def _reap_ended() -> None:
     _ended[:] = [pid for pid in _ended if _reap(pid, 0.0) is None]
+
+
+def _overhear(worker: _Worker) -> bool:
+    """Learn of commands that a killed worker has started since it was last listened to; whether there are any."""
+    known = set(worker.commands)
+    try:
+        worker.buffer += os.read(worker.results, 65536)
+    except BlockingIOError:
+        return False
+    for what, number, *_more in messages(worker.buffer):
+        if what == "started":
+            worker.commands[number] = time.monotonic()
+        elif what == "ended":
+            worker.commands.pop(number, None)
+    return not known >= set(worker.commands)
 
 
 def _kill_all(worker: _Worker) -> None:

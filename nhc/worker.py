@@ -7,17 +7,18 @@ its caller waits on.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` makes enumerations of it: 0.3 ms
 import fcntl
 import marshal
 import os
 import struct
-import sys
 import time
 
+from nhc import process
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterator, Tuple
+    from typing import Any, Callable, Iterator, Sequence, Tuple
 
     from typing_extensions import TypeAlias
 
@@ -30,6 +31,9 @@ Factory: TypeAlias = "Callable[[Notify, Tuple[int, ...]], Work]"
 HEADER = struct.Struct("=I")
 TOKEN = struct.Struct("=H")
 
+ORPHAN = 5.0
+"""Seconds after a task's deadline when the kernel itself ends a worker: its supervisor, which would have, is gone."""
+
 
 class LastWord(Exception):
     """Raised by a Work whose value may end the whole run: the worker says it and ends, which is heard at once."""
@@ -39,8 +43,13 @@ class LastWord(Exception):
         self.value = value
 
 
-def live(make: Factory, completed: Tuple[int, ...], results: int, orders: int, patient: bool) -> None:
+def live(
+    make: Factory, completed: Tuple[int, ...], results: int, orders: int, patient: bool, timeouts: Sequence[float]
+) -> None:
     """A worker's life: claim a task, carry it out, say so, until there are no more.
+
+    It must not outlive its supervisor for long, which may be killed. While it waits for a command it sees that its
+    results have no reader any more (`process.lifeline`); any other hang is ended by the kernel's alarm.
 
     A `patient` worker's orders come one by one as it finishes, so it must say so before it asks for more. The
     others find all tokens there already, and tell both at once.
@@ -55,16 +64,21 @@ def live(make: Factory, completed: Tuple[int, ...], results: int, orders: int, p
         while view:
             view = view[os.write(results, view) :]
 
+    process.lifeline = results
     work = make(lambda *message: send(pack(*message)), completed)
     said = b""
     more = True
     while more:
-        token = os.read(orders, TOKEN.size)
+        try:
+            token = os.read(orders, TOKEN.size)
+        except BlockingIOError:  # the supervisor is taking the tokens back
+            break
         if len(token) < TOKEN.size:
             break
         number = TOKEN.unpack(token)[0]
         begun = time.monotonic()
         send(said + pack("begin", number, begun))
+        _signal.setitimer(_signal.ITIMER_REAL, min(timeouts[number] + ORPHAN, 1e6))
         try:
             value = work(number)
         except LastWord as last:
@@ -73,6 +87,7 @@ def live(make: Factory, completed: Tuple[int, ...], results: int, orders: int, p
         if patient:
             send(said)
             said = b""
+            _signal.setitimer(_signal.ITIMER_REAL, 0)  # its next order may be long in coming
     send(said)
     os.close(results)  # that the pipe is closed wakes the supervisor: before the process is taken down, not after
 
@@ -92,11 +107,8 @@ def quiet(*keep: int) -> Tuple[int, ...]:
         os.closerange(below, fd)
         below = fd + 1
     os.closerange(below, _highest_descriptor() + 1)
-    if "signal" in sys.modules:  # without it nobody can have set a handler
-        import signal
-
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
+    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGALRM, _signal.SIGCHLD):
+        _signal.signal(number, _signal.SIG_DFL)
     return kept
 
 

@@ -27,7 +27,7 @@ LAYERS = {
     "ports": {"model"},
     "policy": {"model", "ports"},
     "survivors": set(),
-    "worker": set(),
+    "worker": {"process"},
     "watchdog": {"survivors", "worker"},
 }
 
