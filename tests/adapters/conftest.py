@@ -50,8 +50,7 @@ def running_cluster(slurm_directory):
 def cluster(running_cluster):
     """The cluster with every node idle and every job gone."""
     running_cluster.reset()
-    yield running_cluster
-    running_cluster.reset()
+    return running_cluster
 
 
 @pytest.fixture(scope="session")
@@ -77,6 +76,4 @@ def site(hooked):
     cluster, hooks = hooked
     hooks.reset()
     cluster.reset()
-    yield hooked
-    hooks.reset()
-    cluster.reset()
+    return hooked

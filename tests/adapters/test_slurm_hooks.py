@@ -190,9 +190,9 @@ def test_leftover_processes_of_the_job_are_ended_and_another_users_are_not(clust
     users.mkdir()
     users.chmod(0o777)
     pid_file = users / "leftover.pid"
-    # A daemon that leaves the job's session and process tree: linuxproc does not find it, Slurm does not end it.
+    # A daemon that leaves the job's session and process tree at once: Slurm does not find it to end it.
     job = cluster.submit(
-        f"setsid sh -c 'echo $$ > {pid_file}; exec sleep 300' </dev/null >/dev/null 2>&1 &\n"
+        f"(setsid sh -c 'echo $$ > {pid_file}; exec sleep 300' </dev/null >/dev/null 2>&1 &)\n"
         f"while [ ! -s {pid_file} ]; do sleep 0.05; done",
         "--nodelist=n2",
         f"--uid={nobody}",
