@@ -20,6 +20,8 @@ External: TypeAlias = "Callable[[str, str], Optional[bool]]"
 EXPAND_LIMIT = 1_000_000
 """Names that `expand` makes at most: a typing error must not take the node's memory."""
 
+_PUNCTUATION = dict.fromkeys(map(ord, " !\"#%&',-/:;<=>@_`~"))
+"""Characters that mean themselves in a regular expression, as letters and digits do."""
 _NEEDS_LIBRARY = regex(r"[!&^@/]|\[[^]]*[@:]")
 _SPAN = regex(r"(?a)(\d{1,18})(?:-(\d{1,18}))?")
 _NAME = regex(r"(?a)[-\w.:%+]*")
@@ -108,11 +110,25 @@ def _compile(pattern: str) -> Matcher:
         return _list_matcher(pattern[1:-1])
     if not any(char in "*?[\\(" for char in pattern) and not _delimited(pattern, "/", "/"):
         return lambda string: string == pattern
+    simple = _text_matcher(pattern[1:-1]) if _delimited(pattern, "/", "/") else None
+    if simple:
+        return simple
     from nhc import patterns
 
     if _delimited(pattern, "/", "/"):
         return patterns.regexp(pattern[1:-1])
     return patterns.glob(pattern)
+
+
+def _text_matcher(pattern: str) -> Optional[Matcher]:
+    """For a regular expression that is mere text, anchored or not, as most are: `re` need not be imported for it."""
+    begins, ends = pattern.startswith("^"), pattern.endswith("$")
+    text = pattern[begins : len(pattern) - ends]
+    if not text.isascii() or not text.translate(_PUNCTUATION).isalnum():
+        return None
+    if begins:
+        return (lambda string: string == text) if ends else (lambda string: string.startswith(text))
+    return (lambda string: string.endswith(text)) if ends else (lambda string: text in string)
 
 
 def _list_matcher(listed: str) -> Matcher:
