@@ -26,13 +26,32 @@ EXIT_UNKNOWN = 3
 def entry(run: Callable[[], int] | None = None) -> None:
     """An executable: `main` or another, then out at once. Tearing the interpreter down would cost each run 3 ms."""
     gc.disable()  # a run is over before there is garbage worth collecting; the collections cost 2 ms
+    standard_streams()
     status = (run or main)()
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except BrokenPipeError:
         status = status or EXIT_UNHEALTHY
+    except OSError:
+        status = status or EXIT_USAGE  # what was to be written is not
     os._exit(status)
+
+
+def standard_streams() -> None:
+    """Open on /dev/null those of the standard streams that the caller has closed.
+
+    Python has None for them, and the next file opened, the state of strikes perhaps, would get their number and
+    whatever a command says.
+    """
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != fd:
+                os.dup2(null, fd)
+                os.close(null)
+            os.set_inheritable(fd, True)
+            setattr(sys, name, open(fd, "r" if fd == 0 else "w", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -48,7 +48,7 @@ def run(options: Mapping[str, Any]) -> int:
     host = Host(memory=state)
     name = options["node"] or host.system.hostname()
     if max_age is not None:
-        fresh = fresh_report(state, max_age, host, options)
+        fresh = fresh_report(state, max_age, host, options) or _agents_report(state, max_age, host, options)
         if fresh is not None:
             return emit(fresh, options)
     plan = load_plan(options, name, host, state)
@@ -216,6 +216,13 @@ def _load_renderer(options: Mapping[str, Any]) -> None:
     __import__(f"nhc.render.{options['format']}")
 
 
+def _agents_report(state: Any, max_age: float, host: Any, options: Mapping[str, Any]) -> Optional[Report]:
+    """The resident agent's, where one runs on this node and has a fresh one."""
+    from nhc.cli.answer import of_agent
+
+    return of_agent(state, max_age, host.time(), host.read_or("/proc/sys/kernel/random/boot_id"), options)
+
+
 def emit(report: Report, options: Mapping[str, Any]) -> int:
     """Print or write the report; the exit status that its format asks for."""
     form = options["format"]
@@ -242,18 +249,42 @@ def emit(report: Report, options: Mapping[str, Any]) -> int:
         from nhc.render import prometheus
 
         shown = prometheus.render(report)
-    if options["output"]:
+    if options["output"] not in ("", "-", "/dev/stdout"):
         write_atomically(options["output"], shown)
     else:
-        sys.stdout.write(shown)
-        sys.stdout.flush()
+        _print(shown)
     return status
 
 
-def write_atomically(path: str, text: str) -> None:
-    """Replace `path` so that a reader sees the old content or the new one whole. Raises UsageError when it cannot."""
-    temporary = f"{path}.{os.getpid()}.tmp"
+def _print(text: str) -> None:
+    """Write to standard output. A reader that has gone changes nothing about the node; a full disk is said."""
     try:
+        try:
+            sys.stdout.write(text)
+        except UnicodeEncodeError:  # the locale's character set is a small one
+            charset = sys.stdout.encoding
+            sys.stdout.write(text.encode(charset, "backslashreplace").decode(charset))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python complains once more when it ends
+    except OSError as error:
+        raise UsageError(f"standard output: {error.strerror}: the report could not be written") from None
+
+
+def write_atomically(path: str, text: str) -> None:
+    """Replace `path` so that a reader sees the old content or the new one whole. Raises UsageError when it cannot.
+
+    What is no regular file, as /dev/stderr or a FIFO, is written to and stays what it is: a device replaced by a file
+    would be a machine broken.
+    """
+    temporary = ""
+    try:
+        if path.startswith(("/dev/", "/proc/")) or (os.path.exists(path) and not os.path.isfile(path)):
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(text)
+            return
+        path = os.path.realpath(path)
+        temporary = f"{path}.{os.getpid()}.tmp"
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(text)
         os.replace(temporary, path)

@@ -52,8 +52,8 @@ CHECK_LOCAL = (
            "configuration, else 30s.", "TIME"),
     Option(("-n", "--node"), "node", "The node's name, which targets are matched against. Default: the kernel's host "
            "name.", "NAME", default=""),
-    Option(("-o", "--output"), "output", "Write the report to this file, replaced whole, instead of standard output.",
-           "FILE", default=""),
+    Option(("-o", "--output"), "output", "Write the report to this file, replaced whole, instead of standard output "
+           "(-).", "FILE", default=""),
     Option(("-e", "--evidence"), "evidence", "Show the lines behind each verdict in text output."),
     Option(("--max-age",), "max_age", "Use the agent's or the last run's report when it is at most this old.", "TIME"),
     Option(("-v", "--verbose"), "verbose", "Show where each check is configured and how long it took (repeatable).",
