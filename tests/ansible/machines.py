@@ -123,13 +123,15 @@ class Machine:
         group = f"/sys/fs/cgroup{self.fleet.cgroup}/{self.fleet.tag}-{self.name}"
         loop = (
             f"mkdir -p {group}; echo $$ >{group}/cgroup.procs; "
-            f"while :; do env {shown} unshare -m -p -u -i -C --propagation private --fork --kill-child=KILL "
+            f"while :; do env {shown} setpriv --pdeathsig KILL unshare -m -p -u -i -C --propagation private --fork --kill-child=KILL "
             f"bash {shlex.quote(str(boot))}; sleep 0.2; done"
         )
         with (self.directory / "console").open("ab") as console:
             self.supervisor = subprocess.Popen(
-                ["bash", "-c", loop], stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True
-            )
+                # Whatever ends the tests ends the machines.
+                ["setpriv", "--pdeathsig", "KILL", "bash", "-c", loop], stdin=subprocess.DEVNULL, stdout=console,
+                stderr=console, start_new_session=True,
+            )  # fmt: skip
 
     def wait(self, seconds: float = 30) -> None:
         deadline = time.monotonic() + seconds

@@ -94,10 +94,7 @@ class ActionModule(ActionBase):
         """The module's result; where it could not run, a verdict of UNKNOWN that says why."""
         if "verdict" in result or result.get("unreachable") or result.get("skipped"):
             return result
-        said = result.get("module_stderr") or result.get("module_stdout") or ""
-        message = str(result.get("msg", "no result")).strip()
-        if said.strip():
-            message += " (%s)" % said.strip().splitlines()[-1]
+        message = self._complaint(result)
         if message.startswith(("Unsupported parameters", "argument ", "value of ", "missing required")):
             return result  # the task is wrong, not the node
         name = args.get("node") or task_vars.get("inventory_hostname", "")
@@ -106,3 +103,17 @@ class ActionModule(ActionBase):
         if str(args.get("fail_on", "never")) in ("warn", "unknown"):
             judged.update(failed=True, msg=message)
         return judged
+
+    def _complaint(self, result):
+        """What went wrong, on one line, from wherever Ansible put it."""
+        if result.get("missing"):
+            return "%s could not be read on the node by the user who runs the check" % ", ".join(result["missing"])
+        message = str(result.get("msg") or "").strip()
+        event = getattr(result.get("exception"), "event", None)  # since ansible-core 2.19
+        while event is not None and not message:
+            message = str(getattr(event, "msg", "") or "").strip()
+            event = getattr(getattr(event, "chain", None), "event", None)
+        said = str(result.get("module_stderr") or result.get("module_stdout") or "").strip()
+        if said:
+            message += " (%s)" % said.splitlines()[-1]
+        return message or "the module gave no result"

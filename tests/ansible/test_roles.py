@@ -1,0 +1,121 @@
+"""The role that installs nhc, and its rollback, seen on the machine by pytest-testinfra over SSH."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+from tests.ansible.conftest import Ansible, Run
+from tests.ansible.machines import Fleet
+from tests.support.require import need
+
+Install = Callable[..., Run]
+
+CONF = "* || check_hw_mem_free 1MB\n"
+
+
+@pytest.fixture(scope="module")
+def node(machines: Fleet) -> Any:
+    need("pytest-testinfra", find_spec("testinfra"))
+    import testinfra
+
+    return testinfra.get_host("ssh://gpu001", ssh_config=str(machines.ssh_config))
+
+
+@pytest.fixture(scope="module")
+def install(ansible: Ansible, tmp_path_factory: pytest.TempPathFactory) -> Install:
+    """Install on gpu001, with changes to the variables of a usual site."""
+    site = tmp_path_factory.mktemp("site")
+    (site / "nhc.conf").write_text(CONF)
+
+    def run(*arguments: str, playbook: str = "install", **variables: Any) -> Run:
+        usual = {"nhc_conf_src": str(site / "nhc.conf"), "nhc_hooks": "slurm", "nhc_settings": {"TOKEN": "hush-hush"}}
+        return ansible(playbook, "--limit", "gpu001", *arguments, **{**usual, **variables})
+
+    return run
+
+
+def paths(node: Any) -> list[bool]:
+    return [node.file(path).exists for path in ("/usr/bin/nhc", "/opt/nhc/current", "/etc/nhc/nhc.conf")]
+
+
+def test_check_mode_of_a_first_installation_changes_nothing(install: Install, node: Any) -> None:
+    run = install("--check")
+    assert run.status == 0, run.text
+    assert paths(node) == [False, False, False]
+    assert not node.file("/opt/nhc").exists
+
+
+def test_an_installed_node_checks_itself(install: Install, node: Any) -> None:
+    run = install("-vvv")
+    assert run.status == 0, run.text
+    assert "hush-hush" not in run.text, "settings are secret"
+    for command in ("nhc", "nhc-healthcheck", "nhc-prolog", "nhc-epilog"):
+        file = node.file(f"/usr/bin/{command}")
+        assert (file.user, file.mode) == ("root", 0o755)
+    assert node.file("/etc/nhc/nhc.conf").content_string == CONF
+    assert node.file("/etc/default/nhc").content_string.endswith("TOKEN=hush-hush\n")
+    assert node.file("/etc/default/nhc").mode == 0o640
+    checked = node.run("nhc check local")
+    assert (checked.rc, checked.stdout.splitlines()[-1].split(":")[1]) == (0, " OK"), checked
+    timer = node.service("nhc-check.timer")
+    assert timer.is_enabled
+    assert timer.is_running
+    assert node.run("systemctl start nhc-check.service").rc == 0
+    assert '"verdict": "OK"' in node.file("/run/nhc/report.json").content_string
+    hook = node.run("env -i /usr/libexec/nhc/slurm-prolog")
+    assert hook.rc == 0
+    assert "broken" not in hook.stderr
+
+
+def test_a_second_run_changes_nothing(install: Install) -> None:
+    run = install()
+    assert run.status == 0, run.text
+    assert run.recap("gpu001")["changed"] == 0, run.text
+
+
+def test_a_configuration_that_cannot_be_used_is_not_installed(install: Install, node: Any, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.conf"
+    broken.write_text("{gpu[001 || check_hw_mem_free 1MB\n")
+    run = install("--tags", "configuration", nhc_conf_src=str(broken))
+    assert run.status == 2
+    assert "failed to validate" in run.text
+    assert node.file("/etc/nhc/nhc.conf").content_string == CONF
+
+
+def test_a_sick_node_is_no_failed_unit(install: Install, node: Any, tmp_path: Path) -> None:
+    sick = tmp_path / "sick.conf"
+    sick.write_text("* || check_file_test -f /etc/nonesuch\n")
+    assert install("--tags", "configuration", nhc_conf_src=str(sick)).status == 0
+    assert node.run("systemctl start nhc-check.service").rc == 0
+    assert '"verdict": "CRIT"' in node.file("/run/nhc/report.json").content_string
+
+
+def test_rollback_takes_the_last_change_back_and_again(install: Install, node: Any) -> None:
+    assert "nonesuch" in node.file("/etc/nhc/nhc.conf").content_string
+    run = install(playbook="rollback")
+    assert run.status == 0, run.text
+    assert node.file("/etc/nhc/nhc.conf").content_string == CONF
+    assert install(playbook="rollback").status == 0
+    assert "nonesuch" in node.file("/etc/nhc/nhc.conf").content_string
+    assert node.service("nhc-check.timer").is_running
+
+
+def test_the_agent_takes_the_timers_place(install: Install, node: Any) -> None:
+    run = install(nhc_service="agent")
+    assert run.status == 0, run.text
+    assert node.service("nhc-agent.service").is_running
+    assert not node.service("nhc-check.timer").is_running
+    assert not node.service("nhc-check.timer").is_enabled
+    assert install("--tags", "service", nhc_service="agent").recap("gpu001")["changed"] == 0
+
+
+def test_removal_leaves_the_node_as_it_was(install: Install, node: Any) -> None:
+    run = install(playbook="rollback", nhc_rollback_to="nothing")
+    assert run.status == 0, run.text
+    assert paths(node) == [False, False, False]
+    assert not node.service("nhc-agent.service").is_running
+    assert node.run("systemctl list-units --failed --no-legend").stdout == ""
