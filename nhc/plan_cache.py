@@ -11,6 +11,8 @@ from __future__ import annotations
 import binascii
 import marshal
 import os
+import struct
+import time
 
 from nhc import __version__
 from nhc.plan import BUILT_IN, Declared, Item, Plan
@@ -20,7 +22,10 @@ from nhc.values import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional, Sequence, Tuple
 
-_FORMAT = 2
+_FORMAT = 3
+_SUM = struct.Struct("=I")
+_RACY = 20_000_000
+"""Nanoseconds: the clock that file times are taken from ticks every 4 to 10 ms."""
 
 
 def cached(state: State, question: Sequence[Any], make: Callable[[], Plan]) -> Plan:
@@ -33,10 +38,24 @@ def cached(state: State, question: Sequence[Any], make: Callable[[], Plan]) -> P
     name = f"plan-{binascii.crc32(key.encode()):08x}.cache"
     plan = _decode(state.load_bytes(name), key)
     if plan is None:
+        begun = time.time_ns()
         plan = make()
         if plan.inputs and not plan.notes:
-            state.save_bytes(name, _encode(plan, key))
+            stamps = tuple((path, _stamp(path)) for path in plan.inputs)
+            # What was changed while it was read, or just before, may not be what was read.
+            if all(stamp is None or stamp[3] < begun - _RACY for _, stamp in stamps):
+                state.save_bytes(name, _encode(plan, key, stamps))
     return plan
+
+
+def directory(paths: Sequence[str]) -> str:
+    """What relative paths are relative to: part of the question where there are any."""
+    if all(path.startswith("/") for path in paths if path):
+        return ""
+    try:
+        return os.getcwd()
+    except OSError:  # it has been removed, and they name nothing
+        return ""
 
 
 def _code_stamp() -> Any:
@@ -55,18 +74,19 @@ def _stamp(path: str) -> Optional[Tuple[int, ...]]:
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _encode(plan: Plan, key: str) -> bytes:
-    stamps = tuple((path, _stamp(path)) for path in plan.inputs)
+def _encode(plan: Plan, key: str, stamps: Sequence[Any]) -> bytes:
     items = [_plain(item) for item in plan.items]
-    return marshal.dumps((key, stamps, items, dict(plan.settings), plan.scripts))
+    body = marshal.dumps((key, tuple(stamps), items, dict(plan.settings), plan.scripts))
+    return _SUM.pack(binascii.crc32(body)) + body
 
 
 def _decode(content: bytes, key: str) -> Optional[Plan]:
-    if not content:
+    body = content[_SUM.size :]
+    if not body or _SUM.unpack_from(content)[0] != binascii.crc32(body):
         return None
     try:
-        kept_key, stamps, items, settings, scripts = marshal.loads(content)  # noqa: S302 (nobody else can write it)
-        if kept_key != key or any(_stamp(path) != tuple(stamp) for path, stamp in stamps):
+        kept_key, stamps, items, settings, scripts = marshal.loads(body)  # noqa: S302 (nobody else can write it)
+        if kept_key != key or any(_stamp(path) != stamp for path, stamp in stamps):
             return None
         inputs = tuple(path for path, _ in stamps)
         return Plan(tuple(_item(item) for item in items), settings, scripts, (), inputs)

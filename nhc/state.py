@@ -61,7 +61,7 @@ class State:
             return value
         except FileNotFoundError:
             return {}
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self._warn(f"{path} is damaged ({error}): set aside as {name}.json.damaged, memory starts anew")
             try:
                 os.replace(path, f"{path}.damaged")

@@ -19,7 +19,7 @@ class Strikes:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.before = {name: count for name, count in state.load("strikes").items() if isinstance(count, int)}
+        self.before = {name: _count(count) for name, count in state.load("strikes").items()}
         self.failed: Set[str] = set()
         self.passed: Set[str] = set()
 
@@ -52,7 +52,11 @@ class Strikes:
             for row in self.passed - self.failed:
                 rows.pop(row, None)
             for row in self.failed:
-                count = rows.get(row, 0)
-                rows[row] = (count if isinstance(count, int) else 0) + 1
+                rows[row] = _count(rows.get(row)) + 1
 
         self.state.update("strikes", change)
+
+
+def _count(found: Any) -> int:
+    """A row's length as it was remembered; 0 where that cannot be one."""
+    return found if isinstance(found, int) and 0 < found < 1 << 31 else 0

@@ -62,6 +62,8 @@ class StuckChecks:
 
 def _read(record: Any) -> Optional[Stuck]:
     try:
-        return Stuck(Process(int(record["pid"]), int(record["start"])), float(record["since"]))
-    except (TypeError, KeyError, ValueError):
+        stuck = Stuck(Process(int(record["pid"]), int(record["start"])), float(record["since"]))
+        stuck.since_text()
+        return stuck
+    except (TypeError, KeyError, ValueError, OverflowError, OSError):
         return None

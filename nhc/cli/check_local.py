@@ -90,7 +90,7 @@ def _time(options: Mapping[str, Any], name: str) -> Optional[float]:
 
 def load_plan(options: Mapping[str, Any], name: str, host: Any, state: Any) -> Optional[Plan]:
     """The plan that the options ask for; None where the configuration cannot be used, which is said on stderr."""
-    from nhc.plan_cache import cached
+    from nhc.plan_cache import cached, directory
 
     scripts = options["scripts"] or ([SCRIPTS] if os.path.isdir(SCRIPTS) else [])
     paths = options["config"] or ([CONFIG] if os.path.exists(CONFIG) else [])
@@ -112,7 +112,8 @@ def load_plan(options: Mapping[str, Any], name: str, host: Any, state: Any) -> O
             raise UsageError(f"--profile {options['profile']}: {error.strerror}") from None
 
     try:
-        plan = cached(state, (os.getcwd(), paths, name, scripts, profile and profile[:2]), read)
+        where = directory([*paths, *scripts, profile.path if profile else ""])
+        plan = cached(state, (where, paths, name, scripts, profile and profile[:2]), read)
     except Exception as error:
         problems = getattr(error, "problems", None)  # config.ConfigError, whose module most runs never load
         if problems is None:

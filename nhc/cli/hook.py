@@ -86,7 +86,7 @@ def resolve(hook: str, words: List[str]) -> Dict[str, str]:
 
 def _run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
     from nhc.host import Host
-    from nhc.plan_cache import cached
+    from nhc.plan_cache import cached, directory
 
     context = hooks.context_of(hook, environ)
     host = Host(settings=settings)
@@ -100,7 +100,8 @@ def _run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int
         scripts = [settings["INCDIR"]] if os.path.isdir(settings["INCDIR"]) else []
         return config.load([settings["CONFFILE"]], target, settings, scripts_dirs=scripts)
 
-    plan = cached(state, ("hook", os.getcwd(), target, sorted(settings.items())), read)
+    where = directory([settings["CONFFILE"], settings["INCDIR"]])
+    plan = cached(state, ("hook", where, target, sorted(settings.items())), read)
     everything = {**settings, **plan.settings}
     name = hooks.node_name(environ, everything, hostname)
     if plan.notes:

@@ -1,0 +1,49 @@
+"""What is remembered may be damaged in every way: it is said, and the run goes on."""
+
+import json
+
+import pytest
+
+from nhc.model import Verdict, crit
+from nhc.state import State
+from nhc.strikes import Strikes
+from nhc.stuck import StuckChecks
+
+
+@pytest.fixture
+def state(tmp_path):
+    return State(str(tmp_path))
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "[" * 200_000, "\0", '"text"', "7"])
+def test_damage_is_set_aside_with_a_warning(state, tmp_path, content):
+    (tmp_path / "strikes.json").write_text(content)
+    assert state.load("strikes") == {}
+    assert len(state.warnings) == 1
+    assert "damaged" in state.warnings[0]
+    assert (tmp_path / "strikes.json.damaged").read_text() == content
+    state.save("strikes", {"row": 1})
+    assert State(str(tmp_path)).load("strikes") == {"row": 1}
+
+
+@pytest.mark.parametrize("count", [-999, "3", None, 1e300, 10**30, [1], {}])
+def test_a_row_of_strikes_that_makes_no_sense_begins_anew(state, tmp_path, count):
+    (tmp_path / "strikes.json").write_text(json.dumps({"line": count}))
+    strikes = Strikes(state)
+    outcome, strike = strikes.judge("line", crit("Broken", "broken"), 3)
+    assert (outcome.verdict, outcome.message, strike) == (Verdict.WARN, "broken (strike 1 of 3)", 1)
+    strikes.failed.add("line")
+    strikes.save()
+    assert state.load("strikes") == {"line": 1}
+
+
+@pytest.mark.parametrize(
+    "record", ["text", [], {}, {"pid": 1, "start": "x", "since": 1}, {"pid": 1, "start": 1, "since": 1e300},
+               {"pid": float("inf"), "start": 1, "since": 1}, {"pid": 1, "start": 1, "since": float("nan")}],
+)  # fmt: skip
+def test_a_stuck_check_that_makes_no_sense_is_forgotten(state, tmp_path, record):
+    (tmp_path / "stuck.json").write_text(json.dumps({"line": record}))
+    stuck = StuckChecks(state)
+    assert stuck.get("line") is None
+    stuck.save()
+    assert state.load("stuck") == {}
