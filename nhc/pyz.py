@@ -2,10 +2,10 @@
 
     python -m nhc.pyz dist/nhc.pyz
 
-The archive holds the sources, and beside them the same modules compiled for each interpreter found at build
-time, one directory an interpreter (`lib/cpython-311/nhc/...`): compiling at every start costs 40 ms and
-more. click and pynvml travel along, so that every command of a node works; the adapters that need only the
-standard library do too. The same inputs give the same bytes, so a digest identifies a version.
+The archive holds the sources, and the same modules compiled for each interpreter found at build time, in one
+piece an interpreter (`nhc.compiled`): compiling at every start costs 40 ms and more. click and pynvml travel
+along, so that every command of a node works; the adapters that need only the standard library do too. The same
+inputs give the same bytes, so a digest identifies a version.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import os
 import subprocess
 import sys
 import zipfile
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+
+from nhc.compiled import SOURCE, pack
 
 INTERPRETERS = tuple(f"python3.{minor}" for minor in range(9, 15))
 ENTRY_POINTS = {
@@ -29,28 +31,37 @@ _MAIN = '''\
 """Start nhc from this archive, with the modules compiled for this interpreter where they are there."""
 import sys
 
-_here = __file__.rpartition("/")[0]
-_tag = sys.implementation.cache_tag
-sys.path[0] = _here + "/lib/source"
-if _tag in {tags!r}:
-    sys.path.insert(0, _here + "/lib/" + _tag)
+_zip = __loader__
+sys.path[0] = _zip.archive + "/{source}"
+_magic = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER.hex()
+try:
+    _piece = _zip.get_data(f"{{_zip.archive}}/lib/{{sys.implementation.cache_tag}}-{{_magic}}")
+except OSError:
+    pass
+else:
+    import marshal
+
+    _size = int.from_bytes(_piece[:4], "little")
+    _names = {{"__name__": "nhc.compiled"}}
+    exec(marshal.loads(_piece[4 : 4 + _size]), _names)
+    sys.meta_path.insert(0, _names["Compiled"](_zip, _piece[4 + _size :]))
 _name = sys.argv[0].rpartition("/")[2]
 _name = _name[:-4] if _name.endswith(".pyz") else _name
 _module = __import__({entries!r}.get(_name, "nhc.cli"), fromlist=["main"])
-sys.exit(_module.main())
+from nhc.cli import entry
+
+entry(_module.main)
 '''
 
 _COMPILE = """\
-import marshal, importlib.util, sys
+import marshal, sys
 for line in sys.stdin:
     source, target, name = line.rstrip("\\n").split("\\t")
     with open(source, "rb") as file:
         data = file.read()
     code = compile(data, name, "exec", dont_inherit=True)
-    # PEP 552: an unchecked hash-based .pyc, whose bytes depend on the source alone.
-    head = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(data)
     with open(target, "wb") as file:
-        file.write(head + marshal.dumps(code))
+        file.write(marshal.dumps(code))
 """
 
 
@@ -69,24 +80,30 @@ def build(output: str, python: str = "/usr/bin/env python3", interpreters: Seque
         with open(temporary, "wb") as file:
             file.write(f"#!{python}\n".encode())
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-                main = _MAIN.format(tags=sorted(compiled), entries=ENTRY_POINTS)
-                _add(archive, "__main__.py", main.encode())
+                _add(archive, "__main__.py", _MAIN.format(source=SOURCE, entries=ENTRY_POINTS).encode())
                 for tag, directory in sorted(compiled.items()):
-                    for name, path in sorted(sources.items()):
-                        if name.endswith(".py"):
-                            _add(archive, f"lib/{tag}/{name}c", _read(f"{directory}/{_flat(name)}"))
-                        else:
-                            _add(archive, f"lib/{tag}/{name}", _read(path))
+                    _add(archive, f"lib/{tag}", _piece(sources, directory), zipfile.ZIP_STORED)
                 for name, path in sorted(sources.items()):
-                    _add(archive, f"lib/source/{name}", _read(path))
+                    _add(archive, f"{SOURCE}/{name}", _read(path))
         os.chmod(temporary, 0o755)  # noqa: S103 (a program)
         os.replace(temporary, output)
-    return sorted(compiled)
+    return sorted(tag.rpartition("-")[0] for tag in compiled)
 
 
-def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+def _piece(sources: Iterable[str], directory: str) -> bytes:
+    """The importer's own code, then everything that was compiled."""
+    code = {name: _read(f"{directory}/{_flat(name)}") for name in sources if name.endswith(".py")}
+    importer = code["nhc/compiled.py"]
+    modules = {
+        name[:-3].replace("/", ".").replace(".__init__", ""): (data, name.endswith("/__init__.py"))
+        for name, data in code.items()
+    }
+    return len(importer).to_bytes(4, "little") + importer + pack(modules)
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: bytes, how: int = zipfile.ZIP_DEFLATED) -> None:
     info = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))  # the same inputs, the same bytes
-    info.compress_type = zipfile.ZIP_DEFLATED
+    info.compress_type = how
     info.external_attr = 0o644 << 16
     archive.writestr(info, content)
 
@@ -113,7 +130,7 @@ def _sources() -> Iterator[Tuple[str, str]]:
             continue
         base = next(iter(spec.submodule_search_locations))
         for directory, names, files in os.walk(base):
-            names[:] = sorted(name for name in names if name != "__pycache__")
+            names[:] = sorted(name for name in names if name != "__pycache__" and name[0] != ".")
             for file in sorted(files):
                 relative = os.path.relpath(f"{directory}/{file}", base)
                 if not file.endswith(".pyc") and _wanted(package, relative):
@@ -123,7 +140,7 @@ def _sources() -> Iterator[Tuple[str, str]]:
 def _wanted(package: str, relative: str) -> bool:
     """Whether a node needs this file: not the fleet's side, and of the adapters those without an SDK."""
     if package == "nhc":
-        return not relative.startswith("fleet/") and relative != "pyz.py"
+        return not relative.startswith(("fleet/", "launch/")) and relative != "pyz.py"
     if package == "nhc_adapters":
         return relative in NODE_ADAPTERS
     return not relative.endswith((".pyi", "py.typed"))
@@ -154,9 +171,9 @@ def _compile_all(sources: Dict[str, str], scratch: str, interpreters: Sequence[s
 
 
 def _tag(interpreter: str) -> Optional[str]:
-    """The interpreter's cache tag, None where it is not there or does not run."""
+    """The interpreter's cache tag and bytecode version, None where it is not there or does not run."""
     try:
-        code = "import sys; print(sys.implementation.cache_tag)"
+        code = "import sys, importlib.util as i; print(sys.implementation.cache_tag, i.MAGIC_NUMBER.hex(), sep='-')"
         ended = subprocess.run(
             [interpreter, "-I", "-S", "-c", code], check=False, capture_output=True, text=True, timeout=20
         )
