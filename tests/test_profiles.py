@@ -9,8 +9,10 @@ import pytest
 
 from nhc import config, metadata, node_type, profiles
 from nhc.host import Host
+from nhc.model import Verdict
 from nhc.profiles import NoProfile, Profile, resolve
 from nhc.testing import FakeHost
+from tests.support.judge import judge
 from tests.support.rdma import device
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -220,6 +222,38 @@ def test_every_profile_is_valid_and_names_its_source(path):
     assert path.stem == path.stem.lower()
 
 
+FABRIC = sorted({
+    line
+    for path in (ROOT / "conf/profiles").glob("*.conf")
+    for line in path.read_text().splitlines()
+    if line.startswith(("* || check_ib_ports", "* || check_efa_devices -o"))
+})  # fmt: skip
+
+
+def fabric(line, missing=0):
+    """A node with the ports that a profile's line asks for, but for some; and management ports beside them."""
+    words = line.split()[2:]
+    count, rate = int(words[-2 if words[-2].isdigit() else -1]), int(words[-1])
+    files = {**NOTHING, **device("eth_mgmt", rate=25, layer="Ethernet")}
+    for index in range(count - missing):
+        if words[0] == "check_efa_devices":
+            files.update(device(f"rdmap{index}s27", rate=100, layer="Unknown", driver="efa"))
+        else:
+            layer = "InfiniBand" if "ib" in words else "Ethernet"
+            files.update(device(f"mlx5_an{index}", rate=rate, layer=layer))
+    return FakeHost(files)
+
+
+@pytest.mark.parametrize("line", FABRIC)
+def test_a_profiles_fabric_line_passes_a_whole_node_and_fails_one_with_a_port_missing(line):
+    words = line.partition("|| ")[2]
+
+    assert judge(fabric(line), words).verdict is Verdict.OK
+    partial = judge(fabric(line, missing=1), words)
+    none_left = " -o" in words and partial.verdict is Verdict.SKIP  # it had one, and may be made without
+    assert partial.verdict is Verdict.CRIT or none_left
+
+
 class Metadata(http.server.BaseHTTPRequestHandler):
     """The four services, as strict as the real ones about their headers."""
 
@@ -287,6 +321,29 @@ def test_a_service_that_hangs_is_given_up_within_its_deadline():
         with pytest.raises(metadata.NoAnswer):
             metadata.instance_type("aws", f"http://127.0.0.1:{silent.getsockname()[1]}", deadline=0.1)
         assert time.monotonic() - begin < 1
+
+
+def test_a_service_that_trickles_is_given_up_within_its_deadline():
+    import socket
+
+    def trickle(listener):
+        connection, _ = listener.accept()
+        with connection:
+            for _ in range(100):
+                try:
+                    connection.sendall(b"x")
+                except OSError:
+                    return
+                time.sleep(0.02)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=trickle, args=(listener,))
+        thread.start()
+        begin = time.monotonic()
+        with pytest.raises(metadata.NoAnswer):
+            metadata.instance_type("gcp", f"http://127.0.0.1:{listener.getsockname()[1]}", deadline=0.1)
+        assert time.monotonic() - begin < 1
+        thread.join()
 
 
 @pytest.mark.parametrize(("base", "why"), [

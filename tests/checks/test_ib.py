@@ -146,6 +146,12 @@ def test_adapters_of_different_models_are_not_compared():
     assert judge(host, "check_ib_rate -r 100").verdict is Verdict.OK
 
 
+def test_adapters_that_do_not_tell_their_model_are_not_compared_either():
+    host = FakeHost({**device("mlx4_0", rate=10, board=""), **device("mlx5_1", rate=100, board="")})
+
+    assert {o.reason for o in judge_all(host, "check_ib_rate")} == {"NoExpectation"}
+
+
 def test_a_link_slower_than_it_was():
     host = FakeHost(device("mlx5_0"))
     judge(host, "check_ib_rate -r 400")

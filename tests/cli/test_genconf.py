@@ -36,7 +36,7 @@ Processor Information
 \tMax Speed: 4000 MHz
 """
 # What varies from one minute to the next on a machine that runs tests.
-VARYING = {"check_ps_loadavg"}
+VARYING = {"check_ps_loadavg", "check_kmsg", "check_oom_kills"}
 
 
 def lines_of(host, title, **kind):
@@ -109,7 +109,9 @@ overlay /var/lib/docker/overlay2/x/merged overlay rw 0 0
 tmpfs /run tmpfs rw 0 0
 /dev/sdb1 /odd*name ext4 rw 0 0
 """
-    host = FakeHost({**BASE, "/proc/mounts": table, **{f"{p}/": "" for p in ("/boot", "/data", "/s3", "/odd*name")}})
+    host = FakeHost(
+        {**BASE, "/proc/mounts": table, **{f"{p}/": "" for p in ("/boot", "/data", "/s3", "/odd*name", "/home/bob")}}
+    )
     for path in ("/", "/boot", "/odd*name"):
         host.system.filesystems[path] = Filesystem(100 << 30, 50 << 30, 50 << 30, 1000, 900, 900, False)
 
