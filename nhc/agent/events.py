@@ -209,4 +209,3 @@ def _ready(fd: int) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLOUT)
     return bool(poll.poll(100))
-

@@ -51,10 +51,7 @@ class History:
             with base:
                 base.executemany(
                     "INSERT INTO event (at, event, subject, body) VALUES (?, ?, ?, ?)",
-                    [
-                        (self.clock(), p["event"], _subject(p), json.dumps(p, ensure_ascii=False))
-                        for p in self._waiting
-                    ],
+                    [(self.clock(), p["event"], _subject(p), json.dumps(p, ensure_ascii=False)) for p in self._waiting],
                 )
             self._waiting.clear()
             self._purge(base)
@@ -132,7 +129,9 @@ def read(path: str, limit: int = 50, since: float = 0.0) -> List[Dict[str, Any]]
     try:
         base = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=2.0)
         try:
-            rows = base.execute("SELECT body FROM event WHERE at >= ? ORDER BY id DESC LIMIT ?", (since, limit)).fetchall()
+            rows = base.execute(
+                "SELECT body FROM event WHERE at >= ? ORDER BY id DESC LIMIT ?", (since, limit)
+            ).fetchall()
         finally:
             base.close()
     except sqlite3.Error as error:

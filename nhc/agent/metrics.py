@@ -10,6 +10,7 @@ from nhc.render import prometheus
 
 Labels = Tuple[Tuple[str, str], ...]
 
+
 class Family:
     """One metric's samples in Prometheus' text format."""
 
@@ -113,5 +114,3 @@ def _labels(labels: Labels) -> str:
 
 def _escape(value: str) -> str:
     return printable(value).replace("\\", "\\\\").replace('"', '\\"')
-
-

@@ -25,7 +25,9 @@ _SEVERITY = {"CRIT": (17, "ERROR"), "UNKNOWN": (13, "WARN"), "WARN": (13, "WARN"
 class Otel:
     """`nhc.ports.Sink`. Raises AdapterError where the settings make no sense or the packages are not there."""
 
-    def __init__(self, given: Mapping[str, Any], node: str, labels: Mapping[str, str], log: Callable[[str], None]) -> None:
+    def __init__(
+        self, given: Mapping[str, Any], node: str, labels: Mapping[str, str], log: Callable[[str], None]
+    ) -> None:
         strange = [key for key in given if key not in KEYS]
         if strange:
             raise AdapterError(f"sinks.otel.{strange[0]}: no such setting (known are {', '.join(KEYS)})")
@@ -42,7 +44,9 @@ class Otel:
         try:
             from opentelemetry.sdk.resources import Resource
         except ModuleNotFoundError as error:
-            raise AdapterError(f"OpenTelemetry needs the Python package {error.name}: pip install 'nhc[otel]'") from None
+            raise AdapterError(
+                f"OpenTelemetry needs the Python package {error.name}: pip install 'nhc[otel]'"
+            ) from None
         resource = Resource.create(
             {"service.name": "nhc-agent", "service.version": __version__, "host.name": node, **labels}
         )

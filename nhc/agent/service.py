@@ -313,9 +313,7 @@ class Agent:
 
         now = self.host.monotonic()
         chosen = {
-            key
-            for key, item in self.items.items()
-            if not names or any(fnmatchcase(item.name, name) for name in names)
+            key for key, item in self.items.items() if not names or any(fnmatchcase(item.name, name) for name in names)
         }
         for key in chosen:
             self.schedule.hurry(key, now)
@@ -545,7 +543,8 @@ class Agent:
         from nhc.render.json import to_dict
 
         if self.complete() and not any(entry.judged is None for entry in self.schedule.entries.values()):
-            self.state.save(REPORT, {**to_dict(self.report()), "config": list(self.settings.config)})
+            asked = {"config": list(self.settings.config), "scripts": list(self.settings.scripts)}
+            self.state.save(REPORT, {**to_dict(self.report()), **asked, "profile": self.settings.profile})
 
     def _recall(self) -> None:
         """Take over what the last life left, if it was this boot's."""

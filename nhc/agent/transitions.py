@@ -69,7 +69,9 @@ class Board:
         self.recover = recover
         self.rows: Dict[str, Row] = {}
 
-    def judge(self, key: str, results: Sequence[CheckResult], now: float, recover: Optional[int] = None) -> List[Change]:
+    def judge(
+        self, key: str, results: Sequence[CheckResult], now: float, recover: Optional[int] = None
+    ) -> List[Change]:
         """Take in one run of one check. Returns the news."""
         row = self.rows.setdefault(key, Row())
         row.results, row.at = tuple(results), now

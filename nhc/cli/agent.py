@@ -21,8 +21,12 @@ FORM = click.option("-f", "--format", "form", type=click.Choice(["text", "json"]
 @click.command("run")
 @click.option("-s", "--settings", "path", default="", metavar="FILE", help="Settings (TOML). Default: "
               "/etc/nhc/agent.toml, if any.")  # fmt: skip
-@click.option("-c", "--config", multiple=True, metavar="FILE", help="The checks, instead of the settings' (repeatable).")
-@click.option("-n", "--node", default="", metavar="NAME", help="The node's name. Default: $NODE_NAME, else the kernel's.")
+@click.option(
+    "-c", "--config", multiple=True, metavar="FILE", help="The checks, instead of the settings' (repeatable)."
+)
+@click.option(
+    "-n", "--node", default="", metavar="NAME", help="The node's name. Default: $NODE_NAME, else the kernel's."
+)
 @click.option("--listen", multiple=True, metavar="HOST:PORT", help="Serve HTTP there, instead of 127.0.0.1:20258.")
 @click.option("--socket", default="", metavar="FILE", help="The control socket.")
 @click.option("--check-settings", is_flag=True, help="Only read the settings and say what is wrong with them.")

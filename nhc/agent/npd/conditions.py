@@ -145,5 +145,3 @@ class Conditions:
                 self._settle(condition)
             finally:
                 self.emit, self.count = emit, count
-
-

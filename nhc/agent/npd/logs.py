@@ -259,5 +259,3 @@ class JournalFollower:
         if not self._over:
             self.loop.after(self._wait, self.start)
             self._wait = min(self._wait * 2, AGAIN[1])
-
-

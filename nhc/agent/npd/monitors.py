@@ -160,7 +160,10 @@ class Monitors:
             self._changed()
 
     def ack(self, condition: str) -> bool:
-        """End a condition that a log rule has set. Returns whether it stood."""
+        """End a condition that a log rule has set; a plugin's ends when the plugin says so. Returns whether it stood."""
+        plugins = {name for _plugin, _rule, name in self._plugins.values()}
+        if any(name in plugins for name in self.conditions_kept.rules.get(condition, ())):
+            return False
         ended = condition in self.conditions_kept.standing and self.conditions_kept.end(condition)
         if ended:
             self._changed()

@@ -274,7 +274,9 @@ class Stats:
             found.append(("disk/bytes_used", GAUGE, help, float(used), {**labels, "state": "used"}))
             if used + space.available:
                 share = used * 100.0 / (used + space.available)
-                found.append(("disk/percent_used", GAUGE, "Space used, in per cent", share, {**labels, "state": "used"}))
+                found.append(
+                    ("disk/percent_used", GAUGE, "Space used, in per cent", share, {**labels, "state": "used"})
+                )
         return found
 
 

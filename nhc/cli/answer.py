@@ -1,0 +1,44 @@
+"""The resident agent's answer to `nhc check local --max-age`: its report, where it is fresh and of the same question."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+from nhc.model import Report
+
+REPORT = "report-agent"
+
+
+def of_agent(state: Any, max_age: float, now: float, boot_id: str, options: Mapping[str, Any]) -> Optional[Report]:
+    """The agent's report of this boot and node, at most `max_age` seconds old; None where there is none to use.
+
+    The agent runs every check that is meant for it, whatever fails first; `--check` and `--tag` select among its
+    results. A report of another configuration, or for another context, is no answer.
+    """
+    kept = state.load(REPORT)
+    started = kept.get("started")
+    if kept.get("boot_id") != boot_id or not isinstance(started, (int, float)) or not 0 <= now - started <= max_age:
+        return None
+    if kept.get("config") != list(options["config"]) or kept.get("scripts", []) != list(options["scripts"]):
+        return None
+    if options["context"] not in ("", "agent") or options["profile"] != kept.get("profile", "auto"):
+        return None
+    from nhc.render.json import from_dict
+
+    try:
+        report = from_dict(kept)
+    except ValueError:
+        return None
+    if options["node"] and options["node"] != report.host:
+        return None
+    results = report.results
+    if options["check"]:
+        from fnmatch import fnmatchcase
+
+        results = tuple(r for r in results if any(fnmatchcase(r.check, name) for name in options["check"]))
+    if options["tag"]:
+        wanted = set(options["tag"])
+        results = tuple(r for r in results if wanted & set(r.tags))
+    if not results:
+        return None
+    return report._replace(results=results, notes=(*report.notes, f"the agent's report, {now - started:.0f} s old"))

@@ -1,0 +1,345 @@
+"""The agent as its users meet it: a process, its pages, its socket, its files."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from nhc import ring
+from tests.agent.conftest import ROOT, until
+from tests.support.require import need
+
+SCHEMA = json.loads((ROOT / "docs/event.schema.json").read_text())
+
+
+def flag(tmp_path, name="good"):
+    """A file that a check wants to be there."""
+    path = tmp_path / name
+    path.write_text("")
+    return path
+
+
+def wants(path, every="200ms", more=""):
+    """A line that fails while `path` is not there."""
+    return f"* |every {every}{more}| check_file_test -e {path}\n"
+
+
+def verdict(agent):
+    return agent.report()["verdict"]
+
+
+def test_a_fault_is_news_once_and_its_end_once(agent, tmp_path):
+    good = flag(tmp_path)
+    agent.configure(wants(good))
+    agent.start()
+    assert verdict(agent) == "OK"
+    good.unlink()
+    until(lambda: verdict(agent) == "CRIT")
+    rounds = agent.get("/metrics")[1]
+    until(lambda: agent.get("/metrics")[1] != rounds)
+    good.write_text("")
+    until(lambda: verdict(agent) == "OK")
+    until(lambda: len(agent.events("problem")) >= 2)
+    assert [piece["event"] for piece in agent.events("problem")] == ["problem.began", "problem.ended"]
+    for piece in agent.events():
+        jsonschema.validate(piece, SCHEMA)
+    metrics = agent.get("/metrics")[1]
+    assert 'problem_counter{reason="FileTestFailed"} 1\n' in metrics
+    assert 'problem_gauge{type="check_file_test",reason="FileTestFailed"} 0\n' in metrics
+    assert "nhc_node_verdict 1\n" in metrics
+
+
+def test_a_restart_neither_ends_a_fault_nor_tells_it_again(agent, tmp_path):
+    agent.configure(wants(tmp_path / "never"))
+    agent.start()
+    until(lambda: agent.events("problem"))
+    assert agent.stop() == 0
+    agent.start()
+    assert verdict(agent) == "CRIT"
+    agent.nhc("agent", "check")
+    assert [piece["event"] for piece in agent.events()] == [
+        "agent.started", "problem.began", "agent.stopped", "agent.started",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_when_told_leaving_no_process_and_no_socket(agent, tmp_path, number):
+    agent.configure(f"* |every 200ms, timeout 20s| sleep 30\n{wants(flag(tmp_path))}")
+    agent.start(wait=False)
+    until(lambda: (agent.state / "agent.sock").exists() and len(agent.children()) >= 3)
+    group = agent.process.pid
+    began = time.monotonic()
+    assert agent.stop(number) == 0
+    assert time.monotonic() - began < 6
+    assert not (agent.state / "agent.sock").exists()
+    until(lambda: not [p for p in session(group)], within=3)
+
+
+def session(leader):
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == leader and fields[0] != "Z":
+                found.append(int(name))
+    return found
+
+
+def test_sigterm_at_any_point_leaves_files_whole(agent, tmp_path):
+    agent.configure(wants(tmp_path / "never", "50ms"))
+    draw = random.Random(7)
+    for _ in range(6):
+        agent.start(wait=False)
+        time.sleep(draw.uniform(0.0, 0.6))  # the point of the test: any moment, start-up included
+        status = agent.stop()
+        assert status in (0, -signal.SIGTERM)  # the interpreter itself may still have been starting
+        for path in agent.state.glob("*.json"):
+            json.loads(path.read_text())
+        assert not list(agent.state.glob("*.tmp"))
+    for piece in agent.events():
+        jsonschema.validate(piece, SCHEMA)
+
+
+def test_a_hung_check_holds_up_nobody(agent, tmp_path):
+    good = flag(tmp_path)
+    agent.configure(f"* |every 300ms, timeout 3s| sleep 60\n{wants(good, '100ms')}")
+    agent.start(wait=False)
+    until(lambda: agent.get("/livez")[0] == 200)
+    assert agent.get("/healthz")[0] == 503  # the checks of the first round are not all there yet
+    until(lambda: agent.get("/healthz")[0] == 200, within=20)
+    # from its second run on the slow one is in a round of its own
+    good.unlink()
+    began = time.monotonic()
+    until(lambda: [p for p in agent.report()["results"] if p["check"] == "check_file_test" and p["verdict"] == "CRIT"])
+    assert time.monotonic() - began < 2  # and not when the hung one is given up
+    slow = next(result for result in agent.report()["results"] if result["check"] == "sleep")
+    assert (slow["verdict"], slow["reason"]) == ("UNKNOWN", "CheckTimeout")
+
+
+def test_strikes_count_from_run_to_run(agent, tmp_path):
+    agent.configure(wants(tmp_path / "never", "100ms", ", strikes 3"))
+    agent.start()
+    until(lambda: verdict(agent) == "CRIT")
+    until(lambda: len(agent.events("problem")) == 2)
+    assert [piece["verdict"] for piece in agent.events("problem")] == ["WARN", "CRIT"]
+
+
+def test_the_boot_window_raises_nothing_and_the_kernel_log_all_the_same(agent, tmp_path):
+    agent.configure(wants(tmp_path / "never"), agent='kernel-log = false\nboot-window-except = ["never"]')
+    text = agent.settings.read_text().replace('boot-window = "0"', 'boot-window = "52w"')
+    agent.settings.write_text(text)
+    agent.start()
+    result = agent.report()["results"][0]
+    assert (result["verdict"], result["reason"]) == ("UNKNOWN", "BootWindow")
+    agent.settings.write_text(text.replace('["never"]', '["check_file_*"]'))
+    assert agent.nhc("agent", "reload").returncode == 0
+    until(lambda: verdict(agent) == "CRIT")
+
+
+def test_a_bad_configuration_is_refused_and_the_old_one_kept(agent, tmp_path):
+    good = flag(tmp_path)
+    agent.configure(wants(good))
+    agent.start()
+    agent.config.write_text("* || check_file_stat --no-such-option /\n")
+    done = agent.nhc("agent", "reload")
+    assert done.returncode == 2
+    assert f"{agent.config}:1" in done.stderr
+    assert "refused" in done.stderr
+    assert [check["check"] for check in agent.status()["checks"]] == ["check_file_test"]
+    assert agent.get("/healthz")[0] == 200
+    agent.settings.write_text("[agent]\nconfg = []\n")
+    assert "did you mean config?" in agent.nhc("agent", "reload").stderr
+    agent.configure(f"{wants(good)}* || true\n")
+    assert agent.nhc("agent", "reload").stdout == "reloaded: 2 checks\n"
+    agent.process.send_signal(signal.SIGHUP)
+    until(lambda: len(agent.events("config.reloaded")) == 2)
+    assert len(agent.events("config.refused")) == 2
+    assert agent.status()["config_problems"] == []
+
+
+def test_a_check_that_is_configured_no_more_ends_its_fault(agent, tmp_path):
+    agent.configure(wants(tmp_path / "never") + wants(flag(tmp_path)))
+    agent.start()
+    until(lambda: verdict(agent) == "CRIT")
+    agent.configure(wants(flag(tmp_path)))
+    agent.nhc("agent", "reload")
+    until(lambda: verdict(agent) == "OK")
+
+
+def test_paused_means_that_nothing_runs_and_health_says_so(agent, tmp_path):
+    good = flag(tmp_path)
+    agent.configure(wants(good, "50ms"))
+    agent.start()
+    assert agent.nhc("agent", "pause", "--for", "1h", "new", "disk").returncode == 0
+    good.unlink()
+    status, text = agent.get("/healthz")
+    assert status == 503
+    assert "new disk" in text
+    assert agent.get("/livez")[0] == 200
+    agent.stop()
+    agent.start(wait=False)  # a restart does not end a pause
+    until(lambda: agent.get("/healthz")[1].startswith("paused"))
+    assert verdict(agent) == "OK"
+    assert agent.nhc("agent", "resume").stdout == "resumed\n"
+    until(lambda: verdict(agent) == "CRIT")
+
+
+def test_a_check_asked_for_now_answers_with_its_result(agent, tmp_path):
+    good = flag(tmp_path)
+    agent.configure(wants(good, "1h"))
+    agent.start()
+    good.unlink()
+    done = agent.nhc("agent", "check", "check_f*")
+    assert done.returncode == 1
+    assert done.stdout.startswith("CRIT     check_file_test")
+    assert agent.nhc("agent", "check", "nothing").returncode == 3
+
+
+def test_check_local_takes_a_fresh_answer(agent, tmp_path):
+    marks = tmp_path / "marks"
+    marks.write_text("")
+    script = tmp_path / "mark"
+    script.write_text(f"#!/bin/sh\necho x >> {marks}\n")
+    script.chmod(0o755)
+    agent.configure(f"* |every 1h| {script}\n* |every 1h| check_hw_mem_free 1k\n")
+    agent.start()
+    until(lambda: (agent.state / "report-agent.json").exists())
+    done = agent.nhc("check", "local", "-c", str(agent.config), "--max-age", "60s", "-v")
+    assert done.returncode == 0, done.stdout
+    assert "the agent's report" in done.stdout
+    assert marks.read_text() == "x\n"
+    only = agent.nhc("check", "local", "-c", str(agent.config), "--max-age", "60s", "--tag", "hw", "-f", "npd")
+    assert (only.stdout, only.returncode) == ("healthy\n", 0)
+    # another configuration is another question
+    other = tmp_path / "other.conf"
+    other.write_text("* || true\n")
+    assert "the agent's" not in agent.nhc("check", "local", "-c", str(other), "--max-age", "60s").stdout
+
+
+def test_only_its_owner_may_open_the_socket(agent, tmp_path):
+    agent.configure(wants(flag(tmp_path)))
+    agent.start()
+    assert (agent.state / "agent.sock").stat().st_mode & 0o777 == 0o600
+    second = subprocess.run(
+        [sys.executable, "-m", "nhc", "agent", "run", "-s", str(agent.settings)],
+        env=agent.env, capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert second.returncode == 2
+    assert "another agent listens there" in second.stderr
+    assert agent.status()["node"] == "n1"  # and the first one's socket is still its own
+
+
+def test_no_agent_is_one_clear_line(agent):
+    done = agent.nhc("agent", "status")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == f"nhc agent: no agent listens at {agent.state}/agent.sock\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[agent]\nretry = 'soon'\n", "agent.retry: 'soon' is not a duration"),
+        ("[agent\n", "agent.toml"),
+        ("[event]\n", "did you mean events?"),
+        ("[sinks.nothing]\n", "no sink called 'nothing'"),
+        ("[npd]\nsystem-log-monitor = '/nonexistent'\n", "/nonexistent: No such file or directory"),
+        ("[agent]\nlisten = ['127.0.0.1']\n", "is not HOST:PORT"),
+    ],
+)
+def test_a_mistake_in_the_settings_is_one_clear_line(agent, text, said):
+    agent.settings.write_text(text)
+    done = agent.nhc("agent", "run", "-s", str(agent.settings))
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_http_tells_strangers_nothing_else(agent, tmp_path):
+    agent.configure(wants(flag(tmp_path)))
+    agent.start()
+    import socket
+
+    for sent, status in ((b"POST /metrics HTTP/1.1\r\n\r\n", b"405"), (b"nonsense\r\n\r\n", b"400"),
+                         (b"GET /etc/passwd HTTP/1.0\r\n\r\n", b"404")):  # fmt: skip
+        with socket.create_connection(("127.0.0.1", agent.port), 5) as peer:
+            peer.sendall(sent)
+            assert peer.recv(100).split(b" ")[1] == status
+    with socket.create_connection(("127.0.0.1", agent.port), 5) as peer:
+        try:
+            peer.sendall(b"x" * 100_000)
+            assert peer.recv(100) == b""
+        except OSError:
+            pass  # reset: as good as closed
+    assert agent.get("/healthz")[0] == 200
+
+
+def test_a_full_disk_stops_nothing_and_what_was_kept_is_written_when_there_is_room(agent, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = os.geteuid() == 0 and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(disk)], capture_output=True, check=False
+    ).returncode == 0  # fmt: skip
+    need("tmpfs", mounted, "a small tmpfs cannot be mounted here")
+    try:
+        good = flag(tmp_path)
+        agent.state, agent.events_path = disk / "state", disk / "events.jsonl"
+        agent.env["NHC_STATE_DIR"] = str(agent.state)
+        agent.configure(wants(good, "100ms"), f'[history]\npath = "{disk}/history"\n')
+        agent.start()
+        filler = disk / "filler"
+        with open(filler, "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(b"x" * 512)
+            except OSError:
+                pass
+        good.unlink()
+        until(lambda: verdict(agent) == "CRIT")
+        assert agent.get("/healthz")[0] == 200
+        good.write_text("")
+        until(lambda: verdict(agent) == "OK")
+        assert not agent.events("problem.ended")
+        until(lambda: agent.status()["sinks"]["local"]["problem"])
+        filler.unlink()
+        until(lambda: agent.events("problem.ended"))
+        assert len(agent.events("problem")) == 2
+        until(lambda: not agent.status()["sinks"]["local"]["problem"], within=20)
+        assert agent.nhc("agent", "status", "--history", "9").stdout.count("problem.") == 2
+    finally:
+        agent.stop()
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_kernel_line_is_an_event_at_once_and_stays_until_it_is_acknowledged(agent, tmp_path):
+    need("kmsg", os.access(ring.KMSG, os.W_OK), "this user may not write to the kernel log")
+    agent.configure(wants(flag(tmp_path), "1h"), agent="kernel-log = true")
+    agent.start()
+    before = {r["target"] for r in agent.report()["results"]}
+    device = f"0000:{random.randrange(16, 255):02x}:{random.randrange(32):02x}.0"
+    began = time.monotonic()
+    ring.write(f"NVRM: Xid (PCI:{device[:-2]}): 79, pid=1, GPU has fallen off the bus. (nhc-drill)", 3)
+    until(lambda: [p for p in agent.events("problem.began") if p["target"] == device], every=0.001)
+    assert time.monotonic() - began < 1.0
+    assert device not in before
+    assert verdict(agent) == "CRIT"
+    agent.nhc("agent", "check", "check_kmsg")
+    assert len([p for p in agent.events("problem") if p["target"] == device]) == 1
+    agent.stop()
+    agent.start()
+    assert [r for r in agent.report()["results"] if r["target"] == device]
+    done = agent.nhc("agent", "ack", f"xid/79/{device}", "--note", "replaced")
+    assert done.stdout == f"acknowledged xid/79/{device}\n"
+    until(lambda: [p for p in agent.events("problem.ended") if p["target"] == device])
+    agent.nhc("agent", "check", "check_kmsg")
+    assert not [r for r in agent.report()["results"] if r["target"] == device]
+    assert agent.nhc("agent", "ack", f"xid/79/{device}").returncode == 1
