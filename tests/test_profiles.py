@@ -231,16 +231,16 @@ FABRIC = sorted({
 
 
 def fabric(line, missing=0):
-    """A node with the ports that a profile's line asks for, but for some; and management ports beside them."""
+    """A node with the ports that a profile's line asks for, but for some; and a management port beside them."""
     words = line.split()[2:]
     count, rate = int(words[-2 if words[-2].isdigit() else -1]), int(words[-1])
-    files = {**NOTHING, **device("eth_mgmt", rate=25, layer="Ethernet")}
-    for index in range(count - missing):
-        if words[0] == "check_efa_devices":
-            files.update(device(f"rdmap{index}s27", rate=100, layer="Unknown", driver="efa"))
-        else:
-            layer = "InfiniBand" if "ib" in words else "Ethernet"
-            files.update(device(f"mlx5_an{index}", rate=rate, layer=layer))
+    layer = "Unknown" if words[0] == "check_efa_devices" else "InfiniBand" if "ib" in words else "Ethernet"
+    ports = [("eth_mgmt", 25, "Ethernet"), *((f"mlx5_an{n}", rate, layer) for n in range(count - missing))]
+    files = dict(NOTHING)
+    for name, speed, kind in ports:
+        base = f"/sys/class/infiniband/{name}/ports/1"
+        files[f"{base}/state"], files[f"{base}/phys_state"] = "4: ACTIVE\n", "5: LinkUp\n"
+        files[f"{base}/rate"], files[f"{base}/link_layer"] = f"{speed} Gb/sec\n", f"{kind}\n"
     return FakeHost(files)
 
 
