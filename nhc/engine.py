@@ -255,6 +255,8 @@ def _outcomes(job: Job, done: Done, limit: float) -> List[Outcome]:
         return [_hang(job, "CheckTimeout", f"timed out after {show_seconds(done.elapsed)}{_on(job)}{still}")]
     if done.how == "died":
         return [unknown("CheckDied", f"the check's process was {done.value}")]
+    if done.how == "no-worker":
+        return [unknown("CannotRun", f"no process can be started for it: {done.value}")]
     if done.how == "out-of-time":
         return [unknown("NotRun", f"not run: the run's deadline of {show_seconds(limit)} had passed")]
     return []

@@ -38,6 +38,10 @@ RELIEF_COMMAND = 0.005
 """The same for a worker that waits for a command. Many end sooner than another worker is forked."""
 LOOK = 0.005
 """Seconds until the supervisor looks at what was said; doubled up to RELIEF while that is nothing."""
+LET_GO = 0.25
+"""Seconds given to the workers of a run that is broken off."""
+BARREN = 3
+"""Workers that end before they claim a task, after which no more are forked."""
 LAST_BREATH = 0.05
 """Seconds given to a killed worker to disappear before it is called stuck."""
 
@@ -45,8 +49,9 @@ LAST_BREATH = 0.05
 class Done(NamedTuple):
     """How a task ended.
 
-    `how` is "done" with its value, "timeout", "died" (its worker ended, `value` says how), "not-run" (an
-    earlier task stopped the run) or "out-of-time" (the whole run's deadline passed before its turn).
+    `how` is "done" with its value, "timeout", "died" (its worker ended, `value` says how), "no-worker" (none could
+    be started, `value` says why), "not-run" (an earlier task stopped the run) or "out-of-time" (the whole run's
+    deadline passed before its turn).
     """
 
     how: str
@@ -131,10 +136,8 @@ class Supervisor:
         self.serial_queue = [number for number, task in enumerate(tasks) if task.serial]
         self.serial_completed: List[int] = []
         self.unclaimed = {number for number, task in enumerate(tasks) if not task.serial}
-        self.tokens, writing = os.pipe()
-        os.set_blocking(writing, False)
-        os.write(writing, b"".join(TOKEN.pack(number) for number in sorted(self.unclaimed)))
-        os.close(writing)
+        self.tokens = -1
+        self.barren = 0  # workers that ended before they claimed anything
 
     def run(self) -> List[Done]:
         """Carry everything out. Returns within a third of a second of the last deadline.
@@ -146,9 +149,9 @@ class Supervisor:
         taken = _take_signals()
         try:
             if self.unclaimed:
-                self._fork(serial=False)
+                self._start(serial=False)
             if self.serial_queue:
-                self._fork(serial=True)
+                self._start(serial=True)
             if self.meanwhile:
                 self.meanwhile()
             while self._undecided():
@@ -158,14 +161,16 @@ class Supervisor:
                 heard = [self._listen(worker) for worker in tuple(self.workers.values())]
                 self.look = LOOK if any(heard) else min(self.look * 2, RELIEF)
                 self._expire()
+            for worker in tuple(self.workers.values()):
+                self._dismiss(worker)
         except _Ended as signalled:
             ending = signalled.args[0]
         finally:
             for number in taken:
                 _signal.signal(number, _signal.SIG_IGN)
-            os.close(self.tokens)
-            for worker in tuple(self.workers.values()):
-                self._dismiss(worker)
+            if self.tokens >= 0:
+                os.close(self.tokens)
+            self._let_go()
             for number in taken:
                 _signal.signal(number, _signal.SIG_DFL)
         if ending:
@@ -186,6 +191,8 @@ class Supervisor:
 
     def _drain_tokens(self) -> None:
         """Take back what no worker has claimed."""
+        if self.tokens < 0:
+            return
         os.set_blocking(self.tokens, False)
         try:
             while os.read(self.tokens, 65536):
@@ -216,7 +223,7 @@ class Supervisor:
         ordinary = [worker for worker in self.workers.values() if not worker.serial]
         now = time.monotonic()
         if len(ordinary) < WORKERS and all(self._is_waiting(worker, now) for worker in ordinary):
-            self._fork(serial=False)
+            self._start(serial=False, needed=not ordinary)
 
     def _is_waiting(self, worker: _Worker, now: float) -> bool:
         """Whether a worker is held up by its task, so that it will not soon claim another."""
@@ -233,8 +240,8 @@ class Supervisor:
         number = self.serial_queue[0]
         if any(earlier not in self.done for earlier in range(number)):
             return
-        worker = next((w for w in self.workers.values() if w.serial), None) or self._fork(serial=True)
-        if worker.task is None:
+        worker = next((w for w in self.workers.values() if w.serial), None) or self._start(serial=True)
+        if worker and worker.task is None:
             worker.task, worker.since = number, time.monotonic()
             os.write(worker.orders, TOKEN.pack(number))
 
@@ -265,10 +272,36 @@ class Supervisor:
 
     # Workers.
 
+    def _start(self, serial: bool, needed: bool = True) -> Optional[_Worker]:
+        """Fork a worker. Where the node has no process or descriptor left for a needed one, its tasks end here."""
+        try:
+            if self.tokens < 0 and not serial:
+                self.tokens, writing = os.pipe()
+                os.set_blocking(writing, False)
+                os.write(writing, b"".join(TOKEN.pack(number) for number in sorted(self.unclaimed)))
+                os.close(writing)
+            return self._fork(serial)
+        except OSError as error:
+            if needed:
+                self._give_up(serial, error.strerror or "no reason given")
+            return None
+
+    def _give_up(self, serial: bool, why: str) -> None:
+        for number in tuple(self.serial_queue) if serial else sorted(self.unclaimed):
+            self._finish(number, Done("no-worker", why))
+
     def _fork(self, serial: bool) -> _Worker:
-        results, results_in = os.pipe()
-        orders_out, orders = os.pipe() if serial else (self.tokens, -1)
-        pid = os.fork()
+        opened: List[int] = []
+        try:
+            results, results_in = os.pipe()
+            opened += (results, results_in)
+            orders_out, orders = os.pipe() if serial else (self.tokens, -1)
+            opened += (orders_out, orders) if serial else ()
+            pid = os.fork()
+        except OSError:
+            for fd in opened:
+                os.close(fd)
+            raise
         if pid == 0:
             try:
                 os.setpgid(0, 0)
@@ -308,6 +341,9 @@ class Supervisor:
         if ended:
             number, elapsed = worker.task, time.monotonic() - worker.since
             if number is None:
+                self.barren += not worker.since
+                if self.barren >= BARREN:
+                    self._give_up(worker.serial, "its process ends before it begins")
                 self._forget(worker)
                 _ended.append(worker.pid)
             else:
@@ -342,6 +378,20 @@ class Supervisor:
         os.close(worker.results)
         if worker.orders >= 0:
             os.close(worker.orders)
+
+    def _let_go(self) -> None:
+        """Where the run is broken off: have the workers end their commands themselves, then end the workers.
+
+        A command that has just begun is known to its worker only. See `nhc.process.lifeline`.
+        """
+        workers = tuple(self.workers.values())
+        for worker in workers:
+            self._forget(worker)
+        until = time.monotonic() + LET_GO
+        for worker in workers:
+            if _reap(worker.pid, until - time.monotonic()) is None:
+                _kill_all(worker)
+                _ended.append(worker.pid)
 
     def _dismiss_dead(self, worker: _Worker) -> str:
         """Reap a worker whose pipe has closed; say how it ended."""

@@ -205,3 +205,46 @@ def test_identity_survives_neither_death_nor_reuse():
 def test_few_tasks(count):
     done, _ = supervise(numbered(count))
     assert values(done) == list(range(count))
+
+
+def test_a_node_without_processes_to_spare_is_told_task_by_task(monkeypatch):
+    def refuse():
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    before = len(os.listdir("/proc/self/fd"))
+    done, elapsed = supervise(numbered(3), serial=[1])
+    assert [(one.how, one.value) for one in done] == [("no-worker", "Resource temporarily unavailable")] * 3
+    assert elapsed < 1
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_relief_that_cannot_be_forked_only_costs_time(monkeypatch):
+    forks = iter([os.fork])
+
+    def once():
+        fork = next(forks, None)
+        if fork is None:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return fork()
+
+    monkeypatch.setattr(os, "fork", once)
+    done, _elapsed = supervise([lambda: time.sleep(0.3), lambda: "second"])
+    assert values(done) == [None, "second"]
+
+
+def test_a_run_without_descriptors_to_spare_is_told_task_by_task(monkeypatch):
+    def refuse():
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "pipe", refuse)
+    done, _elapsed = supervise(numbered(2), serial=[1])
+    assert [(one.how, one.value) for one in done] == [("no-worker", "Too many open files")] * 2
+
+
+def test_workers_that_end_at_once_are_not_forked_for_ever(monkeypatch):
+    monkeypatch.setattr("nhc.watchdog.quiet", lambda *_: os._exit(1))
+    done, elapsed = supervise(numbered(2), serial=[1])
+    assert done[0].how == "no-worker"
+    assert done[1].how in ("no-worker", "died")
+    assert elapsed < 2
