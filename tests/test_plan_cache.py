@@ -1,75 +1,220 @@
-"""A kept plan is what the files say, or it is not used."""
+"""A kept plan is the plan, for as long as nothing it was made of has changed; anything odd about it is a miss."""
 
 import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
-from nhc import plan_cache
-from nhc.plan import COMMAND, Item, Plan
+from nhc import config, plan_cache
+from nhc.declare import declare
+from nhc.engine import prepare
+from nhc.host import Host
+from nhc.plan import BUILT_IN, COMMAND, Item, Plan
+from nhc.plan_cache import cached
 from nhc.state import State
 
+ROOT = Path(__file__).resolve().parents[1]
+LINES = """\
+* || export LIMIT=5%
+* || check_hw_mem_free 1k
+* |timeout 3s, strikes 2, tags a| check_fs_free / $LIMIT
+* || check_cmd_output -t 60 -m /x/ echo x
+* || /bin/true
+"""
+
+
+def settle(path):
+    """Wait until the file is not so young that it may have changed while it was read."""
+    while time.time_ns() < os.stat(path).st_ctime_ns + 2 * plan_cache._RACY:
+        time.sleep(0.005)
+
+
+class Node:
+    """A configuration, a state directory, and how often the language had to be read."""
+
+    def __init__(self, base):
+        self.path = base / "nhc.conf"
+        self.path.write_text(LINES)
+        settle(self.path)
+        self.state = State(str(base / "state"))
+        self.read = 0
+
+    def plan(self, *question):
+        def make():
+            self.read += 1
+            return config.load([str(self.path)], "node1")
+
+        return cached(State(self.state.directory), question, make)
+
+    def kept(self):
+        return sorted(Path(self.state.directory).glob("plan-*.cache"))
+
 
 @pytest.fixture
-def state(tmp_path):
-    return State(str(tmp_path / "state"))
+def node(tmp_path):
+    return Node(tmp_path)
 
 
-@pytest.fixture
-def config(tmp_path):
-    path = tmp_path / "nhc.conf"
-    path.write_text("as it was")
-    os.utime(path, (1, 1))
-    return path
+def undeclared(plan):
+    return [item._replace(declared=None) for item in plan.items]
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch):
-    """As if the files had been there for long."""
-    monkeypatch.setattr(plan_cache, "_RACY", -10_000_000_000)
+def test_the_same_files_are_read_once(node):
+    first = node.plan("q")
+    second = node.plan("q")
+    assert node.read == 1
+    assert undeclared(second) == list(first.items)
+    assert second.settings == first.settings
+    assert second.inputs == first.inputs
 
 
-def plan(path, name="found"):
-    return Plan((Item(COMMAND, name, name),), inputs=(str(path),))
+def test_another_question_is_another_plan(node):
+    node.plan("q")
+    node.plan("other")
+    assert node.read == 2
+    assert len(node.kept()) == 2
 
 
-def asked(state, path, name):
-    return plan_cache.cached(state, ("question",), lambda: plan(path, name)).items[0].name
+def test_an_edited_file_is_read_again(node):
+    node.plan("q")
+    before = os.stat(node.path)
+    node.path.write_text(LINES.replace("5%", "6%"))
+    os.utime(node.path, ns=(before.st_atime_ns, before.st_mtime_ns))  # the same size and time: ctime tells
+    assert "6%" in node.plan("q").items[1].argv
+    assert node.read == 2
 
 
-def test_kept_until_a_file_changes(state, config):
-    assert asked(state, config, "first") == "first"
-    assert asked(state, config, "second") == "first"
-    config.write_text("changed")
-    assert asked(state, config, "second") == "second"
-
-
-def test_kept_while_a_file_is_missing_and_until_it_is_there(state, tmp_path):
-    missing = tmp_path / "missing"
-    assert asked(state, missing, "first") == "first"
-    assert asked(state, missing, "second") == "first"
-    missing.write_text("now")
-    assert asked(state, missing, "second") == "second"
-
-
-def test_what_changes_while_it_is_read_is_not_kept(state, config, monkeypatch):
-    monkeypatch.setattr(plan_cache, "_RACY", 0)
-
+def test_a_file_that_may_have_changed_while_it_was_read_is_not_kept(node):
     def make():
-        config.write_text("changed behind the reader's back")
-        return plan(config, "read before")
+        node.path.write_text(LINES)
+        return config.load([str(node.path)], "node1")
 
-    plan_cache.cached(state, ("question",), make)
-    assert asked(state, config, "read again") == "read again"
+    cached(node.state, ("q",), make)
+    assert not node.kept()
+
+
+def test_a_file_that_appears_in_a_directory_is_seen(tmp_path):
+    directory = tmp_path / "conf.d"
+    directory.mkdir()
+    (directory / "a.conf").write_text("* || check_hw_mem_free 1k\n")
+    settle(directory)
+    state = str(tmp_path / "state")
+
+    def plan():
+        return cached(State(state), ("q",), lambda: config.load([str(directory)], "node1"))
+
+    assert len(plan().items) == len(plan().items) == 1
+    assert list((tmp_path / "state").glob("plan-*.cache"))
+    (directory / "b.conf").write_text("* || check_fs_free / 1%\n")
+    assert len(plan().items) == 2
 
 
 @pytest.mark.parametrize(
-    "spoil", [lambda kept: kept[:-1], lambda kept: kept[:20] + b"\xff" + kept[21:], lambda _: b"x"]
+    "damage",
+    [
+        lambda kept: b"",
+        lambda kept: b"garbage" * 99,
+        lambda kept: kept[:-9],
+        lambda kept: kept[:20] + bytes([kept[20] ^ 255]) + kept[21:],
+    ],
+    ids=["empty", "garbage", "cut", "one byte"],
 )
-def test_a_damaged_one_is_a_miss(state, config, spoil):
-    asked(state, config, "first")
-    (name,) = (name for name in os.listdir(state.directory) if name.endswith(".cache"))
-    state.save_bytes(name, spoil(state.load_bytes(name)))
-    assert asked(state, config, "second") == "second"
+def test_a_damaged_plan_is_made_anew(node, damage):
+    whole = node.plan("q")
+    (kept,) = node.kept()
+    kept.write_bytes(damage(kept.read_bytes()))
+    assert list(node.plan("q").items) == list(whole.items)
+    assert node.read == 2
+
+
+def test_a_plan_of_another_code_is_made_anew(node, monkeypatch):
+    node.plan("q")
+    monkeypatch.setattr("nhc.plan_cache.__version__", "0.0.0")
+    node.plan("q")
+    assert node.read == 2
+
+
+def test_a_plan_with_a_warning_is_not_kept(node):
+    def make():
+        node.read += 1
+        return Plan((), {}, (), ("look here",), (str(node.path),))
+
+    for _ in range(2):
+        assert cached(node.state, ("q",), make).notes == ("look here",)
+    assert node.read == 2
+
+
+def test_a_plan_of_more_than_files_is_not_kept(node):
+    cached(node.state, ("q",), lambda: Plan(()))
+    assert not node.kept()
+
+
+def test_what_the_checks_declare_is_kept_with_the_lines(node):
+    node.plan("q")
+    items = node.plan("q").items
+    assert [item.declared for item in items[:3]] == [declare(item.argv) for item in items[:3]]
+    assert items[2].declared.timeout == 60, "-t 60 asks for a minute"
+    assert items[3].kind == COMMAND
+    assert items[3].declared is None
+
+
+def test_a_wrong_line_is_told_again(node):
+    def make():
+        return Plan(
+            (Item(BUILT_IN, "check_hw_mem_free", "", argv=("check_hw_mem_free", "x")),), inputs=(str(node.path),)
+        )
+
+    for _ in range(2):
+        (item,) = cached(node.state, ("q",), make).items
+        assert item.declared is None
+        assert prepare(item, Host(), 30.0).decided.reason == "BadArguments"
+    assert node.kept()
+
+
+def test_a_kept_line_is_prepared_as_a_fresh_one(node):
+    host = Host()
+    fresh = [prepare(item, host, 30.0) for item in node.plan("q").items]
+    kept = [prepare(item, host, 30.0) for item in node.plan("q").items]
+    assert [job._replace(item=job.item._replace(declared=None)) for job in kept] == fresh
+
+
+def test_with_a_kept_plan_the_supervisor_imports_no_check(tmp_path):
+    """The workers import them, so that a library that hangs when it is imported hangs under a deadline."""
+    path = tmp_path / "nhc.conf"
+    path.write_text("* || check_fs_mount /\n* || check_fs_mount_rw -f /proc\n* || check_file_test -e /\n")
+    settle(path)
+    script = (
+        "import sys\n"
+        "from nhc.cli import main\n"
+        f"status = main(['check', 'local', '-c', {str(path)!r}])\n"
+        "print([n for n in sys.modules if n.startswith(('nhc.checks.', 'nhc.facts.')) or n in ('re', 'nhc.config')])\n"
+        "sys.exit(status)\n"
+    )
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "NHC_STATE_DIR": str(tmp_path / "state")}
+    runs = [
+        subprocess.run([sys.executable, "-S", "-c", script], capture_output=True, text=True, env=env, timeout=60)
+        for _ in range(2)
+    ]
+    assert [run.returncode for run in runs] == [0, 0], runs[1].stderr
+    first, second = (run.stdout.splitlines() for run in runs)
+    assert "nhc.checks.fs_mount" in first[-1]
+    assert second[-1] == "[]"
+    assert [line.split(" in ")[0] for line in first[:-1]] == [line.split(" in ")[0] for line in second[:-1]]
+
+
+def test_kept_while_a_file_is_missing_and_until_it_is_there(node, tmp_path):
+    missing = tmp_path / "missing"
+
+    def asked(name):
+        plan = Plan((Item(COMMAND, name, name),), inputs=(str(missing),))
+        return cached(node.state, ("q",), lambda: plan).items[0].name
+
+    assert [asked("first"), asked("second")] == ["first", "first"]
+    missing.write_text("now")
+    assert asked("third") == "third"
 
 
 def test_the_directory_matters_only_to_relative_paths(tmp_path, monkeypatch):
