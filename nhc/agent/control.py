@@ -180,7 +180,7 @@ def status(agent: Agent) -> Answer:
              "reason": result.outcome.reason, "target": printable(result.outcome.target)}
             for result in report.results if result.verdict > Verdict.OK
         ],
-        "inherited": [f"condition/{one.reason}" for one in agent.inherited],
+        "inherited": [f"condition/{one.reason}" for one in agent.kernel.inherited],
         "kernel_log": {
             "live": bool(agent.follower and agent.follower.live),
             "records": agent.follower.records if agent.follower else 0,

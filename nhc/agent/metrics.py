@@ -45,7 +45,7 @@ def families(agent: Agent) -> List[Family]:
                max(0.0, agent.host.time() - agent.report().started)),
         _gauge("nhc_agent_uptime_seconds", "Since when the agent runs.", now - agent.began),
         _gauge("nhc_agent_round_seconds", "How long the last round of checks took.", agent.round_seconds),
-        _gauge("nhc_agent_config_refused", "1 while the configuration's files are refused.", float(bool(agent.refused))),
+        _gauge("nhc_agent_config_refused", "1 while changed files are refused.", float(bool(agent.refused))),
     ]  # fmt: skip
     rounds = Family("nhc_agent_rounds_total", "counter", "Rounds of checks, by how they came out.")
     rounds.add(agent.counts.get("rounds", 0) - agent.counts.get("rounds_failed", 0), outcome="done")

@@ -50,7 +50,8 @@ class Otel:
         resource = Resource.create(
             {"service.name": "nhc-agent", "service.version": __version__, "host.name": node, **labels}
         )
-        self._logs = self._metrics = None
+        self._logs: Any = None
+        self._metrics: Any = None
         if given.get("logs", True):
             self._start_logs(endpoint, options, resource)
         if given.get("metrics", True):
@@ -133,9 +134,9 @@ class Otel:
             self._records.clear()
             if result.name != "SUCCESS":
                 raise AdapterError("the collector did not take the logs")
-        if self._metrics is not None and before is not None and self.delivery is not None:
-            if before.report.verdict is not self.delivery.report.verdict:
-                self._metrics.force_flush(5000)
+        known = self._metrics is not None and before is not None and self.delivery is not None
+        if known and before.report.verdict is not self.delivery.report.verdict:
+            self._metrics.force_flush(5000)
 
     def _emit(self, piece: Mapping[str, Any]) -> None:
         verdict = str(piece.get("verdict", "OK" if piece["event"].startswith("agent.") else Verdict.WARN.name))

@@ -15,9 +15,10 @@ from nhc.agent.loop import Loop
 from nhc.agent.npd import monitors
 from nhc.agent.outlet import Make
 from nhc.agent.plans import BadConfig
-from nhc.agent.service import Agent, complain
+from nhc.agent.service import Agent
 from nhc.agent.settings import BadSettings, Settings
 from nhc.host import Host
+from nhc.model import printable
 from nhc.ports import AdapterError, Sink
 from nhc.state import State
 
@@ -138,3 +139,12 @@ def _notify(text: str) -> None:
             peer.send(text.encode())
     except OSError as error:
         sys.stderr.write(f"nhc agent: NOTIFY_SOCKET: {error.strerror}\n")
+
+
+def complain(line: str) -> None:
+    """A line for the log; one that cannot be written is lost, and nothing else."""
+    try:
+        sys.stderr.write(f"nhc agent: {printable(line, 2000)}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import sys
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
@@ -12,19 +10,19 @@ from nhc import __version__
 from nhc.agent import plans
 from nhc.agent.events import Event, event, of_change
 from nhc.agent.follow import Follower
+from nhc.agent.keeping import Pause, keep_report, recall, save
+from nhc.agent.kernel import KernelLog
 from nhc.agent.loop import Loop, Timer
 from nhc.agent.outlet import PATIENCE, Make, Outlet
+from nhc.agent.reload import reload
 from nhc.agent.rounds import Finished, Round, lost
 from nhc.agent.schedule import Entry, Schedule
 from nhc.agent.settings import Settings
 from nhc.agent.transitions import ENDED, Board, Change, too_early
 from nhc.host import Host
-from nhc.kernlog import STORE
-from nhc.model import CheckResult, Outcome, Report, Verdict, ok, printable
+from nhc.model import CheckResult, Report, Verdict, printable
 from nhc.plan import Item, Plan
-from nhc.ports import Standing
 from nhc.state import State
-from nhc.values import NamedTuple
 
 ROUNDS = 4
 """Rounds at a time: one that waits for a hung check holds up nobody else."""
@@ -32,19 +30,8 @@ SLOW = 2.0
 """A check that took longer the last time runs in a round of its own kind."""
 SAVE_AFTER = 1.0
 HOUSEKEEPING = 2.0
-INHERITED = "check_kmsg"
 SERIES = 512
 """Reasons that are counted apart: a check that makes one up each time must not fill the memory."""
-STATE = "agent"
-REPORT = "report-agent"
-
-
-class Pause(NamedTuple):
-    """Checks do not run until this Unix time."""
-
-    until: float
-    by: str = ""
-    why: str = ""
 
 
 class Agent:
@@ -71,9 +58,8 @@ class Agent:
         self.rounds: List[Round] = []
         self.outlets: Dict[str, Outlet] = {}
         self.makes: Dict[str, Make] = {}
-        self.inherited: List[Standing] = []
+        self.kernel = KernelLog(self)
         self.adopted: Set[str] = set()
-        self.remembers = False
         self.paused: Optional[Pause] = None
         self.stopping = False
         self.counts: Dict[str, int] = {}
@@ -87,21 +73,19 @@ class Agent:
         self.watchers: List[Callable[[], None]] = []
         self.monitors: Any = None
         self.follower: Optional[Follower] = None
-        self._live_key = ""
         self._state: Optional[bytes] = None
         self._timer: Optional[Timer] = None
-        self._saving: Optional[Timer] = None
-        self._stamps: Any = ()
-        self._store_stamp: Any = None
+        self.saving: Optional[Timer] = None
+        self.stamps: Any = ()
         self._checked_config = 0.0
 
     # Beginning and ending.
 
     def start(self) -> None:
         """Begin: raises BadConfig where there is nothing to run."""
-        self._adopt_plan(plans.load(self.settings, self.node, self.host, self.state, strict=False))
-        self._recall()
-        self.follower = Follower(self.loop, self.host, self.state, self._heard, self.log)
+        self.adopt_plan(plans.load(self.settings, self.node, self.host, self.state, strict=False))
+        recall(self)
+        self.follower = Follower(self.loop, self.host, self.state, self.kernel.heard, self.log)
         if self.settings.kernel_log and not self.follower.start():
             self.log(f"{self.follower.problem}: the kernel log is read with each round, not live")
         if self.monitors:
@@ -110,14 +94,16 @@ class Agent:
         gc.freeze()  # rounds are forks: what is never collected is never copied
         for name, make in self.makes.items():
             self.add_outlet(name, make)
-        self._emit([self.event("agent.started", version=__version__, checks=len(self.items))])
+        self.emit([self.event("agent.started", version=__version__, checks=len(self.items))])
         self.loop.after(HOUSEKEEPING, self._keep_house)
         self.tick()
 
     def add_outlet(self, name: str, make: Make) -> None:
         """Start a sink."""
         local = name == "local"
-        outlet = Outlet(name, make, self.loop, self.state_bytes, self.log, None if local else self._stood, not local)
+        outlet = Outlet(
+            name, make, self.loop, self.state_bytes, self.log, None if local else self.kernel.stood, not local
+        )
         self.outlets[name] = outlet
         outlet.start()
 
@@ -132,7 +118,7 @@ class Agent:
             self.follower.close()
         if self.monitors:
             self.monitors.close()
-        self._emit([self.event("agent.stopped")])
+        self.emit([self.event("agent.stopped")])
         self.save()
         for outlet in self.outlets.values():
             outlet.close()
@@ -143,7 +129,7 @@ class Agent:
 
     # The plan.
 
-    def _adopt_plan(self, plan: Plan) -> None:
+    def adopt_plan(self, plan: Plan) -> None:
         now = self.host.monotonic()
         from nhc.agent.rounds import key_of
 
@@ -151,62 +137,12 @@ class Agent:
         plan = plan._replace(items=(*plan.items, *extra))
         self.plan = plan
         self.items = {key_of(item): item for item in plan.items}
-        self._live_key = next((key for key, item in self.items.items() if plans.follows(item)), "")
+        self.kernel.key = next((key for key, item in self.items.items() if plans.follows(item)), "")
         gone = self.schedule.set(plans.entries(plan), now)
-        self._stamps = plans.stamps(plan, self.settings)
+        self.stamps = plans.stamps(plan, self.settings)
         for note in plan.notes:
             self.log(note)
-        self._news(self.board.remove([key for key in self.board.rows if key in gone], self.host.time()))
-
-    def reload(self) -> List[str]:
-        """Read settings and configuration anew. Returns the problems; with any, everything stays as it was."""
-        from nhc.agent.npd.monitors import load as load_monitors
-        from nhc.agent.plans import BadConfig
-        from nhc.agent.settings import BadSettings
-
-        self._stamps = plans.stamps(self.plan, self.settings)
-        try:
-            settings = self.read_settings()
-            plan = plans.load(settings, self.node, self.host, self.state, strict=True)
-            monitors = load_monitors(settings)
-        except (BadSettings, BadConfig) as error:
-            problems = getattr(error, "problems", None) or [str(error)]
-            if problems != self.refused:
-                for problem in problems:
-                    self.log(f"refused: {problem}")
-                self._emit([self.event("config.refused", message=printable("; ".join(problems), 1000))])
-            self.refused = problems
-            return problems
-        old, self.settings, self.refused = self.settings, settings, []
-        self.board.recover, self.schedule.jitter = settings.recover, settings.jitter
-        if self.monitors is not None:
-            if monitors is not None:
-                monitors.take_over(self.monitors)
-            else:
-                self.monitors.close()
-                if self.follower:
-                    self.follower.readers = ()
-        self.monitors = monitors
-        self._adopt_plan(plan)
-        if self.monitors and self.follower:
-            self.monitors.start(self)
-        if self.follower:
-            if settings.kernel_log and not self.follower.live:
-                self.follower.start()
-            elif not settings.kernel_log:
-                self.follower.close()
-        self.reloaded = self.host.time()
-        for watcher in self.watchers:
-            watcher()
-        if (old.sinks, old.events, old.events_format, old.history) != (
-            settings.sinks, settings.events, settings.events_format, settings.history,
-        ):  # fmt: skip
-            self.log("sinks, events and history are as they were: they change when the agent is started anew")
-        self.log(f"configuration reloaded: {len(self.items)} checks")
-        self._emit([self.event("config.reloaded", checks=len(self.items))])
-        self._changed()
-        self.tick()
-        return []
+        self.news(self.board.remove([key for key in self.board.rows if key in gone], self.host.time()))
 
     # Rounds.
 
@@ -281,13 +217,10 @@ class Agent:
             news += self._judge(key, item, results, wall)
             if self.board.recovering(key):
                 self.schedule.hurry(key, now + self.settings.retry)
-        self._store_stamp = self._stamp_of_store()
-        self._news(news)
-        if self.inherited:  # what we have found ourselves ends as our own findings do
-            reasons = self._reasons()
-            self.inherited = [one for one in self.inherited if one.reason not in reasons]
-        self._changed()
-        self._keep_report()
+        self.news(news)
+        self.kernel.settle()
+        self.changed()
+        keep_report(self)
         if self.monitors:
             self.monitors.judged(finished)
         for waiter in list(self.waiting):
@@ -322,7 +255,7 @@ class Agent:
 
     def pause(self, seconds: float, by: str, why: str) -> None:
         self.paused = Pause(self.host.time() + seconds, printable(by, 80), printable(why, 200))
-        self._emit([self.event("agent.paused", message=f"by {by}: {why}" if why else f"by {by}")])
+        self.emit([self.event("agent.paused", message=f"by {by}: {why}" if why else f"by {by}")])
         self.save()
 
     def resume(self, by: str) -> None:
@@ -333,93 +266,8 @@ class Agent:
         self.schedule.set(self.schedule.entries, now)
         for key in self.items:
             self.schedule.hurry(key, now)
-        self._emit([self.event("agent.resumed", message=by)])
+        self.emit([self.event("agent.resumed", message=by)])
         self.save()
-
-    # The kernel log.
-
-    def _heard(self) -> None:
-        """The store of findings has changed: say what is new at once, and have it judged in full."""
-        from nhc.checks.kmsg import ignored, outcome
-        from nhc.kernlog.findings import current
-
-        key = self._live_key
-        if not key:
-            return
-        item = self.items[key]
-        ignore = plans.arguments(item).get("ignore", ())
-        store = self.state.load(STORE)
-        self._store_stamp = self._stamp_of_store()
-        found = {(o.target, o.reason): o for _key, f in current(store) if not ignored(f, ignore)
-                 for o in [outcome(f)] if not _needs_context(f)}  # fmt: skip
-        everything = {(f["device"], outcome(f).reason) for _key, f in current(store)}
-        row = self.board.rows.get(key)
-        results: List[CheckResult] = []
-        for result in row.results if row else ():
-            place = (result.outcome.target, result.outcome.reason)
-            if place in everything or result.outcome.reason.startswith("KernelLog"):
-                results.append(result)
-                found.pop(place, None)
-        results += [self._result(item, told) for told in found.values()]
-        if not results:
-            results = [self._result(item, ok("the kernel log tells of no fault that stands"))]
-        news = self.board.judge(key, results, self.host.time(), 1)
-        self._news(news)
-        if news:
-            self._changed()
-        now = self.host.monotonic()
-        for other, one in self.items.items():
-            if plans.is_kernel_log(one):
-                self.schedule.hurry(other, now + 0.2)
-        self.tick()
-
-    def _result(self, item: Item, told: Outcome) -> CheckResult:
-        return CheckResult(item.name, told, 0.0, item.source, item.line, tuple(dict.fromkeys(("kmsg", *item.tags))))
-
-    def ack(self, keys: Sequence[str], device: str, everything: bool, by: str, note: str) -> List[str]:
-        """End findings of the kernel log, and faults that stood before the agent. Returns what ended."""
-        from nhc.agent.acks import end_findings
-
-        ended = end_findings(self.state, keys, device, everything, by, note, self.host.time())
-        for one in list(self.inherited):
-            if everything or f"condition/{one.reason}" in keys:
-                self.inherited.remove(one)
-                ended.append(f"condition/{one.reason}")
-        if self.monitors:
-            for entry in self.monitors.conditions():
-                name = entry["type"]
-                if (everything or f"condition/{name}" in keys) and self.monitors.ack(name):
-                    ended.append(f"condition/{name}")
-        if ended:
-            self._emit([self.event("finding.acknowledged", message=printable(f"{', '.join(ended)} by {by}: {note}"))])
-            self._heard()
-            self._changed()
-            self.save()
-        return ended
-
-    def _stood(self, sink: str, standing: List[Standing]) -> None:
-        """A sink tells what stood where it writes before we came.
-
-        An agent that remembers this boot knows better. One that remembers nothing keeps what only the kernel log
-        could tell, of this boot; what a check looks at itself is judged before anything is cleared.
-        """
-        if sink in self.adopted:
-            return  # it was started anew: what stands there is what we said ourselves
-        self.adopted.add(sink)
-        if self.remembers:
-            return
-        booted = self.host.time() - self.host.monotonic()
-        known = {one.reason for one in self.inherited} | self._reasons()
-        for one in standing:
-            if one.reason not in known and one.since >= booted - 60.0 and plans.is_kernel_reason(one.reason):
-                known.add(one.reason)
-                self.inherited.append(one)
-                self.log(f"{one.type}={one.reason} stood on this node before: it stands until it is acknowledged")
-        if standing:
-            self._changed()
-
-    def _reasons(self) -> Set[str]:
-        return {problem.result.outcome.reason for _key, problem in self.board.problems()}
 
     # What is so.
 
@@ -431,7 +279,7 @@ class Agent:
         """How the node is."""
         now = self.host.monotonic()
         results = self.board.results(self.items)
-        results += [_inherited(one) for one in self.inherited]
+        results += self.kernel.results()
         return Report(
             host=self.node,
             boot_id=self.boot_id,
@@ -478,21 +326,19 @@ class Agent:
     def event(self, what: str, **more: Any) -> Event:
         return event(what, self.host.time(), self.node, self.boot_id, **more)
 
-    def _news(self, changes: Sequence[Change]) -> None:
+    def news(self, changes: Sequence[Change]) -> None:
         for change in changes:
             own = not self.monitors or not self.monitors.owns(change.key)  # those are counted by their own rules
             if own and change.result.verdict is Verdict.CRIT and change.what != ENDED:
                 self.count_problem(change.result.check, change.result.outcome.reason)
         if changes:
-            self._emit([of_change(change, self.node, self.boot_id) for change in changes])
+            self.emit([of_change(change, self.node, self.boot_id) for change in changes])
 
-    def _emit(self, events: List[Event]) -> None:
+    def emit(self, events: List[Event]) -> None:
         for piece in events:
             self._count(f"event {piece['event']}")
         for outlet in self.outlets.values():
             outlet.tell(events)
-
-    emit = _emit
 
     def count_problem(self, kind: str, reason: str, times: int = 1) -> None:
         """A problem has occurred: node-problem-detector's problem_counter, and a series of its problem_gauge."""
@@ -501,15 +347,13 @@ class Agent:
         if kind and len(self.problem_seen) < SERIES:
             self.problem_seen[kind, reason] = None
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
         """The state is another: sinks get it, and it is kept."""
         self._state = None
         for outlet in self.outlets.values():
             outlet.changed()
-        if self._saving is None:
-            self._saving = self.loop.after(SAVE_AFTER, self.save)
-
-    changed = _changed
+        if self.saving is None:
+            self.saving = self.loop.after(SAVE_AFTER, self.save)
 
     def _count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -520,92 +364,27 @@ class Agent:
             self.log(note)
         self._count(key)
 
-    # Keeping.
-
     def save(self) -> None:
         """Keep what the next life needs."""
-        if self._saving:
-            self._saving.cancel()
-            self._saving = None
-        self.state.save(
-            STATE,
-            {
-                "boot_id": self.boot_id,
-                "rows": self.board.dump(),
-                "inherited": [list(one) for one in self.inherited],
-                "paused": list(self.paused) if self.paused else None,
-                "monitors": self.monitors.dump() if self.monitors else None,
-            },
-        )
+        save(self)
 
-    def _keep_report(self) -> None:
-        """Leave the report where `nhc check local --max-age` and the prolog find it."""
-        from nhc.render.json import to_dict
+    def reload(self) -> List[str]:
+        """Read settings and configuration anew. Returns the problems; with any, everything stays as it was."""
+        return reload(self)
 
-        if self.complete() and not any(entry.judged is None for entry in self.schedule.entries.values()):
-            asked = {"config": list(self.settings.config), "scripts": list(self.settings.scripts)}
-            self.state.save(REPORT, {**to_dict(self.report()), **asked, "profile": self.settings.profile})
-
-    def _recall(self) -> None:
-        """Take over what the last life left, if it was this boot's."""
-        kept = self.state.load(STATE)
-        pause = kept.get("paused")
-        if isinstance(pause, list) and len(pause) == 3 and pause[0] > self.host.time():
-            self.paused = Pause(*pause)
-        if not self.boot_id or kept.get("boot_id") != self.boot_id:
-            return
-        rows = kept.get("rows")
-        if isinstance(rows, dict):
-            self.board.load({key: row for key, row in rows.items() if key in self.items})
-            self.remembers = True
-        for one in kept.get("inherited") or ():
-            try:
-                self.inherited.append(Standing(*one))
-            except TypeError:
-                continue
-        if self.monitors and isinstance(kept.get("monitors"), dict):
-            self.monitors.load(kept["monitors"])
+    def ack(self, keys: Sequence[str], device: str, everything: bool, by: str, note: str) -> List[str]:
+        """End findings of the kernel log, and faults that stood before the agent. Returns what ended."""
+        return self.kernel.ack(keys, device, everything, by, note)
 
     # Small things, now and then.
 
     def _keep_house(self) -> None:
         """See whether another process acknowledged a finding, and whether the configuration has changed."""
         self.loop.after(HOUSEKEEPING, self._keep_house)
-        stamp = self._stamp_of_store()
-        if stamp != self._store_stamp and self.follower and not self.rounds:
-            self._store_stamp = stamp
-            self._heard()
+        if self.follower and not self.rounds:
+            self.kernel.look()
         now = self.host.monotonic()
         if self.settings.watch_config and now - self._checked_config >= 10.0:
             self._checked_config = now
-            if plans.stamps(self.plan, self.settings) != self._stamps:
+            if plans.stamps(self.plan, self.settings) != self.stamps:
                 self.reload()
-
-    def _stamp_of_store(self) -> Any:
-        try:
-            found = os.stat(f"{self.state.directory}/{STORE}.json")
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns
-
-
-def _needs_context(finding: Dict[str, Any]) -> bool:
-    """Whether only the device can tell what this means: a round asks it."""
-    from nhc.kernlog import xid
-
-    return finding["kind"] == "xid" and xid.depends(finding["code"], "")
-
-
-def _inherited(one: Standing) -> CheckResult:
-    message = f"{one.message} (stood before this agent; nothing has shown it to be gone)"
-    outcome = Outcome(Verdict.CRIT, one.reason, printable(message, 1000))
-    return CheckResult(INHERITED, outcome, 0.0, "the agent", f"condition/{one.reason}")
-
-
-def complain(line: str) -> None:
-    """A line for the log; one that cannot be written is lost, and nothing else."""
-    try:
-        sys.stderr.write(f"nhc agent: {printable(line, 2000)}\n")
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        pass

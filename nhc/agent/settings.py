@@ -57,7 +57,7 @@ class Settings(NamedTuple):
 
 
 def load(path: str = "") -> Settings:
-    """The settings in a file; the defaults where none is named and there is no /etc/nhc/agent.toml. Raises BadSettings."""
+    """The settings in a file, /etc/nhc/agent.toml where none is named, else the defaults. Raises BadSettings."""
     if not path:
         if not os.path.exists(PATH):
             return Settings()

@@ -112,11 +112,11 @@ class Board:
 
     def remove(self, keys: Iterable[str], now: float) -> List[Change]:
         """Checks that are no longer configured: their problems end, for nobody looks any more."""
-        news = []
+        news: List[Change] = []
         for key in keys:
             row = self.rows.pop(key, None)
-            for problem in row.problems.values() if row else ():
-                news.append(Change(ENDED, now, key, problem.result, problem.result.verdict, problem.since))
+            if row:
+                news += [Change(ENDED, now, key, p.result, p.result.verdict, p.since) for p in row.problems.values()]
         return news
 
     def recovering(self, key: str) -> bool:

@@ -1,4 +1,4 @@
-"""The resident agent's answer to `nhc check local --max-age`: its report, where it is fresh and of the same question."""
+"""The resident agent's answer to `nhc check local --max-age`: its report, if fresh and of the same question."""
 
 from __future__ import annotations
 

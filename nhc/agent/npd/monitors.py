@@ -44,7 +44,7 @@ class Monitors:
 
     def __init__(self, logs: List[LogMonitor], plugins: List[PluginMonitor], stats: List[Any]) -> None:
         self.logs, self.plugins, self.stats = logs, plugins, stats
-        self.conditions_kept = Conditions(lambda: self._clock())
+        self.conditions_kept = Conditions(self._clock)
         self.agent: Optional[Agent] = None
         self.readers: List[LogReader] = []
         self.followers: List[Any] = []
@@ -160,7 +160,7 @@ class Monitors:
             self._changed()
 
     def ack(self, condition: str) -> bool:
-        """End a condition that a log rule has set; a plugin's ends when the plugin says so. Returns whether it stood."""
+        """End a condition that a log rule has set; a plugin's ends when that says so. Returns whether it stood."""
         plugins = {name for _plugin, _rule, name in self._plugins.values()}
         if any(name in plugins for name in self.conditions_kept.rules.get(condition, ())):
             return False

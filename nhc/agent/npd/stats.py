@@ -33,7 +33,7 @@ GAUGE, COUNTER = "gauge", "counter"
 
 Labels = Mapping[str, str]
 Sample = Tuple[str, str, str, float, Labels]
-"""Metric id, kind, help, value, labels."""
+"""Metric id, kind, about, value, labels."""
 
 
 class Stats:
@@ -80,10 +80,10 @@ class Stats:
                 samples = source(host)
             except (OSError, ValueError, IndexError, KeyError):
                 continue  # what this kernel or this container does not show is left out
-            for metric, kind, help, value, labels in samples:
+            for metric, kind, about, value, labels in samples:
                 name = self.names.get(metric)
                 if name:
-                    made.setdefault(name, Family(name, kind, help)).add(value, **labels)
+                    made.setdefault(name, Family(name, kind, about)).add(value, **labels)
         self._families = list(made.values())
         return self._families
 
@@ -127,9 +127,9 @@ class Stats:
         info = parse_meminfo(host.read(f"{self.proc}/meminfo"))
         found: List[Sample] = []
 
-        def add(metric: str, help: str, field: str, state: str) -> None:
+        def add(metric: str, about: str, field: str, state: str) -> None:
             if field in info:
-                found.append((metric, GAUGE, help, float(info[field]) * 1024, {"state": state} if state else {}))
+                found.append((metric, GAUGE, about, float(info[field]) * 1024, {"state": state} if state else {}))
 
         used = "Memory, in bytes, by state"
         for state, field in (("free", "MemFree"), ("buffered", "Buffers"), ("cached", "Cached"), ("slab", "Slab")):
@@ -185,8 +185,8 @@ class Stats:
             features += self._modules(host)
         except OSError:
             pass  # a kernel without modules has none to tell of
-        help = "Features of the operating system: 1 where there"
-        return [("system/os_feature", GAUGE, help, value, {"os_feature": name, **labels})
+        about = "Features of the operating system: 1 where there"
+        return [("system/os_feature", GAUGE, about, value, {"os_feature": name, **labels})
                 for name, value, labels in features]  # fmt: skip
 
     def _modules(self, host: Host) -> List[Tuple[str, float, Labels]]:
@@ -269,9 +269,9 @@ class Stats:
                 continue
             used = space.size - space.free
             labels = {"device_name": _short(device), "fs_type": kind, "mount_option": options}
-            help = "Space, in bytes, by state"
-            found.append(("disk/bytes_used", GAUGE, help, float(space.free), {**labels, "state": "free"}))
-            found.append(("disk/bytes_used", GAUGE, help, float(used), {**labels, "state": "used"}))
+            about = "Space, in bytes, by state"
+            found.append(("disk/bytes_used", GAUGE, about, float(space.free), {**labels, "state": "free"}))
+            found.append(("disk/bytes_used", GAUGE, about, float(used), {**labels, "state": "used"}))
             if used + space.available:
                 share = used * 100.0 / (used + space.available)
                 found.append(

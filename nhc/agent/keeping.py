@@ -1,0 +1,70 @@
+"""What one life of the agent leaves to the next, and to `nhc check local`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nhc.ports import Standing
+from nhc.values import NamedTuple
+
+if TYPE_CHECKING:
+    from nhc.agent.service import Agent
+
+STATE = "agent"
+REPORT = "report-agent"
+
+
+class Pause(NamedTuple):
+    """Checks do not run until this Unix time."""
+
+    until: float
+    by: str = ""
+    why: str = ""
+
+
+def save(agent: Agent) -> None:
+    """Keep what the next life needs."""
+    if agent.saving:
+        agent.saving.cancel()
+        agent.saving = None
+    agent.state.save(
+        STATE,
+        {
+            "boot_id": agent.boot_id,
+            "rows": agent.board.dump(),
+            "inherited": [list(one) for one in agent.kernel.inherited],
+            "adopted": sorted(agent.adopted),
+            "paused": list(agent.paused) if agent.paused else None,
+            "monitors": agent.monitors.dump() if agent.monitors else None,
+        },
+    )
+
+
+def keep_report(agent: Agent) -> None:
+    """Leave the report where `nhc check local --max-age` and the prolog find it."""
+    from nhc.render.json import to_dict
+
+    if agent.complete() and not any(entry.judged is None for entry in agent.schedule.entries.values()):
+        asked = {"config": list(agent.settings.config), "scripts": list(agent.settings.scripts)}
+        agent.state.save(REPORT, {**to_dict(agent.report()), **asked, "profile": agent.settings.profile})
+
+
+def recall(agent: Agent) -> None:
+    """Take over what the last life left, if it was this boot's."""
+    kept = agent.state.load(STATE)
+    pause = kept.get("paused")
+    if isinstance(pause, list) and len(pause) == 3 and pause[0] > agent.host.time():
+        agent.paused = Pause(*pause)
+    if not agent.boot_id or kept.get("boot_id") != agent.boot_id:
+        return
+    rows = kept.get("rows")
+    if isinstance(rows, dict):
+        agent.board.load({key: row for key, row in rows.items() if key in agent.items})
+    agent.adopted.update(str(sink) for sink in kept.get("adopted") or ())
+    for one in kept.get("inherited") or ():
+        try:
+            agent.kernel.inherited.append(Standing(*one))
+        except TypeError:
+            continue
+    if agent.monitors and isinstance(kept.get("monitors"), dict):
+        agent.monitors.load(kept["monitors"])
