@@ -46,7 +46,7 @@ def crowd(count: int) -> Iterator[None]:
 
 
 def _reap_orphans(patience: float = 0.02) -> None:
-    """Count what was left behind and has ended or is about to; LBNL NHC's watchdog leaves a `sleep` for half a minute."""
+    """Count what was left behind and has ended or is about to. LBNL NHC leaves a `sleep` for half a minute."""
     until = time.monotonic() + patience
     try:
         while time.monotonic() < until:

@@ -38,7 +38,8 @@ def summary(report: Report, colour: bool = False) -> str:
     others = ", ".join(f"{count} {verdict.name}" for verdict, count in counts.items() if count)
     left_out = f", {report.not_run} not run after the first failure" if report.not_run else ""
     verdict = _paint(report.verdict.name, report.verdict, colour)
-    return f"{printable(report.host)}: {verdict}: {total} results ({others or 'none'}){left_out} in {show_seconds(report.elapsed)}"
+    told = f"{total} results ({others or 'none'}){left_out} in {show_seconds(report.elapsed)}"
+    return f"{printable(report.host)}: {verdict}: {told}"
 
 
 def _line(result: CheckResult, verbose: int, colour: bool) -> str:
@@ -46,9 +47,8 @@ def _line(result: CheckResult, verbose: int, colour: bool) -> str:
     message = f": {printable(outcome.message)}" if outcome.message else ""
     text = f"{_paint(f'{outcome.verdict.name:7}', outcome.verdict, colour)}  {result.check}{subject(outcome)}{message}"
     if verbose:
-        details = [
-            printable(detail) for detail in (outcome.reason, result.source, show_seconds(result.elapsed)) if detail
-        ]
+        told = (outcome.reason, result.source, show_seconds(result.elapsed))
+        details = [printable(detail) for detail in told if detail]
         if outcome.verdict is Verdict.CRIT:
             details.append(f"action {outcome.action.value}")
         text += f"  [{', '.join(details)}]"

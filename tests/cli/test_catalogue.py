@@ -15,14 +15,16 @@ CHECKS = find_all()
 
 # The checks of LBNL NHC 1.4.3 that its documentation and scripts define.
 LBNL = """
-check_cmd_output check_cmd_status check_cmd_dmesg check_dmi_data_match check_dmi_raw_data_match check_file_contents
-check_file_stat check_file_test check_fs_mount check_fs_mount_rw check_fs_mount_ro check_fs_size check_fs_free check_fs_used
-check_fs_inodes check_fs_ifree check_fs_iused check_hw_cpuinfo check_hw_physmem check_hw_swap check_hw_mem
-check_hw_physmem_free check_hw_swap_free check_hw_mem_free check_hw_ib check_hw_gm check_hw_eth check_hw_mcelog
-check_moab_sched check_moab_rm check_moab_torque check_net_ping check_net_socket check_nv_healthmon check_nvsmi_healthmon
-check_ps_daemon check_ps_blacklist check_ps_service check_ps_cpu check_ps_mem check_ps_physmem check_ps_time
-check_ps_unauth_users check_ps_userproc_lineage check_ps_kswapd check_ps_loadavg
-""".split()
+check_cmd_output check_cmd_status check_cmd_dmesg check_dmi_data_match check_dmi_raw_data_match
+check_file_contents check_file_stat check_file_test check_fs_mount check_fs_mount_rw
+check_fs_mount_ro check_fs_size check_fs_free check_fs_used check_fs_inodes check_fs_ifree
+check_fs_iused check_hw_cpuinfo check_hw_physmem check_hw_swap check_hw_mem check_hw_physmem_free
+check_hw_swap_free check_hw_mem_free check_hw_ib check_hw_gm check_hw_eth check_hw_mcelog
+check_moab_sched check_moab_rm check_moab_torque check_net_ping check_net_socket check_nv_healthmon
+check_nvsmi_healthmon check_ps_daemon check_ps_blacklist check_ps_service check_ps_cpu check_ps_mem
+check_ps_physmem check_ps_time check_ps_unauth_users check_ps_userproc_lineage check_ps_kswapd
+check_ps_loadavg
+""".split()  # noqa: SIM905 (as it is written in a line)
 
 
 def test_every_check_of_lbnl_nhc_is_here():

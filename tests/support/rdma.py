@@ -15,8 +15,8 @@ GUID = "5c25:7303:00f3:{:04x}"
 
 
 def device(
-    name: str, rate: int = 400, state: str = "4: ACTIVE", phys: str = "5: LinkUp", layer: str = "InfiniBand", gids: int = 1,
-    netdev: str = "", board: str = "MT_0000000838", firmware: str = "28.39.1002", guid: str = "",
+    name: str, rate: int = 400, state: str = "4: ACTIVE", phys: str = "5: LinkUp", layer: str = "InfiniBand",
+    gids: int = 1, netdev: str = "", board: str = "MT_0000000838", firmware: str = "28.39.1002", guid: str = "",
     driver: str = "mlx5_core", counters: Mapping[str, int] = NONE, hw_counters: Mapping[str, int] = NONE,
 ) -> Files:  # fmt: skip
     """One device with one port."""
