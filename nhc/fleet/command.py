@@ -22,7 +22,7 @@ EXIT = {Verdict.SKIP: EXIT_UNKNOWN, Verdict.OK: EXIT_HEALTHY, Verdict.WARN: EXIT
         Verdict.UNKNOWN: EXIT_UNKNOWN, Verdict.CRIT: EXIT_UNHEALTHY}  # fmt: skip
 
 
-class Usage(Exception):  # noqa: N818
+class Usage(Exception):
     """The command line, or a file that it names, cannot be used. One line."""
 
 

@@ -1,5 +1,6 @@
 """What changed between two sweeps: nodes that are worse or better, checks that fail now or no longer, nodes that
-came or went."""
+came or went.
+"""
 
 from __future__ import annotations
 

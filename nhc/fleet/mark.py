@@ -9,11 +9,11 @@ import os
 import sys
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
-from nhc.nodeset import fold
 from nhc.fleet.history import History
 from nhc.fleet.result import REACH
 from nhc.ledger import Ledger, LedgerError
 from nhc.model import Report, printable
+from nhc.nodeset import fold
 from nhc.policy import Policy, read_ceiling
 from nhc.policy_file import PolicyError, PolicyFile, load
 from nhc.ports import AdapterError, Deed, Effect

@@ -121,7 +121,7 @@ def judge(session: Session, node: Node, task: Task) -> Answer:
         return _judge(session, node._replace(python=old.others[0]), task)
 
 
-class _OldPython(Exception):  # noqa: N818 (not an error where there is another)
+class _OldPython(Exception):
     def __init__(self, version: str, others: Sequence[str]) -> None:
         super().__init__(version)
         self.version, self.others = version, others

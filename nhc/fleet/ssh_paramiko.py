@@ -162,10 +162,19 @@ class ParamikoSession:
 
 
 def _close(transport: Any) -> None:
+    """End a connection, and wait for paramiko's thread to leave the socket before its number is free again.
+
+    A thread that was about to wait on a socket closed under it would wait on the next connection's, which has the
+    same number, and take its bytes.
+    """
     try:
-        transport.sock.shutdown(socket.SHUT_RDWR)  # wakes paramiko's thread, which otherwise looks up every 0.1 s
-    except (OSError, EOFError, AttributeError):
+        transport.sock.shutdown(socket.SHUT_RDWR)
+    except AttributeError:
+        transport.sock.close()  # a ProxyCommand: its end is the end of file
+    except (OSError, EOFError):
         pass
+    if transport.is_alive():
+        transport.join(5)
     transport.close()
 
 

@@ -27,6 +27,8 @@ SLOW = 2.0
 """Seconds after which a node's worker no longer counts against the fan-out."""
 MORE = 4
 """How many times the fan-out may be at work when most of it waits."""
+TIDY = 100
+"""Nodes after which a shard looks after its memory."""
 _LENGTH = struct.Struct(">I")
 
 Judge = Callable[[Session, Node, remote.Task], remote.Answer]
@@ -180,6 +182,28 @@ def _calm() -> None:
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     except (AttributeError, OSError):
         pass
+    libc = _libc()
+    if libc is not None:
+        libc.mallopt(-8, 1)  # M_ARENA_MAX: threads that hold the interpreter's lock in turn need no heap each
+
+
+def _tidy() -> None:
+    """Give back what finished connections held: paramiko's objects are cycles, and its heap does not shrink."""
+    gc.collect()
+    libc = _libc()
+    if libc is not None:
+        libc.malloc_trim(0)
+
+
+def _libc() -> Any:
+    """The C library, None where it is not GNU's."""
+    import ctypes
+
+    try:
+        libc = ctypes.CDLL(None)
+        return libc if hasattr(libc, "malloc_trim") else None
+    except OSError:
+        return None
 
 
 @dataclass
@@ -198,12 +222,14 @@ class _Shard:
         self.nodes, self.settings, self.counter, self.write, self.fanout = nodes, settings, counter, write, fanout
         self.active: Dict[int, _Run] = {}
         self.drained = False
+        self.finished = 0
         self.changed = threading.Condition()
         self.parent = os.getppid()
 
     def run(self) -> None:
         threading.stack_size(512 << 10)
         self._staff(time.monotonic())
+        tidied = 0
         while True:
             with self.changed:
                 self.changed.wait(0.2)
@@ -214,6 +240,9 @@ class _Shard:
                     return
             if os.getppid() != self.parent:
                 return
+            if self.finished - tidied >= TIDY:
+                tidied = self.finished
+                _tidy()
 
     def _staff(self, now: float) -> None:
         """Start workers until the fan-out is reached, those that have waited for long left out of the count."""
@@ -265,6 +294,7 @@ class _Shard:
                 if self.active.get(index) is not run:
                     return  # given up, and somebody else works in this one's place
                 del self.active[index]
+                self.finished += 1
                 self._send(frame)
                 now = time.monotonic()
                 taken = self._take(now) if not self.drained and self._fresh(now) < self.fanout else None

@@ -39,7 +39,7 @@ class Node(NamedTuple):
         return self.address or self.name
 
 
-class Trouble(Exception):  # noqa: N818 (a node's trouble is a result, not an error of ours)
+class Trouble(Exception):
     """Why a node gave no report: a CamelCase reason, one line, and whether trying again may help."""
 
     def __init__(self, reason: str, message: str, passing: bool = False) -> None:
