@@ -22,8 +22,9 @@ import pytest
 from tests.support.require import missing
 
 if TYPE_CHECKING:
-    from nhc_adapters.kubernetes.client import Client
     from types import ModuleType
+
+    from nhc_adapters.kubernetes.client import Client
 
 T = TypeVar("T")
 WHAT = "kubernetes"
@@ -115,11 +116,15 @@ class Kube:
         fake: bool = True,
         capacity: Mapping[str, str] | None = None,
         spec: Mapping[str, Any] | None = None,
+        silent: bool = False,
     ) -> str:
-        """A node of this test's own; `fake` has a kubelet played for it."""
+        """A node of this test's own; `fake` has a kubelet played for it, `silent` had none ever.
+
+        Without either it is Ready, and stays so for longer than a test takes.
+        """
         full = f"{self.prefix}-{name}"
         resources = {"cpu": "64", "memory": "512Gi", "pods": "110", **(capacity or {})}
-        body = {
+        body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {
@@ -130,6 +135,10 @@ class Kube:
             "spec": dict(spec or {}),
             "status": {"capacity": resources, "allocatable": resources},
         }
+        if not fake and not silent:
+            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "as the test says"}
+            body["status"]["conditions"] = [{**ready, "lastHeartbeatTime": now, "lastTransitionTime": now}]
         self.admin.post("/api/v1/nodes", body)
         self.nodes.append(full)
         return full

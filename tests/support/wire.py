@@ -123,7 +123,8 @@ class Wire:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, raw: socket.socket) -> None:
-        upstream = None
+        upstream: ssl.SSLSocket | None = None
+        client: ssl.SSLSocket | None = None
         if self._cut:
             _abort(raw)
             return
@@ -148,7 +149,11 @@ class Wire:
                     continue
                 if upstream is None:
                     plain = socket.create_connection(("127.0.0.1", self.plane.port), 10)
-                    upstream = self._upstream.wrap_socket(plain, server_hostname="127.0.0.1")
+                    try:
+                        upstream = self._upstream.wrap_socket(plain, server_hostname="127.0.0.1")
+                    except OSError:
+                        plain.close()
+                        raise
                 upstream.sendall(data)
                 if "watch=1" in path:
                     _pump(upstream, client)
@@ -161,9 +166,11 @@ class Wire:
         except (OSError, ValueError):
             return
         finally:
-            raw.close()
-            if upstream is not None:
-                upstream.close()
+            for ended in (raw, client, upstream):
+                if ended is not None:
+                    with self._lock:
+                        self._open.discard(ended)
+                    ended.close()
 
     def _take(self, method: str, path: str) -> Fault | None:
         with self._lock:

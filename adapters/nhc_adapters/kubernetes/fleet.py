@@ -25,6 +25,7 @@ CHUNK = 200
 """Nodes changed between two looks at the Lease: a fifth of a second's work."""
 
 MAX_WAIT = 60.0
+LATER = 0.5
 
 Log = Callable[[str], None]
 
@@ -186,7 +187,10 @@ class Fleet:
         if not self.settings.apply:
             fresh = tuple(remedy for remedy in decision.remedies if self._first(remedy))
             return Done(fresh, (), decision.withheld)
-        if not decision.remedies or not self.allowed():
+        if not decision.remedies:
+            return Done((), (), decision.withheld)
+        if not self.allowed():
+            self._later(remedy.node for remedy in decision.remedies)
             return Done((), (), decision.withheld)
         self.ledger.begin(decision.remedies, now)
         applied: List[Tuple[Deed, Applied]] = []
@@ -200,6 +204,7 @@ class Fleet:
             part = remedies[begin : begin + CHUNK]
             if not self.allowed():
                 self.log(f"lost the lease: {len(remedies) - begin} x {deed.value} left undone")
+                self._later(remedy.node for remedy in remedies[begin:])
                 break
             for one in self._act(deed, part):
                 done.append((deed, one))
@@ -229,6 +234,12 @@ class Fleet:
         self._again[name] = min(when, self._again.get(name, when))
         self._soonest = min(self._soonest, when)
 
+    def _later(self, names: Iterable[str]) -> None:
+        """What may not be done at this moment is looked at again soon: the right to act may be back by then."""
+        when = self.clock() + LATER
+        for name in names:
+            self.retry(name, when)
+
     def _first(self, remedy: Remedy) -> bool:
         """Whether a dry run says this for the first time."""
         key = (remedy.node, remedy.deed, remedy.because)
@@ -253,7 +264,10 @@ class Fleet:
                 self._silenced.discard(name)
                 continue
             voice = read_conditions(node).get(kind)
-            if voice is None or voice.status == UNKNOWN or name in self._silenced or not self.allowed():
+            if voice is None or voice.status == UNKNOWN or name in self._silenced:
+                continue
+            if not self.allowed():
+                self._later([name])
                 continue
             message = judgement.report.results[0].outcome.message
             try:
@@ -275,5 +289,7 @@ class Fleet:
                 continue
             if self.judged[name].report.verdict in (Verdict.OK, Verdict.WARN):
                 left.append(name)
-        if left and self.allowed():
+        if not self.allowed():
+            self._later(left)
+        elif left:
             self.adapter.forget(left)

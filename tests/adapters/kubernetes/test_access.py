@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nhc_adapters.kubernetes.access import SERVICE_ACCOUNT, TOKEN_AGE, TokenFile, find, from_kubeconfig, in_cluster
-from nhc_adapters.kubernetes.client import Client
 
 from nhc.ports import AdapterError
+from nhc_adapters.kubernetes.access import SERVICE_ACCOUNT, TOKEN_AGE, TokenFile, find, from_kubeconfig, in_cluster
+from nhc_adapters.kubernetes.client import Client
 from tests.support.kube import Kube
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
+from nhc.model import Action
+from nhc.ports import Deed, Effect, Mark, Marker
+from nhc.testing_adapters import AdapterContract, AdapterWorld
 from nhc_adapters.kubernetes.access import Access
 from nhc_adapters.kubernetes.adapter import Kubernetes
 from nhc_adapters.kubernetes.client import MERGE_PATCH, Client, node_path
 from nhc_adapters.kubernetes.marks import MARK, SET, Treatment
 from nhc_adapters.kubernetes.vocabulary import load
-
-from nhc.model import Action
-from nhc.ports import Deed, Effect, Mark, Marker
-from nhc.testing_adapters import AdapterContract, AdapterWorld
 from tests.support.kube import Kube
 
 FAULT = Mark("check_gpu_lost: gpu3: fell off the bus", Action.REBOOT, 1_700_000_000.0)

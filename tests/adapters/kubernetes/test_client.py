@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from nhc_adapters.kubernetes.client import MERGE_PATCH, ApiError, namespaced, node_path
 
+from nhc_adapters.kubernetes.client import MERGE_PATCH, ApiError, namespaced, node_path
 from tests.support.kube import Kube, eventually
 
 

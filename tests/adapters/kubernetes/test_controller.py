@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import time
 import urllib.request
 from typing import Any, Iterator
 
 import pytest
+
+from nhc.policy import Ceiling, Policy, Rate
+from nhc.ports import Deed
 from nhc_adapters.kubernetes.adapter import Kubernetes
 from nhc_adapters.kubernetes.client import MERGE_PATCH, STRATEGIC, ApiError, namespaced, node_path
 from nhc_adapters.kubernetes.conditions import stamp
@@ -17,9 +21,6 @@ from nhc_adapters.kubernetes.lease import Lease
 from nhc_adapters.kubernetes.marks import MARK
 from nhc_adapters.kubernetes.serve import Server
 from nhc_adapters.kubernetes.settings import Settings, make
-
-from nhc.policy import Ceiling, Policy, Rate
-from nhc.ports import Deed
 from tests.support.kube import Kube, eventually
 
 OPEN = Policy(ceiling=Ceiling(share=1.0))
@@ -105,7 +106,6 @@ def test_a_node_that_an_operator_took_out_is_left_to_the_operator(kube: Kube) ->
 
 def test_a_dry_run_says_what_it_would_do_once_and_does_nothing(kube: Kube) -> None:
     node = kube.node(fake=False)
-    before = kube.get(node)["spec"]
     with running(kube, settings(kube, apply=False)) as controller:
         sicken(kube, node)
         eventually(lambda: controller.says(f"dry run: would mark {node}"))
@@ -115,7 +115,11 @@ def test_a_dry_run_says_what_it_would_do_once_and_does_nothing(kube: Kube) -> No
     assert [line for line in controller.said if "would mark" in line] == [
         f"dry run: would mark {node}: check_gpu_lost: gpu3: fell off the bus"
     ]
-    assert kube.get(node)["spec"] == before
+    after = kube.get(node)
+    assert not cordoned(kube, node)
+    assert "nhc" not in json.dumps(
+        [after["metadata"].get("labels"), after["metadata"].get("annotations"), after["spec"]]
+    )
 
 
 def test_an_unknown_condition_takes_nobody_out_and_puts_nobody_back(kube: Kube) -> None:
@@ -224,6 +228,20 @@ def test_whoever_cannot_renew_stops_acting_before_another_may_begin() -> None:
     assert not lease.held()
 
 
+def test_what_a_lapse_of_the_lease_left_undone_is_done_when_it_is_back(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    with running(kube) as controller:
+        eventually(controller.leading.is_set)
+        held = controller.fleet.allowed
+        looked: list[int] = []
+        controller.fleet.allowed = lambda: bool(looked.append(1))
+        sicken(kube, node)
+        eventually(lambda: looked)
+        assert marked(kube) == set()
+        controller.fleet.allowed = held
+        eventually(lambda: marked(kube) == {node})
+
+
 # Silence.
 
 
@@ -253,7 +271,7 @@ def test_a_node_whose_agent_fell_silent_becomes_unknown_and_stays_as_it_is(kube:
 
 
 def test_a_node_whose_kubelet_stopped_is_unknown(kube: Kube) -> None:
-    node = kube.node(fake=False)
+    node = kube.node(fake=False, silent=True)
     with running(kube) as controller:
         # Nobody plays this node's kubelet: the real node controller gives it up after a few seconds.
         eventually(lambda: (kube.condition(node, "Ready") or {}).get("status") == "Unknown")

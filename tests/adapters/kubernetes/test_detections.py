@@ -11,6 +11,7 @@ import urllib.parse
 from typing import Any, Iterator
 
 import pytest
+
 from nhc_adapters.kubernetes.client import STRATEGIC, node_path
 from nhc_adapters.kubernetes.conditions import TRUE
 from nhc_adapters.kubernetes.kernlogs import CONDITION as KERNEL_LOG
@@ -19,7 +20,6 @@ from nhc_adapters.kubernetes.loki import LogLine, Loki, LokiError, read_answer
 from nhc_adapters.kubernetes.podlogs import CONDITION as JOB_ERROR
 from nhc_adapters.kubernetes.podlogs import Ending, Met, PodLogs, Reader, blame, endings
 from nhc_adapters.kubernetes.settings import LokiSettings
-
 from tests.adapters.kubernetes.test_controller import marked, running, settings
 from tests.support.kube import Kube, eventually
 

@@ -6,12 +6,12 @@ import time
 from typing import Any
 
 import pytest
+
+from nhc.ports import Mark
 from nhc_adapters.kubernetes.adapter import Kubernetes
 from nhc_adapters.kubernetes.client import namespaced
 from nhc_adapters.kubernetes.drain import Drain, Progress, Rules, sort_pods
 from nhc_adapters.kubernetes.drains import Drains, read_drain
-
-from nhc.ports import Mark
 from tests.support.kube import Kube, eventually
 
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "1", "controller": True}

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from nhc.model import Action, Verdict
 from nhc_adapters.kubernetes.conditions import stamp, unstamp
 from nhc_adapters.kubernetes.judge import expected_accelerators, judge, parse_fault
 from nhc_adapters.kubernetes.vocabulary import Fault
-
-from nhc.model import Action, Verdict
 
 NOW = 1_700_000_000.0
 HEALTHY = (Fault("NhcHealthy", "False"),)

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+
+from nhc.policy import Ceiling, Policy
 from nhc_adapters.kubernetes.kernlogs import CONDITION as KERNEL_LOG
 from nhc_adapters.kubernetes.podlogs import CONDITION as JOB_ERROR
 from nhc_adapters.kubernetes.settings import BadSettings, ceilings_for, make, read
-
-from nhc.policy import Ceiling, Policy
 from tests.support.kube import REPOSITORY
 
 

@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from nhc.check import find_all
+from nhc.model import Action, CheckResult, Outcome, Report, crit, ok, skip, unknown, warn
+from nhc.ports import Mark
 from nhc_adapters.kubernetes.conditions import Condition
 from nhc_adapters.kubernetes.marks import Treatment
 from nhc_adapters.kubernetes.reporter import said_by
@@ -22,10 +26,6 @@ from nhc_adapters.kubernetes.vocabulary import (
     load,
     parse_taint,
 )
-
-from nhc.check import find_all
-from nhc.model import Action, CheckResult, Outcome, Report, crit, ok, skip, unknown, warn
-from nhc.ports import Mark
 
 LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 

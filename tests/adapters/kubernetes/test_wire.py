@@ -7,6 +7,8 @@ import time
 from typing import Any, Iterator
 
 import pytest
+
+from nhc.ports import Effect, Mark
 from nhc_adapters.kubernetes.adapter import Kubernetes
 from nhc_adapters.kubernetes.client import MERGE_PATCH, ApiError, Client, Unreachable, node_path
 from nhc_adapters.kubernetes.conditions import FALSE, TRUE, Condition
@@ -14,8 +16,6 @@ from nhc_adapters.kubernetes.events import WARNING, Recorder
 from nhc_adapters.kubernetes.reflector import Reflector
 from nhc_adapters.kubernetes.reporter import Reporter
 from nhc_adapters.kubernetes.vocabulary import load
-
-from nhc.ports import Effect, Mark
 from tests.support.kube import Kube, eventually
 from tests.support.wire import Fault, Wire, error, gone, page, reset, silent, slow
 

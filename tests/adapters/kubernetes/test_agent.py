@@ -1,0 +1,140 @@
+"""The agent's sink on a real API server: what the node's conditions say while the agent comes, goes and is cut off."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+
+from nhc import ring
+from tests.agent.conftest import Running, until
+from tests.support.kube import Kube
+from tests.support.require import need
+from tests.support.wire import Wire, error
+
+
+@pytest.fixture
+def node(kube: Kube) -> str:
+    return kube.node(fake=False)
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Any]:
+    running = Running(tmp_path)
+    yield running
+    running.stop()
+
+
+def configure(agent: Any, kube: Kube, node: str, good: Path, url: str = "", kernel_log: str = "false") -> None:
+    kubeconfig = agent.directory / "kubeconfig"
+    kubeconfig.write_text(json.dumps(kube.plane.config(kube.plane.token, url)))
+    agent.configure(
+        f"* |every 200ms| check_file_test -e {good}\n",
+        f'[sinks.kubernetes]\nkubeconfig = "{kubeconfig}"\nnode = "{node}"\n',
+        agent=f"kernel-log = {kernel_log}",
+    )
+
+
+def status(kube: Kube, node: str, kind: str = "NhcHealthy") -> str:
+    found = kube.condition(node, kind)
+    return found["status"] if found else ""
+
+
+def test_a_fault_is_a_condition_and_an_event_and_its_end_too(kube: Kube, agent: Any, node: str, tmp_path: Path) -> None:
+    good = tmp_path / "good"
+    good.write_text("")
+    configure(agent, kube, node, good)
+    agent.start()
+    until(lambda: status(kube, node) == "True")
+    good.unlink()
+    until(lambda: status(kube, node) == "False")
+    assert kube.condition(node, "NhcHealthy")["reason"] == "FileTestFailed"
+    good.write_text("")
+    until(lambda: status(kube, node) == "True")
+
+    def events() -> list[str]:
+        found = kube.admin.items("/api/v1/namespaces/default/events", fieldSelector=f"involvedObject.name={node}")
+        return sorted(event["type"] for event in found if event["source"]["component"] == "nhc-agent")
+
+    until(lambda: events() == ["Normal", "Warning"])
+
+
+def test_a_restart_leaves_the_condition_s_time_alone(kube: Kube, agent: Any, node: str, tmp_path: Path) -> None:
+    configure(agent, kube, node, tmp_path / "never")
+    agent.start()
+    until(lambda: status(kube, node) == "False")
+    since = kube.condition(node, "NhcHealthy")["lastTransitionTime"]
+    agent.stop()
+    for path in agent.state.iterdir():  # it remembers nothing, as in a container that was started anew
+        path.unlink()
+    agent.start()
+    until(lambda: agent.status()["sinks"]["kubernetes"]["problem"] == "")
+    agent.nhc("agent", "check")
+    assert status(kube, node) == "False"
+    assert kube.condition(node, "NhcHealthy")["lastTransitionTime"] == since
+
+
+def test_what_only_the_kernel_log_told_stands_until_it_is_acknowledged(
+    kube: Kube, agent: Any, node: str, tmp_path: Path
+) -> None:
+    good = tmp_path / "good"
+    good.write_text("")
+    kube.set_condition(node, "NhcGpuProblem", "True", "Xid79", "gpu3 fell off the bus")
+    kube.set_condition(node, "NhcStorageProblem", "True", "DiskFull", "a check will tell")
+    kube.set_condition(node, "Foreign", "True", "Theirs", "not ours")
+    configure(agent, kube, node, good)
+    agent.start()
+    until(lambda: status(kube, node, "NhcStorageProblem") == "False")
+    assert status(kube, node, "NhcHealthy") == "False"
+    assert status(kube, node, "NhcGpuProblem") == "True"
+    assert agent.status()["inherited"] == ["condition/Xid79"]
+    assert agent.nhc("agent", "ack", "condition/Xid79").returncode == 0
+    until(lambda: status(kube, node, "NhcHealthy") == "True")
+    assert kube.condition(node, "Foreign")["reason"] == "Theirs"
+
+
+def test_while_the_server_is_away_nothing_piles_up_and_what_is_so_is_written_on_its_return(
+    kube: Kube, agent: Any, node: str, tmp_path: Path
+) -> None:
+    good = tmp_path / "good"
+    good.write_text("")
+    with Wire(kube.plane) as wire:
+        configure(agent, kube, node, good, wire.url)
+        agent.start()
+        until(lambda: status(kube, node) == "True")
+        wire.always(error(503, "ServiceUnavailable", "away"))
+        good.unlink()
+        until(lambda: agent.report()["verdict"] == "CRIT")
+        assert agent.get("/healthz")[0] == 200
+        for _ in range(3):  # back and forth: only the last word counts
+            good.write_text("")
+            until(lambda: agent.report()["verdict"] == "OK")
+            good.unlink()
+            until(lambda: agent.report()["verdict"] == "CRIT")
+        assert status(kube, node) == "True"
+        wire.always(None)
+        until(lambda: status(kube, node) == "False", within=40)
+
+
+def test_a_kernel_line_is_a_condition_in_a_moment(kube: Kube, agent: Any, node: str, tmp_path: Path) -> None:
+    need("kmsg", os.access(ring.KMSG, os.W_OK), "this user may not write to the kernel log")
+    good = tmp_path / "good"
+    good.write_text("")
+    configure(agent, kube, node, good, kernel_log="true")
+    agent.start()
+    until(lambda: agent.status()["sinks"]["kubernetes"]["problem"] == "")
+    agent.nhc("agent", "ack", "--all")
+    agent.nhc("agent", "check")
+    until(lambda: status(kube, node, "NhcGpuProblem") == "False")
+    device = f"0000:{random.randrange(16, 255):02x}:00"
+    began = time.monotonic()
+    ring.write(f"NVRM: Xid (PCI:{device}): 79, pid=1, GPU has fallen off the bus. (nhc-drill)", 3)
+    until(lambda: status(kube, node, "NhcGpuProblem") == "True", every=0.002)
+    assert time.monotonic() - began < 2.0
+    agent.nhc("agent", "ack", f"xid/79/{device}.0")
+    until(lambda: status(kube, node, "NhcGpuProblem") == "False")
