@@ -423,7 +423,13 @@ class Supervisor:
         suspects = [identify(pid) for pid in (worker.pid, *worker.commands)]
         if _reap(worker.pid, LAST_BREATH) is not None:
             suspects = suspects[1:]
-        return next((process for process in suspects if process and is_alive(process)), None)
+        until = time.monotonic() + LAST_BREATH
+        for process in suspects:
+            while process and is_alive(process):  # a busy one takes a moment to die as well
+                if time.monotonic() >= until:
+                    return process
+                time.sleep(0.001)
+        return None
 
 
 _ended: List[int] = []

@@ -248,3 +248,14 @@ def test_workers_that_end_at_once_are_not_forked_for_ever(monkeypatch):
     assert done[0].how == "no-worker"
     assert done[1].how in ("no-worker", "died")
     assert elapsed < 2
+
+
+def test_a_command_that_dies_a_moment_after_its_worker_is_not_called_stuck(monkeypatch):
+    alive = iter([True, True, False])
+    monkeypatch.setattr("nhc.survivors.is_alive", lambda _process: next(alive))
+
+    def make(notify, _completed):
+        return lambda _number: process.run(["sleep", "60"], timeout=60, env={}, watch=notify)
+
+    (done,) = Supervisor([Task(0.3)], make, make, lambda _number, _done: False).run()
+    assert (done.how, done.stuck) == ("timeout", None)
