@@ -135,8 +135,9 @@ def _judge(
         return hooks.Report(name, boot_id, host.time(), 0.0, ())
     from nhc.engine import run
 
-    if devices is not None:
-        host = host.with_settings({**host.settings, "NHC_JOB_DEVICES": devices})
+    if devices is not None:  # the GPU checks judge these alone
+        ours = tuple(item._replace(settings={**item.settings, "NHC_DEVICES": devices}) for item in plan.items)
+        plan = plan._replace(items=ours)
     # The first failure decides, unless it may be one that does not concern this job.
     return run(plan, host, state=state, check_all=devices is not None, deadline=limit, name=name)
 
