@@ -26,6 +26,8 @@ CHUNK = 200
 
 MAX_WAIT = 60.0
 LATER = 0.5
+AGAIN = 30.0
+"""Seconds after which what was withheld is thought over: a rate has room again, work has ended, and no node says so."""
 
 Log = Callable[[str], None]
 
@@ -53,6 +55,7 @@ class Fleet:
     clock: Callable[[], float]
     allowed: Callable[[], bool] = lambda: True
     log: Log = lambda line: None
+    again: float = AGAIN
     wake: threading.Event = field(default_factory=threading.Event)
     judged: Dict[str, Judgement] = field(default_factory=dict)
     states: Dict[str, NodeState] = field(default_factory=dict)
@@ -183,7 +186,7 @@ class Fleet:
             self._say_silent(names, now)
             self._tidy(names)
         decision = self.decide(now, names)
-        self._note_withheld(decision.withheld)
+        self._note_withheld(decision.withheld, now)
         if not self.settings.apply:
             fresh = tuple(remedy for remedy in decision.remedies if self._first(remedy))
             return Done(fresh, (), decision.withheld)
@@ -248,11 +251,12 @@ class Fleet:
         self._said = {one for one in self._said if one[0] in self.objects} | {key}
         return True
 
-    def _note_withheld(self, withheld: Sequence[Withheld]) -> None:
+    def _note_withheld(self, withheld: Sequence[Withheld], now: float) -> None:
         standing = {(one.node, one.deed): one.why for one in withheld}
         for (node, deed), why in standing.items():
             if (node, deed) not in self.withheld:
                 self.log(f"{node}: {deed.value} withheld: {why}")
+            self.retry(node, now + self.again)
         self.withheld = standing
 
     def _say_silent(self, names: Sequence[str], now: float) -> None:

@@ -389,6 +389,37 @@ def test_a_marked_node_is_drained_where_that_is_wanted(kube: Kube) -> None:
         eventually(lambda: controller.counts.get("drain_done") == 1)
 
 
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_platform_is_asked_for_a_repair_once_the_work_has_ended_and_only_if_allowed(
+    kube: Kube, allowed: bool
+) -> None:
+    node = kube.node()
+    kube.ready(node)
+    kube.pod("work", node)
+    repairs = frozenset({Deed.REBOOT}) if allowed else frozenset()
+    policy = Policy(ceiling=Ceiling(share=1.0), repairs=repairs)
+    key = "sagemaker.amazonaws.com/node-health-status"
+
+    def label() -> str:
+        return str(kube.get(node)["metadata"]["labels"].get(key))
+
+    with running(kube, settings(kube, policy=policy, vocabularies=["nhc", "hyperpod"])) as controller:
+        controller.fleet.again = 0.2
+        sicken(kube, node)
+        eventually(lambda: label() == "Unschedulable")
+        if allowed:
+            eventually(lambda: (node, Deed.REBOOT) in controller.fleet.withheld)
+            assert label() == "Unschedulable"
+        kube.admin.delete(namespaced(kube.namespace, "pods", "work"))
+        if allowed:
+            eventually(lambda: label() == "UnschedulablePendingReboot")
+            assert controller.counts["reboot_changed"] == 1
+        else:
+            controller.fleet.changed(node)
+            eventually(lambda: not controller.fleet.wake.is_set())
+            assert label() == "Unschedulable"
+
+
 def test_an_adapter_of_the_same_cluster_sees_the_controllers_marks_as_ours(kube: Kube) -> None:
     node = kube.node(fake=False)
     with running(kube):
