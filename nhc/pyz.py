@@ -165,7 +165,10 @@ def _compile_all(sources: Dict[str, str], scratch: str, interpreters: Sequence[s
         lines = [
             f"{path}\t{directory}/{_flat(name)}\t{name}\n" for name, path in sources.items() if name.endswith(".py")
         ]
-        subprocess.run([interpreter, "-I", "-S", "-c", _COMPILE], input="".join(lines), text=True, check=True)
+        # The order of a set's members, and so of a constant's, goes with the seed.
+        environ = {"PATH": os.environ.get("PATH", ""), "PYTHONHASHSEED": "0"}
+        argv = [interpreter, "-S", "-s", "-c", _COMPILE]
+        subprocess.run(argv, input="".join(lines), text=True, check=True, cwd=directory, env=environ)
         compiled[tag] = directory
     return compiled
 

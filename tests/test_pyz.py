@@ -1,0 +1,160 @@
+"""nhc.pyz: one file that runs on every Python from 3.9 on with nothing else installed."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from nhc import pyz
+from nhc.pyz import INTERPRETERS, NODE_ADAPTERS, SOURCE
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def interpreters():
+    """Every CPython 3.9 or newer on PATH or named in NHC_TEST_PYTHONS (separated by colons), one of each version."""
+    named = os.environ.get("NHC_TEST_PYTHONS", "").split(":")
+    candidates = [sys.executable, *filter(None, named), *map(shutil.which, INTERPRETERS), "/usr/bin/python3"]
+    found = {}
+    ask = "import sys; print(sys.implementation.name, *sys.version_info[:2])"
+    for path in candidates:
+        if not path or not os.path.exists(path):
+            continue
+        told = subprocess.run([path, "-I", "-S", "-c", ask], capture_output=True, text=True, timeout=60).stdout.split()
+        if len(told) == 3 and told[0] == "cpython" and (int(told[1]), int(told[2])) >= (3, 9):
+            found.setdefault(f"{told[1]}.{told[2]}", path)
+    return found
+
+
+PYTHONS = interpreters()
+OTHERS = [path for path in PYTHONS.values() if path != sys.executable]
+COMPILED = OTHERS[1:]  # not the first: the sources have to do there
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory):
+    path = tmp_path_factory.mktemp("pyz") / "nhc.pyz"
+    pyz.build(str(path), interpreters=COMPILED)
+    return path
+
+
+def start(python, archive, *words, tmp, check=True):
+    env = {"PATH": "/usr/bin:/bin", "NHC_STATE_DIR": str(tmp / "state")}
+    done = subprocess.run([python, "-I", "-S", str(archive), *words], capture_output=True, text=True, env=env,
+                          cwd=tmp, timeout=120)  # fmt: skip
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+each_python = pytest.mark.parametrize("python", PYTHONS.values(), ids=PYTHONS)
+
+
+@each_python
+def test_check_local(archive, python, tmp_path):
+    config = tmp_path / "nhc.conf"
+    config.write_text("* || check_hw_mem_free 1k\n* || check_file_contents /etc/passwd '/^r(o+)t:/'\n* || /bin/true\n")
+    for _ in range(2):  # the second time from the kept plan
+        done = start(python, archive, "check", "local", "-c", str(config), "--all", tmp=tmp_path)
+        assert "3 results (3 OK)" in done.stdout
+
+
+@each_python
+def test_list_needs_nothing_installed(archive, python, tmp_path):
+    """It imports every family of checks, and click."""
+    listed = start(python, archive, "list", tmp=tmp_path).stdout
+    assert "check_fs_mount_rw" in listed
+    assert "check_gpu_count" in listed
+
+
+@each_python
+def test_the_hooks_by_the_name_of_a_link(archive, python, tmp_path):
+    link = tmp_path / "nhc-healthcheck"
+    link.symlink_to(archive)
+    done = start(python, link, "-e", "check_file_test -e /", "-l", "-", tmp=tmp_path)
+    assert not done.stderr
+    failed = start(python, link, "-e", "check_file_test -e /no-such-file", "-l", "-", tmp=tmp_path, check=False)
+    assert failed.returncode == 1
+    assert "check_file_test" in failed.stdout
+    for hook in ("nhc-prolog", "nhc-epilog"):
+        (tmp_path / hook).symlink_to(archive)
+        assert f"Usage: {hook}" in start(python, tmp_path / hook, "-h", tmp=tmp_path).stdout
+
+
+@each_python
+def test_the_built_in_default_is_in_the_archive(archive, python, tmp_path):
+    done = start(python, archive, "check", "local", "--check", "check_hw_mem_free", tmp=tmp_path)
+    assert "1 results (1 OK)" in done.stdout
+
+
+def test_modules_come_out_of_the_compiled_piece_with_their_sources(archive, tmp_path):
+    script = (
+        f"import runpy, sys\nsys.argv = ['x', '--version']\n"
+        f"try: runpy.run_path({str(archive)!r}, run_name='__main__')\nexcept SystemExit: pass\n"
+    )
+    script = script.replace("runpy.run_path", "import os; os._exit = sys.exit; runpy.run_path", 1)
+    script += (
+        "import inspect, nhc.units\n"
+        "print(type(nhc.units.__loader__).__name__, nhc.units.__file__, nhc.units.__package__)\n"
+        "print(inspect.getsource(nhc.units.text).splitlines()[0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert done.stdout.splitlines()[1:] == [
+        f"Compiled {archive}/{SOURCE}/nhc/units.py nhc",
+        "def text(value: str) -> str:",
+    ], done.stderr
+
+
+def test_the_same_inputs_give_the_same_bytes(archive, tmp_path):
+    again = tmp_path / "nhc.pyz"
+    pyz.build(str(again), interpreters=COMPILED)
+    assert again.read_bytes() == archive.read_bytes()
+
+
+def test_the_archives_directory_stays_short(archive):
+    """zipimport reads all of it at each start: a compiled module must not be an entry of its own."""
+    with zipfile.ZipFile(archive) as opened:
+        names = opened.namelist()
+    assert not [name for name in names if name.endswith(".pyc")]
+    assert len([name for name in names if not name.startswith(f"{SOURCE}/")]) <= 1 + len(INTERPRETERS)
+    assert f"{SOURCE}/nhc/data/default.conf" in names
+    assert not [name for name in names if "/." in name or "/fleet/" in name]
+
+
+def test_what_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = subprocess.run([sys.executable, "-m", "nhc.pyz", "--help"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: ")
+    with pytest.raises(OSError, match="file"):
+        pyz.build(str(tmp_path / "file" / "nhc.pyz"), interpreters=())
+
+
+@pytest.mark.parametrize("name", NODE_ADAPTERS)
+def test_the_nodes_adapters_need_the_standard_library_alone(name):
+    """Imported by the hooks out of the archive, where nothing else is installed."""
+    tree = ast.parse((ROOT / "adapters" / "nhc_adapters" / name).read_text())
+    roots = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            roots |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "the archive's adapters import one another by name"
+            roots.add(node.module)
+            if node.module == "nhc_adapters":
+                roots |= {f"nhc_adapters.{alias.name}" for alias in node.names}
+    for root in roots:
+        top, _, rest = root.partition(".")
+        if top == "nhc_adapters":
+            assert not rest or f"{rest.split('.')[0]}.py" in NODE_ADAPTERS, f"{root} is not in the archive"
+        elif top == "nhc":
+            assert not rest.startswith("fleet"), f"{root} is not in the archive"
+        else:
+            known = getattr(sys, "stdlib_module_names", None)
+            assert known is None or top in known, f"{root} is not installed on a node"
