@@ -51,6 +51,16 @@ class _Buffered:
         data, self.waiting = self.waiting[:size], self.waiting[size:]
         return data
 
+    def end(self) -> None:
+        """Wake whoever reads, with the end of file; the number of a real socket stays taken."""
+        if not isinstance(self.sock, socket.socket):
+            self.sock.close()  # a channel of a jump host, or a ProxyCommand
+            return
+        try:
+            self.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the other side has ended it
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.sock, name)
 
@@ -167,12 +177,7 @@ def _close(transport: Any) -> None:
     A thread that was about to wait on a socket closed under it would wait on the next connection's, which has the
     same number, and take its bytes.
     """
-    try:
-        transport.sock.shutdown(socket.SHUT_RDWR)
-    except AttributeError:
-        transport.sock.close()  # a ProxyCommand: its end is the end of file
-    except (OSError, EOFError):
-        pass
+    transport.sock.end()
     if transport.is_alive():
         transport.join(5)
     transport.close()
