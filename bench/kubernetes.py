@@ -29,11 +29,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "adapters"), str(ROOT / "tests" / "kube")]
 # ruff: noqa: E402 (the path comes first)
 import build
 import plane as planes
+
+from bench.common import verdict
 from nhc_adapters.kubernetes.access import from_kubeconfig
 from nhc_adapters.kubernetes.client import MERGE_PATCH, STRATEGIC, Client, node_path
 from nhc_adapters.kubernetes.conditions import stamp
-
-from bench.common import verdict
 
 TAINT = "nhc/unhealthy"
 IN_FLIGHT = 32

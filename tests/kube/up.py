@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import threading
@@ -55,6 +56,7 @@ def main() -> int:
         return 1
     directory = chosen.directory or Path(tempfile.mkdtemp(prefix="nhc-kube-"))
     running = plane.Plane(binaries, directory)
+    ended = threading.Event()
     try:
         running.start()
     except plane.PlaneError as error:
@@ -73,9 +75,11 @@ def main() -> int:
             "Ctrl-C ends it.\n"
         )
         sys.stdout.flush()
-        threading.Event().wait()
+        signal.signal(signal.SIGTERM, lambda *_: ended.set())
+        signal.signal(signal.SIGINT, lambda *_: ended.set())
+        ended.wait()
     except KeyboardInterrupt:
-        pass
+        pass  # while it was starting
     finally:
         running.stop()
     return 0
