@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+import subprocess
 import threading
 import time
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -41,8 +42,8 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())  # what goes wro
 class _Buffered:
     """A socket that is read ahead: paramiko asks for each packet's first bytes and then for its rest."""
 
-    def __init__(self, sock: Any) -> None:
-        self.sock, self.waiting = sock, b""
+    def __init__(self, sock: Any, process: Optional[subprocess.Popen[bytes]] = None) -> None:
+        self.sock, self.waiting, self.process = sock, b"", process
         self.send, self.settimeout, self.close = sock.send, sock.settimeout, sock.close
 
     def recv(self, size: int) -> bytes:
@@ -53,16 +54,34 @@ class _Buffered:
 
     def end(self) -> None:
         """Wake whoever reads, with the end of file; the number of a real socket stays taken."""
-        if not isinstance(self.sock, socket.socket):
-            self.sock.close()  # a channel of a jump host, or a ProxyCommand
-            return
-        try:
-            self.sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the other side has ended it
+        if isinstance(self.sock, socket.socket):
+            try:
+                self.sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # the other side has ended it
+        else:
+            self.sock.close()  # a channel of a jump host
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.sock, name)
+
+
+def _proxy(command: str) -> _Buffered:
+    """A ProxyCommand, on one end of a socket pair: with pipes, paramiko's own would wait for each byte asked for."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {command}"], stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            ours.close()
+            raise Trouble("ConnectFailed", f"ProxyCommand: {error.strerror}") from None
+    return _Buffered(ours, process)
 
 
 class _Transport(paramiko.Transport):  # type: ignore[misc,unused-ignore]
@@ -228,20 +247,21 @@ class Paramiko:
             if transport is not None:
                 _close(transport)
             else:
+                sock.end()
                 sock.close()
             raise
         return transport
 
-    def _socket(self, route: Route, deadline: float) -> Any:
+    def _socket(self, route: Route, deadline: float) -> _Buffered:
         if route.jumps:
-            return self._through(route, deadline)
+            return _Buffered(self._through(route, deadline))
         if route.proxy_command:
-            return paramiko.ProxyCommand(route.proxy_command)
+            return _proxy(route.proxy_command)
         where = f"{route.host} port {route.port}"
         try:
             sock = socket.create_connection((route.host, route.port), left(deadline))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return sock
+            return _Buffered(sock)
         except socket.gaierror as error:
             passing = error.errno == socket.EAI_AGAIN
             raise Trouble("NoAddress", f"{route.host}: {error.strerror}", passing) from None
@@ -298,7 +318,7 @@ class Paramiko:
     def _handshake(self, sock: Any, route: Route, deadline: float) -> Any:
         known_hosts = self._known_hosts(route)
         known = known_hosts.keys(route.known_as)
-        transport = _Transport(_Buffered(sock))
+        transport = _Transport(sock)
         transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = left(deadline)
         if route.kex:
             transport._preferred_kex = _chosen(route.kex, transport._preferred_kex)
