@@ -16,7 +16,7 @@ from nhc.stuck import StuckChecks
 from nhc.units import show_seconds
 from nhc.values import TYPE_CHECKING, NamedTuple
 from nhc.watchdog import Done, Supervisor, Task
-from nhc.work import call, decode, encode, run_command
+from nhc.work import call, decode, encode, encode_all, run_command
 from nhc.worker import LastWord
 
 if TYPE_CHECKING:
@@ -196,7 +196,12 @@ def _supervise(
         session = ShellSession(host, plan, lambda name, argv, settings: _call_by_name(name, argv, settings, host),
                                check_all)  # fmt: skip
         session.restore([jobs[open_jobs[task]].item for task in completed])
-        return lambda task: [encode(outcome) for outcome in session.run(jobs[open_jobs[task]].item)]
+
+        def serial(task: int) -> List[Any]:
+            item = jobs[open_jobs[task]].item
+            return encode_all(item.name, session.run(item))
+
+        return serial
 
     def finished(task: int, done: Done) -> bool:
         nonlocal finished_count
@@ -221,7 +226,7 @@ def _carry_out(job: Job, host: Host) -> List[Any]:
     seen = host.with_settings(job.item.settings)
     if job.item.kind != BUILT_IN:
         return [encode(run_command(job.item, seen, job.timeout - MARGIN))]
-    return [encode(outcome) for outcome in _call(job.item.argv, seen)]
+    return encode_all(job.item.name, _call(job.item.argv, seen))
 
 
 def _call(argv: Sequence[str], host: Host) -> Sequence[Outcome]:

@@ -66,15 +66,23 @@ def run_command(item: Item, host: Host, timeout: float) -> Outcome:
     return ok()
 
 
+def encode_all(name: str, outcomes: Sequence[Outcome]) -> List[Tuple[Any, ...]]:
+    """What a check returned, as `encode` makes it; one that holds what no outcome can is that check's bug."""
+    try:
+        return [encode(outcome) for outcome in outcomes]
+    except Exception as error:
+        return [encode(broken(name, error))]
+
+
 def encode(outcome: Outcome) -> Tuple[Any, ...]:
     """An outcome as plain values that marshal carries from a worker to the supervisor."""
     return (
-        int(outcome.verdict),
-        str(outcome.reason),
+        int(Verdict(outcome.verdict)),
+        _key(outcome.reason),
         _bounded(outcome.message),
-        str(outcome.target),
-        tuple((str(metric.name), _plain(metric.value), str(metric.unit)) for metric in outcome.metrics),
-        outcome.action.value,
+        _bounded(outcome.target),
+        tuple((_bounded(name), _plain(value), str(unit)) for name, value, unit in outcome.metrics if _finite(value)),
+        Action(outcome.action).value,
         tuple(_bounded(line) for line in _tail(outcome.evidence)),
     )
 
@@ -95,6 +103,19 @@ def decode(value: Sequence[Any]) -> Outcome:
 
 def _bounded(text: Any) -> str:
     return str(text)[:EVIDENCE_WIDTH]
+
+
+def _key(reason: Any) -> str:
+    """A reason, which adapters make labels and conditions of. Raises ValueError for what they cannot."""
+    text = str(reason or "")
+    if text and not (text.isascii() and text.isalnum() and text[0].isupper() and len(text) <= EVIDENCE_WIDTH):
+        raise ValueError(f"{text!r} is no reason in CamelCase")
+    return text
+
+
+def _finite(value: Any) -> bool:
+    """JSON has no other numbers, and a division of nothing by nothing has measured none."""
+    return abs(float(value)) < float("inf")
 
 
 def _plain(value: Any) -> Any:

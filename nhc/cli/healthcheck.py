@@ -127,6 +127,8 @@ def _tell(report: Report, settings: Mapping[str, str], output: _Output) -> int:
             output.trace(result)
         if result.verdict in (Verdict.UNKNOWN, Verdict.WARN):
             output.log(f"WARNING:  {output.name}:  {result.verdict.name}:  {describe(result)}")
+    if not report.results:
+        output.log(f"WARNING:  {output.name}:  no line of the configuration is for {report.host}: nothing was checked")
     failures = report.failures()
     for result in failures:
         output.error(f"Health check failed:  {describe(result)}")

@@ -231,3 +231,9 @@ def test_a_full_disk_is_no_reason_to_fail(health):
     assert done.returncode == 1
     assert "Health check failed" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_a_configuration_without_a_line_for_this_node_says_so(health):
+    done = health("elsewhere || true\n", "-l", "-")
+    assert done.returncode == 3
+    assert "no line of the configuration is for" in done.stdout
