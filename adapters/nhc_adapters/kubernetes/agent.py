@@ -9,12 +9,12 @@ controller's. In a pod, NODE_NAME (the downward API's spec.nodeName) says which 
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Set, Tuple
 
 from nhc.ports import AdapterError, Delivery, Standing
 from nhc_adapters.kubernetes import access
 from nhc_adapters.kubernetes.client import Client, node_path
-from nhc_adapters.kubernetes.conditions import HEARTBEAT, Condition, read_conditions
+from nhc_adapters.kubernetes.conditions import FALSE, HEARTBEAT, TRUE, Condition, read_conditions
 from nhc_adapters.kubernetes.events import NORMAL, WARNING
 from nhc_adapters.kubernetes.reporter import Reporter
 from nhc_adapters.kubernetes.vocabulary import Vocabulary, conditions_of, load
@@ -97,5 +97,22 @@ class NodeSink:
         found = conditions_of(delivery.report, self.reporter.said)
         if not delivery.complete:
             found = [one for one in found if one.status == bad[one.type]]
+        else:
+            found += self._ended({one.type for one in found})
         own: Tuple[Mapping[str, str], ...] = delivery.conditions
         return found + [Condition(one["type"], one["status"], one["reason"], one["message"]) for one in own]
+
+    def _ended(self, told: Set[str]) -> List[Condition]:
+        """Conditions that stand although every check has been judged and no result belongs to them any more.
+
+        A kernel finding that has ended leaves nothing behind in the report, nor does a check that is configured no
+        more.
+        """
+        standing = self.reporter.conditions.standing
+        ended = []
+        for one in self.reporter.said:
+            known = standing.get(one.type)
+            if one.type not in told and known is not None and known.status == one.bad:
+                good = TRUE if one.bad == FALSE else FALSE
+                ended.append(Condition(one.type, good, one.good_reason, one.good_message))
+        return ended
