@@ -18,7 +18,7 @@ class Family:
         self.name, self.kind, self.help = name, kind, help
         self.samples: Dict[Labels, float] = {}
 
-    def add(self, value: float, **labels: str) -> None:
+    def add(self, value: float, /, **labels: str) -> None:
         self.samples[tuple(labels.items())] = value
 
     def render(self) -> str:
