@@ -46,7 +46,9 @@ def answer(path: Path) -> Path:
     results = ",".join(_RESULT % (n, n, n, n) for n in range(12))
     report = ('{"schema":1,"version":"0.1.0","host":"@HOST@","boot_id":"x","started":@NOW@.5,"elapsed":0.1,"notes":[],'
               '"not_run":0,"labels":{"profile":"gpu"},"results":[' + results + "]}")  # fmt: skip
-    quoted = report.replace("\\", "\\\\").replace('"', '\\"').replace("@HOST@", "$3").replace("@NOW@", str(int(time.time())))
+    quoted = (
+        report.replace("\\", "\\\\").replace('"', '\\"').replace("@HOST@", "$3").replace("@NOW@", str(int(time.time())))
+    )
     path.write_text(
         "#!/bin/sh\n"
         "set -- $SSH_CONNECTION\n"
@@ -117,10 +119,11 @@ class Bench:
         self.env["PDSH_SSH_ARGS_APPEND"] = options
         inventory = self.scratch / "hosts.ini"
         inventory.write_text(hosts.read_text())
+        limits = ["-t", str(CONNECT), "-u", str(COMMAND)] if bounded else []
         every = {
-            "clush": ["clush", "-f", "64", "-o", options, *(["-t", str(CONNECT), "-u", str(COMMAND)] if bounded else []),
+            "clush": ["clush", "-f", "64", "-o", options, *limits,
                       "--hostfile", str(hosts), "echo ok"],
-            "pdsh": ["pdsh", "-R", "ssh", "-f", "64", *(["-t", str(CONNECT), "-u", str(COMMAND)] if bounded else []),
+            "pdsh": ["pdsh", "-R", "ssh", "-f", "64", *limits,
                      "-w", f"^{hosts}", "echo ok"],
             "ansible -m raw": ["ansible", "-i", str(inventory), "all", "-f", "50", "-m", "raw", "-a", "echo ok",
                                "--ssh-common-args", options],
@@ -150,7 +153,9 @@ def cpu(bench: Bench, count: int, rounds: int) -> List[str]:
             if taken.good < expected:
                 raise SystemExit(f"{name}: {taken.good} of {expected} hosts answered: {' '.join(argv)}")
             samples.setdefault(name, []).append(1e3 * taken.cpu / expected)
-            lines.append(f"{name}: {expected} hosts, {1e3 * taken.cpu / expected:.2f} ms CPU a host, {taken.wall:.1f} s")
+            lines.append(
+                f"{name}: {expected} hosts, {1e3 * taken.cpu / expected:.2f} ms CPU a host, {taken.wall:.1f} s"
+            )
     ours = statistics.median(samples["ours"])
     for name, limit in (("clush", 0.25), ("pdsh", 0.25), ("ansible -m raw", 0.1)):
         if name in samples:
@@ -171,7 +176,9 @@ def dropping(count: int) -> Iterator[List[str]]:
             subprocess.run(["ip", *words], check=True)
         found = [f"10.99.9.{last}" for last in range(2, 2 + count)]
         for address in found:
-            subprocess.run(["ip", "neigh", "replace", address, "lladdr", "02:00:00:00:00:02", "dev", f"{tag}a"], check=True)
+            subprocess.run(
+                ["ip", "neigh", "replace", address, "lladdr", "02:00:00:00:00:02", "dev", f"{tag}a"], check=True
+            )
         yield found
     finally:
         subprocess.run(["ip", "link", "del", f"{tag}a"], check=False)
@@ -196,7 +203,10 @@ def bad(bench: Bench, count: int) -> List[str]:
         hosts = bench.hosts("bad", [*mixed, *wrong])
         lines, walls = [], {}
         try:
-            runs = {"ours": bench.ours(hosts, "-t", "1s", "--retries", "0"), **bench.peers(hosts, ["clush", "pdsh"], True)}
+            runs = {
+                "ours": bench.ours(hosts, "-t", "1s", "--retries", "0"),
+                **bench.peers(hosts, ["clush", "pdsh"], True),
+            }
             for name, argv in runs.items():
                 taken = measure(argv, b'"verdict":"OK","notes"' if name == "ours" else b" ok\n", bench.env)
                 lines.append(f"{name}: {taken.good} of {len(good)} good hosts in {taken.wall:.1f} s")
@@ -226,7 +236,9 @@ def full(nhc: List[str], scratch: Path, count: int) -> List[str]:
         argv = bench.ours(hosts, "-c", str(scratch / "nhc.conf"), "--node-dir", str(scratch / "node"))
         measure(argv, b"", bench.env)  # the first one sends nhc
         taken = measure(argv, b'"verdict":"OK","notes"', bench.env)
-    return [f"ours with nhc on {taken.good} hosts: {1e3 * taken.cpu / count:.2f} ms client CPU a host, {taken.wall:.1f} s"]
+    return [
+        f"ours with nhc on {taken.good} hosts: {1e3 * taken.cpu / count:.2f} ms client CPU a host, {taken.wall:.1f} s"
+    ]
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:

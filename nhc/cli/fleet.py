@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import click
 
 from nhc.cli import EXIT_UNKNOWN, EXIT_USAGE
 
 _TIMES = "TIME"
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _seconds(_context: Any, parameter: Any, value: Optional[str]) -> Optional[float]:
@@ -37,11 +38,11 @@ def _share(_context: Any, parameter: Any, value: Optional[str]) -> Optional[Tupl
     return (None, found / 100) if value.endswith("%") else (int(found), 0.0)
 
 
-def _many(*flags: str, metavar: str, help: str) -> Any:
+def _many(*flags: str, metavar: str, help: str) -> Decorator:
     return click.option(*flags, multiple=True, metavar=metavar, help=help)
 
 
-def _time(*flags: str, default: str, help: str) -> Any:
+def _time(*flags: str, default: str, help: str) -> Decorator:
     return click.option(*flags, default=default, show_default=True, metavar=_TIMES, callback=_seconds, help=help)
 
 
@@ -68,7 +69,9 @@ def _time(*flags: str, default: str, help: str) -> Any:
               help="ssh: in this process (paramiko); openssh: the ssh program; local: no connection.")  # fmt: skip
 @click.option("-F", "--ssh-config", metavar="FILE", help="Read this ssh_config instead of the user's and the system's.")
 @click.option("-u", "--user", default="", help="Log in as this user, where the inventory names none.")
-@click.option("-p", "--port", default=0, type=click.IntRange(0, 65535), help="The port, where the inventory names none.")
+@click.option(
+    "-p", "--port", default=0, type=click.IntRange(0, 65535), help="The port, where the inventory names none."
+)
 @click.option("--identity", default="", metavar="FILE", help="A private key to offer.")
 @click.option("--accept-new", is_flag=True, help="Accept and remember host keys of hosts not known yet; a changed key "
               "is never accepted.")  # fmt: skip
@@ -105,7 +108,9 @@ def _time(*flags: str, default: str, help: str) -> Any:
 # What follows.
 @click.option("--max-unhealthy", metavar="LIMIT", callback=_share, help="Exit 0 while at most this many nodes (5) or "
               "this share (2%) are CRIT or UNKNOWN.")  # fmt: skip
-@click.option("--mark", metavar="ADAPTER", help="Hand the reports to slurm, kubernetes, ...: shows what would be marked.")
+@click.option(
+    "--mark", metavar="ADAPTER", help="Hand the reports to slurm, kubernetes, ...: shows what would be marked."
+)
 @click.option("--apply", is_flag=True, help="With --mark: do it, under the policy's ceilings.")
 @click.option("--policy", "policy_path", metavar="FILE", help="With --mark: ceilings and rates (TOML). Default: "
               "/etc/nhc/policy.toml, if any.")  # fmt: skip

@@ -44,8 +44,8 @@ def run(options: Mapping[str, Any]) -> int:
     try:
         with Progress(len(nodes), options["form"] == "text" and sys.stderr.isatty()) as progress:
             for arrived in arrivals:
-                picture.add(arrived.index, arrived.verdict, arrived.findings, arrived.metrics, arrived.labels)
-                history.add(number, nodes[arrived.index].name, arrived.verdict, arrived.seconds, arrived.line)
+                picture.add(arrived.place, arrived.verdict, arrived.findings, arrived.metrics, arrived.labels)
+                history.add(number, nodes[arrived.place].name, arrived.verdict, arrived.seconds, arrived.line)
                 if options["form"] == "jsonl":
                     sys.stdout.write(arrived.text() + "\n")
                     sys.stdout.flush()
@@ -155,9 +155,14 @@ def _nodes(options: Mapping[str, Any]) -> List[Node]:
     try:
         found = node_sources.nodes(
             node_sources.Wanted(
-                options["sets"], options["exclude"], options["inventories"], options["limit"], options["sources"],
-                options["files"], facts,
-            )  # fmt: skip
+                options["sets"],
+                options["exclude"],
+                options["inventories"],
+                options["limit"],
+                options["sources"],
+                options["files"],
+                facts,
+            )
         )
     except node_sources.NodesError as error:
         raise Usage(str(error)) from None

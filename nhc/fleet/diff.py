@@ -77,7 +77,9 @@ def show(diff: Diff) -> str:
         alike.setdefault(tuple(change)[1:], []).append(change.node)
     for (old, new, begun, ended), nodes in sorted(alike.items(), key=lambda item: (-item[0][1], item[0][0], item[1])):
         moved = f"{old.name} -> {new.name}" if old is not new else f"still {new.name}"
-        said = [f"now {_problem(problem)}" for problem in begun] + [f"no longer {_problem(problem)}" for problem in ended]
+        said = [f"now {_problem(problem)}" for problem in begun] + [
+            f"no longer {_problem(problem)}" for problem in ended
+        ]
         lines.append(f"{fold(nodes)}{f' ({len(nodes)})' if len(nodes) > 1 else ''} {moved}{': ' if said else ''}"
                      + "; ".join(said))  # fmt: skip
     if diff.came:

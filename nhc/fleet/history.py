@@ -43,7 +43,7 @@ class Sweep(NamedTuple):
     ended: Optional[float]
     command: str
     version: str
-    counts: Dict[int, int] = {}
+    counts: Dict[int, int]
 
 
 def default_path() -> str:
@@ -134,7 +134,9 @@ class History:
         self.warning, self.path = f"{self.path}: {error}: this sweep is not kept", ""
         old, self.db = self.db, self._open(":memory:")
         try:
-            row = old.execute("select id, started, ended, command, version from sweep order by id desc limit 1").fetchone()
+            row = old.execute(
+                "select id, started, ended, command, version from sweep order by id desc limit 1"
+            ).fetchone()
             if row is not None:
                 self.db.execute("insert into sweep values (?, ?, ?, ?, ?)", row)
                 for one in old.execute("select * from result where sweep = ?", row[:1]):
@@ -148,7 +150,9 @@ class History:
         self.flush()
         try:
             self.db.execute("update sweep set ended = ? where id = ?", (time.time(), sweep))
-            self.db.execute("delete from sweep where id not in (select id from sweep order by id desc limit ?)", (keep,))
+            self.db.execute(
+                "delete from sweep where id not in (select id from sweep order by id desc limit ?)", (keep,)
+            )
         except sqlite3.Error as error:
             self.warning = f"{self.path}: {error}"
 
@@ -164,8 +168,10 @@ class History:
         for sweep, verdict, count in rows:
             counts.setdefault(sweep, {})[verdict] = count
         return [
-            Sweep(*row, counts.get(row[0], {}))
-            for row in self._ask("select id, started, ended, command, version from sweep order by id")
+            Sweep(number, started, ended, command, version, counts.get(number, {}))
+            for number, started, ended, command, version in self._ask(
+                "select id, started, ended, command, version from sweep order by id"
+            )
         ]
 
     def find(self, word: str) -> Sweep:

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import os
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 from nhc.fleet.history import History
 from nhc.fleet.outliers import Outlier
@@ -70,6 +70,7 @@ def _write_data(file: Any, picture: Picture, history: History, sweep: int, far: 
 
 def _node(record: Dict[str, Any], picture: Picture, whole: bool) -> Dict[str, Any]:
     extra = record["fleet"]
+    kept: Tuple[str, ...]
     results: List[Dict[str, Any]] = []
     fine = 0
     for result in record["results"]:

@@ -73,8 +73,7 @@ def _python() -> str:
             first = file.readline()
         if first.startswith("#!") and "python" in first:
             words = first[2:].split()
-            python = shutil.which(words[-1]) or words[0]
-            return python
+            return shutil.which(words[-1]) or words[0]
     raise InventoryError("reading an Ansible inventory needs ansible-core: pip install 'nhc[ansible]'")
 
 

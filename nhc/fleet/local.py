@@ -25,7 +25,9 @@ class ProcessStream:
             )  # fmt: skip
         except OSError as error:
             raise Trouble("NoCommand", f"{argv[0]}: {error.strerror}") from None
-        assert self.process.stdin and self.process.stdout and self.process.stderr
+        assert self.process.stdin
+        assert self.process.stdout
+        assert self.process.stderr
         self.stdin, self.stdout, self.stderr = self.process.stdin, self.process.stdout, self.process.stderr
         self.said = b""
         for pipe in (self.stdin, self.stdout, self.stderr):

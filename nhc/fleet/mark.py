@@ -34,9 +34,7 @@ def prepare(options: Mapping[str, Any]) -> Callable[[History, int, Mapping[str, 
     try:
         settings = load(path) if path else PolicyFile(Policy())
         if options["max_drained"]:
-            settings = settings._replace(
-                policy=settings.policy._replace(ceiling=read_ceiling(options["max_drained"]))
-            )
+            settings = settings._replace(policy=settings.policy._replace(ceiling=read_ceiling(options["max_drained"])))
         marker: Any = adapter(options["mark"])()
     except (PolicyError, NoAdapter, AdapterError, ValueError) as error:
         raise BadMark(str(error)) from None

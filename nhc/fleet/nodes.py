@@ -49,7 +49,12 @@ def nodes(wanted: Wanted) -> List[Node]:
         _add(found, from_adapter(source))
     for path in wanted.files:
         _add(found, (Node(name) for name in from_file(path)))
-    named = [name for one in wanted.sets for name in from_set(one)]
+    named: List[str] = []
+    for one in wanted.sets:
+        some = from_set(one)
+        if not some:
+            raise NodesError(f"-w {one}: no nodes in it")
+        named += some
     if described and named:
         missing = [name for name in named if name not in found]
         if missing:

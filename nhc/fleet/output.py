@@ -127,5 +127,3 @@ def sweep_line(sweep: Sweep) -> str:
     counts: Dict[Verdict, int] = {Verdict(v): sweep.counts.get(v, 0) for v in sorted(Verdict, reverse=True)}
     took = "broken off" if sweep.ended is None else f"{sweep.ended - sweep.started:.1f} s"
     return f"{sweep.id:5}  {when}  {sum(sweep.counts.values())} nodes: {counted(counts)}  {took}  {sweep.command}"
-
-

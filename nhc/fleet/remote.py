@@ -77,9 +77,9 @@ def command(node: Node, task: Task) -> str:
             raise Trouble("BadInventory", f"{path!r} is not the name of a Python")
     seconds = int(task.seconds + task.login + 3 * GRACE)
     script = (
-        f"if command -v timeout >/dev/null 2>&1; then t=\"timeout -k 5 {seconds}\"; else t=; fi; "
+        f'if command -v timeout >/dev/null 2>&1; then t="timeout -k 5 {seconds}"; else t=; fi; '
         f"for p in {' '.join(pythons)}; do if command -v $p >/dev/null 2>&1; "
-        f"then exec $t $p -I -S -c \"{LOADER}\"; fi; done; echo nhc-fleet {task.nonce} nopython"
+        f'then exec $t $p -I -S -c "{LOADER}"; fi; done; echo nhc-fleet {task.nonce} nopython'
     )
     argv = ["/bin/sh", "-c", script]
     if _sudo(node, task):
@@ -177,7 +177,7 @@ def _answer(
         raise Trouble("OutputTooLarge", f"its report is larger than {REPORT_LIMIT >> 20} MiB")
     if why:
         raise Trouble("HungCommand", f"nhc did not end within {task.seconds + GRACE:g} s and was killed there")
-    report = talk.bytes(int(size), deadline)
+    report = talk.exactly(int(size), deadline)
     if not report.strip():
         status = said.get("status", "")
         if status == "2":
@@ -232,7 +232,7 @@ class _Talk:
                 raise Trouble("HostileOutput", f"it says something else than nhc's answer: {said}")
             self.buffer += self._more(deadline, reason, late)
 
-    def bytes(self, size: int, deadline: float) -> bytes:
+    def exactly(self, size: int, deadline: float) -> bytes:
         pieces = [self.buffer]
         have = len(self.buffer)
         while have < size:

@@ -10,7 +10,7 @@ import math
 from typing import Any, Dict, List, NamedTuple, Tuple
 
 from nhc.fleet.transport import Node, Trouble
-from nhc.model import Action, CheckResult, Metric, Outcome, Report, Verdict, printable, unknown
+from nhc.model import CheckResult, Metric, Outcome, Report, Verdict, printable, unknown
 from nhc.render.json import parse, to_dict
 
 REACH = "nhc_fleet"
@@ -104,7 +104,7 @@ def _safe_result(result: CheckResult, prefix: str) -> CheckResult:
                 for m in found.metrics[:200]
                 if _is_number(m.value)
             ),
-            found.action if isinstance(found.action, Action) else Action.NONE,
+            found.action,
             tuple(printable(line, LONGEST) for line in found.evidence[:LINES]),
         ),
         _finite(result.elapsed),

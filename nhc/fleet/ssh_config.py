@@ -160,7 +160,7 @@ def _lines(path: str, base: str, depth: int = 0) -> List[str]:
             found.append(line)
         else:
             for pattern in word[2].split():
-                pattern = os.path.join(base, os.path.expanduser(pattern.strip('"')))
-                for name in sorted(glob.glob(pattern)):
+                named = os.path.join(base, os.path.expanduser(pattern.strip('"')))
+                for name in sorted(glob.glob(named)):
                     found += [*_lines(name, base, depth + 1), block]
     return found

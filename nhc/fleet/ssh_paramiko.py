@@ -13,7 +13,7 @@ import socket
 import subprocess
 import threading
 import time
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 import paramiko  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -75,8 +75,8 @@ def _proxy(command: str) -> _Buffered:
     with theirs:
         try:
             process = subprocess.Popen(
-                ["/bin/sh", "-c", f"exec {command}"], stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL,
-                start_new_session=True,
+                ["/bin/sh", "-c", f"exec {command}"], stdin=theirs.fileno(), stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             ours.close()
@@ -356,7 +356,9 @@ class Paramiko:
             raise Trouble("HostKey", f"{route.known_as}: its {kind} host key is not the one in known_hosts")
         if not (self.accept_new or route.accept_new):
             hint = "; certificates need --transport openssh" if known_hosts.authorities else ""
-            raise Trouble("HostKey", f"{route.known_as}: its {kind} host key is not in known_hosts (--accept-new){hint}")
+            raise Trouble(
+                "HostKey", f"{route.known_as}: its {kind} host key is not in known_hosts (--accept-new){hint}"
+            )
         if route.user_known_hosts:
             try:
                 known_hosts.add(route.known_as, (kind, text), route.user_known_hosts[0])
@@ -425,7 +427,7 @@ class Paramiko:
         last = self._worked.get(route.user)
         if last is not None and any(last is key for key in keys):
             keys = [last, *(key for key in keys if key is not last)]
-        seen = set()
+        seen: Set[bytes] = set()
         for key in keys[: 4 * TRIES]:
             if key.asbytes() not in seen and len(seen) < TRIES:
                 seen.add(key.asbytes())
@@ -511,4 +513,6 @@ def _handshake_trouble(error: Exception, transport: Any, deadline: float) -> Tro
     if not transport.remote_version and "Invalid packet" not in said and "banner" in said.lower():
         # sshd drops connections over its MaxStartups this way: that passes.
         return Trouble("ConnectionLost", f"it closed the connection before its banner: {said}", passing=True)
-    return Trouble("HandshakeFailed", f"the SSH handshake failed: {said}", passing=isinstance(error, (OSError, EOFError)))
+    return Trouble(
+        "HandshakeFailed", f"the SSH handshake failed: {said}", passing=isinstance(error, (OSError, EOFError))
+    )

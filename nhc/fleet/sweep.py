@@ -18,7 +18,7 @@ import threading
 import time
 import zlib
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.fleet import remote, result
 from nhc.fleet.transport import Node, Session, Transport, Trouble
@@ -52,9 +52,9 @@ class Settings:
 
 
 class Arrived(NamedTuple):
-    """A finished node as the parent gets it. `line` is its JSON, compressed."""
+    """A finished node as the parent gets it: its place in the list of nodes. `line` is its JSON, compressed."""
 
-    index: int
+    place: int
     verdict: int
     seconds: float
     findings: Tuple[result.Finding, ...]
@@ -66,7 +66,7 @@ class Arrived(NamedTuple):
         return zlib.decompress(self.line).decode()
 
 
-def sweep(nodes: Sequence[Node], settings: Settings) -> Iterator[Arrived]:
+def sweep(nodes: Sequence[Node], settings: Settings) -> Generator[Arrived, None, None]:
     """Every node once, as they finish. Closing the iterator ends the shards."""
     context = multiprocessing.get_context("fork")
     counter = context.Value("Q", 0)
@@ -119,7 +119,7 @@ def _collect(nodes: Sequence[Node], pipes: Dict[int, int]) -> Iterator[Arrived]:
                 buffers[read] += data
                 for frame in _frames(buffers[read]):
                     arrived: Arrived = pickle.loads(frame)  # noqa: S301 (from our own child)
-                    missing.discard(arrived.index)
+                    missing.discard(arrived.place)
                     yield arrived
     for index in sorted(missing):  # a shard was killed
         trouble = Trouble("SweepBroken", "the process that had this node in hand was killed")
@@ -347,7 +347,11 @@ class _Shard:
             session.close()
         other = answer.hostname.partition(".")[0]
         own = node.name.partition(".")[0]
-        if other != own and answer.hostname != node.name and (other in settings.names or answer.hostname in settings.names):
+        if (
+            other != own
+            and answer.hostname != node.name
+            and (other in settings.names or answer.hostname in settings.names)
+        ):
             raise Trouble("AnotherHost", f"the machine that answers is {answer.hostname}, another node of this sweep")
         return answer, report
 

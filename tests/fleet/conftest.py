@@ -52,7 +52,9 @@ HOSTS = {f"gpu{number:02d}": f"127.0.1.{number}" for number in range(1, 41)}
 
 def inventory(path: Path, hosts: Dict[str, str], more: str = "") -> Path:
     """An Ansible inventory with one group `gpu`, in racks of four."""
-    lines = [f"{name} ansible_host={address} rack=r{number // 4}" for number, (name, address) in enumerate(hosts.items())]
+    lines = [
+        f"{name} ansible_host={address} rack=r{number // 4}" for number, (name, address) in enumerate(hosts.items())
+    ]
     path.write_text("\n".join(["[gpu]", *lines, more]) + "\n")
     return path
 
@@ -68,5 +70,3 @@ def aliases(server: ssh.Server, hosts: Dict[str, str], path: Path) -> Path:
 def few(server: ssh.Server, tmp_path: Path) -> Path:
     """An ssh_config that knows gpu01 to gpu04."""
     return aliases(server, dict(list(HOSTS.items())[:4]), tmp_path / "few_config")
-
-

@@ -68,7 +68,8 @@ def another_host(say, report, out):
 
 
 def control_characters(say, report, out):
-    found = {"check": "check_x", "verdict": "CRIT", "reason": "Bad\x1b[31m<b>", "message": "a\x1b]0;owned\x07b\nc\u202ed",
+    found = {"check": "check_x", "verdict": "CRIT", "reason": "Bad\x1b[31m<b>",
+             "message": "a\x1b]0;owned\x07b\nc\u202ed",
              "evidence": ["\x1b[2J</script><script>alert(1)</script>"],
              "metrics": [{"name": "m", "value": float("inf"), "unit": ""}]}  # fmt: skip
     report(host="evil", results=[found], started=1e300)

@@ -143,8 +143,8 @@ def test_killing_the_client_ends_what_runs_on_the_node(fleet, few, tmp_path):
     config = tmp_path / "nhc.conf"
     config.write_text(f"* || {mark}\n")
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "XDG_CACHE_HOME": str(fleet.cache)}
-    argv = [sys.executable, "-m", "nhc", "fleet", "check", "-F", str(few), "-w", "gpu01", "-c", str(config), "-t", "300s",
-            "--node-dir", str(fleet.node_dir), "--no-history"]  # fmt: skip
+    argv = [sys.executable, "-m", "nhc", "fleet", "check", "-F", str(few), "-w", "gpu01", "-c", str(config),
+            "-t", "300s", "--node-dir", str(fleet.node_dir), "--no-history"]  # fmt: skip
     client = subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
         wait_for(lambda: running(mark), "the check")

@@ -110,7 +110,7 @@ def test_a_name_that_leaves_its_directory_is_refused(tmp_path):
 def test_old_bundles_go(tmp_path):
     for number in range(12):
         ask(task(tmp_path / "kept", archive(f"print({number})")))
-    kept = [path for path in (tmp_path / "kept").iterdir()]
+    kept = list((tmp_path / "kept").iterdir())
     assert len(kept) <= 9
     assert (tmp_path / "kept" / archive("print(11)").digest).is_dir()
 

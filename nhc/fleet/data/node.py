@@ -72,7 +72,7 @@ def places(asked):
     if asked:
         return [asked]
     uid = os.geteuid()
-    found = ["/var/tmp/nhc-%d" % uid, "/dev/shm/nhc-%d" % uid]
+    found = ["/var/tmp/nhc-%d" % uid, "/dev/shm/nhc-%d" % uid]  # noqa: S108 (used only where it is ours alone)
     if uid == 0:
         found.insert(0, "/var/cache/nhc-fleet")
     home = os.environ.get("HOME", "")
@@ -128,7 +128,7 @@ def entries(index):
         for piece in pieces[1:]:
             name += bytes(bytearray([int(piece[:2], 16)])) + piece[2:].encode("ascii")
         name = name.decode("utf-8", "surrogateescape")
-        if name.startswith("/") or ".." in name.split("/") or name.startswith(".index"):
+        if name.startswith(("/", ".index")) or ".." in name.split("/"):
             raise ValueError(name)
         found.append((name, int(mode, 8), int(size)))
     return found
@@ -211,12 +211,12 @@ def find_bundles(request):
         try:
             if not os.path.isdir(path):
                 continue
-            path = private(path)
+            place = private(path)
         except (Failed, OSError):
             continue
         for digest in request["bundles"]:
-            if digest not in have and whole(path + "/" + digest, digest):
-                have[digest] = path + "/" + digest
+            if digest not in have and whole(place + "/" + digest, digest):
+                have[digest] = place + "/" + digest
                 try:
                     os.utime(have[digest])
                 except OSError:
@@ -242,13 +242,13 @@ def store(blobs, request):
     problems = []
     for path in places(request["directory"]):
         try:
-            path = private(path)
+            place = private(path)
             for digest in blobs:
-                unpack(blobs[digest], digest, path)
-                if not whole(path + "/" + digest, digest):
+                unpack(blobs[digest], digest, place)
+                if not whole(place + "/" + digest, digest):
                     raise OSError(errno.EIO, "what was written reads back differently")
-            prune(path, request["bundles"])
-            return dict((digest, path + "/" + digest) for digest in blobs)
+            prune(place, request["bundles"])
+            return {digest: place + "/" + digest for digest in blobs}
         except Failed as failed:
             problems.append(failed.args)
         except OSError as error:
@@ -264,7 +264,7 @@ def store(blobs, request):
 
 def installed(request):
     """The path of the node's own nhc where it is of the version asked for, else ""."""
-    for directory in os.environ.get("PATH", "").split(":") + ["/opt/nhc/bin"]:
+    for directory in [*os.environ.get("PATH", "").split(":"), "/opt/nhc/bin"]:
         path = directory + "/nhc"
         if not directory.startswith("/") or not os.access(path, os.X_OK):
             continue
@@ -285,6 +285,23 @@ def installed(request):
 
 def run(argv, seconds, limit):
     """Run a command in a session of its own. It ends, or is killed and left, within `seconds`."""
+    pid, out, err = start(argv)
+    deadline = time.monotonic() + seconds
+    done = collect(out, err, deadline, limit)
+    if done["why"]:
+        end_session(pid)
+    until = time.monotonic() + 1 if done["why"] else max(deadline, time.monotonic() + 1)
+    while time.monotonic() < until:  # what cannot be killed is left to init
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            done["status"] = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+            break
+        time.sleep(0.002)
+    return done
+
+
+def start(argv):
+    """Start a command; its pid, and where its output and its complaints come."""
     out_read, out_write = os.pipe()
     err_read, err_write = os.pipe()
     pid = os.fork()
@@ -297,25 +314,27 @@ def run(argv, seconds, limit):
             for fd in (out_read, out_write, err_read, err_write):
                 os.close(fd)
             signal.alarm(0)
-            os.execv(argv[0], argv)
+            os.execv(argv[0], argv)  # noqa: S606
         except OSError as error:
             os.write(2, ("%s: %s" % (argv[0], error.strerror)).encode())
         finally:
             os._exit(126)
     os.close(out_write)
     os.close(err_write)
-    done = {"stdout": b"", "stderr": b"", "status": -1, "why": ""}
+    return pid, out_read, err_read
+
+
+def collect(out, err, deadline, limit):
+    """Read what a command says until it says no more, or there is a reason (`why`) to end it."""
+    done = {"stderr": b"", "status": -1, "why": ""}
     pieces = []
     size = 0
-    monotonic = time.monotonic
-    deadline = monotonic() + seconds
     poll = select.poll()
-    names = {out_read: "stdout", err_read: "stderr"}
-    for fd in names:
+    waiting = [out, err]
+    for fd in (0, out, err):  # at the end of standard input the client is gone
         poll.register(fd, select.POLLIN)
-    poll.register(0, select.POLLIN)  # the client is gone when this ends
-    while names and not done["why"]:
-        left = deadline - monotonic()
+    while waiting and not done["why"]:
+        left = deadline - time.monotonic()
         if left <= 0:
             done["why"] = "Timeout"
             break
@@ -327,26 +346,15 @@ def run(argv, seconds, limit):
             elif not data:
                 poll.unregister(fd)
                 os.close(fd)
-                del names[fd]
-            elif fd == err_read:
+                waiting.remove(fd)
+            elif fd == err:
                 done["stderr"] = (done["stderr"] + data)[-4096:]
             else:
                 pieces.append(data)
                 size += len(data)
                 if size > limit:
                     done["why"] = "OutputTooLarge"
-    if done["why"]:
-        end_session(pid)
     done["stdout"] = b"".join(pieces)
-    until = monotonic() + (1 if done["why"] else max(deadline - monotonic(), 1))
-    while True:  # what cannot be killed is left to init
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            done["status"] = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
-            break
-        if monotonic() > until:
-            break
-        time.sleep(0.002)
     return done
 
 
@@ -375,7 +383,7 @@ def end_session(session):
 def others():
     """Newer Pythons on this node than the one running."""
     found = []
-    for directory in os.environ.get("PATH", "").split(":") + ["/usr/bin", "/usr/local/bin"]:
+    for directory in [*os.environ.get("PATH", "").split(":"), "/usr/bin", "/usr/local/bin"]:
         for minor in range(20, 8, -1):
             path = "%s/python3.%d" % (directory, minor)
             if os.access(path, os.X_OK) and path not in found:
@@ -404,7 +412,7 @@ def main(request, stream):
             raise Failed("NotInstalled", "this node has no nhc %s of its own" % request["version"])
         if need:
             say(nonce, "need", bundles=",".join(need))
-            have.update(store(dict((digest, receive(stream, digest)) for digest in need), request))
+            have.update(store({digest: receive(stream, digest) for digest in need}, request))
         argv = [own] if own else [sys.executable, "-I", "-S", have[request["engine"]] + "/nhc.pyz"]
         site = have.get(request["site"], "")
         argv += [word.replace("{site}", site) for word in request["argv"]]

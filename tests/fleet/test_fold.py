@@ -1,0 +1,215 @@
+"""Folding, outliers, history and diff: the parts of a sweep that are pure or a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nhc.fleet import diff, fold, history
+from nhc.fleet.command import exit_status
+from nhc.fleet.outliers import Numbers, outliers
+from nhc.fleet.output import Picture, picture_of
+from nhc.fleet.result import NodeResult, findings, line, metrics
+from nhc.fleet.transport import Node
+from nhc.model import CheckResult, Metric, Report, Verdict, crit, ok, unknown, warn
+from nhc.nodeset import expand
+
+
+def report(name, *outcomes):
+    return Report(name, "boot", 1000.0, 0.1, tuple(CheckResult(f"check_{n}", o) for n, o in enumerate(outcomes)))
+
+
+def folder(*reports):
+    made = fold.Folder([one.host for one in reports])
+    for index, one in enumerate(reports):
+        made.add(index, int(one.verdict), findings(one))
+    return made
+
+
+def test_nodes_with_the_same_problems_share_a_line_whatever_their_numbers():
+    full = [report(f"n{i}", ok(), crit("LowSpace", f"/ has {i}% free", target="/")) for i in (1, 2, 3)]
+    text = fold.show_by_node(folder(*full, report("n4", ok()), report("n5", ok())).by_node())
+    assert text == ("n[1-3] (3) CRIT LowSpace check_1 /: / has 1% free (one of several)\nn[4-5] (2) OK\n")
+
+
+def test_several_problems_of_a_node_are_listed_worst_first():
+    text = fold.show_by_node(
+        folder(report("n1", warn("Slow", "slow"), unknown("NoTool", "gone"), crit("Bad", "b"))).by_node()
+    )
+    assert text.splitlines() == ["n1 CRIT", "    CRIT Bad check_2: b", "    UNKNOWN NoTool check_1: gone",
+                                 "    WARN Slow check_0: slow"]  # fmt: skip
+
+
+def test_a_report_without_results_is_unknown():
+    assert fold.show_by_node(folder(report("n1")).by_node()) == "n1 UNKNOWN\n"
+
+
+def test_quiet_leaves_out_what_is_well():
+    made = folder(report("n1", ok()), report("n2", crit("Bad", "b")))
+    assert "n1" not in fold.show_by_node(made.by_node(), quiet=True)
+    assert "n1" not in fold.show_by_check(made.by_check(), quiet=True).replace("(1)", "")
+
+
+verdicts = st.sampled_from([ok(), warn("W", "w"), unknown("U", "u"), crit("C", "c")])
+
+
+@given(st.lists(st.lists(verdicts, max_size=3), max_size=12))
+def test_every_node_is_in_exactly_one_group_and_under_its_verdict(outcomes):
+    reports = [report(f"n{number}", *found) for number, found in enumerate(outcomes)]
+    groups = folder(*reports).by_node()
+    listed = [(name, max(fact.verdict for fact in group)) for group in groups for name in group[0].nodes]
+    assert sorted(listed) == sorted((one.host, one.verdict) for one in reports)
+    order = [max(fact.verdict for fact in group) for group in groups]
+    assert order == sorted(order, reverse=True)
+    for group in groups:
+        assert sorted(expand(group[0].to_json()["nodes"])) == sorted(group[0].nodes)
+
+
+@pytest.mark.parametrize(
+    ("limit", "status"), [(None, 1), ((2, 0.0), 0), ((1, 0.0), 1), ((None, 0.5), 0), ((None, 0.4), 1)]
+)
+def test_the_exit_status_is_the_worst_node_s_beyond_what_is_allowed(limit, status):
+    reports = [report("a", crit("C", "")), report("b", unknown("U", "")), report("c", warn("W", "")), report("d", ok())]
+    picture = Picture([Node(one.host) for one in reports], 0.0)
+    for index, one in enumerate(reports):
+        picture.add(index, int(one.verdict), findings(one), metrics(one), {})
+    assert exit_status(picture, limit) == status
+
+
+# Outliers.
+
+
+def numbers(values, kind="gpu"):
+    made = Numbers()
+    for index, value in enumerate(values):
+        made.add(index, kind, [("check_gpu_clock", "gpu0", "clock", "MHz", value)])
+    return made, [f"n{index}" for index in range(len(values))]
+
+
+def test_a_node_far_from_its_peers_is_listed_and_its_peers_are_not():
+    rng = random.Random(1)
+    values = [rng.gauss(1980, 5) for _ in range(60)] + [1500.0]
+    (found,) = outliers(*numbers(values))
+    assert (found.node, found.value) == ("n60", 1500.0)
+    assert "clock=1500MHz" in found.show()
+    assert "below the median" in found.show()
+
+
+def test_normal_scatter_lists_nobody():
+    rng = random.Random(2)
+    assert outliers(*numbers([rng.gauss(100, 10) for _ in range(2000)])) == []
+
+
+def test_nodes_are_compared_to_their_own_type_only():
+    made = Numbers()
+    for index in range(20):
+        made.add(index, "a100" if index < 10 else "h100", [("c", "", "clock", "MHz", 1410.0 if index < 10 else 1980.0)])
+    assert outliers(made, [f"n{index}" for index in range(20)]) == []
+
+
+def test_few_peers_or_two_crowds_have_no_outliers():
+    assert outliers(*numbers([1.0] * 6 + [100.0])) == []
+    assert outliers(*numbers([1.0] * 60 + [100.0] * 40)) == []
+
+
+def test_equal_numbers_allow_for_what_nobody_cares_about():
+    assert outliers(*numbers([100.0] * 20 + [101.0])) == []
+    assert [one.node for one in outliers(*numbers([100.0] * 20 + [150.0]))] == ["n20"]
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=8, max_size=40), st.floats(0.001, 1000))
+def test_scale_and_order_do_not_matter(values, factor):
+    made, names = numbers(values)
+    scaled, _ = numbers([value * factor for value in values])
+    assert {one.node for one in outliers(made, names)} == {one.node for one in outliers(scaled, names)} or any(
+        abs(abs(one.deviations) - 6) < 1e-6 for one in outliers(made, names, far=5.999)
+    )
+
+
+# History and diff.
+
+
+def keep(kept, reports, started=0.0):
+    number = kept.begin("nhc fleet check", "0.1.0", started)
+    for one in reports:
+        text = line(NodeResult(Node(one.host, groups=("gpu",)), one))
+        kept.add(number, one.host, int(one.verdict), 0.1, zlib.compress(text.encode()))
+    kept.end(number)
+    return number
+
+
+def test_a_sweep_comes_back_as_it_went_in(tmp_path):
+    kept = history.History(str(tmp_path / "h" / "fleet.sqlite"))
+    number = keep(kept, [report("n1", ok(metrics=(Metric("m", 1.5, "B"),))), report("n2", crit("Bad", "b"))])
+    kept.close()
+    again = history.History(str(tmp_path / "h" / "fleet.sqlite"), create=False)
+    picture = picture_of(again, again.find("last"))
+    assert [record["host"] for record in again.records(number)] == ["n1", "n2"]
+    assert picture.folder.counts[Verdict.CRIT] == 1
+    assert os.stat(again.path).st_mode & 0o77 == 0
+    again.close()
+
+
+def test_only_the_newest_sweeps_are_kept(tmp_path):
+    kept = history.History(str(tmp_path / "fleet.sqlite"))
+    for _ in range(5):
+        number = keep(kept, [report("n1", ok())])
+    kept.end(number, keep=2)
+    assert [sweep.id for sweep in kept.sweeps()] == [4, 5]
+    assert list(kept.lines(1)) == []
+    assert kept.find("last-1").id == 4
+    with pytest.raises(history.HistoryError, match="has 4 to 5"):
+        kept.find("3")
+    with pytest.raises(history.HistoryError, match="not a sweep"):
+        kept.find("first")
+    kept.close()
+
+
+def test_a_history_that_cannot_be_written_does_not_stop_a_sweep(tmp_path):
+    (tmp_path / "file").write_text("")
+    kept = history.History(str(tmp_path / "file" / "fleet.sqlite"))
+    number = keep(kept, [report("n1", ok())])
+    assert "this sweep is not kept" in kept.warning
+    assert len(list(kept.lines(number))) == 1
+    kept.close()
+
+
+def test_a_history_that_breaks_in_the_middle_goes_on_in_memory(tmp_path):
+    kept = history.History(str(tmp_path / "fleet.sqlite"))
+    number = kept.begin("nhc", "0.1.0", 0.0)
+    for index in range(history.BATCH + 10):
+        if index == history.BATCH + 5:
+            kept.flush()
+            kept.db.execute("pragma query_only = on")  # as a disk that has no room
+        kept.add(number, f"n{index:04}", 1, 0.1, zlib.compress(b"{}"))
+    kept.end(number)
+    assert "this sweep is not kept" in kept.warning
+    assert len(list(kept.lines(number))) == history.BATCH + 10
+    kept.close()
+
+
+def test_a_file_that_is_no_history_is_one_line(tmp_path):
+    (tmp_path / "fleet.sqlite").write_bytes(b"not a database at all" * 100)
+    with pytest.raises(history.HistoryError, match="not a database"):
+        history.History(str(tmp_path / "fleet.sqlite"), create=False)
+
+
+def test_diff_tells_what_began_what_ended_and_who_came(tmp_path):
+    kept = history.History(str(tmp_path / "fleet.sqlite"))
+    keep(kept, [report("n1", ok()), report("n2", ok()), report("n3", crit("Bad", "1")), report("n4", ok())])
+    keep(kept, [report("n1", crit("Bad", "2")), report("n2", crit("Bad", "3")), report("n3", ok()), report("n5", ok())])
+    found = diff.compare(kept, kept.find("last-1"), kept.find("last"))
+    shown = diff.show(found)
+    assert "n[1-2] (2) OK -> CRIT: now CRIT Bad check_0" in shown
+    assert "n3 CRIT -> OK: no longer CRIT Bad check_0" in shown
+    assert "new nodes (1): n5" in shown
+    assert "not in the new sweep (1): n4" in shown
+    assert shown.endswith("2 worse, 1 better, 0 the same\n")
+    assert json.loads(json.dumps(diff.to_json(found)))["changes"][0]["begun"][0]["reason"] == "Bad"
+    kept.close()
