@@ -21,7 +21,7 @@ from nhc.state import State
 
 BATCH = 4096
 """Records read before anything else gets its turn."""
-BREATH = 0.01
+BREATH = 0.003
 """Seconds between batches while records come in crowds: the kernel's ring holds far more than come in that time."""
 CROWD = 16
 ALIKE = 8

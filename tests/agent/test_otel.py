@@ -1,0 +1,97 @@
+"""OpenTelemetry, against a collector that takes OTLP over HTTP."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from nhc.agent.events import event
+from nhc.agent.otel import Otel
+from nhc.model import CheckResult, Metric, Report, crit, ok
+from nhc.ports import AdapterError, Delivery
+from tests.support.require import need
+
+
+@pytest.fixture
+def collector():
+    try:
+        from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+    except ImportError:
+        need("opentelemetry", False, "the extra nhc[otel] is not installed")
+    kinds = {"/v1/logs": ExportLogsServiceRequest, "/v1/metrics": ExportMetricsServiceRequest}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self.server.taken.append((self.path, kinds[self.path].FromString(body), self.headers))
+            self.send_response(self.server.answer)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_words):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    server.taken, server.answer = [], 200
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def started(collector, **more):
+    given = {"endpoint": f"http://127.0.0.1:{collector.server_port}", "headers": {"x-key": "k"}, "timeout": "1s", **more}
+    return Otel(given, "n1", {"rack": "r1"}, print)
+
+
+def delivery(outcome, *news):
+    return Delivery(Report("n1", "b", 0.0, 0.0, (CheckResult("check_x", outcome),)), True, news)
+
+
+FAULT = event("problem.began", 1.7e9, "n1", "b", check="check_x", reason="Lost", verdict="CRIT", message="gpu3 is lost")
+
+
+def attributes(values):
+    return {item.key: item.value.string_value or item.value.int_value for item in values}
+
+
+def test_news_are_logs_and_verdicts_metrics(collector):
+    sink = started(collector)
+    sink.deliver(delivery(ok(metrics=(Metric("free", 5.0, "B"),))))
+    sink.deliver(delivery(crit("Lost", "gpu3 is lost", target="gpu3"), FAULT))
+    sink.close()
+    logs = [message for path, message, _headers in collector.taken if path == "/v1/logs"]
+    (resource,) = logs[0].resource_logs
+    assert attributes(resource.resource.attributes)["rack"] == "r1"
+    (record,) = resource.scope_logs[0].log_records
+    assert (record.body.string_value, record.severity_text, record.time_unix_nano) == (
+        "gpu3 is lost", "ERROR", 1_700_000_000_000_000_000,
+    )  # fmt: skip
+    assert attributes(record.attributes)["nhc.reason"] == "Lost"
+    assert collector.taken[0][2]["x-key"] == "k"
+    values = {}
+    for path, message, _headers in collector.taken:
+        if path == "/v1/metrics":
+            for metric in message.resource_metrics[0].scope_metrics[0].metrics:
+                for point in metric.gauge.data_points:
+                    values[metric.name, attributes(point.attributes).get("reason", "")] = point.as_int or point.as_double
+    assert values["nhc.node.verdict", ""] == 4
+    assert values["nhc.check.verdict", "Lost"] == 4
+
+
+def test_logs_that_were_not_taken_are_an_error_so_that_they_come_again(collector):
+    collector.answer = 400
+    sink = started(collector, metrics=False)
+    with pytest.raises(AdapterError):
+        sink.deliver(delivery(ok(), FAULT))
+    collector.answer = 200
+    sink.deliver(delivery(ok(), FAULT))
+    sink.close()
+
+
+def test_a_setting_that_is_not_one_is_said():
+    with pytest.raises(AdapterError, match=r"sinks\.otel\.endpont: no such setting"):
+        Otel({"endpont": "x"}, "n1", {}, print)

@@ -1,0 +1,184 @@
+"""Sinks in processes of their own: what they are told, and what happens when they do not take it."""
+
+import json
+import os
+import time
+
+import pytest
+
+from nhc.agent import outlet
+from nhc.agent.loop import Loop
+from nhc.agent.outlet import NEWS, Outlet
+from nhc.model import CheckResult, Report, ok
+from nhc.ports import AdapterError, Kept, Standing
+from nhc.render.json import to_dict
+
+REPORT = Report("n1", "b", 1.7e9, 0.1, (CheckResult("check_x", ok()),))
+
+
+class Written:
+    """A sink that writes what it is told into a file, and does as another file says."""
+
+    def __init__(self, directory):
+        self.directory = directory
+
+    def standing(self):
+        if (self.directory / "unreachable").exists():
+            raise AdapterError("unreachable")
+        return [Standing("T", "Xid79", "m", 5.0)]
+
+    def deliver(self, delivery):
+        order = (self.directory / "order").read_text() if (self.directory / "order").exists() else ""
+        if order == "fail":
+            raise AdapterError("away")
+        if order == "die":
+            os._exit(9)
+        if order == "hang":
+            while (self.directory / "order").read_text() == "hang":
+                time.sleep(0.01)
+        said = {
+            "host": delivery.report.host,
+            "complete": delivery.complete,
+            "news": [n["n"] for n in delivery.news],
+            "lost": delivery.lost,
+        }
+        with open(self.directory / "told", "a") as file:
+            file.write(json.dumps(said) + "\n")
+        if order == "keep":
+            raise Kept("kept")
+
+    def close(self):
+        (self.directory / "closed").write_text("")
+
+
+@pytest.fixture
+def sink(request, tmp_path, monkeypatch):
+    monkeypatch.setattr(outlet, "BACKOFF", (0.05, 0.2))
+    monkeypatch.setattr(outlet, "RETRY", (0.05, 0.2))
+
+    class Sink:
+        def __init__(self):
+            self.loop = Loop(complain=self.log)
+            self.logged, self.stood = [], []
+            self.complete = True
+            self.outlet = Outlet("test", lambda log: Written(tmp_path), self.loop, self.state, self.log,
+                                 lambda name, standing: self.stood.append(standing))  # fmt: skip
+            self.loop.signals({})
+
+        def log(self, line):
+            self.logged.append(line)
+
+        def state(self):
+            return json.dumps({"report": to_dict(REPORT), "complete": self.complete, "conditions": []}).encode()
+
+        def order(self, word):
+            (tmp_path / "order.new").write_text(word)
+            os.replace(tmp_path / "order.new", tmp_path / "order")
+
+        def told(self):
+            path = tmp_path / "told"
+            return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+        def news(self):
+            return [n for told in self.told() for n in told["news"]]
+
+        def tell(self, *numbers):
+            self.outlet.tell([{"event": "e", "n": number} for number in numbers])
+
+        def until(self, what, within=10.0):
+            deadline = time.monotonic() + within
+            while not what():
+                assert time.monotonic() < deadline, (self.told(), self.logged)
+                self.loop.once(0.02)
+
+    made = Sink()
+    if "unreachable" not in request.fixturenames:
+        made.outlet.start()
+    yield made
+    made.outlet.close()
+    made.outlet.wait(time.monotonic() + 2)
+
+
+@pytest.fixture
+def unreachable(tmp_path):
+    path = tmp_path / "unreachable"
+    path.write_text("")
+    return path
+
+
+def test_a_sink_says_first_what_stood_before_us(unreachable, sink):
+    sink.outlet.start()
+    sink.tell(1)
+    sink.until(lambda: sink.outlet.problem == "unreachable")
+    assert sink.told() == []
+    unreachable.unlink()
+    sink.until(sink.news)
+    assert sink.stood == [[Standing("T", "Xid79", "m", 5.0)]]
+    assert sink.told()[0]["host"] == "n1"
+
+
+def test_news_come_once_in_order(sink):
+    for number in range(20):
+        sink.tell(number)
+    sink.until(lambda: len(sink.news()) == 20)
+    assert sink.news() == list(range(20))
+
+
+def test_what_could_not_be_delivered_is_delivered_when_it_can(sink):
+    sink.order("fail")
+    sink.tell(1)
+    sink.until(lambda: sink.outlet.problem == "away")
+    sink.tell(2)
+    sink.order("")
+    sink.until(lambda: sink.news() == [1, 2])
+    sink.until(lambda: sink.outlet.problem == "")
+
+
+def test_what_a_sink_keeps_itself_is_not_told_again(sink):
+    sink.order("keep")
+    sink.tell(1)
+    sink.until(lambda: sink.outlet.problem == "kept")
+    sink.order("")
+    sink.tell(2)
+    sink.until(lambda: 2 in sink.news())
+    assert sink.news() == [1, 2]
+
+
+def test_a_sink_that_dies_is_started_anew_and_told_what_is_so(sink):
+    sink.until(sink.told)
+    sink.order("die")
+    sink.tell(1)
+    sink.until(lambda: sink.outlet.restarts)
+    sink.order("")
+    before = len(sink.told())
+    sink.until(lambda: len(sink.told()) > before)
+    assert sink.told()[-1]["host"] == "n1"
+    assert "status 9" in sink.logged[0]
+
+
+def test_a_sink_that_hangs_costs_a_bounded_memory_and_gets_the_newest(sink):
+    sink.until(sink.told)
+    sink.order("hang")
+    sink.tell(-1)
+    for number in range(0, 20 * NEWS, 100):
+        sink.tell(*range(number, number + 100))
+        sink.outlet.changed()
+        sink.loop.once(0.0)
+    assert sink.outlet.waiting <= NEWS
+    assert sink.outlet.lost > 0
+    sink.order("")
+    sink.until(lambda: sink.news()[-1:] == [20 * NEWS - 1])
+    assert sink.told()[-1]["lost"] > 0
+    assert sink.news() == sorted(sink.news())
+
+
+def test_a_sink_that_does_not_end_is_ended(sink):
+    sink.until(sink.told)
+    sink.order("hang")
+    sink.tell(1)
+    sink.loop.once(0.1)
+    sink.outlet.close()
+    began = time.monotonic()
+    sink.outlet.wait(began + 0.3)
+    assert time.monotonic() - began < 3
+    assert sink.outlet.pid == 0
