@@ -173,7 +173,8 @@ def test_only_an_installed_nhc_is_used_where_that_is_asked(tmp_path):
     assert trouble(task(tmp_path / "kept", use="installed")).reason == "NotInstalled"
 
 
-def test_output_without_end_and_a_run_without_end_are_ended_there(tmp_path):
+def test_output_without_end_and_a_run_without_end_are_ended_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(remote, "GRACE", 1.0)
     endless = archive("import sys\nwhile True: sys.stdout.write('x' * 65536)")
     assert trouble(task(tmp_path / "kept", endless)).reason == "OutputTooLarge"
     hung = archive("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)")
