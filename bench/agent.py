@@ -36,10 +36,20 @@ def sixty() -> str:
     """Sixty lines, each for a minute: the built-in default's, and more of the same kinds."""
     lines = [line for line in data.read("default.conf").splitlines() if line.startswith("*")]
     more = [
-        "check_hw_cpuinfo", "check_ps_loadavg 9999 9999 9999", "check_file_test -e /etc/passwd", "check_hw_swap 0 999999999",
-        "check_fs_free / 1%", "check_fs_ifree / 1%", "check_file_test -d /tmp", "check_kernel_taint", "check_uptime",
-        "check_hw_physmem 1k 9999g", "check_ps_unauth_users", "check_file_stat -m 0755 /etc", "check_hw_physmem_free 1k",
-    ]  # fmt: skip
+        "check_hw_cpuinfo",
+        "check_ps_loadavg 9999 9999 9999",
+        "check_file_test -e /etc/passwd",
+        "check_hw_swap 0 999999999",
+        "check_fs_free / 1%",
+        "check_fs_ifree / 1%",
+        "check_file_test -d /tmp",
+        "check_kernel_taint",
+        "check_uptime",
+        "check_hw_physmem 1k 9999g",
+        "check_ps_unauth_users",
+        "check_file_stat -m 0755 /etc",
+        "check_hw_physmem_free 1k",
+    ]
     while len(lines) < 60:
         lines.append(f"* || {more[len(lines) % len(more)]}")
     return "".join(f"* |every 1m| {line.partition('||')[2].strip()}\n" for line in lines[:60])
@@ -88,7 +98,10 @@ class Agent:
 
     def status(self) -> Dict[str, object]:
         done = subprocess.run(
-            [sys.executable, "-m", "nhc", "agent", "status", "-f", "json"], env=self.env, capture_output=True, check=False
+            [sys.executable, "-m", "nhc", "agent", "status", "-f", "json"],
+            env=self.env,
+            capture_output=True,
+            check=False,
         )
         return json.loads(done.stdout) if done.stdout else {}
 
@@ -136,7 +149,7 @@ def flood(agent: Agent, seconds: float, rate: int = 100_000) -> None:
     limit = Path("/proc/sys/kernel/printk_devkmsg")  # the kernel drops all but ten lines in five seconds otherwise
     kept = limit.read_text()
     try:
-        limit.write_text("on")
+        limit.write_text("on\n")
     except OSError as error:
         print(f"flood: not measured: {limit}: {error.strerror}")
         return

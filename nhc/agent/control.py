@@ -191,6 +191,7 @@ def status(agent: Agent) -> Answer:
             name: {"problem": outlet.problem, "waiting": outlet.waiting, "lost": outlet.lost, "pid": outlet.pid}
             for name, outlet in agent.outlets.items()
         },
+        "log_problems": agent.monitors.problems() if agent.monitors else [],
         "history": agent.settings.history,
         "checks": checks,
     }  # fmt: skip

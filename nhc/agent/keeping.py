@@ -55,6 +55,7 @@ def recall(agent: Agent) -> None:
     pause = kept.get("paused")
     if isinstance(pause, list) and len(pause) == 3 and pause[0] > agent.host.time():
         agent.paused = Pause(*pause)
+        agent.pause_ends = agent.host.monotonic() + pause[0] - agent.host.time()
     if not agent.boot_id or kept.get("boot_id") != agent.boot_id:
         return
     rows = kept.get("rows")

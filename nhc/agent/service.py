@@ -61,6 +61,7 @@ class Agent:
         self.kernel = KernelLog(self)
         self.adopted: Set[str] = set()
         self.paused: Optional[Pause] = None
+        self.pause_ends = 0.0
         self.stopping = False
         self.counts: Dict[str, int] = {}
         self.problem_counts: Dict[str, int] = {}
@@ -151,7 +152,7 @@ class Agent:
         if self.stopping:
             return
         now = self.host.monotonic()
-        if self.paused and self.paused.until <= self.host.time():
+        if self.paused and self.pause_ends <= now:
             self.resume("its time is over")
         if not self.paused and len(self.rounds) < ROUNDS:
             due = self.schedule.due(now)
@@ -255,6 +256,7 @@ class Agent:
 
     def pause(self, seconds: float, by: str, why: str) -> None:
         self.paused = Pause(self.host.time() + seconds, printable(by, 80), printable(why, 200))
+        self.pause_ends = self.host.monotonic() + seconds
         self.emit([self.event("agent.paused", message=f"by {by}: {why}" if why else f"by {by}")])
         self.save()
 

@@ -109,6 +109,8 @@ def _show(answer: Mapping[str, Any], checks: bool) -> None:
     log = answer["kernel_log"]
     how = "followed live" if log["live"] else f"not followed live{': ' + log['problem'] if log['problem'] else ''}"
     click.echo(f"kernel log: {how}, {log['records']} records" + (f", {log['lost']} lost" if log["lost"] else ""))
+    for problem in answer["log_problems"]:
+        click.echo(f"log not read: {problem}")
     for name, sink in answer["sinks"].items():
         said = sink["problem"] or "delivering"
         more = f", {sink['lost']} events lost" if sink["lost"] else ""

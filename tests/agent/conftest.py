@@ -60,7 +60,7 @@ class Running:
         )
 
     def start(self, wait: bool = True) -> None:
-        self.log = open(self.directory / "log", "ab")
+        self.log = open(self.directory / "log", "ab")  # noqa: SIM115 (as long as the agent runs)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "nhc", "agent", "run", "-s", str(self.settings)],
             env=self.env, stdout=self.log, stderr=self.log, start_new_session=True,

@@ -79,7 +79,7 @@ def test_it_ends_when_told_leaving_no_process_and_no_socket(agent, tmp_path, num
     assert agent.stop(number) == 0
     assert time.monotonic() - began < 6
     assert not (agent.state / "agent.sock").exists()
-    until(lambda: not [p for p in session(group)], within=3)
+    until(lambda: not session(group), within=3)
 
 
 def session(leader):

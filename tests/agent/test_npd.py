@@ -104,7 +104,9 @@ def test_counters_begin_at_nought_so_that_their_first_rise_is_seen(kernel):
 
 def test_a_temporary_rule_is_an_event_each_time(kernel):
     kernel.say("quiet", OOM, OOM)
-    assert [(what, more["reason"], more["message"]) for what, more in kernel.events] == [("log.event", "OOMKilling", OOM)] * 2
+    assert [(what, more["reason"], more["message"]) for what, more in kernel.events] == [
+        ("log.event", "OOMKilling", OOM)
+    ] * 2
     assert kernel.counts["OOMKilling"] == 2
     assert kernel.standing()[0] == FALSE
 
@@ -181,9 +183,10 @@ def test_durations_as_go_writes_them(text, seconds):
 @given(st.text(max_size=12))
 def test_no_text_breaks_the_reading_of_durations(text):
     try:
-        assert go_duration(text) >= 0
-    except ValueError as error:
-        assert "is not a duration" in str(error)
+        found = go_duration(text)
+    except ValueError:
+        return
+    assert found >= 0
 
 
 @pytest.mark.parametrize(

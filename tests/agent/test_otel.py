@@ -43,7 +43,12 @@ def collector():
 
 
 def started(collector, **more):
-    given = {"endpoint": f"http://127.0.0.1:{collector.server_port}", "headers": {"x-key": "k"}, "timeout": "1s", **more}
+    given = {
+        "endpoint": f"http://127.0.0.1:{collector.server_port}",
+        "headers": {"x-key": "k"},
+        "timeout": "1s",
+        **more,
+    }
     return Otel(given, "n1", {"rack": "r1"}, print)
 
 
@@ -77,7 +82,9 @@ def test_news_are_logs_and_verdicts_metrics(collector):
         if path == "/v1/metrics":
             for metric in message.resource_metrics[0].scope_metrics[0].metrics:
                 for point in metric.gauge.data_points:
-                    values[metric.name, attributes(point.attributes).get("reason", "")] = point.as_int or point.as_double
+                    values[metric.name, attributes(point.attributes).get("reason", "")] = (
+                        point.as_int or point.as_double
+                    )
     assert values["nhc.node.verdict", ""] == 4
     assert values["nhc.check.verdict", "Lost"] == 4
 

@@ -1,0 +1,158 @@
+"""Clock steps, the boot window's end and failed rounds, on an agent whose clock the test moves."""
+
+import time
+
+import pytest
+
+from nhc.agent import rounds
+from nhc.agent.loop import Loop
+from nhc.agent.service import Agent
+from nhc.agent.settings import Settings
+from nhc.state import State
+from nhc.testing import FakeHost
+
+YEAR = 365 * 86400
+
+
+@pytest.fixture
+def made(tmp_path):
+    """An agent in this process, with a host of the test's own."""
+    config = tmp_path / "nhc.conf"
+    config.write_text("* |every 60s| check_file_test -e /good\n")
+    host = FakeHost({"/proc/sys/kernel/random/boot_id": "b\n", "/good": ""})
+    logged = []
+    loop = Loop(complain=logged.append)
+    loop.signals({})
+    agents = []
+
+    def make(**settings):
+        given = Settings(node="n1", config=(str(config),), kernel_log=False, boot_window=300.0, **settings)
+        agent = Agent(given, host, State(str(tmp_path / "state")), loop, logged.append, lambda: given)
+        agent.logged = logged
+        agents.append(agent)
+        return agent
+
+    yield make
+    for agent in agents:
+        agent.stop()
+
+
+def settle(agent):
+    """Until no round is under way."""
+    deadline = time.monotonic() + 10
+    agent.tick()
+    while agent.rounds:
+        assert time.monotonic() < deadline
+        agent.loop.once(0.02)
+
+
+def rounds_of(agent):
+    return agent.counts.get("rounds", 0)
+
+
+def verdict(agent):
+    return agent.report().results[0].verdict.name
+
+
+@pytest.mark.parametrize("step", [YEAR, -YEAR, 61, -61])
+def test_a_step_of_the_clock_runs_nothing_and_stops_nothing(made, step):
+    agent = made()
+    agent.start()
+    settle(agent)
+    assert rounds_of(agent) == 1
+    agent.host.system.now += step
+    settle(agent)
+    assert rounds_of(agent) == 1
+    assert agent.health() == ""
+    assert agent.host.time() - agent.report().started < 5  # and the report is as fresh as it was
+    agent.host.system.uptime += 64
+    settle(agent)
+    assert rounds_of(agent) == 2
+
+
+def test_a_pause_is_as_long_as_it_was_to_be_whatever_the_clock_says(made):
+    agent = made()
+    agent.start()
+    settle(agent)
+    agent.pause(600.0, "me", "")
+    agent.host.system.now += YEAR
+    agent.host.system.uptime += 100
+    settle(agent)
+    assert agent.paused
+    agent.host.system.uptime += 501
+    settle(agent)
+    assert agent.paused is None
+    assert rounds_of(agent) == 2
+
+
+def test_what_fails_within_the_boot_window_is_judged_when_it_ends(made):
+    agent = made()
+    agent.host.system.uptime = 20.0
+    agent.host.remove("/good")
+    agent.start()
+    settle(agent)
+    assert agent.report().results[0].outcome.reason == "BootWindow"
+    for uptime in (100.0, 200.0, 299.0):
+        agent.host.system.uptime = uptime
+        settle(agent)
+        assert verdict(agent) == "UNKNOWN"
+    agent.host.system.uptime = 300.5
+    settle(agent)
+    assert verdict(agent) == "CRIT"
+
+
+def test_another_boot_forgets_what_checks_said_and_a_restart_does_not(made):
+    agent = made()
+    agent.host.remove("/good")
+    agent.start()
+    settle(agent)
+    agent.stop()
+    again = made()
+    again.start()
+    assert verdict(again) == "CRIT"  # before anything has run
+    again.stop()
+    again.host.write("/proc/sys/kernel/random/boot_id", "c\n")
+    third = made()
+    third.start()
+    assert third.report().results == ()
+
+
+def test_a_round_that_cannot_be_started_is_said_once_and_tried_again(made, monkeypatch):
+    agent = made()
+    agent.start()
+    settle(agent)
+
+    def refuse(*_words):
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(rounds, "_fork", refuse)
+    for _ in range(3):
+        agent.host.system.uptime += 64
+        settle(agent)
+    assert verdict(agent) == "OK"
+    assert len([line for line in agent.logged if "Resource temporarily unavailable" in line]) == 1
+    agent.host.system.uptime += 64
+    assert "overdue" in agent.health()
+    monkeypatch.undo()
+    agent.host.system.uptime += 64
+    settle(agent)
+    assert agent.health() == ""
+
+
+def test_a_round_whose_process_is_killed_is_run_again(made):
+    agent = made()
+    agent.start()
+    settle(agent)
+    agent.host.system.uptime += 64
+    agent.tick()
+    (under_way,) = agent.rounds
+    import os
+    import signal
+
+    os.kill(under_way.pid, signal.SIGKILL)
+    settle(agent)
+    assert verdict(agent) == "OK"
+    agent.host.system.uptime += 16
+    settle(agent)
+    assert agent.health() == ""
+    assert rounds_of(agent) == 3
