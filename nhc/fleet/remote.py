@@ -1,7 +1,7 @@
 """Have one node judge itself over a session: one command, one round trip where the node has everything already.
 
-The command's text is the same for every node. It finds a Python and has it read a program (data/node.py) and the
-request from standard input, so that neither appears among the node's processes' arguments.
+The command's text is the same for every node. It finds a Python and has it read a program (data/node.py and
+data/node_keep.py) and the request from standard input, so that neither appears among the node's processes' arguments.
 """
 
 from __future__ import annotations
@@ -62,8 +62,11 @@ class Answer(NamedTuple):
 
 def program() -> bytes:
     """The text of what runs on the node."""
-    with open(os.path.join(os.path.dirname(__file__), "data", "node.py"), "rb") as file:
-        return file.read()
+    found = []
+    for name in ("node.py", "node_keep.py"):
+        with open(os.path.join(os.path.dirname(__file__), "data", name), "rb") as file:
+            found.append(file.read())
+    return b"\n".join(found)
 
 
 _PROGRAM = program()  # read once, before the shards are forked

@@ -8,198 +8,25 @@ of what a connection costs; `KexAlgorithms` in ssh_config changes that.
 from __future__ import annotations
 
 import errno
-import logging
 import socket
-import subprocess
 import threading
 import time
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
-import paramiko  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
     AuthenticationException,
     BadAuthenticationType,
     ChannelException,
     IncompatiblePeer,
-    PasswordRequiredException,
     SSHException,
 )
 
 from nhc.fleet.known_hosts import KnownHosts
 from nhc.fleet.ssh_config import Route, SshConfig
+from nhc.fleet.ssh_connection import Buffered, ParamikoSession, Transport, close, proxy
+from nhc.fleet.ssh_keys import Keys
 from nhc.fleet.transport import Node, Trouble, left
 from nhc.model import printable
-
-KEX_FIRST = "curve25519-sha256@libssh.org"
-CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
-TRIES = 6
-"""Keys offered at most: sshd's MaxAuthTries."""
-KEPT = 4096
-
-logging.getLogger("paramiko").addHandler(logging.NullHandler())  # what goes wrong is raised
-
-
-class _Buffered:
-    """A socket that is read ahead: paramiko asks for each packet's first bytes and then for its rest."""
-
-    def __init__(self, sock: Any, process: Optional[subprocess.Popen[bytes]] = None) -> None:
-        self.sock, self.waiting, self.process = sock, b"", process
-        self.send, self.settimeout, self.close = sock.send, sock.settimeout, sock.close
-
-    def recv(self, size: int) -> bytes:
-        if not self.waiting:
-            self.waiting = self.sock.recv(65536)
-        data, self.waiting = self.waiting[:size], self.waiting[size:]
-        return data
-
-    def end(self) -> None:
-        """Wake whoever reads, with the end of file; the number of a real socket stays taken."""
-        if isinstance(self.sock, socket.socket):
-            try:
-                self.sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # the other side has ended it
-        else:
-            self.sock.close()  # a channel of a jump host
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.sock, name)
-
-
-def _proxy(command: str) -> _Buffered:
-    """A ProxyCommand, on one end of a socket pair: with pipes, paramiko's own would wait for each byte asked for."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        try:
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", f"exec {command}"], stdin=theirs.fileno(), stdout=theirs.fileno(),
-                stderr=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            ours.close()
-            raise Trouble("ConnectFailed", f"ProxyCommand: {error.strerror}") from None
-    return _Buffered(ours, process)
-
-
-class _Transport(paramiko.Transport):  # type: ignore[misc,unused-ignore]
-    """Without the log lines of every packet, which nobody reads and which cost a fifth of a connection's CPU."""
-
-    _active_check_timeout = 30.0  # closing wakes its thread (see _close): it need not look up every 0.1 s
-    _preferred_kex = (KEX_FIRST, *(kex for kex in paramiko.Transport._preferred_kex if kex != KEX_FIRST))
-    _preferred_ciphers = (
-        *(cipher for cipher in CIPHERS_FIRST if cipher in paramiko.Transport._preferred_ciphers),
-        *(cipher for cipher in paramiko.Transport._preferred_ciphers if cipher not in CIPHERS_FIRST),
-    )
-
-    def __init__(self, sock: Any) -> None:
-        super().__init__(sock)
-        # A thread for each handshake's timer: `start_client` has a deadline already.
-        self.packetizer.start_handshake = lambda timeout: None
-
-    def _log(self, level: int, msg: Any, *args: Any) -> None:
-        """Say nothing."""
-
-    def _parse_debug(self, m: Any) -> None:
-        """Formatting sshd's debug messages for the log took 6% of a connection."""
-
-    def _filter_algorithm(self, type_: str) -> Tuple[str, ...]:
-        chosen: Tuple[str, ...] = getattr(self, f"_preferred_{type_}")
-        return chosen
-
-
-class _Agent(paramiko.Agent):  # type: ignore[misc,unused-ignore]
-    """One agent for all threads: a question and its answer are not torn apart."""
-
-    def __init__(self) -> None:
-        self.asking = threading.Lock()
-        super().__init__()
-
-    def _send_message(self, msg: Any) -> Any:
-        with self.asking:
-            return super()._send_message(msg)
-
-
-class ParamikoStream:
-    """A command in a channel."""
-
-    def __init__(self, channel: Any) -> None:
-        self.channel = channel
-        self.said = b""
-
-    def send(self, data: bytes, deadline: float) -> None:
-        try:
-            self.channel.settimeout(left(deadline))
-            self.channel.sendall(data)
-        except socket.timeout:
-            raise Trouble("Timeout", "the deadline passed") from None
-        except OSError:
-            return  # it has ended: what it said is still to be read
-
-    def receive(self, deadline: float) -> bytes:
-        try:
-            self.channel.settimeout(left(deadline))
-            data: bytes = self.channel.recv(65536)
-        except socket.timeout:
-            raise Trouble("Timeout", "the deadline passed") from None
-        except (OSError, EOFError, SSHException) as error:
-            raise Trouble("ConnectionLost", f"the connection broke: {error}", passing=True) from None
-        return data
-
-    def complaint(self) -> str:
-        try:
-            while self.channel.recv_stderr_ready():
-                self.said = (self.said + self.channel.recv_stderr(KEPT))[-KEPT:]
-        except (OSError, EOFError, SSHException):
-            pass
-        return self.said.decode(errors="replace")
-
-    def close(self) -> None:
-        self.channel.close()
-
-
-class ParamikoSession:
-    """A connection that is logged in. Commands share it."""
-
-    def __init__(self, transport: Any) -> None:
-        self.transport = transport
-
-    def start(self, command: str, deadline: float) -> ParamikoStream:
-        try:
-            channel = self.transport.open_session(timeout=left(deadline))
-            # Channel.exec_command would wait for the server's reply without a deadline. None is asked for here: a
-            # server that refuses closes the channel.
-            message = paramiko.Message()
-            message.add_byte(bytes((98,)))  # SSH_MSG_CHANNEL_REQUEST, RFC 4254 section 5.4
-            message.add_int(channel.remote_chanid)
-            message.add_string("exec")
-            message.add_boolean(False)
-            message.add_string(command)
-            self.transport._send_user_message(message)
-        except ChannelException as error:
-            raise Trouble("SessionRefused", f"the server opens no session: {error}") from None
-        except (OSError, EOFError, SSHException) as error:
-            if time.monotonic() >= deadline:
-                raise Trouble("HungLogin", "logged in, but the server opens no session") from None
-            raise Trouble("ConnectionLost", f"the connection broke: {error}", passing=True) from None
-        return ParamikoStream(channel)
-
-    def close(self) -> None:
-        _close(self.transport)
-
-
-def _close(transport: Any) -> None:
-    """End a connection, and wait for paramiko's thread to leave the socket before its number is free again.
-
-    A thread that was about to wait on a socket closed under it would wait on the next connection's, which has the
-    same number, and take its bytes.
-    """
-    transport.sock.end()
-    if transport.is_alive():
-        transport.join(5)
-    transport.close()
 
 
 class Paramiko:
@@ -209,9 +36,7 @@ class Paramiko:
         self.config = SshConfig(config)
         self.accept_new = accept_new
         self._known: Dict[Tuple[str, ...], KnownHosts] = {}
-        self._keys: Dict[str, Any] = {}
-        self._agents: Dict[str, List[Any]] = {}
-        self._worked: Dict[str, Any] = {}
+        self.keys = Keys()
         self._gateways: Dict[Tuple[str, ...], Any] = {}
         self._gateway_locks: Dict[Tuple[str, ...], threading.Lock] = {}
         self._lock = threading.Lock()
@@ -225,7 +50,7 @@ class Paramiko:
                 continue
             self._known_hosts(route)
             for path in route.identities:
-                self._load(path)
+                self.keys.load(path)
 
     def connect(self, node: Node, deadline: float) -> ParamikoSession:
         route = self.config.lookup(node)
@@ -233,7 +58,7 @@ class Paramiko:
 
     def close(self) -> None:
         for transport in self._gateways.values():
-            _close(transport)
+            close(transport)
 
     # Connecting.
 
@@ -245,23 +70,23 @@ class Paramiko:
             self._login(transport, route, deadline, password)
         except BaseException:
             if transport is not None:
-                _close(transport)
+                close(transport)
             else:
                 sock.end()
                 sock.close()
             raise
         return transport
 
-    def _socket(self, route: Route, deadline: float) -> _Buffered:
+    def _socket(self, route: Route, deadline: float) -> Buffered:
         if route.jumps:
-            return _Buffered(self._through(route, deadline))
+            return Buffered(self._through(route, deadline))
         if route.proxy_command:
-            return _proxy(route.proxy_command)
+            return proxy(route.proxy_command)
         where = f"{route.host} port {route.port}"
         try:
             sock = socket.create_connection((route.host, route.port), left(deadline))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return _Buffered(sock)
+            return Buffered(sock)
         except socket.gaierror as error:
             passing = error.errno == socket.EAI_AGAIN
             raise Trouble("NoAddress", f"{route.host}: {error.strerror}", passing) from None
@@ -318,7 +143,7 @@ class Paramiko:
     def _handshake(self, sock: Any, route: Route, deadline: float) -> Any:
         known_hosts = self._known_hosts(route)
         known = known_hosts.keys(route.known_as)
-        transport = _Transport(sock)
+        transport = Transport(sock)
         transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = left(deadline)
         if route.kex:
             transport._preferred_kex = _chosen(route.kex, transport._preferred_kex)
@@ -380,7 +205,7 @@ class Paramiko:
         refusals: List[str] = []
         allowed: Optional[List[str]] = None
         try:
-            for key in self._candidates(route):
+            for key in self.keys.candidates(route):
                 if allowed is not None and "publickey" not in allowed:
                     break
                 transport.auth_timeout = left(deadline)
@@ -394,7 +219,7 @@ class Paramiko:
                         raise
                     refusals.append(key.get_name())
                     continue
-                self._worked[route.user] = key
+                self.keys.worked[route.user] = key
                 if not more:
                     return
                 allowed = more
@@ -408,66 +233,10 @@ class Paramiko:
             if not isinstance(error, AuthenticationException):
                 raise Trouble("ConnectionLost", f"the login broke off: {error}", passing=True) from None
         tried = f"{len(refusals)} keys refused" if refusals else "no key to offer"
-        locked = [path for path in route.identities if isinstance(self._keys.get(path), Exception)]
+        locked = self.keys.locked(route)
         hint = f"; {locked[0]} needs a passphrase: use an agent" if locked else ""
         wants = f"; the server wants {', '.join(allowed)}" if allowed else ""
         raise Trouble("AuthFailed", f"{route.user}: {tried}{', and the password' if password else ''}{wants}{hint}")
-
-    def _candidates(self, route: Route) -> Iterator[Any]:
-        """Keys in OpenSSH's order: those on file that the agent holds too, the agent's others, those on file.
-
-        The key that worked last for this user goes first, where it is among them.
-        """
-        own = [key for key in map(self._load, route.identities) if isinstance(key, paramiko.PKey)]
-        agent = [] if route.agent == "none" else self._agent_keys(route.agent)
-        blobs = {key.asbytes() for key in own}
-        listed = [key for key in agent if key.asbytes() in blobs or _public(key, route)]
-        others = [] if route.identities_only else [key for key in agent if key not in listed]
-        keys = [*listed, *others, *own]
-        last = self._worked.get(route.user)
-        if last is not None and any(last is key for key in keys):
-            keys = [last, *(key for key in keys if key is not last)]
-        seen: Set[bytes] = set()
-        for key in keys[: 4 * TRIES]:
-            if key.asbytes() not in seen and len(seen) < TRIES:
-                seen.add(key.asbytes())
-                yield key
-
-    def _load(self, path: str) -> Any:
-        """The private key in a file: None where there is none, the exception where it cannot be used."""
-        if path not in self._keys:
-            try:
-                self._keys[path] = paramiko.PKey.from_path(path)
-            except OSError:
-                self._keys[path] = None
-            except (PasswordRequiredException, SSHException, ValueError, TypeError) as error:
-                self._keys[path] = error
-        return self._keys[path]
-
-    def _agent_keys(self, path: str) -> List[Any]:
-        with self._lock:
-            if path not in self._agents:
-                self._agents[path] = _ask_agent(path)
-            return self._agents[path]
-
-
-def _ask_agent(path: str) -> List[Any]:
-    import os
-
-    try:
-        if path:
-            before = os.environ.get("SSH_AUTH_SOCK")
-            os.environ["SSH_AUTH_SOCK"] = path  # paramiko knows no other way to name a socket
-            try:
-                return list(_Agent().get_keys())
-            finally:
-                if before is None:
-                    del os.environ["SSH_AUTH_SOCK"]
-                else:
-                    os.environ["SSH_AUTH_SOCK"] = before
-        return list(_Agent().get_keys())
-    except (OSError, SSHException):
-        return []
 
 
 def _offer(transport: Any, user: str, key: Any, deadline: float) -> List[str]:
@@ -477,19 +246,6 @@ def _offer(transport: Any, user: str, key: Any, deadline: float) -> List[str]:
     done.wait(left(deadline))
     more: List[str] = transport.auth_handler.wait_for_response(done)
     return more
-
-
-def _public(key: Any, route: Route) -> bool:
-    """Whether an agent's key is one of the identities, by the .pub file beside a private key that is not here."""
-    for path in route.identities:
-        try:
-            with open(path if path.endswith(".pub") else f"{path}.pub", encoding="ascii", errors="replace") as file:
-                words = file.read(65536).split()
-        except OSError:
-            continue
-        if len(words) > 1 and words[1] == key.get_base64():
-            return True
-    return False
 
 
 def _chosen(wish: str, offered: Tuple[str, ...]) -> Tuple[str, ...]:
