@@ -111,6 +111,25 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
 
+_PATHS = {"FILE": click.Path(), "DIR": click.Path(file_okay=False)}
+"""What the shell completes; that they are there is for the command to say."""
+
+
+def _checks(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
+    from nhc.check import find_all
+
+    return [check.name for check in find_all() if check.name.startswith(incomplete)]
+
+
+def _tags(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
+    from nhc.check import find_all
+
+    return sorted({tag for check in find_all() for tag in check.tags if tag.startswith(incomplete)})
+
+
+_COMPLETE = {"check": _checks, "tag": _tags}
+
+
 def click_option(option: Option) -> click.Option:
     """The same option, for click."""
     if option.metavar:
@@ -120,8 +139,9 @@ def click_option(option: Option) -> click.Option:
             metavar=option.metavar,
             multiple=option.many,
             default=None if option.many else option.default,
-            type=click.Choice(list(option.choices)) if option.choices else None,
+            type=click.Choice(list(option.choices)) if option.choices else _PATHS.get(option.metavar),
             show_default=bool(option.default),
+            shell_complete=_COMPLETE.get(option.name),
         )
     return click.Option([*option.flags, option.name], help=option.help, is_flag=not option.many, count=option.many)
 

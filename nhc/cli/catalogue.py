@@ -107,7 +107,7 @@ def _describe(check: Check) -> Dict[str, Any]:
 def _synopsis(params: Iterable[Param]) -> List[str]:
     words = []
     for param in params:
-        word = _flags(param).split(", ")[0] if param.flags else param.name
+        word = _flags(param._replace(flags=param.flags[:1]))
         word += "..." if param.many else ""
         words.append(word if param.required else f"[{word}]")
     return words
@@ -121,6 +121,6 @@ def _flags(param: Param) -> str:
 
 def _help(param: Param) -> str:
     default: Optional[str] = None
-    if param.convert is not None and param.default not in (None, [], ""):
-        default = str(param.default)
+    if param.convert is not None and param.default not in (None, [], "") and "(default" not in param.help:
+        default = f"{param.default:g}" if isinstance(param.default, float) else str(param.default)
     return f"{param.help}{f' (default {default})' if default else ''}"

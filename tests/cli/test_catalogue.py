@@ -9,6 +9,7 @@ import pytest
 from nhc import checks
 from nhc.check import find, find_all
 from nhc.cli.app import COMMANDS, application
+from nhc.cli.catalogue import _help
 from tests.support.run import nhc
 
 CHECKS = find_all()
@@ -128,3 +129,32 @@ def test_completion_completes_commands_options_and_checks():
 
 def test_the_application_lists_what_it_has():
     assert list(application.list_commands(None)) == list(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("nhc check local --check check_fs_mount_", {"check_fs_mount_ro", "check_fs_mount_rw"}),
+        ("nhc check local --tag gp", {"gpu"}),
+    ],
+)
+def test_completion_completes_values(words, offered):
+    env = {"_NHC_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    done = nhc(env=env)
+    assert offered <= {line.partition(",")[2] for line in done.stdout.splitlines()}
+
+
+@pytest.mark.parametrize(("option", "kind"), [("-c", "file"), ("-o", "file"), ("--scripts", "dir")])
+def test_completion_leaves_files_to_the_shell(option, kind):
+    words = f"nhc check local {option} /etc/ho"
+    done = nhc(env={"_NHC_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "4"})
+    assert done.stdout.startswith(f"{kind},")
+
+
+def test_a_default_is_told_once_and_an_option_with_its_value():
+    said = nhc("explain", "check_net_ping").stdout
+    assert "[-t TTL]" in said
+    assert "(default 2)\n" in said
+    for check in CHECKS:
+        for param in check.params:
+            assert _help(param).count("(default ") <= 1
