@@ -11,6 +11,7 @@ language is described in docs/configuration.md.
 from __future__ import annotations
 
 import os
+import stat
 
 from nhc import units
 from nhc.classify import NO_SCRIPTS, SETTINGS, Classifier, Finding, Scripts
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 __all__ = ["SETTINGS", "ConfigError", "Problem", "load", "load_check", "load_text", "parse_text", "validate"]
+
+
+SIZE_LIMIT = 64 << 20
+"""Bytes of one configuration file."""
 
 
 class Problem(NamedTuple):
@@ -196,8 +201,7 @@ class _Loader:
             self.problems.append(_problem(included, again) if included else Problem(path, 0, 0, again))
             return
         try:
-            with open(path, encoding="utf-8", errors="replace", newline="") as file:
-                text = file.read()
+            text = _read(path)
         except OSError as error:
             message = error.strerror or str(error)
             self.fatal.append(_problem(included, f"{path}: {message}") if included else Problem(path, 0, 0, message))
@@ -291,6 +295,22 @@ class _Loader:
     def _wrong(self, line: RawLine, message: str, offset: int) -> None:
         where = line.position(offset) if line.line else (0, 0)
         self.problems.append(Problem(line.file, *where, message))
+
+
+def _read(path: str) -> str:
+    """A configuration's text. Raises OSError, also for what would hold the reader up or never end.
+
+    A pipe with a writer, as of `-c <(command)`, is read to its end; one without is empty.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        found = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(found) and not stat.S_ISFIFO(found) and path != os.devnull:
+            raise OSError(0, "not a file")
+        os.set_blocking(file.fileno(), True)
+        content = file.read(SIZE_LIMIT + 1)
+    if len(content) > SIZE_LIMIT:
+        raise OSError(0, f"larger than {SIZE_LIMIT >> 20} MiB")
+    return content.decode(errors="replace")
 
 
 def _problem(line: RawLine, message: str) -> Problem:

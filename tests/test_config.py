@@ -421,3 +421,27 @@ def test_planning_imports_nothing_dear() -> None:
     assert "nhc.patterns" not in loaded
     assert "nhc.scripts" not in loaded
     assert "nhc.external" not in loaded
+
+
+def test_what_never_ends_or_never_begins_is_no_configuration(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    assert validate([str(fifo)]).lines == 0  # nobody writes: empty, and at once
+    assert validate(["/dev/zero"]).problems[0].show() == "/dev/zero: not a file"
+
+
+def test_a_pipe_is_read_to_its_end() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"* || true")
+    os.close(writing)
+    try:
+        assert validate([f"/dev/fd/{reading}"]).checks == 1
+    finally:
+        os.close(reading)
+
+
+def test_a_configuration_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nhc.config.SIZE_LIMIT", 1 << 20)
+    path = tmp_path / "nhc.conf"
+    path.write_text("#" * ((1 << 20) + 1))
+    assert validate([str(path)]).problems[0].show() == f"{path}: larger than 1 MiB"
