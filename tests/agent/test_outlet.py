@@ -61,6 +61,7 @@ def sink(request, tmp_path, monkeypatch):
             self.loop = Loop(complain=self.log)
             self.logged, self.stood = [], []
             self.complete = True
+            self.asked = 0
             self.outlet = Outlet("test", lambda log: Written(tmp_path), self.loop, self.state, self.log,
                                  lambda name, standing: self.stood.append(standing))  # fmt: skip
             self.loop.signals({})
@@ -69,6 +70,7 @@ def sink(request, tmp_path, monkeypatch):
             self.logged.append(line)
 
         def state(self):
+            self.asked += 1
             return json.dumps({"report": to_dict(REPORT), "complete": self.complete, "conditions": []}).encode()
 
         def order(self, word):
@@ -111,6 +113,7 @@ def test_a_sink_says_first_what_stood_before_us(unreachable, sink):
     sink.tell(1)
     sink.until(lambda: sink.outlet.problem == "unreachable")
     assert sink.told() == []
+    assert sink.asked == 0  # what is so may be another once it is known what stood
     unreachable.unlink()
     sink.until(sink.news)
     assert sink.stood == [[Standing("T", "Xid79", "m", 5.0)]]

@@ -81,6 +81,7 @@ def test_a_fault_that_fails_again_after_one_good_run_has_not_ended():
     # the engine's strikes began anew with the good run
     news = board.judge("k", results(warn("DiskFull", "(strike 1 of 3)", target="/"), strike=1, strikes=3), 3.0)
     assert news == []
+    assert board.judge("k", results(ok()), 4.0) == []  # and the good runs before it count no more
     assert verdict(board) is Verdict.CRIT
 
 
