@@ -36,6 +36,12 @@ def until(condition, seconds=10):
         time.sleep(0.01)
 
 
+def signals_as_in_a_shell():
+    """Tests may run in the background or under nohup, where these are ignored, and children inherit that."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("lines", [["sleep {0}", "check_cmd_status -t 600 sleep {1}"], ["true; sleep {0} | cat"]])
 def test_commands_end_with_the_run(number, lines, tmp_path):
@@ -43,6 +49,7 @@ def test_commands_end_with_the_run(number, lines, tmp_path):
     config = tmp_path / "nhc.conf"
     config.write_text("".join(f"* || {line.format(*marks)}\n" for line in lines))
     run = subprocess.Popen([*NHC, "-t", "60", "-c", config], stdout=subprocess.DEVNULL,
+                           preexec_fn=signals_as_in_a_shell,
                            env={**os.environ, "NHC_STATE_DIR": str(tmp_path / "state")})  # fmt: skip
     until(lambda: len(sleepers(marks)) == len(marks))
     run.send_signal(number)
