@@ -27,7 +27,7 @@ SLOW = 2.0
 """Seconds after which a node's worker no longer counts against the fan-out."""
 MORE = 4
 """How many times the fan-out may be at work when most of it waits."""
-TIDY = 100
+TIDY = 250
 """Nodes after which a shard looks after its memory."""
 _LENGTH = struct.Struct(">I")
 
