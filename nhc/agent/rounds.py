@@ -13,7 +13,7 @@ import signal
 import struct
 import sys
 import time
-from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NoReturn, Sequence, Tuple
 
 from nhc.agent.loop import Loop
 from nhc.engine import plan_deadline, run
@@ -102,7 +102,7 @@ class Round:
         self._finish(f"it did not end within {self.limit + GRACE:.0f} s")
 
     def kill(self) -> None:
-        """End it now; it ends its workers, or they end with the pipe."""
+        """End it now; the engine ends its workers and their commands first."""
         try:
             os.kill(self.pid, signal.SIGTERM)
         except ProcessLookupError:
@@ -177,8 +177,6 @@ def _carry_out(plan: Plan, host: Host, state: State, name: str, limit: float, wr
     """In the round's process."""
     try:
         become_child([writing])
-        # So that the engine ends its workers before this process goes.
-        signal.signal(signal.SIGTERM, _leave)
         value: Any
         try:
             places = {(item.source, item.line): key_of(item) for item in plan.items}
@@ -197,10 +195,6 @@ def _carry_out(plan: Plan, host: Host, state: State, name: str, limit: float, wr
             view = view[os.write(writing, view) :]
     finally:
         os._exit(0)
-
-
-def _leave(_number: int, _frame: Optional[object]) -> NoReturn:
-    raise SystemExit(0)
 
 
 def _pack(result: CheckResult) -> Tuple[Any, ...]:

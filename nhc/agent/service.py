@@ -35,7 +35,7 @@ SERIES = 512
 
 
 class Agent:
-    """One node's agent. `clock` steps do not matter to it: all its times are the host's monotonic ones."""
+    """One node's agent. Steps of the clock do not matter to it: all its times are the monotonic ones of the host."""
 
     def __init__(
         self,
