@@ -21,6 +21,7 @@ import os
 import select
 import time
 
+from nhc.custody import Ended, Worker, kill_all, leave_to_end, overhear, reap, reap_ended, take_signals
 from nhc.values import TYPE_CHECKING, NamedTuple
 from nhc.worker import TOKEN, live, messages, quiet
 
@@ -67,42 +68,6 @@ class Task(NamedTuple):
     serial: bool = False
 
 
-class _Worker:
-    """The supervisor's view of one worker process."""
-
-    def __init__(self, pid: int, results: int, orders: int, serial: bool) -> None:
-        self.pid = pid
-        self.results = results
-        self.orders = orders  # the serial worker's task numbers are written here
-        self.serial = serial
-        self.task: Optional[int] = None
-        self.since = 0.0
-        self.commands: Dict[int, float] = {}  # what it waits for, since when
-        self.abandoned: Optional[Process] = None
-        self.buffer = bytearray()
-
-
-class _Ended(BaseException):
-    """A signal to end has come, the one that this is made with."""
-
-
-def _take_signals() -> List[int]:
-    """Have the signals that would end this process at once raise _Ended. Returns those: another's handler stays."""
-    taken: List[int] = []
-
-    def end(number: int, _frame: object) -> None:
-        raise _Ended(number)
-
-    for number in (_signal.SIGTERM, _signal.SIGHUP):
-        if _signal.getsignal(number) == _signal.SIG_DFL:
-            try:
-                _signal.signal(number, end)
-            except ValueError:  # not the main thread: signals are not for this one
-                return taken
-            taken.append(number)
-    return taken
-
-
 class Supervisor:
     """Runs `tasks` and collects one Done for each.
 
@@ -124,13 +89,13 @@ class Supervisor:
         self.tasks = tasks
         self.factory = factory
         self.serial_factory = serial_factory
-        _reap_ended()
+        reap_ended()
         self.finished = finished
         self.meanwhile = meanwhile
         self.ends = time.monotonic() + deadline if deadline else float("inf")
         self.done: Dict[int, Done] = {}
         self.stop_after = len(tasks)  # tasks beyond this one no longer matter
-        self.workers: Dict[int, _Worker] = {}
+        self.workers: Dict[int, Worker] = {}
         self.poll = select.poll()
         self.look = LOOK
         self.serial_queue = [number for number, task in enumerate(tasks) if task.serial]
@@ -146,7 +111,7 @@ class Supervisor:
         so that nothing else would reach them.
         """
         ending = 0
-        taken = _take_signals()
+        taken = take_signals()
         try:
             if self.unclaimed:
                 self._start(serial=False)
@@ -163,7 +128,7 @@ class Supervisor:
                 self._expire()
             for worker in tuple(self.workers.values()):
                 self._dismiss(worker)
-        except _Ended as signalled:
+        except Ended as signalled:
             ending = signalled.args[0]
         finally:
             for number in taken:
@@ -225,7 +190,7 @@ class Supervisor:
         if len(ordinary) < WORKERS and all(self._is_waiting(worker, now) for worker in ordinary):
             self._start(serial=False, needed=not ordinary)
 
-    def _is_waiting(self, worker: _Worker, now: float) -> bool:
+    def _is_waiting(self, worker: Worker, now: float) -> bool:
         """Whether a worker is held up by its task, so that it will not soon claim another."""
         if worker.task is None:
             return False
@@ -263,7 +228,7 @@ class Supervisor:
             elif now >= worker.since + self.tasks[worker.task].timeout:
                 self._cut(worker, "timeout")
 
-    def _cut(self, worker: _Worker, how: str) -> None:
+    def _cut(self, worker: Worker, how: str) -> None:
         number = worker.task
         assert number is not None
         elapsed = time.monotonic() - worker.since
@@ -272,7 +237,7 @@ class Supervisor:
 
     # Workers.
 
-    def _start(self, serial: bool, needed: bool = True) -> Optional[_Worker]:
+    def _start(self, serial: bool, needed: bool = True) -> Optional[Worker]:
         """Fork a worker. Where the node has no process or descriptor left for a needed one, its tasks end here."""
         try:
             if self.tokens < 0 and not serial:
@@ -290,7 +255,7 @@ class Supervisor:
         for number in tuple(self.serial_queue) if serial else sorted(self.unclaimed):
             self._finish(number, Done("no-worker", why))
 
-    def _fork(self, serial: bool) -> _Worker:
+    def _fork(self, serial: bool) -> Worker:
         opened: List[int] = []
         try:
             results, results_in = os.pipe()
@@ -319,13 +284,13 @@ class Supervisor:
         if serial:
             os.close(orders_out)
         os.set_blocking(results, False)
-        worker = _Worker(pid, results, orders, serial)
+        worker = Worker(pid, results, orders, serial)
         self.workers[results] = worker
         # Only the end of an ordinary worker wakes us: POLLHUP, which needs no asking for.
         self.poll.register(results, select.POLLIN if serial else 0)
         return worker
 
-    def _listen(self, worker: _Worker) -> bool:
+    def _listen(self, worker: Worker) -> bool:
         """Take in what a worker has said; whether that was anything."""
         ended = heard = False
         while not ended:
@@ -345,14 +310,14 @@ class Supervisor:
                 if self.barren >= BARREN:
                     self._give_up(worker.serial, "its process ends before it begins")
                 self._forget(worker)
-                _ended.append(worker.pid)
+                leave_to_end(worker.pid)
             else:
                 self._finish(number, Done("died", self._dismiss_dead(worker), elapsed))
         elif not worker.serial:  # half a message: the pipe is full, the worker waits until it is read
             self.poll.modify(worker.results, select.POLLIN if worker.buffer else 0)
         return heard
 
-    def _heed(self, worker: _Worker, what: str, number: int, value: Any = None, elapsed: float = 0.0) -> None:
+    def _heed(self, worker: Worker, what: str, number: int, value: Any = None, elapsed: float = 0.0) -> None:
         if what == "begin":
             worker.task, worker.since = number, value
             self.unclaimed.discard(number)
@@ -372,7 +337,7 @@ class Supervisor:
             self._finish(number, Done("done", value, elapsed, worker.abandoned))
             worker.abandoned = None
 
-    def _forget(self, worker: _Worker) -> None:
+    def _forget(self, worker: Worker) -> None:
         self.poll.unregister(worker.results)
         del self.workers[worker.results]
         os.close(worker.results)
@@ -389,15 +354,15 @@ class Supervisor:
             self._forget(worker)
         until = time.monotonic() + LET_GO
         for worker in workers:
-            if _reap(worker.pid, until - time.monotonic()) is None:
-                _kill_all(worker)
-                _ended.append(worker.pid)
+            if reap(worker.pid, until - time.monotonic()) is None:
+                kill_all(worker)
+                leave_to_end(worker.pid)
 
-    def _dismiss_dead(self, worker: _Worker) -> str:
+    def _dismiss_dead(self, worker: Worker) -> str:
         """Reap a worker whose pipe has closed; say how it ended."""
         self._forget(worker)
-        _kill_all(worker)
-        status = _reap(worker.pid, LAST_BREATH)
+        kill_all(worker)
+        status = reap(worker.pid, LAST_BREATH)
         if status is not None and os.WIFSIGNALED(status):
             import signal
 
@@ -408,20 +373,20 @@ class Supervisor:
                 return f"killed by signal {number}"
         return "ended early"
 
-    def _dismiss(self, worker: _Worker) -> Optional[Process]:
+    def _dismiss(self, worker: Worker) -> Optional[Process]:
         """Kill a worker and its commands without waiting for what cannot be killed. Returns what stays stuck."""
         from nhc.survivors import identify, is_alive
 
         busy = worker.task is not None
-        _kill_all(worker)
-        if busy and _overhear(worker):
-            _kill_all(worker)
+        kill_all(worker)
+        if busy and overhear(worker):
+            kill_all(worker)
         self._forget(worker)
         if not busy:
-            _ended.append(worker.pid)
+            leave_to_end(worker.pid)
             return None
         suspects = [identify(pid) for pid in (worker.pid, *worker.commands)]
-        if _reap(worker.pid, LAST_BREATH) is not None:
+        if reap(worker.pid, LAST_BREATH) is not None:
             suspects = suspects[1:]
         until = time.monotonic() + LAST_BREATH
         for process in suspects:
@@ -430,52 +395,3 @@ class Supervisor:
                     return process
                 time.sleep(0.001)
         return None
-
-
-_ended: List[int] = []
-"""Workers on their way out. Nobody waits for them; the next run of this process reaps them."""
-
-
-def _reap_ended() -> None:
-    _ended[:] = [pid for pid in _ended if _reap(pid, 0.0) is None]
-
-
-def _overhear(worker: _Worker) -> bool:
-    """Learn of commands that a killed worker has started since it was last listened to; whether there are any."""
-    known = set(worker.commands)
-    try:
-        worker.buffer += os.read(worker.results, 65536)
-    except BlockingIOError:
-        return False
-    for what, number, *_more in messages(worker.buffer):
-        if what == "started":
-            worker.commands[number] = time.monotonic()
-        elif what == "ended":
-            worker.commands.pop(number, None)
-    return not known >= set(worker.commands)
-
-
-def _kill_all(worker: _Worker) -> None:
-    from signal import SIGKILL
-
-    for pid in (worker.pid, *worker.commands):
-        for send in (os.killpg, os.kill):
-            try:
-                send(pid, SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
-
-
-def _reap(pid: int, patience: float) -> Optional[int]:
-    """The wait status of a child that ends within `patience` seconds, else None."""
-    until = time.monotonic() + patience
-    while True:
-        try:
-            done, status = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            return 0
-        if done:
-            return status
-        if time.monotonic() >= until:
-            return None
-        time.sleep(0.001)

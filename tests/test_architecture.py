@@ -28,7 +28,8 @@ LAYERS = {
     "policy": {"model", "ports"},
     "survivors": set(),
     "worker": {"process"},
-    "watchdog": {"survivors", "worker"},
+    "custody": {"survivors", "worker"},
+    "watchdog": {"survivors", "worker", "custody"},
 }
 
 # Where a process may be started and a file opened outside Host.
