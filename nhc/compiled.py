@@ -52,7 +52,8 @@ class Compiled:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         if name not in self.index:
             return None
-        spec = ModuleSpec(name, self, origin=self.get_filename(name), is_package=self.is_package(name))
+        loader: Any = self  # typeshed asks for a class derived from Loader; the import system does not
+        spec = ModuleSpec(name, loader, origin=self.get_filename(name), is_package=self.is_package(name))
         spec.has_location = True
         if spec.submodule_search_locations is not None:
             spec.submodule_search_locations.append(self._below(name))

@@ -95,6 +95,7 @@ def test_what_is_no_report_is_a_value_error(value):
         ({"results": [{"verdict": "FINE"}]}, "no verdict"),
         ({"results": "none"}, "results is str"),
         ({"started": True}, "started is bool"),
+        ({"started": 10**400}, "started is beyond all measure"),
     ],
 )
 def test_a_wrong_field_is_named(change, said):
