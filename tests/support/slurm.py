@@ -223,9 +223,7 @@ class Cluster:
             if f"slurmd.{name}" not in self.daemons:
                 self.start_node(name)
         if self.jobs():
-            self.run("scancel", "--full", "--user=root", check=False)
-            self.run("scancel", *self.jobs(), check=False)
-            wait_for("jobs to end", lambda: not self.jobs())
+            wait_for("jobs to end", self._end_jobs, 60)
 
         def idle() -> bool:
             for line in self.run("sinfo", "-h", "-N", "-p", "work", "-o", "%N %t").stdout.splitlines():
@@ -236,6 +234,14 @@ class Cluster:
 
         wait_for("all nodes to be idle", idle, 30)
         self.scontrol("update", f"NodeName={','.join(self.nodes)}", "Comment=")
+
+    def _end_jobs(self) -> bool:
+        """Cancel what there is, each time anew: a job that is just being requeued comes back after the first time."""
+        jobs = self.jobs()
+        if jobs:
+            self.run("scancel", "--full", "--user=root", check=False)
+            self.run("scancel", *jobs, check=False)
+        return not jobs
 
     def jobs(self) -> List[str]:
         return self.run("squeue", "-h", "-o", "%A", check=False).stdout.split()
