@@ -78,8 +78,11 @@ def matcher(pattern: str) -> Matcher:
 def problem(pattern: str) -> Optional[Tuple[str, int]]:
     """What is wrong with a match string and where in it, None where nothing is."""
     skip = 1 if _negated(pattern) else 0
+    text = pattern[skip:]
+    if len(text) > 1 and text[0] == "{" and text[-1] != "}":
+        return f"{text!r} is not closed: expected a list in braces, as in {{node[01-99]}}", len(pattern)
     try:
-        _compile(pattern[skip:])
+        _compile(text)
     except BadRange as error:
         return str(error), skip + 1 + error.offset
     except ValueError as error:

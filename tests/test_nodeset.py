@@ -121,6 +121,11 @@ def test_odd_patterns_are_globs(pattern: str) -> None:
     assert mcheck("node1", pattern) is pattern.startswith("!")
 
 
+def test_a_list_that_is_not_closed_is_a_problem_although_it_is_a_glob() -> None:
+    assert problem("{gpu[001") == ("'{gpu[001' is not closed: expected a list in braces, as in {node[01-99]}", 8)
+    assert mcheck("gpu001", "{gpu[001") is False
+
+
 def test_a_problem_says_where() -> None:
     assert problem("!{n1,m[1-x]}") == ("'m[1-x]': '1-x' is not a range of numbers such as 01-99", 6)
 
