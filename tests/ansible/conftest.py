@@ -22,7 +22,7 @@ NAMES = ["gpu001", "gpu002", "gpu003"]
 class Run:
     """What a run of ansible-playbook said."""
 
-    def __init__(self, ended: "subprocess.CompletedProcess[str]") -> None:
+    def __init__(self, ended: subprocess.CompletedProcess[str]) -> None:
         self.status, self.text = ended.returncode, ended.stdout + ended.stderr
 
     def recap(self, host: str) -> Dict[str, int]:
@@ -82,9 +82,20 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> Ansible:
 
 
 @pytest.fixture(scope="session")
-def ansible(controller: Ansible, machines: Fleet) -> Ansible:
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One archive for all tests, whatever becomes of the checkout while they run."""
+    path = tmp_path_factory.mktemp("archive") / "nhc.pyz"
+    environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/adapters"}
+    subprocess.run([sys.executable, "-m", "nhc.pyz", str(path)], env=environ, check=True, capture_output=True)
+    return path
+
+
+@pytest.fixture(scope="session")
+def ansible(controller: Ansible, machines: Fleet, archive: Path) -> Ansible:
     """Ansible whose inventory is the machines, and one that is not there."""
-    inventory = controller.home / "inventory.yml"
+    home = controller.home / "machines"
+    home.mkdir()
+    inventory = home / "inventory.yml"
     common = f"-F {machines.ssh_config}"
     inventory.write_text(
         json.dumps(
@@ -100,8 +111,9 @@ def ansible(controller: Ansible, machines: Fleet) -> Ansible:
             }
         )
     )
-    controller.inventory = str(inventory)
-    return controller
+    made = Ansible(home, str(inventory))
+    made.environ["NHC_PYZ"] = str(archive)
+    return made
 
 
 @pytest.fixture

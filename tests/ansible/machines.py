@@ -68,7 +68,7 @@ Subsystem sftp internal-sftp
 class Machine:
     """One machine. `run` runs a command on it; `upper` is where the files it wrote lie."""
 
-    def __init__(self, name: str, address: str, fleet: "Fleet") -> None:
+    def __init__(self, name: str, address: str, fleet: Fleet) -> None:
         self.name, self.address, self.fleet = name, address, fleet
         self.directory = fleet.directory / name
         self.rw = fleet.memory / name

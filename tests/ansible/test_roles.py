@@ -32,7 +32,8 @@ def install(ansible: Ansible, tmp_path_factory: pytest.TempPathFactory) -> Insta
     (site / "nhc.conf").write_text(CONF)
 
     def run(*arguments: str, playbook: str = "install", **variables: Any) -> Run:
-        usual = {"nhc_conf_src": str(site / "nhc.conf"), "nhc_hooks": "slurm", "nhc_settings": {"TOKEN": "hush-hush"}}
+        # Machines share this system's ports, on addresses of their own.
+        usual = {"nhc_agent_arguments": ["--listen", "127.93.0.1:20258"], "nhc_conf_src": str(site / "nhc.conf"), "nhc_hooks": "slurm", "nhc_settings": {"TOKEN": "hush-hush"}}
         return ansible(playbook, "--limit", "gpu001", *arguments, **{**usual, **variables})
 
     return run
@@ -79,7 +80,7 @@ def test_a_second_run_changes_nothing(install: Install) -> None:
 
 def test_a_configuration_that_cannot_be_used_is_not_installed(install: Install, node: Any, tmp_path: Path) -> None:
     broken = tmp_path / "broken.conf"
-    broken.write_text("{gpu[001 || check_hw_mem_free 1MB\n")
+    broken.write_text("* || check_hw_mem_fre 1MB\n")
     run = install("--tags", "configuration", nhc_conf_src=str(broken))
     assert run.status == 2
     assert "failed to validate" in run.text
