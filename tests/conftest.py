@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, settings
 resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
-
 def pytest_collection_modifyitems(items):
     """Tests on the Kubernetes control plane come last: on a fresh machine it is still being built."""
     items.sort(key=lambda item: "kubernetes" in item.nodeid or "kube" in getattr(item, "fixturenames", ()))

@@ -100,7 +100,9 @@ def ansible(controller: Ansible, machines: Fleet, archive: Path) -> Ansible:
     inventory.write_text(
         json.dumps(
             {
-                "gpu": {"hosts": {machine.name: {"rack": f"r{number}"} for number, machine in enumerate(machines.machines)}},
+                "gpu": {
+                    "hosts": {machine.name: {"rack": f"r{number}"} for number, machine in enumerate(machines.machines)}
+                },
                 "dead": {"hosts": {"gpu004": {"ansible_host": "127.93.0.250", "ansible_port": 9}}},
                 "all": {
                     "vars": {
@@ -120,5 +122,7 @@ def ansible(controller: Ansible, machines: Fleet, archive: Path) -> Ansible:
 def conf(tmp_path: Path) -> Path:
     """A configuration by which gpu002 is sick."""
     file = tmp_path / "nhc.conf"
-    file.write_text("* || check_hw_mem_free 1MB\n* || check_fs_mount_rw -f /\ngpu002 || check_file_test -f /etc/nonesuch\n")
+    file.write_text(
+        "* || check_hw_mem_free 1MB\n* || check_fs_mount_rw -f /\ngpu002 || check_file_test -f /etc/nonesuch\n"
+    )
     return file

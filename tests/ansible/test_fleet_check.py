@@ -18,7 +18,9 @@ def load(path: Path) -> dict[str, dict[str, object]]:
 
 
 def test_the_example_inventory_works_from_a_checkout(controller: Ansible, tmp_path: Path) -> None:
-    run = controller("fleet-check", "-i", "inventories/example", nhc_report_dir=str(tmp_path), nhc_checks=["check_hw_mem_free"])
+    run = controller(
+        "fleet-check", "-i", "inventories/example", nhc_report_dir=str(tmp_path), nhc_checks=["check_hw_mem_free"]
+    )
     assert run.status == 0, run.text
     assert run.folded == ["localhost OK", "1 node: 1 OK"]
     assert load(tmp_path / "reports.json")["localhost"]["verdict"] == "OK"
@@ -76,7 +78,9 @@ def test_limit_tags_and_serial_are_ansibles(ansible: Ansible, conf: Path, tmp_pa
 def test_check_mode_judges_and_changes_nothing(ansible: Ansible, machines: Fleet, conf: Path, tmp_path: Path) -> None:
     machine = machines["gpu003"]
     machine.run(f"rm -rf {CACHE} /run/nhc")
-    run = ansible("fleet-check", "--check", "--limit", "gpu003", nhc_config_src=str(conf), nhc_report_dir=str(tmp_path / "none"))
+    run = ansible(
+        "fleet-check", "--check", "--limit", "gpu003", nhc_config_src=str(conf), nhc_report_dir=str(tmp_path / "none")
+    )
     assert run.status == 0, run.text
     assert run.folded[0] == "gpu003 OK"
     assert machine.run(f"ls -d {CACHE} /run/nhc /root/.ansible/tmp/* /tmp/nhc* 2>/dev/null; true") == ""
@@ -89,14 +93,18 @@ def test_the_archive_is_copied_once_and_verified_each_time(
     machine = machines["gpu001"]
 
     def run() -> list[str]:
-        return ansible("fleet-check", "--limit", "gpu001", "--tags", "check", nhc_config_src=str(conf), nhc_engine="archive").folded
+        return ansible(
+            "fleet-check", "--limit", "gpu001", "--tags", "check", nhc_config_src=str(conf), nhc_engine="archive"
+        ).folded
 
     machine.run(f"rm -rf {CACHE}")
     assert run()[0] == "gpu001 OK"
     kept = machine.run(f"cd {CACHE}; stat -c '%n %a %u %i' . *; sha256sum *")
     assert ". 700 0 " in kept
     lines = [line.split() for line in kept.splitlines()]
-    assert {line[1] for line in lines if len(line) == 2} == {line[0] for line in lines if len(line) == 2}, "named by digest"
+    assert {line[1] for line in lines if len(line) == 2} == {line[0] for line in lines if len(line) == 2}, (
+        "named by digest"
+    )
     assert run()[0] == "gpu001 OK"
     assert machine.run(f"cd {CACHE}; stat -c '%n %a %u %i' . *; sha256sum *") == kept, "nothing was copied again"
     machine.run(f"cd {CACHE}; for file in *; do echo damaged >>$file; done")
@@ -130,7 +138,9 @@ def test_a_play_that_is_wrong_fails(ansible: Ansible, tmp_path: Path) -> None:
     assert "/nonesuch.conf: no such file or directory on the controller" in run.text
 
 
-def test_site_scripts_travel_and_unprivileged_users_can_check(ansible: Ansible, machines: Fleet, tmp_path: Path) -> None:
+def test_site_scripts_travel_and_unprivileged_users_can_check(
+    ansible: Ansible, machines: Fleet, tmp_path: Path
+) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "own.nhc").write_text('check_whoami() { [ "$(id -un)" = "$1" ] || die 1 "not $1"; }\n')
     (tmp_path / "own.conf").write_text("* || check_whoami daemon\n")

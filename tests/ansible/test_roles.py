@@ -33,7 +33,12 @@ def install(ansible: Ansible, tmp_path_factory: pytest.TempPathFactory) -> Insta
 
     def run(*arguments: str, playbook: str = "install", **variables: Any) -> Run:
         # Machines share this system's ports, on addresses of their own.
-        usual = {"nhc_agent_arguments": ["--listen", "127.93.0.1:20258"], "nhc_conf_src": str(site / "nhc.conf"), "nhc_hooks": "slurm", "nhc_settings": {"TOKEN": "hush-hush"}}
+        usual = {
+            "nhc_agent_arguments": ["--listen", "127.93.0.1:20258"],
+            "nhc_conf_src": str(site / "nhc.conf"),
+            "nhc_hooks": "slurm",
+            "nhc_settings": {"TOKEN": "hush-hush"},
+        }
         return ansible(playbook, "--limit", "gpu001", *arguments, **{**usual, **variables})
 
     return run

@@ -73,7 +73,13 @@ class ActionModule(ActionBase):
             done = sync.sync(marker, judged, policy._replace(repairs=frozenset()), remembered, apply=apply)
             known = [state.name for state in marker.nodes()]
             return done, marker.nodes(sorted(sync.by_node(judged, known))) if judged else []
-        except (policy_file.PolicyError, registry.NoAdapter, ports.AdapterError, ledger.LedgerError, ValueError) as error:
+        except (
+            policy_file.PolicyError,
+            registry.NoAdapter,
+            ports.AdapterError,
+            ledger.LedgerError,
+            ValueError,
+        ) as error:
             raise AnsibleActionFail("%s: %s" % (args["adapter"], error)) from None
 
 

@@ -78,7 +78,9 @@ class ActionModule(ActionBase):
                 raise ValueError(text)
             return int(hosts * number / 100) if text.endswith("%") else int(number)
         except ValueError:
-            raise AnsibleActionFail("max_unhealthy: %r is neither a number of hosts nor a share such as 5%%" % text) from None
+            raise AnsibleActionFail(
+                "max_unhealthy: %r is neither a number of hosts nor a share such as 5%%" % text
+            ) from None
 
     def _write(self, args, findings):
         """The files, by kind."""

@@ -392,7 +392,12 @@ def arguments(params, site):
     scripts += ["%s/%s" % (site, name) for name in wanted.get("scripts", [])]
     argv = ["check", "local", "--all", "--format", "json", "--profile", params["profile"]]
     argv += ["--timeout", "%ds" % params["timeout"]]
-    for flag, values in (("-c", config), ("--scripts", scripts), ("--check", params["checks"]), ("--tag", params["tags"])):
+    for flag, values in (
+        ("-c", config),
+        ("--scripts", scripts),
+        ("--check", params["checks"]),
+        ("--tag", params["tags"]),
+    ):
         for value in values:
             argv += [flag, value]
     for flag, value in (("--context", params["context"]), ("--node", params["node"])):
