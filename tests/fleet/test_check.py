@@ -167,7 +167,9 @@ def test_interrupting_shows_what_is_there(fleet, tmp_path, fine, server):
                "NHC_FLEET_HISTORY": str(fleet.history)}  # fmt: skip
     argv = [sys.executable, "-m", "nhc", "fleet", "check", "-F", str(names), "-w", "gpu[01-02]", "-c", str(config),
             "-f", "jsonl", "-t", "300s", "--node-dir", str(fleet.node_dir)]  # fmt: skip
-    client = subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # Tests may run in the background, where this signal is ignored, and children inherit that.
+    client = subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # fmt: skip
     assert client.stdout is not None
     assert json.loads(client.stdout.readline())["host"] == "gpu01"
     begin = time.monotonic()
