@@ -5,7 +5,6 @@ A bug in a check is that check's UNKNOWN, with its traceback as evidence; it nev
 
 from __future__ import annotations
 
-from nhc.check import Check
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, unknown
 from nhc.plan import Item
@@ -13,6 +12,8 @@ from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, List, Mapping, Sequence, Tuple
+
+    from nhc.check import Check
 
 EVIDENCE_LINES = 50
 """Lines of a command's output kept as evidence, the last ones."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Sequence
-
 from nhc.check import arg, check, flag, opt, rest
 from nhc.host import Host
 from nhc.model import Outcome, crit, ok, printable, unknown, warn
 from nhc.units import integer, seconds, show_seconds, text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Sequence
 
 READ = 4096
 """Bytes of a plugin's output that count: as many as node-problem-detector reads."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, Optional
 
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, Optional
 
 
 class ClockState(NamedTuple):
