@@ -49,7 +49,10 @@ class Ansible:
         self.bin = Path(sys.executable).parent
         self.environ = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "NHC_"))}
         self.environ.update(
-            PATH=f"{self.bin}:{os.environ['PATH']}", ANSIBLE_HOME=str(home), ANSIBLE_NOCOLOR="1", ANSIBLE_PIPELINING="1",
+            PATH=f"{self.bin}:{os.environ['PATH']}", ANSIBLE_HOME=str(home), ANSIBLE_NOCOLOR="1",
+            # Connections are shared as the machines' own ssh_config says, below their directory: Ansible's default is
+            # ~/.ansible/cp, where another run's machines of the same names would be found.
+            ANSIBLE_SSH_ARGS="-C", ANSIBLE_PIPELINING="1",
             ANSIBLE_COLLECTIONS_PATH=str(home), XDG_CACHE_HOME=str(home / "cache"), LC_ALL="C.UTF-8",
         )  # fmt: skip
 
