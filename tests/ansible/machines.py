@@ -78,13 +78,13 @@ class Machine:
     def upper(self) -> Path:
         return self.rw / "upper"
 
-    def run(self, command: str, check: bool = True) -> str:
+    def run(self, command: str, check: bool = True, stdin: bytes = b"") -> str:
         """What a shell command says on it, as root."""
         argv = ["ssh", "-F", str(self.fleet.ssh_config), self.name, command]
-        ended = subprocess.run(argv, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+        ended = subprocess.run(argv, capture_output=True, timeout=60, input=stdin)
         if check and ended.returncode:
-            raise AssertionError(f"{self.name}: {command}: {ended.returncode}: {ended.stdout}{ended.stderr}")
-        return ended.stdout
+            raise AssertionError(f"{self.name}: {command}: {ended.returncode}: {ended.stdout!r}{ended.stderr!r}")
+        return ended.stdout.decode()
 
     def write(self, path: str, text: str, mode: int = 0o644) -> None:
         """Put a file on it. Only before it starts: after that, `run` and what is being tested do."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import pytest
 
 from tests.ansible.conftest import NAMES, Ansible, Run
-from tests.ansible.machines import Fleet
+from tests.ansible.machines import Fleet, Machine
+from tests.support.nvml import fake as nvml
+from tests.support.nvml.fake import Nvml, pci_tree
 from tests.support.require import need
 from tests.support.slurm import Cluster, missing
 
+HERE = Path(nvml.__file__).parent
 Remediate = Callable[..., Run]
 PENDING = "/run/reboot-required"  # on a file system that a reboot clears
 
@@ -88,6 +93,63 @@ def test_a_sick_node_is_drained_rebooted_and_put_back(remediate: Remediate, mach
     assert cluster.job(job)["JobState"] == "COMPLETED", "its job had ended first"
     assert state(cluster, "gpu002") == "idle"
     assert "well again" in run.text
+
+
+NVIDIA_SMI = """#!/bin/sh
+echo "$@" >>/srv/gpu/asked
+[ "$1 $2 $3" = "--gpu-reset -i 2" ] && [ ! -e /srv/gpu/worn ] && echo "include h100.txt" >/srv/gpu/scenario.txt
+"""
+
+
+@pytest.fixture
+def gpu(machines: Fleet, archive: Path, tmp_path: Path) -> Iterator[Machine]:
+    """gpu002 with eight GPUs on its PCI bus, of which one waits for a reset to remap a row of its memory."""
+    machine = machines["gpu002"]
+    library = Nvml(tmp_path)
+    library.close()
+    there = tmp_path / "srv"
+    for path, content in pci_tree().items():
+        file = there / "pci" / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+    (there / "gpu").mkdir()
+    for file in (library.library, HERE / "scenarios" / "h100.txt", archive):
+        shutil.copy(file, there / "gpu")
+    (there / "gpu" / "scenario.txt").write_text("include h100.txt\n2.row_remap 1 0 1 0\n")
+    (there / "gpu" / "nvidia-smi").write_text(NVIDIA_SMI)
+    (there / "gpu" / "nhc").write_text(
+        "#!/bin/sh\nexport LD_LIBRARY_PATH=/srv/gpu NHC_FAKE_NVML=/srv/gpu/scenario.txt\n"
+        'exec /usr/bin/python3 -I -S /srv/gpu/nhc.pyz "$@"\n'
+    )
+    tar = subprocess.run(["tar", "-c", "-C", str(there), "."], capture_output=True, check=True).stdout
+    machine.run("mkdir -p /srv; tar -x -C /srv --no-same-owner", stdin=tar)
+    machine.run(
+        "install /srv/gpu/nhc /srv/gpu/nvidia-smi /usr/local/bin/;"
+        "mount --bind /srv/pci/sys/bus/pci/devices /sys/bus/pci/devices;"
+        "mount --bind /srv/pci/proc/bus/pci/devices /proc/bus/pci/devices"
+    )
+    yield machine
+    machine.run(
+        "umount /sys/bus/pci/devices /proc/bus/pci/devices; rm -rf /srv/* /usr/local/bin/nhc /usr/local/bin/nvidia-smi",
+        check=False,
+    )
+
+
+def test_a_gpu_is_reset_and_only_if_that_does_not_help_is_the_node_rebooted(
+    remediate: Remediate, machines: Fleet, cluster: Cluster, gpu: Machine, tmp_path: Path
+) -> None:
+    (tmp_path / "nhc.conf").write_text("gpu002 || check_gpu_row_remap\n* || check_fs_mount_rw -f /\n")
+    before = boot_id(machines, "gpu002")
+    run = remediate(nhc_confirm=True, nhc_engine="installed", nhc_hosts="gpu002")
+    assert run.status == 0, run.text
+    assert gpu.run("cat /srv/gpu/asked") == "--gpu-reset -i 2\n"
+    assert boot_id(machines, "gpu002") == before
+    assert state(cluster, "gpu002") == "idle"
+    gpu.run("echo '2.row_remap 1 0 1 0' >>/srv/gpu/scenario.txt; touch /srv/gpu/worn")
+    run = remediate(nhc_confirm=True, nhc_engine="installed", nhc_hosts="gpu002")
+    assert boot_id(machines, "gpu002") != before
+    # The bus that was put in front of the machine's own went with the reboot.
+    assert state(cluster, "gpu002") in ("idle", "drain"), run.text
 
 
 def test_a_node_that_stays_sick_stays_drained_and_ends_the_run(
