@@ -1,0 +1,66 @@
+"""Numbers as configurations write them; the language that the readers accept is held to a regular expression."""
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from nhc import units
+
+NUMBER = r"(\d+(?:\.\d+)?)"
+LANGUAGES = {
+    units.size_kb: re.compile(rf"{NUMBER}\s*[kmgtpe]?(i?b)?", re.IGNORECASE | re.ASCII),
+    units.size_bytes: re.compile(rf"{NUMBER}\s*[kmgtpe]?(i?b)?", re.IGNORECASE | re.ASCII),
+    units.count: re.compile(rf"{NUMBER}\s*[kmgtpe]?", re.IGNORECASE | re.ASCII),
+    units.seconds: re.compile(rf"{NUMBER}\s*(ms|s|m|h|d|w)?", re.IGNORECASE | re.ASCII),
+    units.number: re.compile(NUMBER, re.ASCII),
+}
+NUMBERS = st.sampled_from(("1", "1.5", "08", "4096"))
+UNITS = st.sampled_from(("", " ", "k", "MiB", "gb", "ms", "d", "ib", "b"))
+WRITTEN = st.one_of(
+    st.text(st.sampled_from("019. kKmMGibBsShdw%-+_e\n"), max_size=6), st.tuples(NUMBERS, UNITS).map("".join)
+)
+
+
+@given(WRITTEN)
+@example("")
+@example("1.")
+@example(".5")
+@example("1 ")
+@example("1k b")
+@example("1bb")
+def test_just_these_are_read(text):
+    for read, language in LANGUAGES.items():
+        if language.fullmatch(text):
+            assert read(text) >= 0
+        else:
+            with pytest.raises(ValueError, match="is not a"):
+                read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "kb", "size"),
+    [
+        ("1", 1, 1), ("1b", 1, 1), ("4096B", 4, 4096), ("1k", 1, 1024), ("1KiB", 1, 1024),
+        ("1.5G", 1572864, 1610612736), ("64 GB", 67108864, 68719476736), ("2e", 2 * 1024**5, 2 * 1024**6), ("08", 8, 8), ("1025b", 2, 1025),
+    ],
+)  # fmt: skip
+def test_sizes(text, kb, size):
+    assert units.size_kb(text) == kb
+    assert units.size_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("500ms", 0.5), ("2m", 120), ("1.5 h", 5400), ("1D", 86400), ("1w", 604800)]
+)
+def test_durations(text, seconds):
+    assert units.seconds(text) == seconds
+
+
+def test_counts_and_shares():
+    assert units.count("10k") == 10_000
+    assert units.percent("99.5%") == 99.5
+    for text in ("101", "%", "-1%", "1%%"):
+        with pytest.raises(ValueError, match="percentage"):
+            units.percent(text)
