@@ -148,8 +148,9 @@ def test_a_gpu_is_reset_and_only_if_that_does_not_help_is_the_node_rebooted(
     gpu.run("echo '2.row_remap 1 0 1 0' >>/srv/gpu/scenario.txt; touch /srv/gpu/worn")
     run = remediate(nhc_confirm=True, nhc_engine="installed", nhc_hosts="gpu002")
     assert boot_id(machines, "gpu002") != before
-    # The bus that was put in front of the machine's own went with the reboot.
-    assert state(cluster, "gpu002") in ("idle", "drain"), run.text
+    assert gpu.run("cat /srv/gpu/asked") == "--gpu-reset -i 2\n" * 2
+    # The GPUs in front of the machine's own bus went with the reboot, and their fault with them.
+    assert (run.status, state(cluster, "gpu002")) == (0, "idle"), run.text
 
 
 def test_a_node_that_stays_sick_stays_drained_and_ends_the_run(

@@ -194,9 +194,7 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import stat
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -204,10 +202,11 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.nhc.nhc.plugins.module_utils.process import Overdue, run_until
+
 VERDICTS = ("SKIP", "OK", "WARN", "UNKNOWN", "CRIT")
 SBIN = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/opt/nhc/bin")
 GRACE = 15  # seconds beyond nhc's own deadline, after which it is ended from outside
-LARGEST = 64 << 20  # bytes of a report: more is not one
 KEPT = 4  # archives and configurations kept in the directory, by last use
 
 
@@ -346,27 +345,11 @@ def interpreter():
 
 
 def run(argv, seconds, environ=None):
-    """Run a command in a session of its own; it is over, or killed and left, within `seconds`.
-
-    What it says goes to files, not pipes: a child stuck in the kernel would keep a pipe open for good.
-    """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        with open(os.devnull, "rb") as nothing:
-            process = subprocess.Popen(argv, stdin=nothing, stdout=out, stderr=err, env=environ, start_new_session=True)
-        try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait(1)
-            except (OSError, subprocess.TimeoutExpired):
-                pass
-            raise NoRun("Timeout", "%s did not end within %d s" % (os.path.basename(argv[0]), seconds))
-        said = []
-        for file in (out, err):
-            file.seek(0)
-            said.append(file.read(LARGEST).decode("utf-8", "replace"))
-    return process.returncode, said[0], said[1]
+    """Run a command. Raises NoRun where it does not end in time."""
+    try:
+        return run_until(argv, seconds, environ)
+    except Overdue:
+        raise NoRun("Timeout", "%s did not end within %d s" % (os.path.basename(argv[0]), seconds))
 
 
 def choose(params, place, check_mode):

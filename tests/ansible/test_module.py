@@ -1,0 +1,66 @@
+"""Parts of the modules that need no machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.ansible.conftest import ROOT
+from tests.support.require import need
+
+PLUGINS = ROOT / "playbooks/collections/ansible_collections/nhc/nhc/plugins"
+
+
+def load(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, PLUGINS / path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_command_that_hangs_is_ended_with_its_children() -> None:
+    process = load("module_utils/process.py")
+    begin = time.monotonic()
+    with pytest.raises(process.Overdue):
+        process.run_until(["/bin/sh", "-c", "sleep 600 & wait"], 0.2)
+    assert time.monotonic() - begin < 5
+
+
+def test_a_child_that_keeps_the_output_open_does_not_hold_the_answer() -> None:
+    process = load("module_utils/process.py")
+    begin = time.monotonic()
+    assert process.run_until(["/bin/sh", "-c", "sleep 3 & echo said; exit 3"], 60) == (3, "said\n", "")
+    assert time.monotonic() - begin < 2.5
+
+
+@pytest.fixture
+def snapshot() -> ModuleType:
+    need("ansible-core", importlib.util.find_spec("ansible"))
+    return load("modules/nhc_snapshot.py")
+
+
+def test_restoring_brings_back_what_was_there_and_nothing_else(snapshot: ModuleType, tmp_path: Path) -> None:
+    managed = tmp_path / "etc"
+    (managed / "sub").mkdir(parents=True)
+    (managed / "kept").write_text("before")
+    (managed / "kept").chmod(0o640)
+    (managed / "link").symlink_to("kept")
+    paths, archive = [str(managed), str(tmp_path / "absent")], str(tmp_path / "tar")
+    before = snapshot.look(paths)
+    snapshot.save(paths, archive)
+    assert snapshot.remembered(archive) == before
+    (managed / "kept").write_text("after")
+    (managed / "new").write_text("new")
+    (managed / "link").unlink()
+    (tmp_path / "absent").write_text("new")
+    assert snapshot.differing(before, snapshot.look(paths)) == [
+        str(tmp_path / "absent"), *(str(managed / name) for name in ("kept", "link", "new")),
+    ]  # fmt: skip
+    snapshot.restore(paths, archive)
+    assert snapshot.look(paths) == before
