@@ -96,6 +96,9 @@ class Control:
 
     def _do_check(self, peer: Connection, asked: Mapping[str, Any]) -> None:
         """Run checks now; the answer is their results, once all of them are there."""
+        if self.agent.paused:
+            _send(peer, {"error": self.agent.health()})
+            return
         chosen = self.agent.run_now([str(name) for name in asked.get("names", ())])
         if not chosen:
             _send(peer, {"error": "no configured check has such a name"})
@@ -119,6 +122,10 @@ class _Waiter:
         agent.waiting.append(self)
 
     def __call__(self, finished: Finished) -> None:
+        if self.agent.paused:
+            self.agent.waiting.remove(self)
+            _send(self.peer, {"error": self.agent.health()})
+            return
         for key in finished.keys:
             if key in self.running:
                 self.running.discard(key)

@@ -193,6 +193,8 @@ class Agent:
         self.rounds = [one for one in self.rounds if not one.over]
         if self.stopping:
             return
+        if self.paused:
+            finished = self._only_kernel_log(finished)
         now, wall = self.host.monotonic(), self.host.time()
         self._count("rounds")
         self.round_seconds = finished.elapsed
@@ -228,6 +230,14 @@ class Agent:
             waiter(finished)
         self.tick()
 
+    def _only_kernel_log(self, finished: Finished) -> Finished:
+        """Of a round that a pause came into, what the kernel said before; the rest may show the work on the node."""
+        kept = tuple(key for key in finished.keys if key in self.items and plans.is_kernel_log(self.items[key]))
+        for key in finished.keys:
+            if key not in kept:
+                self.schedule.end(key, self.host.monotonic(), 0.0, judged=False)
+        return finished._replace(keys=kept, problem=finished.problem if kept else "")
+
     def _judge(self, key: str, item: Item, results: Sequence[CheckResult], wall: float) -> List[Change]:
         uptime = self.host.monotonic()
         kernel = plans.is_kernel_log(item)
@@ -257,6 +267,11 @@ class Agent:
     def pause(self, seconds: float, by: str, why: str) -> None:
         self.paused = Pause(self.host.time() + seconds, printable(by, 80), printable(why, 200))
         self.pause_ends = self.host.monotonic() + seconds
+        for one in self.rounds:
+            if not any(plans.is_kernel_log(item) for item in one.plan.items):  # what it has read is not read again
+                one.kill()
+        for waiter in list(self.waiting):
+            waiter(Finished((), {}, 0.0))
         self.emit([self.event("agent.paused", message=f"by {by}: {why}" if why else f"by {by}")])
         self.save()
 

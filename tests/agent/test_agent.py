@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -195,6 +196,30 @@ def test_paused_means_that_nothing_runs_and_health_says_so(agent, tmp_path):
     assert verdict(agent) == "OK"
     assert agent.nhc("agent", "resume").stdout == "resumed\n"
     until(lambda: verdict(agent) == "CRIT")
+
+
+def test_a_check_under_way_when_a_pause_comes_is_ended_and_its_result_is_no_news(agent, tmp_path):
+    started = tmp_path / "started"
+    script = tmp_path / "slow"
+    script.write_text(f"#!/bin/sh\ntrap '' TERM\necho $$ > {started}.new; mv {started}.new {started}\nsleep 50; exit 1\n")
+    script.chmod(0o755)
+    agent.configure(f"* |every 1h, timeout 1m| {script}\n")
+    agent.start(wait=False)
+    until(started.exists)
+    with socket.socket(socket.AF_UNIX) as waiting:
+        waiting.connect(str(agent.state / "agent.sock"))
+        waiting.sendall(b'{"do": "check"}\n')
+        assert agent.nhc("agent", "pause").returncode == 0
+        until(lambda: not Path("/proc", started.read_text().strip()).exists())
+        waiting.settimeout(10)
+        assert "paused by" in json.loads(waiting.recv(4096))["error"]
+    assert not agent.events("problem")
+    asked = agent.nhc("agent", "check")
+    assert (asked.returncode, asked.stdout) == (3, "")
+    assert "paused by" in asked.stderr
+    started.unlink()
+    agent.nhc("agent", "resume")
+    until(started.exists)
 
 
 def test_a_check_asked_for_now_answers_with_its_result(agent, tmp_path):
