@@ -109,6 +109,8 @@ def quiet(*keep: int) -> Tuple[int, ...]:
     os.closerange(below, _highest_descriptor() + 1)
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGALRM, _signal.SIGCHLD):
         _signal.signal(number, _signal.SIG_DFL)
+    # Speaking to a supervisor that is gone must fail, not end the worker before it has ended its command.
+    _signal.signal(_signal.SIGPIPE, _signal.SIG_IGN)
     return kept
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc import worker
+from nhc import process, worker
 from nhc.survivors import identify, is_alive
 from nhc.watchdog import Supervisor, Task
 
@@ -55,6 +55,31 @@ def test_commands_end_with_the_run(number, lines, tmp_path):
     run.send_signal(number)
     assert run.wait(10) == (130 if number == signal.SIGINT else -number)
     until(lambda: not sleepers(marks))
+
+
+def test_a_command_that_begins_as_the_supervisor_ends_is_ended_too(tmp_path):
+    mark, told = f"{os.getpid()}.5", tmp_path / "pid"
+
+    def make(notify, _completed):
+        def work(_number):
+            parent = os.getppid()
+            told.write_text(str(os.getpid()))
+            os.kill(parent, signal.SIGKILL)
+            until(lambda: os.getppid() != parent)
+            process.run(["sleep", mark], timeout=60, env={}, watch=notify)
+
+        return work
+
+    supervisor = os.fork()
+    if supervisor == 0:
+        try:
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as a caller may have left it
+            Supervisor([Task(60)], make, make, lambda _number, _done: False).run()
+        finally:
+            os._exit(0)
+    os.waitpid(supervisor, 0)
+    until(lambda: identify(int(told.read_text())) is None)
+    until(lambda: not sleepers([mark]))
 
 
 def test_a_worker_that_hangs_by_itself_does_not_outlive_its_supervisor_for_long(tmp_path, monkeypatch):

@@ -157,7 +157,7 @@ def become_child(keep: Sequence[int]) -> None:
     """In a fork of the agent: none of its signal handlers and descriptors, no collections that touch its memory."""
     gc.disable()
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGPIPE):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1):
         signal.signal(number, signal.SIG_DFL)
     last = 3
     for fd in sorted(keep):
