@@ -201,7 +201,7 @@ def test_paused_means_that_nothing_runs_and_health_says_so(agent, tmp_path):
 def test_a_check_under_way_when_a_pause_comes_is_ended_and_its_result_is_no_news(agent, tmp_path):
     started = tmp_path / "started"
     script = tmp_path / "slow"
-    script.write_text(f"#!/bin/sh\ntrap '' TERM\necho $$ > {started}.new; mv {started}.new {started}\nsleep 50; exit 1\n")
+    script.write_text(f"#!/bin/sh\ntrap '' TERM\necho $$ > {started}.new; mv {started}.new {started}\nsleep 50\n")
     script.chmod(0o755)
     agent.configure(f"* |every 1h, timeout 1m| {script}\n")
     agent.start(wait=False)
