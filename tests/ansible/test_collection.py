@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -53,6 +54,13 @@ def test_ansible_tests_sanity(environ: dict[str, str]) -> None:
         env=environ,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_every_variable_of_the_playbooks_is_documented() -> None:
+    playbooks = "".join(path.read_text() for path in (COLLECTION / "playbooks").rglob("*.yml"))
+    asked = set(re.findall(r"\b(nhc_\w+)\s*\|\s*default\(", playbooks)) - {"nhc_to_repair"}  # a group
+    assert len(asked) > 30
+    assert not asked - set(re.findall(r"nhc_\w+", (ROOT / "docs/ansible.md").read_text()))
 
 
 def test_every_plugin_and_role_is_documented(environ: dict[str, str]) -> None:
