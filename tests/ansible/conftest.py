@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Mapping
 
 import pytest
 
-from tests.ansible.machines import Fleet, fleet
+from tests.support.machines import Fleet, fleet
 from tests.support.require import need
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 
 from tests.ansible.conftest import ROOT, Ansible
-from tests.ansible.machines import Fleet
+from tests.support.machines import Fleet
 
 CACHE = "/var/cache/nhc-ansible"
 

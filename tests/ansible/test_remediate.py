@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from tests.ansible.conftest import NAMES, Ansible, Run
-from tests.ansible.machines import Fleet, Machine
+from tests.support.machines import Fleet, Machine
 from tests.support.nvml import fake as nvml
 from tests.support.nvml.fake import Nvml, pci_tree
 from tests.support.require import need

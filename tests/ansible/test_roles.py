@@ -9,7 +9,7 @@ from typing import Any, Callable
 import pytest
 
 from tests.ansible.conftest import Ansible, Run
-from tests.ansible.machines import Fleet
+from tests.support.machines import Fleet
 from tests.support.require import need
 
 Install = Callable[..., Run]

@@ -93,8 +93,8 @@ class Machine:
         file.write_text(text)
         file.chmod(mode)
 
-    def furnish(self) -> None:
-        """The files that make it a machine of its own, with no more services than sshd."""
+    def furnish(self, services: Sequence[str] = ()) -> None:
+        """The files that make it a machine of its own, with no more services than sshd and those named."""
         for kind in ("host_key", "authorized_keys"):
             self.write(f"/etc/nodekeys/{kind}", (self.fleet.directory / kind).read_text(), 0o600)
         names = "".join(f"{each.address} {each.name}\n" for each in self.fleet.machines)
@@ -110,7 +110,7 @@ class Machine:
         for base in ("/lib/systemd/system", "/etc/systemd/system"):
             for wanted in Path(base).glob("*.wants/*"):
                 mask = system / wanted.name
-                if not mask.is_symlink():
+                if wanted.name not in services and not mask.is_symlink():
                     mask.symlink_to("/dev/null")
 
     def start(self) -> None:
@@ -159,7 +159,7 @@ class Machine:
 class Fleet:
     """Machines of one user's keys, and the client's configuration to reach them with."""
 
-    def __init__(self, directory: Path, memory: Path, names: Sequence[str], first: str = "127.93.0.") -> None:
+    def __init__(self, directory: Path, memory: Path, names: Sequence[str], first: str) -> None:
         self.directory, self.memory, self.port = directory, memory, free_port()
         self.tag = memory.name
         self.cgroup = "/unified" if os.path.isdir("/sys/fs/cgroup/unified") else ""
@@ -184,16 +184,18 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def fleet(directory: Path, names: Sequence[str]) -> Iterator[Fleet]:
-    """Running machines of these names; powered off and forgotten at the end."""
+def fleet(
+    directory: Path, names: Sequence[str], first: str = "127.93.0.", services: Sequence[str] = ()
+) -> Iterator[Fleet]:
+    """Running machines of these names; powered off and forgotten at the end. `services` are units left as they are."""
     for what, found in requirements():
         need(what, found)
     memory = Path(f"/dev/shm/nhc-machines-{os.getpid()}")  # the upper layer may not lie in the lower one
     memory.mkdir()
-    made = Fleet(directory, memory, names)
+    made = Fleet(directory, memory, names, first)
     try:
         for machine in made.machines:
-            machine.furnish()
+            machine.furnish(services)
             machine.start()
         for machine in made.machines:
             machine.wait()
