@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Dict, List, Tuple
 
+from nhc.agent import answers
 from nhc.agent.service import Agent
 from nhc.model import Verdict, printable
 from nhc.render import prometheus
@@ -25,24 +26,25 @@ class Family:
         if not self.samples:
             return ""
         lines = [f"# HELP {self.name} {self.help}", f"# TYPE {self.name} {self.kind}"]
-        lines += [f"{self.name}{_labels(labels)} {value:.17g}" for labels, value in self.samples.items()]
+        lines += [f"{self.name}{_labels(labels)} {prometheus.number(value)}" for labels, value in self.samples.items()]
         return "\n".join(lines) + "\n"
 
 
 def render(agent: Agent) -> str:
     """The whole page."""
-    return prometheus.render(agent.report()) + "".join(family.render() for family in families(agent))
+    return prometheus.render(answers.report(agent)) + "".join(family.render() for family in families(agent))
 
 
 def families(agent: Agent) -> List[Family]:
     now = agent.host.monotonic()
     found = [
-        _gauge("nhc_agent_healthy", "1 while every check runs as often as it should.", float(not agent.health())),
+        _gauge("nhc_agent_healthy", "1 while every check runs as often as it should.",
+               float(not answers.health(agent))),
         _gauge("nhc_agent_paused", "1 while checks are paused.", float(agent.paused is not None)),
         _gauge("nhc_agent_checks", "Checks configured for this node.", len(agent.items)),
         _gauge("nhc_agent_overdue", "Checks that have not run for too long.", len(agent.schedule.overdue(now))),
         _gauge("nhc_agent_oldest_result_seconds", "Age of the oldest word of a check that is to be fresh.",
-               max(0.0, agent.host.time() - agent.report().started)),
+               max(0.0, agent.host.time() - answers.report(agent).started)),
         _gauge("nhc_agent_uptime_seconds", "Since when the agent runs.", now - agent.began),
         _gauge("nhc_agent_round_seconds", "How long the last round of checks took.", agent.round_seconds),
         _gauge("nhc_agent_config_refused", "1 while changed files are refused.", float(bool(agent.refused))),

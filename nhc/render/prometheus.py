@@ -45,8 +45,13 @@ def render(report: Report) -> str:
     for name, values in series.items():
         if values:
             lines += [f"# HELP {name} {_HELP[name]}", f"# TYPE {name} gauge"]
-            lines += [f"{name}{_labels(labels)} {value:.17g}" for labels, value in values.items()]
+            lines += [f"{name}{_labels(labels)} {number(value)}" for labels, value in values.items()]
     return "\n".join(lines) + "\n"
+
+
+def number(value: float) -> str:
+    """A value without the noise of its binary form: 0.3, not 0.29999999999999999 nor 0.30000000000000004."""
+    return str(int(value)) if isinstance(value, int) else repr(float(f"{value:.15g}")).removesuffix(".0")
 
 
 def _labels(labels: Labels) -> str:

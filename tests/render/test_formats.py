@@ -77,6 +77,15 @@ def test_prometheus_lines_are_well_formed(original):
         assert labels.replace("\\\\", "").replace('\\"', "").count('"') % 2 == 0
 
 
+def test_prometheus_numbers_are_as_a_person_would_write_them():
+    noisy = result(Verdict.OK)._replace(elapsed=0.30000000000000004)
+    noisy = noisy._replace(outcome=noisy.outcome._replace(metrics=(Metric("x", 1.1 - 1.0), Metric("n", 2**53 + 1))))
+    shown = prometheus.render(report(noisy)._replace(elapsed=1.1 - 1.0, started=1700000000.25)).splitlines()
+    values = [line.rpartition(" ")[2] for line in shown if not line.startswith("#")]
+    assert {"0.1", "0.3", "1700000000.25", str(2**53 + 1)} <= set(values)
+    assert max(map(len, values)) == len(str(2**53 + 1)), "no line has a long tail of digits"
+
+
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
