@@ -11,6 +11,7 @@ import os
 from typing import Any, Dict, List, Mapping, Set
 
 from nhc import __version__
+from nhc.agent import answers, pausing
 from nhc.agent.loop import Loop
 from nhc.agent.rounds import Finished
 from nhc.agent.service import Agent
@@ -76,12 +77,12 @@ class Control:
         seconds = float(asked.get("seconds", 3600.0))
         if not 0 < seconds <= 30 * 86400:
             raise ValueError("a pause lasts between a second and 30 days")
-        self.agent.pause(seconds, str(asked.get("by", "")), str(asked.get("why", "")))
+        pausing.pause(self.agent, seconds, str(asked.get("by", "")), str(asked.get("why", "")))
         _send(peer, {"paused_until": self.agent.host.time() + seconds})
 
     def _do_resume(self, peer: Connection, asked: Mapping[str, Any]) -> None:
         was = self.agent.paused is not None
-        self.agent.resume(f"by {asked.get('by', '')}")
+        pausing.resume(self.agent, f"by {asked.get('by', '')}")
         self.agent.tick()
         _send(peer, {"was_paused": was})
 
@@ -97,7 +98,7 @@ class Control:
     def _do_check(self, peer: Connection, asked: Mapping[str, Any]) -> None:
         """Run checks now; the answer is their results, once all of them are there."""
         if self.agent.paused:
-            _send(peer, {"error": self.agent.health()})
+            _send(peer, {"error": str(self.agent.paused)})
             return
         chosen = self.agent.run_now([str(name) for name in asked.get("names", ())])
         if not chosen:
@@ -124,7 +125,7 @@ class _Waiter:
     def __call__(self, finished: Finished) -> None:
         if self.agent.paused:
             self.agent.waiting.remove(self)
-            _send(self.peer, {"error": self.agent.health()})
+            _send(self.peer, {"error": str(self.agent.paused)})
             return
         for key in finished.keys:
             if key in self.running:
@@ -152,7 +153,7 @@ def _busy(agent: Agent) -> Set[str]:
 def status(agent: Agent) -> Answer:
     """What `nhc agent status` shows."""
     now = agent.host.monotonic()
-    report = agent.report()
+    report = answers.report(agent)
     entries = agent.schedule.entries
     checks: List[Answer] = []
     for key, item in agent.items.items():
@@ -176,9 +177,9 @@ def status(agent: Agent) -> Answer:
         "pid": os.getpid(),
         "node": agent.node,
         "uptime": round(now - agent.began, 3),
-        "health": agent.health(),
+        "health": answers.health(agent),
         "verdict": report.verdict.name,
-        "complete": agent.complete(),
+        "complete": answers.complete(agent),
         "paused_until": agent.paused.until if agent.paused else None,
         "paused_by": agent.paused.by if agent.paused else "",
         "config_problems": agent.refused,

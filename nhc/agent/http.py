@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Tuple
 
-from nhc.agent import metrics
+from nhc.agent import answers, metrics
 from nhc.agent.loop import Loop
 from nhc.agent.service import Agent
 from nhc.agent.sockets import Connection, Server, listen_tcp
@@ -73,7 +73,7 @@ class Http:
         if path == "/metrics":
             return 200, PROMETHEUS, metrics.render(agent)
         if path == "/healthz":
-            problem = agent.health()
+            problem = answers.health(agent)
             return (503, TEXT, f"{printable(problem)}\n") if problem else (200, TEXT, "ok\n")
         if path == "/livez":
             return 200, TEXT, "ok\n"
@@ -82,7 +82,7 @@ class Http:
         if path == "/report":
             from nhc.render import json as render
 
-            return 200, JSON, render.render(agent.report())
+            return 200, JSON, render.render(answers.report(agent))
         return 404, TEXT, f"there are {', '.join(_PATHS)}\n"
 
 
@@ -91,10 +91,10 @@ def conditions(agent: Agent) -> list[dict[str, str]]:
     from nhc.model import Verdict
     from nhc.ports import describe
 
-    report = agent.report()
+    report = answers.report(agent)
     worst = max(report.results, key=lambda result: result.verdict, default=None)
     status = {Verdict.CRIT: "False", Verdict.UNKNOWN: "Unknown"}.get(report.verdict, "True")
-    if not agent.complete() and status == "True":
+    if not answers.complete(agent) and status == "True":
         status = "Unknown"
     bad = worst is not None and worst.verdict > Verdict.WARN
     since = min((p.since for _k, p in agent.board.problems() if p.result.verdict is report.verdict), default=0.0)

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nhc.agent import answers
+from nhc.agent.pausing import Pause
 from nhc.ports import Standing
-from nhc.values import NamedTuple
+from nhc.render.json import to_dict
 
 if TYPE_CHECKING:
     from nhc.agent.service import Agent
 
 STATE = "agent"
 REPORT = "report-agent"
-
-
-class Pause(NamedTuple):
-    """Checks do not run until this Unix time."""
-
-    until: float
-    by: str = ""
-    why: str = ""
 
 
 def save(agent: Agent) -> None:
@@ -42,11 +36,9 @@ def save(agent: Agent) -> None:
 
 def keep_report(agent: Agent) -> None:
     """Leave the report where `nhc check local --max-age` and the prolog find it."""
-    from nhc.render.json import to_dict
-
-    if agent.complete() and not any(entry.judged is None for entry in agent.schedule.entries.values()):
+    if answers.complete(agent) and not any(entry.judged is None for entry in agent.schedule.entries.values()):
         asked = {"config": list(agent.settings.config), "scripts": list(agent.settings.scripts)}
-        agent.state.save(REPORT, {**to_dict(agent.report()), **asked, "profile": agent.settings.profile})
+        agent.state.save(REPORT, {**to_dict(answers.report(agent)), **asked, "profile": agent.settings.profile})
 
 
 def recall(agent: Agent) -> None:

@@ -7,20 +7,21 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from nhc import __version__
-from nhc.agent import plans
+from nhc.agent import answers, pausing, plans
 from nhc.agent.events import Event, event, of_change
 from nhc.agent.follow import Follower
-from nhc.agent.keeping import Pause, keep_report, recall, save
+from nhc.agent.keeping import keep_report, recall, save
 from nhc.agent.kernel import KernelLog
 from nhc.agent.loop import Loop, Timer
 from nhc.agent.outlet import PATIENCE, Make, Outlet
+from nhc.agent.pausing import Pause
 from nhc.agent.reload import reload
 from nhc.agent.rounds import Finished, Round, lost
 from nhc.agent.schedule import Entry, Schedule
 from nhc.agent.settings import Settings
 from nhc.agent.transitions import ENDED, Board, Change, too_early
 from nhc.host import Host
-from nhc.model import CheckResult, Report, Verdict, printable
+from nhc.model import CheckResult, Verdict
 from nhc.plan import Item, Plan
 from nhc.state import State
 
@@ -153,7 +154,7 @@ class Agent:
             return
         now = self.host.monotonic()
         if self.paused and self.pause_ends <= now:
-            self.resume("its time is over")
+            pausing.resume(self, "its time is over")
         if not self.paused and len(self.rounds) < ROUNDS:
             due = self.schedule.due(now)
             slow = [entry for entry in due if entry.elapsed >= SLOW]
@@ -194,7 +195,7 @@ class Agent:
         if self.stopping:
             return
         if self.paused:
-            finished = self._only_kernel_log(finished)
+            finished = pausing.interrupted(self, finished)
         now, wall = self.host.monotonic(), self.host.time()
         self._count("rounds")
         self.round_seconds = finished.elapsed
@@ -230,13 +231,11 @@ class Agent:
             waiter(finished)
         self.tick()
 
-    def _only_kernel_log(self, finished: Finished) -> Finished:
-        """Of a round that a pause came into, what the kernel said before; the rest may show the work on the node."""
-        kept = tuple(key for key in finished.keys if key in self.items and plans.is_kernel_log(self.items[key]))
-        for key in finished.keys:
-            if key not in kept:
-                self.schedule.end(key, self.host.monotonic(), 0.0, judged=False)
-        return finished._replace(keys=kept, problem=finished.problem if kept else "")
+    def state_bytes(self) -> bytes:
+        """How the node is, for sinks."""
+        if self._state is None:
+            self._state = answers.state_bytes(self)
+        return self._state
 
     def _judge(self, key: str, item: Item, results: Sequence[CheckResult], wall: float) -> List[Change]:
         uptime = self.host.monotonic()
@@ -263,80 +262,6 @@ class Agent:
             self.schedule.hurry(key, now)
         self.tick()
         return chosen
-
-    def pause(self, seconds: float, by: str, why: str) -> None:
-        self.paused = Pause(self.host.time() + seconds, printable(by, 80), printable(why, 200))
-        self.pause_ends = self.host.monotonic() + seconds
-        for one in self.rounds:
-            if not any(plans.is_kernel_log(item) for item in one.plan.items):  # what it has read is not read again
-                one.kill()
-        for waiter in list(self.waiting):
-            waiter(Finished((), {}, 0.0))
-        self.emit([self.event("agent.paused", message=f"by {by}: {why}" if why else f"by {by}")])
-        self.save()
-
-    def resume(self, by: str) -> None:
-        if self.paused is None:
-            return
-        self.paused = None
-        now = self.host.monotonic()
-        self.schedule.set(self.schedule.entries, now)
-        for key in self.items:
-            self.schedule.hurry(key, now)
-        self.emit([self.event("agent.resumed", message=by)])
-        self.save()
-
-    # What is so.
-
-    def complete(self) -> bool:
-        """Whether every check has been judged, in this life or the last of this boot."""
-        return all(key in self.board.rows for key in self.items)
-
-    def report(self) -> Report:
-        """How the node is."""
-        now = self.host.monotonic()
-        results = self.board.results(self.items)
-        results += self.kernel.results()
-        return Report(
-            host=self.node,
-            boot_id=self.boot_id,
-            started=self.host.time() - min(self.schedule.oldest(now), now - self.began + 1.0),
-            elapsed=self.round_seconds,
-            results=tuple(results),
-            notes=tuple(self.plan.notes),
-            version=__version__,
-            labels=dict(self.settings.labels),
-        )
-
-    def state_bytes(self) -> bytes:
-        """How the node is, for sinks."""
-        import json
-
-        from nhc.render.json import to_dict
-
-        if self._state is None:
-            value = {
-                "report": to_dict(self.report()),
-                "complete": self.complete(),
-                "conditions": self.monitors.conditions() if self.monitors else [],
-            }
-            self._state = json.dumps(value, ensure_ascii=False).encode()
-        return self._state
-
-    def health(self) -> str:
-        """What keeps the checks from running, "" while they do."""
-        if self.stopping:
-            return "stopping"
-        if self.paused:
-            return f"paused by {self.paused.by}{f': {self.paused.why}' if self.paused.why else ''}"
-        now = self.host.monotonic()
-        never = [key for key, entry in self.schedule.entries.items() if entry.judged is None]
-        if never:
-            return f"{len(never)} of {len(self.schedule.entries)} checks have not run yet"
-        late = self.schedule.overdue(now)
-        if late:
-            return f"{len(late)} checks are overdue, as {self.items[late[0]].name}"
-        return ""
 
     # Telling.
 
