@@ -13,10 +13,10 @@ from nhc.agent.events import Recorder, Stream
 from nhc.agent.http import Http
 from nhc.agent.loop import Loop
 from nhc.agent.npd import monitors
-from nhc.agent.outlet import Make
 from nhc.agent.plans import BadConfig
 from nhc.agent.service import Agent
 from nhc.agent.settings import BadSettings, Settings
+from nhc.agent.sink_process import Make
 from nhc.host import Host
 from nhc.model import printable
 from nhc.ports import AdapterError, Sink

@@ -13,12 +13,13 @@ from nhc.agent.follow import Follower
 from nhc.agent.keeping import keep_report, recall, save
 from nhc.agent.kernel import KernelLog
 from nhc.agent.loop import Loop, Timer
-from nhc.agent.outlet import PATIENCE, Make, Outlet
+from nhc.agent.outlet import PATIENCE, Outlet
 from nhc.agent.pausing import Pause
 from nhc.agent.reload import reload
 from nhc.agent.rounds import Finished, Round, lost
 from nhc.agent.schedule import Entry, Schedule
 from nhc.agent.settings import Settings
+from nhc.agent.sink_process import Make
 from nhc.agent.transitions import ENDED, Board, Change, too_early
 from nhc.host import Host
 from nhc.model import CheckResult, Verdict

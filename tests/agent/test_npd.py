@@ -321,7 +321,7 @@ def test_stats_keep_the_names_and_labels_of_the_dashboards(tmp_path):
     for line in (
         "cpu_load_1m 0.5",
         'cpu_usage_time{state="guest_nice"} 100',
-        'system_cpu_stat{cpu="cpu0",stage="softIRQ"} 0.69999999999999996',
+        'system_cpu_stat{cpu="cpu0",stage="softIRQ"} 0.7',
         'memory_bytes_used{state="used"} 25600',
         'host_uptime{kernel_version="6.1.0",os_version="debian 12 (bookworm)"} 123',
         'net_rx_bytes{interface_name="eth0"} 7',

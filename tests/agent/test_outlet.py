@@ -8,7 +8,8 @@ import pytest
 
 from nhc.agent import outlet
 from nhc.agent.loop import Loop
-from nhc.agent.outlet import NEWS, Outlet
+from nhc.agent.outlet import Outlet
+from nhc.agent.sink_process import NEWS
 from nhc.model import CheckResult, Report, ok
 from nhc.ports import AdapterError, Kept, Standing
 from nhc.render.json import to_dict

@@ -96,8 +96,9 @@ class Kube:
         return made
 
     def _client(self, token: str, url: str = "", **options: Any) -> Client:
-        from nhc_adapters.kubernetes.access import Access, Credentials
+        from nhc_adapters.kubernetes.access import Access
         from nhc_adapters.kubernetes.client import Client
+        from nhc_adapters.kubernetes.credentials import Credentials
 
         access = Access(
             url or self.plane.url,
@@ -271,7 +272,7 @@ def kube(plane: Any) -> Iterator[Kube]:
 
 
 def _exists(client: Client, path: str) -> bool:
-    from nhc_adapters.kubernetes.client import ApiError
+    from nhc_adapters.kubernetes.errors import ApiError
 
     try:
         client.get(path)

@@ -7,10 +7,12 @@ from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Opti
 
 from nhc.ports import AdapterError, Applied, Deed, Effect, Mark, NodeState, may_clear, may_mark
 from nhc_adapters.kubernetes.access import find
-from nhc_adapters.kubernetes.client import ApiError, Client, Unreachable, node_path
+from nhc_adapters.kubernetes.client import Client, node_path
+from nhc_adapters.kubernetes.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.marks import Op, Treatment, apply, plan_clear, plan_mark
 from nhc_adapters.kubernetes.view import TOPOLOGIES, node_state, workload
-from nhc_adapters.kubernetes.vocabulary import BadVocabulary, Foreign, Vocabulary, load
+from nhc_adapters.kubernetes.vocabulary import Foreign, Vocabulary
+from nhc_adapters.kubernetes.vocabulary_file import BadVocabulary, load
 
 IN_FLIGHT = 32
 """Nodes changed at a time. One connection does 700 a second, 32 about twice that; more gain nothing."""

@@ -17,7 +17,8 @@ from nhc_adapters.kubernetes.client import Client, node_path
 from nhc_adapters.kubernetes.conditions import FALSE, HEARTBEAT, TRUE, Condition, read_conditions
 from nhc_adapters.kubernetes.events import NORMAL, WARNING
 from nhc_adapters.kubernetes.reporter import Reporter
-from nhc_adapters.kubernetes.vocabulary import Vocabulary, conditions_of, load
+from nhc_adapters.kubernetes.vocabulary import Vocabulary, conditions_of
+from nhc_adapters.kubernetes.vocabulary_file import load
 
 PATIENCE = 3.0
 """Seconds over which one request is tried again: what is to be said may be another by then."""

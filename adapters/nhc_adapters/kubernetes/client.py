@@ -23,6 +23,7 @@ from nhc import __version__
 from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc_adapters.kubernetes.access import Access
+from nhc_adapters.kubernetes.errors import ApiError, Gone, Unreachable, api_error, plain
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -52,31 +53,6 @@ _KEEPALIVE = [
 ]
 
 Body = Union[Mapping[str, Any], List[Dict[str, Any]]]
-
-
-class ApiError(AdapterError):
-    """The API server answered with an error."""
-
-    def __init__(self, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
-        super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
-        self.status = status
-        self.reason = reason
-        self.message = message
-        self.retry_after = retry_after
-
-    @property
-    def conflict(self) -> bool:
-        """Somebody else wrote first: the JSON patch's test failed (422) or the version had moved on (409)."""
-        # The server words a failed test no better than this; what it finds invalid it describes.
-        return self.status == 409 or (self.status == 422 and self.message.startswith("the server rejected our request"))
-
-
-class Gone(AdapterError):
-    """The resourceVersion is too old (410): list again."""
-
-
-class Unreachable(AdapterError):
-    """No answer from the API server."""
 
 
 class WatchEvent(NamedTuple):
@@ -188,7 +164,7 @@ class Client:
                 status, headers, answer = self._send(method, path, data, content_type, query)
                 if status < 300:
                     return answer
-                failure = _api_error(status, headers, answer)
+                failure = api_error(status, headers, answer)
                 if status == 401 and not asked_anew:
                     asked_anew = True
                     self.access.forget()
@@ -197,7 +173,7 @@ class Client:
                     raise failure
                 wait = failure.retry_after
             except urllib3.exceptions.HTTPError as error:
-                failure = Unreachable(f"{self.access.server}: {_plain(error)}")
+                failure = Unreachable(f"{self.access.server}: {plain(error)}")
                 if isinstance(error, urllib3.exceptions.SSLError):
                     with self._lock:  # certificates may have been rotated under us
                         self._manager = self._open()
@@ -271,13 +247,13 @@ class Client:
                 preload_content=False,
             )
             if response.status >= 300:
-                error = _api_error(response.status, response.headers, response.read())
+                error = api_error(response.status, response.headers, response.read())
                 if response.status == 401:
                     self.access.forget()
                 raise Gone(error.message) if response.status == 410 else error
             yield from _watch_events(response)
         except urllib3.exceptions.HTTPError as error:
-            raise Unreachable(f"{self.access.server}: {_plain(error)}") from None
+            raise Unreachable(f"{self.access.server}: {plain(error)}") from None
         finally:
             if response is not None:
                 response.close()  # never back to the pool: what is left unread would be the next answer
@@ -328,32 +304,3 @@ def _decoded(answer: bytes) -> Dict[str, Any]:
     except ValueError:
         raise Unreachable(f"an answer that is no JSON: {printable(answer[:80].decode(errors='replace'))}") from None
     return value if isinstance(value, dict) else {}
-
-
-def _api_error(status: int, headers: Mapping[str, str], answer: bytes) -> ApiError:
-    reason, message = "", printable(answer[:200].decode(errors="replace"), 200)
-    details: Mapping[str, Any] = {}
-    try:
-        said = json.loads(answer)
-        reason = str(said.get("reason") or "")
-        message = printable(str(said.get("message") or ""), 400) or message
-        details = said.get("details") or {}
-    except (ValueError, AttributeError):
-        pass  # a proxy's page, not the server's Status
-    try:
-        wait = float(headers.get("Retry-After") or details.get("retryAfterSeconds") or 0)
-    except ValueError:
-        wait = 0.0
-    return ApiError(status, reason, message, wait)
-
-
-def _plain(error: Exception) -> str:
-    """A network error as one line: urllib3 nests them three deep and names objects."""
-    seen: Optional[BaseException] = error
-    while seen is not None and (seen.__cause__ or seen.__context__):
-        if isinstance(seen, (urllib3.exceptions.ReadTimeoutError, urllib3.exceptions.ConnectTimeoutError)):
-            break
-        seen = seen.__cause__ or seen.__context__
-    if isinstance(seen, urllib3.exceptions.TimeoutError):
-        return "no answer in time"
-    return printable(str(seen) or type(seen).__name__, 160)

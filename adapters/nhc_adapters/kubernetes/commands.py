@@ -29,7 +29,7 @@ from nhc_adapters.kubernetes.podlogs import CONDITION as JOB_ERROR
 from nhc_adapters.kubernetes.reporter import Reporter
 from nhc_adapters.kubernetes.settings import BadSettings, Settings, make, read
 from nhc_adapters.kubernetes.view import trim
-from nhc_adapters.kubernetes.vocabulary import BadVocabulary, load
+from nhc_adapters.kubernetes.vocabulary_file import BadVocabulary, load
 
 __all__ = ["Cluster", "Rules", "make", "read", "replace"]
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.ports import AdapterError
-from nhc_adapters.kubernetes.client import ApiError, Client, namespaced
+from nhc_adapters.kubernetes.client import Client, namespaced
+from nhc_adapters.kubernetes.errors import ApiError
 
 DEADLINE = 1800.0
 """Seconds after which a drain is given up, with what is left said."""

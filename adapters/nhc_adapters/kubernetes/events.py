@@ -16,8 +16,9 @@ from typing import Any, Callable, Deque, Dict, Mapping, Optional, Tuple
 
 from nhc.model import printable
 from nhc.ports import AdapterError
-from nhc_adapters.kubernetes.client import MERGE_PATCH, ApiError, Client, namespaced
+from nhc_adapters.kubernetes.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.conditions import stamp
+from nhc_adapters.kubernetes.errors import ApiError
 
 WARNING, NORMAL = "Warning", "Normal"
 

@@ -15,7 +15,8 @@ import uuid
 from typing import Any, Callable, Dict, Optional
 
 from nhc.ports import AdapterError
-from nhc_adapters.kubernetes.client import ApiError, Client, namespaced
+from nhc_adapters.kubernetes.client import Client, namespaced
+from nhc_adapters.kubernetes.errors import ApiError
 
 GROUP = "apis/coordination.k8s.io/v1"
 

@@ -12,7 +12,8 @@ from typing import Any, Dict, FrozenSet, Iterable, List, Optional
 
 from nhc.policy import Past, Policy, history_needed
 from nhc.ports import Deed, Remedy
-from nhc_adapters.kubernetes.client import MERGE_PATCH, ApiError, Client, namespaced
+from nhc_adapters.kubernetes.client import MERGE_PATCH, Client, namespaced
+from nhc_adapters.kubernetes.errors import ApiError
 
 NAME = "nhc-ledger"
 KEY = "deeds"

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.ports import Mark, mark_text, read_mark_text
-from nhc_adapters.kubernetes.client import JSON_PATCH, ApiError, Client, node_path
+from nhc_adapters.kubernetes.client import JSON_PATCH, Client, node_path
+from nhc_adapters.kubernetes.errors import ApiError
 from nhc_adapters.kubernetes.vocabulary import State, Taint, Vocabulary, fill, label_value, read_taint
 
 MARK = "nhc/mark"

@@ -12,7 +12,8 @@ import time
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from nhc.ports import AdapterError
-from nhc_adapters.kubernetes.client import WATCH_IDLE, Client, Gone, Unreachable
+from nhc_adapters.kubernetes.client import WATCH_IDLE, Client
+from nhc_adapters.kubernetes.errors import Gone, Unreachable
 
 Object = Dict[str, Any]
 Trim = Callable[[Mapping[str, Any]], Object]

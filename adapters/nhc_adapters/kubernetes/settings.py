@@ -24,7 +24,8 @@ from nhc_adapters.kubernetes.judge import SILENT_AFTER, parse_fault
 from nhc_adapters.kubernetes.marks import Treatment
 from nhc_adapters.kubernetes.podlogs import PATTERNS, PodLogs
 from nhc_adapters.kubernetes.view import TOPOLOGIES
-from nhc_adapters.kubernetes.vocabulary import BadVocabulary, Fault, Vocabulary, load
+from nhc_adapters.kubernetes.vocabulary import Fault, Vocabulary
+from nhc_adapters.kubernetes.vocabulary_file import BadVocabulary, load
 
 
 class BadSettings(ValueError):

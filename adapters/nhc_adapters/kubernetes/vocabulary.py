@@ -8,28 +8,20 @@ conditions, which conditions mean a fault, what a node carries in each state (`f
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from nhc.model import Action, CheckResult, Report, Verdict, printable
 from nhc.ports import Mark, describe
 from nhc_adapters.kubernetes.conditions import FALSE, TRUE, UNKNOWN, Condition, stamp
 
-DIRECTORY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "data", "kubernetes")
-
 LABEL_LIMIT = 63
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _NOT_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
-_PLACE = re.compile(r"\{(\w+)\}")
-_PLACES = frozenset({"why", "reason", "reasons", "types", "action", "trigger", "since", "compact", "details"})
-_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-
-
-class BadVocabulary(ValueError):
-    """A vocabulary's file does not say what it should: one line with the file and the place."""
+PLACE = re.compile(r"\{(\w+)\}")
+KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -54,7 +46,7 @@ def parse_taint(text: str) -> Taint:
     """`key=value:Effect` or `key:Effect`. Raises ValueError."""
     pair, _, effect = text.rpartition(":")
     key, _, value = pair.partition("=")
-    if effect not in EFFECTS or not _KEY.fullmatch(key):
+    if effect not in EFFECTS or not KEY.fullmatch(key):
         raise ValueError(f"{text!r} is not a taint (expected key=value:Effect, Effect one of {', '.join(EFFECTS)})")
     return Taint(key, value, effect)
 
@@ -133,142 +125,6 @@ class Vocabulary:
         return self.triggers.get(repair) or self.triggers.get("", "")
 
 
-def known() -> List[str]:
-    """The vocabularies that come with nhc."""
-    return sorted(name[:-5] for name in os.listdir(DIRECTORY) if name.endswith(".json"))
-
-
-def load(name: str) -> Vocabulary:
-    """A vocabulary by name, or from a file where the name is a path. Raises BadVocabulary."""
-    path = name if "/" in name or name.endswith(".json") else os.path.join(DIRECTORY, f"{name}.json")
-    try:
-        with open(path, encoding="utf-8") as file:
-            raw = json.load(file)
-    except FileNotFoundError:
-        raise BadVocabulary(f"no vocabulary {name!r} (there are: {', '.join(known())})") from None
-    except (OSError, ValueError) as error:
-        raise BadVocabulary(f"{path}: {' '.join(str(error).split())}") from None
-    if not isinstance(raw, dict):
-        raise BadVocabulary(f"{path}: expected an object")
-    return _Reader(path).vocabulary(raw)
-
-
-class _Reader:
-    """Reads a vocabulary's JSON, so that an error names its place."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def fail(self, place: str, expected: str, value: object) -> BadVocabulary:
-        return BadVocabulary(f"{self.path}: {place}: {value!r} is not {expected}")
-
-    def text(self, raw: Mapping[str, Any], key: str, place: str, default: Optional[str] = None) -> str:
-        value = raw.get(key, default)
-        if not isinstance(value, str):
-            raise self.fail(f"{place}.{key}", "text", value)
-        return value
-
-    def texts(self, raw: Mapping[str, Any], key: str, place: str) -> Tuple[str, ...]:
-        value = raw.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self.fail(f"{place}.{key}", "a list of texts", value)
-        return tuple(value)
-
-    def objects(self, raw: Mapping[str, Any], key: str, place: str) -> List[Mapping[str, Any]]:
-        value = raw.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            raise self.fail(f"{place}.{key}".lstrip("."), "a list of objects", value)
-        return value
-
-    def vocabulary(self, raw: Mapping[str, Any]) -> Vocabulary:
-        extra = set(raw) - {
-            "name",
-            "summary",
-            "source",
-            "conditions",
-            "verdict",
-            "faults",
-            "states",
-            "foreign",
-            "triggers",
-        }
-        if extra:
-            raise self.fail(sorted(extra)[0], "a part of a vocabulary", raw[sorted(extra)[0]])
-        states = raw.get("states", {})
-        if not isinstance(states, dict):
-            raise self.fail("states", "an object", states)
-        return Vocabulary(
-            self.text(raw, "name", ""),
-            self.text(raw, "summary", "", ""),
-            tuple(self.said(one, f"conditions[{n}]") for n, one in enumerate(self.objects(raw, "conditions", ""))),
-            tuple(self.fault(one, f"faults[{n}]") for n, one in enumerate(self.objects(raw, "faults", ""))),
-            {name: self.state(one, f"states.{name}") for name, one in states.items()},
-            tuple(
-                Foreign(
-                    self.text(one, "owner", f"foreign[{n}]"),
-                    self.text(one, "taint", f"foreign[{n}]", ""),
-                    self.text(one, "label", f"foreign[{n}]", ""),
-                    self.text(one, "annotation", f"foreign[{n}]", ""),
-                    self.texts(one, "values", f"foreign[{n}]"),
-                )
-                for n, one in enumerate(self.objects(raw, "foreign", ""))
-            ),
-            {str(key): str(value) for key, value in (raw.get("triggers") or {}).items()},
-            self.text(raw, "verdict", "", ""),
-        )
-
-    def said(self, raw: Mapping[str, Any], place: str) -> Said:
-        bad = self.text(raw, "bad", place, TRUE)
-        if bad not in (TRUE, FALSE):
-            raise self.fail(f"{place}.bad", "True or False", bad)
-        good = raw.get("good") or {}
-        return Said(
-            self.text(raw, "type", place),
-            bad,
-            self.texts(raw, "checks", place),
-            self.texts(raw, "reasons", place),
-            self.texts(raw, "except", place),
-            self.texts(raw, "actions", place),
-            self.text(good, "reason", f"{place}.good"),
-            self.text(good, "message", f"{place}.good", ""),
-            self.text(raw, "bad_reason", place, ""),
-        )
-
-    def fault(self, raw: Mapping[str, Any], place: str) -> Fault:
-        action = self.text(raw, "action", place, Action.INSPECT.value)
-        if action not in {one.value for one in Action}:
-            raise self.fail(f"{place}.action", f"one of {', '.join(one.value for one in Action)}", action)
-        lasting = raw.get("for", 0)
-        if isinstance(lasting, bool) or not isinstance(lasting, (int, float)) or lasting < 0:
-            raise self.fail(f"{place}.for", "a number of seconds", lasting)
-        return Fault(
-            self.text(raw, "type", place), self.text(raw, "status", place, TRUE), float(lasting), Action(action)
-        )
-
-    def state(self, raw: Any, place: str) -> State:
-        if not isinstance(raw, dict):
-            raise self.fail(place, "an object", raw)
-        taints = []
-        for number, one in enumerate(self.objects(raw, "taints", place)):
-            taint = read_taint(one)
-            if taint.effect not in EFFECTS or not _KEY.fullmatch(taint.key):
-                raise self.fail(f"{place}.taints[{number}]", "a taint with key, value and effect", one)
-            taints.append(taint)
-        maps: Dict[str, Dict[str, str]] = {}
-        for kind in ("labels", "annotations"):
-            pairs = raw.get(kind, {})
-            if not isinstance(pairs, dict):
-                raise self.fail(f"{place}.{kind}", "an object", pairs)
-            for key, value in pairs.items():
-                strange = set(_PLACE.findall(str(value))) - _PLACES
-                if not _KEY.fullmatch(key) or not isinstance(value, str) or strange:
-                    raise self.fail(
-                        f"{place}.{kind}.{key}", f"text with places among {', '.join(sorted(_PLACES))}", value
-                    )
-            maps[kind] = pairs
-        return State(tuple(taints), maps["labels"], maps["annotations"])
-
-
 def conditions_of(report: Report, said: Sequence[Said]) -> List[Condition]:
     """The conditions that a report asks for. UNKNOWN where a covered check could not tell, and nothing is CRIT.
 
@@ -325,7 +181,7 @@ def fill(text: str, mark: Mark, trigger: str, reasons: Sequence[str], types: Seq
             ]
         ),
     }
-    return _PLACE.sub(lambda place: values[place[1]], text)
+    return PLACE.sub(lambda place: values[place[1]], text)
 
 
 def label_value(text: str) -> str:

@@ -13,7 +13,7 @@ from nhc_adapters.kubernetes.access import Access
 from nhc_adapters.kubernetes.adapter import Kubernetes
 from nhc_adapters.kubernetes.client import MERGE_PATCH, Client, node_path
 from nhc_adapters.kubernetes.marks import MARK, SET, Treatment
-from nhc_adapters.kubernetes.vocabulary import load
+from nhc_adapters.kubernetes.vocabulary_file import load
 from tests.support.kube import Kube
 
 FAULT = Mark("check_gpu_lost: gpu3: fell off the bus", Action.REBOOT, 1_700_000_000.0)

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from nhc_adapters.kubernetes.client import MERGE_PATCH, ApiError, namespaced, node_path
+from nhc_adapters.kubernetes.client import MERGE_PATCH, namespaced, node_path
+from nhc_adapters.kubernetes.errors import ApiError
 from tests.support.kube import Kube, eventually
 
 

@@ -14,9 +14,10 @@ import pytest
 from nhc.policy import Ceiling, Policy, Rate
 from nhc.ports import Deed
 from nhc_adapters.kubernetes.adapter import Kubernetes
-from nhc_adapters.kubernetes.client import MERGE_PATCH, STRATEGIC, ApiError, namespaced, node_path
+from nhc_adapters.kubernetes.client import MERGE_PATCH, STRATEGIC, namespaced, node_path
 from nhc_adapters.kubernetes.conditions import stamp
 from nhc_adapters.kubernetes.controller import Controller
+from nhc_adapters.kubernetes.errors import ApiError
 from nhc_adapters.kubernetes.lease import Lease
 from nhc_adapters.kubernetes.marks import MARK
 from nhc_adapters.kubernetes.serve import Server

@@ -12,8 +12,9 @@ from typing import Any, Iterator
 import pytest
 import yaml
 
-from nhc_adapters.kubernetes.client import JSON_PATCH, MERGE_PATCH, STRATEGIC, ApiError, Client, node_path
+from nhc_adapters.kubernetes.client import JSON_PATCH, MERGE_PATCH, STRATEGIC, Client, node_path
 from nhc_adapters.kubernetes.conditions import Condition, write_conditions
+from nhc_adapters.kubernetes.errors import ApiError
 from nhc_adapters.kubernetes.settings import read
 from tests.support.kube import REPOSITORY, Kube, eventually
 

@@ -11,7 +11,7 @@ from nhc.model import CheckResult, Report, crit, ok
 from nhc_adapters.kubernetes.conditions import FALSE, TRUE, Condition, Conditions, stamp
 from nhc_adapters.kubernetes.events import BURST, NORMAL, SIMILAR_LIMIT, WARNING, Recorder
 from nhc_adapters.kubernetes.reporter import Reporter
-from nhc_adapters.kubernetes.vocabulary import load
+from nhc_adapters.kubernetes.vocabulary_file import load
 from tests.support.kube import Kube, eventually
 
 

@@ -17,15 +17,8 @@ from nhc.ports import Mark
 from nhc_adapters.kubernetes.conditions import Condition
 from nhc_adapters.kubernetes.marks import Treatment
 from nhc_adapters.kubernetes.reporter import said_by
-from nhc_adapters.kubernetes.vocabulary import (
-    BadVocabulary,
-    Taint,
-    conditions_of,
-    known,
-    label_value,
-    load,
-    parse_taint,
-)
+from nhc_adapters.kubernetes.vocabulary import Taint, conditions_of, label_value, parse_taint
+from nhc_adapters.kubernetes.vocabulary_file import BadVocabulary, known, load
 
 LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 

@@ -1,0 +1,150 @@
+"""A sink's process: takes what the agent sends, delivers the newest, tries again."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import struct
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, NoReturn, Optional
+
+from nhc.agent.loop import READ
+from nhc.model import Report, printable
+from nhc.ports import AdapterError, Delivery, Kept, Sink, Standing
+
+NEWS = 1000
+"""Pieces of news kept, on either side of the pipe, for a sink that does not take them."""
+RETRY = (0.5, 15.0)
+LENGTH = struct.Struct("=I")
+
+Make = Callable[[Callable[[str], None]], Sink]
+"""Makes the sink, inside its process, given where to complain."""
+
+
+class SinkProcess:
+    """The sink's side: takes messages, delivers the newest, tries again."""
+
+    def __init__(self, make: Make, reading: int, writing: int) -> None:
+        self.make = make
+        self.reading, self.writing = reading, writing
+        self.buffer = bytearray()
+        self.report: Optional[Report] = None
+        self.complete = False
+        self.conditions: List[Dict[str, str]] = []
+        self.news: Deque[Dict[str, Any]] = deque()
+        self.lost = self.lost_before = 0
+        self.new = False
+        self.over = False
+        self.problem: Optional[str] = None
+
+    def say(self, **words: Any) -> None:
+        try:
+            os.write(self.writing, json.dumps(words).encode() + b"\n")
+        except OSError:
+            self.over = True
+
+    def run(self) -> None:
+        """Until the agent closes the pipe."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent says when, by closing the pipe
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            sink = self.make(lambda line: self.say(log=printable(line, 1000)))
+        except Exception as error:
+            self.say(problem=printable(f"{type(error).__name__}: {error}", 500))
+            self._leave(3)
+        wait = RETRY[0]
+        standing: Optional[List[Standing]] = None
+        while standing is None and not self.over:
+            try:
+                standing = sink.standing()
+            except AdapterError as error:
+                self._trouble(str(error))
+                self._take(wait)
+                wait = min(wait * 2, RETRY[1])
+        self.say(standing=[list(one) for one in standing or ()])
+        wait = 0.0
+        while not self.over or (self.new and not wait):
+            self._take(wait if wait else None)
+            if not self.new:
+                continue
+            try:
+                self._deliver(sink)
+            except AdapterError as error:
+                self._trouble(str(error))
+                wait = min(max(wait * 2, RETRY[0]), RETRY[1])
+            else:
+                self._trouble("")
+                wait = 0.0
+        try:
+            sink.close()
+        except AdapterError:
+            pass
+
+    def _deliver(self, sink: Sink) -> None:
+        report = self.report or Report("", "", 0.0, 0.0, ())
+        delivery = Delivery(report, self.complete, tuple(self.news), tuple(self.conditions), self.lost)
+        try:
+            sink.deliver(delivery)
+        except Kept:
+            self.news.clear()
+            raise
+        self.news.clear()
+        self.new = False
+
+    def _trouble(self, problem: str) -> None:
+        if problem != self.problem:
+            self.problem = problem
+            self.say(problem=printable(problem, 500))
+
+    def _take(self, wait: Optional[float]) -> None:
+        """Take in what there is; with `wait` for at most that long, without it until there is something."""
+        poll = select.poll()
+        poll.register(self.reading, READ)
+        until = None if wait is None else time.monotonic() + wait
+        while not self.over:
+            left = None if until is None else max(0, int((until - time.monotonic()) * 1000))
+            if not poll.poll(0 if self.new and wait is None else left):
+                return
+            data = os.read(self.reading, 1 << 20)
+            if not data:
+                self.over = True
+                return
+            self.buffer += data
+            while self._message():
+                pass
+
+    def _message(self) -> bool:
+        from nhc.render.json import from_dict
+
+        size = LENGTH.size
+        if len(self.buffer) < size:
+            return False
+        head = LENGTH.unpack_from(self.buffer)[0]
+        if len(self.buffer) < 2 * size + head:
+            return False
+        body = LENGTH.unpack_from(self.buffer, size + head)[0]
+        end = 2 * size + head + body
+        if len(self.buffer) < end:
+            return False
+        said = json.loads(bytes(self.buffer[size : size + head]))
+        for piece in said["news"]:
+            if len(self.news) >= NEWS:
+                self.news.popleft()
+                self.lost += 1
+            self.news.append(piece)
+        self.lost += said["lost"] - self.lost_before
+        self.lost_before = said["lost"]
+        if body:
+            state = json.loads(bytes(self.buffer[2 * size + head : end]))
+            self.report = from_dict(state["report"])
+            self.complete = bool(state["complete"])
+            self.conditions = state["conditions"]
+        del self.buffer[:end]
+        self.new = True
+        return True
+
+    def _leave(self, status: int) -> NoReturn:
+        os._exit(status)
