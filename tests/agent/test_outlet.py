@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nhc.agent import outlet
+from nhc.agent import outlet, sink_process
 from nhc.agent.loop import Loop
 from nhc.agent.outlet import Outlet
 from nhc.agent.sink_process import NEWS
@@ -55,7 +55,7 @@ class Written:
 @pytest.fixture
 def sink(request, tmp_path, monkeypatch):
     monkeypatch.setattr(outlet, "BACKOFF", (0.05, 0.2))
-    monkeypatch.setattr(outlet, "RETRY", (0.05, 0.2))
+    monkeypatch.setattr(sink_process, "RETRY", (0.05, 0.2))
 
     class Sink:
         def __init__(self):
