@@ -346,7 +346,7 @@ def test_a_node_is_marked_once_though_many_things_change_on_it(kube: Kube) -> No
     nodes = [kube.node(f"n{number:02}", fake=False) for number in range(20)]
     with running(kube) as controller:
         sicken(kube, *nodes)
-        eventually(lambda: len(marked(kube)) == 20)
+        eventually(lambda: controller.counts == {"mark_changed": 20})
         for name in nodes:
             kube.admin.patch(node_path(name), {"metadata": {"labels": {"x": "y"}}}, MERGE_PATCH)
         eventually(lambda: all("x" in controller.nodes.objects[name]["metadata"]["labels"] for name in nodes))
