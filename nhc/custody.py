@@ -10,9 +10,12 @@ from nhc.values import TYPE_CHECKING
 from nhc.worker import messages
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional
+    from typing import Dict, List, Optional, Sequence
 
     from nhc.survivors import Process
+
+LAST_BREATH = 0.1
+"""Seconds given to what was killed to disappear, all of it together, before it is said to be still there."""
 
 _ended: List[int] = []
 """Workers on their way out. Nobody waits for them; the next run of this process reaps them."""
@@ -88,6 +91,28 @@ def kill_all(worker: Worker) -> None:
                 send(pid, SIGKILL)
             except (ProcessLookupError, PermissionError):
                 pass
+
+
+def outlast(workers: Sequence[Worker]) -> List[Optional[Process]]:
+    """What is left of killed workers and their commands after a moment: for each the worst that is, None for nothing.
+
+    Only uninterruptible sleep (`Process.unkillable`) keeps a killed process for good.
+    """
+    from nhc.survivors import identify, is_alive
+
+    left = {worker: [identify(pid) for pid in (worker.pid, *worker.commands)] for worker in workers}
+    until = time.monotonic() + LAST_BREATH
+    while True:
+        for worker in workers:
+            left[worker] = [process for process in left[worker] if process and is_alive(process)]
+        if not any(left.values()) or time.monotonic() >= until:
+            break
+        time.sleep(0.001)
+    for worker in workers:
+        if reap(worker.pid, 0.0) is None:
+            leave_to_end(worker.pid)
+    found = [[identify(process.pid) or process for process in left[worker] if process] for worker in workers]
+    return [max(some, key=lambda process: process.unkillable, default=None) for some in found]
 
 
 def reap(pid: int, patience: float) -> Optional[int]:

@@ -256,7 +256,8 @@ def _outcomes(job: Job, done: Done, limit: float) -> List[Outcome]:
     if done.how == "done":
         return [decode(value) for value in done.value] or [unknown("NoOutcome", "the check returned nothing")]
     if done.how == "timeout":
-        still = f"; pid {done.stuck.pid} cannot be killed" if done.stuck else ""
+        stays = "cannot be killed" if done.stuck and done.stuck.unkillable else "was killed and has not ended yet"
+        still = f"; pid {done.stuck.pid} {stays}" if done.stuck else ""
         return [_hang(job, "CheckTimeout", f"timed out after {show_seconds(done.elapsed)}{_on(job)}{still}")]
     if done.how == "died":
         return [unknown("CheckDied", f"the check's process was {done.value}")]

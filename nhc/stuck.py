@@ -9,11 +9,15 @@ from __future__ import annotations
 import time
 
 from nhc.state import State
-from nhc.survivors import Process, is_alive
+from nhc.survivors import Process, identify
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
+
+
+PATIENCE = 10.0
+"""Seconds given to a killed process that merely waits for a processor before the next run calls it stuck."""
 
 
 class Stuck(NamedTuple):
@@ -36,10 +40,11 @@ class StuckChecks:
         self.added: Dict[str, Stuck] = {}
         for key, record in state.load("stuck").items():
             stuck = _read(record)
-            if stuck is not None and is_alive(stuck.process):
-                self.known[key] = stuck
-            else:
+            found = identify(stuck.process.pid) if stuck is not None else None
+            if stuck is None or found is None or found.start != stuck.process.start:
                 self.gone.add(key)
+            elif found.unkillable or not 0 <= time.time() - stuck.since < PATIENCE:
+                self.known[key] = stuck
 
     def get(self, key: str) -> Optional[Stuck]:
         return self.known.get(key)

@@ -9,10 +9,15 @@ if TYPE_CHECKING:
 
 
 class Process(NamedTuple):
-    """A process that outlived SIGKILL. Its start time, in clock ticks since boot, makes the pid unique."""
+    """A process that outlived SIGKILL. Its start time, in clock ticks since boot, makes the pid unique.
+
+    `unkillable` says that it was in uninterruptible sleep when it was looked at: any other killed process only waits
+    for a processor to end on, which takes its time on a busy node.
+    """
 
     pid: int
     start: int
+    unkillable: bool = False
 
 
 def identify(pid: int) -> Optional[Process]:
@@ -23,9 +28,10 @@ def identify(pid: int) -> Optional[Process]:
     except OSError:
         return None
     # After the name: state is field 3 of proc_pid_stat(5), start time field 22. A zombie is over.
-    return None if fields[0] in (b"Z", b"X") else Process(pid, int(fields[19]))
+    return None if fields[0] in (b"Z", b"X") else Process(pid, int(fields[19]), fields[0] == b"D")
 
 
 def is_alive(process: Process) -> bool:
     """Whether that very process, not a later one with its pid, is still there."""
-    return identify(process.pid) == process
+    found = identify(process.pid)
+    return found is not None and found.start == process.start

@@ -20,8 +20,21 @@ import _signal  # type: ignore[import-not-found]  # `signal` makes enumerations 
 import os
 import select
 import time
+from collections import deque
 
-from nhc.custody import Ended, Worker, kill_all, leave_to_end, overhear, reap, reap_ended, take_signals
+from nhc.custody import (
+    LAST_BREATH,
+    Ended,
+    Worker,
+    kill_all,
+    leave_to_end,
+    outlast,
+    overhear,
+    reap,
+    reap_ended,
+    take_signals,
+)
+from nhc.tokens import Tokens
 from nhc.values import TYPE_CHECKING, NamedTuple
 from nhc.worker import TOKEN, live, messages, quiet
 
@@ -43,8 +56,6 @@ LET_GO = 0.25
 """Seconds given to the workers of a run that is broken off."""
 BARREN = 3
 """Workers that end before they claim a task, after which no more are forked."""
-LAST_BREATH = 0.05
-"""Seconds given to a killed worker to disappear before it is called stuck."""
 
 
 class Done(NamedTuple):
@@ -98,10 +109,11 @@ class Supervisor:
         self.workers: Dict[int, Worker] = {}
         self.poll = select.poll()
         self.look = LOOK
-        self.serial_queue = [number for number, task in enumerate(tasks) if task.serial]
+        self.serial_queue = deque(number for number, task in enumerate(tasks) if task.serial)
         self.serial_completed: List[int] = []
         self.unclaimed = {number for number, task in enumerate(tasks) if not task.serial}
-        self.tokens = -1
+        self.tokens: Optional[Tokens] = None
+        self.first_open = 0  # no task before it is still to be decided
         self.barren = 0  # workers that ended before they claimed anything
 
     def run(self) -> List[Done]:
@@ -122,19 +134,20 @@ class Supervisor:
             while self._undecided():
                 self._order_serial()
                 self._relieve()
+                if self.tokens:
+                    self.tokens.refill()
                 self.poll.poll(self._patience())
                 heard = [self._listen(worker) for worker in tuple(self.workers.values())]
                 self.look = LOOK if any(heard) else min(self.look * 2, RELIEF)
                 self._expire()
-            for worker in tuple(self.workers.values()):
-                self._dismiss(worker)
+            self._dismiss(tuple(self.workers.values()))
         except Ended as signalled:
             ending = signalled.args[0]
         finally:
             for number in taken:
                 _signal.signal(number, _signal.SIG_IGN)
-            if self.tokens >= 0:
-                os.close(self.tokens)
+            if self.tokens:
+                self.tokens.close()
             self._let_go()
             for number in taken:
                 _signal.signal(number, _signal.SIG_DFL)
@@ -143,7 +156,9 @@ class Supervisor:
         return [self.done.get(number, Done("not-run")) for number in range(len(self.tasks))]
 
     def _undecided(self) -> bool:
-        return any(number not in self.done for number in range(min(self.stop_after + 1, len(self.tasks))))
+        while self.first_open in self.done:
+            self.first_open += 1
+        return self.first_open < min(self.stop_after + 1, len(self.tasks))
 
     def _finish(self, number: int, done: Done) -> None:
         if number in self.done:
@@ -152,19 +167,8 @@ class Supervisor:
         self.unclaimed.discard(number)
         if self.finished(number, done) and number < self.stop_after:
             self.stop_after = number
-            self._drain_tokens()
-
-    def _drain_tokens(self) -> None:
-        """Take back what no worker has claimed."""
-        if self.tokens < 0:
-            return
-        os.set_blocking(self.tokens, False)
-        try:
-            while os.read(self.tokens, 65536):
-                pass
-        except BlockingIOError:
-            pass
-        os.set_blocking(self.tokens, True)
+            if self.tokens:
+                self.tokens.take_back()
 
     # What happens next.
 
@@ -199,11 +203,11 @@ class Supervisor:
     def _order_serial(self) -> None:
         """Give the serial worker its next task once every task before it has ended."""
         while self.serial_queue and self.serial_queue[0] in self.done:
-            self.serial_queue.pop(0)
+            self.serial_queue.popleft()
         if not self.serial_queue or self.serial_queue[0] > self.stop_after:
             return
         number = self.serial_queue[0]
-        if any(earlier not in self.done for earlier in range(number)):
+        if self.first_open < number:
             return
         worker = next((w for w in self.workers.values() if w.serial), None) or self._start(serial=True)
         if worker and worker.task is None:
@@ -213,38 +217,34 @@ class Supervisor:
     def _expire(self) -> None:
         """End what is past its deadline."""
         now = time.monotonic()
-        if now >= self.ends:
-            for worker in tuple(self.workers.values()):
-                if worker.task is not None:
-                    self._cut(worker, "timeout")
-            for number in range(len(self.tasks)):
-                self._finish(number, Done("out-of-time"))
-            return
-        for worker in tuple(self.workers.values()):
+        over = now >= self.ends
+        due = {}
+        for worker in self.workers.values():
             if worker.task is None:
                 continue
-            if worker.task > self.stop_after:
-                self._cut(worker, "not-run")
-            elif now >= worker.since + self.tasks[worker.task].timeout:
-                self._cut(worker, "timeout")
+            if worker.task > self.stop_after and not over:
+                due[worker] = "not-run"
+            elif over or now >= worker.since + self.tasks[worker.task].timeout:
+                due[worker] = "timeout"
+        if due:
+            self._cut(due)
+        if over:
+            for number in range(len(self.tasks)):
+                self._finish(number, Done("out-of-time"))
 
-    def _cut(self, worker: Worker, how: str) -> None:
-        number = worker.task
-        assert number is not None
-        elapsed = time.monotonic() - worker.since
-        stuck = self._dismiss(worker)
-        self._finish(number, Done(how, None, elapsed, stuck))
+    def _cut(self, due: Dict[Worker, str]) -> None:
+        tasks = [(worker.task, time.monotonic() - worker.since) for worker in due]
+        for (number, elapsed), how, stuck in zip(tasks, due.values(), self._dismiss(tuple(due))):
+            assert number is not None
+            self._finish(number, Done(how, None, elapsed, stuck))
 
     # Workers.
 
     def _start(self, serial: bool, needed: bool = True) -> Optional[Worker]:
         """Fork a worker. Where the node has no process or descriptor left for a needed one, its tasks end here."""
         try:
-            if self.tokens < 0 and not serial:
-                self.tokens, writing = os.pipe()
-                os.set_blocking(writing, False)
-                os.write(writing, b"".join(TOKEN.pack(number) for number in sorted(self.unclaimed)))
-                os.close(writing)
+            if self.tokens is None and not serial:
+                self.tokens = Tokens(sorted(self.unclaimed), self.poll)
             return self._fork(serial)
         except OSError as error:
             if needed:
@@ -260,7 +260,7 @@ class Supervisor:
         try:
             results, results_in = os.pipe()
             opened += (results, results_in)
-            orders_out, orders = os.pipe() if serial else (self.tokens, -1)
+            orders_out, orders = os.pipe() if serial else (self.tokens.reader if self.tokens else -1, -1)
             opened += (orders_out, orders) if serial else ()
             pid = os.fork()
         except OSError:
@@ -373,25 +373,14 @@ class Supervisor:
                 return f"killed by signal {number}"
         return "ended early"
 
-    def _dismiss(self, worker: Worker) -> Optional[Process]:
-        """Kill a worker and its commands without waiting for what cannot be killed. Returns what stays stuck."""
-        from nhc.survivors import identify, is_alive
-
-        busy = worker.task is not None
-        kill_all(worker)
-        if busy and overhear(worker):
+    def _dismiss(self, workers: Sequence[Worker]) -> List[Optional[Process]]:
+        """Kill workers and their commands without waiting for what cannot be killed; what stays of each busy one."""
+        for worker in workers:
             kill_all(worker)
-        self._forget(worker)
-        if not busy:
-            leave_to_end(worker.pid)
-            return None
-        suspects = [identify(pid) for pid in (worker.pid, *worker.commands)]
-        if reap(worker.pid, LAST_BREATH) is not None:
-            suspects = suspects[1:]
-        until = time.monotonic() + LAST_BREATH
-        for process in suspects:
-            while process and is_alive(process):  # a busy one takes a moment to die as well
-                if time.monotonic() >= until:
-                    return process
-                time.sleep(0.001)
-        return None
+            if worker.task is None:
+                leave_to_end(worker.pid)
+            elif overhear(worker):
+                kill_all(worker)
+            self._forget(worker)
+        busy = [worker for worker in workers if worker.task is not None]
+        return outlast(busy) if busy else []

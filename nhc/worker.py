@@ -29,7 +29,7 @@ Factory: TypeAlias = "Callable[[Notify, Tuple[int, ...]], Work]"
 """Makes a worker's Work, once, inside the worker: given its Notify and the serial tasks completed so far."""
 
 HEADER = struct.Struct("=I")
-TOKEN = struct.Struct("=H")
+TOKEN = struct.Struct("=I")
 
 ORPHAN = 5.0
 """Seconds after a task's deadline when the kernel itself ends a worker: its supervisor, which would have, is gone."""

@@ -33,7 +33,8 @@ LAYERS = {
     "survivors": set(),
     "worker": {"process"},
     "custody": {"survivors", "worker"},
-    "watchdog": {"survivors", "worker", "custody"},
+    "tokens": {"worker"},
+    "watchdog": {"survivors", "worker", "custody", "tokens"},
 }
 
 # Where a process may be started and a file opened outside Host.

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
+from itertools import chain, repeat
 
 import pytest
 
@@ -42,6 +44,27 @@ def numbered(count):
 def test_results_keep_their_places():
     done, _ = supervise(numbered(200))
     assert values(done) == list(range(200))
+
+
+def test_more_tasks_than_a_pipe_holds():
+    """A pipe holds 16,384 tokens; a token once had two bytes."""
+    done, _ = supervise(numbered(70_000), deadline=120)
+    assert values(done) == list(range(70_000))
+
+
+def test_a_stop_takes_back_what_the_pipe_does_not_hold_yet():
+    begun = []
+
+    def note(number):
+        begun.append(number)
+        return number
+
+    done, wall = supervise([lambda number=number: note(number) for number in range(70_000)],
+                           stop=lambda number, _done: number == 5)  # fmt: skip
+    assert values(done[:6]) == list(range(6))
+    assert {one.how for one in done[6:]} <= {"done", "not-run"}
+    assert done[-1].how == "not-run"
+    assert wall < 5
 
 
 def test_a_big_value_survives_the_pipe():
@@ -251,7 +274,7 @@ def test_workers_that_end_at_once_are_not_forked_for_ever(monkeypatch):
 
 
 def test_a_command_that_dies_a_moment_after_its_worker_is_not_called_stuck(monkeypatch):
-    alive = iter([True, True, False])
+    alive = chain([True] * 4, repeat(False))
     monkeypatch.setattr("nhc.survivors.is_alive", lambda _process: next(alive))
 
     def make(notify, _completed):
@@ -259,3 +282,42 @@ def test_a_command_that_dies_a_moment_after_its_worker_is_not_called_stuck(monke
 
     (done,) = Supervisor([Task(0.3)], make, make, lambda _number, _done: False).run()
     assert (done.how, done.stuck) == ("timeout", None)
+
+
+def test_what_cannot_be_killed_costs_one_last_breath_however_many_there_are(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "fifo")
+    monkeypatch.setattr("nhc.survivors.is_alive", lambda _process: True)
+    done, wall = supervise([hang_fifo(tmp_path / "fifo") for _ in range(6)], deadline=0.6)
+    assert values(done) == ["timeout"] * 6
+    assert wall < 0.6 + 0.3
+
+
+@contextmanager
+def a_busy_processor():
+    """One processor with a process on it that never rests."""
+    processor = min(os.sched_getaffinity(0))
+    hog = subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{processor}])\nwhile 1: pass"])
+    try:
+        until = time.monotonic() + 10
+        while os.sched_getaffinity(hog.pid) != {processor} and time.monotonic() < until:
+            time.sleep(0.01)
+        yield processor
+    finally:
+        hog.kill()
+        hog.wait()
+
+
+def test_what_waits_for_a_processor_is_not_called_unkillable():
+    """On a node with a load of 50, as here, a killed process may take seconds to be given the time to end."""
+    with a_busy_processor() as processor:
+
+        def starve():
+            os.sched_setaffinity(0, [processor])
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+            while True:
+                pass
+
+        done, wall = supervise([starve, lambda: 1], {0: 0.4})
+    assert values(done) == ["timeout", 1]
+    assert wall < 0.4 + 0.3
+    assert done[0].stuck is None or not done[0].stuck.unkillable
