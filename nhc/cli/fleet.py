@@ -119,8 +119,8 @@ def _time(*flags: str, default: str, help: str) -> Decorator:
 def check(**options: Any) -> None:
     """Judge many nodes over SSH; nothing needs to be installed on them but Python 3.9.
 
-    Exit status, of the worst node: 0 healthy, 1 unhealthy (CRIT), 3 unknown; 2 wrong usage; with --mark also 3
-    when the adapter cannot be used and 1 when marking failed.
+    Exit status, of the worst node: 0 healthy, 1 unhealthy (CRIT), 3 unknown; 2 wrong usage. 3 too when the adapter
+    of --from or --mark does not answer, and 1 when marking failed.
     """
     from nhc.fleet.command import Usage, run
 
@@ -128,7 +128,7 @@ def check(**options: Any) -> None:
         status = run(options)
     except Usage as error:
         print(f"nhc fleet check: {error}", file=sys.stderr)
-        status = EXIT_USAGE
+        status = error.status
     raise SystemExit(status)
 
 

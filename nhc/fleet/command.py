@@ -9,7 +9,7 @@ import time
 from typing import Any, Dict, List, Mapping
 
 from nhc import __version__
-from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
+from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.fleet import nodes as node_sources
 from nhc.fleet import output
 from nhc.fleet.history import History, default_path
@@ -24,6 +24,14 @@ EXIT = {Verdict.SKIP: EXIT_UNKNOWN, Verdict.OK: EXIT_HEALTHY, Verdict.WARN: EXIT
 
 class Usage(Exception):
     """The command line, or a file that it names, cannot be used. One line."""
+
+    status = EXIT_USAGE
+
+
+class Unavailable(Usage):
+    """Nothing is wrong with the command line, but who should know the nodes does not answer. One line."""
+
+    status = EXIT_UNKNOWN
 
 
 def run(options: Mapping[str, Any]) -> int:
@@ -73,9 +81,14 @@ def run(options: Mapping[str, Any]) -> int:
         return 130 if left else EXIT_UNKNOWN
     status = exit_status(picture, options["max_unhealthy"])
     if marking is not None:
-        status = max(status, marking(history, number, options)) if status != EXIT_UNHEALTHY else status
+        status = _worse(status, marking(history, number, options))
     history.close()
     return status
+
+
+def _worse(one: int, other: int) -> int:
+    """The exit status that says more: 1 before 3 before 0."""
+    return max(one, other, key=(EXIT_HEALTHY, EXIT_UNKNOWN, EXIT_UNHEALTHY).index)
 
 
 def exit_status(picture: Picture, limit: Any) -> int:
@@ -164,6 +177,8 @@ def _nodes(options: Mapping[str, Any]) -> List[Node]:
                 facts,
             )
         )
+    except node_sources.NoAnswer as error:
+        raise Unavailable(str(error)) from None
     except node_sources.NodesError as error:
         raise Usage(str(error)) from None
     password = _secret("NHC_SSH_PASSWORD", "SSH password: ") if options["ask_pass"] else ""

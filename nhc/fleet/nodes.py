@@ -18,6 +18,10 @@ class NodesError(ValueError):
     """The nodes cannot be found out. One line."""
 
 
+class NoAnswer(NodesError):
+    """The scheduler or the cluster that should name them cannot be asked now. One line."""
+
+
 class Wanted(NamedTuple):
     """What the user named."""
 
@@ -125,9 +129,12 @@ def from_adapter(name: str) -> List[Node]:
     """The nodes that a scheduler or a cluster knows, with its partitions or pools as groups."""
     try:
         source: Any = adapter(name)()
-        states = source.nodes()
     except (NoAdapter, AdapterError, ValueError) as error:
         raise NodesError(f"--from {name}: {error}") from None
+    try:
+        states = source.nodes()
+    except AdapterError as error:
+        raise NoAnswer(f"--from {name}: {error}") from None
     return [Node(state.name, groups=tuple(state.groups)) for state in states]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 import pytest
 
@@ -70,3 +70,27 @@ def aliases(server: ssh.Server, hosts: Dict[str, str], path: Path) -> Path:
 def few(server: ssh.Server, tmp_path: Path) -> Path:
     """An ssh_config that knows gpu01 to gpu04."""
     return aliases(server, dict(list(HOSTS.items())[:4]), tmp_path / "few_config")
+
+
+class Site:
+    """A sweep over nodes that a test makes sick: `sick` names them."""
+
+    def __init__(self, fleet: Fleet, directory: Path, names: Tuple[str, ...], env: Dict[str, str]) -> None:
+        assert fleet.server is not None
+        addresses = {name: f"127.0.6.{number}" for number, name in enumerate(names, 1)}
+        fleet.server.trust(list(addresses.values()))
+        self.fleet, self.directory, self.env, self.names = fleet, directory, env, names
+        self.ssh_config = aliases(fleet.server, addresses, directory / "ssh_config")
+        self.config = directory / "nhc.conf"
+        self.config.write_text("* || check_fs_mount /\n" + "".join(
+            f"{name} || check_file_test -f {directory}/{name}.fine\n" for name in names))  # fmt: skip
+        self.sick()
+
+    def sick(self, *sick: str) -> None:
+        for name in self.names:
+            fine = self.directory / f"{name}.fine"
+            fine.unlink(missing_ok=True) if name in sick else fine.touch()
+
+    def check(self, *words: object, **env: str) -> Any:
+        return self.fleet.check("-F", self.ssh_config, "-c", self.config, "--ledger", self.directory / "ledger",
+                                "--connect-timeout", "5s", *words, env={**self.env, **env})  # fmt: skip
