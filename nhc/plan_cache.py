@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _FORMAT = 3
 _SUM = struct.Struct("=I")
+_LARGEST = 8 << 20
+"""Bytes of a plan that are kept: the state directory lies in memory, and some 60,000 lines take this much."""
 _RACY = 20_000_000
 """Nanoseconds: the clock that file times are taken from ticks every 4 to 10 ms."""
 
@@ -44,7 +46,9 @@ def cached(state: State, question: Sequence[Any], make: Callable[[], Plan]) -> P
             stamps = tuple((path, _stamp(path)) for path in plan.inputs)
             # What was changed while it was read, or just before, may not be what was read.
             if all(stamp is None or stamp[3] < begun - _RACY for _, stamp in stamps):
-                state.save_bytes(name, _encode(plan, key, stamps))
+                content = _encode(plan, key, stamps)
+                if len(content) <= _LARGEST:
+                    state.save_bytes(name, content)
     return plan
 
 

@@ -14,7 +14,8 @@ from nhc.host import Host
 from nhc.model import ok
 from nhc.plan import BUILT_IN, COMMAND, Item, Plan
 from nhc.state import State
-from nhc.survivors import Process, is_alive
+from nhc.stuck import PATIENCE, StuckChecks
+from nhc.survivors import Process, identify, is_alive
 from nhc.testing import FakeHost
 from tests.support.require import need
 
@@ -110,3 +111,24 @@ def test_the_callers_pipe_closes_although_a_process_stays_behind(frozen, checks,
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=10)
     assert done.stdout.strip() == "CheckTimeout", done.stderr
     assert time.monotonic() - begin < 5
+
+
+def test_a_killed_process_that_ends_late_is_remembered_and_not_called_stuck_at_once(tmp_path):
+    """One that waits for a processor is gone in a moment; one that is still there after ten seconds is not."""
+    waiting = subprocess.Popen(["sleep", "60"])
+    try:
+        process = identify(waiting.pid)
+        assert process is not None
+        state = State(str(tmp_path / "state"))
+        young = StuckChecks(state)
+        young.add("line", process, time.time())
+        young.save()
+        assert StuckChecks(state).get("line") is None
+        young.add("line", process, time.time() - PATIENCE - 1)
+        young.save()
+        assert StuckChecks(state).get("line").process.pid == waiting.pid
+    finally:
+        waiting.kill()
+        waiting.wait()
+    StuckChecks(state).save()
+    assert state.load("stuck") == {}

@@ -147,6 +147,12 @@ def test_a_plan_with_a_warning_is_not_kept(node):
     assert node.read == 2
 
 
+def test_a_plan_that_would_fill_the_state_directory_is_not_kept(node, monkeypatch):
+    monkeypatch.setattr(plan_cache, "_LARGEST", 100)
+    assert len(node.plan("q").items) == len(node.plan("q").items)
+    assert (node.read, node.kept()) == (2, [])
+
+
 def test_a_plan_of_more_than_files_is_not_kept(node):
     cached(node.state, ("q",), lambda: Plan(()))
     assert not node.kept()

@@ -6,6 +6,7 @@ know, so that a newer node can report to an older collector.
 
 from __future__ import annotations
 
+import io
 import json
 import time
 
@@ -18,7 +19,12 @@ if TYPE_CHECKING:
 
 def render(report: Report, indent: int = 2) -> str:
     """The report as one JSON document, ending in a newline; `indent` 0 puts it on one line."""
-    return json.dumps(to_dict(report), indent=indent or None, ensure_ascii=False) + "\n"
+    if not indent:
+        return json.dumps(to_dict(report), ensure_ascii=False) + "\n"
+    text = io.StringIO()  # json.dumps gathers the pieces of an indented text in a list: three times the memory
+    json.dump(to_dict(report), text, indent=indent, ensure_ascii=False)
+    text.write("\n")
+    return text.getvalue()
 
 
 def to_dict(report: Report) -> Dict[str, Any]:
