@@ -100,7 +100,11 @@ def _route(host: str, user: str, port: int, identities: Sequence[str], options: 
     port = port or int(options.get("port") or 22)
     alias = options.get("hostkeyalias")
     jump = options.get("proxyjump") or ""
-    own = [os.path.expanduser(path) for path in (*identities, *options.get("identityfile", []))]
+    tokens = {"%n": host, "%p": str(port), "%k": alias or name, "%%": "%"}  # those that paramiko leaves
+    given = [
+        re.sub("%.", lambda found: tokens.get(found[0], found[0]), path) for path in options.get("identityfile", [])
+    ]
+    own = [os.path.expanduser(path) for path in (*identities, *given)]
     if not own:
         own = [os.path.expanduser(f"~/.ssh/{file}") for file in DEFAULT_IDENTITIES]
     return Route(
@@ -140,8 +144,12 @@ def _files(text: str) -> Tuple[str, ...]:
     return tuple(os.path.expanduser(path) for path in text.split() if path.lower() != "none")
 
 
-def _lines(path: str, base: str, depth: int = 0) -> List[str]:
-    """A file's lines with its includes in place. The block that an Include stands in goes on after it."""
+def _lines(path: str, base: str, within: str = "", depth: int = 0) -> List[str]:
+    """A file's lines with its includes in place.
+
+    What an Include inside a block brings counts only where that block does: `within` holds the block's criteria, as a
+    Match line has them, and every block below is held to them as well. The block itself goes on after the Include.
+    """
     if depth > DEEPEST:
         raise ValueError(f"{path}: included too deep")
     try:
@@ -150,17 +158,25 @@ def _lines(path: str, base: str, depth: int = 0) -> List[str]:
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
     found: List[str] = []
-    block = "Host *"
+    criteria = within
     for line in text:
         word = re.match(r"\s*(host|match|include)[\s=]+(.*\S)", line, re.IGNORECASE)
         if word is None:
             found.append(line)
         elif word[1].lower() != "include":
-            block = line
-            found.append(line)
+            criteria = f"{within} {_criteria(word[1], word[2])}".strip()
+            found.append(f"Match {criteria}" if within and criteria else line)
         else:
             for pattern in word[2].split():
                 named = os.path.join(base, os.path.expanduser(pattern.strip('"')))
                 for name in sorted(glob.glob(named)):
-                    found += [*_lines(name, base, depth + 1), block]
+                    found += [*_lines(name, base, criteria, depth + 1), f"Match {criteria or 'all'}"]
     return found
+
+
+def _criteria(word: str, rest: str) -> str:
+    """What a Host or Match line asks for, as a Match line says it: "" for everything."""
+    if word.lower() == "match":
+        return "" if rest.lower() == "all" else rest
+    names = rest.partition(" #")[0].split()
+    return "" if names == ["*"] else f"originalhost {','.join(names)}"
