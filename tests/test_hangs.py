@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 
@@ -115,9 +116,13 @@ def test_the_callers_pipe_closes_although_a_process_stays_behind(frozen, checks,
 
 def test_a_killed_process_that_ends_late_is_remembered_and_not_called_stuck_at_once(tmp_path):
     """One that waits for a processor is gone in a moment; one that is still there after ten seconds is not."""
-    waiting = subprocess.Popen(["sleep", "60"])
+    # Forked and not started: to load a program takes moments of uninterruptible sleep.
+    waiting = os.fork()
+    if waiting == 0:
+        time.sleep(60)
+        os._exit(0)
     try:
-        process = identify(waiting.pid)
+        process = identify(waiting)
         assert process is not None
         state = State(str(tmp_path / "state"))
         young = StuckChecks(state)
@@ -126,9 +131,9 @@ def test_a_killed_process_that_ends_late_is_remembered_and_not_called_stuck_at_o
         assert StuckChecks(state).get("line") is None
         young.add("line", process, time.time() - PATIENCE - 1)
         young.save()
-        assert StuckChecks(state).get("line").process.pid == waiting.pid
+        assert StuckChecks(state).get("line").process.pid == waiting
     finally:
-        waiting.kill()
-        waiting.wait()
+        os.kill(waiting, signal.SIGKILL)
+        os.waitpid(waiting, 0)
     StuckChecks(state).save()
     assert state.load("stuck") == {}
