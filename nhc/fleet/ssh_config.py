@@ -101,9 +101,8 @@ def _route(host: str, user: str, port: int, identities: Sequence[str], options: 
     alias = options.get("hostkeyalias")
     jump = options.get("proxyjump") or ""
     tokens = {"%n": host, "%p": str(port), "%k": alias or name, "%%": "%"}  # those that paramiko leaves
-    given = [
-        re.sub("%.", lambda found: tokens.get(found[0], found[0]), path) for path in options.get("identityfile", [])
-    ]
+    files = options.get("identityfile", [])
+    given = [re.sub("%.", lambda token: str(tokens.get(token[0], token[0])), path) for path in files]
     own = [os.path.expanduser(path) for path in (*identities, *given)]
     if not own:
         own = [os.path.expanduser(f"~/.ssh/{file}") for file in DEFAULT_IDENTITIES]
