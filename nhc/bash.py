@@ -36,13 +36,14 @@ class Bash:
 
     def __init__(self, bash: str, script: str, environment: Mapping[str, str], host: Host) -> None:
         self._watch = host.system.watch
+        program, argv = host.system.started(bash, ["nhc", "--norc", "--noprofile", "-c", script, "nhc"])
         ours, theirs = _pipes()
         self._lines, self._requests, self._replies, self._output, self._turn = ours
         lines, requests, replies, output, turn_out, turn_in = theirs
         try:
             self.pid = os.posix_spawn(
-                bash,
-                ["nhc", "--norc", "--noprofile", "-c", script, "nhc"],
+                program,
+                argv,
                 environment,
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),

@@ -14,7 +14,7 @@ from nhc.process import Completed
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, TypeVar
+    from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
 
     T = TypeVar("T")
 else:
@@ -65,11 +65,15 @@ class System:
         self.root = root
         self.watch = watch
 
-    def _below(self, path: str) -> str:
+    def _below(self, path: str, follow: bool = True) -> str:
         return path if self.root == "/" else self.root + path
 
     def run(self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str]) -> Completed:
         return process.run(argv, timeout=timeout, env=env, stdin=stdin, watch=self.watch)
+
+    def started(self, program: str, argv: Sequence[str]) -> Tuple[str, List[str]]:
+        """What to execute, and as which argv, so that `program` of this machine runs. Raises OSError."""
+        return program, list(argv)
 
     def which(self, command: str) -> Optional[str]:
         return process.find(command)
@@ -81,7 +85,7 @@ class System:
         return time.monotonic()
 
     def stat(self, path: str, follow: bool) -> Stat:
-        found = os.stat(self._below(path), follow_symlinks=follow)
+        found = os.stat(self._below(path, follow), follow_symlinks=follow)
         return Stat(
             found.st_mode, found.st_uid, found.st_gid, found.st_size,
             found.st_atime, found.st_mtime, found.st_ctime,
@@ -129,8 +133,7 @@ class System:
         """The addresses of a host name, in the resolver's order. Raises OSError when there are none."""
         import socket
 
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        return list(dict.fromkeys(str(at[4][0]) for at in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)))
 
     def connect(self, address: str, port: int, timeout: float) -> float:
         """Seconds that a TCP connection took to open. Raises OSError when it does not."""
@@ -240,10 +243,16 @@ class Host:
     ) -> None:
         self.memory: Memory = RunMemory() if memory is None else memory
         self.root = root.rstrip("/") or "/"
+        self.live = self.root == "/"  # whether our own processes are among those seen
         self.system = system or System(self.root)
         self.settings: Mapping[str, str] = settings or {}
         self.environ: Mapping[str, str] = os.environ if environ is None else environ
         self._facts: Dict[Any, Any] = {}
+
+    @property
+    def ours(self) -> Host:
+        """Where nhc's own files are, such as profiles."""
+        return self
 
     # Files. All raise OSError as the operating system does.
 
@@ -364,8 +373,7 @@ class Host:
 
     def setting(self, name: str, default: str = "") -> str:
         """A variable as the configuration set it, else as the environment has it."""
-        value = self.settings.get(name)
-        return self.environ.get(name, default) if value is None else value
+        return self.settings[name] if name in self.settings else self.environ.get(name, default)
 
     def fact(self, gather: Callable[[Host], T]) -> T:
         """What `gather(host)` returns, gathered once a run. An exception is raised again, not gathered again."""

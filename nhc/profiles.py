@@ -50,7 +50,7 @@ def resolve(name: str, host: Host, ask: bool = False) -> Optional[Profile]:
     if name == AUTO:
         return _automatic(host, ask)
     if "/" in name or name.endswith(".conf"):
-        if not host.exists(name):
+        if not host.ours.exists(name):
             raise NoProfile(f"{name}: no such file")
         return Profile(name.rsplit("/", 1)[-1].rsplit(".conf", 1)[0], name, "asked for")
     found = _find(host, name.lower())
@@ -110,7 +110,7 @@ def _find(host: Host, name: str) -> Optional[Profile]:
     if "/" in name:
         return None
     path = f"{SITE}/{name}.conf"
-    if host.exists(path):
+    if host.ours.exists(path):
         return Profile(name, path)
     return Profile(name) if f"\n{MARK}{name}\n" in f"\n{_bundle()}" else None
 
@@ -125,7 +125,7 @@ def names(host: Host) -> List[str]:
     """Every profile there is, the site's own included."""
     shipped = {line[len(MARK) :] for line in _bundle().split("\n") if line.startswith(MARK)}
     try:
-        own = {name[: -len(".conf")] for name in host.listdir(SITE) if name.endswith(".conf") and name[0] != "."}
+        own = {name[: -len(".conf")] for name in host.ours.listdir(SITE) if name.endswith(".conf") and name[0] != "."}
     except OSError:
         own = set()
     return sorted(shipped | own)
@@ -134,7 +134,7 @@ def names(host: Host) -> List[str]:
 def text_of(profile: Profile, host: Host) -> str:
     """A profile's lines. Raises OSError where its file cannot be read."""
     if profile.path:
-        return host.read(profile.path)
+        return host.ours.read(profile.path)
     _, _, rest = f"\n{_bundle()}".partition(f"\n{MARK}{profile.name}\n")
     return rest.partition(f"\n{MARK}")[0].rstrip("\n") + "\n"
 

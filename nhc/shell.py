@@ -7,6 +7,8 @@ after the other, and state carries from line to line, as it does in LBNL NHC.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 
 from nhc import check, data, process, words
@@ -27,6 +29,7 @@ Call: TypeAlias = "Callable[[str, Sequence[str], Mapping[str, str]], Sequence[Ou
 """Judges a built-in check: its name, its arguments, and the variables that the shell has set."""
 
 EVIDENCE_LINES = 50
+_LENT = 128
 
 
 _CHECK_NAME = re.compile(r"\bcheck_\w+")
@@ -83,7 +86,12 @@ class ShellSession:
         """Start the shell unless it runs; an outcome where the site's scripts do not let it start."""
         if self._shell is not None:
             return None
-        self._shell = Bash(bash, self._preamble(), self._environment(), self._host)
+        lent = [] if self._host.ours is self._host else _lend(self._plan.scripts)
+        try:
+            self._shell = Bash(bash, self._preamble(lent), self._environment(), self._host)
+        finally:
+            for fd in lent:
+                os.close(fd)
         self._sent = {}
         self._outcomes = []
         ended = self._shell.serve(self._answer)
@@ -150,7 +158,7 @@ class ShellSession:
         told = ("CheckFailed", "NoSuchCheck")
         return [outcome._replace(evidence=evidence) if outcome.reason in told else outcome for outcome in bad]
 
-    def _preamble(self) -> str:
+    def _preamble(self, lent: Sequence[int]) -> str:
         plan = self._plan
         text = "\n".join([*(item.line for item in plan.items if item.kind == SHELL), *_texts(plan.scripts)])
         own = _own_functions(text)
@@ -173,7 +181,10 @@ class ShellSession:
                 *stubs,
                 # A built-in whose name is only put together when the line runs.
                 'command_not_found_handle() { case "$1" in check_*) nhc__call "$@" ;; *) nhc__missing "$1" ;; esac; }',
-                *(f". {quote(path)}" for path in plan.scripts),
+                *(
+                    [f". /proc/self/fd/{fd}; exec {fd}<&-" for fd in lent]
+                    or [f". {quote(path)}" for path in plan.scripts]
+                ),
                 "nhc__main",
             ]
         )
@@ -186,6 +197,26 @@ class ShellSession:
         }
         environment["PATH"] = process.PATH
         return environment
+
+
+def _lend(paths: Sequence[str]) -> List[int]:
+    """Open the site's scripts for a shell that runs where they do not lie; it inherits the descriptors. Raises OSError.
+
+    Above the numbers that scripts choose for themselves, and above those that `Bash` gives out.
+    """
+    lent: List[int] = []
+    try:
+        for path in paths:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                lent.append(fcntl.fcntl(fd, fcntl.F_DUPFD, _LENT))
+            finally:
+                os.close(fd)
+    except OSError:
+        for fd in lent:
+            os.close(fd)
+        raise
+    return lent
 
 
 def _lines(output: str) -> Tuple[str, ...]:

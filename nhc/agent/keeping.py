@@ -37,7 +37,7 @@ def save(agent: Agent) -> None:
 def keep_report(agent: Agent) -> None:
     """Leave the report where `nhc check local --max-age` and the prolog find it."""
     if answers.complete(agent) and not any(entry.judged is None for entry in agent.schedule.entries.values()):
-        asked = {"config": list(agent.settings.config), "scripts": list(agent.settings.scripts)}
+        asked = {"config": list(agent.settings.config), "scripts": list(agent.settings.scripts), "root": agent.root}
         agent.state.save(REPORT, {**to_dict(answers.report(agent)), **asked, "profile": agent.settings.profile})
 
 

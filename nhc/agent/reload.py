@@ -55,6 +55,8 @@ def reload(agent: Agent) -> List[str]:
         settings.sinks, settings.events, settings.events_format, settings.history,
     ):  # fmt: skip
         agent.log("sinks, events and history are as they were: they change when the agent is started anew")
+    if old.root != settings.root:
+        agent.log("root is as it was: it changes when the agent is started anew")
     agent.log(f"configuration reloaded: {len(agent.items)} checks")
     agent.emit([agent.event("config.reloaded", checks=len(agent.items))])
     agent.changed()

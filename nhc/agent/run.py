@@ -17,6 +17,8 @@ from nhc.agent.plans import BadConfig
 from nhc.agent.service import Agent
 from nhc.agent.settings import BadSettings, Settings
 from nhc.agent.sink_process import Make
+from nhc.cli.check_local import live_host
+from nhc.cli.options import UsageError
 from nhc.host import Host
 from nhc.model import printable
 from nhc.ports import AdapterError, Sink
@@ -30,14 +32,14 @@ def run(read_settings: Callable[[], Settings], host: Optional[Host] = None) -> i
         settings = read_settings()
         state = State(settings.state or None)
         if host is None:
-            host = Host(memory=state)
+            host = live_host(settings.root, state)
         agent = Agent(settings, host, state, loop, complain, read_settings)
         agent.monitors = monitors.load(settings)
         agent.makes = sinks(settings, agent.node)
     except (BadSettings, BadConfig) as error:
         complain(str(error))
         return 2
-    except AdapterError as error:
+    except (AdapterError, UsageError) as error:
         complain(str(error))
         return 2
     loop.signals({

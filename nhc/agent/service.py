@@ -21,6 +21,7 @@ from nhc.agent.schedule import Entry, Schedule
 from nhc.agent.settings import Settings
 from nhc.agent.sink_process import Make
 from nhc.agent.transitions import ENDED, Board, Change, too_early
+from nhc.cli.check_local import root_of
 from nhc.host import Host
 from nhc.model import CheckResult, Verdict
 from nhc.plan import Item, Plan
@@ -51,6 +52,7 @@ class Agent:
         self.settings, self.host, self.state, self.loop, self.log = settings, host, state, loop, log
         self.read_settings = read_settings
         self.node = settings.node or host.system.hostname()
+        self.root = root_of(settings.root)
         self.boot_id = host.read_or("/proc/sys/kernel/random/boot_id")
         self.began = host.monotonic()
         self.plan = Plan(())

@@ -24,6 +24,7 @@ class Settings(NamedTuple):
 
     path: str = ""
     node: str = ""
+    root: str = ""
     config: Tuple[str, ...] = ()
     scripts: Tuple[str, ...] = ()
     profile: str = "auto"
@@ -199,6 +200,7 @@ def _addresses(reader: _Reader, key: str, value: Any) -> Tuple[str, ...]:
 _KEYS: Mapping[str, Mapping[str, Tuple[str, Any]]] = {
     "agent": {
         "node": ("node", _text),
+        "root": ("root", _text),
         "config": ("config", _texts),
         "scripts": ("scripts", _texts),
         "profile": ("profile", _text),

@@ -167,7 +167,7 @@ def _act(host: Host, hit: Hit, options: Options) -> List[str]:
 
 
 def _kill(host: Host, process: ProcessStat, done: str, not_done: str) -> str:
-    if host.root == "/" and process.pid in (os.getpid(), os.getppid()):
+    if host.live and process.pid in (os.getpid(), os.getppid()):
         return f"{not_done} (it is nhc itself)"
     try:
         host.system.kill(process.pid, process.started, SIGKILL)

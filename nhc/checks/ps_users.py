@@ -118,7 +118,7 @@ def _kill(host: Host, pid: int) -> str:
     process = one(host, pid)
     if process is None:
         return "; gone"
-    if host.root == "/" and pid in (os.getpid(), os.getppid()):
+    if host.live and pid in (os.getpid(), os.getppid()):
         return "; not killed (it is nhc itself)"
     try:
         host.system.kill(pid, process.started, SIGKILL)

@@ -27,10 +27,14 @@ FORM = click.option("-f", "--format", "form", type=click.Choice(["text", "json"]
 @click.option(
     "-n", "--node", default="", metavar="NAME", help="The node's name. Default: $NODE_NAME, else the kernel's."
 )
+@click.option("--root", default="", metavar="DIR", help="The node's whole root directory, from a container. "
+              "Default: the settings' root, $NHC_ROOT, else /.")  # fmt: skip
 @click.option("--listen", multiple=True, metavar="HOST:PORT", help="Serve HTTP there, instead of 127.0.0.1:20258.")
 @click.option("--socket", default="", metavar="FILE", help="The control socket.")
 @click.option("--check-settings", is_flag=True, help="Only read the settings and say what is wrong with them.")
-def run(path: str, config: List[str], node: str, listen: List[str], socket: str, check_settings: bool) -> None:
+def run(
+    path: str, config: List[str], node: str, root: str, listen: List[str], socket: str, check_settings: bool
+) -> None:
     """Watch this node: every check on its own cadence, the kernel log live.
 
     Runs in the foreground, for systemd or a container. SIGHUP reads settings and configuration anew, SIGTERM
@@ -44,6 +48,8 @@ def run(path: str, config: List[str], node: str, listen: List[str], socket: str,
     changes: Dict[str, Any] = {}
     if config:
         changes["config"] = tuple(config)
+    if root:
+        changes["root"] = root
     if listen:
         changes["listen"] = tuple(listen)
     if socket:
@@ -109,6 +115,8 @@ def _show(answer: Mapping[str, Any], checks: bool) -> None:
     log = answer["kernel_log"]
     how = "followed live" if log["live"] else f"not followed live{': ' + log['problem'] if log['problem'] else ''}"
     click.echo(f"kernel log: {how}, {log['records']} records" + (f", {log['lost']} lost" if log["lost"] else ""))
+    if log["journald"] or log["journald_problem"]:
+        click.echo(f"kernel log in journald: {log['journald_problem'] or 'followed live'}")
     for problem in answer["log_problems"]:
         click.echo(f"log not read: {problem}")
     for name, sink in answer["sinks"].items():

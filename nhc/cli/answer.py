@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Optional
 
+from nhc.cli.check_local import root_of
 from nhc.model import Report
 
 REPORT = "report-agent"
@@ -20,6 +21,8 @@ def of_agent(state: Any, max_age: float, now: float, boot_id: str, options: Mapp
     if kept.get("boot_id") != boot_id or not isinstance(started, (int, float)) or not 0 <= now - started <= max_age:
         return None
     if kept.get("config") != list(options["config"]) or kept.get("scripts", []) != list(options["scripts"]):
+        return None
+    if kept.get("root", "") != root_of(options["root"]):
         return None
     if options["context"] not in ("", "agent") or options["profile"] != kept.get("profile", "auto"):
         return None

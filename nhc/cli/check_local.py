@@ -17,6 +17,8 @@ from nhc.values import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+    from nhc.host import Host
+
 CONFIG = "/etc/nhc/nhc.conf"
 SCRIPTS = "/etc/nhc/scripts"
 
@@ -39,13 +41,12 @@ def main(argv: Sequence[str]) -> int:
 
 def run(options: Mapping[str, Any]) -> int:
     """Carry out `nhc check local` with its options as a dictionary. Raises UsageError."""
-    from nhc.host import Host
     from nhc.state import State
 
     deadline = _time(options, "timeout")
     max_age = _time(options, "max_age")
     state = State()
-    host = Host(memory=state)
+    host = live_host(options["root"], state)
     name = options["node"] or host.system.hostname()
     if max_age is not None:
         fresh = fresh_report(state, max_age, host, options) or _agents_report(state, max_age, host, options)
@@ -74,6 +75,27 @@ def run(options: Mapping[str, Any]) -> int:
     if max_age is not None:
         remember(state, report, options)
     return emit(report, options)
+
+
+def root_of(asked: str) -> str:
+    """Where the root of the node to judge is: as asked, else $NHC_ROOT; "" for this process's own."""
+    found = (asked or os.environ.get("NHC_ROOT", "")).rstrip("/")
+    return os.path.abspath(found) if found else ""
+
+
+def live_host(asked: str, memory: Any) -> Host:
+    """The node to judge: this machine, unless `asked` or $NHC_ROOT names another root. Raises UsageError."""
+    root = root_of(asked)
+    if not root:
+        from nhc.host import Host
+
+        return Host(memory=memory)
+    from nhc.node_root import BadRoot, NodeHost
+
+    try:
+        return NodeHost(root, memory=memory)
+    except BadRoot as error:
+        raise UsageError(f"{'root' if asked else 'NHC_ROOT'} {error}") from None
 
 
 def _time(options: Mapping[str, Any], name: str) -> Optional[float]:
@@ -184,7 +206,8 @@ def _selected(options: Mapping[str, Any]) -> str:
     parts: List[Tuple[str, Any]] = [
         (key, options[key]) for key in ("config", "scripts", "profile", "check", "tag", "context", "all", "node")
     ]
-    return repr(parts)
+    root = root_of(options["root"])
+    return repr([*parts, ("root", root)] if root else parts)
 
 
 def remember(state: Any, report: Report, options: Mapping[str, Any]) -> None:

@@ -52,6 +52,8 @@ CHECK_LOCAL = (
            "configuration, else 30s.", "TIME"),
     Option(("-n", "--node"), "node", "The node's name, which targets are matched against. Default: the kernel's host "
            "name.", "NAME", default=""),
+    Option(("--root",), "root", "Judge the node whose whole root directory is mounted there, from a container. "
+           "Default: $NHC_ROOT, else /.", "DIR", default=""),
     Option(("-o", "--output"), "output", "Write the report to this file, replaced whole, instead of standard output "
            "(-).", "FILE", default=""),
     Option(("-e", "--evidence"), "evidence", "Show the lines behind each verdict in text output."),

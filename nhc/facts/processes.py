@@ -145,7 +145,7 @@ def command_lines(host: Host) -> Dict[int, str]:
 
 def own(host: Host) -> Tuple[int, ...]:
     """Our own process and its parent, which may be the run's supervisor; nothing on a recorded machine."""
-    return (os.getpid(), os.getppid()) if host.root == "/" else ()
+    return (os.getpid(), os.getppid()) if host.live else ()
 
 
 def nameless(host: Host) -> Dict[int, str]:
