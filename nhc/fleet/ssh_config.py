@@ -100,9 +100,9 @@ def _route(host: str, user: str, port: int, identities: Sequence[str], options: 
     port = port or int(options.get("port") or 22)
     alias = options.get("hostkeyalias")
     jump = options.get("proxyjump") or ""
-    tokens = {"%n": host, "%p": str(port), "%k": alias or name, "%%": "%"}  # those that paramiko leaves
-    files = options.get("identityfile", [])
-    given = [re.sub("%.", lambda token: str(tokens.get(token[0], token[0])), path) for path in files]
+    # Tokens that paramiko leaves as they are.
+    tokens = {"%n": host, "%p": str(port), "%k": str(alias or name), "%%": "%"}
+    given = [_expand(str(path), tokens) for path in options.get("identityfile", [])]
     own = [os.path.expanduser(path) for path in (*identities, *given)]
     if not own:
         own = [os.path.expanduser(f"~/.ssh/{file}") for file in DEFAULT_IDENTITIES]
@@ -124,6 +124,10 @@ def _route(host: str, user: str, port: int, identities: Sequence[str], options: 
         kex=options.get("kexalgorithms", ""),
         ciphers=options.get("ciphers", ""),
     )
+
+
+def _expand(text: str, tokens: Dict[str, str]) -> str:
+    return re.sub("%.", lambda token: tokens.get(token[0], token[0]), text)
 
 
 def _is_other(hop: str, host: str) -> bool:
