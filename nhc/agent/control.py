@@ -194,6 +194,8 @@ def status(agent: Agent) -> Answer:
             "records": agent.follower.records if agent.follower else 0,
             "lost": agent.follower.lost if agent.follower else 0,
             "problem": agent.follower.problem if agent.follower else "",
+            "journald": bool(agent.journal.pid),
+            "journald_problem": agent.journal.problem,
         },
         "sinks": {
             name: {"problem": outlet.problem, "waiting": outlet.waiting, "lost": outlet.lost, "pid": outlet.pid}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 from nhc.agent.rounds import allowance, key_of
 from nhc.agent.schedule import Entry
 from nhc.agent.settings import Settings
 from nhc.check import BadArguments, find
 from nhc.host import Host
+from nhc.kernlog import JOURNAL
 from nhc.plan import BUILT_IN, Item, Plan
 from nhc.state import State
 
@@ -104,6 +105,29 @@ def follows(item: Item) -> bool:
     words = arguments(item)
     where = words.get("where")
     return not words.get("npd_rules") and not words.get("since_boot") and (where is None or where.kind in ("", "kmsg"))
+
+
+def reads_journal(item: Item, host: Host, kmsg: bool) -> bool:
+    """Whether this check reads journald for the kernel's messages. `kmsg` says whether /dev/kmsg can be read."""
+    if not is_kernel_log(item) or arguments(item).get("since_boot"):
+        return False
+    where = arguments(item).get("where")
+    if where is not None:
+        return bool(where.kind == JOURNAL)
+    return not kmsg and host.which("journalctl") is not None
+
+
+def needles(items: Sequence[Item]) -> List[str]:
+    """For each rule of the files that checks name, a text without which it does not match; "" where none is known."""
+    from nhc.kernlog.npd_rules import BadRules, load_file, needle
+
+    found: List[str] = []
+    for path in {path for item in items for path in arguments(item).get("npd_rules", ())}:
+        try:
+            found += [needle(rule.pattern.pattern[:-2]) for rule in load_file(path).rules]
+        except (BadRules, OSError):
+            continue  # the check says so
+    return found
 
 
 def arguments(item: Item) -> Dict[str, Any]:

@@ -48,6 +48,7 @@ def reload(agent: Agent) -> List[str]:
             agent.follower.start()
         elif not settings.kernel_log:
             agent.follower.close()
+    agent.follow_journal()
     agent.reloaded = agent.host.time()
     for watcher in agent.watchers:
         watcher()

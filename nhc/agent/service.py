@@ -10,6 +10,7 @@ from nhc import __version__
 from nhc.agent import answers, pausing, plans
 from nhc.agent.events import Event, event, of_change
 from nhc.agent.follow import Follower
+from nhc.agent.journal import KernelJournal
 from nhc.agent.keeping import keep_report, recall, save
 from nhc.agent.kernel import KernelLog
 from nhc.agent.loop import Loop, Timer
@@ -78,6 +79,7 @@ class Agent:
         self.watchers: List[Callable[[], None]] = []
         self.monitors: Any = None
         self.follower: Optional[Follower] = None
+        self.journal = KernelJournal(loop, host, self._journal_spoke, log)
         self._state: Optional[bytes] = None
         self._timer: Optional[Timer] = None
         self.saving: Optional[Timer] = None
@@ -92,7 +94,10 @@ class Agent:
         recall(self)
         self.follower = Follower(self.loop, self.host, self.state, self.kernel.heard, self.log)
         if self.settings.kernel_log and not self.follower.start():
-            self.log(f"{self.follower.problem}: the kernel log is read with each round, not live")
+            self.log(self.follower.problem)
+        self.follow_journal()
+        if self.follower.problem and not self.journal.pid:
+            self.log("the kernel log is read with each round, not live")
         if self.monitors:
             self.monitors.start(self)
         gc.collect()
@@ -121,6 +126,7 @@ class Agent:
             one.kill()
         if self.follower:
             self.follower.close()
+        self.journal.close()
         if self.monitors:
             self.monitors.close()
         self.emit([self.event("agent.stopped")])
@@ -148,6 +154,26 @@ class Agent:
         for note in plan.notes:
             self.log(note)
         self.news(self.board.remove([key for key in self.board.rows if key in gone], self.host.time()))
+
+    def follow_journal(self) -> None:
+        """Follow journald while a check reads the kernel's messages there."""
+        keys = self._journal_keys()
+        if keys:
+            self.journal.follow(plans.needles([self.items[key] for key in keys]))
+        else:
+            self.journal.close()
+
+    def _journal_keys(self) -> List[str]:
+        if not self.settings.kernel_log:
+            return []
+        live = self.follower is not None and self.follower.live
+        return [key for key, item in self.items.items() if plans.reads_journal(item, self.host, live)]
+
+    def _journal_spoke(self) -> None:
+        now = self.host.monotonic()
+        for key in self._journal_keys():
+            self.schedule.hurry(key, now)
+        self.tick()
 
     # Rounds.
 

@@ -172,8 +172,12 @@ def _ctime(text: str) -> Optional[float]:
         return None
 
 
-def parse_journal(line: str) -> Optional[Tuple[Record, str, str]]:
-    """An entry of `journalctl -o json`: the record, its cursor and its boot id; None for no such entry."""
+def parse_journal(line: str, whole: bool = True) -> Optional[Tuple[Record, str, str]]:
+    """An entry of `journalctl -o json`: the record, its cursor and its boot id; None for no such entry.
+
+    Of a line that was written to /dev/kmsg, journald takes the part before the colon for the name of a program and
+    keeps it apart; `whole` puts it back.
+    """
     import json
 
     try:
@@ -185,6 +189,9 @@ def parse_journal(line: str) -> Optional[Tuple[Record, str, str]]:
     message = entry["MESSAGE"]
     if isinstance(message, list):  # bytes that are not UTF-8
         message = bytes(value & 255 for value in message if isinstance(value, int)).decode(errors="replace")
+    transport, name, pid = (entry.get(key) for key in ("_TRANSPORT", "SYSLOG_IDENTIFIER", "SYSLOG_PID"))
+    if whole and transport == "kernel" and isinstance(name, str) and name != "kernel":
+        message = f"{name}{f'[{pid}]' if pid else ''}: {message}"
     stamp = entry.get("__REALTIME_TIMESTAMP")
     since = entry.get("_SOURCE_MONOTONIC_TIMESTAMP")
     record = Record(
@@ -192,7 +199,7 @@ def parse_journal(line: str) -> Optional[Tuple[Record, str, str]]:
         int(stamp) / 1e6 if isinstance(stamp, str) and stamp.isdigit() else None,
         int(since) / 1e6 if isinstance(since, str) and since.isdigit() else None,
         level=int(entry["PRIORITY"]) & 7 if str(entry.get("PRIORITY", "")).isdigit() else 6,
-        kernel=entry.get("_TRANSPORT", "kernel") == "kernel",
+        kernel=(transport or "kernel") == "kernel",
     )
     return record, str(entry.get("__CURSOR", "")), str(entry.get("_BOOT_ID", ""))
 
@@ -235,32 +242,6 @@ def read_kmsg(host: Host, after: Optional[int]) -> Batch:
         last = record.number
         records.append(record._replace(when=began + (record.since_boot or 0.0)))
     return Batch(records, last, lost)
-
-
-def read_journal(host: Host, cursor: str, identifier: str = "") -> Batch:
-    """What journald has of this boot's kernel (or of `identifier`) after `cursor`. Raises OSError."""
-    what = ["-t", identifier, "-b"] if identifier else ["-k", "-b"]
-    argv = ["journalctl", *what, "-o", "json", "--no-pager", "-q"]
-    done = host.run([*argv, f"--after-cursor={cursor}"] if cursor else argv, timeout=8.0)
-    if done.timed_out:
-        raise OSError(110, "did not answer in time", "journalctl")
-    if done.status and cursor and "cursor" in done.stderr:
-        # The entry that the cursor names was rotated away: what lies between is lost, how much nothing tells.
-        again = read_journal(host, "", identifier)
-        return again._replace(lost=-1)
-    if done.status:
-        raise OSError(5, (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1], "journalctl")
-    boot = boot_id(host).replace("-", "")
-    records: List[Record] = []
-    for line in done.stdout.splitlines():
-        entry = parse_journal(line)
-        if entry is None:
-            continue
-        record, place, of_boot = entry
-        cursor = place or cursor
-        if not of_boot or not boot or of_boot == boot:
-            records.append(record._replace(kernel=True))
-    return Batch(records, cursor)
 
 
 def read_file(host: Host, path: str, cursor: object, keep_all: bool = False) -> Batch:

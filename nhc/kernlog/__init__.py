@@ -149,10 +149,10 @@ def _read(host: Host, source: Source, cursor: Any) -> Tuple[kmsg.Batch, str]:
     if source.kind == OTHER and source.path.startswith("/"):
         return kmsg.read_file(host, source.path, cursor, keep_all=True), source.path
     if source.kind == OTHER:
-        batch = kmsg.read_journal(host, cursor if isinstance(cursor, str) else "", source.path)
+        batch = _journal(host, cursor, source.path)
         return batch, f"journald's {source.path}"
     if source.kind == JOURNAL:
-        return kmsg.read_journal(host, cursor if isinstance(cursor, str) else ""), "journald"
+        return _journal(host, cursor), "journald"
     if source.kind in (FILE, DMESG):
         return kmsg.read_file(host, source.path, cursor, keep_all=source.kind == DMESG), source.path
     if isinstance(cursor, dict):  # an earlier run could not read /dev/kmsg: stay with what it used
@@ -165,11 +165,17 @@ def _read(host: Host, source: Source, cursor: Any) -> Tuple[kmsg.Batch, str]:
     return _fallback(host, {})
 
 
+def _journal(host: Host, cursor: Any, identifier: str = "") -> kmsg.Batch:
+    from nhc.facts.journal import read_journal
+
+    return read_journal(host, cursor if isinstance(cursor, str) else "", identifier)
+
+
 def _fallback(host: Host, cursor: Dict[str, Any]) -> Tuple[kmsg.Batch, str]:
     path = cursor.get("path", "")
     if not path and (cursor or host.which("journalctl")):
         try:
-            batch = kmsg.read_journal(host, cursor.get("at", ""))
+            batch = _journal(host, cursor.get("at"))
         except OSError:
             if cursor:
                 raise

@@ -249,7 +249,7 @@ def test_a_rule_file_for_another_log_is_applied_to_that_log(machine, tmp_path):
     }))  # fmt: skip
     said = "returned error: readlink /var/lib/docker/overlay2/x: invalid argument"
     entries = [{"MESSAGE": text, "__CURSOR": "s=1", "_BOOT_ID": "boot1"} for text in (said, XID79)]
-    machine.host.system.commands[("journalctl", "-t", "dockerd")] = "".join(json.dumps(e) + "\n" for e in entries)
+    machine.host.system.commands[("journalctl",)] = "".join(json.dumps(e) + "\n" for e in entries)
     machine.says(said, "nfs: server a not responding, still trying")
     outcomes = machine.judge(f"check_kmsg --npd-rules {rules}")
     assert [o.reason for o in outcomes if o.reason] == ["NfsServerNotResponding", "CorruptDockerOverlay2"]

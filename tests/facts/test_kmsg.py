@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nhc import ring
 from nhc.facts import kmsg
 from nhc.facts.kmsg import bsd_time, iso_time, message, parse_journal, parse_line, parse_record
-from nhc.host import Completed, Host
+from nhc.host import Host
 from nhc.testing import FakeHost
 from tests.support.require import need
 
@@ -151,48 +151,6 @@ def test_reading_the_real_ring_never_waits():
     begin = time.monotonic()
     ring.read(ring.KMSG, int(last) + 1_000_000)
     assert time.monotonic() - begin < 2
-
-
-# journald
-
-
-def entry(text, cursor, boot=BOOT):
-    boot = boot.replace("-", "")
-    return json.dumps({"MESSAGE": text, "__CURSOR": cursor, "_BOOT_ID": boot,
-                       "__REALTIME_TIMESTAMP": "1795228200000000",
-                       "_TRANSPORT": "kernel", "PRIORITY": "3"})  # fmt: skip
-
-
-def test_journald_is_asked_for_what_is_new():
-    host = FakeHost({kmsg.BOOT_ID: BOOT + "\n"}, {"journalctl": f"{entry('a', 's=1')}\n{entry('b', 's=2')}\n"})
-    batch = kmsg.read_journal(host, "")
-    assert ([r.text for r in batch.records], batch.cursor) == (["a", "b"], "s=2")
-    assert batch.records[0].when == NOW
-    host.system.commands[("journalctl",)] = Completed(0, "")
-    assert kmsg.read_journal(host, "s=2").cursor == "s=2", "a quiet journal keeps the place"
-    assert "--after-cursor=s=2" in host.system.ran[-1]
-
-
-def test_journald_entries_of_another_boot_are_not_news():
-    host = FakeHost(
-        {kmsg.BOOT_ID: BOOT + "\n"}, {"journalctl": f"{entry('old', 's=1', boot='0' * 32)}\n{entry('new', 's=2')}\n"}
-    )
-    assert [r.text for r in kmsg.read_journal(host, "").records] == ["new"]
-
-
-def test_a_cursor_that_journald_has_lost_is_told():
-    def answer(argv, _stdin):
-        if any(word.startswith("--after-cursor") for word in argv):
-            return Completed(1, "", "Failed to seek to cursor: Invalid argument\n")
-        return Completed(0, entry("a", "s=9") + "\n")
-
-    batch = kmsg.read_journal(FakeHost({kmsg.BOOT_ID: BOOT}, {"journalctl": answer}), "s=1")
-    assert ([r.text for r in batch.records], batch.lost) == (["a"], -1)
-
-
-def test_journald_bytes_that_are_no_text_are_read():
-    record, _cursor, _boot = parse_journal(json.dumps({"MESSAGE": [104, 105, 255]}))
-    assert record.text == "hi�"
 
 
 # Files

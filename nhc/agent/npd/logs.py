@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
-from nhc import process
+from nhc.agent.journal import Journalctl
 from nhc.agent.loop import Loop
 from nhc.agent.npd.conditions import TRUE, Conditions
 from nhc.agent.npd.config import LogMonitor
+from nhc.facts.journal import FIELDS, same_entry
 from nhc.facts.kmsg import Record, boot_time, parse_journal, parse_line, parse_record
 from nhc.host import Host
 from nhc.kernlog.npd_rules import PERMANENT, needle
 
 POLL = 1.0
 """Seconds between looks at a file."""
-AGAIN = (1.0, 60.0)
 CHUNK = 8 << 20
 
 
@@ -168,94 +167,41 @@ class FileFollower:
 
 
 class JournalFollower:
-    """journald's entries of one identifier, from `journalctl --follow`, which is started anew when it ends."""
+    """journald's entries of one identifier. `cursor` is the last one read, of this life or of the one before."""
 
-    def __init__(self, loop: Loop, host: Host, reader: LogReader) -> None:
-        self.loop, self.host, self.reader = loop, host, reader
-        self.cursor = ""
-        self._pid = 0
-        self._fd = -1
-        self._rest = b""
-        self._wait = AGAIN[0]
-        self._over = False
+    def __init__(self, loop: Loop, host: Host, reader: LogReader, cursor: str = "") -> None:
+        self.reader, self.cursor = reader, cursor
+        self._child = Journalctl(loop, host, self._words, self._take, self._told)
+
+    @property
+    def place(self) -> str:
+        """Where the next life goes on."""
+        return self.cursor or f"@{self.reader.since:.0f}"
 
     def start(self) -> None:
         """Start journalctl."""
-        if self._over or self._pid:
-            return
-        identifier = self.reader.monitor.options.get("source", "")
-        argv = ["journalctl", "--follow", "--output=json", "--no-pager", "--quiet"]
-        argv += [f"--identifier={identifier}"] if identifier else []
-        if self.cursor:
-            argv.append(f"--after-cursor={self.cursor}")
-        else:
-            argv.append(f"--since=@{int(max(self.reader.since, 0))}")
-        program = process.find(argv[0])
-        if program is None:
-            self._failed("journalctl is not installed")
-            return
-        reading, writing = os.pipe()
-        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            self._pid = os.posix_spawn(
-                program,
-                argv,
-                {**os.environ, "PATH": process.PATH, "LC_ALL": "C"},
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, null, 0),
-                    (os.POSIX_SPAWN_DUP2, writing, 1),
-                    (os.POSIX_SPAWN_DUP2, null, 2),
-                ],
-                setsigmask=(),
-            )
-        except OSError as error:
-            os.close(reading)
-            self._failed(f"journalctl: {error.strerror}")
-            return
-        finally:
-            os.close(writing)
-            os.close(null)
-        os.set_blocking(reading, False)
-        self._fd = reading
-        self.loop.watch(reading, lambda _events: self._read())
-        self.loop.child(self._pid, lambda _status: self._ended())
+        self._child.start()
 
     def close(self) -> None:
-        self._over = True
-        if self._pid:
-            try:
-                os.kill(self._pid, 15)
-            except ProcessLookupError:
-                pass
+        self._child.close()
 
-    def _read(self) -> None:
-        try:
-            data = os.read(self._fd, 1 << 18)
-        except BlockingIOError:
-            return
-        if not data:
-            self.loop.forget(self._fd)
-            return
-        *lines, self._rest = (self._rest + data).split(b"\n")
+    def _words(self) -> List[str]:
+        identifier = self.reader.monitor.options.get("source", "")
+        words = ["--no-tail", "--output=json", f"--output-fields={FIELDS}"]
+        words += [f"--identifier={identifier}"] if identifier else []
+        # From the cursor on, not after it: where its entry is gone, journalctl leaves out the one that came next.
+        return [*words, f"--cursor={self.cursor}" if self.cursor else f"--since=@{int(max(self.reader.since, 0))}"]
+
+    def _told(self, problem: str) -> None:
+        self.reader.problem = problem
+
+    def _take(self, lines: Sequence[bytes]) -> None:
         records = []
         for line in lines:
-            entry = parse_journal(line.decode(errors="replace"))
-            if entry is not None:
-                records.append(entry[0])
-                self.cursor = entry[1] or self.cursor
+            entry = parse_journal(line.decode(errors="replace"), whole=False)
+            if entry is None or (self.cursor and same_entry(entry[1], self.cursor)):
+                continue
+            records.append(entry[0])
+            self.cursor = entry[1] or self.cursor
         if records:
-            self._wait, self.reader.problem = AGAIN[0], ""
             self.reader.read(records)
-
-    def _ended(self) -> None:
-        self.loop.forget(self._fd)
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._pid, self._fd = 0, -1
-        self._failed("journalctl ended")
-
-    def _failed(self, problem: str) -> None:
-        self.reader.problem = problem
-        if not self._over:
-            self.loop.after(self._wait, self.start)
-            self._wait = min(self._wait * 2, AGAIN[1])

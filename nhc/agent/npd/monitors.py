@@ -51,6 +51,8 @@ class Monitors:
         self._kernel: List[LogReader] = []
         self.number = -1
         """The last record of the kernel's log that the rules have seen."""
+        self.cursors: Dict[str, str] = {}
+        """Where each monitor of journald's has read to, in an earlier life: a cursor, or @ and a time."""
         self._plugins: Dict[str, Tuple[PluginMonitor, PluginRule, str]] = {}
         self._seeds: Dict[str, int] = {}
         self.conditions_kept.count = self._seed
@@ -103,7 +105,7 @@ class Monitors:
             if reader.monitor.plugin == "kmsg":
                 kernel.append(reader)
             elif reader.monitor.plugin == "journald":
-                self._follow(JournalFollower(agent.loop, agent.host, reader))
+                self._follow(self._journal(reader, booted))
             else:
                 self._follow(FileFollower(agent.loop, agent.host, reader))
         if kernel and agent.follower:
@@ -116,11 +118,21 @@ class Monitors:
             self._kernel = kernel
             agent.follower.readers = (self._heard,)
 
+    def _journal(self, reader: LogReader, booted: float) -> JournalFollower:
+        """As with the kernel's own: what came since an earlier life read is news, however long ago."""
+        assert self.agent is not None
+        cursor = self.cursors.get(reader.monitor.path, "")
+        if cursor:
+            first = booted + reader.monitor.delay
+            reader.since = max(first, float(cursor[1:])) if cursor[0] == "@" else first
+        return JournalFollower(self.agent.loop, self.agent.host, reader, cursor if cursor[:1] != "@" else "")
+
     def _follow(self, follower: Any) -> None:
         self.followers.append(follower)
         follower.start()
 
     def close(self) -> None:
+        self.cursors = self._places()
         for follower in self.followers:
             follower.close()
         self.followers.clear()
@@ -188,11 +200,17 @@ class Monitors:
     # From one life to the next, and from one configuration to the next.
 
     def dump(self) -> Dict[str, Any]:
-        return {**self.conditions_kept.dump(), "number": self.number}
+        return {**self.conditions_kept.dump(), "number": self.number, "cursors": self._places()}
+
+    def _places(self) -> Dict[str, str]:
+        found = {each.reader.monitor.path: each.place for each in self.followers if isinstance(each, JournalFollower)}
+        return {**self.cursors, **found}
 
     def load(self, kept: Mapping[str, Any]) -> None:
         number = kept.get("number")
         self.number = number if isinstance(number, int) else -1
+        cursors = kept.get("cursors")
+        self.cursors = {str(path): str(at) for path, at in cursors.items()} if isinstance(cursors, dict) else {}
         self.conditions_kept.load(kept)
 
     def take_over(self, before: Monitors) -> None:

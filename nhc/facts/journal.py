@@ -1,0 +1,98 @@
+"""The kernel's messages as journald kept them, read with journalctl: what is new, and whether some of it is gone.
+
+journald throws its oldest entries away as it needs room, and `journalctl --after-cursor` says nothing of it: it goes
+on with what is left, and leaves out the first entry of that, which it takes for the cursor's own. So it is asked
+from the cursor's place on, and what it shows there is compared with the cursor.
+"""
+
+from __future__ import annotations
+
+from nhc.facts.kmsg import Batch, boot_id, parse_journal
+from nhc.host import Host
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional
+
+FIELDS = "MESSAGE,PRIORITY,SYSLOG_IDENTIFIER,SYSLOG_PID,_BOOT_ID,_SOURCE_MONOTONIC_TIMESTAMP,_TRANSPORT"
+JOURNALCTL = ("journalctl", "-o", "json", f"--output-fields={FIELDS}", "--no-pager", "-q", "-b")
+STALE = 600.0
+"""Seconds after which the place is moved to the journal's end. The kernel says little, other programs much: the entry
+of its last word is thrown away long before any word of it is missed, and that would look like a loss."""
+
+
+def read_journal(host: Host, cursor: str, identifier: str = "") -> Batch:
+    """What journald has of this boot's kernel (or of `identifier`) after `cursor`. Raises OSError."""
+    what = ["-t", identifier] if identifier else ["-k"]
+    end = _end(host) if cursor and _realtime(cursor) + STALE < host.time() else ""
+    said = _ask(host, *what, *([f"--cursor={cursor}"] if cursor else []))
+    if said is None:  # journald can make nothing of the cursor
+        return read_journal(host, "", identifier)._replace(lost=-1)
+    boot = boot_id(host).replace("-", "")
+    lost, place, records = 0, cursor, []
+    for number, line in enumerate(said):
+        entry = parse_journal(line, whole=not identifier)
+        if entry is None:
+            continue
+        record, at, of_boot = entry
+        if not number and cursor:
+            if same_entry(at, cursor):
+                continue
+            lost = _lost(host, cursor)
+        place = at or place
+        if not of_boot or not boot or of_boot == boot:
+            records.append(record._replace(kernel=True))
+    if cursor and not said:
+        lost = _lost(host, cursor)
+    if end and not records:
+        place = end
+    return Batch(records, place, lost)
+
+
+def _ask(host: Host, *words: str) -> Optional[List[str]]:
+    """Journalctl's lines, None where it cannot use the cursor. Raises OSError."""
+    done = host.run([*JOURNALCTL, *words], timeout=8.0)
+    if done.timed_out:
+        raise OSError(110, "did not answer in time", "journalctl")
+    if done.status and "cursor" in done.stderr:
+        return None
+    if done.status:
+        raise OSError(5, (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1], "journalctl")
+    return done.stdout.splitlines()
+
+
+def _end(host: Host) -> str:
+    """The place of the newest entry of all, read before the kernel's so that none of those is jumped over."""
+    entry = next(map(parse_journal, _ask(host, "-n", "1") or ()), None)
+    return entry[1] if entry else ""
+
+
+def _lost(host: Host, cursor: str) -> int:
+    """-1 where entries right after a place are gone (how many of them were the kernel's, nothing tells), else 0."""
+    entry = next(map(parse_journal, _ask(host, "-n", "1", f"--cursor={cursor}") or ()), None)
+    if entry is None:
+        return -1  # not even the cursor's own entry is left
+    if same_entry(entry[1], cursor):
+        return 0
+    was, now = _parts(cursor), _parts(entry[1])
+    try:
+        return 0 if was["s"] == now["s"] and int(now["i"], 16) <= int(was["i"], 16) + 1 else -1
+    except (KeyError, ValueError):
+        return -1
+
+
+def same_entry(one: str, other: str) -> bool:
+    """Whether two cursors name one entry. Its number changes as journald moves it from memory to disk, nothing else."""
+    first, second = _parts(one), _parts(other)
+    return one == other or ("x" in first and all(first.get(key) == second.get(key) for key in "bmtx"))
+
+
+def _parts(cursor: str) -> Dict[str, str]:
+    return dict(part.split("=", 1) for part in cursor.split(";") if "=" in part)
+
+
+def _realtime(cursor: str) -> float:
+    try:
+        return int(_parts(cursor).get("t", ""), 16) / 1e6
+    except ValueError:
+        return 0.0
