@@ -123,8 +123,8 @@ class Machine:
         group = f"/sys/fs/cgroup{self.fleet.cgroup}/{self.fleet.tag}-{self.name}"
         loop = (
             f"mkdir -p {group}; echo $$ >{group}/cgroup.procs; "
-            f"while :; do env {shown} setpriv --pdeathsig KILL unshare -m -p -u -i -C --propagation private --fork --kill-child=KILL "
-            f"bash {shlex.quote(str(boot))}; sleep 0.2; done"
+            f"while :; do env {shown} setpriv --pdeathsig KILL unshare -m -p -u -i -C --propagation private "
+            f"--fork --kill-child=KILL bash {shlex.quote(str(boot))}; sleep 0.2; done"
         )
         with (self.directory / "console").open("ab") as console:
             self.supervisor = subprocess.Popen(
