@@ -16,12 +16,14 @@ import stat
 from nhc import units
 from nhc.classify import NO_SCRIPTS, SETTINGS, Classifier, Finding, Scripts
 from nhc.lines import CONTEXTS, OPTIONS, RawLine, parse_line, parse_text
-from nhc.nodeset import External, mcheck, problem
-from nhc.plan import COMMAND, Item, Plan
+from nhc.plan import COMMAND, UNDECIDED, Item, Plan
+from nhc.targets import Targets, Undecided
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+    from nhc.nodeset import External
 
 __all__ = ["SETTINGS", "ConfigError", "Problem", "load", "load_check", "load_text", "parse_text", "validate"]
 
@@ -162,13 +164,15 @@ class _Loader:
         self.inputs: List[str] = []
         self.lines = 0
         self._open: List[str] = []
+        self._judge = Targets()
         self._targets: Dict[str, bool] = {}
+        self._undecided: Dict[str, str] = {}
 
     def plan(self, strict: bool) -> Plan:
         if self.fatal or (strict and self.problems):
             raise ConfigError([*self.fatal, *self.problems])
         notes = (*self.scripts.notes, *(found.show() for found in self.problems))
-        asked = self.external is not None or any("@" in target for target in self._targets)
+        asked = self.external is not None or self._undecided or any("@" in target for target in self._targets)
         # Site scripts take defaults from the environment, so they decide too.
         inputs = () if asked or self.scripts.paths else (*self.inputs, *self.scripts.directories)
         return Plan(tuple(self.items), self.classifier.settings, self.scripts.paths, notes, inputs)
@@ -222,6 +226,8 @@ class _Loader:
             self._wrong(line, "no `||`: expected TARGET || CHECK", line.target_offset)
             return
         if not self._applies(line):
+            if line.target in self._undecided:
+                self._leave_open(line)
             return
         if line.check.startswith(("include ", "include\t")) or line.check == "include":
             self._include(line)
@@ -255,12 +261,29 @@ class _Loader:
         target = line.target
         applies = self._targets.get(target)
         if applies is None:
-            wrong = problem(target) if target != "*" else None
-            if wrong and not (self.external and self.external("", target.lstrip("!")) is not None):
-                self._wrong(line, f"target {wrong[0]}", line.target_offset + wrong[1])
-            applies = target == "*" or self.every_line or mcheck(self.hostname, target, self.external)
+            try:
+                applies = target == "*" or self._decide(line)
+            except Undecided as why:
+                applies = False
+                self._undecided[target] = str(why)
             self._targets[target] = applies
         return applies
+
+    def _decide(self, line: RawLine) -> bool:
+        target = line.target
+        wrong = self._judge.problem(target)
+        if wrong and not (self.external and self.external("", target.lstrip("!")) is not None):
+            self._wrong(line, f"target {wrong[0]}", line.target_offset + wrong[1])
+        return self.every_line or self._judge.applies(self.hostname, target, self.external)
+
+    def _leave_open(self, line: RawLine) -> None:
+        """A line of which nobody knows whether it is meant for this node: its own result, and no other line's."""
+        node, why = self.hostname or "a node", self._undecided[line.target]
+        why = f"whether the target {line.target!r} is meant for {node}: {why}"
+        if self.explain:
+            self._wrong(line, why, line.target_offset)
+        found = Finding(UNDECIDED, line.check.split(None, 1)[0], (f"{line.source}: {why}; the line was not run",))
+        self.items.append(self._item(line, found, self._options(line)))
 
     def _include(self, line: RawLine) -> None:
         pattern = line.check[len("include") :].strip(" \t")

@@ -10,7 +10,7 @@ import time
 
 from nhc import __version__
 from nhc.model import CheckResult, Outcome, Report, Verdict, crit, printable, unknown
-from nhc.plan import BUILT_IN, COMMAND, SHELL, Item, Plan
+from nhc.plan import BUILT_IN, COMMAND, SHELL, UNDECIDED, Item, Plan
 from nhc.strikes import Strikes
 from nhc.stuck import StuckChecks
 from nhc.units import show_seconds
@@ -127,6 +127,8 @@ def prepare(item: Item, host: Host, limit: float, stuck: Optional[Stuck] = None)
     job = Job(item, _key(item), whole + (MARGIN if item.kind == COMMAND else 0.0), item.on_timeout or "unknown")
     if item.kind == BUILT_IN:
         job = _prepare_check(job, host)
+    elif item.kind == UNDECIDED:
+        job = job._replace(decided=unknown("TargetUndecided", item.argv[0]))
     if stuck is not None:
         message = f"still stuck since {stuck.since_text()}{_on(job)} (pid {stuck.process.pid})"
         return job._replace(decided=_hang(job, "CheckStuck", message))

@@ -17,6 +17,9 @@ COMMAND = "command"
 SHELL = "shell"
 """An item that needs bash: `line` is evaluated in the run's one persistent shell."""
 
+UNDECIDED = "undecided"
+"""An item whose target could not be decided in time: it is UNKNOWN, `argv` says why."""
+
 
 class Declared(NamedTuple):
     """What a built-in's declaration says of one line, so that it can be supervised without importing the check.

@@ -16,7 +16,7 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, cast
 
 from nhc.host import Completed, Filesystem, Host, Stat, System
-from nhc.plan import SHELL, Plan
+from nhc.plan import SHELL, UNDECIDED, Plan
 
 T = TypeVar("T")
 FORMAT = 1
@@ -163,7 +163,8 @@ def configuration(plan: Plan) -> List[str]:
         options += [f"on-timeout {item.on_timeout}"] if item.on_timeout is not None else []
         options += [f"tags {' '.join(item.tags)}"] if item.tags else []
         bars = f"|{', '.join(options)}|" if options else "||"
-        lines.append(f"# not replayed, needs a shell: {item.line}" if item.kind == SHELL else f"* {bars} {item.line}")
+        left_out = {SHELL: "needs a shell", UNDECIDED: "its target was not decided"}.get(item.kind)
+        lines.append(f"# not replayed, {left_out}: {item.line}" if left_out else f"* {bars} {item.line}")
     return lines
 
 

@@ -6,9 +6,10 @@ import sys
 
 import click
 
+from nhc.cli import EXIT_UNKNOWN
 from nhc.cli.check_local import CONFIG, SCRIPTS
 from nhc.config import validate
-from nhc.nodeset import mcheck, problem
+from nhc.targets import Targets, Undecided
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -58,23 +59,30 @@ def check_command(files: Sequence[str], scripts: Sequence[str] = (), hostname: O
 def match_command(name: str, pattern: Optional[str] = None) -> int:
     """Whether a target applies to a node: exit status 0 or 1. One that cannot be read applies to none.
 
+    One that cannot be decided in time (a regular expression that backtracks for ever) is 3.
+
     Without a pattern, standard input holds lines of a name, a tab and a pattern, and 0 or 1 is printed for each.
     """
     if pattern is not None:
-        return _matches(name, pattern, pattern)
+        return _matches(Targets(), name, pattern, pattern)
+    targets = Targets()
     for number, line in enumerate(sys.stdin, 1):
         named, tab, asked = line.rstrip("\r\n").partition("\t")
         if not tab:
             print(f"line {number}: expected a name, a tab and a pattern", file=sys.stderr)
-        print(_matches(named, asked, f"line {number}: {asked}") if tab else 1)
+        print(_matches(targets, named, asked, f"line {number}: {asked}") if tab else 1)
     return 0
 
 
-def _matches(name: str, pattern: str, where: str) -> int:
-    wrong = problem(pattern)
-    if wrong:
-        print(f"{where}: {wrong[0]}", file=sys.stderr)
-    return int(not mcheck(name, pattern))
+def _matches(targets: Targets, name: str, pattern: str, where: str) -> int:
+    try:
+        wrong = targets.problem(pattern)
+        if wrong:
+            print(f"{where}: {wrong[0]}", file=sys.stderr)
+        return int(not targets.applies(name, pattern))
+    except Undecided as why:
+        print(f"{where}: {why}", file=sys.stderr)
+        return EXIT_UNKNOWN
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,0 +1,96 @@
+"""Whether a line's target applies to this node, within a bound of time.
+
+Regular expressions and globs backtrack: `/(a+)+$/` on a long name takes longer than a node lives. While checks
+run a deadline ends that; a plan is made before there is one. So what looks as if it could backtrack for long is
+tried in a process of its own, which is killed when its time is over. What does not look so costs nothing.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import time
+
+from nhc.custody import leave_to_end, reap
+from nhc.nodeset import mcheck, problem
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional, Tuple
+
+    from nhc.nodeset import External
+
+PATIENCE = 0.5
+"""Seconds given to one target. An ordinary one takes microseconds."""
+ALL_TOGETHER = 2.0
+"""Seconds given to all the targets of a plan that take long; after these each has only `AT_LEAST`."""
+AT_LEAST = 0.05
+
+_LONG_NAME, _LONG_PATTERN = 128, 2000
+
+
+class Undecided(Exception):
+    """No answer in time."""
+
+
+def may_take_long(pattern: str, name: str) -> bool:
+    """Whether matching could backtrack for longer than a moment. It errs on the side of yes, which costs a fork."""
+    text = pattern.lstrip("!")
+    if len(text) > _LONG_PATTERN:
+        return True
+    if text[:1] == "{" and text[-1:] == "}":
+        return text.count("][") > 2
+    if len(text) > 1 and text[0] == "/" and text[-1] == "/":
+        repeats = sum(map(text.count, "*+?{"))
+        again = any(one in ")*+?}" and two in "*+{" for one, two in zip(text, text[1:]))  # a repetition repeated
+        return again or repeats > 3 or text.count("(") > 3 or (repeats > 0 and len(name) > _LONG_NAME)
+    stars = text.count("*")
+    return stars > 3 or text.count("(") > 1 or "*(" in text or "+(" in text or (stars > 1 and len(name) > _LONG_NAME)
+
+
+class Targets:
+    """Judges the targets of one plan."""
+
+    def __init__(self) -> None:
+        self._left = ALL_TOGETHER
+
+    def problem(self, pattern: str) -> Optional[Tuple[str, int]]:
+        """As `nhc.nodeset.problem`. Raises Undecided."""
+        return self._bounded(lambda: problem(pattern)) if may_take_long(pattern, "") else problem(pattern)
+
+    def applies(self, name: str, pattern: str, external: Optional[External] = None) -> bool:
+        """As `nhc.nodeset.mcheck`. Raises Undecided."""
+        if not may_take_long(pattern, name):
+            return mcheck(name, pattern, external)
+        return bool(self._bounded(lambda: mcheck(name, pattern, external)))
+
+    def _bounded(self, ask: Callable[[], Any]) -> Any:
+        """What `ask` returns, from a process that has so much time and no more."""
+        patience = max(min(PATIENCE, self._left), AT_LEAST)
+        begun = time.monotonic()
+        try:
+            reading, writing = os.pipe()
+            pid = os.fork()
+        except OSError as error:
+            raise Undecided(f"no process to decide it in: {error.strerror}") from None
+        if pid == 0:
+            try:
+                os.write(writing, marshal.dumps(ask()))
+            finally:
+                os._exit(0)
+        os.close(writing)
+        poll = select.poll()
+        poll.register(reading, select.POLLIN)
+        said = os.read(reading, 65536) if poll.poll(int(patience * 1000)) else b""
+        os.close(reading)
+        if not said:
+            from signal import SIGKILL
+
+            os.kill(pid, SIGKILL)
+        if reap(pid, 0.05) is None:
+            leave_to_end(pid)
+        self._left -= time.monotonic() - begun
+        if not said:
+            raise Undecided(f"not decided within {patience:g} s")
+        return marshal.loads(said)  # noqa: S302 (from a fork of this very process)

@@ -1,0 +1,132 @@
+"""A target that backtracks for ever is one line's UNKNOWN; an ordinary one is matched as it always was."""
+
+import os
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nhc import config, targets
+from nhc.engine import run
+from nhc.host import Host
+from nhc.model import Verdict
+from nhc.nodeset import mcheck
+from nhc.plan import BUILT_IN, UNDECIDED, Item, Plan
+from nhc.state import State
+from nhc.targets import Targets, Undecided, may_take_long
+from nhc.testing import FakeHost
+from tests.support.run import nhc
+
+NAME = "a" * 40 + "b"
+CATASTROPHIC = [
+    "/(a+)+$/", "!/(a*)*$/", "/(a|aa)+$/", "/^(a|a?)+$/", "/a**c/", f"/{'a?' * 40}{'a' * 40}/", f"/{'(a|aa)' * 25}c/",
+    f"{'*a' * 20}*c", "+(a|aa)c", "*(*(a))c", "@(" * 40,
+]  # fmt: skip
+ORDINARY = [
+    "*", "n1", "gpu*", "gpu[0-9]*", "{gpu[01-16],login}", "{r[1-4]n[01-32]}", "/^(gpu|cpu|big|login|mgmt)[0-9]+$/",
+    r"/example\.(com|net|org)$/", "/^n[0-9]+(-ib)?$/", "!/^login[0-9]{2}$/", "@(gpu|cpu)*", "*.?xample.[Cc]*", "/",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", ORDINARY)
+def test_an_ordinary_target_is_matched_where_it_is_read(pattern, monkeypatch):
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("a process for this?"))
+    assert Targets().applies("gpu01", pattern) == mcheck("gpu01", pattern)
+
+
+@pytest.mark.parametrize("pattern", CATASTROPHIC, ids=lambda pattern: pattern[:20])
+def test_no_target_takes_longer_than_its_time(pattern):
+    begun = time.monotonic()
+    judge = Targets()
+    try:
+        judge.problem(pattern)
+        judge.applies(NAME, pattern)
+    except Undecided:
+        pass
+    assert time.monotonic() - begun < 2 * targets.PATIENCE + 0.5
+
+
+def test_some_of_them_do_need_to_be_cut():
+    for pattern in ("/(a+)+$/", "*a" * 20 + "*c"):
+        with pytest.raises(Undecided, match=r"not decided within 0\.5 s"):
+            Targets().applies(NAME, pattern)
+
+
+@given(st.text("ab", max_size=8), st.sampled_from(["/^(ab?)+$/", "/(a|b)*b{2}a*b*a*/", "*a*b*a*b*", "+(ab|a)"]))
+def test_what_looks_as_if_it_could_take_long_is_answered_alike(name, pattern):
+    assert may_take_long(pattern, name)
+    assert Targets().applies(name, pattern) == mcheck(name, pattern)
+
+
+def test_all_targets_of_a_plan_share_a_time():
+    judge = Targets()
+    begun = time.monotonic()
+    for number in range(12):
+        with pytest.raises(Undecided):
+            judge.applies(NAME, f"/(a+)+{number}$/")
+    assert time.monotonic() - begun < targets.ALL_TOGETHER + 12 * (targets.AT_LEAST + 0.05) + 0.5
+
+
+def test_a_node_without_processes_to_spare_says_so(monkeypatch):
+    def refuse():
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    with pytest.raises(Undecided, match="no process to decide it in: Resource temporarily unavailable"):
+        Targets().applies("n1", "/(a+)+$/")
+
+
+def test_an_undecided_line_is_unknown_and_the_run_goes_on(tmp_path):
+    text = "* || check_hw_mem_free 1k\n/(a+)+$/ || check_fs_mount /\n/(a+)+$/ || X=1\n* || check_hw_mem_free 2k\n"
+    plan = config.load_text(text, "nhc.conf", NAME)
+    assert [item.kind for item in plan.items] == [BUILT_IN, UNDECIDED, UNDECIDED, BUILT_IN]
+    assert plan.inputs == (), "such a plan is not kept"
+    host = FakeHost({"/proc/meminfo": "MemTotal: 9999999 kB\nMemFree: 999999 kB\nBuffers: 0 kB\nCached: 0 kB\n"})
+    report = run(plan, host, state=State(str(tmp_path)))
+    assert [r.verdict.name for r in report.results] == ["OK", "UNKNOWN", "UNKNOWN", "OK"]
+    told = report.results[1]
+    assert (told.check, told.outcome.reason, told.source) == ("check_fs_mount", "TargetUndecided", "nhc.conf:2")
+    for part in ("nhc.conf:2", "'/(a+)+$/'", NAME):
+        assert part in told.outcome.message
+
+
+def test_the_command_names_it(tmp_path):
+    conf = tmp_path / "nhc.conf"
+    conf.write_text("/(a+)+$/ || check_hw_mem_free 1k\n")
+    done = nhc("check", "local", "-c", conf, "-n", NAME, "--profile", "none", state=tmp_path / "state")
+    assert done.returncode == 3
+    assert f"{conf}:1" in done.stdout
+    done = nhc("config", "match", NAME, "/(a+)+$/")
+    assert (done.returncode, done.stderr) == (3, "/(a+)+$/: not decided within 0.5 s\n")
+    done = nhc("config", "check", "-n", NAME, conf)
+    assert done.returncode == 2
+    assert f"{conf}:1:1: whether the target '/(a+)+$/' is meant for {NAME}" in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "argv"),
+    [
+        ("check_cmd_output", ("-m", "/(a+)+$/", "printf", "%s", NAME)),
+        ("check_cmd_output", ("-m", "*a" * 20 + "*c", "printf", "%s", NAME)),
+        ("check_ps_daemon", ("x", "root", "*y" * 20 + "c")),
+        ("check_file_contents", ("/tmp/x", "/(a+)+$/")),
+    ],
+)
+def test_a_pattern_inside_a_check_is_held_by_the_checks_deadline(name, argv, tmp_path):
+    slow = tmp_path / "slow"
+    slow.write_text(NAME + "\n")
+    argv = tuple(str(slow) if word == "/tmp/x" else word for word in argv)
+    if name == "check_ps_daemon":
+        host = FakeHost({"/proc/7/stat": "7 (x) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 0 0\n",
+                         "/proc/7/cmdline": "x\0" + "y" * 40 + "z\0",
+                         "/proc/7/status": "Uid:\t0\t0\t0\t0\n"})  # fmt: skip
+    else:
+        host = Host()
+    slow_line = Item(BUILT_IN, name, "slow", argv=(name, *argv), timeout=0.5)
+    fine = Item(BUILT_IN, "check_file_test", "fine", argv=("check_file_test", "-d", "/"))
+    begun = time.monotonic()
+    report = run(Plan((slow_line, fine)), host, state=State(str(tmp_path / "state")))
+    assert [r.verdict for r in report.results] == [Verdict.UNKNOWN, Verdict.OK]
+    assert report.results[0].outcome.reason == "CheckTimeout"
+    assert time.monotonic() - begun < 0.5 + 0.2 + 0.3
