@@ -87,7 +87,8 @@ def _time(*flags: str, default: str, help: str) -> Decorator:
 # Bounds.
 @click.option("--fanout", default=128, show_default=True, type=click.IntRange(1, 4096), help="Nodes at once.")
 @click.option("--shards", default=0, type=click.IntRange(0, 256), help="Processes. Default: one per core.")
-@_time("--connect-timeout", default="10s", help="For connecting and logging in, and for a command to start.")
+@_time("--connect-timeout", default="10s", help="For connecting and logging in, all tries "
+       "together; as long again for a command to start.")  # fmt: skip
 @_time("-t", "--timeout", default="60s", help="For the checks on a node; kept there, too.")
 @click.option("--retries", default=1, show_default=True, type=click.IntRange(0, 10),
               help="Tries again after what may pass: a connection that broke, a resolver that is busy.")  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import time
 import urllib.parse
 from typing import Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -116,12 +117,13 @@ def request(node: Node, task: Task) -> bytes:
 
 def judge(session: Session, node: Node, task: Task) -> Answer:
     """The node's report. Raises Trouble, at the latest when the node's deadline and the grace have passed."""
+    login = time.monotonic() + task.login
     try:
-        return _judge(session, node, task)
+        return _judge(session, node, task, login)
     except _OldPython as old:
         if not old.others or node.python:
             raise Trouble("OldPython", f"its Python is {old.version}: nhc needs 3.9") from None
-        return _judge(session, node._replace(python=old.others[0]), task)
+        return _judge(session, node._replace(python=old.others[0]), task, login)
 
 
 class _OldPython(Exception):
@@ -130,11 +132,7 @@ class _OldPython(Exception):
         self.version, self.others = version, others
 
 
-def _judge(session: Session, node: Node, task: Task) -> Answer:
-    import time
-
-    begin = time.monotonic()
-    login = begin + task.login
+def _judge(session: Session, node: Node, task: Task, login: float) -> Answer:
     stream = session.start(command(node, task), login)
     try:
         text = request(node, task)

@@ -208,13 +208,17 @@ def _libc() -> Any:
 
 @dataclass
 class _Run:
-    """One node in hand: since when, what it is at, and until when."""
+    """One node in hand: since when, what it is at, and until when. Tries share `login` and `end`.
+
+    `login` is the time left for connecting and logging in, `end` when all of it must be over.
+    """
 
     begin: float
+    login: float
+    end: float
     stage: str = "connecting"
     until: float = 0.0
     attempts: int = 1
-    session: Optional[Session] = None
 
 
 class _Shard:
@@ -260,7 +264,9 @@ class _Shard:
         if index < 0:
             self.drained = True
             return None
-        run = self.active[index] = _Run(now, until=now + self.settings.connect + 1)
+        connect, task = self.settings.connect, self.settings.task
+        end = now + connect + task.login + task.seconds + 2 * remote.GRACE
+        run = self.active[index] = _Run(now, connect, end, until=now + connect + 1)
         return index, run
 
     def _claim(self) -> int:
@@ -314,18 +320,24 @@ class _Shard:
             try:
                 answer, report = self._attempt(node, run)
             except Trouble as trouble:
-                if not trouble.passing or run.attempts > self.settings.retries:
+                pause = 0.5 * 2 ** (run.attempts - 1) * (1 + zlib.crc32(node.name.encode()) % 100 / 100)
+                enough = pause < run.login and time.monotonic() + pause + self._least(run) < run.end
+                if not trouble.passing or run.attempts > self.settings.retries or not enough:
                     return _failed(node, trouble, time.monotonic() - run.begin, run.attempts)
                 run.stage = "waiting to try again"
-                pause = 0.5 * 2 ** (run.attempts - 1) * (1 + zlib.crc32(node.name.encode()) % 100 / 100)
                 run.until = time.monotonic() + pause + 1
                 time.sleep(pause)  # spread, so that all do not come back at once
                 run.attempts += 1
+                run.login -= pause
                 continue
             return result.NodeResult(
                 node, report, time.monotonic() - run.begin, run.attempts, answer.how, answer.hostname, answer.python,
                 answer.pushed,
             )  # fmt: skip
+
+    def _least(self, run: _Run) -> float:
+        """Seconds that another try may take, with a second for the checks: less than that is no try."""
+        return run.login + self.settings.task.login + 2 * remote.GRACE + 1
 
     def _attempt(self, node: Node, run: _Run) -> Tuple[remote.Answer, Any]:
         if node.problem:
@@ -334,13 +346,19 @@ class _Shard:
         transport = settings.transports.get(node.connection or settings.transport)
         if transport is None:
             raise Trouble("BadInventory", f"there is no transport {node.connection!r}")
-        deadline = time.monotonic() + settings.connect
+        begin = time.monotonic()
+        deadline = begin + run.login
         run.stage, run.until = "connecting", deadline + 1
-        session = transport.connect(node, deadline)
         try:
-            task = settings.task
+            session = transport.connect(node, deadline)
+        finally:
+            run.login -= time.monotonic() - begin
+        try:
+            # A second try has less time for the checks, where the first one broke off among them.
+            left = run.end - time.monotonic() - settings.task.login - 2 * remote.GRACE
+            task = settings.task._replace(seconds=min(settings.task.seconds, left))
             run.stage = "waiting for its report"
-            run.until = time.monotonic() + 2 * task.login + task.seconds + 4 * remote.GRACE
+            run.until = run.end + remote.GRACE
             answer = settings.judge(session, node, task)
             report = result.read_report(answer.report, node, time.time())
         finally:

@@ -242,6 +242,56 @@ def test_a_connection_that_breaks_is_tried_again_and_no_more(fleet, fine, tmp_pa
         assert (reason(report), report["fleet"]["attempts"]) == ("ConnectionLost", 1)
 
 
+def test_all_tries_together_stay_within_the_time_for_connecting(fleet, fine, tmp_path, swallowing):
+    """Each connection to `slow` breaks after 1.2 s, which is worth another try."""
+
+    def breaks(connection):
+        time.sleep(1.2)
+        connection.close()
+
+    with ssh.listener(breaks) as (host, port):
+        hosts = inventory(
+            tmp_path / "hosts.ini", {"gone": swallowing[0]}, f"slow ansible_host={host} ansible_port={port}"
+        )
+        done = fleet.check("-i", hosts, "-c", fine, "-f", "jsonl", "--connect-timeout", "3s", "--retries", 9)
+    found = reports(done)
+    assert reason(found["slow"]) in ("ConnectionLost", "NoBanner")  # where the time ends: between tries, or in one
+    assert reason(found["gone"]) == "ConnectTimeout"
+    assert found["slow"]["fleet"]["attempts"] > 1
+    assert found["slow"]["fleet"]["seconds"] < 3.5
+    assert 2.9 < found["gone"]["fleet"]["seconds"] < 3.5
+
+
+def test_a_run_that_breaks_off_is_tried_again_within_what_is_left_of_its_time(tmp_path):
+    from nhc.fleet import remote, sweep
+    from nhc.fleet.push import Site
+    from nhc.fleet.transport import Node, Trouble
+
+    class Immediate:
+        def connect(self, node, deadline):
+            return self
+
+        def close(self):
+            """Nothing is open."""
+
+    def breaks(session, node, task):  # in a shard, which is another process
+        with (tmp_path / "given").open("a") as file:
+            file.write(f"{task.seconds}\n")
+        time.sleep(1.0)
+        raise Trouble("ConnectionLost", "it broke", passing=True)
+
+    task = remote.Task(None, Site(None, ()), seconds=3.0, login=0.2)
+    settings = sweep.Settings(task, {"ssh": Immediate()}, shards=1, connect=1.7, retries=9, judge=breaks)
+    begin = time.monotonic()
+    (found,) = sweep.sweep([Node("n1")], settings)
+    assert time.monotonic() - begin < 1.7 + 0.2 + 3.0 + 2 * remote.GRACE + 1
+    seconds = [float(line) for line in (tmp_path / "given").read_text().split()]
+    assert len(seconds) == json.loads(found.text())["fleet"]["attempts"] > 1
+    assert seconds[0] == 3.0
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[-1] < 3.0
+
+
 def relay(connection, port):
     """Pass a connection on to a server."""
     import socket

@@ -26,7 +26,7 @@ def unschedulable(kube, name):
 
 
 def test_a_sick_node_of_a_cluster_is_cordoned_once_and_put_back(cloud, kube):
-    a, b, c = cloud.names
+    _a, b, c = cloud.names
     kube.admin.patch(f"/api/v1/nodes/{c}", {"spec": {"unschedulable": True}}, "application/merge-patch+json")
     words = ("--from", "kubernetes", "-w", ",".join(cloud.names), "--mark", "kubernetes", "--max-drained", "none")
     cloud.sick(b)
