@@ -125,7 +125,8 @@ class Classifier:
     def _built_in(self, line: str, declared: check.Check, split: List[words.Word], argv: Tuple[str, ...]) -> Finding:
         error, offset = "", 0
         try:
-            declared.parse(argv[1:])
+            if declared.parse(argv[1:]).get("variable"):  # one of the shell's, for the lines that follow
+                return self._shell(line)
         except check.BadArguments as bad:
             place = min(bad.index + 1, len(split) - 1)
             error, offset = str(bad), split[place].offset

@@ -136,7 +136,8 @@ class ShellSession:
             worst = max((outcome.verdict for outcome in found), default=Verdict.UNKNOWN)
             if worst is Verdict.CRIT:
                 self._failures += 1
-            return {Verdict.CRIT: "1", Verdict.UNKNOWN: "3"}.get(worst, "0")
+            status = {Verdict.CRIT: "1", Verdict.UNKNOWN: "3"}.get(worst, "0")
+            return f"{status} {_output_variable(argv, found)}".strip()
         elif kind == "match":
             from nhc.nodeset import mcheck
 
@@ -217,6 +218,16 @@ def _lend(paths: Sequence[str]) -> List[int]:
             os.close(fd)
         raise
     return lent
+
+
+def _output_variable(argv: Sequence[str], found: Sequence[Outcome]) -> str:
+    """The assignment that `check_cmd_output -O NAME` asks for: the output's lines as LBNL NHC splits them."""
+    declared = check.find(argv[0])
+    try:
+        name = declared.parse(argv[1:]).get("variable") if declared else None
+    except check.BadArguments:
+        name = None
+    return f"{name}=( {' '.join(quote(line) for line in found[0].evidence if line)} )" if name and found else ""
 
 
 def _lines(output: str) -> Tuple[str, ...]:

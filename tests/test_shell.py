@@ -13,10 +13,12 @@ import pytest
 from nhc import data
 from nhc.classify import HELPERS
 from nhc.config import load_text
+from nhc.engine import run
 from nhc.host import Host
 from nhc.model import Outcome, Verdict, crit, ok, skip, unknown, warn
 from nhc.plan import SHELL, Item
 from nhc.shell import ShellSession
+from nhc.state import State
 from nhc.testing import FakeHost
 
 Made = Dict[str, List[ShellSession]]
@@ -421,3 +423,23 @@ class TestSessions:
         session = ShellSession(Host(), plan, judge, True)
         assert session.run(Item(SHELL, "shell", "true | true")) == [ok()]
         session.close()
+
+
+def test_the_output_of_a_command_is_a_variable_of_later_lines(tmp_path: Path) -> None:
+    text = """
+* || check_cmd_output -O OUT -m '/zwei/' printf '%s\\n' "it's" '' 'zwei  $(drei)' /proc
+* || [[ ${#OUT[@]} == 3 && "$OUT" == "it's" && "${OUT[1]}" == 'zwei  $(drei)' ]]
+* || check_file_test -d ${OUT[2]}
+* || check_cmd_output -O NONE -r 1 false
+* || [[ ${#NONE[@]} == 0 && -n "${NONE+x}${OUT+x}" ]]
+* || check_cmd_output -O "no name" true
+* || wrap() { check_cmd_output -C wrap -O LINES_OF -r 7 "$@"; }; wrap echo x || [[ "$LINES_OF" == x ]]
+"""
+    report = run(load_text(text, "nhc.conf", "n01"), Host(), state=State(str(tmp_path)))
+    found = [(result.source, result.verdict.name) for result in report.results]
+    assert found == [
+        ("nhc.conf:2", "OK"), ("nhc.conf:3", "OK"), ("nhc.conf:4", "OK"), ("nhc.conf:5", "OK"), ("nhc.conf:6", "OK"),
+        ("nhc.conf:7", "UNKNOWN"), ("nhc.conf:8", "CRIT"),
+    ], [result.outcome.message for result in report.results]  # fmt: skip
+    assert "expected the name of a shell variable, not 'no name'" in report.results[5].outcome.message
+    assert "returned by" in report.results[6].outcome.message, "the check failed, and the line saw its output"

@@ -120,6 +120,12 @@ def _filled(words: str, known: Dict[str, str]) -> str:
     return "".join(parts)
 
 
+def _variable(value: str) -> str:
+    if not (value.isascii() and value.isidentifier()):
+        raise ValueError(f"expected the name of a shell variable, not {value!r}")
+    return value
+
+
 _TIMEOUT = opt("-t --timeout", "timeout", seconds, "seconds the command may take (default 5)", 5.0)
 _STATUS = opt("-r --status", "status", integer, "exit status that it must end with (default 0)")
 _MATCH = opt("-m --match", "match", text, "match string that a line must match, or with ! that none may", many=True)
@@ -138,7 +144,7 @@ _LINE = opt("-e --exec", "line", text, "command as one word; with any of | ; & <
     _LINE,
     _NAME,
     _MESSAGE,
-    opt("-O --output", "variable", text, "keep the whole output as evidence, for a wrapper that reads on"),
+    opt("-O --output", "variable", _variable, "array of the shell that is to hold the output's lines, for later lines"),
     rest("words", text, "the command and its arguments, unless -e gives it"),
     timeout=5.0,
 )
@@ -162,6 +168,9 @@ def check_cmd_output(
     Without a shell the command is started as it is; the text of -e is split at blanks. Where that text
     holds one of | ; & < > $ ` it is run by bash instead. A command that does not exist is UNKNOWN, unless
     127 is the status asked for.
+
+    With -O NAME the lines of the output, empty ones left out, are the array NAME of the shell from then on,
+    whether the check passes or not; such a line is one of those that bash runs.
 
     Example: * || check_cmd_output -t 1 -r 0 -m '/is running/' /sbin/service rpcbind status
     """

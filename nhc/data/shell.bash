@@ -36,6 +36,8 @@ nhc__call() {
         [[ -n "${!nhc__name+set}" ]] && nhc__values+=( "$nhc__name=${!nhc__name}" )
     done
     nhc__ask call "$#" "$@" "${nhc__values[@]}"
+    [[ "$nhc__reply" == *' '* ]] && eval "${nhc__reply#* }" # the array of check_cmd_output -O
+    nhc__reply="${nhc__reply%% *}"
     if [[ "$nhc__reply" == 1 ]]; then
         CHECK_DIED=1
         if [[ "${NHC_CHECK_ALL:-0}" == 1 ]]; then
