@@ -1,0 +1,186 @@
+"""A node judged from a container: what is the node's is seen as the node sees it, whatever the container has."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Iterator, Mapping
+
+import pytest
+
+from nhc.node_root import BadRoot, NodeHost, NodeSystem
+from tests.support import pod
+from tests.support.pod import Node
+from tests.support.run import nhc
+
+HOST = {"path": "/", "mountPath": "/host", "readOnly": True, "propagation": "rslave"}
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    with pod.node(tmp_path_factory.mktemp("node-root"), "simnode") as made:
+        made.sh(f"mkdir {made.scratch}/early && mount -t tmpfs -o size=1m early {made.scratch}/early")
+        yield made
+
+
+class Judged:
+    """A report of `nhc check local` in a container of the node."""
+
+    def __init__(self, report: Mapping[str, Any], took: float) -> None:
+        self.host = report["host"]
+        self.results = report["results"]
+        self.took = took
+
+    def verdict(self, check: str) -> str:
+        return str(self.of(check)["verdict"])
+
+    def of(self, check: str) -> Mapping[str, Any]:
+        (found,) = [result for result in self.results if result["check"] == check]
+        return dict(found)
+
+
+@pytest.fixture
+def judge(node: Node, tmp_path: Path) -> Any:
+    def run(checks: str, *options: str, files: Mapping[str, str] | None = None, root: str = "/host",
+            mounts: Any = (HOST,)) -> Judged:  # fmt: skip
+        words = ["nhc", "check", "local", "--root", root, "--all", "--format", "json", "--profile", "none", *options]
+        began = time.monotonic()
+        made = {"/etc/nhc/nhc.conf": checks, **(files or {})}
+        with pod.container(node, tmp_path / "pod", words, env={"NHC_STATE_DIR": "/tmp/state"}, files=made,
+                           host_paths=mounts, wait=True) as container:  # fmt: skip
+            said = container.said()
+        assert "{" in said, said
+        return Judged(json.loads(said[said.index("{") :]), time.monotonic() - began)
+
+    return run
+
+
+def test_mounts_are_the_node_s_also_those_made_later(node: Node, judge: Any) -> None:
+    late = node.scratch / "late"
+    node.sh(f"mkdir {late} && mount -t tmpfs -o size=1m late {late} && head -c 900k /dev/zero > {late}/full")
+
+    found = judge(f"* || check_fs_mount_rw -t tmpfs {node.scratch}/early\n* || check_fs_free {late} 50%\n"
+                  "* || check_fs_mount_rw /\n")  # fmt: skip
+
+    assert found.verdict("check_fs_free") == "CRIT"
+    assert [result["verdict"] for result in found.results if result["check"] == "check_fs_mount_rw"] == ["OK", "OK"]
+
+
+def test_a_file_system_that_only_the_container_has_is_no_file_system_of_the_node(judge: Any) -> None:
+    found = judge("* || check_fs_mount /host\n* || check_file_test -e /etc/only-in-the-container\n")
+    assert found.verdict("check_fs_mount") == "CRIT"
+    assert found.verdict("check_file_test") == "CRIT"
+
+
+def test_a_mount_that_the_node_made_read_only_is(node: Node, judge: Any) -> None:
+    node.sh(f"mkdir {node.scratch}/ro && mount -t tmpfs ro {node.scratch}/ro && mount -o remount,ro {node.scratch}/ro")
+    assert judge(f"* || check_fs_mount_rw {node.scratch}/ro\n").verdict("check_fs_mount_rw") == "CRIT"
+
+
+def test_names_are_the_node_s(node: Node, judge: Any) -> None:
+    node.sh(f"touch {node.scratch}/owned && chown 4711 {node.scratch}/owned")
+
+    found = judge(f"simnode || check_file_stat -u 4711 -U simuser {node.scratch}/owned\n")
+
+    assert found.host == "simnode"
+    assert found.verdict("check_file_stat") == "OK"
+
+
+def test_processes_are_the_node_s(judge: Any) -> None:
+    found = judge("* || check_ps_service -f 'sleep 3600' sleep\n* || check_ps_daemon no-such-daemon\n")
+    assert found.verdict("check_ps_daemon") == "CRIT"
+
+
+def test_links_are_followed_as_the_node_means_them(node: Node, judge: Any) -> None:
+    """An absolute link read from the container would lead to a file of the container's."""
+    node.sh(f"echo of-the-node > {node.scratch}/target; ln -s {node.scratch}/target {node.scratch}/link; "
+            f"ln -s /etc/only-in-the-container {node.scratch}/astray")  # fmt: skip
+
+    found = judge(f"* || check_file_contents {node.scratch}/link of-the-node\n"
+                  f"* || check_file_test -e {node.scratch}/astray\n")  # fmt: skip
+
+    assert found.verdict("check_file_contents") == "OK"
+    assert found.verdict("check_file_test") == "CRIT"
+
+
+def test_lines_of_shell_and_programs_run_on_the_node(node: Node, judge: Any) -> None:
+    node.sh(f"echo node > {node.scratch}/marker; printf '#!/bin/sh\\nfindmnt -no OPTIONS / | grep -q rw\\n' > "
+            f"{node.scratch}/program; chmod +x {node.scratch}/program")  # fmt: skip
+
+    found = judge(f'* || [[ "$(<{node.scratch}/marker)" == node && "$HOSTNAME" == simnode ]]\n'
+                  f"* || {node.scratch}/program\n* || /image/nhc --version\n")  # fmt: skip
+
+    assert found.verdict("shell") == "OK"
+    assert found.verdict("program") == "OK", found.results
+    assert found.of("nhc")["reason"] == "CommandMissing"
+
+
+def test_a_site_s_script_that_lies_in_the_container_alone_runs_on_the_node(node: Node, judge: Any) -> None:
+    node.sh(f"echo scripted > {node.scratch}/seen")
+    script = f'check_site() {{ [[ "$(<{node.scratch}/seen)" == "$1" ]] || {{ die 1 "not seen"; return 1; }}; }}\n'
+    other = "check_other() { check_fs_mount /; }\n"
+
+    found = judge("* || check_site scripted\n* || check_site other\n* || check_other\n", "--scripts", "/etc/site",
+                  files={"/etc/site/a.nhc": script, "/etc/site/b.nhc": other})  # fmt: skip
+
+    assert [result["verdict"] for result in found.results] == ["OK", "CRIT", "OK"]
+
+
+def test_a_hung_command_on_the_node_is_ended_with_all_that_it_started(node: Node, judge: Any) -> None:
+    found = judge("* |timeout 1s| sh -c 'sleep 4242 & sleep 4242'\n* |timeout 1s| { sleep 4243 | cat; }\n"
+                  "* || check_fs_mount /\n")  # fmt: skip
+
+    assert [result["reason"] for result in found.results] == ["CheckTimeout", "CheckTimeout", ""]
+    assert found.took < 10
+    assert node.run("pgrep", "-f", "sleep 424[23]", check=False).stdout == ""
+
+
+def test_a_command_that_cannot_be_executed_is_unknown(node: Node, judge: Any) -> None:
+    node.sh(f"echo '#!/no/such/interpreter' > {node.scratch}/broken; chmod +x {node.scratch}/broken")
+    found = judge(f"* || {node.scratch}/broken\n")
+    assert found.of("broken")["reason"] == "CommandUnusable"
+
+
+def test_the_container_s_libraries_stay_out_of_the_node_s_programs(node: Node, tmp_path: Path) -> None:
+    checks = f'* || [[ -z "$LD_LIBRARY_PATH$PYTHONPATH" ]]\n* || sh -c \'[ -z "$LD_LIBRARY_PATH" ]\' {node.name}\n'
+    with pod.container(node, tmp_path / "pod", ["nhc", "check", "local", "--all", "--profile", "none"],
+                       env={"NHC_ROOT": "/host", "NHC_STATE_DIR": "/tmp/state", "LD_LIBRARY_PATH": "/image/lib"},
+                       files={"/etc/nhc/nhc.conf": checks}, host_paths=[HOST], wait=True) as container:  # fmt: skip
+        assert container.process.returncode == 0, container.said()
+        assert "simnode: OK: 2 " in container.said()
+
+
+def test_where_the_node_s_namespace_cannot_be_entered_commands_run_below_its_root(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for an agent without CAP_SYS_PTRACE: by chroot, with the files of the directory."""
+    monkeypatch.setattr("nhc.node_root._same", lambda one, other: False)
+    host = NodeHost("/proc/self/root")
+    assert host.root == "/proc/self/root"
+    done = host.run(["sh", "-c", "echo $0 $(id -u)"])
+    assert done.stdout.split()[1] == str(os.getuid())
+    assert host.system._enter[0].endswith("chroot")
+
+
+def test_a_directory_that_is_no_node_s_root_is_refused(tmp_path: Path) -> None:
+    for root in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(BadRoot, match=str(root)):
+            NodeSystem(str(root))
+        done = nhc("check", "local", "--root", root, state=tmp_path / "state")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"root {root}: " in done.stderr
+    done = nhc("check", "local", state=tmp_path / "state", env={"NHC_ROOT": str(tmp_path)})
+    assert done.returncode == 2
+    assert "NHC_ROOT" in done.stderr
+
+
+def test_a_report_of_another_root_is_no_fresh_answer(tmp_path: Path) -> None:
+    """`--max-age` must not answer for the node what was found of the container."""
+    config = tmp_path / "nhc.conf"
+    config.write_text("* || check_fs_mount /\n")
+    words = ("check", "local", "-c", config, "--profile", "none", "--max-age", "1h")
+    assert "old" not in nhc(*words, state=tmp_path / "state").stdout
+    assert "s old" in nhc(*words, state=tmp_path / "state").stdout
+    assert "s old" not in nhc(*words, "--root", "/proc/self/root", state=tmp_path / "state").stdout
