@@ -12,14 +12,26 @@ from nhc.plan import Item, Plan
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional
 
 
 SITE = "/etc/nhc/profiles"
 BUNDLE = "profiles.conf"
 MARK = "#@ "
 """Begins the line that names the profile that follows, in the bundle."""
-AUTO, NONE = "auto", "none"
+AUTO, NONE, UNLESS_NAMED = "auto", "none", ""
+
+AROUND_A_JOB = frozenset([
+    "check_efa_devices", "check_gpu_count", "check_gpu_ecc", "check_gpu_lost", "check_gpu_retired_pages",
+    "check_gpu_row_remap", "check_gpu_xgmi", "check_gpu_xid", "check_hw_cpuinfo", "check_hw_physmem", "check_ib_ports",
+    "check_ib_state", "check_nvlink_status", "check_nvme_count",
+])  # fmt: skip
+"""What of a profile a prolog and an epilog run as well: whether the parts are there and sound, by a look at them.
+
+The rest watches something over time (error rates, flapping, throttling), is the site's choice rather than a fault
+(swap) or asks a service: it is the health check's and the agent's.
+"""
+WATCHED = ("healthcheck", "agent")
 
 
 class NoProfile(ValueError):
@@ -45,7 +57,7 @@ def resolve(name: str, host: Host, ask: bool = False) -> Optional[Profile]:
     None for no profile: `none`, or `auto` on a node without accelerators and RDMA devices. With `auto` a cloud's
     metadata service is contacted only with `ask`, and once a boot. Raises NoProfile.
     """
-    if name in (NONE, ""):
+    if name in (NONE, UNLESS_NAMED):
         return None
     if name == AUTO:
         return _automatic(host, ask)
@@ -144,11 +156,6 @@ def join(fragments: Dict[str, str]) -> str:
     return "".join(f"{MARK}{name}\n{text.rstrip()}\n\n" for name, text in sorted(fragments.items()))
 
 
-def key(profile: Optional[Profile]) -> Tuple[str, str]:
-    """What of a profile decides a plan, for `nhc.plan_cache`."""
-    return (profile.name, profile.path) if profile is not None else ("", "")
-
-
 def add(
     plan: Plan, profile: Optional[Profile], host: Host, load: Callable[[str, str], Plan], over: bool = False
 ) -> Plan:
@@ -170,12 +177,17 @@ def add(
     return plan._replace(
         items=(
             *(_under(item, extra.settings) for item in kept),
-            *(_under(item, plan.settings, last=True) for item in added),
+            *(_placed(_under(item, plan.settings, last=True)) for item in added),
         ),
         settings=settings,
         notes=(*plan.notes, *extra.notes),
         inputs=inputs,
     )
+
+
+def _placed(item: Item) -> Item:
+    """A profile's line with the contexts it is for, where it does not say so itself."""
+    return item if item.contexts or item.name in AROUND_A_JOB else item._replace(contexts=WATCHED)
 
 
 def _under(item: Item, settings: Any, last: bool = False) -> Item:

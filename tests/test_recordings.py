@@ -55,6 +55,17 @@ def test_record_then_replay_gives_the_same_verdicts(config, tmp_path):
     assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_a_recording_holds_the_lines_of_the_nodes_type(config, tmp_path):
+    profile = tmp_path / "type.conf"
+    profile.write_text("# A type\n* || check_hw_physmem 900TB 900TB\n* || check_hw_mem_free 2k\n")
+    done = nhc("record", tmp_path / "kept", "-c", config, "--profile", profile, state=tmp_path / "state")
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "kept/nhc.conf").read_text().splitlines()
+    assert "* || check_hw_physmem 900TB 900TB" in lines
+    assert "* || check_hw_mem_free 2k" not in lines, "the site's line of that name wins"
+    assert nhc("replay", "--compare", tmp_path / "kept", state=tmp_path / "state").returncode == 0
+
+
 def test_replay_judges_by_another_configuration(config, tmp_path):
     kept = tmp_path / "kept"
     nhc("record", kept, "-c", config, state=tmp_path / "state")

@@ -111,31 +111,25 @@ def _time(options: Mapping[str, Any], name: str) -> Optional[float]:
 
 
 def load_plan(options: Mapping[str, Any], name: str, host: Any, state: Any) -> Optional[Plan]:
-    """The plan that the options ask for; None where the configuration cannot be used, which is said on stderr."""
-    from nhc.plan_cache import cached, directory
+    """The plan that the options ask for; None where the configuration cannot be used, which is said on stderr.
 
-    scripts = options["scripts"] or ([SCRIPTS] if os.path.isdir(SCRIPTS) else [])
+    A run in a scheduler's context, which holds a job up, never asks a cloud's metadata service for the node's type.
+    """
+    from nhc.node_plan import node_plan
+    from nhc.profiles import NoProfile
+
     paths = options["config"] or ([CONFIG] if os.path.exists(CONFIG) else [])
-    profile = _profile(options, host)
-
-    def read() -> Plan:
-        from nhc import config, profiles
-
-        if paths:
-            plan = config.load(paths, name, scripts_dirs=scripts)
-        else:
-            plan = config.load_text(default_text(), "the built-in default", name, scripts_dirs=scripts)
-            plan = plan._replace(inputs=(*plan.inputs, CONFIG))
-        try:
-            return profiles.add(
-                plan, profile, host, lambda text, source: config.load_text(text, source, name), not paths
-            )
-        except OSError as error:
-            raise UsageError(f"--profile {options['profile']}: {error.strerror}") from None
-
+    profile = options.get("profile", "none")
     try:
-        where = directory([*paths, *scripts, profile.path if profile else ""])
-        plan = cached(state, (where, paths, name, scripts, profile and profile[:2]), read)
+        plan = node_plan(
+            state, host, name, paths,
+            scripts=options["scripts"] or [SCRIPTS], profile=profile, ask=not options["context"],
+            default=default_text, default_path=CONFIG,
+        )  # fmt: skip
+    except NoProfile as error:
+        raise UsageError(f"--profile: {error}") from None
+    except OSError as error:
+        raise UsageError(f"--profile {profile}: {error.strerror}") from None
     except Exception as error:
         problems = getattr(error, "problems", None)  # config.ConfigError, whose module most runs never load
         if problems is None:
@@ -143,26 +137,9 @@ def load_plan(options: Mapping[str, Any], name: str, host: Any, state: Any) -> O
         for problem in problems:
             print(problem.show(), file=sys.stderr)
         return None
-    notes = (profile.note,) if profile and profile.note else ()
     if not paths:
-        notes = (f"no {CONFIG}: running the built-in default checks", *notes)
-    return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
-
-
-def _profile(options: Mapping[str, Any], host: Any) -> Any:
-    """The node type's profile that is to be added, None for none.
-
-    A run in a scheduler's context, which holds a job up, never asks a cloud's metadata service.
-    """
-    wanted = options.get("profile", "none")
-    if wanted == "none":
-        return None
-    from nhc.profiles import NoProfile, resolve
-
-    try:
-        return resolve(wanted, host, ask=not options["context"])
-    except NoProfile as error:
-        raise UsageError(f"--profile: {error}") from None
+        plan = plan._replace(notes=(f"no {CONFIG}: running the built-in default checks", *plan.notes))
+    return plan
 
 
 def default_text() -> str:

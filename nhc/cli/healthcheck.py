@@ -86,9 +86,12 @@ def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
     from nhc.engine import run
     from nhc.hooks import broken, node_name, target_name
     from nhc.host import Host
+    from nhc.node_plan import node_plan
+    from nhc.profiles import NoProfile
     from nhc.state import State
 
-    host = Host(settings=settings)
+    state = State()
+    host = Host(settings=settings, memory=state)
     hostname = host.read_or("/proc/sys/kernel/hostname") or "localhost"
     name = settings.get("HOSTNAME") or target_name(os.environ, hostname)
     scripts = [settings["INCDIR"]] if os.path.isdir(settings["INCDIR"]) else []
@@ -98,10 +101,10 @@ def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
         if "EVAL_LINE" in settings:
             plan = config.load_check(settings["EVAL_LINE"], "-e", name, given, scripts_dirs=scripts)
         else:
-            plan = config.load([settings["CONFFILE"]], name, given, scripts_dirs=scripts)
-    except config.ConfigError as error:
-        for problem in error.problems:
-            output.error(problem.show())
+            plan = node_plan(state, host, name, [settings["CONFFILE"]], scripts=scripts, settings=given, ask=True)
+    except (config.ConfigError, NoProfile, OSError) as error:
+        for line in str(error).splitlines():
+            output.error(line)
         if "SLURMD_NODENAME" in os.environ:  # run by slurmd: nobody reads the line above
             broken("healthcheck", error, os.environ, settings)
         return None
@@ -110,7 +113,7 @@ def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
     called = node_name(os.environ, settings, name)
     check_all = settings["NHC_CHECK_ALL"] == "1"
     deadline = 0.0 if "EVAL_LINE" in settings else None
-    return run(plan, host, state=State(), check_all=check_all, deadline=deadline, name=called)
+    return run(plan, host, state=state, check_all=check_all, deadline=deadline, name=called)
 
 
 def _for_context(plan: Plan, context: str) -> Plan:

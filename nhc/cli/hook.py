@@ -86,22 +86,22 @@ def resolve(hook: str, words: List[str]) -> Dict[str, str]:
 
 def _run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
     from nhc.host import Host
-    from nhc.plan_cache import cached, directory
+    from nhc.node_plan import node_plan
+    from nhc.profiles import AUTO, NONE, UNLESS_NAMED
 
     context = hooks.context_of(hook, environ)
-    host = Host(settings=settings)
-    hostname = host.read_or("/proc/sys/kernel/hostname") or "localhost"
     state = State()
+    host = Host(settings=settings, memory=state)
+    hostname = host.read_or("/proc/sys/kernel/hostname") or "localhost"
     target = hooks.target_name(environ, hostname)
 
-    def read() -> Plan:
-        from nhc import config
-
-        scripts = [settings["INCDIR"]] if os.path.isdir(settings["INCDIR"]) else []
-        return config.load([settings["CONFFILE"]], target, settings, scripts_dirs=scripts)
-
-    where = directory([settings["CONFFILE"], settings["INCDIR"]])
-    plan = cached(state, ("hook", where, target, sorted(settings.items())), read)
+    # A file of the hook's own is its whole list; the controller's machine is none of the nodes its hooks judge.
+    own_file = settings["CONFFILE"] == f"{settings['CONFDIR']}/nhc-{hook}.conf"
+    profile = NONE if context.endswith("-slurmctld") else UNLESS_NAMED if own_file else AUTO
+    plan = node_plan(
+        state, host, target, [settings["CONFFILE"]],
+        scripts=[settings["INCDIR"]], settings=settings, profile=profile,
+    )  # fmt: skip
     everything = {**settings, **plan.settings}
     name = hooks.node_name(environ, everything, hostname)
     if plan.notes:

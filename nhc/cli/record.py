@@ -32,8 +32,9 @@ _OPTIONS: Dict[str, Any] = {
 @click.argument("directory", metavar="DIR", type=click.Path())
 @click.option("-c", "--config", "config", multiple=True, metavar="FILE", help=f"Configuration. Default: {CONFIG}.")
 @click.option("--check", "check", multiple=True, metavar="NAME", help="Only checks of this name (repeatable).")
+@click.option("--profile", default="auto", show_default=True, metavar="NAME", help="As for nhc check local.")
 @click.option("-n", "--node", default="", metavar="NAME", help="The node's name.")
-def record_command(directory: str, config: Tuple[str, ...], check: Tuple[str, ...], node: str) -> None:
+def record_command(directory: str, config: Tuple[str, ...], check: Tuple[str, ...], profile: str, node: str) -> None:
     """Run the checks and keep in DIR all that they read, for `nhc replay DIR` on another machine.
 
     The directory holds what the checks saw: file contents, command outputs, user names. Values that look
@@ -45,7 +46,7 @@ def record_command(directory: str, config: Tuple[str, ...], check: Tuple[str, ..
     host = RecordingHost(directory)
     name = node or host.system.hostname()
     started = (host.time(), host.monotonic())
-    options = {**_OPTIONS, "config": list(config), "check": list(check)}
+    options = {**_OPTIONS, "config": list(config), "check": list(check), "profile": profile}
     loaded = load_plan(options, name, host, State())
     if loaded is None:
         raise SystemExit(EXIT_USAGE)

@@ -2,6 +2,9 @@
 
 import pytest
 
+from nhc import config, profiles
+from nhc.cli.hook import _for_context
+from nhc.testing import FakeHost
 from tests.support.run import nhc
 
 
@@ -35,3 +38,65 @@ def test_lines_of_other_contexts_do_not_run(prolog, tmp_path):
 @pytest.mark.parametrize("text", [None, "* || check_hw_mem_free much\n", "* || no_such_check\n"])
 def test_a_mistake_of_the_administrators_lets_the_job_start(prolog, text):
     assert prolog(text).returncode == 0
+
+
+@pytest.fixture
+def profile(tmp_path):
+    """A node type of the site's own, whose lines leave a trace."""
+
+    def trace(kind):
+        return tmp_path / f"ran-{kind}"
+
+    lines = [f"* |context {kind}| touch {trace(kind)}" for kind in ("prolog", "epilog", "healthcheck")]
+    path = tmp_path / "type.conf"
+    path.write_text("# A type\n" + "\n".join(lines) + f"\n* || touch {trace('watched')}\n")
+    return path
+
+
+def traces(tmp_path):
+    return {path.name[4:] for path in tmp_path.glob("ran-*")}
+
+
+@pytest.mark.parametrize(
+    ("module", "ran"),
+    [("prolog", {"prolog"}), ("epilog", {"epilog"}), ("healthcheck", {"healthcheck", "watched"})],
+)
+def test_each_hook_runs_the_lines_of_the_nodes_type_that_are_for_it(tmp_path, profile, module, ran):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/nhc.conf").write_text(f"* || NHC_PROFILE={profile}\n* || check_file_test -d /\n")
+    for _again in range(2):  # the second run has its plan kept
+        nhc("-D", tmp_path / "etc", *(["-l", "-"] if module == "healthcheck" else []), "MARK_OFFLINE=0",
+            state=tmp_path / "state", module=f"nhc.cli.{module}", env={})  # fmt: skip
+        assert traces(tmp_path) == ran
+        for path in tmp_path.glob("ran-*"):
+            path.unlink()
+
+
+def test_a_file_of_the_hooks_own_is_all_it_runs_unless_it_names_a_profile(prolog, tmp_path, profile):
+    own = tmp_path / "etc/nhc-prolog.conf"
+    own.write_text("* || check_file_test -d /\n")
+    assert prolog(f"* || NHC_PROFILE={profile}\n").returncode == 0
+    assert traces(tmp_path) == set()
+    own.write_text(f"* || NHC_PROFILE={profile}\n")
+    assert prolog("").returncode == 0
+    assert traces(tmp_path) == {"prolog"}
+
+
+def test_a_profile_that_there_is_not_lets_the_job_start_and_is_told(prolog):
+    done = prolog("* || NHC_PROFILE=dgx-h10\n* || check_file_test -d /nowhere\n")
+    assert done.returncode == 0
+    assert "no profile 'dgx-h10' (did you mean dgx-h100?)" in done.stderr
+
+
+def test_what_a_prolog_takes_of_a_shipped_profile():
+    """Whether the parts are there and sound; what is watched over time is the health check's."""
+    plan = config.load_text("* || check_ps_zombies\n", "nhc.conf", "n1")
+    plan = profiles.add(plan, profiles.Profile("dgx-h100"), FakeHost(), lambda text, source: config.load_text(
+        text, source, "n1"))  # fmt: skip
+    names = [item.name for item in _for_context(plan, "prolog", frozenset()).items]
+    assert names == [
+        "check_ps_zombies", "check_hw_cpuinfo", "check_hw_physmem", "check_gpu_count", "check_gpu_lost",
+        "check_gpu_ecc", "check_gpu_row_remap", "check_nvlink_status", "check_gpu_xid", "check_ib_ports",
+    ]  # fmt: skip
+    more = {item.name for item in _for_context(plan, "healthcheck", frozenset()).items} - set(names)
+    assert more == {"check_fabric_manager", "check_gpu_clock_throttling", "check_ib_link_flapping", "check_ib_errors"}
