@@ -47,13 +47,14 @@ class KernelLog:
         from nhc.checks.kmsg import ignored, outcome
         from nhc.kernlog.findings import current
 
+        self.seen_stamp = self.stamp()
         key = self.key
         if not key:
+            self._hurry()
             return
         item = self.agent.items[key]
         ignore = plans.arguments(item).get("ignore", ())
         store = self.agent.state.load(STORE)
-        self.seen_stamp = self.stamp()
         found = {(o.target, o.reason): o for _key, f in current(store) if not ignored(f, ignore)
                  for o in [outcome(f)] if not _needs_context(f)}  # fmt: skip
         everything = {(f["device"], outcome(f).reason) for _key, f in current(store)}
@@ -71,10 +72,14 @@ class KernelLog:
         self.agent.news(news)
         if news:
             self.agent.changed()
+        self._hurry()
+
+    def _hurry(self) -> None:
+        """Have it all judged in full."""
         now = self.agent.host.monotonic()
-        for other, one in self.agent.items.items():
-            if plans.is_kernel_log(one):
-                self.agent.schedule.hurry(other, now + 0.2)
+        for key, item in self.agent.items.items():
+            if plans.is_kernel_log(item):
+                self.agent.schedule.hurry(key, now + 0.2)
         self.agent.tick()
 
     def _result(self, item: Item, told: Outcome) -> CheckResult:
@@ -126,11 +131,13 @@ class KernelLog:
         return {problem.result.outcome.reason for _key, problem in self.agent.board.problems()}
 
     def stamp(self) -> Any:
+        """What changes when a store of findings does, of /dev/kmsg or of another source."""
         try:
-            found = os.stat(f"{self.agent.state.directory}/{STORE}.json")
+            with os.scandir(self.agent.state.directory) as entries:
+                stores = [one for one in entries if one.name.startswith(STORE) and one.name.endswith(".json")]
+                return sorted((one.name, one.inode(), one.stat().st_mtime_ns) for one in stores)
         except OSError:
             return None
-        return found.st_ino, found.st_mtime_ns
 
 
 def _needs_context(finding: Dict[str, Any]) -> bool:

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Iterator, List, Sequence
+from typing import Callable, Iterator, List, Sequence
 
 from tests.support.require import need
 from tests.support.ssh import SSHD, answers, free_port, keygen
@@ -185,9 +185,16 @@ class Fleet:
 
 @contextlib.contextmanager
 def fleet(
-    directory: Path, names: Sequence[str], first: str = "127.93.0.", services: Sequence[str] = ()
+    directory: Path,
+    names: Sequence[str],
+    first: str = "127.93.0.",
+    services: Sequence[str] = (),
+    more: Callable[[Machine], None] = lambda machine: None,
 ) -> Iterator[Fleet]:
-    """Running machines of these names; powered off and forgotten at the end. `services` are units left as they are."""
+    """Running machines of these names; powered off and forgotten at the end.
+
+    `services` are units left as they are, `more` puts more files on each before it starts.
+    """
     for what, found in requirements():
         need(what, found)
     memory = Path(f"/dev/shm/nhc-machines-{os.getpid()}")  # the upper layer may not lie in the lower one
@@ -196,6 +203,7 @@ def fleet(
     try:
         for machine in made.machines:
             machine.furnish(services)
+            more(machine)
             machine.start()
         for machine in made.machines:
             machine.wait()
