@@ -59,7 +59,7 @@ $(VENV)/.dev: pyproject.toml
 
 # What the tests start for real. Without root, or on another system, those tests skip and say what is missing.
 PACKAGES := bash slurmctld slurmd slurm-client slurmrestd munge openssh-server openssh-client iproute2 e2fsprogs \
-	util-linux procps chromium gcc libc6-dev python3-venv clustershell
+	util-linux procps chromium gcc libc6-dev python3-venv clustershell sudo openssl
 
 .PHONY: system-python
 system-python:

@@ -76,7 +76,8 @@ def run(options: Mapping[str, Any]) -> int:
     if interrupted:
         left = len(nodes) - picture.folder.total
         if left:
-            print(f"nhc fleet check: interrupted, {left} nodes were not judged", file=sys.stderr)
+            nodes_left = "1 node was" if left == 1 else f"{left} nodes were"
+            print(f"nhc fleet check: interrupted, {nodes_left} not judged", file=sys.stderr)
         history.close()
         return 130 if left else EXIT_UNKNOWN
     status = exit_status(picture, options["max_unhealthy"])

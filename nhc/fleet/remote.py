@@ -139,7 +139,14 @@ def _judge(session: Session, node: Node, task: Task, login: float) -> Answer:
         password = f"{node.sudo_password}\n".encode() if node.sudo_password and _sudo(node, task) else b""
         stream.send(b"%s\x01%d\n%s" % (password, len(text), text), login)
         talk = _Talk(stream, task.nonce)
-        word, said = talk.line(login, "HungLogin", f"logged in, but no Python started within {task.login:g} s")
+        late = f"logged in, but no Python started within {task.login:g} s"
+        try:
+            word, said = talk.line(login, "HungLogin", late)
+        except Trouble as trouble:
+            refusal = _last_line(stream.complaint())
+            if trouble.reason == "Truncated" and refusal and _sudo(node, task):
+                raise Trouble("SudoRefused", refusal) from None
+            raise
         if word == "nopython":
             raise Trouble("NoPython", f"no Python there: looked for {', '.join(PYTHONS[:1] + PYTHONS[1:2])} and older")
         if word != "hello":
@@ -211,6 +218,12 @@ def _push(stream: Stream, digests: Sequence[str], task: Task, deadline: float) -
     return size
 
 
+def _last_line(text: str) -> str:
+    """What sudo says last is why it refuses; before that come its lecture and "try again"."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return printable(lines[-1], 300) if lines else ""
+
+
 class _Talk:
     """Reads the node's answers: lines with the nonce, whatever a login says before them, then counted bytes."""
 
@@ -252,7 +265,5 @@ class _Talk:
             raise
         if data:
             return data
-        said = printable((self.stream.complaint() or self.buffer[-400:].decode(errors="replace")).strip(), 300)
-        if "sudo:" in said:
-            raise Trouble("SudoRefused", said)
+        said = printable((self.stream.complaint() or self.buffer[-400:].decode(errors="replace")).strip()[-300:])
         raise Trouble("Truncated", f"the connection or the shell ended before the report{f': {said}' if said else ''}")

@@ -177,4 +177,4 @@ def test_interrupting_shows_what_is_there(fleet, tmp_path, fine, server):
     _, said = client.communicate(timeout=20)
     assert time.monotonic() - begin < 10
     assert client.returncode == 130
-    assert "interrupted, 1 nodes were not judged" in said
+    assert "interrupted, 1 node was not judged" in said

@@ -178,7 +178,11 @@ def container(
             lines.append(f"mount -o remount,bind,ro {place}")  # as containerd does: of the top one alone
     if read_only:
         lines.append(f"mount -o remount,ro {root}")
-    environment = {"PATH": f"/image:{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", **env}
+    environment = {
+        "PATH": f"/image:{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/root",
+        **env,
+    }
     words = " ".join(f"{key}={shlex.quote(value)}" for key, value in environment.items())
     lines.append(f"exec env -i {words} chroot {root} {shlex.join(argv)}")
     enter = ["nsenter", "--target", str(node.pid), "--mount", "--pid", "--uts", "--"]

@@ -20,7 +20,9 @@ from tests.support.require import need
 
 SSHD = shutil.which("sshd") or ("/usr/sbin/sshd" if os.path.exists("/usr/sbin/sshd") else None)
 
+# Of each option the first value counts: a test's own come first.
 _CONFIG = """\
+{more}
 Port {port}
 ListenAddress {listen}
 HostKey {host_key}
@@ -38,7 +40,6 @@ MaxSessions 100
 LogLevel ERROR
 PrintMotd no
 Subsystem sftp internal-sftp
-{more}
 """
 
 
