@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import Any, Iterator
 
 import pytest
 import yaml
 
+from nhc import __version__, config
+from nhc.agent import settings as agent_settings
 from nhc_adapters.kubernetes.client import JSON_PATCH, MERGE_PATCH, STRATEGIC, Client, node_path
 from nhc_adapters.kubernetes.conditions import Condition, write_conditions
 from nhc_adapters.kubernetes.errors import ApiError
 from nhc_adapters.kubernetes.settings import read
+from nhc_adapters.kubernetes.vocabulary_file import load
 from tests.support.kube import REPOSITORY, Kube, eventually
 
 MANIFESTS = REPOSITORY / "adapters/kubernetes"
@@ -238,8 +244,12 @@ def test_the_controller_may_do_its_work_and_no_more(kube: Kube, installed: Any) 
 EVERYTHING = [f"--set=agents.{kind}.enabled=true" for kind in ("nvidia", "amd", "neuron", "gaudi", "cpu")]
 
 
+IMAGE = "registry.example.com/nhc"
+TEMPLATE = ("template", "nhc", str(MANIFESTS / "chart"), "-n", SYSTEM, "--kube-version", "1.35.0")
+
+
 def chart(plane: Any, *options: str) -> str:
-    done = helm(plane, "template", "nhc", str(MANIFESTS / "chart"), "-n", SYSTEM, "--kube-version", "1.35.0", *options)
+    done = helm(plane, *TEMPLATE, f"--set=image.repository={IMAGE}", *options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -253,8 +263,14 @@ def helm(plane: Any, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "options",
-    [(), tuple(EVERYTHING), ("--set=controller.enabled=false",), ("--set=controller.podLogNamespaces={default}",)],
-    ids=["defaults", "every accelerator", "agents alone", "pod logs"],
+    [
+        (),
+        tuple(EVERYTHING),
+        ("--set=controller.enabled=false",),
+        ("--set=controller.podLogNamespaces={default}",),
+        ("--set=agent.metrics=true,agent.port=9100,agent.labels.site=x", "--set=scripts.site\\.nhc=x=1"),
+    ],
+    ids=["defaults", "every accelerator", "agents alone", "pod logs", "agents' own"],
 )
 def test_the_api_server_takes_the_chart(installed: Any, options: tuple[str, ...]) -> None:
     rendered = chart(installed, *options)
@@ -277,10 +293,15 @@ def test_the_chart_lints(plane: Any) -> None:
         ("controller.vocabularies={nagios}", "/controller/vocabularies/0"),
         ("controller.ceilings.all=lots", "/controller/ceilings/all"),
         ("controller.conditions={Gpu Xid}", "/controller/conditions/0"),
+        ("agent.vocabularies={nagios}", "/agent/vocabularies/0"),
+        ("agent.settings.listen=0.0.0.0:1", "listen"),
+        ("scripts.mine=x", "mine"),
+        ("podMonitor.enabled=true", "agent.metrics"),
+        ("image.repository=", "image.repository"),
     ],
 )
 def test_the_chart_refuses_values_that_make_no_sense(plane: Any, option: str, said: str) -> None:
-    done = helm(plane, "template", "nhc", str(MANIFESTS / "chart"), "--kube-version", "1.35.0", "--set", option)
+    done = helm(plane, *TEMPLATE, f"--set=image.repository={IMAGE}", "--set", option)
     assert done.returncode != 0
     assert said in done.stderr
 
@@ -310,3 +331,136 @@ def test_the_charts_settings_are_what_the_controller_reads(plane: Any, tmp_path:
     assert settings.apply
     assert [fault.type for fault in settings.faults] == ["GpuXid"]
     assert settings.policy.groups["topology.kubernetes.io/zone=*"].share == 0.25
+
+
+# What the agent is started with.
+
+
+def agents(text: str) -> dict[str, tuple[dict[str, Any], dict[str, str]]]:
+    """Each DaemonSet's container and the files of its /etc/nhc."""
+    documents = list(yaml.safe_load_all(text))
+    maps = {doc["metadata"]["name"]: doc["data"] for doc in documents if doc["kind"] == "ConfigMap"}
+    found = {}
+    for doc in documents:
+        if doc["kind"] == "DaemonSet":
+            spec = doc["spec"]["template"]["spec"]
+            (source,) = [volume["configMap"]["name"] for volume in spec["volumes"] if volume["name"] == "checks"]
+            found[doc["metadata"]["name"]] = (spec["containers"][0], maps[source])
+    return found
+
+
+def rendered(plane: Any, how: str, *options: str) -> str:
+    if how == "chart":
+        return chart(plane, *EVERYTHING, *options)
+    return str(plane.kubectl("kustomize", str(MANIFESTS / "overlays" / how)).stdout)
+
+
+@pytest.mark.parametrize("how", ["chart", *[name for name in OVERLAYS if name != "prometheus"]])
+def test_an_agent_s_settings_and_checks_are_ones_it_takes(plane: Any, how: str, tmp_path: Path) -> None:
+    for container, files in agents(rendered(plane, how)).values():
+        for name, text in files.items():
+            (tmp_path / name).write_text(text)
+        option, place = container["args"][2:4]
+        assert (container["args"][:2], option, place) == (["agent", "run"], "--settings", "/etc/nhc/agent.toml")
+        found = agent_settings.parse(files["agent.toml"], "agent.toml")
+        assert [*found.config] == ["/etc/nhc/nhc.conf", "/etc/nhc/accelerator.conf"]
+        assert not config.validate([str(tmp_path / Path(path).name) for path in found.config]).problems
+        assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/etc/nhc", *found.scripts, found.state,
+                                                                               "/host"}  # fmt: skip
+        for vocabulary in found.sinks["kubernetes"]["vocabularies"]:
+            load(vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("how", "options", "address"),
+    [
+        ("cpu", (), "127.0.0.1:20258"),
+        ("chart", (), "127.0.0.1:20258"),
+        ("chart", ("--set=agent.metrics=true,agent.port=9100",), "0.0.0.0:9100"),
+    ],
+)
+def test_the_probes_ask_where_the_agent_listens(plane: Any, how: str, options: tuple[str, ...], address: str) -> None:
+    for container, files in agents(rendered(plane, how, *options)).values():
+        assert agent_settings.parse(files["agent.toml"], "").listen == (address,)
+        for probe, path in (("livenessProbe", "/livez"), ("readinessProbe", "/healthz")):
+            port = int(address.rpartition(":")[2])
+            assert container[probe]["httpGet"] == {"host": "127.0.0.1", "path": path, "port": port}
+        named = [port for port in container.get("ports", []) if port["name"] == "metrics"]
+        assert [port["containerPort"] for port in named] == ([] if address.startswith("127") else [9100])
+
+
+def test_who_is_scraped_serves_metrics_to_the_network(plane: Any, tmp_path: Path) -> None:
+    parts = {kind: os.path.relpath(MANIFESTS / "overlays" / kind, tmp_path) for kind in ("mixed", "prometheus")}
+    overlay = {"resources": [parts["mixed"]], "components": [parts["prometheus"]]}
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(overlay))
+
+    text = plane.kubectl("kustomize", str(tmp_path)).stdout
+
+    found = agents(text)
+    assert len(found) == 5
+    for container, _files in found.values():
+        assert container["args"][-1] == "--listen=0.0.0.0:20258"
+        assert container["ports"] == [{"name": "metrics", "containerPort": 20258}]
+    assert "kind: PodMonitor" in text
+
+
+def test_conditions_have_the_names_that_the_platform_knows(plane: Any) -> None:
+    def names(text: str) -> dict[str, list[str]]:
+        toml = {kind: agent_settings.parse(files["agent.toml"], "") for kind, (_c, files) in agents(text).items()}
+        return {kind: found.sinks["kubernetes"]["vocabularies"] for kind, found in toml.items()}
+
+    assert names(rendered(plane, "hyperpod")) == {
+        "nhc-agent-nvidia": ["nhc", "hyperpod"], "nhc-agent-neuron": ["nhc", "neuron", "hyperpod"],
+    }  # fmt: skip
+    assert names(rendered(plane, "neuron")) == {"nhc-agent-neuron": ["nhc", "neuron"]}
+    charted = names(rendered(plane, "chart", "--set=agent.vocabularies={nhc,aks}"))
+    assert charted["nhc-agent-nvidia"] == ["nhc", "aks"]
+    assert charted["nhc-agent-neuron"] == ["nhc", "aks", "neuron"]
+
+
+def test_the_image_is_named_in_one_place_of_each_tool(plane: Any, tmp_path: Path) -> None:
+    for how in ("mixed", "chart"):
+        images = {line.split()[-1] for line in rendered(plane, how).splitlines() if line.strip().startswith("image:")}
+        assert images == {f"{IMAGE}:{__version__}"}
+    files = [path for path in MANIFESTS.rglob("*") if path.suffix in (".yaml", ".tpl") and IMAGE in path.read_text()]
+    assert {str(path.relative_to(MANIFESTS)) for path in files} == {"image/kustomization.yaml",
+                                                                    "examples/init-container.yaml"}  # fmt: skip
+
+
+def test_the_chart_lets_any_setting_of_the_agent_be_given_and_no_other() -> None:
+    schema = json.loads((MANIFESTS / "chart/values.schema.json").read_text())
+    given = schema["properties"]["agent"]["properties"]["settings"]["propertyNames"]["enum"]
+    ours = {"node", "root", "config", "scripts", "state", "listen", "socket"}  # the manifest's
+    assert set(given) == set(agent_settings._KEYS["agent"]) - ours
+
+
+# The image.
+
+
+def test_what_the_containerfile_copies_is_what_the_package_needs(tmp_path: Path) -> None:
+    """The steps of its first stage, up to what comes from the network."""
+    steps = (MANIFESTS / "Containerfile").read_text().splitlines()
+    for line in steps:
+        words = line.split()
+        if words[:1] == ["COPY"] and not words[1].startswith("--"):
+            *sources, target = words[1:]
+            for source in sources:
+                place = tmp_path / (target if target != "./" else source)
+                tree = REPOSITORY / source
+                shutil.copytree(tree, place) if tree.is_dir() else shutil.copy(tree, place)
+    (install,) = [line for line in steps if line.startswith("RUN pip install")]
+    extras = install.partition("[")[2].partition("]")[0].split(",")
+
+    done = subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=tmp_path,
+                          capture_output=True, text=True, check=False)  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("dist/*.whl")
+    with zipfile.ZipFile(wheel) as content:
+        names = content.namelist()
+        (metadata,) = [content.read(name).decode() for name in names if name.endswith(".dist-info/METADATA")]
+    assert {"nhc/node_root.py", "nhc_adapters/kubernetes/reporter.py"} <= set(names)
+    assert any(name.endswith(".data/scripts/nhc") for name in names)
+    assert sorted(extras) == ["agent", "kubernetes"]
+    assert all(f"Provides-Extra: {extra}" in metadata for extra in extras)
+    assert 'ENTRYPOINT ["nhc"]' in steps

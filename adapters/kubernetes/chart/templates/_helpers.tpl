@@ -1,5 +1,5 @@
 {{- define "nhc.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ required "image.repository: say where you pushed the image (adapters/kubernetes/Containerfile)" .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
 
 {{- define "nhc.labels" -}}
@@ -7,6 +7,13 @@ app.kubernetes.io/name: nhc
 app.kubernetes.io/part-of: nhc
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{/* What conditions are called on nodes of one kind. */}}
+{{- define "nhc.vocabularies" -}}
+{{- $names := .root.Values.agent.vocabularies -}}
+{{- if eq .kind "neuron" }}{{ $names = append $names "neuron" | uniq }}{{ end -}}
+{{ $names | toJson }}
 {{- end -}}
 
 {{/* The nodes of one kind. */}}
