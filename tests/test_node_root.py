@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sys
 import time
 from pathlib import Path
 from typing import Any, Iterator, Mapping
@@ -184,3 +186,62 @@ def test_a_report_of_another_root_is_no_fresh_answer(tmp_path: Path) -> None:
     assert "old" not in nhc(*words, state=tmp_path / "state").stdout
     assert "s old" in nhc(*words, state=tmp_path / "state").stdout
     assert "s old" not in nhc(*words, "--root", "/proc/self/root", state=tmp_path / "state").stdout
+
+
+CHECKS = """
+* || check_fs_mount_rw /
+* || check_fs_mount -t proc /proc
+* || check_fs_size / 1k
+* || check_fs_free / 1%
+* || check_fs_ifree / 1k
+* || check_mount_readonly
+* || check_file_test -e -r /etc/passwd
+* || check_file_stat -U simuser {owned}
+* || check_hw_physmem 1k 1PB
+* || check_hw_mem_free 1k
+* || check_hw_swap 0
+* || check_hw_eth lo
+* || check_ps_loadavg 9999 9999 9999
+* || check_ps_service -u root sleep
+* || check_ps_daemon nothing-of-that-name
+* || check_ps_zombies
+* || check_ps_dstate
+* || check_net_ping 127.0.0.1
+* || check_net_socket -p tcp -l 127.0.0.1:1
+* || check_eth_carrier lo
+* || check_kernel_modules no_such_module
+* || check_kernel_version 1.0
+* || check_kernel_cmdline no-such-word
+* || check_systemd_failed
+* || check_systemd_units sshd.service
+* || check_packages_installed bash
+* || check_clock_sync
+* || check_cmd_output -m simnode hostname
+* || check_cmd_status -r 0 getent passwd simuser
+* || check_dmi_data_match "BIOS Information: Vendor: x"
+* || check_dns_resolve localhost
+* || check_limits_inodes
+* || check_reboot_pending
+"""
+
+
+def test_a_container_judges_as_the_node_itself_does(node: Node, judge: Any, tmp_path: Path) -> None:
+    node.sh(f"touch {node.scratch}/mine && chown 4711 {node.scratch}/mine")
+    checks = CHECKS.format(owned=f"{node.scratch}/mine")
+    config = node.scratch / "nhc.conf"
+    config.write_text(checks)
+    python = [sys.executable, "-m", "nhc", "check", "local", "-c", str(config), "--all", "-f", "json"]
+    paths = f"PYTHONPATH={pod.REPOSITORY}:{pod.REPOSITORY / 'adapters'}"
+    there = node.run("env", paths, "NHC_STATE_DIR=/run/there", *python, "--profile", "none", check=False)
+
+    seen = judge(checks).results
+
+    def told(results: Any) -> list[tuple[str, ...]]:
+        """Without what differs from one moment to the next."""
+        number = re.compile(r"[0-9.]+")
+        return [(r["line"], r["verdict"], r["reason"], r["target"], number.sub("N", r["message"])) for r in results]
+
+    expected = told(json.loads(there.stdout)["results"])
+    assert told(seen) == expected
+    assert len(expected) >= 25
+    assert {verdict for _line, verdict, *_rest in expected} >= {"OK", "CRIT"}

@@ -64,7 +64,7 @@ def node(directory: Path, name: str) -> Iterator[Node]:
         mount --bind {shlex.quote(str(users))} /etc/passwd
         hostname {shlex.quote(name)}
         echo ready
-        exec sleep 3600
+        sleep 3600 & wait $!  # process 1 takes in whoever is left to it
     """
     argv = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--propagation", "private", "sh", "-ec"]
     # Its own group: a kubelet's node does not end with the terminal either.
