@@ -1,10 +1,11 @@
 """From a fatal Xid in the kernel log to the taint that another watcher of the API sees, agent and controller real.
 
-    python bench/kmsg_to_taint.py [--rounds 200]
+    python bench/kmsg_to_taint.py [--rounds 200] [--npd BINARY]
 
 One machine runs it all: a control plane, `nhc agent run` with its Kubernetes sink for one node, `nhc kubernetes
 controller`, and this script, which writes the line and watches the node. The line is marked as a drill, and ended, in
-every round. Limits: p50 30 ms, p99 200 ms. Printed beside bare patches through the same server in the same rounds.
+every round. Limits: p50 30 ms, p99 200 ms. Printed beside bare patches through the same server in the same rounds, and,
+with `--npd`, beside node-problem-detector's time to its condition (tests/npd/build.py builds one) and its memory.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "adapters"), str(ROOT / "tests" / "kube")]
 import build
 import plane as planes
 
-from bench.common import verdict
+from bench import npd
+from bench.agent import rss
+from bench.common import tree_pss, verdict
 from bench.kubernetes import TAINT, Watcher, controller, metrics
 from nhc import ring
 from nhc_adapters.kubernetes.access import from_kubeconfig
@@ -157,6 +160,7 @@ def report(found: Dict[str, List[float]], marks: int) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--npd", default="", metavar="BINARY", help="node-problem-detector to measure beside it")
     given = parser.parse_args()
     if given.rounds < 1:
         parser.error("--rounds takes a number from 1 on")
@@ -180,7 +184,12 @@ def main() -> int:
             await_start(client, agent, manager, directory / "controller.log", within=30.0)
             watcher = Watcher(Client(from_kubeconfig(str(kubeconfig))))
             found = measure(client, watcher, given.rounds)
-            return 0 if report(found, watcher.times[NODE]) else 1
+            kept = report(found, watcher.times[NODE])
+            print(f"the agent and its sinks: {tree_pss(agent.process.pid) / 1e6:.1f} MB, proportional; "
+                  f"{rss(agent.process.pid):.1f} MB resident, the agent itself")  # fmt: skip
+            if given.npd:
+                npd.measure(given.npd, client, running.url, kubeconfig, NODE, directory, min(given.rounds, 60))
+            return 0 if kept else 1
 
 
 if __name__ == "__main__":
