@@ -124,11 +124,12 @@ def check(**options: Any) -> None:
     of --from or --mark does not answer, and 1 when marking failed.
     """
     from nhc.fleet.command import Usage, run
+    from nhc.model import printable
 
     try:
         status = run(options)
     except Usage as error:
-        print(f"nhc fleet check: {error}", file=sys.stderr)
+        print(f"nhc fleet check: {printable(str(error))}", file=sys.stderr)
         status = error.status
     raise SystemExit(status)
 

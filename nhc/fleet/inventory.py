@@ -38,15 +38,20 @@ def read(sources: Sequence[str], limit: str = "", facts: Sequence[str] = ()) -> 
     text, complaint = _ask(sources, limit, wanted)
     nodes = [_node(json.loads(line), wanted) for line in text.splitlines() if line.startswith("{")]
     if not nodes:
-        said = _last_line(complaint)
+        said = _reason(complaint, sources)
         where = f" that match {limit!r}" if limit else ""
         raise InventoryError(f"{', '.join(sources)}: no hosts{where}{f': {said}' if said else ''}")
+    for warning in _warnings(complaint):
+        print(f"{', '.join(sources)}: {warning}", file=sys.stderr)
     return nodes
 
 
 def _ask(sources: Sequence[str], limit: str, facts: Sequence[str]) -> Tuple[str, str]:
     helper = os.path.join(os.path.dirname(__file__), "data", "read_ansible.py")
     environ = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_DEPRECATION_WARNINGS": "0", "PYTHONWARNINGS": "ignore"}
+    # Ansible warns of a source that it cannot read to its end, and goes on with the hosts before the mistake: a sweep
+    # of half the fleet would look like one of all.
+    environ.setdefault("ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED", "1")
     argv = [_python(), "-I", helper, limit, ",".join(facts), *map(_absolute, sources)]
     try:
         done = subprocess.run(
@@ -55,7 +60,7 @@ def _ask(sources: Sequence[str], limit: str, facts: Sequence[str]) -> Tuple[str,
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InventoryError(f"{', '.join(sources)}: Ansible cannot read it: {error}") from None
     if done.returncode:
-        raise InventoryError(f"{', '.join(sources)}: {_last_line(done.stderr) or 'Ansible failed'}")
+        raise InventoryError(f"{', '.join(sources)}: {_reason(done.stderr, sources) or 'Ansible failed'}")
     return done.stdout, done.stderr
 
 
@@ -77,13 +82,29 @@ def _python() -> str:
     raise InventoryError("reading an Ansible inventory needs ansible-core: pip install 'nhc[ansible]'")
 
 
-def _last_line(text: str) -> str:
-    """What Ansible complained of: its errors before its warnings, which go over several lines."""
+def _reason(text: str, sources: Sequence[str]) -> str:
+    """What Ansible complained of: why no plugin could read a source, else its errors before its warnings."""
+    refusals = dict(re.findall(r"Failed to parse inventory with '(\w+)' plugin: (.*)", text))
+    if refusals:
+        # Each plugin says why it cannot read the file: YAML's word counts for what is called YAML, INI's otherwise.
+        yaml = re.search(r"source [^ ]+\.(ya?ml|json)$", text, re.MULTILINE)
+        liked = ("yaml",) if yaml or "ini" not in refusals else ("ini",)
+        said = next((refusals[name] for name in (*liked, *refusals) if name in refusals), "")
+        where = re.search(r"Origin: (/.*)", text)  # of a directory, the file
+        said = said.replace("Failed to parse inventory: ", "")
+        return printable(f"{said} ({where[1]})" if where and where[1] not in sources else said, 300)
     text = re.sub(r"\s*\n(?!\[|ERROR)", " ", text.strip())
-    lines = [line for line in text.splitlines() if "ERROR" in line] or [
-        line for line in text.splitlines() if "WARNING" in line and "No inventory" not in line and "empty" not in line
-    ]
+    lines = [line for line in text.splitlines() if "ERROR" in line] or _warnings(text)
     return printable(lines[0] if lines else text, 300)
+
+
+def _warnings(text: str) -> List[str]:
+    """Ansible's warnings, which go over several lines, less those about there being no hosts."""
+    text = re.sub(r"\s*\n(?!\[|ERROR)", " ", text.strip())
+    return [
+        printable(line, 300) for line in text.splitlines()
+        if "WARNING" in line and "No inventory" not in line and "empty" not in line
+    ]  # fmt: skip
 
 
 def _node(value: Mapping[str, Any], facts: Sequence[str]) -> Node:
@@ -103,14 +124,19 @@ def _node(value: Mapping[str, Any], facts: Sequence[str]) -> Node:
     user = text("ansible_become_user")
     if become and (method not in ("", "sudo") or user not in ("", "root")):
         problem = problem or f"ansible_become_method {method or 'sudo'} to {user or 'root'}: only sudo to root is known"
-    arguments = [*shlex.split(text("ansible_ssh_common_args")), *shlex.split(text("ansible_ssh_extra_args"))]
+    arguments: List[str] = []
+    for name in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
+        try:
+            arguments += shlex.split(text(name))
+        except ValueError as error:
+            problem = f"{name}: {error}"
     python = text("ansible_python_interpreter")
     return Node(
         name=str(value["name"]),
         address=text("ansible_host", "ansible_ssh_host"),
         user=text("ansible_user", "ansible_ssh_user"),
         port=int(port) if port.isdigit() else 0,
-        groups=tuple(value["groups"]),
+        groups=tuple(printable(group, 100) for group in value["groups"]),
         facts={name: printable(str(found[name]), 100) for name in facts if name in found},
         identity=text("ansible_ssh_private_key_file", "ansible_private_key_file"),
         password=text("ansible_password", "ansible_ssh_pass"),

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 from nhc.fleet.inventory import InventoryError
 from nhc.fleet.inventory import read as read_inventory
 from nhc.fleet.transport import Node
+from nhc.model import printable
 from nhc.nodeset import BadRange, expand
 from nhc.ports import AdapterError
 from nhc.registry import NoAdapter, adapter
@@ -75,8 +76,16 @@ def nodes(wanted: Wanted) -> List[Node]:
 
 
 def _add(found: Dict[str, Node], more: Iterable[Node]) -> None:
-    for node in more:
+    for node in map(_showable, more):
         found.setdefault(node.name, node)
+
+
+def _showable(node: Node) -> Node:
+    """A dynamic inventory may say anything, and names are shown everywhere."""
+    if node.name.isprintable():
+        return node
+    problem = f"its name, {ascii(node.name)[:200]}, has characters that cannot be shown"
+    return node._replace(name=printable(node.name, 255) or "?", problem=node.problem or problem)
 
 
 def from_set(text: str) -> List[str]:

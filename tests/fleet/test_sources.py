@@ -128,7 +128,7 @@ def test_a_directory_with_group_vars_yaml_and_a_script(tmp_path):
 
 def test_an_inventory_that_is_empty_or_broken_is_one_line(tmp_path):
     (tmp_path / "hosts.yml").write_text("gpu: [unclosed\n")
-    for sources, said in (([str(tmp_path / "hosts.yml")], "no hosts"), (["/no/such"], "no such inventory")):
+    for sources, said in (([str(tmp_path / "hosts.yml")], "YAML parsing failed"), (["/no/such"], "no such inventory")):
         with pytest.raises(inventory.InventoryError, match=said) as found:
             inventory.read(sources)
         assert "\n" not in str(found.value)
