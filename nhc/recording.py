@@ -12,28 +12,22 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, cast
 
 from nhc.host import Completed, Filesystem, Host, Stat, System
 from nhc.plan import SHELL, UNDECIDED, Plan
+from nhc.redaction import redact_recording, secrets
 
 T = TypeVar("T")
 FORMAT = 1
-
-_SECRET = re.compile(r"(?i)((?:pass(?:word|wd|phrase)?|secret|token|api[-_]?key|credential)s?\s*[=: ]\s*)(\S+)")
-
-
-def redact(text: str) -> str:
-    """`text` with the values of what looks like secrets replaced: command lines hold tokens surprisingly often."""
-    return _SECRET.sub(r"\1[redacted]", text)
 
 
 class Recorder:
     """Appends answers to DIR/answers.jsonl; lines are written whole, so that several worker processes can share it."""
 
-    def __init__(self, directory: str, live_root: str = "/") -> None:
+    def __init__(self, directory: str, live_root: str = "/", raw: bool = False) -> None:
         self.directory = directory
+        self.raw = raw
         self.live_root = live_root
         self.root = f"{directory}/root"
         self._open()
@@ -63,11 +57,18 @@ class Recorder:
             self._open()
         os.write(self._fd, (json.dumps([list(question), answer]) + "\n").encode())
 
+    def shown(self, text: str) -> str:
+        """A text without its secrets, which are never written down; `finish` rewrites what names somebody."""
+        if self.raw or not text:
+            return text
+        if "\0" in text:  # a command line
+            return secrets(text.replace("\0", " ")).replace(" ", "\0")
+        return secrets(text)
+
     def keep_file(self, path: str, content: bytes) -> None:
-        """Keep a file's content below root/. Command lines are redacted."""
+        """Keep a file's content below root/."""
         if path.startswith("/proc/") and path.endswith("/cmdline"):
-            words = content.decode(errors="replace").split("\0")
-            content = "\0".join(redact(" ".join(words)).split(" ")).encode()
+            content = self.shown(content.decode(errors="replace")).encode()
         real = self.root + path
         os.makedirs(os.path.dirname(real), exist_ok=True)
         temporary = f"{real}.{os.getpid()}.tmp"
@@ -87,7 +88,8 @@ class RecordingSystem(System):
 
     def run(self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str]) -> Completed:
         def plain(ended: Completed) -> Any:
-            return [ended.status, redact(ended.stdout), redact(ended.stderr), ended.timed_out]
+            shown = self.recorder.shown
+            return [ended.status, shown(ended.stdout), shown(ended.stderr), ended.timed_out]
 
         self.live.watch = self.watch
         return self.recorder.answer(["run", *argv], lambda: self.live.run(argv, timeout, stdin, env), plain)
@@ -99,9 +101,7 @@ class RecordingSystem(System):
         """One answer a name: two workers list the processes at different moments."""
         found = self.live.read_each(directory, names, leaf)
         for name, text in found.items():
-            kept = text
-            if text and "\0" in text:  # a command line
-                kept = redact(text.replace("\0", " ")).replace(" ", "\0")
+            kept = self.recorder.shown(text) if text else text
             self.recorder.answer(["read_each", directory, name, leaf], lambda kept=kept: kept)  # type: ignore[misc]
         return found
 
@@ -109,8 +109,8 @@ class RecordingSystem(System):
 class RecordingHost(Host):
     """A live Host whose answers are kept in a directory. Tests hand it a `root` and `live` system of their own."""
 
-    def __init__(self, directory: str, root: str = "/", live: Optional[System] = None) -> None:
-        self.recorder = Recorder(directory, root)
+    def __init__(self, directory: str, root: str = "/", live: Optional[System] = None, raw: bool = False) -> None:
+        self.recorder = Recorder(directory, root, raw)
         super().__init__(root, RecordingSystem(self.recorder, live or System(root)))
 
     def read_bytes(self, path: str, limit: int = 64 << 20) -> bytes:
@@ -131,22 +131,25 @@ def _recorded(name: str) -> Callable[..., Any]:
     return method
 
 
-def finish(directory: str, plan: Plan, host: Host, name: str, started: Tuple[float, float]) -> None:
-    """Turn the recorder's lines into answers.json and write machine.json and nhc.conf."""
+def finish(directory: str, plan: Plan, host: Host, name: str, started: Tuple[float, float], raw: bool = False) -> None:
+    """Turn the recorder's lines into answers.json and write machine.json and nhc.conf, all redacted unless `raw`."""
     answers: Dict[str, Any] = {}
     with open(f"{directory}/answers.jsonl", encoding="utf-8") as file:
         for line in file:
             question, answer = json.loads(line)
             answers.setdefault(json.dumps(question), answer)  # the first answer is the one the check saw first
-    pairs = (json.dumps([json.loads(question), answers[question]], ensure_ascii=False) for question in sorted(answers))
-    with open(f"{directory}/answers.json", "w", encoding="utf-8") as file:
-        file.write("[\n" + ",\n".join(pairs) + "\n]\n")
-    os.unlink(f"{directory}/answers.jsonl")
+    pairs = [[json.loads(question), answers[question]] for question in sorted(answers)]
     machine = {"format": FORMAT, "name": name, "hostname": host.system.hostname(), "time": started[0],
                "monotonic": started[1], "settings": dict(plan.settings)}  # fmt: skip
+    lines = configuration(plan)
+    if not raw:
+        pairs = redact_recording(directory, pairs, machine, lines)
+    with open(f"{directory}/answers.json", "w", encoding="utf-8") as file:
+        file.write("[\n" + ",\n".join(json.dumps(pair, ensure_ascii=False) for pair in pairs) + "\n]\n")
+    os.unlink(f"{directory}/answers.jsonl")
     _write_json(f"{directory}/machine.json", machine)
     with open(f"{directory}/nhc.conf", "w", encoding="utf-8") as file:
-        file.write("".join(f"{line}\n" for line in configuration(plan)))
+        file.write("".join(f"{line}\n" for line in lines))
 
 
 def configuration(plan: Plan) -> List[str]:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from nhc.cli.record import differences, judge
-from nhc.recording import Recorder, redact
+from nhc.recording import Recorder
+from nhc.redaction import secrets
 from nhc.render import json as wire
 from tests.support.run import nhc
 
@@ -53,6 +54,26 @@ def test_record_then_replay_gives_the_same_verdicts(config, tmp_path):
     moved = shutil.move(kept, tmp_path / "elsewhere")
     done = nhc("replay", "--compare", moved, state=tmp_path / "state")
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_recording_names_nobody_and_replays_the_same(tmp_path):
+    config = tmp_path / "nhc.conf"
+    config.write_text(
+        "* || check_cmd_output -m '/^gpu017 from 172.16.5.9$/' echo gpu017 from 172.16.5.9\n"
+        "* || check_cmd_output -m '/hush/' echo --password hush\n"
+    )
+    for raw in ((), ("--raw",)):
+        kept = tmp_path / f"kept{len(raw)}"
+        done = nhc("record", kept, "-c", config, "-n", "gpu017", *raw, state=tmp_path / "state")
+        assert done.returncode == 0, done.stderr
+        content = "".join(path.read_text(errors="replace") for path in kept.rglob("*") if path.is_file())
+        for word in ("gpu017", "172.16.5.9"):
+            assert (word in content) == bool(raw)
+        report = wire.parse((kept / "report.json").read_text())
+        assert [result.verdict.name for result in report.results] == ["OK", "OK" if raw else "CRIT"]
+        # What is cut out cannot be found again, and whoever records is told so.
+        assert ("note: replays differently" in done.stdout) == (not raw)
+        assert ("password hush" in content or '"hush"' in content) == bool(raw)
 
 
 def test_a_recording_holds_the_lines_of_the_nodes_type(config, tmp_path):
@@ -116,8 +137,8 @@ def test_a_damaged_recording_is_one_clear_line(tmp_path, name, text, said):
 
 
 def test_secrets_are_not_kept(tmp_path):
-    assert "hunter2" not in redact("--password=hunter2 --token hunter2 API_KEY: hunter2 secret=hunter2")
-    assert redact("python train.py --lr=0.1") == "python train.py --lr=0.1"
+    assert "hunter2" not in secrets("--password=hunter2 --token hunter2 API_KEY: hunter2 secret=hunter2")
+    assert secrets("python train.py --lr=0.1") == "python train.py --lr=0.1"
     recorder = Recorder(str(tmp_path))
     recorder.keep_file("/proc/77/cmdline", b"server\0--db-password=hunter2\0--port\0" + b"80\0")
     kept = (tmp_path / "root/proc/77/cmdline").read_bytes()

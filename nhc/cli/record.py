@@ -34,16 +34,20 @@ _OPTIONS: Dict[str, Any] = {
 @click.option("--check", "check", multiple=True, metavar="NAME", help="Only checks of this name (repeatable).")
 @click.option("--profile", default="auto", show_default=True, metavar="NAME", help="As for nhc check local.")
 @click.option("-n", "--node", default="", metavar="NAME", help="The node's name.")
-def record_command(directory: str, config: Tuple[str, ...], check: Tuple[str, ...], profile: str, node: str) -> None:
+@click.option("--raw", is_flag=True, help="Keep everything as it is: secrets, names, addresses, serial numbers.")
+def record_command(
+    directory: str, config: Tuple[str, ...], check: Tuple[str, ...], profile: str, node: str, raw: bool
+) -> None:
     """Run the checks and keep in DIR all that they read, for `nhc replay DIR` on another machine.
 
-    The directory holds what the checks saw: file contents, command outputs, user names. Values that look
-    like secrets are replaced; look it through before you hand it on.
+    The directory holds what the checks saw: file contents, command outputs, the kernel's log. What looks like a
+    secret is cut out, and hosts, users, addresses, serial numbers and UUIDs get other names, the same ones
+    throughout, so that it can be handed on; look it through first all the same.
     """
     if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
         raise click.UsageError(f"{directory} is there already and not an empty directory")
     os.makedirs(directory, mode=0o700, exist_ok=True)
-    host = RecordingHost(directory)
+    host = RecordingHost(directory, raw=raw)
     name = node or host.system.hostname()
     started = (host.time(), host.monotonic())
     options = {**_OPTIONS, "config": list(config), "check": list(check), "profile": profile}
@@ -55,7 +59,7 @@ def record_command(directory: str, config: Tuple[str, ...], check: Tuple[str, ..
         raise click.UsageError(f"no configured check applies to {name}")
     with tempfile.TemporaryDirectory() as memory:
         report = run(plan, host, state=State(memory), check_all=True, name=name)
-    finish(directory, plan, host, name, started)
+    finish(directory, plan, host, name, started, raw)
     replayed = _judge(Replay(directory))
     with open(f"{directory}/report.json", "w", encoding="utf-8") as file:
         file.write(wire.render(replayed))

@@ -62,7 +62,7 @@ def record(directory: str) -> None:
     plan = config.load_text(CHECKS, "nhc.conf", "gpu017")
     with tempfile.TemporaryDirectory() as memory:
         run(plan, host, state=State(memory), check_all=True, name="gpu017")
-    finish(directory, plan, host, "gpu017", (host.time(), host.monotonic()))
+    finish(directory, plan, host, "gpu017", (host.time(), host.monotonic()), raw=True)
     Path(directory, "report.json").write_text(json.render(judge(directory)))
 
 
