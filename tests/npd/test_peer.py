@@ -36,7 +36,7 @@ def monitor(word: str) -> Dict[str, Any]:
                   {"type": "temporary", "reason": "FrobNever", "pattern": f"{word} never"},
                   {"type": "temporary", "reason": "FrobTwo", "pattern": f"{word} first half\\n{word} second half"},
                   {"type": "permanent", "condition": "FrobDeadlock", "reason": "FrobHung",
-                   "pattern": f"{word} task \\w+:\\w+ blocked for more than \\w+ seconds\\."}],
+                   "pattern": f"{word} job \\w+:\\w+ held for more than \\w+ seconds\\."}],
     }  # fmt: skip
 
 
@@ -56,8 +56,8 @@ def test_the_same_lines_and_files_give_the_same_numbers(npd: Detector, agent: Ru
         "first half",
         "second half",
         "blip x of c",
-        "task dockerd:42 blocked for more than 9 seconds.",
-        "task again:42 blocked for more than 9 seconds.",
+        "job frobd:42 held for more than 9 seconds.",
+        "job frobd:43 held for more than 9 seconds.",
     ):
         ring.write(f"{word} {text}", 4)
 
