@@ -16,7 +16,7 @@ from nhc.units import count, percent, show_count, show_kb, size_kb, text
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Optional, Union
+    from typing import Callable, Optional, Union
 
 _BROKEN = frozenset(
     {errno.ESTALE, errno.EIO, errno.ENOTCONN, errno.EHOSTDOWN, errno.ESHUTDOWN, errno.ENODEV, errno.ENXIO}
@@ -82,15 +82,8 @@ def check_fs_size(host: Host, mountpoint: str, min: Optional[int] = None, max: O
     found = _space(host, mountpoint)
     if isinstance(found, Outcome):
         return found
-    metrics = (Metric("fs_size", found.total * 1024, "B"),)
-    size = show_kb(found.total)
-    if min is not None and min > found.total:
-        message = f"{mountpoint} size {size} less than minimum of {show_kb(min)}"
-        return crit("FilesystemTooSmall", message, target=mountpoint, metrics=metrics)
-    if max is not None and max < found.total:
-        message = f"{mountpoint} size {size} exceeds maximum of {show_kb(max)}"
-        return crit("FilesystemTooLarge", message, target=mountpoint, metrics=metrics)
-    return ok(f"{mountpoint} size {size}", target=mountpoint, metrics=metrics)
+    metric = Metric("fs_size", found.total * 1024, "B")
+    return _sized(mountpoint, f"size {show_kb(found.total)}", found.total, min, max, show_kb, metric)
 
 
 @check(
@@ -164,14 +157,8 @@ def check_fs_inodes(host: Host, mountpoint: str, min: Optional[int] = None, max:
     found = _inodes(host, mountpoint)
     if isinstance(found, Outcome):
         return found
-    metrics = (Metric("fs_inodes", found.total),)
-    if min is not None and min > found.total:
-        message = f"{mountpoint} inodes {found.total} less than minimum of {show_count(min)}"
-        return crit("FilesystemTooSmall", message, target=mountpoint, metrics=metrics)
-    if max is not None and max < found.total:
-        message = f"{mountpoint} inodes {found.total} exceeds maximum of {show_count(max)}"
-        return crit("FilesystemTooLarge", message, target=mountpoint, metrics=metrics)
-    return ok(f"{mountpoint} inodes {found.total}", target=mountpoint, metrics=metrics)
+    metric = Metric("fs_inodes", found.total)
+    return _sized(mountpoint, f"inodes {found.total}", found.total, min, max, show_count, metric)
 
 
 @check(
@@ -224,6 +211,25 @@ def check_fs_iused(host: Host, mountpoint: str, max: Limit) -> Outcome:
         message = f"{mountpoint} has {found.used} inodes used, threshold is {show_count(max.amount)}"
     passed = f"{found.used} inodes used ({found.percent}%)"
     return _judged(message, passed, "InodesExhausted", mountpoint, "fs_inodes", found)
+
+
+def _sized(
+    mountpoint: str,
+    said: str,
+    total: int,
+    least: Optional[int],
+    most: Optional[int],
+    show: Callable[[int], str],
+    metric: Metric,
+) -> Outcome:
+    said = f"{mountpoint} {said}"
+    if least is not None and least > total:
+        message = f"{said} less than minimum of {show(least)}"
+        return crit("FilesystemTooSmall", message, target=mountpoint, metrics=(metric,))
+    if most is not None and most < total:
+        message = f"{said} exceeds maximum of {show(most)}"
+        return crit("FilesystemTooLarge", message, target=mountpoint, metrics=(metric,))
+    return ok(said, target=mountpoint, metrics=(metric,))
 
 
 def _judged(
