@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 import sys
 import uuid
@@ -76,22 +78,18 @@ def test_the_same_lines_and_files_give_the_same_numbers(npd: Detector, agent: Ru
 
 
 def plugin(npd: Detector, checks: str) -> str:
-    """The custom-plugin monitor of docs/agent.md, with this checkout's nhc."""
+    """The custom-plugin monitor of docs/agent.md, with this checkout's nhc, asked every second for a fresh answer."""
     (npd.directory / "nhc.conf").write_text(checks)
-    script = npd.directory / "nhc-plugin"
+    script = npd.directory / "nhc"
     environ = {"PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "NHC_STATE_DIR": f"{npd.directory}/state"}
     shown = " ".join(f"{key}={shlex.quote(value)}" for key, value in environ.items())
-    nhc = f"{sys.executable} -m nhc check local --all --config {npd.directory}/nhc.conf --format npd"
-    script.write_text(f"#!/bin/sh\nexec env {shown} {nhc}\n")
+    script.write_text(f'#!/bin/sh\nexec env {shown} {sys.executable} -m nhc "$@" --config {npd.directory}/nhc.conf\n')
     script.chmod(0o755)
-    return npd.write("plugin.json", {
-        "plugin": "custom", "source": "nhc", "metricsReporting": True,
-        "pluginConfig": {"invoke_interval": "1s", "timeout": "30s", "max_output_length": 80, "concurrency": 1,
-                         "enable_message_change_based_condition_update": True},
-        "conditions": [{"type": "NodeUnhealthy", "reason": "NodeIsHealthy", "message": "nhc finds no fault"}],
-        "rules": [{"type": "permanent", "condition": "NodeUnhealthy", "reason": "NhcFoundFault",
-                   "path": str(script), "timeout": "30s"}],
-    })  # fmt: skip
+    found = re.search(r"```json\n(\{.*?)```", (ROOT / "docs/agent.md").read_text(), re.DOTALL)
+    assert found
+    monitor = json.loads(found[1].replace('"/usr/bin/nhc"', json.dumps(str(script))).replace('"2m"', '"0s"'))
+    monitor["pluginConfig"]["invoke_interval"] = "1s"
+    return npd.write("plugin.json", monitor)
 
 
 def test_nhc_is_a_plugin_of_a_stock_detector(npd: Detector, tmp_path: Path) -> None:
