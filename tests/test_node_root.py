@@ -13,6 +13,7 @@ from typing import Any, Iterator, Mapping
 import pytest
 
 from nhc.node_root import BadRoot, NodeHost, NodeSystem
+from tests.agent.conftest import until
 from tests.support import pod
 from tests.support.pod import Node
 from tests.support.run import nhc
@@ -74,6 +75,18 @@ def test_a_file_system_that_only_the_container_has_is_no_file_system_of_the_node
     found = judge("* || check_fs_mount /host\n* || check_file_test -e /etc/only-in-the-container\n")
     assert found.verdict("check_fs_mount") == "CRIT"
     assert found.verdict("check_file_test") == "CRIT"
+
+
+def test_a_mount_made_after_the_container_needs_no_propagation(node: Node, tmp_path: Path) -> None:
+    new = node.scratch / "new"
+    checks = f"* || check_file_test -e {new}/there\n* || check_fs_mount {new}\n"
+    private = {**HOST, "propagation": "rprivate"}
+    with pod.container(node, tmp_path / "pod", ["sh", "-c", "echo up; exec sleep 60"], env={"NHC_ROOT": "/host"},
+                       files={"/etc/nhc/nhc.conf": checks}, host_paths=[private]) as container:  # fmt: skip
+        until(lambda: "up" in container.said())
+        node.sh(f"mkdir {new} && mount -t tmpfs new {new} && touch {new}/there")
+        done = container.exec("nhc", "check", "local", "--all", "--profile", "none")
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_mount_that_the_node_made_read_only_is(node: Node, judge: Any) -> None:
@@ -238,7 +251,7 @@ def test_a_container_judges_as_the_node_itself_does(node: Node, judge: Any, tmp_
 
     def told(results: Any) -> list[tuple[str, ...]]:
         """Without what differs from one moment to the next."""
-        number = re.compile(r"[0-9.]+")
+        number = re.compile(r"[0-9.]+([kMGT]?B\b)?")
         return [(r["line"], r["verdict"], r["reason"], r["target"], number.sub("N", r["message"])) for r in results]
 
     expected = told(json.loads(there.stdout)["results"])

@@ -180,6 +180,7 @@ def container(
         lines.append(f"mount -o remount,ro {root}")
     environment = {
         "PATH": f"/image:{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'adapters'}",
         "HOME": "/root",
         **env,
     }
