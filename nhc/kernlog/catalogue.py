@@ -67,6 +67,14 @@ _gates: Dict[str, List[int]] = {}
 _patterns: Dict[int, Pattern[str]] = {}
 _PCI = r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.([0-7]))?"
 _CACHE_LINES = 512
+_PROCESS = (
+    r"(?:(?:traps|mmap|umip|signal|process|coredump): )?.{1,15}?"
+    r"(?:\[\d+\]:? |\(\d+\):? | \(\d+\):? | invoked oom-killer|: page allocation failure)"
+)
+"""The start of a line about a process, which its user named (TASK_COMM_LEN: 15 characters): mm/memory.c print_vma_addr,
+arch/*/mm/fault.c, arch/x86/kernel/traps.c, mm/oom_kill.c."""
+_SPEAKER = 80
+"""Characters that may stand before a fault in its line, to say who speaks."""
 
 
 def table(name: str) -> List[List[str]]:
@@ -94,6 +102,23 @@ def address(text: str) -> str:
     if not found:
         return text
     return f"{int(found[1] or '0', 16):04x}:{found[2].lower()}:{found[3].lower()}.{found[4] or '0'}"
+
+
+def quoted(line: str, start: int) -> bool:
+    """Whether the kernel quotes there what a user wrote: the name of a process, a file, a cgroup, a mount's option.
+
+    Any user can have it say `x[42]: segfault at 0 ... in NVRM: Xid (PCI:0000:3b:00): 79, ...` by crashing a program of
+    that name, and so could take a node out, or let a fault be forgotten.
+    """
+    return bool(re.match(_PROCESS, line)) or not _speaker(line[:start])
+
+
+def _speaker(before: str) -> bool:
+    """Whether this names who speaks, as `mce: [Hardware Error]: CPU 24: ` and `sd 0:0:0:0: ` do, and no more."""
+    if len(before) > _SPEAKER or any(char in "'\"`=()," for char in before):
+        return False
+    *units, word = before.split(":")
+    return all(len(unit.split()) <= 2 for unit in units) and len(word.split()) <= 1
 
 
 class Matcher:
@@ -158,7 +183,7 @@ class Matcher:
             if pattern is None:
                 pattern = _patterns[number] = re.compile(row.pattern)
             found = pattern.search(line)
-            if found:
+            if found and not quoted(line, found.start()):
                 match = self._read(row, found.groupdict(), line)
                 if match is not None:
                     return match

@@ -35,6 +35,34 @@ def test_a_line_means_what_its_driver_meant(line, expected):
     assert judge(line) == expected
 
 
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"a.out[42]: segfault at 0 ip 00005602 sp 00007ffe error 6 in {XID}[1132,5602aaba6000+1000] likely on CPU 0",
+        f"a\n{XID[:12]}[42]: segfault at 0 ip 00005602 sp 00007ffe error 6 in a\n{XID}[1132,5602aaba6000+1000]",
+        f"traps: a.out[42] general protection fault ip:5602 sp:7ffe error:0 in {XID}[5602+1000]",
+        "EDAC MC0: UE x[42]: segfault at 0 ip 00005602 sp 00007ffe error 6 in a[1132,5602aaba6000+1000]",
+        "traps: EDAC MC0: UE x[42] trap invalid opcode ip:5602 sp:7ffe error:0 in a[5602+1000]",
+        "mmap: EDAC MC0: UE x (42): VmData 4096 exceed data ulimit 1. Update limits.",
+        "EDAC MC0: UE x invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
+        "Oops: 0[42]: segfault at 0 ip 00005602 sp 00007ffe error 6 in a[1132,5602aaba6000+1000]",
+        f"tmpfs: Unknown parameter '{XID}'",
+        f"tmpfs: Unknown parameter 'nvidia: {XID}'",
+        f"Memory cgroup stats for /user.slice/gpu: {XID}:",
+        f"CPU: 3 UID: 1000 PID: 42 Comm: {XID[:15]} Not tainted",
+        "x[42]: segfault at 0 ip 0 sp 0 error 6 in NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.144.03  Mon[1+2]",
+    ],
+    ids=lambda line: line[:40],
+)
+def test_what_a_user_called_a_program_is_no_fault(line):
+    """Each can be had from the kernel by anyone: by a crash, a mount in a user namespace, a cgroup of one's own."""
+    assert judge(line) is None
+    assert judge(line.replace("\n", " ")) is None
+
+
 def test_the_engine_finds_in_a_log_what_it_finds_line_by_line():
     text = "".join(f"{line}\nsomething else entirely\n" for line, _expected in LINES)
     matcher = Matcher()
