@@ -36,9 +36,16 @@ pyz: setup
 kube: setup  ## a real control plane with 20 fake nodes, to watch nhc work; ends with Ctrl-C
 	$(BIN)/python tests/kube/up.py
 
-bench: setup  ## every benchmark that needs no peer; see docs/performance.md for the others
+bench: setup  ## every benchmark on an idle machine; LBNL=DIR and NPD=BINARY add those peers. See docs/performance.md
 	$(BIN)/python bench/kernel_log.py
+	$(BIN)/python bench/agent.py
 	$(BIN)/python bench/kubernetes.py
+	$(BIN)/python bench/kmsg_to_taint.py $(if $(NPD),--npd $(NPD))
+	$(BIN)/python bench/slurm_scale.py
+	@[ -z "$(LBNL)" ] || { set -x; $(BIN)/python bench/local.py --lbnl $(LBNL) --nhc $(BIN)/nhc && \
+	  $(BIN)/python bench/prolog.py --lbnl $(LBNL) --nhc-prolog $(BIN)/nhc-prolog; }
+	@if command -v clush >/dev/null && command -v pdsh >/dev/null; then PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python bench/fleet.py; \
+	  else echo "bench/fleet.py: left out, its peers clush and pdsh are not installed"; fi
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
