@@ -64,6 +64,7 @@ def run(read_settings: Callable[[], Settings], host: Optional[Host] = None) -> i
     for warning in state.warnings:
         complain(warning)
     _notify("READY=1")
+    _watchdog(loop)
     gc.collect()
     loop.run()
     return _end(agent, control, http, 0)
@@ -141,6 +142,20 @@ def _notify(text: str) -> None:
             peer.send(text.encode())
     except OSError as error:
         sys.stderr.write(f"nhc agent: NOTIFY_SOCKET: {error.strerror}\n")
+
+
+def _watchdog(loop: Loop) -> None:
+    """Tell systemd that the loop goes round, where it asks for that (WatchdogSec=, sd_watchdog_enabled(3))."""
+    asked = os.environ.pop("WATCHDOG_USEC", "")
+    if not asked.isdigit() or os.environ.pop("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return
+    every = int(asked) / 1e6 / 3
+
+    def alive() -> None:
+        _notify("WATCHDOG=1")
+        loop.after(every, alive)
+
+    alive()
 
 
 def complain(line: str) -> None:

@@ -139,6 +139,23 @@ def test_a_restart_neither_ends_a_fault_nor_tells_it_again(node: Node) -> None:
     assert len(node.events("agent.started")) == 3
 
 
+def test_an_agent_that_does_not_go_round_is_started_anew(node: Node) -> None:
+    node.put("/etc/systemd/system/nhc-agent.service.d/soon.conf", "[Service]\nWatchdogSec=2s\nRestartSec=0\n")
+    node.put("/etc/nhc/nhc.conf", "* || check_uptime\n")
+    node.put("/etc/nhc/agent.toml", "[agent]\nlisten = []\nkernel-log = false\n")
+    node.run("systemctl daemon-reload; systemctl start nhc-agent")
+    node.judged()
+    before = node.run("systemctl show -P MainPID nhc-agent").strip()
+    begin = time.monotonic()
+    while time.monotonic() - begin < 3:
+        assert node.run("systemctl show -P MainPID nhc-agent").strip() == before, "it goes round"
+        time.sleep(0.5)
+    node.run(f"kill -STOP {before}")
+    node.until(lambda: node.run("systemctl show -P MainPID nhc-agent").strip() not in ("0", before))
+    assert node.run("systemctl show -P NRestarts nhc-agent").strip() == "1"
+    node.judged()
+
+
 def test_the_timer_checks_a_node_without_an_agent(node: Node) -> None:
     node.reset()
     node.put("/etc/nhc/nhc.conf", SICK)
