@@ -53,7 +53,7 @@ XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
         f"tmpfs: Unknown parameter 'nvidia: {XID}'",
         f"Memory cgroup stats for /user.slice/gpu: {XID}:",
         f"CPU: 3 UID: 1000 PID: 42 Comm: {XID[:15]} Not tainted",
-        "x[42]: segfault at 0 ip 0 sp 0 error 6 in NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.144.03  Mon[1+2]",
+        "x[42]: segfault at 0 ip 0 sp 0 error 6 in NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.144.03[1+2]",
     ],
     ids=lambda line: line[:40],
 )
