@@ -159,23 +159,21 @@ class NodeSystem(System):
         return [] if done.status or done.timed_out else done.stdout.splitlines()
 
     def _entry(self, database: str, key: str) -> List[str]:
+        """What the node's name service knows under a name or number, that alone where it knows nothing."""
         try:
-            lines = self._ask("getent", "--", database, key)
+            return (self._ask("getent", "--", database, key) or [key])[0].split(":")
         except OSError:
-            lines = []
-        return lines[0].split(":") if lines else []
+            return [key]
 
     def user_name(self, uid: int) -> str:
-        entry = self._entry("passwd", str(uid))
-        return entry[0] if entry and entry[0] else str(uid)
+        return self._entry("passwd", str(uid))[0]
 
     def user_id(self, name: str) -> Optional[int]:
         entry = self._entry("passwd", name)
         return int(entry[2]) if len(entry) > 2 and entry[2].isdecimal() else None
 
     def group_name(self, gid: int) -> str:
-        entry = self._entry("group", str(gid))
-        return entry[0] if entry and entry[0] else str(gid)
+        return self._entry("group", str(gid))[0]
 
     def resolve(self, name: str) -> List[str]:
         found = [line.split()[0] for line in self._ask("getent", "--", "ahosts", name) if line.strip()]
