@@ -103,7 +103,10 @@ class Journalctl:
     def _watch(self) -> None:
         self._timer = None
         if self._fd >= 0:
-            self.loop.watch(self._fd, lambda _events: self._read())
+            self.loop.watch(self._fd, self._ready)
+
+    def _ready(self, _events: int) -> None:
+        self._read()
 
     def _read(self) -> bool:
         """Take one chunk in; whether there was one."""

@@ -119,13 +119,14 @@ def reads_journal(item: Item, host: Host, kmsg: bool) -> bool:
 
 def needles(items: Sequence[Item]) -> List[str]:
     """For each rule of the files that checks name, a text without which it does not match; "" where none is known."""
-    from nhc.kernlog.npd_rules import BadRules, load_file, needle
+    from nhc.kernlog.catalogue import BadRules
+    from nhc.kernlog.npd_rules import load_file, needle
 
     found: List[str] = []
     for path in {path for item in items for path in arguments(item).get("npd_rules", ())}:
         try:
             found += [needle(rule.pattern.pattern[:-2]) for rule in load_file(path).rules]
-        except (BadRules, OSError):
+        except BadRules:
             continue  # the check says so
     return found
 
