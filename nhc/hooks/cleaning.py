@@ -6,6 +6,7 @@ without following a link in it and without leaving its file system.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -16,10 +17,12 @@ from nhc.host import Host
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Callable, Iterable, List
+    from typing import Callable, Iterable, List, Set
 
 GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL, and as many to see that a killed process is gone."""
+PATIENCE = 15.0
+"""Seconds for one tree: what takes longer (millions of files, a user who goes on making them) stays, and is told."""
 
 
 def clean(host: Host, found: Iterable[Leftover], grace: float = GRACE) -> List[Leftover]:
@@ -91,25 +94,66 @@ def remove(path: str, mark: str) -> bool:
 
 
 def _remove_at(parent: int, name: str, device: int) -> bool:
-    """Remove one entry of an open directory. O_NOFOLLOW at every step: a directory swapped for a link is refused."""
+    """Remove one entry of an open directory. O_NOFOLLOW at every step: a directory swapped for a link is refused.
+
+    Directories are taken apart one level at a time, what is in them moved up: however deep a user nests them, neither
+    the stack nor the descriptors run out.
+    """
     seen = os.stat(name, dir_fd=parent, follow_symlinks=False)
     if seen.st_dev != device:
         return False  # a mount point: not the job's file system
     if not stat.S_ISDIR(seen.st_mode):
         os.unlink(name, dir_fd=parent)
         return True
-    opened = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-    whole = True
+    ends = time.monotonic() + PATIENCE
+    staying: Set[str] = set()
+    top = _enter(parent, name, seen)
     try:
-        if os.fstat(opened).st_ino != seen.st_ino:
-            return False
-        for entry in os.listdir(opened):
-            try:
-                whole = _remove_at(opened, entry, device) and whole
-            except OSError:
-                whole = False
+        while time.monotonic() < ends:
+            names = [entry for entry in os.listdir(top) if entry not in staying]
+            if not names:
+                break
+            staying.update(entry for entry in names if not _dissolve(top, entry, device, ends))
     finally:
-        os.close(opened)
-    if whole:
+        os.close(top)
+    if not staying:
         os.rmdir(name, dir_fd=parent)
-    return whole
+    return not staying
+
+
+def _dissolve(top: int, name: str, device: int, ends: float) -> bool:
+    """Remove an entry of `top`; the directories in it come to lie in `top`. False where it stays."""
+    try:
+        seen = os.stat(name, dir_fd=top, follow_symlinks=False)
+        if seen.st_dev != device or time.monotonic() > ends:
+            return False
+        if not stat.S_ISDIR(seen.st_mode):
+            os.unlink(name, dir_fd=top)
+            return True
+        opened = _enter(top, name, seen)
+        try:
+            for entry in os.listdir(opened):
+                inner = os.stat(entry, dir_fd=opened, follow_symlinks=False)
+                if inner.st_dev != device:
+                    return False
+                if stat.S_ISDIR(inner.st_mode):
+                    os.rename(entry, f".nhc-{os.urandom(8).hex()}", src_dir_fd=opened, dst_dir_fd=top)
+                else:
+                    os.unlink(entry, dir_fd=opened)
+        finally:
+            os.close(opened)
+        os.rmdir(name, dir_fd=top)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _enter(parent: int, name: str, seen: os.stat_result) -> int:
+    """Open the directory that was seen, and no other. Raises OSError."""
+    opened = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    if os.fstat(opened).st_ino != seen.st_ino:
+        os.close(opened)
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), name)
+    return opened

@@ -17,6 +17,7 @@ from nhc.hooks.epilog import after_job
 from nhc.host import Host, Stat
 from nhc.model import Verdict
 from nhc.testing import FakeHost
+from tests.support.require import need
 
 ENVIRON = {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "1001", "SLURM_JOB_USER": "ann"}
 
@@ -200,3 +201,34 @@ def test_a_file_that_was_replaced_meanwhile_stays(tmp_path):
     assert not remove(str(file), found)
     assert file.exists()
     assert remove(str(tmp_path / "gone"), found)
+
+
+def test_a_tree_is_removed_however_deep_it_is(tmp_path):
+    """A user could have had any epilog end in an error, and nothing cleaned after it, by nesting directories."""
+    tree = tmp_path / "job"
+    tree.mkdir()
+    found = mark(tree)
+    at = os.open(tree, os.O_RDONLY)
+    for number in range(3000):
+        os.close(os.open(f"file{number}", os.O_CREAT, dir_fd=at))
+        os.mkdir("d", dir_fd=at)
+        inner = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = inner
+    os.close(at)
+    assert remove(str(tree), found)
+    assert not tree.exists()
+
+
+def test_what_cannot_be_removed_stays_and_the_rest_goes(tmp_path):
+    tree = tmp_path / "job"
+    (tree / "a" / "b").mkdir(parents=True)
+    (tree / "a" / "file").touch()
+    need("root, for a mount", os.geteuid() == 0)
+    subprocess.run(["mount", "-t", "tmpfs", "theirs", str(tree / "a" / "b")], check=True)
+    try:
+        (tree / "a" / "b" / "kept").touch()
+        assert not remove(str(tree), mark(tree))
+        assert (tree / "a" / "b" / "kept").exists()
+    finally:
+        subprocess.run(["umount", str(tree / "a" / "b")], check=True)
