@@ -45,7 +45,7 @@ def crowd(count: int) -> Iterator[None]:
         yield
 
 
-def _reap_orphans(patience: float = 0.02) -> None:
+def reap_orphans(patience: float = 0.02) -> None:
     """Count what was left behind and has ended or is about to. LBNL NHC leaves a `sleep` for half a minute."""
     until = time.monotonic() + patience
     try:
@@ -65,7 +65,7 @@ def once(argv: Sequence[str], env: Mapping[str, str], expect: Optional[int] = 0)
         start_new_session=True, check=False,
     )  # fmt: skip
     wall = time.perf_counter() - begin
-    _reap_orphans()
+    reap_orphans()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if expect is not None and done.returncode != expect:
         raise RuntimeError(f"{' '.join(argv)} ended with {done.returncode}")

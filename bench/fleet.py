@@ -7,7 +7,8 @@ report of twelve results, the same for every tool: what is measured is the clien
 and so one key exchange, curve25519. Limits: client CPU per host at most a quarter of clush's and of pdsh's and a
 tenth of `ansible -m raw`'s; with 20 hosts that drop packets, 5 without a banner and 5 that hang among 1,000, wall
 time at most 1.1 of the best peer that finishes; less than 150 MB for 10,000 hosts. `full` is nhc itself on every
-host. Needs root (for the hosts that drop packets), clush, pdsh and ansible on PATH.
+host: what that adds to a sweep that only connects is at most 1.2 of the CPU of the same `nhc check local`, run here
+by itself. Needs root (for the hosts that drop packets); clush, pdsh and ansible on PATH.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -26,12 +28,14 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequenc
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
-from common import tree_pss, verdict  # noqa: E402
+from common import adopt_orphans, once, reap_orphans, tree_pss, verdict  # noqa: E402
 
 from tests.support import ssh  # noqa: E402
 
 CONNECT, COMMAND = 5, 10
 """Seconds that every tool gives a host to connect, and a command to run."""
+FULL = 1.2
+"""What a check on every host may cost, of the same check by itself: its start, its guard and its transport besides."""
 
 _RESULT = (
     '{"check":"check_fs_mount_rw","verdict":"OK","reason":"","message":"/scratch%d is mounted read-write",'
@@ -227,18 +231,69 @@ def memory(bench: Bench, count: int) -> List[str]:
             verdict(f"memory at {count} hosts, as a share of 150 MB", taken.peak / 150e6, 1.0)]  # fmt: skip
 
 
-def full(nhc: List[str], scratch: Path, count: int) -> List[str]:
-    """nhc itself on every host: what that adds is the node's cost."""
-    with ssh.sshd(scratch / "full") as server:
-        bench = Bench(server, scratch, nhc)
-        hosts = bench.hosts("full-hosts", ssh.addresses(count))
-        (scratch / "nhc.conf").write_text("* || check_fs_mount /\n* || check_hw_mem_free 1k\n")
-        argv = bench.ours(hosts, "-c", str(scratch / "nhc.conf"), "--node-dir", str(scratch / "node"))
-        measure(argv, b"", bench.env)  # the first one sends nhc
-        taken = measure(argv, b'"verdict":"OK","notes"', bench.env)
-    return [
-        f"ours with nhc on {taken.good} hosts: {1e3 * taken.cpu / count:.2f} ms client CPU a host, {taken.wall:.1f} s"
-    ]
+def full(nhc: List[str], scratch: Path, count: int, rounds: int) -> List[str]:
+    """A check of every host, against the same sweep of hosts that only answer and the same check run here by itself.
+
+    All CPU counts: the client's, sshd's, and what runs on the "nodes". Two hosts at a time, since here, unlike in a
+    cluster, they share two cores' caches.
+    """
+    adopt_orphans()
+    python = next(path for path in ("/usr/bin/python3", sys.executable) if os.access(path, os.X_OK))
+    config = scratch / "nhc.conf"
+    config.write_text((ROOT / "conf" / "nhc.conf.example").read_text())
+    samples: Dict[str, List[float]] = {}
+    lines: List[str] = []
+    with contextlib.ExitStack() as stack:
+        benches = {}
+        for name, more in (("ssh only", f"ForceCommand {answer(scratch / 'answer')}"), ("full", "")):
+            server = stack.enter_context(ssh.sshd(scratch / name.replace(" ", "-"), more=more))
+            benches[name] = Bench(server, scratch, nhc)
+        sweeps = {
+            name: bench.ours(bench.hosts(f"{name}-hosts", ssh.addresses(count)), "-c", str(config), "--node-dir",
+                             str(scratch / "node"), "--python", python, "--fanout", "2")
+            for name, bench in benches.items()
+        }  # fmt: skip
+        for name, argv in sweeps.items():  # the first one sends nhc
+            measure(argv, b"", benches[name].env)
+        (pyz,) = (scratch / "node").glob("*/nhc.pyz")
+        alone = [python, "-I", "-S", str(pyz), "check", "local", "--all", "--format", "json", "--timeout", "60s",
+                 "--node", "node", "--config", str(config)]  # fmt: skip
+        for _ in range(rounds):
+            taken = [once(alone, benches["full"].env, expect=None).cpu for _ in range(count)]
+            samples.setdefault("alone", []).append(sum(taken))
+            for name, argv in sweeps.items():
+                samples.setdefault(name, []).append(_all_cpu(benches[name], argv, count))
+            lines.append(", ".join(f"{name}: {1e3 * found[-1] / count:.1f} ms CPU a host"
+                                   for name, found in samples.items()))  # fmt: skip
+    ratios = [(whole - bare) / own for whole, bare, own in zip(samples["full"], samples["ssh only"], samples["alone"])]
+    return [*lines, verdict("a check on each host less ssh, of the check alone", statistics.median(ratios), FULL)]
+
+
+def _all_cpu(bench: Bench, argv: Sequence[str], count: int) -> float:
+    """CPU seconds of a sweep: the client, the server with all it started, and what they left behind."""
+    server = bench.server.process.pid
+    before = _used(server) + _children()
+    taken = measure(argv, b'"fleet":{', bench.env)
+    if taken.good != count:
+        raise SystemExit(f"{taken.good} of {count} hosts answered: {' '.join(argv)}")
+    ssh.wait_for(lambda: not _has_children(server), "the end of the sessions")
+    reap_orphans()
+    return _used(server) + _children() - before
+
+
+def _used(pid: int) -> float:
+    """CPU seconds of a process and of all descendants that it has waited for: proc(5), stat, fields 14 to 17."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _has_children(pid: int) -> bool:
+    return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -267,7 +322,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             if "memory" in wanted:
                 lines += memory(bench, options.memory_hosts)
         if "full" in wanted:
-            lines += full(nhc, scratch, max(options.hosts // 5, 8))
+            lines += full(nhc, scratch, max(options.hosts // 20, 8), options.rounds)
     return 1 if any("MISSED" in line for line in lines) else 0
 
 
