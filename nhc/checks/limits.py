@@ -76,17 +76,19 @@ def check_limits_inodes(
     """Every writable local file system has inodes left.
 
     Asks statvfs of each local file system in /proc/mounts, tmpfs included: /dev/shm and /tmp run out of
-    inodes long before space when jobs leave small files. WARN from 80 %, CRIT from 95 % in use, as for
-    file handles. SKIP where no local file system counts inodes.
+    inodes long before space when jobs leave small files. A login's own /run/user is its owner's affair. WARN
+    from 80 %, CRIT from 95 % in use, as for file handles. SKIP where no local file system counts inodes.
 
-    Example: * || check_limits_inodes -i '/run/user/*'
+    Example: * || check_limits_inodes -i '/snap/*'
     """
     from fnmatch import fnmatchcase
 
     outcomes: List[Outcome] = []
     seen = set()
     for mount in table.mounts(host):
-        if mount.type not in _LOCAL or mount.read_only or any(fnmatchcase(mount.point, each) for each in ignore):
+        if mount.type not in _LOCAL or mount.read_only or mount.point.startswith("/run/user/"):
+            continue
+        if any(fnmatchcase(mount.point, each) for each in ignore):
             continue
         outcome = _inodes(host, mount, (warn_at, crit_at))
         same = (mount.source, outcome.metrics) if outcome and mount.source.startswith("/dev/") else mount.point

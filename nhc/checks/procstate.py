@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Sequence, Union
 
 
+_VFORK = ("kernel_clone", "_do_fork", "do_fork", "wait_for_vfork_done")
+"""Where a parent waits for what it has vforked (kernel/fork.c): shown as D for as long as a user likes, yet killable."""
+
+
 class Stuck(NamedTuple):
     """A process that has not run since it was first seen in uninterruptible sleep, `seconds` ago."""
 
@@ -44,7 +48,8 @@ def check_ps_dstate(
     process counts as stuck where earlier runs saw it in D and it has not run in between (its context
     switches stand still) for 5 minutes, GPUd's five checks of a minute. One is WARN; five, or one of a
     GPU driver (`nvidia*`, GPUd's pattern), is CRIT: a job's processes that cannot be killed hold its GPUs
-    and memory. Kernel threads count only where -k names them.
+    and memory. Kernel threads count only where -k names them; a parent that waits for what it has vforked is
+    shown in D as well, can be killed, and does not count.
 
     Example: * || check_ps_dstate -a 10m -i 'nfsd*'
     """
@@ -57,11 +62,12 @@ def check_ps_dstate(
     ]
     since = _first_seen(host, sleeping)
     now = host.monotonic()
-    stuck = [
+    long = [
         Stuck(process, now - since[_key(process)], host.read_or(f"/proc/{process.pid}/wchan"))
         for process in sleeping
         if now - since[_key(process)] >= after
     ]
+    stuck = [each for each in long if each.wchan.strip() not in _VFORK]
     metrics = (Metric("uninterruptible", len(sleeping)), Metric("stuck", len(stuck)))
     if not stuck:
         return ok(f"no process is stuck ({len(sleeping)} in state D)", metrics=metrics)

@@ -94,3 +94,10 @@ def test_oom_kills_within_the_hour():
 def test_oom_kills_that_are_not_counted():
     assert judge(FakeHost({"/proc/vmstat": "nr_free_pages 1\n"}), "check_oom_kills").verdict is Verdict.UNKNOWN
     assert judge(FakeHost(), "check_oom_kills").verdict is Verdict.UNKNOWN
+
+
+def test_the_inodes_of_a_login_are_its_own_affair():
+    """Whoever is logged in can use them up, and only his own."""
+    host = FakeHost({"/proc/mounts": "tmpfs /run/user/1001 tmpfs rw 0 0\n/dev/sda1 / ext4 rw 0 0\n"})
+    host.system.filesystems.update({"/run/user/1001": figures(100), "/": figures(10)})
+    assert judge(host, "check_limits_inodes").verdict is Verdict.OK

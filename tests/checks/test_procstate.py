@@ -72,6 +72,18 @@ def test_many_or_a_drivers_are_critical():
     assert after(many, 1, "check_ps_dstate -i solver").verdict is Verdict.OK
 
 
+def test_a_parent_that_waits_for_its_vfork_can_be_killed():
+    """Anyone can have as many as he likes, of any name, for as long as he likes."""
+    waiting = Process(4003, "/tmp/nvidia-x", state="D")
+    host = sleeping(waiting)
+    host.write("/proc/4003/wchan", "kernel_clone")
+    judge(host, "check_ps_dstate")
+
+    assert after(host, 400).verdict is Verdict.OK
+    host.write("/proc/4003/wchan", "rpc_wait_bit_killable")
+    assert after(host, 0).verdict is Verdict.CRIT
+
+
 def test_kernel_threads_count_only_where_named():
     thread = Process(90, name="jbd2/sda1-8", parent=2, state="D")
     driver = Process(91, name="nvidia-modeset/", parent=2, state="D")
