@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _VFORK = ("kernel_clone", "_do_fork", "do_fork", "wait_for_vfork_done")
-"""Where a parent waits for what it has vforked (kernel/fork.c): shown as D for as long as a user likes, yet killable."""
+"""Where a parent waits for what it has vforked (kernel/fork.c): in D for as long as a user likes, yet killable."""
 
 
 class Stuck(NamedTuple):
