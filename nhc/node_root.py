@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 
-from nhc import process
+from nhc import node_paths, process
 from nhc.host import Completed, Host, System
 from nhc.values import TYPE_CHECKING
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from nhc.process import Watcher
 
 KMSG = "/dev/kmsg"
-LINKS = 40
-"""Symbolic links followed in one path, as the kernel does (MAXSYMLINKS)."""
 INJECTED = ("nvidia-smi",)
 """Tools that NVIDIA's container runtime puts into the container; where the driver itself runs in a container
 (the GPU operator's), the node has none."""
@@ -51,14 +49,14 @@ class NodeSystem(System):
         inside = f"{first}/root"
         reached = _same(root, inside)
         super().__init__(inside if reached else root, watch)
-        self._first = first
-        self._enter = self._entrance(root, reached)
+        self._first, self._reached = first, reached
+        self._enter = self._entrance(root)
 
-    def _entrance(self, root: str, reached: bool) -> Tuple[str, ...]:
+    def _entrance(self, root: str) -> Tuple[str, ...]:
         """What is put before a command so that it runs on the node; empty where nothing works."""
         nsenter, chroot = process.find("nsenter"), process.find("chroot")
         ways = []
-        if nsenter and reached:
+        if nsenter and self._reached:
             others = [(name, file) for name, file in _NAMESPACES if file == "mnt" or not self.shares(file)]
             ways.append((nsenter, *(f"--{name}={self._first}/ns/{file}" for name, file in others), "--"))
         if chroot:
@@ -84,48 +82,17 @@ class NodeSystem(System):
 
     def _below(self, path: str, follow: bool = True) -> str:
         """Where `path` of the node lies for this process, links followed as they are meant on the node."""
-        found = self.root + self.resolve_links(path, follow)
+        found = self.root + node_paths.resolve(self.root, path, follow)
         return KMSG if path == KMSG and not os.path.exists(found) else found
-
-    def resolve_links(self, path: str, follow: bool = True, kernel_too: bool = False) -> str:
-        """`path` without symbolic links: an absolute one would lead this process into its own root.
-
-        Those of /proc and /sys are relative, and are followed only with `kernel_too`.
-        """
-        done, links = "", 0
-        left = [part for part in reversed(path.split("/")) if part not in ("", ".")]
-        while left:
-            part = left.pop()
-            if part == "..":
-                done = done.rpartition("/")[0]
-                continue
-            here = f"{done}/{part}"
-            if not done and part in ("proc", "sys") and not kernel_too:
-                return _of_process_1("/".join([here, *reversed(left)]))
-            if not left and not follow:
-                return here
-            try:
-                target = os.readlink(self.root + here)
-            except OSError:  # no link, or nothing at all: that is for whoever opens it to find
-                done = here
-                continue
-            links += 1
-            if links > LINKS:
-                return path
-            if target.startswith("/"):
-                done = ""
-            left.extend(part for part in reversed(target.split("/")) if part not in ("", "."))
-        return done or "/"
 
     # Commands.
 
     def which(self, command: str) -> Optional[str]:
         return self._find(command) or (process.find(command) if command in INJECTED else None)
 
-    def _find(self, command: str) -> Optional[str]:
-        for path in (
-            [command] if "/" in command else [f"{directory}/{command}" for directory in process.PATH.split(":")]
-        ):
+    def _find(self, command: str, search: str = process.PATH) -> Optional[str]:
+        places = [command] if "/" in command else [f"{directory}/{command}" for directory in search.split(":")]
+        for path in places:
             real = self._below(path)
             if os.access(real, os.X_OK) and not os.path.isdir(real):
                 return path
@@ -139,7 +106,7 @@ class NodeSystem(System):
         return self._enter[0], [*self._enter, program, *argv[1:]]
 
     def run(self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str]) -> Completed:
-        program = self._find(argv[0])
+        program = self._find(argv[0], env.get("PATH", process.PATH))
         if program is None:
             if argv[0] in INJECTED:
                 return super().run(argv, timeout, stdin, env)
@@ -181,8 +148,21 @@ class NodeSystem(System):
             raise OSError(errno.ENOENT, "the node's resolver knows no such name", name)
         return list(dict.fromkeys(found))
 
+    def _shares_name(self) -> bool:
+        """Whether the kernel tells this process the node's host name.
+
+        Without the right to compare namespaces: container runtimes share it together with the network, and every
+        network's files below /proc have numbers of their own.
+        """
+        if self._reached:
+            return self.shares("uts")
+        try:
+            return os.stat("/proc/self/net/dev").st_ino == os.stat(f"{self._first}/net/dev").st_ino
+        except OSError:
+            return False
+
     def hostname(self) -> str:
-        if not self.shares("uts"):
+        if not self._shares_name():
             entered = any(word.startswith("--uts=") for word in self._enter)
             try:
                 named = self._ask("uname", "-n") if entered else self._ask("cat", "/etc/hostname")
@@ -239,7 +219,7 @@ class NodeHost(Host):
         return os.readlink(self.system._below(path, follow=False))
 
     def realpath(self, path: str) -> str:
-        return self.system.resolve_links(path, kernel_too=True)
+        return node_paths.resolve(self.root, path, kernel_too=True)
 
     def glob(self, pattern: str) -> List[str]:
         from glob import escape, glob, has_magic
@@ -255,15 +235,6 @@ class NodeHost(Host):
 def _for_the_node(environ: Mapping[str, str]) -> Dict[str, str]:
     """The environment without what names libraries of the container: the node's programs must not load those."""
     return {name: value for name, value in environ.items() if not name.startswith(("LD_", "PYTHON"))}
-
-
-def _of_process_1(path: str) -> str:
-    """Mounts and network of a process are its own: those of the node are its process 1's."""
-    if path.startswith(("/proc/mounts", "/proc/net")):
-        return f"/proc/1{path[len('/proc') :]}"
-    if path.startswith(("/proc/self/mount", "/proc/self/net")):
-        return f"/proc/1{path[len('/proc/self') :]}"
-    return path
 
 
 def _same(one: str, other: str) -> bool:

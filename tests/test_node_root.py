@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
+import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,10 +15,11 @@ from typing import Any, Iterator, Mapping
 
 import pytest
 
+from nhc import node_paths
 from nhc.node_root import BadRoot, NodeHost, NodeSystem
 from tests.agent.conftest import until
 from tests.support import pod
-from tests.support.pod import Node
+from tests.support.pod import Node, possible
 from tests.support.run import nhc
 
 HOST = {"path": "/", "mountPath": "/host", "readOnly": True, "propagation": "rslave"}
@@ -179,6 +183,31 @@ def test_where_the_node_s_namespace_cannot_be_entered_commands_run_below_its_roo
     assert host.system._enter[0].endswith("chroot")
 
 
+def test_a_path_leads_where_it_would_with_that_root(tmp_path: Path) -> None:
+    """Every path of four names, against the answer of a process that has this root."""
+    possible()
+    (tmp_path / "a/a").mkdir(parents=True)
+    (tmp_path / "file").write_text("")
+    for link, target in (("abs", "/a"), ("up", "../a/.."), ("far", "/a/../../../a/abs"), ("a/abs", "/up/file"),
+                         ("a/up", "..")):  # fmt: skip
+        (tmp_path / link).symlink_to(target)
+    names = ("a", "file", "abs", "up", "far", "..", "none")
+    paths = ["/" + "/".join(parts) for size in range(5) for parts in itertools.product(names, repeat=size)]
+    script = "import os,sys; os.chroot(sys.argv[1]); os.chdir('/')\nfor line in sys.stdin.read().split(): "
+    script += "print(os.path.realpath(line))"
+    said = subprocess.run([sys.executable, "-c", script, str(tmp_path)], input="\n".join(paths), check=True,
+                          capture_output=True, text=True).stdout  # fmt: skip
+
+    assert [node_paths.resolve(str(tmp_path), path) for path in paths] == said.split()
+
+
+def test_links_that_go_round_end_and_lead_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to("/two")
+    (tmp_path / "two").symlink_to("/one")
+    assert node_paths.resolve(str(tmp_path), "/one/etc/passwd") == "/one/etc/passwd"
+    assert node_paths.resolve(str(tmp_path), "/one", follow=False) == "/one"
+
+
 def test_a_directory_that_is_no_node_s_root_is_refused(tmp_path: Path) -> None:
     for root in (tmp_path, tmp_path / "missing"):
         with pytest.raises(BadRoot, match=str(root)):
@@ -258,3 +287,40 @@ def test_a_container_judges_as_the_node_itself_does(node: Node, judge: Any, tmp_
     assert told(seen) == expected
     assert len(expected) >= 25
     assert {verdict for _line, verdict, *_rest in expected} >= {"OK", "CRIT"}
+
+
+def test_a_container_that_shares_little_with_its_node_still_judges_the_node(node: Node, tmp_path: Path) -> None:
+    """Host name, sockets and processes are the node's without hostNetwork, too."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        checks = f"simnode || check_net_socket -p tcp -l 127.0.0.1:{listener.getsockname()[1]}\n* || check_hw_eth lo\n"
+        apart = ["unshare", "--uts", "--net", "--ipc", "sh", "-c", "hostname pod-1; exec nhc check local --all"]
+        with pod.container(node, tmp_path / "pod", apart, env={"NHC_ROOT": "/host", "NHC_STATE_DIR": "/tmp/state"},
+                           files={"/etc/nhc/nhc.conf": checks}, host_paths=[HOST], wait=True) as container:  # fmt: skip
+            assert container.process.returncode == 0, container.said()
+            assert "simnode: OK: 2 " in container.said()
+
+
+def test_without_the_right_to_enter_the_node_commands_run_below_its_root(node: Node, tmp_path: Path) -> None:
+    node.sh(f"echo seen > {node.scratch}/below; mkdir {node.scratch}/small; "
+            f"mount -t tmpfs -o size=1m small {node.scratch}/small")  # fmt: skip
+    checks = (
+        f"simnode || [[ $(<{node.scratch}/below) == seen && ! -e /image ]]\n"
+        f"* || sh -c 'test -e {node.scratch}/below && ! test -e /etc/only-in-the-container'\n"
+        f"* || check_fs_mount_rw {node.scratch}/small\n* || check_fs_mount_rw /\n"
+    )
+    less = ["setpriv", "--bounding-set", "-sys_ptrace", "nhc", "check", "local", "--all"]
+    with pod.container(node, tmp_path / "pod", less, env={"NHC_ROOT": "/host", "NHC_STATE_DIR": "/tmp/state"},
+                       files={"/etc/nhc/nhc.conf": checks}, host_paths=[HOST], wait=True) as container:  # fmt: skip
+        assert container.process.returncode == 0, container.said()
+        assert "simnode: OK: 4 " in container.said()
+
+
+def test_without_that_right_and_without_the_node_s_network_its_name_is_its_file_s(node: Node, tmp_path: Path) -> None:
+    script = "hostname pod-1; exec setpriv --bounding-set -sys_ptrace nhc check local --all"
+    apart = ["unshare", "--uts", "--net", "sh", "-c", script]
+    checks = "* || check_fs_mount /\n"
+    with pod.container(node, tmp_path / "pod", apart, env={"NHC_ROOT": "/host", "NHC_STATE_DIR": "/tmp/state"},
+                       files={"/etc/nhc/nhc.conf": checks}, host_paths=[HOST], wait=True) as container:  # fmt: skip
+        assert "simnode.by-file: OK: 1 " in container.said()

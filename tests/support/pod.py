@@ -57,11 +57,14 @@ def node(directory: Path, name: str) -> Iterator[Node]:
     scratch.mkdir()
     users = directory / "passwd"
     users.write_text("root:x:0:0:root:/root:/bin/bash\nsimuser:x:4711:4711::/home/simuser:/bin/sh\n")
+    named = directory / "hostname"
+    named.write_text(f"{name}.by-file\n")
     script = f"""
         mount --make-rshared /
         mount -t proc proc /proc
         mount -t tmpfs tmpfs /run
         mount --bind {shlex.quote(str(users))} /etc/passwd
+        mount --bind {shlex.quote(str(named))} /etc/hostname
         hostname {shlex.quote(name)}
         echo ready
         sleep 3600 & wait $!  # process 1 takes in whoever is left to it
