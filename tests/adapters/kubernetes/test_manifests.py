@@ -92,6 +92,19 @@ def test_the_api_server_takes_the_example_of_a_gate_before_a_job(kube: Kube) -> 
     assert "job.batch/train created (server dry run)" in said.stdout
 
 
+@pytest.mark.parametrize(("status", "lets_through"), [(0, True), (1, False), (2, True), (3, True)])
+def test_the_gate_before_a_job_stops_sick_nodes_alone(tmp_path: Path, status: int, lets_through: bool) -> None:
+    job = yaml.safe_load((MANIFESTS / "examples/init-container.yaml").read_text())
+    (gate,) = job["spec"]["template"]["spec"]["initContainers"]
+    (tmp_path / "nhc").write_text(f"#!/bin/sh\n[ \"$*\" = 'check local --tag gpu' ] || exit 99\nexit {status}\n")
+    (tmp_path / "nhc").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    done = subprocess.run(gate["command"], env=environment, check=False)
+
+    assert (done.returncode == 0) == lets_through
+
+
 @pytest.mark.parametrize("folder", ["base/config", "overlays/hyperpod"])
 def test_the_settings_that_are_shipped_are_dry_and_valid(folder: str, tmp_path: Any) -> None:
     for name in ("base/config/policy.toml", f"{folder}/kubernetes.toml"):
