@@ -258,6 +258,9 @@ def full(nhc: List[str], scratch: Path, count: int, rounds: int) -> List[str]:
         (pyz,) = (scratch / "node").glob("*/nhc.pyz")
         alone = [python, "-I", "-S", str(pyz), "check", "local", "--all", "--format", "json", "--timeout", "60s",
                  "--node", "node", "--config", str(config)]  # fmt: skip
+        said = subprocess.run(alone, env=benches["full"].env, check=False, capture_output=True, text=True).stdout
+        if '"results":' not in said:
+            raise SystemExit(f"no report: {' '.join(alone)}")
         for _ in range(rounds):
             taken = [once(alone, benches["full"].env, expect=None).cpu for _ in range(count)]
             samples.setdefault("alone", []).append(sum(taken))
@@ -273,7 +276,7 @@ def _all_cpu(bench: Bench, argv: Sequence[str], count: int) -> float:
     """CPU seconds of a sweep: the client, the server with all it started, and what they left behind."""
     server = bench.server.process.pid
     before = _used(server) + _children()
-    taken = measure(argv, b'"fleet":{', bench.env)
+    taken = measure(argv, b'"nhc":"pushed"', bench.env)
     if taken.good != count:
         raise SystemExit(f"{taken.good} of {count} hosts answered: {' '.join(argv)}")
     ssh.wait_for(lambda: not _has_children(server), "the end of the sessions")

@@ -49,7 +49,7 @@ COMMANDS: Dict[str, Any] = {
     "fleet": ("Judge many nodes over SSH.", {
         "check": ("nhc.cli.fleet:check", "Judge every node of a fleet, nothing installed on it."),
         "diff": ("nhc.cli.fleet:diff", "Compare two sweeps."),
-        "report": ("nhc.cli.fleet:report", "Report on reports: folded text, JSON, HTML."),
+        "report": ("nhc.cli.fleet:report", "Show a sweep again: folded text, JSON, HTML."),
     }),
     "slurm": ("Work with Slurm.", {
         "sync": ("nhc.cli.slurm:sync_command", "Drain and resume nodes as reports say, within ceilings."),

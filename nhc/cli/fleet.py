@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 import click
 
-from nhc.cli import EXIT_UNKNOWN, EXIT_USAGE
+from nhc.cli import EXIT_USAGE
 
 _TIMES = "TIME"
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -19,9 +19,12 @@ def _seconds(_context: Any, parameter: Any, value: Optional[str]) -> Optional[fl
     if value is None:
         return None
     try:
-        return seconds(value)
+        found = seconds(value)
     except ValueError as error:
         raise click.BadParameter(str(error), param=parameter) from None
+    if not found:
+        raise click.BadParameter(f"{value!r} is no time at all", param=parameter)
+    return found
 
 
 def _share(_context: Any, parameter: Any, value: Optional[str]) -> Optional[Tuple[Optional[int], float]]:
@@ -33,7 +36,7 @@ def _share(_context: Any, parameter: Any, value: Optional[str]) -> Optional[Tupl
         found = float(number) if value.endswith("%") else int(number)
     except ValueError:
         found = -1
-    if found < 0 or (value.endswith("%") and found > 100):
+    if not (0 <= found <= 100 if value.endswith("%") else found >= 0):  # nan is neither
         raise click.BadParameter(f"{value!r} is neither a number of nodes nor a share such as 2%", param=parameter)
     return (None, found / 100) if value.endswith("%") else (int(found), 0.0)
 
@@ -180,4 +183,4 @@ def _history(run: Any, options: Dict[str, Any]) -> int:
         raise
     except OSError as error:
         print(f"nhc fleet: {error.filename}: {error.strerror}", file=sys.stderr)
-        return EXIT_UNKNOWN
+        return EXIT_USAGE

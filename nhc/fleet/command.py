@@ -40,6 +40,8 @@ def run(options: Mapping[str, Any]) -> int:
 
     if options["apply"] and not options["mark"]:
         raise Usage("--apply goes with --mark")
+    for path in filter(None, (options["html"], options["json_path"])):
+        _writable(path)
     marking = _marking(options) if options["mark"] else None
     nodes = _nodes(options)
     settings = _settings(options, nodes)
@@ -85,6 +87,15 @@ def run(options: Mapping[str, Any]) -> int:
         status = _worse(status, marking(history, number, options))
     history.close()
     return status
+
+
+def _writable(path: str) -> None:
+    """See before the sweep, not after it, that its report can be written. Raises Usage."""
+    directory = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.path.isdir(directory):
+        raise Usage(f"{path}: {'a directory' if os.path.isdir(path) else f'there is no directory {directory}'}")
+    if not os.access(directory, os.W_OK):
+        raise Usage(f"{path}: you cannot write to {directory}")
 
 
 def _worse(one: int, other: int) -> int:

@@ -179,7 +179,7 @@ def _answer(
     size = said.get("size", "")
     if not size.isascii() or not size.isdigit() or len(size) > 9:
         raise Trouble("HostileOutput", "its answer has no size")
-    complaint = printable(said.get("stderr", ""), 300)
+    complaint = printable(said.get("stderr", "")).strip()[-300:]  # of a traceback the end says what it was
     why = said.get("why", "")
     if why == "OutputTooLarge" or int(size) > REPORT_LIMIT:
         raise Trouble("OutputTooLarge", f"its report is larger than {REPORT_LIMIT >> 20} MiB")

@@ -121,7 +121,9 @@ def test_the_other_transports_say_the_same(fleet, few, fine, transport):
     ["-w", "gpu[01-"], ["-w", "gpu01", "-c", "/no/such.conf"], ["-i", "/no/such/inventory"], [],
     ["-w", "gpu01", "--apply"], ["-w", "gpu01", "--max-unhealthy", "many"], ["-w", "gpu01", "--mark", "slurmm"],
     ["-w", "gpu01", "--node-dir", "relative"], ["-w", "gpu01", "--timeout", "soon"], ["--from", "nobody"],
-    ["-w", "gpu01", "-F", "/no/ssh_config"],
+    ["-w", "gpu01", "-F", "/no/ssh_config"], ["-w", "gpu01", "--html", "/no/such/report.html"],
+    ["-w", "gpu01", "--json", "/"], ["-w", "gpu01", "--max-unhealthy", "nan%"], ["-w", "gpu01", "-t", "0s"],
+    ["-w", "gpu01", "-x", "gpu01"], ["-w", "@no-such-group"],
 ])  # fmt: skip
 def test_wrong_usage_is_one_clear_line(fleet, words):
     done = fleet.check(*words)
