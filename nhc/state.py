@@ -194,7 +194,7 @@ class State:
                 found = os.lstat(self.directory)
                 if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.geteuid(), 0):
                     raise PermissionError(1, "not a directory of this user")
-                if found.st_mode & stat.S_IWOTH:
+                if found.st_mode & (stat.S_IWOTH | stat.S_IWGRP):  # plans that are kept here are run
                     raise PermissionError(1, "others may write to it")
                 if not os.access(self.directory, os.W_OK):
                     raise PermissionError(13, "not writable")

@@ -47,3 +47,17 @@ def test_a_stuck_check_that_makes_no_sense_is_forgotten(state, tmp_path, record)
     assert stuck.get("line") is None
     stuck.save()
     assert state.load("stuck") == {}
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
+def test_a_directory_that_others_can_write_to_is_not_used(tmp_path, mode):
+    """What is kept there decides what the next run does."""
+    directory = tmp_path / "state"
+    directory.mkdir()
+    directory.chmod(mode)
+    state = State(str(directory))
+    state.save("a", {"x": 1})
+    state.save_bytes("plan", b"x")
+    assert state.warnings == [f"{directory}: others may write to it: nothing is remembered from run to run"]
+    assert list(directory.iterdir()) == []
+    assert state.load_bytes("plan") == b""
