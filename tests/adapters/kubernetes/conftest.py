@@ -1,5 +1,30 @@
 """Every test here may ask for `kube`: its own corner of a real control plane."""
 
-from tests.support.kube import kube, plane
+from __future__ import annotations
+
+import json
+from typing import Any, Iterator
+
+import pytest
+import yaml
+
+from tests.support.kube import REPOSITORY, kube, plane
 
 __all__ = ["kube", "plane"]
+
+MANIFESTS = REPOSITORY / "adapters/kubernetes"
+
+
+@pytest.fixture(scope="session")
+def installed(plane: Any) -> Iterator[Any]:
+    """The plane with the base installed, for real."""
+    rendered = plane.kubectl("kustomize", str(MANIFESTS / "base")).stdout
+    # The controller itself is not started: no image can be pulled here, and the tests run it as a process.
+    wanted = [doc for doc in yaml.safe_load_all(rendered) if doc["kind"] not in ("Deployment", "PodDisruptionBudget")]
+    plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(_list(wanted)))
+    yield plane
+    plane.kubectl("delete", "--wait=false", "--ignore-not-found", "-f", "-", stdin=json.dumps(_list(wanted)))
+
+
+def _list(items: list[Any]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "List", "items": items}

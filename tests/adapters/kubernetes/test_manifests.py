@@ -47,21 +47,6 @@ MONITOR = {
 }
 
 
-@pytest.fixture(scope="module")
-def installed(plane: Any) -> Iterator[Any]:
-    """The plane with the base installed, for real."""
-    rendered = plane.kubectl("kustomize", str(MANIFESTS / "base")).stdout
-    # The controller itself is not started: no image can be pulled here, and the tests run it as a process.
-    wanted = [doc for doc in yaml.safe_load_all(rendered) if doc["kind"] not in ("Deployment", "PodDisruptionBudget")]
-    plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(_list(wanted)))
-    yield plane
-    plane.kubectl("delete", "--wait=false", "--ignore-not-found", "-f", "-", stdin=json.dumps(_list(wanted)))
-
-
-def _list(items: list[Any]) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "List", "items": items}
-
-
 @pytest.mark.parametrize("overlay", [name for name in OVERLAYS if name != "prometheus"])
 def test_the_api_server_takes_every_overlay(installed: Any, overlay: str) -> None:
     rendered = installed.kubectl("kustomize", str(MANIFESTS / "overlays" / overlay)).stdout

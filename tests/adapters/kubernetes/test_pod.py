@@ -20,14 +20,12 @@ import pytest
 import yaml
 
 from nhc import ring
-from tests.adapters.kubernetes.test_manifests import MANIFESTS, SYSTEM, chart, installed
-from tests.agent.conftest import until
+from tests.adapters.kubernetes.test_manifests import MANIFESTS, SYSTEM, chart
+from tests.agent.conftest import free_port, until
 from tests.support import pod
 from tests.support.kube import Kube
 from tests.support.pod import Container, Node
 from tests.support.require import need
-
-__all__ = ["installed"]
 
 FAST = "* |every 300ms, timeout 10s|"
 
@@ -74,7 +72,7 @@ def charted(plane: Any, node: Node, directory: Path) -> str:
     defaults = yaml.safe_load((MANIFESTS / "chart/values.yaml").read_text())
     values = {
         "agents": {"nvidia": {"enabled": False}, "cpu": {"enabled": True}},
-        "agent": {"labels": {"rack": "r12"}, "settings": {"retry": "1s"}, "metrics": True},
+        "agent": {"labels": {"rack": "r12"}, "settings": {"retry": "1s"}, "metrics": True, "port": free_port()},
         "checks": defaults["checks"] + checks,
         "scripts": {"site.nhc": script},
     }
