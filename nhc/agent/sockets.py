@@ -116,12 +116,20 @@ class Server:
                     self.loop.forget(self.socket.fileno())
                     self.loop.after(1.0, self._resume)
                 return
-            if len(self.connections) >= CONNECTIONS:
+            if len(self.connections) >= CONNECTIONS and not self._make_room():
                 peer.close()
                 continue
             peer.setblocking(False)
             connection = Connection(self, peer)
             self.connections[connection.fd] = connection
+
+    def _make_room(self) -> bool:
+        """Close the connection that has been silent longest: who holds many open keeps nobody else from an answer."""
+        silent = next((peer for peer in self.connections.values() if not peer.keep), None)
+        if silent is None:
+            return False
+        silent.close()
+        return True
 
     def _resume(self) -> None:
         if self.socket.fileno() >= 0:

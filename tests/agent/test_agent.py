@@ -292,6 +292,18 @@ def test_a_mistake_in_the_settings_is_one_clear_line(agent, text, said):
     assert "Traceback" not in done.stderr
 
 
+def test_who_holds_connections_open_keeps_nobody_from_an_answer(agent, tmp_path):
+    agent.configure(wants(flag(tmp_path)))
+    agent.start()
+    held = [socket.create_connection(("127.0.0.1", agent.port)) for _number in range(200)]
+    try:
+        for _number in range(5):
+            assert agent.get("/livez")[0] == 200
+    finally:
+        for peer in held:
+            peer.close()
+
+
 def test_http_tells_strangers_nothing_else(agent, tmp_path):
     agent.configure(wants(flag(tmp_path)))
     agent.start()
