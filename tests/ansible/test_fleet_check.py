@@ -150,3 +150,18 @@ def test_site_scripts_travel_and_unprivileged_users_can_check(
                   ansible_shell_allow_world_readable_temp=True)  # fmt: skip
     assert run.folded[0] == "gpu001 OK", run.text
     assert machines["gpu001"].run("stat -c '%a %U' /var/tmp/nhc-ansible-1") == "700 daemon\n"
+
+
+def test_a_node_whose_disk_is_full_is_unknown(ansible: Ansible, machines: Fleet, tmp_path: Path) -> None:
+    """Not even the module can be sent there."""
+    full = machines["gpu003"]
+    full.run("mkdir -p /opt/full && mount -t tmpfs -o size=8k full /opt/full")
+    try:
+        run = ansible(
+            "fleet-check", "--limit", "gpu", ansible_remote_tmp="/opt/full/tmp", nhc_report_dir=str(tmp_path),
+            env={"ANSIBLE_PIPELINING": "0"},
+        )  # fmt: skip
+    finally:
+        full.run("umount /opt/full")
+    assert run.status == 0, run.text
+    assert any(line.startswith("gpu003 UNKNOWN DiskFull") for line in run.folded), run.folded

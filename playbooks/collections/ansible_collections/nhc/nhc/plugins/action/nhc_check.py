@@ -7,10 +7,10 @@ from __future__ import annotations
 import os
 import tempfile
 
-from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.nhc.nhc.plugins.modules.nhc_check import describe, not_run
+from ansible_collections.nhc.nhc.plugins.module_utils.report import describe, not_run
 from ansible_collections.nhc.nhc.plugins.plugin_utils.controller import (
     Unavailable,
     digest_of,
@@ -35,10 +35,7 @@ class ActionModule(ActionBase):
         sources = {}
         try:
             args["bundles"] = self._bundles(args, sources)
-            result = self._execute_module(module_name="nhc.nhc.nhc_check", module_args=args, task_vars=task_vars)
-            if result.get("missing"):
-                self._copy(result["missing"], args["bundles"], sources)
-                result = self._execute_module(module_name="nhc.nhc.nhc_check", module_args=args, task_vars=task_vars)
+            result = self._on_node(args, sources, task_vars)
         except Unavailable as error:
             raise AnsibleActionFail(str(error)) from None
         finally:
@@ -47,6 +44,19 @@ class ActionModule(ActionBase):
                     os.unlink(path)
             self._remove_tmp_path(self._connection._shell.tmpdir)
         return self._judged(result, args, task_vars)
+
+    def _on_node(self, args, sources, task_vars):
+        """Run the module there, a second time with what it lacked; what it says, or why it could not be run."""
+        try:
+            result = self._execute_module(module_name="nhc.nhc.nhc_check", module_args=args, task_vars=task_vars)
+            if result.get("missing"):
+                self._copy(result["missing"], args["bundles"], sources)
+                result = self._execute_module(module_name="nhc.nhc.nhc_check", module_args=args, task_vars=task_vars)
+            return result
+        except (AnsibleConnectionFailure, AnsibleActionFail):
+            raise
+        except AnsibleError as error:  # the node takes no file: its disk is full, or read-only
+            return {"msg": str(error)}
 
     def _bundles(self, args, sources):
         """Digests of what may have to be copied; `sources` says where each is and whether it is ours to remove."""
@@ -98,7 +108,8 @@ class ActionModule(ActionBase):
         if message.startswith(("Unsupported parameters", "argument ", "value of ", "missing required")):
             return result  # the task is wrong, not the node
         name = args.get("node") or task_vars.get("inventory_hostname", "")
-        report = not_run(name, "ModuleFailed", message[:500])
+        full = "No space left on device" in message or "Disk quota exceeded" in message
+        report = not_run(name, "DiskFull" if full else "ModuleFailed", " ".join(message.split())[:500])
         judged = dict(describe(report), changed=False, engine="")
         if str(args.get("fail_on", "never")) in ("warn", "unknown"):
             judged.update(failed=True, msg=message)

@@ -189,135 +189,20 @@ exit_status:
   type: int
 """
 
-import errno
-import hashlib
 import json
 import os
 import shutil
-import stat
 import sys
-import tarfile
 import tempfile
-import time
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.nhc.nhc.plugins.module_utils.bundles import Missing, NoRun, bundle, cache_directory, unpack
 from ansible_collections.nhc.nhc.plugins.module_utils.process import Overdue, run_until
+from ansible_collections.nhc.nhc.plugins.module_utils.report import VERDICTS, describe, not_run
 
-VERDICTS = ("SKIP", "OK", "WARN", "UNKNOWN", "CRIT")
 SBIN = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/opt/nhc/bin")
 GRACE = 15  # seconds beyond nhc's own deadline, after which it is ended from outside
-KEPT = 4  # archives and configurations kept in the directory, by last use
-
-
-class NoRun(Exception):
-    """Nhc could not judge this node: a stable reason and one line."""
-
-    def __init__(self, reason, message):
-        super().__init__(message)
-        self.reason = reason
-
-
-class Missing(Exception):
-    """Bundles that the controller has to copy first."""
-
-    def __init__(self, names):
-        super().__init__(", ".join(names))
-        self.names = names
-
-
-def digest_of(path):
-    """SHA-256 of a file, as hexadecimal text."""
-    made = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            made.update(block)
-    return made.hexdigest()
-
-
-def check_alone(path):
-    """Refuse a directory that somebody else could have put files into: each one above it counts."""
-    at = ""
-    for part in [part for part in path.split("/") if part]:
-        at += "/" + part
-        info = os.lstat(at)
-        if at == path and (not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o77):
-            raise NoRun("UnsafeDirectory", "%s is not a directory of this user alone" % at)
-        if info.st_uid not in (0, os.geteuid()):
-            raise NoRun("UnsafeDirectory", "%s belongs to user %d" % (at, info.st_uid))
-        if info.st_mode & 0o22 and not info.st_mode & stat.S_ISVTX:
-            raise NoRun("UnsafeDirectory", "%s: others can write to it" % at)
-
-
-def cache_directory(asked):
-    """The private directory for archives, made where it is missing."""
-    uid = os.geteuid()
-    path = asked or ("/var/cache/nhc-ansible" if uid == 0 else "/var/tmp/nhc-ansible-%d" % uid)
-    parent, name = os.path.split(path.rstrip("/"))
-    path = os.path.realpath(parent) + "/" + name
-    try:
-        os.mkdir(path, 0o700)
-    except OSError as error:
-        if error.errno != errno.EEXIST:
-            raise NoRun("NoDirectory", "%s: %s" % (path, error.strerror))
-    check_alone(path)
-    return path
-
-
-def bundle(name, wanted, directory, check_mode):
-    """Where the bundle of this name lies on the node, verified. Raises Missing, NoRun."""
-    digest, copied = wanted["digest"], wanted.get("copied")
-    kept = "%s/%s" % (directory, digest)
-    try:
-        if os.path.isfile(kept) and digest_of(kept) == digest:
-            os.utime(kept)
-            return kept
-        if not copied:
-            raise Missing([name])
-        if digest_of(copied) != digest:
-            raise NoRun("BadTransfer", "%s came to the node damaged" % name)
-        if check_mode:
-            return copied
-        # Copied, not renamed: Ansible's temporary directory may be on another file system or belong to another user.
-        temporary = "%s/.%s.%d" % (directory, digest, os.getpid())
-        shutil.copyfile(copied, temporary)
-        os.chmod(temporary, 0o600)
-        os.rename(temporary, kept)
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise NoRun("DiskFull" if full else "NoDirectory", "%s: %s" % (directory, error.strerror))
-    prune(directory)
-    return kept
-
-
-def prune(directory):
-    """Keep what was used last."""
-    found = []
-    for name in os.listdir(directory):
-        path = "%s/%s" % (directory, name)
-        try:
-            found.append((os.lstat(path).st_mtime, path))
-        except OSError:
-            continue
-    for when, path in sorted(found)[: -2 * KEPT]:
-        if time.time() - when > 3600:  # another task may be running from it now
-            os.unlink(path)
-
-
-def unpack(path, where):
-    """Unpack the site's files, of which the controller made an archive of plain files and directories."""
-    with tarfile.open(path) as archive:
-        for member in archive.getmembers():
-            target = os.path.normpath(os.path.join(where, member.name))
-            if not (member.isfile() or member.isdir()) or not target.startswith(where + "/"):
-                raise NoRun("BadTransfer", "the configuration's archive holds %s" % member.name)
-            if member.isdir():
-                os.makedirs(target, mode=0o700, exist_ok=True)
-                continue
-            os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-            with open(target, "wb") as file:
-                shutil.copyfileobj(archive.extractfile(member), file)
-            os.chmod(target, 0o700 if member.mode & 0o100 else 0o600)
 
 
 def installed():
@@ -430,44 +315,6 @@ def judge(params, scratch, check_mode):
         last = (err.strip() or out.strip() or "nothing").split("\n")[-1]
         raise NoRun("NoReport", "nhc ended with status %d and said: %s" % (status, last[:300]))
     return report, how, status
-
-
-def not_run(node, reason, message):
-    """A report that says why there is none."""
-    message = "".join(char if char.isprintable() else " " for char in message)
-    now = time.time()
-    shown = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + ".%03dZ" % (now % 1 * 1000)
-    result = {
-        "check": "nhc_fleet", "verdict": "UNKNOWN", "reason": reason, "message": message, "target": "", "action": "none",
-        "metrics": [], "evidence": [], "elapsed": 0.0, "source": "", "line": "", "tags": [], "strike": 0, "strikes": 0,
-    }  # fmt: skip
-    return {
-        "schema": 1, "version": "", "host": node, "boot_id": "", "started": now, "started_at": shown, "elapsed": 0.0,
-        "verdict": "UNKNOWN", "notes": [], "not_run": 0, "labels": {}, "results": [result],
-    }  # fmt: skip
-
-
-def describe(report):
-    """What a play needs of a report without digging in it."""
-    bad = [result for result in report["results"] if result["verdict"] in ("WARN", "UNKNOWN", "CRIT")]
-    bad.sort(key=lambda result: -VERDICTS.index(result["verdict"]))
-    lines = []
-    for result in bad:
-        target = result.get("target", "")
-        shown = " " + target if target and not result.get("message", "").startswith(target) else ""
-        lines.append("%s %s%s: %s" % (result["verdict"], result["check"], shown, result.get("message", "")))
-    actions = []
-    for result in bad:
-        action = result.get("action", "none")
-        if result["verdict"] == "CRIT" and action != "none" and action not in actions:
-            actions.append(action)
-    return {
-        "verdict": report["verdict"],
-        "healthy": report["verdict"] in ("OK", "WARN"),
-        "summary": lines,
-        "actions": actions,
-        "ansible_facts": {"nhc_report": report},
-    }
 
 
 def main():

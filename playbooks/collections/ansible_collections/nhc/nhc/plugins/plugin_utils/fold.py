@@ -9,7 +9,7 @@ import os
 import time
 import zlib
 
-from ansible_collections.nhc.nhc.plugins.modules.nhc_check import not_run
+from ansible_collections.nhc.nhc.plugins.module_utils.report import not_run
 from ansible_collections.nhc.nhc.plugins.plugin_utils.controller import Unavailable, import_nhc
 
 WORDY = ("Task failed: ", "Failed to connect to the host via ssh: ", "Data could not be sent to remote host. ")
