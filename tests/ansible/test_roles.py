@@ -119,6 +119,28 @@ def test_the_agent_takes_the_timers_place(install: Install, node: Any) -> None:
     assert install("--tags", "service", nhc_service="agent").recap("gpu001")["changed"] == 0
 
 
+def test_rollback_starts_what_ran_before_and_nothing_else(install: Install, node: Any) -> None:
+    assert install(nhc_service="timer").status == 0
+    assert not node.service("nhc-agent.service").is_running
+    run = install(playbook="rollback")
+    assert run.status == 0, run.text
+    assert node.service("nhc-agent.service").is_running
+    assert not node.service("nhc-check.timer").is_running, "its unit is there, and was not enabled"
+    assert not node.service("nhc-check.timer").is_enabled
+
+
+def test_the_commands_start_whatever_engine_is_current(install: Install, node: Any) -> None:
+    """A hook may start while one kind of engine is exchanged for the other."""
+    assert node.run("nhc --version").rc == 0
+    node.run("mkdir -p /opt/nhc/engines/other/bin && ln -s /bin/echo /opt/nhc/engines/other/bin/python")
+    before = node.file("/opt/nhc/current").linked_to
+    node.run("ln -sfn engines/other /opt/nhc/current")
+    try:
+        assert node.run("nhc --version").stdout == "-I /opt/nhc/current/bin/nhc --version\n"
+    finally:
+        node.run(f"ln -sfn engines/{Path(before).name} /opt/nhc/current; rm -r /opt/nhc/engines/other")
+
+
 def test_removal_leaves_the_node_as_it_was(install: Install, node: Any) -> None:
     run = install(playbook="rollback", nhc_rollback_to="nothing")
     assert run.status == 0, run.text
