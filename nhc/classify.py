@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from nhc import check, words
+from nhc import check, process, words
 from nhc.plan import BUILT_IN, COMMAND, SHELL
 from nhc.values import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +20,7 @@ SETTINGS = (
     "MAX_SYS_UID", "MCELOG", "MCELOG_ARGS", "MCELOG_MAX_CORRECTED_RATE", "MCELOG_MAX_UNCORRECTED_RATE",
     "MDIAG_CMD", "MOUNT_CMD", "NETSTAT_ARGS", "NETSTAT_CMD", "NHC_AUTH_USERS", "NHC_DEVICES", "NHC_RM",
     "NVIDIA_HEALTHMON", "NVIDIA_HEALTHMON_ARGS", "NVIDIA_SMI_HEALTHMON", "NVIDIA_SMI_HEALTHMON_ARGS",
-    "PASSWD_DATA_SRC", "PBS_SERVER_HOME", "RM_DAEMON_MATCH", "SLURM_SCONTROL", "SLURM_SINFO", "SQUEUE_CMD",
+    "PASSWD_DATA_SRC", "PATH", "PBS_SERVER_HOME", "RM_DAEMON_MATCH", "SLURM_SCONTROL", "SLURM_SINFO", "SQUEUE_CMD",
     "SQUEUE_FMT_ARGS", "SQUEUE_NODE", "SS_ARGS", "SS_CMD", "STAT_CMD", "STAT_FMT_ARGS", "TIMEOUT",
 )  # fmt: skip
 """The variables that built-in checks read. A check called from a shell line sees the shell's values of these."""
@@ -88,7 +88,7 @@ class Classifier:
 
             values, computed = defaults(scripts, self.settings, _SCRIPT_NAMES)
             self.settings.update(values)
-        self._names = {"HOSTNAME": hostname, "HOSTNAME_S": hostname.split(".", 1)[0]}
+        self._names = {"HOSTNAME": hostname, "HOSTNAME_S": hostname.split(".", 1)[0], "PATH": process.PATH}
         self._functions = scripts.functions | HELPERS
         self._shell_lines: List[str] = []
         self._tainted = bool(computed)
@@ -123,16 +123,18 @@ class Classifier:
         return Finding(COMMAND, name.rsplit("/", 1)[-1], argv)
 
     def _built_in(self, line: str, declared: check.Check, split: List[words.Word], argv: Tuple[str, ...]) -> Finding:
-        error, offset = "", 0
+        error, offset, named = "", 0, ""
         try:
-            if declared.parse(argv[1:]).get("variable"):  # one of the shell's, for the lines that follow
+            given = declared.parse(argv[1:])
+            if given.get("variable"):  # one of the shell's, for the lines that follow
                 return self._shell(line)
+            named = given.get("name") or "" if declared.name.startswith("check_cmd_") else ""
         except check.BadArguments as bad:
             place = min(bad.index + 1, len(split) - 1)
             error, offset = str(bad), split[place].offset
         if self._tainted and not error:
             return self._shell(line)
-        return Finding(BUILT_IN, argv[0], argv, error, offset)
+        return Finding(BUILT_IN, named or argv[0], argv, error, offset)
 
     def _look_up(self, name: str) -> Optional[str]:
         """A variable's value where no shell line before can have changed it."""
@@ -166,9 +168,6 @@ class Classifier:
 
     def _assign(self, pairs: List[Tuple[str, str]]) -> None:
         self.settings = {**self.settings, **dict(pairs)}
-        if any(name == "PATH" for name, _value in pairs):
-            # Host.run has a PATH of its own; a line that changes it means the commands that follow.
-            self._commands_in_shell = True
 
     def _shell(self, line: str) -> Finding:
         """A line for bash, and what it may change for the lines that follow."""

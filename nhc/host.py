@@ -345,11 +345,9 @@ class Host:
     def access(self, path: str, mode: int) -> bool:
         return self.system.access(path, mode)
 
-    # Commands.
-
     def run(self, argv: Sequence[str], timeout: float = 5.0, stdin: str = "") -> Completed:
-        """Run a command with a fixed PATH and the C locale. Raises OSError when it cannot be started."""
-        env = {**self.environ, **self.settings, "PATH": process.PATH, "LC_ALL": "C"}
+        """Run a command with the configuration's PATH and the C locale. Raises OSError when it cannot be started."""
+        env = {**self.environ, **self.settings, "PATH": process.extended(self.settings.get("PATH", "")), "LC_ALL": "C"}
         return self.system.run(argv, timeout, stdin, env)
 
     def start(self, argv: Sequence[str]) -> None:
@@ -361,7 +359,9 @@ class Host:
 
     def which(self, command: str) -> Optional[str]:
         """The path of a command that could be run, None where there is none."""
-        return self.system.which(command)
+        added = () if "/" in command else process.added(self.settings.get("PATH", ""))
+        found = (self.system.which(f"{directory}/{command}") for directory in added)
+        return next(filter(None, found), None) or self.system.which(command)
 
     # The clock, names, and this run's memory.
 

@@ -39,8 +39,11 @@ class Log(NamedTuple):
     append: bool = True
 
 
-def parse_command_line(argv: Sequence[str]) -> Dict[str, str]:
-    """Settings from LBNL NHC's command line: getopts options, then `VAR=value` words. Raises BadCommandLine."""
+def parse_command_line(argv: Sequence[str], known: Mapping[str, str] = {}) -> Dict[str, str]:
+    """Settings from LBNL NHC's command line: getopts options, then `VAR=value` words. Raises BadCommandLine.
+
+    The original hands those words to `eval`: quotes in them quote, and variables (those of `known`) have their value.
+    """
     settings: Dict[str, str] = {}
     words = list(argv)
     while words and words[0].startswith("-") and len(words[0]) > 1:
@@ -65,42 +68,62 @@ def parse_command_line(argv: Sequence[str]) -> Dict[str, str]:
         match = _ASSIGNMENT.fullmatch(word)
         if not match:
             raise BadCommandLine(f"{word!r} is not a setting (VAR=value)")
-        settings[match[1]] = match[2]
+        evaluated = None
+        if any(sign in match[2] for sign in "'\"$\\"):
+            evaluated = split(word, {**known, **settings}.get)
+        pairs = [assignment(one) for one in evaluated or ()]
+        name, value = pairs[0] if len(pairs) == 1 and pairs[0] else (match[1], match[2])
+        settings[name] = value
     return settings
 
 
 def sysconfig_directory() -> str:
     """Where the distribution keeps settings of services."""
-    return "/etc/default" if os.path.exists("/etc/debian_version") else "/etc/sysconfig"
+    if os.path.exists("/etc/debian_version") or (os.path.isdir("/etc/default") and not os.path.isdir("/etc/sysconfig")):
+        return "/etc/default"
+    return "/etc/sysconfig"
 
 
-def read_sysconfig(path: str) -> Dict[str, str]:
+def host_names() -> Dict[str, str]:
+    """The variables that the original sets from the node's name before it reads anything."""
+    try:
+        with open("/proc/sys/kernel/hostname", encoding="utf-8", errors="replace") as file:
+            name = file.read().strip()
+    except OSError:
+        name = ""
+    name = name or "localhost"
+    return {"HOSTNAME": name, "HOSTNAME_S": name.partition(".")[0]}
+
+
+def read_sysconfig(path: str, known: Mapping[str, str] = {}) -> Dict[str, str]:
     """The variables that a sysconfig file sets. One that does more than assign literals is read by bash.
 
+    The file can use what is `known` by then: HOSTNAME, NAME, the command line's settings.
     Raises OSError when it cannot be read, ValueError when bash finds it wrong.
     """
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()
     settings: Dict[str, str] = {}
     for line in text.splitlines():
-        words = split(line)
+        words = split(line, {**known, **settings}.get)
         if words and words[0].text == "export":
             words = words[1:]
         pairs = [assignment(word) for word in words or ()]
         if words is None or None in pairs:
-            return _read_with_bash(path)
+            return _read_with_bash(path, known)
         settings.update(pair for pair in pairs if pair)
     return settings
 
 
-def _read_with_bash(path: str) -> Dict[str, str]:
+def _read_with_bash(path: str, known: Mapping[str, str]) -> Dict[str, str]:
     script = 'set -a; . "$1" >/dev/null || exit 1; exec env -0'
-    env = {"PATH": process.PATH}
+    env = {**known, "PATH": process.PATH}
     ended = process.run(["bash", "-c", script, "nhc", path], timeout=5.0, env=env)
     if ended.status or ended.timed_out:
         raise ValueError(f"{path}: bash cannot read it: {ended.stderr.strip() or f'status {ended.status}'}")
     pairs = (entry.partition("=") for entry in ended.stdout.split("\0") if entry)
-    return {name: value for name, _, value in pairs if name not in ("PATH", "PWD", "SHLVL", "_", "OLDPWD")}
+    ours = ("PWD", "SHLVL", "_", "OLDPWD")
+    return {name: value for name, _, value in pairs if name not in ours and env.get(name) != value}
 
 
 def resolve(argv: Sequence[str], environ: Mapping[str, str], program: str) -> Tuple[Dict[str, str], List[str]]:
@@ -112,11 +135,12 @@ def resolve(argv: Sequence[str], environ: Mapping[str, str], program: str) -> Tu
     settings = {"NAME": program}
     if "MARK_OFFLINE" in environ:
         settings["MARK_OFFLINE"] = environ["MARK_OFFLINE"]
-    settings.update(parse_command_line(argv))
+    names = host_names()
+    settings.update(parse_command_line(argv, names))
     path = f"{sysconfig_directory()}/{settings['NAME']}"
     if os.path.exists(path):
         try:
-            settings.update(read_sysconfig(path))
+            settings.update(read_sysconfig(path, {"PATH": process.PATH, **names, **settings}))
         except (OSError, ValueError) as error:
             warnings.append(f"{path} is left out: {error}")
     defaults = {"CONFDIR": "/etc/nhc", "MARK_OFFLINE": "1", "TIMEOUT": "30", "NHC_CHECK_ALL": "0", "SILENT": "0",

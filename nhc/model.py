@@ -131,6 +131,10 @@ def worst(outcomes: Tuple[Outcome, ...]) -> Outcome:
     return max(outcomes, key=lambda outcome: outcome.verdict)
 
 
+NAMELESS = "shell"
+"""What results of a line are filed under that names no check and no function of the site's."""
+
+
 class CheckResult(NamedTuple):
     """An outcome stamped by the engine, so that a check cannot misreport its own name or time.
 
@@ -151,6 +155,20 @@ class CheckResult(NamedTuple):
     @property
     def verdict(self) -> Verdict:
         return self.outcome.verdict
+
+
+def told(result: CheckResult, colon: str = ": ") -> str:
+    """One result as a reason, a log or a mark shows it: `check_fs_free: / has only 3% free`.
+
+    No name stands in front of what has none: a line that only a shell could read, or a message that begins with it.
+    """
+    outcome = result.outcome
+    said = outcome.message or outcome.reason or outcome.verdict.name
+    if outcome.target and outcome.target not in said:
+        said = f"{outcome.target}{colon}{said}"
+    if result.check == NAMELESS or outcome.reason == "CommandFailed" or said.startswith(f"{result.check}:"):
+        return said
+    return f"{result.check}{colon}{said}"
 
 
 class Report(NamedTuple):

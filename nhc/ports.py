@@ -12,7 +12,7 @@ import time
 from enum import Enum
 from typing import FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
-from nhc.model import Action, CheckResult, Report, Verdict, printable
+from nhc.model import Action, CheckResult, Report, Verdict, printable, told
 
 TAG = "NHC:"
 """The first word of every mark that is ours; LBNL NHC's, so that marks it left are ours to clear."""
@@ -302,11 +302,7 @@ def mark_of(report: Report) -> Optional[Mark]:
 
 def describe(result: CheckResult) -> str:
     """One result as a reason shows it: `check_fs_free: / has only 3% free`."""
-    outcome = result.outcome
-    said = outcome.message or outcome.reason or outcome.verdict.name
-    if outcome.target and outcome.target not in said:
-        said = f"{outcome.target}: {said}"
-    return f"{result.check}: {said}"
+    return told(result)
 
 
 def healthy(report: Report) -> bool:

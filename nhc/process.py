@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 PATH = "/sbin:/usr/sbin:/bin:/usr/bin:/usr/local/sbin:/usr/local/bin"
 """Where commands are looked for: LBNL NHC's fixed path, then /usr/local, never the caller's own."""
 
+
+def extended(path: str) -> str:
+    """A configuration's PATH, which may name everything or only what it adds, and after it ours."""
+    return f"{path}:{PATH}" if path and path != PATH else PATH
+
+
+def added(path: str) -> List[str]:
+    """The directories that a configuration's PATH adds to ours."""
+    known = PATH.split(":")
+    return [directory for directory in path.split(":") if directory and directory not in known]
+
+
 OUTPUT_LIMIT = 16 << 20
 """Bytes kept of each stream; the rest is read and dropped, so that the command never blocks on us."""
 

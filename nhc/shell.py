@@ -19,6 +19,7 @@ from nhc.model import Outcome, Verdict, crit, ok, unknown
 from nhc.plan import SHELL, Item, Plan
 from nhc.shelldata import assignments, gather, presets, quote
 from nhc.values import TYPE_CHECKING
+from nhc.work import shows_output
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -155,7 +156,8 @@ class ShellSession:
         if not any(outcome.verdict > Verdict.WARN for outcome in found) and ended.status:
             bad.append(_failed(item, ended, evidence))
         if not bad:
-            return found or [ok()]
+            found = found or [ok()]
+            return [found[0]._replace(evidence=evidence), *found[1:]] if shows_output(item.settings) else found
         told = ("CheckFailed", "NoSuchCheck")
         return [outcome._replace(evidence=evidence) if outcome.reason in told else outcome for outcome in bad]
 

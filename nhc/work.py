@@ -49,6 +49,11 @@ def broken(name: str, error: BaseException) -> Outcome:
     return unknown("CheckBroken", message.split("\n", 1)[0], evidence=tuple(lines[-EVIDENCE_LINES:]))
 
 
+def shows_output(settings: Mapping[str, str]) -> bool:
+    """Whether what a line printed is kept although it passed: who asks for -v, -d or -e wants to read it."""
+    return any(settings.get(name, "0") not in ("", "0") for name in ("VERBOSE", "DEBUG", "EVAL_LINE"))
+
+
 def run_command(item: Item, host: Host, timeout: float) -> Outcome:
     """Judge a line that is a program of the site's own: it fails when its status is not 0, as in LBNL NHC."""
     program = item.argv[0]
@@ -64,7 +69,7 @@ def run_command(item: Item, host: Host, timeout: float) -> Outcome:
         return verdict("CheckTimeout", f"{item.line or program} timed out", evidence=evidence)
     if ended.status:
         return crit("CommandFailed", f"Check {item.line or program} returned {ended.status}", evidence=evidence)
-    return ok()
+    return ok()._replace(evidence=evidence) if shows_output(item.settings) else ok()
 
 
 def encode_all(name: str, outcomes: Sequence[Outcome]) -> List[Tuple[Any, ...]]:

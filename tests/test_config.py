@@ -187,14 +187,25 @@ class TestVariables:
             SHELL, BUILT_IN,
         ]  # fmt: skip
 
-    @pytest.mark.parametrize("line", ["cd /tmp && true", "X=`d`; export X", "ulimit -n 64", "export PATH=/opt/x:$PATH"])
+    @pytest.mark.parametrize("line", ["cd /tmp && true", "X=`d`; export X", "ulimit -n 64", "export PATH=/opt/x:`d`"])
     def test_programs_run_where_the_shell_prepared_for_them(self, line: str) -> None:
         assert items(f"* || {line}\n* || probe")[-1] == (SHELL, "probe")
 
-    def test_a_path_of_ones_own_takes_programs_into_the_shell(self) -> None:
-        assert items("* || PATH=/opt/bin:/bin\n* || probe\n* || check_cmd_status x") == [
-            (SHELL, "probe"), (BUILT_IN, "check_cmd_status x"),
+    @pytest.mark.parametrize("line", ["PATH=/opt/bin:/bin", 'export PATH="$PATH:/opt/bin"', "PATH=/opt/bin:$PATH"])
+    def test_a_path_of_ones_own_needs_no_shell(self, line: str) -> None:
+        assert items(f"* || {line}\n* || probe\n* || check_cmd_status x") == [
+            (COMMAND, "probe"), (BUILT_IN, "check_cmd_status x"),
         ]  # fmt: skip
+
+    @pytest.mark.parametrize("line", ["[[ -d /opt ]] && export PATH=$PATH:/opt/bin", "PATH=`d`:$PATH"])
+    def test_a_path_that_only_the_shell_knows_takes_the_checks_after_it_there(self, line: str) -> None:
+        assert items(f"* || {line}\n* || check_cmd_status x")[-1] == (SHELL, "check_cmd_status x")
+
+    def test_a_wrapper_of_a_command_check_is_filed_under_its_name(self) -> None:
+        plan = load_text(
+            "* || check_cmd_output -C check_mine -m x echo x\n* || check_net_socket -n mine -p tcp", "f", "n"
+        )
+        assert [item.name for item in plan.items] == ["check_mine", "check_net_socket"]
 
     def test_a_function_defined_in_a_line_is_the_shells(self) -> None:
         assert items("* || probe() { true; }\n* || probe")[-1] == (SHELL, "probe")

@@ -60,7 +60,7 @@ class Usage(NamedTuple):
         return -(-self.used * 100 // (self.used + self.free)) if self.used + self.free else 0
 
 
-_MOUNT = arg("mountpoint", text, "where the file system is mounted", required=True)
+_MOUNT = arg("mountpoint", text, "where the file system is mounted, or the device or export that is", required=True)
 
 
 @check(
@@ -270,10 +270,14 @@ def _inodes(host: Host, mountpoint: str) -> Union[Usage, Outcome]:
 def _ask(host: Host, mountpoint: str) -> Union[Filesystem, Outcome]:
     """The file system at `mountpoint`, or why there is nothing to judge.
 
-    `/` needs no line in /proc/mounts: in a chroot or some containers it has none.
+    `/` needs no line in /proc/mounts: in a chroot or some containers it has none. A device that is mounted
+    stands for its file system; LBNL NHC, which knows mount points alone, lets such a line pass.
     """
     path = mountpoint.rstrip("/") or "/"
-    if path != "/" and at(host.fact(mounts), path) is None:
+    found = host.fact(mounts) if path != "/" else ()
+    if path != "/" and at(found, path) is None:
+        path = next((mount.point for mount in found if mount.source == mountpoint), "")
+    if not path:
         return crit("FilesystemNotMounted", f"{mountpoint} not mounted", target=mountpoint)
     try:
         return host.statvfs(path)

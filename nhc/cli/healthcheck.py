@@ -13,9 +13,10 @@ import sys
 
 from nhc import lbnl
 from nhc.cli import EXIT_UNKNOWN, EXIT_USAGE
-from nhc.model import CheckResult, Report, Verdict, printable
+from nhc.model import CheckResult, Report, Verdict, printable, told
 from nhc.plan import Plan
 from nhc.values import TYPE_CHECKING
+from nhc.work import shows_output
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Mapping, Optional, Sequence
@@ -95,7 +96,7 @@ def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
     hostname = host.read_or("/proc/sys/kernel/hostname") or "localhost"
     name = settings.get("HOSTNAME") or target_name(os.environ, hostname)
     scripts = [settings["INCDIR"]] if os.path.isdir(settings["INCDIR"]) else []
-    given = {key: value for key, value in settings.items() if key not in ("HELP", "EVAL_LINE")}
+    given = {key: value for key, value in settings.items() if key != "HELP"}
     output.verbose("Node Health Check starting.")
     try:
         if "EVAL_LINE" in settings:
@@ -128,6 +129,9 @@ def _tell(report: Report, settings: Mapping[str, str], output: _Output) -> int:
         output.verbose(f'Running check:  "{printable(result.line)}"')
         if settings.get("TRACE") or settings["DEBUG"] == "1":
             output.trace(result)
+        elif shows_output(settings):  # the original's log holds what checks print, always
+            for line in result.outcome.evidence:
+                output.log(printable(line))
         if result.verdict in (Verdict.UNKNOWN, Verdict.WARN):
             output.log(f"WARNING:  {output.name}:  {result.verdict.name}:  {describe(result)}")
     if not report.results:
@@ -146,8 +150,7 @@ def _tell(report: Report, settings: Mapping[str, str], output: _Output) -> int:
 
 def describe(result: CheckResult) -> str:
     """A result in the original's words: `check_fs_mount:  /scratch not mounted`."""
-    target = f"{result.outcome.target}:  " if result.outcome.target else ""
-    return printable(f"{result.check}:") + "  " + printable(f"{target}{result.outcome.message}")
+    return printable(told(result, ":  "))
 
 
 def exit_status(report: Report, check_all: bool) -> int:
@@ -170,17 +173,26 @@ def _mark(report: Report, settings: Mapping[str, str], output: _Output) -> None:
         return
     if report.verdict is Verdict.UNKNOWN:
         return  # could not tell: the node stays as it is
+    from nhc.facts.jobs import resource_manager
     from nhc.host import Host
 
+    seen = Host(settings=settings)
+    environment = {**settings, "NHC_RM": settings.get("NHC_RM") or resource_manager(seen)}
     # The original hands the message to the helper through `eval`; an argument cannot be misread.
-    argv = [*helper.split(), report.host]
+    argv = [*helper.split(), _helpers_name(report.host, settings)]
     argv += [describe(report.failures()[0])] if report.failures() else []
     try:
-        ended = Host(settings=settings).run(argv, timeout=20.0)
+        ended = seen.with_settings(environment).run(argv, timeout=20.0)
         for line in (ended.stdout + ended.stderr).splitlines():
             output.log(line)
     except OSError as error:
         output.error(f"{argv[0]} cannot be run: {error.strerror}")
+
+
+def _helpers_name(node: str, settings: Mapping[str, str]) -> str:
+    """What a helper program is told the node is called: $HOSTNAME as ever, unless the scheduler has another name."""
+    name = settings.get("HOSTNAME") or lbnl.host_names()["HOSTNAME"]
+    return name if node == name.partition(".")[0] else node
 
 
 class _Output:
@@ -291,16 +303,16 @@ def _load_sensor(settings: Dict[str, str], warnings: Sequence[str]) -> int:
         if line.strip() == "quit":
             break
         report = judge(settings, output)
-        for said in load_values(report):
+        for said in load_values(report, _helpers_name(report.host, settings) if report else ""):
             print(said, flush=True)
     return 0
 
 
-def load_values(report: Optional[Report]) -> List[str]:
+def load_values(report: Optional[Report], name: str) -> List[str]:
     """A report as the load values `healthy` and `diagnosis`. An UNKNOWN leaves the node in service."""
     if report is None:
         return ["begin", "end"]
     failures = report.failures()
     diagnosis = f"NHC: {describe(failures[0])}" if failures else "HEALTHY"
     healthy = "false" if failures else "true"
-    return ["begin", f"{report.host}:healthy:{healthy}", f"{report.host}:diagnosis:{diagnosis}", "end"]
+    return ["begin", f"{name}:healthy:{healthy}", f"{name}:diagnosis:{diagnosis}", "end"]

@@ -72,9 +72,9 @@ def resolve(hook: str, words: List[str]) -> Dict[str, str]:
             raise ValueError(f"{word!r} is not an option of nhc-{hook}")
     for path in ("/etc/default/nhc", "/etc/sysconfig/nhc"):
         if os.path.exists(path):
-            from nhc.lbnl import read_sysconfig
+            from nhc.lbnl import host_names, read_sysconfig
 
-            settings.update(read_sysconfig(path))
+            settings.update(read_sysconfig(path, {**host_names(), **settings}))
             break
     directory = settings["CONFDIR"]
     if "CONFFILE" not in settings:

@@ -108,8 +108,8 @@ class Scan:
         self.our_line = host.read("/proc/self/cmdline") if self.ours else ""
 
     def ours_too(self, pid: int) -> bool:
-        """Whether this is our own process, or our parent under the same command line."""
-        return pid in self.ours and self.raw.get(pid) == self.our_line
+        """Whether this is our own process: this one, its parent, or another worker, all under the same command line."""
+        return bool(self.ours) and self.raw.get(pid) == self.our_line
 
     def more(self) -> bool:
         """Read on; False at the end. Raises OSError where there are no processes to be seen: /proc is not mounted."""

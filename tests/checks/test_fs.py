@@ -178,3 +178,11 @@ def test_this_machine_agrees_with_df():
     ours = Usage(found.size // KB, (found.size - found.free) // KB, found.available // KB)
 
     assert abs(ours.percent - percent) <= 1  # the disk may fill between the two looks
+
+
+def test_a_device_stands_for_the_file_system_that_it_is_mounted_as():
+    """Sites name the device (`check_fs_free /dev/mapper/root 5%`), which LBNL NHC never finds and lets pass."""
+    assert judge(node(), "check_fs_free /dev/sda2 20%").verdict is Verdict.OK
+    full = judge(node(), "check_fs_free /dev/sda2 21%")
+    assert (full.verdict, full.message) == (Verdict.CRIT, "/dev/sda2 has only 20% free (19GB), minimum is 21%")
+    assert judge(node(), "check_fs_free /dev/sdz 5%").reason == "FilesystemNotMounted"

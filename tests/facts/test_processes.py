@@ -210,3 +210,17 @@ def test_a_recorded_machine_has_its_processes_and_none_of_their_secrets(tmp_path
     finally:
         child.kill()
         child.wait()
+
+
+def test_another_worker_of_this_run_is_left_out_too():
+    """`check_ps_blacklist python3` must not find the nhc that asks it: every worker has the run's command line."""
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    try:
+        assert child in processes.raw_command_lines(Host())
+        assert child not in processes.command_lines(Host())
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
