@@ -1,4 +1,4 @@
-"""What a site's own files rely on when `nhc-healthcheck` takes LBNL NHC's place: PATH, names, wording, what is printed."""
+"""What a site relies on when `nhc-healthcheck` takes LBNL NHC's place: PATH, names, wording, what is printed."""
 
 import os
 
@@ -36,7 +36,7 @@ def program(tmp_path):
     [
         'export PATH="$PATH:{}"',
         "PATH={}:$PATH",
-        "PATH={}",
+        "PATH={}:/bin",
         "[ -d / ] && export PATH=$PATH:{}",
         "export PATH=`echo {}`:$PATH",
     ],
