@@ -34,14 +34,14 @@ def check_mount_responds(
     GPFS, BeeGFS, Ceph and FUSE answer from their servers. A mount that does not answer is CRIT: the hang is
     the fault. The line's `timeout` is the deadline (10 s); the message of a timeout names the line, so give
     each file system that matters a line of its own. A stale handle, an I/O error, a disconnected
-    transport or a path where nothing is mounted is CRIT too. Slower than 2 s is WARN. SKIP where no path is
-    given and there is no network mount.
+    transport or a path where nothing is mounted is CRIT too. Slower than 2 s is WARN. Without a path, what a user
+    has mounted for himself (sshfs) is left out. SKIP where no path is given and there is no network mount.
 
     Example: * |timeout 5s| check_mount_responds /scratch
     """
     if not paths:
         kinds = frozenset(types) or NETWORK
-        points = list(dict.fromkeys(m.point for m in table.mounts(host) if m.type in kinds))
+        points = list(dict.fromkeys(m.point for m in table.mounts(host) if m.type in kinds and not _users_own(m)))
         if not points:
             return skip("NoNetworkMount", "no network file system is mounted on this node")
     else:
@@ -52,6 +52,11 @@ def check_mount_responds(
         return bad
     metrics = outcomes[0].metrics if len(outcomes) == 1 else ()
     return ok(f"{', '.join(points)} answer{'s' * (len(points) == 1)}", metrics=metrics)
+
+
+def _users_own(mount: table.Mount) -> bool:
+    """Whether a user mounted this with fusermount (fuse(4), user_id): root may not even look."""
+    return any(option.startswith("user_id=") and option != "user_id=0" for option in mount.options.split(","))
 
 
 def _probe(host: Host, point: str, slow: float) -> Outcome:

@@ -47,6 +47,16 @@ def test_network_mounts_are_found():
     assert judge(node(ROOT), "check_mount_responds").verdict is Verdict.SKIP
 
 
+def test_what_a_user_mounted_for_himself_is_his_affair():
+    """Root gets EACCES there, and a hang is made by stopping one's own sshfs."""
+    sshfs = "me@there: /home/me/there fuse.sshfs rw,nosuid,nodev,relatime,user_id={},group_id=100"
+    host = failing(node(sshfs.format(1001)), "/home/me/there", errno.EACCES)
+    assert judge(host, "check_mount_responds").verdict is Verdict.SKIP
+    assert judge(host, "check_mount_responds /home/me/there").verdict is Verdict.CRIT
+    host = failing(node(sshfs.format(0)), "/home/me/there", errno.ENOTCONN)
+    assert judge(host, "check_mount_responds").verdict is Verdict.CRIT
+
+
 def test_faults_of_a_mount():
     for number, reason in ((errno.ESTALE, "MountStale"), (errno.EIO, "MountFails"), (errno.ENOTCONN, "MountFails")):
         found = judge_all(failing(node(NFS, LUSTRE), "/scratch", number), "check_mount_responds")
