@@ -286,7 +286,7 @@ def write_atomically(path: str, text: str) -> None:
             return
         path = os.path.realpath(path)
         temporary = f"{path}.{os.getpid()}.tmp"
-        with open(temporary, "w", encoding="utf-8") as file:
+        with open(temporary, "x", encoding="utf-8") as file:
             file.write(text)
         os.replace(temporary, path)
     except OSError as error:

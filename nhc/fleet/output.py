@@ -103,7 +103,7 @@ def write_file(path: str, write: Callable[[Any], None]) -> None:
     """Replace a file whole. Raises OSError that names it."""
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
+        with open(temporary, "x", encoding="utf-8") as file:
             write(file)
         os.replace(temporary, path)
     except OSError as error:

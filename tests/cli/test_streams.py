@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from nhc.cli.check_local import write_atomically
+from nhc.cli.options import UsageError
+from nhc.fleet.output import write_file
 from tests.support.run import ROOT
 
 HEALTHY = "* || check_fs_mount -f /\n"
@@ -73,3 +76,17 @@ def test_output_to_a_link_replaces_what_it_points_to(shell, tmp_path):
     assert shell("$NHC -o link").returncode == 0
     assert (tmp_path / "link").is_symlink()
     assert "check_fs_mount" in (tmp_path / "real").read_text()
+
+
+def test_a_link_that_somebody_put_where_a_report_is_written_first_is_not_followed(tmp_path):
+    """In a directory like /tmp, on a system without fs.protected_symlinks, root would write over what it names."""
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    for number, write in enumerate((write_atomically, lambda path, text: write_file(path, lambda f: f.write(text)))):
+        path = tmp_path / f"report{number}"
+        (tmp_path / f"{path.name}.{os.getpid()}.tmp").symlink_to(precious)
+        with pytest.raises((UsageError, OSError)):
+            write(str(path), "a report")
+        assert precious.read_text() == "precious"
+        write(str(path), "a report")
+        assert path.read_text() == "a report"
