@@ -96,6 +96,24 @@ def test_a_sick_node_is_drained_rebooted_and_put_back(remediate: Remediate, mach
     assert "well again" in run.text
 
 
+def test_a_node_that_got_well_while_it_was_drained_is_not_rebooted(
+    remediate: Remediate, machines: Fleet, cluster: Cluster
+) -> None:
+    """As where two people repair the same nodes: whoever comes second would reboot a node that has work again."""
+    machines["gpu002"].run(f"touch {PENDING}")
+    before = boot_id(machines, "gpu002")
+    cluster.submit(
+        f"export SLURM_CONF={cluster.conf}; until scontrol show node gpu002 | grep -q DRAIN; do sleep 0.2; done;"
+        f"ssh -F {machines.ssh_config} gpu002 rm {PENDING}",
+        "--nodelist=gpu002",
+    )
+    run = remediate(nhc_confirm=True)
+    assert run.status == 0, run.text
+    assert boot_id(machines, "gpu002") == before
+    assert state(cluster, "gpu002") == "idle"
+    assert "well again" in run.text
+
+
 NVIDIA_SMI = """#!/bin/sh
 echo "$@" >>/srv/gpu/asked
 [ "$1 $2 $3" = "--gpu-reset -i 2" ] && [ ! -e /srv/gpu/worn ] && echo "include h100.txt" >/srv/gpu/scenario.txt
