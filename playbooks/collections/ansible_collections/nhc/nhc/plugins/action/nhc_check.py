@@ -108,8 +108,11 @@ class ActionModule(ActionBase):
         if message.startswith(("Unsupported parameters", "argument ", "value of ", "missing required")):
             return result  # the task is wrong, not the node
         name = args.get("node") or task_vars.get("inventory_hostname", "")
-        full = "No space left on device" in message or "Disk quota exceeded" in message
-        report = not_run(name, "DiskFull" if full else "ModuleFailed", " ".join(message.split())[:500])
+        if "No space left on device" in message or "Disk quota exceeded" in message:
+            # In one's own words, which are the same for every such node.
+            report = not_run(name, "DiskFull", "no room for Ansible's own files (ansible_remote_tmp)")
+        else:
+            report = not_run(name, "ModuleFailed", " ".join(message.split())[:500])
         judged = dict(describe(report), changed=False, engine="")
         if str(args.get("fail_on", "never")) in ("warn", "unknown"):
             judged.update(failed=True, msg=message)
