@@ -1,7 +1,8 @@
 """What travels to a node: nhc.pyz, and the site's configuration and scripts, each a bundle named by its digest.
 
 A bundle is one line that lists its files (`name:mode:size`, names percent-encoded) and then their bytes; its
-digest is the SHA-256 of all that, so that a node can check what it keeps by reading it again.
+digest is the BLAKE2b (256 bits; thrice as fast as SHA-256) of all that, so that a node can check what it keeps by
+reading it again before each use.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def bundle(files: Dict[str, Tuple[int, bytes]]) -> Bundle:
         f"{urllib.parse.quote(os.fsencode(name), safe='/')}:{files[name][0]:o}:{len(files[name][1])}" for name in names
     )
     blob = b"".join([index.encode("ascii"), b"\n", *(files[name][1] for name in names)])
-    return Bundle(hashlib.sha256(blob).hexdigest(), blob)
+    return Bundle(hashlib.blake2b(blob, digest_size=32).hexdigest(), blob)
 
 
 # The engine.

@@ -1,7 +1,7 @@
 """Have one node judge itself over a session: one command, one round trip where the node has everything already.
 
-The command's text is the same for every node. It finds a Python and has it read a program (data/node.py and
-data/node_keep.py) and the request from standard input, so that neither appears among the node's processes' arguments.
+The command's text is the same for every node. It finds a Python and has it read a program (data/node*.py) and
+the request from standard input, so that neither appears among the node's processes' arguments.
 """
 
 from __future__ import annotations
@@ -61,16 +61,14 @@ class Answer(NamedTuple):
     """Bytes of bundles sent."""
 
 
-def program() -> bytes:
-    """The text of what runs on the node."""
-    found = []
-    for name in ("node.py", "node_keep.py"):
-        with open(os.path.join(os.path.dirname(__file__), "data", name), "rb") as file:
-            found.append(file.read())
-    return b"\n".join(found)
+def _text(name: str) -> bytes:
+    with open(os.path.join(os.path.dirname(__file__), "data", name), "rb") as file:
+        return file.read()
 
 
-_PROGRAM = program()  # read once, before the shards are forked
+# Read once, before the shards are forked.
+_PROGRAM = _text("node.py") + b"\n" + _text("node_keep.py")
+_STORE = _text("node_store.py").decode()
 
 
 def command(node: Node, task: Task) -> str:
@@ -106,6 +104,7 @@ def request(node: Node, task: Task) -> bytes:
         "engine": task.engine.digest if task.engine else "",
         "site": task.site.bundle.digest if task.site.bundle else "",
         "bundles": sorted(bundles),
+        "store": _STORE,
         "argv": ["check", "local", "--format", "json", "--timeout", f"{task.seconds:g}s", "--node", node.name,
                  *task.site.options, *task.options],
         "seconds": task.seconds + GRACE,

@@ -5,9 +5,9 @@
 # Answers are lines "nhc-fleet NONCE WORD key=value ..." with values percent-encoded.
 # ruff: noqa: F821 (the other part has them)
 
+import _signal  # signal makes enumerations of it: 3 ms
 import os
 import select
-import signal
 import sys
 import time
 
@@ -34,14 +34,17 @@ def say(nonce, word, **values):
     write_all(1, text.encode() + b"\n")
 
 
-def sha256():
-    # hashlib would load OpenSSL, which costs more than the digest.
-    for name in ("_sha256", "_sha2", "hashlib"):
+def digest_of(*pieces):
+    """What names a bundle: its BLAKE2b of 256 bits. hashlib would load OpenSSL, which costs more than the digest."""
+    for name in ("_blake2", "hashlib"):
         try:
-            return __import__(name).sha256()
+            made = __import__(name).blake2b(digest_size=32)
         except (ImportError, AttributeError):
             continue
-    raise Failed("NoSha256", "this Python has no SHA-256")
+        for piece in pieces:
+            made.update(piece)
+        return made.hexdigest()
+    raise Failed("NoDigest", "this Python has no BLAKE2")
 
 
 # An nhc that the node has.
@@ -69,7 +72,7 @@ def installed(request):
 
 
 def run(argv, seconds, limit):
-    """Run a command in a session of its own. It ends, or is killed and left, within `seconds`."""
+    """Run a command, or nhc's archive, in a session of its own. It ends, or is killed and left, within `seconds`."""
     pid, out, err = start(argv)
     deadline = time.monotonic() + seconds
     done = collect(out, err, deadline, limit)
@@ -86,7 +89,10 @@ def run(argv, seconds, limit):
 
 
 def start(argv):
-    """Start a command; its pid, and where its output and its complaints come."""
+    """Start a command; its pid, and where its output and its complaints come.
+
+    An archive (*.pyz) is run by this very interpreter: to start another would cost as much as many checks.
+    """
     out_read, out_write = os.pipe()
     err_read, err_write = os.pipe()
     pid = os.fork()
@@ -98,7 +104,9 @@ def start(argv):
             os.dup2(err_write, 2)
             for fd in (out_read, out_write, err_read, err_write):
                 os.close(fd)
-            signal.alarm(0)
+            _signal.alarm(0)
+            if argv[0].endswith(".pyz"):
+                enter(argv)
             os.execv(argv[0], argv)  # noqa: S606
         except OSError as error:
             os.write(2, ("%s: %s" % (argv[0], error.strerror)).encode())
@@ -107,6 +115,36 @@ def start(argv):
     os.close(out_write)
     os.close(err_write)
     return pid, out_read, err_read
+
+
+def enter(argv):
+    """Be the archive's program, as `python -I -S ARCHIVE ...` would be. Never returns."""
+    status = 1
+    try:
+        import zipimport
+
+        loader = zipimport.zipimporter(argv[0])
+        sys.argv = argv
+        sys.path.insert(0, argv[0])
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 (the one there holds what was sent to us)
+        names = {"__name__": "__main__", "__loader__": loader, "__file__": argv[0] + "/__main__.py"}
+        exec(loader.get_code("__main__"), names)  # noqa: S102 (its digest has been checked)
+        status = 0
+    except SystemExit as ended:
+        status = ended.code
+        if status is None:
+            status = 0
+        elif not isinstance(status, int):
+            sys.stderr.write("%s\n" % (status,))
+            status = 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def collect(out, err, deadline, limit):
@@ -157,7 +195,7 @@ def end_session(session):
                 continue
         for pid in found:
             try:
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, _signal.SIGKILL)
             except OSError:
                 pass
         if not found:
@@ -177,7 +215,7 @@ def others():
 
 
 def main(request, stream):
-    signal.alarm(int(request["guard"]))  # ends this process if it hangs itself; children have their own deadline
+    _signal.alarm(int(request["guard"]))  # ends this process if it hangs itself; children have their own deadline
     os.umask(0o77)
     nonce = request["nonce"]
     version = "%d.%d.%d" % tuple(sys.version_info[:3])
@@ -197,8 +235,9 @@ def main(request, stream):
             raise Failed("NotInstalled", "this node has no nhc %s of its own" % request["version"])
         if need:
             say(nonce, "need", bundles=",".join(need))
+            exec(request["store"], globals())  # noqa: S102 (node_store.py)
             have.update(store({digest: receive(stream, digest) for digest in need}, request))
-        argv = [own] if own else [sys.executable, "-I", "-S", have[request["engine"]] + "/nhc.pyz"]
+        argv = [own] if own else [have[request["engine"]] + "/nhc.pyz"]
         site = have.get(request["site"], "")
         argv += [word.replace("{site}", site) for word in request["argv"]]
         done = run(argv, request["seconds"], request["limit"])
