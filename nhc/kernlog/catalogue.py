@@ -115,6 +115,8 @@ def quoted(line: str, start: int) -> bool:
 
 def _speaker(before: str) -> bool:
     """Whether this names who speaks, as `mce: [Hardware Error]: CPU 24: ` and `sd 0:0:0:0: ` do, and no more."""
+    if before.startswith("  "):  # dmesg indents what follows a line break in a name
+        return False
     if len(before) > _SPEAKER or any(char in "'\"`=()," for char in before):
         return False
     *units, word = before.split(":")

@@ -49,6 +49,7 @@ XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
         "mmap: EDAC MC0: UE x (42): VmData 4096 exceed data ulimit 1. Update limits.",
         "EDAC MC0: UE x invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
         "Oops: 0[42]: segfault at 0 ip 00005602 sp 00007ffe error 6 in a[1132,5602aaba6000+1000]",
+        f"               {XID}[1132,5602aaba6000+1000] likely on CPU 1 (core 1, socket 0)",
         f"tmpfs: Unknown parameter '{XID}'",
         f"tmpfs: Unknown parameter 'nvidia: {XID}'",
         f"Memory cgroup stats for /user.slice/gpu: {XID}:",
