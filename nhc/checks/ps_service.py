@@ -7,6 +7,7 @@ import time
 from nhc.check import check, flag, opt, rest
 from nhc.checks.ps import OwnerTest, any_matches, cannot_read, described, no_processes
 from nhc.facts.processes import all_args, first_word, is_ssh_session, one, unreadable
+from nhc.facts.users import user_name
 from nhc.host import Host
 from nhc.model import Action, Outcome, crit, ok, warn
 from nhc.units import text
@@ -257,6 +258,7 @@ def check_ps_service(
     name = " ".join(words)
     program = daemon or name
     by_name = daemon is None and match is None
+    user = user_name(host, int(user)) if user and user.isdecimal() else user
     service = Service(name, program, match or f"*{program}", full, user, by_name, wait, verify, nonfatal)
     unwanted = stop or kill or found_action is not None
     try:
