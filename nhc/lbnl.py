@@ -115,8 +115,17 @@ def read_sysconfig(path: str, known: Mapping[str, str] = {}) -> Dict[str, str]:
     return settings
 
 
+_ARRAYS = r"""
+for nhc__i in "${!NHC_MCHECK_DELIM[@]}"; do
+    printf 'NHC_MCHECK_DELIM[%s]=%s\0' "$nhc__i" "${NHC_MCHECK_DELIM[nhc__i]}"
+    printf 'NHC_MCHECK_COMMAND[%s]=%s\0' "$nhc__i" "${NHC_MCHECK_COMMAND[nhc__i]}"
+done; unset nhc__i
+"""
+"""Prints the arrays of external matchers, which no environment holds."""
+
+
 def _read_with_bash(path: str, known: Mapping[str, str]) -> Dict[str, str]:
-    script = 'set -a; . "$1" >/dev/null || exit 1; exec env -0'
+    script = 'set -a; . "$1" >/dev/null || exit 1; ' + _ARRAYS + "exec env -0"
     env = {**known, "PATH": process.PATH}
     ended = process.run(["bash", "-c", script, "nhc", path], timeout=5.0, env=env)
     if ended.status or ended.timed_out:

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from nhc import lbnl
+from nhc.config import load_text
 from nhc.model import CheckResult, crit, told
 from tests.support.run import nhc
 
@@ -126,3 +127,12 @@ def test_a_sysconfig_file_uses_what_is_known_by_then(tmp_path, computed):
 def test_the_hosts_names_are_the_kernels():
     assert lbnl.host_names()["HOSTNAME"] == os.uname().nodename
     assert "." not in lbnl.host_names()["HOSTNAME_S"]
+
+
+def test_external_matchers_of_a_sysconfig_file_decide_about_targets(tmp_path):
+    """Arrays, which an environment cannot hold (docs/configuration.md has them written so)."""
+    path = tmp_path / "nhc"
+    path.write_text("NHC_MCHECK_DELIM=( '<>' %% )\nNHC_MCHECK_COMMAND=( '[[ %h == *%m ]]' '[ %h = %m ]' )\n")
+    settings = lbnl.read_sysconfig(str(path))
+    plan = load_text("<01> || check_hw_eth a\n%n01% || check_hw_eth b\n<02> || check_hw_eth c\n", "f", "n01", settings)
+    assert [item.argv[1] for item in plan.items] == ["a", "b"]
