@@ -86,16 +86,20 @@ def judge_output(
     """
     lines = ended.stdout.splitlines()
     missing: List[int] = []
+    forbidden: List[Tuple[int, int]] = []  # a line's number and the pattern that it matches
     for place, pattern in enumerate(match):
         negated = pattern.startswith("!")
         matches = matcher(pattern[1:] if negated else pattern)
         number = next((at for at, line in enumerate(lines) if matches(line)), -1)
         if negated and number >= 0:
-            words = _message(messages, place, '"%m" matched at line %l of "%c"')
-            told = {"%m": pattern[1:], "%l": str(number + 1), "%L": lines[number], "%c": command.shown}
-            return crit("OutputForbidden", f"{_filled(words, told)}.", evidence=(lines[number],))
+            forbidden.append((number, place))
         if not negated and number < 0:
             missing.append(place)
+    if forbidden:
+        number, place = min(forbidden)
+        words = _message(messages, place, '"%m" matched at line %l of "%c"')
+        told = {"%m": match[place][1:], "%l": str(number + 1), "%L": lines[number], "%c": command.shown}
+        return crit("OutputForbidden", f"{_filled(words, told)}.", evidence=(lines[number],))
     failed = judge_end(ended, command, timeout, status)
     if failed is not None or not missing:
         return failed

@@ -42,6 +42,7 @@ def test_output_as_it_should_be_passes(options):
         ("-m /line5/ -m '!/line4/' -m /line3/", '"/line5/" failed to match "tool a b" output (1/3 patterns failed).'),
         ("-m /line5/ -m /line6/", '"/line5/" failed to match "tool a b" output (2/2 patterns failed).'),
         ("-m '!/line1/' -m /line5/", '"/line1/" matched at line 1 of "tool a b".'),
+        ("-m '!/line3/' -m '!/line2/'", '"/line2/" matched at line 2 of "tool a b".'),  # the first line in the output
         ("-r 3", '0 (expected 3) returned by "tool a b".'),
         ("-m /x/ -M 'no %m in %c: 100%'", "no /x/ in tool a b: 100%."),
         ("-m /x/ -m '!/2/' -M '' -M 'bad %L at %l'", "bad line2 at 2."),
