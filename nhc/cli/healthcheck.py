@@ -88,7 +88,7 @@ def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
     from nhc.hooks import broken, node_name, target_name
     from nhc.host import Host
     from nhc.node_plan import node_plan
-    from nhc.profiles import NoProfile
+    from nhc.profiles import UNLESS_NAMED, NoProfile
     from nhc.state import State
 
     state = State()
@@ -102,7 +102,10 @@ def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
         if "EVAL_LINE" in settings:
             plan = config.load_check(settings["EVAL_LINE"], "-e", name, given, scripts_dirs=scripts)
         else:
-            plan = node_plan(state, host, name, [settings["CONFFILE"]], scripts=scripts, settings=given, ask=True)
+            plan = node_plan(
+                state, host, name, [settings["CONFFILE"]],
+                scripts=scripts, settings=given, profile=UNLESS_NAMED, ask=True,
+            )  # fmt: skip
     except (config.ConfigError, NoProfile, OSError) as error:
         for line in str(error).splitlines():
             output.error(line)

@@ -51,7 +51,7 @@ def main(hook: str, argv: Optional[Sequence[str]] = None) -> int:
 def resolve(hook: str, words: List[str]) -> Dict[str, str]:
     """The settings in force before the configuration is read: the command line's, then the sysconfig file's.
 
-    Raises ValueError for a word that is not understood.
+    Raises BadArgument for a word that is not understood.
     """
     settings = {"NAME": "nhc", "CONFDIR": "/etc/nhc", "MARK_OFFLINE": "1"}
     words = list(words)
@@ -62,14 +62,14 @@ def resolve(hook: str, words: List[str]) -> Dict[str, str]:
             settings["HELP"] = "1"
         elif word[:2] in ("-c", "-D", "-t"):
             if not word[2:] and not words:
-                raise ValueError(f"option {word} needs a value")
+                raise hooks.BadArgument(f"option {word} needs a value")
             settings[{"-c": "CONFFILE", "-D": "CONFDIR", "-t": f"NHC_{hook.upper()}_TIMEOUT"}[word[:2]]] = word[
                 2:
             ] or words.pop(0)
         elif equals and name.isidentifier():
             settings[name] = value
         else:
-            raise ValueError(f"{word!r} is not an option of nhc-{hook}")
+            raise hooks.BadArgument(f"{word!r} is not an option of nhc-{hook}")
     for path in ("/etc/default/nhc", "/etc/sysconfig/nhc"):
         if os.path.exists(path):
             from nhc.lbnl import host_names, read_sysconfig
@@ -87,7 +87,7 @@ def resolve(hook: str, words: List[str]) -> Dict[str, str]:
 def _run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
     from nhc.host import Host
     from nhc.node_plan import node_plan
-    from nhc.profiles import AUTO, NONE, UNLESS_NAMED
+    from nhc.profiles import NONE, UNLESS_NAMED
 
     context = hooks.context_of(hook, environ)
     state = State()
@@ -95,9 +95,9 @@ def _run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int
     hostname = host.read_or("/proc/sys/kernel/hostname") or "localhost"
     target = hooks.target_name(environ, hostname)
 
-    # A file of the hook's own is its whole list; the controller's machine is none of the nodes its hooks judge.
-    own_file = settings["CONFFILE"] == f"{settings['CONFDIR']}/nhc-{hook}.conf"
-    profile = NONE if context.endswith("-slurmctld") else UNLESS_NAMED if own_file else AUTO
+    # What drains nodes without being watched runs what the site wrote, and a profile where that names one. The
+    # controller's machine is none of the nodes its hooks judge.
+    profile = NONE if context.endswith("-slurmctld") else UNLESS_NAMED
     plan = node_plan(
         state, host, target, [settings["CONFFILE"]],
         scripts=[settings["INCDIR"]], settings=settings, profile=profile,

@@ -28,9 +28,7 @@ from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import FrozenSet, Mapping, Optional
-from nhc.values import TYPE_CHECKING
 
-if TYPE_CHECKING:
     __all__ = [
         "EPILOG",
         "EPILOG_SLURMCTLD",
@@ -145,6 +143,10 @@ def after_report(
         return 0
     except Exception as error:
         return broken(context, error, environ, settings, state)
+
+
+class BadArgument(ValueError):
+    """A hook was called with a word that it does not know. One line."""
 
 
 def broken(

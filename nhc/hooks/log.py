@@ -48,8 +48,13 @@ def internal_error(
     import time
     import traceback
 
-    if hasattr(failure, "problems"):  # nhc.config.ConfigError: a person's mistake, not ours
-        said = f"the {context}'s configuration cannot be used: {failure}"
+    from nhc.config import ConfigError
+    from nhc.hooks import BadArgument
+    from nhc.profiles import NoProfile
+
+    if isinstance(failure, (ConfigError, NoProfile, BadArgument)):  # a person's mistake, not ours
+        of = "arguments" if isinstance(failure, BadArgument) else "configuration"
+        said = f"the {context}'s {of} cannot be used: {failure}"
         error(said)
     else:
         said = f"internal error in the {context}: {type(failure).__name__}: {failure}"

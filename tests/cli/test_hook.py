@@ -1,10 +1,18 @@
 """`nhc-prolog` as slurmd runs it: what of the job reaches the checks, and what a mistake does not do."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from nhc import config, profiles
 from nhc.cli.hook import _for_context
 from nhc.testing import FakeHost
+from tests.support.nvml import fake
+from tests.support.nvml.fake import Nvml, pci_tree
+from tests.support.require import need
 from tests.support.run import nhc
 
 
@@ -72,6 +80,36 @@ def test_each_hook_runs_the_lines_of_the_nodes_type_that_are_for_it(tmp_path, pr
             path.unlink()
 
 
+@pytest.mark.parametrize(("module", "failed"), [("prolog", 0), ("healthcheck", 2)])
+def test_only_where_it_is_named_is_a_profile_run_by_a_hook(tmp_path, module, failed):
+    """On a node with GPUs. An nhc.conf that came from LBNL NHC drains nobody by lines that nobody wrote."""
+    need("root", os.geteuid() == 0, "to mount a PCI bus with GPUs")
+    library = Nvml(tmp_path)
+    library.close()
+    scenario = tmp_path / "scenario.txt"
+    scenario.write_text("include h100.txt\n2.row_remap 1 0 1 0\n")
+    (tmp_path / "h100.txt").write_bytes((Path(fake.__file__).parent / "scenarios/h100.txt").read_bytes())
+    for path, content in pci_tree().items():
+        file = tmp_path / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+    places = ("/sys/bus/pci/devices", "/proc/bus/pci/devices")
+    mounts = "".join(f"mount --bind {tmp_path}{place} {place} && " for place in places)
+    (tmp_path / "etc").mkdir()
+    code = f"import sys; from nhc.cli.{module} import main; sys.exit(main())"
+    environ = {**os.environ, "NHC_STATE_DIR": str(tmp_path / "state"), "NHC_FAKE_NVML": str(scenario),
+               "LD_LIBRARY_PATH": str(library.library.parent)}  # fmt: skip
+    for more, status in (("", 0), ("* || NHC_PROFILE=auto\n", failed)):
+        (tmp_path / "etc/nhc.conf").write_text(f"* || check_file_test -d /\n{more}")
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", f'{mounts} exec "$@"', "hook", sys.executable, "-c", code,
+             *(["-l", "-", "-a"] if module == "healthcheck" else []), "-D", str(tmp_path / "etc"), "NHC_RM=none"],
+            capture_output=True, text=True, env=environ,
+        )  # fmt: skip
+        assert done.returncode == status, done
+        assert ("a row of its memory waits to be remapped" in done.stdout + done.stderr) is bool(more)
+
+
 def test_a_file_of_the_hooks_own_is_all_it_runs_unless_it_names_a_profile(prolog, tmp_path, profile):
     own = tmp_path / "etc/nhc-prolog.conf"
     own.write_text("* || check_file_test -d /\n")
@@ -86,6 +124,14 @@ def test_a_profile_that_there_is_not_lets_the_job_start_and_is_told(prolog):
     done = prolog("* || NHC_PROFILE=dgx-h10\n* || check_file_test -d /nowhere\n")
     assert done.returncode == 0
     assert "no profile 'dgx-h10' (did you mean dgx-h100?)" in done.stderr
+
+
+def test_a_word_that_is_no_option_lets_the_job_start_and_is_one_line(tmp_path):
+    done = nhc("-l", "-", state=tmp_path / "state", module="nhc.cli.prolog")
+    assert done.returncode == 0
+    first = done.stderr.splitlines()[0]
+    assert first == "nhc: the prolog's arguments cannot be used: '-l' is not an option of nhc-prolog"
+    assert "raise" not in done.stderr
 
 
 def test_what_a_prolog_takes_of_a_shipped_profile():
