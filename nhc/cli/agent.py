@@ -13,8 +13,8 @@ from nhc.units import seconds, show_seconds
 
 Command = Callable[..., Any]
 
-SOCKET = click.option("--socket", "path", default="", metavar="FILE", help="The agent's socket. Default: agent.sock in "
-                      "the state directory (/run/nhc).")  # fmt: skip
+SOCKET = click.option("--socket", "path", default="", metavar="FILE", help="The agent's socket. Default: as "
+                      "/etc/nhc/agent.toml says, else agent.sock in the state directory (/run/nhc).")  # fmt: skip
 FORM = click.option("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
@@ -230,12 +230,23 @@ def _who() -> str:
         return str(os.getuid())
 
 
+def _socket() -> str:
+    """Where this node's agent listens: as its settings say, where this user may read them."""
+    from nhc.agent import settings
+    from nhc.agent.control import default_socket
+
+    try:
+        found = settings.load()
+    except settings.BadSettings:  # the agent says what is wrong with them
+        found = settings.Settings()
+    return found.socket or default_socket(found.state)
+
+
 def _ask(path: str, question: Mapping[str, Any], timeout: float = 30.0) -> Dict[str, Any]:
     """The agent's answer; ends the program where there is none."""
-    from nhc.agent.control import default_socket
     from nhc.agent.sockets import ask
 
-    where = path or default_socket()
+    where = path or _socket()
     answer: Optional[Dict[str, Any]] = None
     try:
         answer = json.loads(ask(where, json.dumps(question).encode(), timeout))

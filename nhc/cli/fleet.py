@@ -126,7 +126,8 @@ def check(**options: Any) -> None:
     Exit status, of the worst node: 0 healthy, 1 unhealthy (CRIT), 3 unknown; 2 wrong usage. 3 too when the adapter
     of --from or --mark does not answer, and 1 when marking failed.
     """
-    from nhc.fleet.command import Usage, run
+    from nhc.fleet.command import run
+    from nhc.fleet.given import Usage
     from nhc.model import printable
 
     try:

@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 
-from nhc.fleet import remote, sweep
+from nhc.fleet import remote, shard, sweep
 from nhc.fleet.push import Site
 from nhc.fleet.ssh_paramiko import Paramiko
 from nhc.fleet.transport import Node, Trouble
@@ -161,7 +161,7 @@ def test_a_thousand_hosts_each_once(server, tmp_path):
     config = tmp_path / "ssh_config"
     config.write_text(server.config.read_text().replace(str(server.known_hosts), str(tmp_path / "known")))
     transport = Paramiko(str(config), accept_new=True)
-    settings = sweep.Settings(remote.Task(None, Site(None, ())), {"ssh": transport}, judge=light, fanout=64)
+    settings = shard.Settings(remote.Task(None, Site(None, ())), {"ssh": transport}, judge=light, fanout=64)
     nodes = [Node(address) for address in hosts]
     verdicts = Counter(arrived.verdict for arrived in sweep.sweep(nodes, settings))
     assert verdicts == {1: 1000}

@@ -113,6 +113,16 @@ def test_a_reload_takes_a_good_configuration_and_refuses_a_bad_one(node: Node) -
     assert "check_uptimes" in status["config_problems"][0]
 
 
+def test_commands_find_an_agent_that_listens_where_its_settings_say(node: Node) -> None:
+    node.reset()
+    node.put("/etc/nhc/nhc.conf", "* || check_uptime\n")
+    node.put("/etc/nhc/agent.toml", '[agent]\nlisten = []\nkernel-log = false\nsocket = "/run/nhc/other.sock"\n')
+    node.run("systemctl start nhc-agent")
+    assert node.run("ls /run/nhc/*.sock").split() == ["/run/nhc/other.sock"]
+    assert len(node.judged()["checks"]) == 1
+    node.run("systemctl reload nhc-agent")
+
+
 def test_a_stop_does_not_wait_for_a_hung_check(node: Node) -> None:
     node.start("* || check_uptime\n")
     node.put("/etc/nhc/nhc.conf", "* |timeout 10m| trap '' TERM; touch /run/hangs; while :; do sleep 1000; done\n")

@@ -13,6 +13,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import Callable, Iterator, List, Sequence
@@ -197,8 +198,7 @@ def fleet(
     """
     for what, found in requirements():
         need(what, found)
-    memory = Path(f"/dev/shm/nhc-machines-{os.getpid()}")  # the upper layer may not lie in the lower one
-    memory.mkdir()
+    memory = Path(tempfile.mkdtemp(prefix="nhc-machines-", dir="/dev/shm"))  # the upper may not lie in the lower layer
     made = Fleet(directory, memory, names, first)
     try:
         for machine in made.machines:

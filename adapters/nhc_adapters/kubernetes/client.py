@@ -176,7 +176,8 @@ class Client:
                 failure = Unreachable(f"{self.access.server}: {plain(error)}")
                 if isinstance(error, urllib3.exceptions.SSLError):
                     with self._lock:  # certificates may have been rotated under us
-                        self._manager = self._open()
+                        before, self._manager = self._manager, self._open()
+                    before.clear()
             attempt += 1
             wait = max(wait, _backoff(attempt))
             if time.monotonic() + wait > deadline or self.stopping.wait(wait):
