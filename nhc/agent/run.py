@@ -22,6 +22,7 @@ from nhc.cli.options import UsageError
 from nhc.host import Host
 from nhc.model import printable
 from nhc.ports import AdapterError, Sink
+from nhc.registry import NoAdapter, sink
 from nhc.state import State
 
 
@@ -85,8 +86,6 @@ def _end(agent: Agent, control: Optional[Control], http: Optional[Http], status:
 
 def sinks(settings: Settings, node: str) -> Dict[str, Make]:
     """What makes each sink, in its own process. Raises BadSettings where a name means nothing."""
-    from nhc.registry import NoAdapter, sink
-
     found: Dict[str, Make] = {}
     if settings.events or settings.history:
         found["local"] = lambda log: _local(settings, log)
@@ -94,17 +93,38 @@ def sinks(settings: Settings, node: str) -> Dict[str, Make]:
         if name == "otel":
             found[name] = _otel(given, node, settings)
             continue
-        try:
-            make = sink(name)
-        except NoAdapter as error:
-            raise BadSettings(f"{settings.path}: sinks.{name}: {error}") from None
-        found[name] = _bound(make, dict(given), node)
+        problem = _what_keeps_from_loading(name)
+        if problem:
+            raise BadSettings(f"{settings.path}: sinks.{name}: {problem}")
+        found[name] = _named(name, dict(given), node)
     return found
 
 
-def _bound(make: Any, given: Dict[str, Any], node: str) -> Make:
+def _what_keeps_from_loading(name: str) -> str:
+    """Why there is no such sink, "" where there is. Found out in a process of its own.
+
+    What a sink needs (an HTTP client, TLS) is 10 MB that the agent, and each round that it forks, does without.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reading)
+            sink(name)
+        except NoAdapter as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, encoding="utf-8") as answer:
+        problem = answer.read()
+    os.waitpid(pid, 0)
+    return problem
+
+
+def _named(name: str, given: Dict[str, Any], node: str) -> Make:
     def begin(log: Callable[[str], None]) -> Sink:
-        made: Sink = make(given, node, log)
+        made: Sink = sink(name)(given, node, log)
         return made
 
     return begin

@@ -107,7 +107,7 @@ class ParamikoStream:
             self.channel.sendall(data)
         except socket.timeout:
             raise Trouble("Timeout", "the deadline passed") from None
-        except OSError:
+        except (OSError, EOFError, SSHException):
             return  # it has ended: what it said is still to be read
 
     def receive(self, deadline: float) -> bytes:

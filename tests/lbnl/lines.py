@@ -3,6 +3,7 @@
 # ruff: noqa: E501 (a table of spellings, one a line)
 
 import random
+import re
 from typing import Callable, Dict, Iterator, List, Tuple
 
 COUNT = {"hw": 220, "fs": 300, "ps": 220, "dmi": 90, "file": 220, "cmd": 110}
@@ -51,12 +52,18 @@ DAEMONS = [
 OWNERS = ["root", "svc", "bob", "alice", "!root", "/^(root|svc)$/", "*", "b*", "1011", "stranger"]
 
 
+OF_THE_MOMENT = re.compile(r"-(?:[noON] \d+|[NOG]) (?:/dev/\S+|/)$")
+"""What is true of a device or of / at one time, or for one user."""
+
+
 def lines(family: str, draw: random.Random) -> List[str]:
     """Different lines of one family."""
     makers = MAKERS[family]
     found: Dict[str, None] = {}
     while len(found) < COUNT[family]:
-        found[" ".join(draw.choice(makers)(draw).split(" ")).rstrip()] = None
+        line = " ".join(draw.choice(makers)(draw).split(" ")).rstrip()
+        if not OF_THE_MOMENT.search(line):
+            found[line] = None
     return list(found)
 
 

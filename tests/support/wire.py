@@ -10,6 +10,7 @@ first matching fault says; without one, it passes the request on. A watch is pas
 
 from __future__ import annotations
 
+import ctypes
 import json
 import socket
 import ssl
@@ -86,6 +87,7 @@ class Wire:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)  # wakes who waits for a connection
         self._server.close()
         self.hang_up()
 
@@ -103,7 +105,7 @@ class Wire:
         with self._lock:
             open_now, self._open = self._open, set()
         for connection in open_now:
-            _abort(connection)
+            _break(connection)
 
     def down(self, is_down: bool) -> None:
         """Refuse every connection from now on, or take them again."""
@@ -208,8 +210,19 @@ class Wire:
         return True
 
 
+def _break(connection: socket.socket) -> None:
+    """Send an RST, and leave it to the connection's own thread to close it.
+
+    Closed under a thread that reads it, its number would be the next socket's, whose bytes the thread would take.
+    A connect(2) to no family is how Linux breaks a connection that stays open as a descriptor.
+    """
+    fd = connection.fileno()
+    if fd >= 0:
+        ctypes.CDLL(None).connect(fd, bytes(16), 16)
+
+
 def _abort(connection: socket.socket) -> None:
-    """Close with an RST."""
+    """Close with an RST, in the thread that the connection is served by."""
     try:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         if isinstance(connection, ssl.SSLSocket):
