@@ -261,6 +261,7 @@ def full(nhc: List[str], scratch: Path, count: int, rounds: int) -> List[str]:
         said = subprocess.run(alone, env=benches["full"].env, check=False, capture_output=True, text=True).stdout
         if '"results":' not in said:
             raise SystemExit(f"no report: {' '.join(alone)}")
+        reap_orphans()  # what the first sweeps left behind is not the check's
         for _ in range(rounds):
             taken = [once(alone, benches["full"].env, expect=None).cpu for _ in range(count)]
             samples.setdefault("alone", []).append(sum(taken))

@@ -200,6 +200,7 @@ class Follower:
                 return  # a round of check_kmsg is still to read what came before us; it reads this as well
             fresh = [record for record in waiting if record.number > cursor]
             if not fresh:
+                changed.append(bool(waiting))  # a check has filed them, and may take a while yet to say so
                 return
             before = _standing(store)
             take_in(store, [(record.text, record.when) for record in fresh], self.host.time())
