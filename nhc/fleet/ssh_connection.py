@@ -28,13 +28,16 @@ class Buffered:
 
     def __init__(self, sock: Any, process: Optional[subprocess.Popen[bytes]] = None) -> None:
         self.sock, self.waiting, self.process = sock, b"", process
-        self.send, self.settimeout, self.close = sock.send, sock.settimeout, sock.close
+        self.send, self.settimeout = sock.send, sock.settimeout
 
     def recv(self, size: int) -> bytes:
         if not self.waiting:
             self.waiting = self.sock.recv(65536)
         data, self.waiting = self.waiting[:size], self.waiting[size:]
         return data
+
+    def close(self) -> None:
+        end(self.sock)
 
     def end(self) -> None:
         """Wake whoever reads, with the end of file; the number of a real socket stays taken."""
@@ -44,7 +47,7 @@ class Buffered:
             except OSError:
                 pass  # the other side has ended it
         else:
-            self.sock.close()  # a channel of a jump host
+            end(self.sock)  # a channel of a jump host
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -129,7 +132,7 @@ class ParamikoStream:
         return self.said.decode(errors="replace")
 
     def close(self) -> None:
-        self.channel.close()
+        end(self.channel)
 
 
 class ParamikoSession:
@@ -160,6 +163,14 @@ class ParamikoSession:
 
     def close(self) -> None:
         close(self.transport)
+
+
+def end(channel: Any) -> None:
+    """Close a channel, or a socket. The other side is told, and may be gone: what it said has been read."""
+    try:
+        channel.close()
+    except (OSError, EOFError, SSHException):
+        pass
 
 
 def close(transport: Any) -> None:

@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 
-from nhc.fleet import remote, shard, sweep
+from nhc.fleet import remote, shard, ssh_connection, sweep
 from nhc.fleet.push import Site
 from nhc.fleet.ssh_paramiko import Paramiko
 from nhc.fleet.transport import Node, Trouble
@@ -28,6 +28,21 @@ def fine(tmp_path):
     path = tmp_path / "nhc.conf"
     path.write_text(FINE)
     return path
+
+
+def test_a_node_that_has_answered_and_gone_is_no_trouble():
+    """paramiko tells the other side that a channel closes, and raises where that has ended in the same moment."""
+
+    class Gone:
+        send = settimeout = None
+
+        def close(self):
+            raise EOFError
+
+    ssh_connection.ParamikoStream(Gone()).close()
+    jumped = ssh_connection.Buffered(Gone())
+    jumped.end()
+    jumped.close()
 
 
 @pytest.mark.parametrize("transport", ["ssh", "openssh"])
