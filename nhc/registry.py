@@ -63,7 +63,9 @@ def _load(where: str, name: str) -> Any:
             raise NoAdapter(
                 f"adapter {name}: {module} is not installed (in a source checkout set PYTHONPATH=adapters)"
             ) from None
-        raise NoAdapter(f"adapter {name} needs the Python package {package}: pip install 'nhc[{name}]'") from None
+        from nhc.extras import how_to_install
+
+        raise NoAdapter(f"adapter {name} needs the Python package {package}: {how_to_install(package, name)}") from None
     except AttributeError:
         raise NoAdapter(f"adapter {name}: {module} has no {attribute}") from None
 

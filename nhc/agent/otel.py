@@ -4,7 +4,7 @@
     endpoint = "http://127.0.0.1:4318"
     headers = { authorization = "Bearer ..." }
 
-Needs the extra nhc[otel]; imported only in the sink's own process.
+Needs the extra `agent`; imported only in the sink's own process.
 """
 
 from __future__ import annotations
@@ -44,8 +44,11 @@ class Otel:
         try:
             from opentelemetry.sdk.resources import Resource
         except ModuleNotFoundError as error:
+            from nhc.extras import how_to_install
+
+            needed = error.name or "opentelemetry"
             raise AdapterError(
-                f"OpenTelemetry needs the Python package {error.name}: pip install 'nhc[otel]'"
+                f"OpenTelemetry needs the Python package {needed}: {how_to_install(needed, 'agent')}"
             ) from None
         resource = Resource.create(
             {"service.name": "nhc-agent", "service.version": __version__, "host.name": node, **labels}

@@ -191,16 +191,14 @@ application.params.append(
 def _missing(words: List[str], error: ModuleNotFoundError) -> str:
     """What to say where a command's library, or its part of nhc, is not there."""
     module = (error.name or "").partition(".")[0]
-    extra = words[0] if words and words[0] in EXTRAS else ""
+    from nhc.extras import how_to_install
+
     if module == "nhc":
-        return f"nhc {' '.join(words[:2])} is not part of this installation ({error.name}): install nhc with pip"
+        command = " ".join(words[:2])
+        return f"nhc {command} is not part of this installation ({error.name}): install nhc's wheel or a checkout"
     if module == "nhc_adapters":
         return "the adapters are not installed; in a bare checkout put adapters/ on PYTHONPATH"
-    return f"this command needs {module}: pip install '{f'nhc[{extra}]' if extra else module}'"
-
-
-EXTRAS = ("fleet", "kubernetes", "agent")
-"""Commands whose libraries an extra of the same name installs."""
+    return f"this command needs {module}: {how_to_install(module, words[0] if words else '')}"
 
 
 def run(words: List[str]) -> int:

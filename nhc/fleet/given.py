@@ -116,7 +116,10 @@ def _transports(options: Mapping[str, Any], nodes: List[Node]) -> Dict[str, Tran
         try:
             from nhc.fleet.ssh_paramiko import Paramiko
         except ModuleNotFoundError as error:
-            raise Usage(f"{error.name} is not installed: pip install 'nhc[fleet]', or --transport openssh") from None
+            from nhc.extras import how_to_install
+
+            how = how_to_install(error.name or "paramiko", "fleet")
+            raise Usage(f"{error.name} is not installed: {how}; --transport openssh needs no library") from None
         try:
             paramiko = Paramiko(options["ssh_config"], options["accept_new"])
         except ValueError as error:

@@ -79,7 +79,10 @@ def _python() -> str:
         if first.startswith("#!") and "python" in first:
             words = first[2:].split()
             return shutil.which(words[-1]) or words[0]
-    raise InventoryError("reading an Ansible inventory needs ansible-core: pip install 'nhc[ansible]'")
+    from nhc.extras import how_to_install
+
+    how = how_to_install("ansible-core", "ansible")
+    raise InventoryError(f"reading an Ansible inventory needs ansible-core: {how}")
 
 
 def _reason(text: str, sources: Sequence[str]) -> str:

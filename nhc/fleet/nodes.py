@@ -101,7 +101,10 @@ def from_set(text: str) -> List[str]:
             NodeSetException,
         )
     except ImportError:
-        raise NodesError(f"-w {text}: groups and set operators need ClusterShell: pip install 'nhc[fleet]'") from None
+        from nhc.extras import how_to_install
+
+        how = how_to_install("ClusterShell", "fleet")
+        raise NodesError(f"-w {text}: groups and set operators need ClusterShell: {how}") from None
     try:
         return list(NodeSet(text))
     except (NodeSetException, ValueError) as error:

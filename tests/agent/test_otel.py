@@ -18,7 +18,7 @@ def collector():
         from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
         from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
     except ImportError:
-        need("opentelemetry", False, "the extra nhc[otel] is not installed")
+        need("opentelemetry", False, "the extra `agent` is not installed")
     kinds = {"/v1/logs": ExportLogsServiceRequest, "/v1/metrics": ExportMetricsServiceRequest}
 
     class Handler(BaseHTTPRequestHandler):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable
 
 import pytest
 
-from tests.ansible.conftest import Ansible, Run
+from nhc import __version__
+from tests.ansible.conftest import ROOT, Ansible, Run
 from tests.support.machines import Fleet
 from tests.support.require import need
 
@@ -139,6 +143,60 @@ def test_the_commands_start_whatever_engine_is_current(install: Install, node: A
         assert node.run("nhc --version").stdout == "-I /opt/nhc/current/bin/nhc --version\n"
     finally:
         node.run(f"ln -sfn engines/{Path(before).name} /opt/nhc/current; rm -r /opt/nhc/engines/other")
+
+
+def put(machines: Fleet, wheel: Path) -> str:
+    """A wheel on gpu001, and what to tell the role to install it from there, without any index."""
+    machine = next(machine for machine in machines.machines if machine.name == "gpu001")
+    machine.run(f"cat >/root/{wheel.name}", stdin=wheel.read_bytes())
+    return f"/root/{wheel.name}"
+
+
+OFFLINE = {"nhc_install_method": "pip", "nhc_pip_arguments": "--no-index --no-deps"}
+
+
+@pytest.mark.parametrize("package", ["nhc", "nhc==1.0", "/root/nhc-1.0-py3-none-any.whl", "Nodehealth2"])
+def test_another_projects_distribution_is_refused_before_pip_runs(install: Install, node: Any, package: str) -> None:
+    before = node.file("/opt/nhc/current").linked_to
+    run = install("--tags", "engine", nhc_package=package, nhc_version="1.0", **OFFLINE)
+    assert run.status == 2
+    assert "is another project" in " ".join(run.text.split())
+    assert node.file("/opt/nhc/current").linked_to == before
+    assert not node.file("/opt/nhc/engines/1.0-pip").exists
+
+
+def test_a_wheel_that_only_bears_the_name_never_becomes_current(
+    install: Install, node: Any, machines: Fleet, tmp_path: Path
+) -> None:
+    before = node.file("/opt/nhc/current").linked_to
+    wheel = tmp_path / "nodehealth-9.9-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as made:
+        made.writestr("nhc.pth", "import os; os.system('touch /root/it-ran')\n")
+        made.writestr("nodehealth-9.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: nodehealth\nVersion: 9.9\n")
+        made.writestr(
+            "nodehealth-9.9.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        made.writestr("nodehealth-9.9.dist-info/RECORD", "nhc.pth,,\n")
+    run = install("--tags", "engine", nhc_package=put(machines, wheel), nhc_version="9.9", **OFFLINE)
+    assert run.status == 2
+    assert "nodehealth 9.9 was installed, which is not nhc 9.9" in " ".join(run.text.split())
+    assert node.file("/opt/nhc/current").linked_to == before
+    assert not node.file("/opt/nhc/engines/9.9-pip").exists
+    assert not node.file("/root/it-ran").exists
+
+
+def test_the_wheel_is_installed_by_pip(install: Install, node: Any, machines: Fleet, tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT, check=True, capture_output=True,
+    )  # fmt: skip
+    (wheel,) = tmp_path.glob("nodehealth-*.whl")
+    wanted = {"nhc_package": put(machines, wheel), "nhc_version": __version__, **OFFLINE}
+    run = install("--tags", "engine", **wanted)
+    assert run.status == 0, run.text
+    assert node.file("/opt/nhc/current").linked_to == f"/opt/nhc/engines/{__version__}-pip"
+    assert node.run("nhc check local").rc == 0
+    assert install("--tags", "engine", **wanted).recap("gpu001")["changed"] == 0
 
 
 def test_removal_leaves_the_node_as_it_was(install: Install, node: Any) -> None:

@@ -1,0 +1,23 @@
+"""The distribution's name, and how to install what a command needs and this installation lacks.
+
+The distribution is called `nodehealth`: `nhc` on the Python package index is another project, a home-automation kit.
+The command, the import package and the files stay `nhc`. Until `nodehealth` is published, the hints name what works
+today: a checkout and a wheel.
+"""
+
+from __future__ import annotations
+
+from nhc import __version__
+
+DISTRIBUTION = "nodehealth"
+
+EXTRAS = ("fleet", "ansible", "kubernetes", "agent")
+"""The optional parts that pyproject.toml names, each with the libraries that it needs."""
+
+
+def how_to_install(package: str, extra: str = "") -> str:
+    """What to type to get the Python package `package`, which belongs to nhc's extra `extra` (one of EXTRAS) if any."""
+    if extra not in EXTRAS:
+        return f"pip install {package}"
+    wheel = f"{DISTRIBUTION}-{__version__}-py3-none-any.whl"
+    return f"pip install '.[{extra}]' in a checkout of nhc, or pip install './{wheel}[{extra}]'"
