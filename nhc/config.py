@@ -11,9 +11,9 @@ language is described in docs/configuration.md.
 from __future__ import annotations
 
 import os
-import stat
 
 from nhc import units
+from nhc.bounded_read import read_text
 from nhc.classify import NO_SCRIPTS, SETTINGS, Classifier, Finding, Scripts
 from nhc.lines import CONTEXTS, OPTIONS, RawLine, parse_line, parse_text
 from nhc.plan import COMMAND, UNDECIDED, Item, Plan
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from nhc.nodeset import External
 
 __all__ = ["SETTINGS", "ConfigError", "Problem", "load", "load_check", "load_text", "parse_text", "validate"]
-
-
-SIZE_LIMIT = 64 << 20
-"""Bytes of one configuration file."""
 
 
 class Problem(NamedTuple):
@@ -205,7 +201,7 @@ class _Loader:
             self.problems.append(_problem(included, again) if included else Problem(path, 0, 0, again))
             return
         try:
-            text = _read(path)
+            text = read_text(path, errors="replace")
         except OSError as error:
             message = error.strerror or str(error)
             self.fatal.append(_problem(included, f"{path}: {message}") if included else Problem(path, 0, 0, message))
@@ -318,22 +314,6 @@ class _Loader:
     def _wrong(self, line: RawLine, message: str, offset: int) -> None:
         where = line.position(offset) if line.line else (0, 0)
         self.problems.append(Problem(line.file, *where, message))
-
-
-def _read(path: str) -> str:
-    """A configuration's text. Raises OSError, also for what would hold the reader up or never end.
-
-    A pipe with a writer, as of `-c <(command)`, is read to its end; one without is empty.
-    """
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        found = os.fstat(file.fileno()).st_mode
-        if not stat.S_ISREG(found) and not stat.S_ISFIFO(found) and path != os.devnull:
-            raise OSError(0, "not a file")
-        os.set_blocking(file.fileno(), True)
-        content = file.read(SIZE_LIMIT + 1)
-    if len(content) > SIZE_LIMIT:
-        raise OSError(0, f"larger than {SIZE_LIMIT >> 20} MiB")
-    return content.decode(errors="replace")
 
 
 def _problem(line: RawLine, message: str) -> Problem:

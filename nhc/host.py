@@ -174,7 +174,7 @@ class System:
         return ring.read(self._below(ring.KMSG), after)
 
     def log_tail(self, path: str, offset: int, limit: int) -> List[Any]:
-        """The complete lines of a log file from `offset` on, at most `limit` bytes, and the offset where they end."""
+        """The lines of a log file from `offset` on, where they end, what was left out: see `nhc.ring.tail`."""
         from nhc import ring
 
         return list(ring.tail(self._below(path), offset, limit))

@@ -10,6 +10,7 @@ import os
 import re
 
 from nhc import process
+from nhc.bounded_read import read_text
 from nhc.values import TYPE_CHECKING, NamedTuple
 from nhc.words import assignment, split
 
@@ -101,8 +102,7 @@ def read_sysconfig(path: str, known: Mapping[str, str] = {}) -> Dict[str, str]:
     The file can use what is `known` by then: HOSTNAME, NAME, the command line's settings.
     Raises OSError when it cannot be read, ValueError when bash finds it wrong.
     """
-    with open(path, encoding="utf-8", errors="replace") as file:
-        text = file.read()
+    text = read_text(path, errors="replace")
     settings: Dict[str, str] = {}
     for line in text.splitlines():
         words = split(line, {**known, **settings}.get)

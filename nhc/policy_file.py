@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple
 
+from nhc.bounded_read import read_text
 from nhc.policy import Policy, Rate, read_ceiling
 from nhc.ports import Deed
 from nhc.units import seconds
@@ -38,8 +39,7 @@ class PolicyFile(NamedTuple):
 def load(path: str) -> PolicyFile:
     """Read a file. Raises PolicyError."""
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise PolicyError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     return parse(text, path)

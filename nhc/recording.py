@@ -14,12 +14,15 @@ import json
 import os
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, cast
 
+from nhc.bounded_read import parse_json, read_text
 from nhc.host import Completed, Filesystem, Host, Stat, System
 from nhc.plan import SHELL, UNDECIDED, Plan
 from nhc.redaction import redact_recording, secrets
 
 T = TypeVar("T")
 FORMAT = 1
+LARGEST = 512 << 20
+"""Bytes of a recorded machine's answers."""
 
 
 class Recorder:
@@ -260,7 +263,7 @@ class ReplaySystem(System):
 
     def log_tail(self, path: str, offset: int, limit: int) -> List[Any]:
         """What was recorded from `offset` on; nothing further where that was not asked."""
-        return list(self.replay.ask(["log_tail", path, offset, limit], lambda: ["", offset]))
+        return list(self.replay.ask(["log_tail", path, offset, limit], lambda: ["", offset, 0]))
 
 
 class ReplayHost(Host):
@@ -306,8 +309,7 @@ def _write_json(path: str, value: Any) -> None:
 
 def _read_json(path: str, kind: type) -> Any:
     try:
-        with open(path, encoding="utf-8") as file:
-            value = json.load(file)
+        value = parse_json(read_text(path, LARGEST))
     except ValueError as error:
         raise ValueError(f"{path}: not JSON: {error}") from None
     if not isinstance(value, kind):

@@ -6,6 +6,7 @@ import os
 import re
 
 from nhc import words
+from nhc.bounded_read import read_text
 from nhc.classify import Scripts
 from nhc.values import TYPE_CHECKING
 
@@ -49,8 +50,7 @@ def scan(directories: Sequence[str]) -> Scripts:
         for name in names:
             path = f"{directory.rstrip('/')}/{name}"
             try:
-                with open(path, encoding="utf-8", errors="replace") as file:
-                    text = file.read()
+                text = read_text(path, errors="replace")
             except OSError as error:
                 notes.append(f"{path}: {error.strerror}: not loaded")
                 continue

@@ -263,11 +263,12 @@ def _failed(item: Item, ended: Ended, evidence: Tuple[str, ...]) -> Outcome:
 
 
 def _texts(paths: Sequence[str]) -> List[str]:
+    from nhc.bounded_read import read_text
+
     texts = []
     for path in paths:
         try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                texts.append(file.read())
+            texts.append(read_text(path, errors="replace"))
         except OSError:
             continue
     return texts

@@ -20,6 +20,7 @@ import socket
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import quote, urlsplit
 
+from nhc.bounded_read import read_bytes
 from nhc.model import Action, printable
 from nhc.ports import AdapterError, Mark, NodeState
 from nhc_adapters._command import CommandMarker, Failures, Runner, chunks, run_command
@@ -61,8 +62,7 @@ class SlurmRest(CommandMarker):
         if not path:
             return self.environ.get("SLURM_JWT", "")
         try:
-            with open(path, encoding="ascii") as file:
-                return file.read().strip().rpartition("SLURM_JWT=")[2]
+            return read_bytes(path, 1 << 20).decode("ascii").strip().rpartition("SLURM_JWT=")[2]
         except (OSError, UnicodeDecodeError) as error:
             raise AdapterError(f"slurm-rest: {path}: {getattr(error, 'strerror', None) or error}") from None
 

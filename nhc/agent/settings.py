@@ -9,6 +9,7 @@ import os
 from typing import Any, Dict, List, Mapping, Tuple
 
 from nhc.agent.events import FORMATS
+from nhc.bounded_read import read_text
 from nhc.units import percent, seconds
 from nhc.values import NamedTuple
 
@@ -64,8 +65,7 @@ def load(path: str = "") -> Settings:
             return Settings()
         path = PATH
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
+        text = read_text(path)
     except OSError as error:
         raise BadSettings(f"{path}: {error.strerror}") from None
     return parse(text, path)

@@ -122,6 +122,8 @@ def outcomes(log: Log, pairs: Sequence[Tuple[str, Finding]], what: str) -> List[
     judged = [outcome(finding) for _key, finding in pairs]
     if log.lost:
         judged.append(_lost(log))
+    if log.problem:
+        judged.append(warn("KernelLogLost", f"{log.problem}: a fault may be among them", action=Action.INSPECT))
     more = log.state.get("more", 0)
     if more:
         message = f"{more} more lines of faults beyond the {len(log.state['findings'])} that are kept apart"

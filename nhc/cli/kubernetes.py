@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, List
 
 import click
 
+from nhc.bounded_read import read_input, read_text
 from nhc.registry import NoAdapter, adapter
 
 SETTINGS = "/etc/nhc/kubernetes.toml"
@@ -226,8 +227,9 @@ def _settings(kit: Any, given: Dict[str, Any], **more: Any) -> Any:
     return settings
 
 
+REPORTS = 1 << 30
+"""Bytes of the reports of a whole cluster."""
+
+
 def _read_file(path: str) -> str:
-    if path == "-":
-        return sys.stdin.read()
-    with open(path, encoding="utf-8") as file:
-        return file.read()
+    return read_input(REPORTS) if path == "-" else read_text(path, REPORTS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.cli import EXIT_HEALTHY, EXIT_USAGE
 from nhc.kernlog.catalogue import APP, DEGRADED, FATAL, INFO, BadRules, Match, Matcher
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 DISTINCT = 100_000
 """Different lines that are kept apart; further ones count towards the entry of the same error and device."""
+KEPT = 256 << 20
+"""Characters kept of different lines, at most."""
 
 _OTHER = Match("other", "", INFO, Action.NONE)
 
@@ -43,6 +45,7 @@ class Folder:
         self._all = show_all
         self._limit = limit
         self._found: Dict[Tuple[str, ...], List[Any]] = {}
+        self._kept = 0
 
     def feed(self, text: str) -> None:
         """Complete lines of a log."""
@@ -85,11 +88,12 @@ class Folder:
     def _add(self, line: str, said: str, match: Match) -> None:
         key: Tuple[str, ...] = (said,)
         entry = self._found.get(key)
-        if entry is None and len(self._found) >= self._limit:
+        if entry is None and (len(self._found) >= self._limit or self._kept > KEPT):
             key = ("", match.kind, match.code, match.device, match.severity)
             entry = self._found.get(key)
         if entry is None:
             self._found[key] = [line, match, 1]
+            self._kept += 2 * len(line)
         else:
             entry[2] += 1
 
@@ -131,12 +135,16 @@ def classify_command(
         return EXIT_USAGE
     folder = Folder(Matcher(), show_all, rules=Rules(rules) if rules else None)
     try:
-        chunks: Iterable[str] = ring.chunks(0) if file in (None, "-") else ring.contents(str(file))
+        chunks = ring.Chunks(0) if file in (None, "-") else ring.contents(str(file))
         for chunk in chunks:
             folder.feed(chunk)
     except OSError as error:
         print(f"nhc log classify: {file or 'standard input'}: {error.strerror}", file=sys.stderr)
         return EXIT_USAGE
+    left_out = getattr(chunks, "left_out", 0)
+    if left_out:
+        note = f"{left_out} bytes in lines longer than {ring.LINE >> 20} MiB were not read"
+        print(f"nhc log classify: {file or 'standard input'}: {note}", file=sys.stderr)
     entries = folder.entries()
     out = sys.stdout
     if format == "json":

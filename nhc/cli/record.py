@@ -8,6 +8,7 @@ import tempfile
 
 import click
 
+from nhc.bounded_read import read_text
 from nhc.cli import EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.cli.check_local import CONFIG, emit, load_plan, select
 from nhc.cli.options import FORMATS, UsageError
@@ -82,8 +83,7 @@ def replay_command(
     try:
         report = _judge(Replay(directory), list(config))
         if compare:
-            with open(f"{directory}/report.json", encoding="utf-8") as file:
-                golden = wire.parse(file.read())
+            golden = wire.parse(read_text(f"{directory}/report.json"))
     except ConfigError as error:
         raise SystemExit(_show(error)) from None
     except (OSError, ValueError) as error:

@@ -10,6 +10,7 @@ import sys
 
 import click
 
+from nhc.bounded_read import read_input, read_text
 from nhc.ledger import Ledger, LedgerError
 from nhc.model import printable
 from nhc.nodeset import fold
@@ -98,11 +99,12 @@ def policy_of(options: Dict[str, Any]) -> PolicyFile:
     return settings
 
 
+REPORTS = 1 << 30
+"""Bytes of the reports of a whole cluster."""
+
+
 def read(path: str) -> str:
-    if path == "-":
-        return sys.stdin.read()
-    with open(path, encoding="utf-8") as file:
-        return file.read()
+    return read_input(REPORTS) if path == "-" else read_text(path, REPORTS)
 
 
 def open_adapter(options: Dict[str, Any]) -> Any:

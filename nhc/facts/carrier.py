@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from nhc.facts.history import boot_id
-from nhc.facts.kmsg import boot_time, parse_line
+from nhc.facts.kmsg import boot_time, log_tail, parse_line
 from nhc.host import Host
 from nhc.values import TYPE_CHECKING, NamedTuple
 
@@ -86,8 +86,8 @@ def losses(host: Host, path: str) -> List[Loss]:
             offset = max(0, stat.size - TAIL)
         elif stat.size < offset:  # truncated in place
             offset = 0
-        text, end = host.system.log_tail(path, offset, TAIL)
-        texts.append(str(text))
+        text, end, _left_out = log_tail(host, path, offset, TAIL)
+        texts.append(text)
         fresh = [loss for each in texts for loss in parse_losses(each, now, booted)]
         held[:] = _distinct([*before, *fresh], booted)[-_KEPT:]
         stored["logs"] = {**(logs if isinstance(logs, dict) else {}), path: [stat.ino, end, [list(e) for e in held]]}
@@ -100,7 +100,7 @@ def _rest_of_rotated(host: Host, path: str, inode: int, offset: int) -> str:
     """What was written to the file before logrotate moved it to PATH.1; "" where it is elsewhere."""
     try:
         if host.stat(f"{path}.1").ino == inode:
-            return str(host.system.log_tail(f"{path}.1", offset, TAIL)[0])
+            return log_tail(host, f"{path}.1", offset, TAIL)[0]
     except OSError:
         pass
     return ""

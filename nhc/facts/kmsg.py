@@ -252,11 +252,13 @@ def read_file(host: Host, path: str, cursor: object, keep_all: bool = False) -> 
     inode, offset = cursor if isinstance(cursor, (list, tuple)) and len(cursor) == 2 else (0, 0)
     stat = host.stat(path)
     parts: List[str] = []
-    lost = 0
+    lost, left_out = 0, 0
     if inode and stat.ino != inode:
-        rotated = _rotated(host, path, int(inode))
+        rotated = rotated_to(host, path, int(inode))
         if rotated:
-            parts.append(str(host.system.log_tail(rotated, int(offset), TAIL)[0]))
+            text, end, left_out = log_tail(host, rotated, int(offset), TAIL)
+            parts.append(text)
+            left_out += max(host.stat(rotated).size - end - _PROBE, 0)  # nobody comes back to it
         else:
             lost = -1
         offset = 0
@@ -265,8 +267,10 @@ def read_file(host: Host, path: str, cursor: object, keep_all: bool = False) -> 
     now, began = host.time(), boot_time(host)
     if not inode and stat.size > TAIL:
         offset = _boot_offset(host, path, stat.size, began)
-    text, end = host.system.log_tail(path, int(offset), TAIL)
-    parts.append(text.partition("\n")[2] if offset and not inode else text)  # not the rest of a line cut in two
+    text, end, more = log_tail(host, path, int(offset), TAIL)
+    parts.append(text)
+    if more > _PROBE or inode:  # the rest of the line that a first read begins in is nobody's loss
+        left_out += more
     records: List[Record] = []
     for line in "".join(parts).split("\n"):
         if not line:
@@ -276,7 +280,23 @@ def read_file(host: Host, path: str, cursor: object, keep_all: bool = False) -> 
             record = record._replace(when=began + record.since_boot)
         if keep_all or (record.kernel and (record.when is None or record.when >= began - 1)):
             records.append(record)
-    return Batch(records, [stat.ino, end], lost)
+    return Batch(records, [stat.ino, end], lost, unread(path, left_out, stat.size - end))
+
+
+def log_tail(host: Host, path: str, offset: int, limit: int) -> Tuple[str, int, int]:
+    """The lines from `offset` on, where they end, and how many bytes were left out since they are no lines."""
+    text, end, *left_out = host.system.log_tail(path, offset, limit)  # earlier recordings have two values
+    return str(text), int(end), int(left_out[0]) if left_out else 0
+
+
+def unread(path: str, left_out: int, behind: int) -> str:
+    """What to say of a file of which not everything was read, "" where it was but for a line still being written."""
+    said = []
+    if left_out:
+        said.append(f"{left_out} bytes of {path} are no lines (a hole, a line without an end) and were not read")
+    if behind > _PROBE:
+        said.append(f"{behind} bytes of {path} are still to be read: the next run goes on there")
+    return "; ".join(said)
 
 
 def _boot_offset(host: Host, path: str, size: int, began: float) -> int:
@@ -284,7 +304,7 @@ def _boot_offset(host: Host, path: str, size: int, began: float) -> int:
     low, high, now = 0, size, host.time()
     while high - low > 4 * _PROBE:
         middle = (low + high) // 2
-        lines = str(host.system.log_tail(path, middle, _PROBE)[0]).split("\n")[1:]
+        lines = log_tail(host, path, middle, _PROBE)[0].split("\n")
         stamps = (parse_line(line, now).when for line in lines if line)
         when = next((stamp for stamp in stamps if stamp is not None), None)
         if when is None or when >= began:
@@ -294,7 +314,7 @@ def _boot_offset(host: Host, path: str, size: int, began: float) -> int:
     return low
 
 
-def _rotated(host: Host, path: str, inode: int) -> str:
+def rotated_to(host: Host, path: str, inode: int) -> str:
     """Where logrotate put the file that had this inode, "" where it cannot be found (it was compressed, say)."""
     directory, _, name = path.rpartition("/")
     for other in host.listdir(directory or "/"):

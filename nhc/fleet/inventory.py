@@ -75,7 +75,7 @@ def _python() -> str:
     found = shutil.which("ansible-inventory")
     if found:
         with open(found, encoding="utf-8", errors="replace") as file:
-            first = file.readline()
+            first = file.readline(4096)
         if first.startswith("#!") and "python" in first:
             words = first[2:].split()
             return shutil.which(words[-1]) or words[0]

@@ -14,6 +14,8 @@ import os
 import threading
 from typing import Dict, List, NamedTuple, Sequence, Set, Tuple
 
+from nhc.bounded_read import read_text
+
 Key = Tuple[str, str]
 """A key's type and its base64."""
 
@@ -36,11 +38,11 @@ class KnownHosts:
         self._lock = threading.Lock()
         for path in paths:
             try:
-                with open(path, encoding="utf-8", errors="replace") as file:
-                    for line in file:
-                        self._read(line)
+                text = read_text(path, errors="replace")
             except OSError:
                 continue
+            for line in text.splitlines():
+                self._read(line)
 
     def _read(self, line: str) -> None:
         words = line.split()

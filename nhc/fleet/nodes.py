@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
+from nhc.bounded_read import read_input, read_text
 from nhc.fleet.inventory import InventoryError
 from nhc.fleet.inventory import read as read_inventory
 from nhc.fleet.transport import Node
@@ -120,11 +120,7 @@ def _plain(text: str) -> List[str]:
 def from_file(path: str) -> List[str]:
     """Node sets, one or several a line, `#` begins a comment; `-` is standard input."""
     try:
-        if path == "-":
-            text = sys.stdin.read()
-        else:
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
+        text = read_input() if path == "-" else read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise NodesError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     names: List[str] = []

@@ -17,6 +17,7 @@ from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-unt
     ConfigParseError,
 )
 
+from nhc.bounded_read import read_text
 from nhc.fleet.transport import Node, Trouble
 
 USER_FILE = "~/.ssh/config"
@@ -156,8 +157,7 @@ def _lines(path: str, base: str, within: str = "", depth: int = 0) -> List[str]:
     if depth > DEEPEST:
         raise ValueError(f"{path}: included too deep")
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            text = file.read().splitlines()
+        text = read_text(path, errors="surrogateescape").splitlines()
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
     found: List[str] = []

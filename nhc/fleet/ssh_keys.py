@@ -12,6 +12,7 @@ from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-unt
     SSHException,
 )
 
+from nhc.bounded_read import read_text
 from nhc.fleet.ssh_config import Route
 
 TRIES = 6
@@ -103,8 +104,7 @@ def _public(key: Any, route: Route) -> bool:
     """Whether an agent's key is one of the identities, by the .pub file beside a private key that is not here."""
     for path in route.identities:
         try:
-            with open(path if path.endswith(".pub") else f"{path}.pub", encoding="ascii", errors="replace") as file:
-                words = file.read(65536).split()
+            words = read_text(path if path.endswith(".pub") else f"{path}.pub", 65536, "replace").split()
         except OSError:
             continue
         if len(words) > 1 and words[1] == key.get_base64():

@@ -46,7 +46,7 @@ class Log(NamedTuple):
     """A log as it stands: the state of its findings, what this run read, and what it could not.
 
     `lost` counts lines overwritten since the last run (-1: some, nothing tells how many), `unseen` those gone
-    before the first run of this boot.
+    before the first run of this boot. `problem` says what else of the source was not read, "" for nothing.
     """
 
     state: State
@@ -87,7 +87,7 @@ def read_log(host: Host, source: Source, since_boot: bool = False) -> Log:
     else:
         state = host.memory.update(source.store, change)
         _register(host, source.store)
-    return Log(state, seen["source"], seen["lines"], seen["lost"], seen["unseen"])
+    return Log(state, seen["source"], seen["lines"], seen["lost"], seen["unseen"], seen["problem"])
 
 
 def _advance(host: Host, source: Source, state: State, rules: Sequence[Any]) -> Dict[str, Any]:
@@ -102,6 +102,7 @@ def _advance(host: Host, source: Source, state: State, rules: Sequence[Any]) -> 
         "lines": len(said),
         "lost": 0 if first else batch.lost,
         "unseen": batch.lost if first else 0,
+        "problem": batch.problem,
     }
 
 

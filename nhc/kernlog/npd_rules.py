@@ -8,9 +8,9 @@ sets a node condition for good, so it is fatal here; a temporary one is an event
 
 from __future__ import annotations
 
-import json
 import re
 
+from nhc.bounded_read import parse_json, read_text
 from nhc.kernlog.catalogue import FATAL, INFO, BadRules, Match
 from nhc.model import Action
 from nhc.values import TYPE_CHECKING, NamedTuple
@@ -63,10 +63,8 @@ def load(path: str) -> List[Rule]:
 
 def load_file(path: str) -> RuleFile:
     """A rule file. Raises BadRules."""
-    from nhc import ring
-
     try:
-        text = "".join(ring.contents(path))
+        text = read_text(path, errors="replace")
     except OSError as error:
         raise BadRules(f"{path}: {error.strerror}") from None
     return parse(text, path)
@@ -75,7 +73,7 @@ def load_file(path: str) -> RuleFile:
 def parse(text: str, path: str) -> RuleFile:
     """A rule file's text. Raises BadRules naming the file, the rule and what was expected."""
     try:
-        config = json.loads(text)
+        config = parse_json(text)
     except ValueError as error:
         raise BadRules(f"{path}: not JSON: {error}") from None
     if not isinstance(config, dict) or not isinstance(config.get("rules"), list):

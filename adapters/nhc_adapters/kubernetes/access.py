@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
+from nhc.bounded_read import read_text
 from nhc.ports import AdapterError
 from nhc_adapters.kubernetes.credentials import Credentials, Program, TokenFile
 
@@ -116,7 +117,7 @@ def in_cluster(directory: str = SERVICE_ACCOUNT, environ: Optional[Mapping[str, 
     if ":" in host:
         host = f"[{host}]"
     try:
-        namespace = Path(directory, "namespace").read_text(encoding="utf-8").strip()
+        namespace = read_text(f"{directory}/namespace", 4096).strip()
     except OSError:
         namespace = "default"
     return Access(
@@ -133,7 +134,7 @@ def from_kubeconfig(path: str, context: str = "") -> Access:
     import yaml
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(path)
         config = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (both are the safe one)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise AdapterError(f"{path}: {_one_line(error)}") from None

@@ -10,9 +10,9 @@ import os
 import subprocess
 import time
 from calendar import timegm
-from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Optional
 
+from nhc.bounded_read import read_bytes
 from nhc.ports import AdapterError
 
 TOKEN_AGE = 60.0
@@ -54,7 +54,7 @@ class TokenFile(Credentials):
         now = self._clock()
         if self._read_at is None or now - self._read_at >= TOKEN_AGE:
             try:
-                token = Path(self.path).read_text(encoding="ascii").strip()
+                token = read_bytes(self.path, 1 << 20).decode("ascii").strip()
             except (OSError, ValueError) as error:
                 if self._read_at is None:
                     raise AdapterError(f"token file {self.path}: {error}") from None

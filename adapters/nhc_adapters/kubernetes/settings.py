@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from nhc.bounded_read import read_text
 from nhc.policy import Ceiling, Policy
 from nhc.units import seconds
 from nhc_adapters.kubernetes import kernlogs, podlogs
@@ -171,8 +172,7 @@ class _Reader:
 
     def parse(self) -> Dict[str, Any]:
         try:
-            with open(self.path, encoding="utf-8") as file:
-                text = file.read()
+            text = read_text(self.path)
         except (OSError, UnicodeDecodeError) as error:
             raise BadSettings(f"{self.path}: {getattr(error, 'strerror', None) or error}") from None
         for name in ("tomllib", "tomli"):  # Python 3.9 and 3.10 have no tomllib

@@ -5,10 +5,10 @@ A mistake is one line that names its place.
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from nhc.bounded_read import parse_json, read_text
 from nhc.model import Action
 from nhc_adapters.kubernetes.conditions import FALSE, TRUE
 from nhc_adapters.kubernetes.vocabulary import (
@@ -42,8 +42,7 @@ def load(name: str) -> Vocabulary:
     """A vocabulary by name, or from a file where the name is a path. Raises BadVocabulary."""
     path = name if "/" in name or name.endswith(".json") else os.path.join(DIRECTORY, f"{name}.json")
     try:
-        with open(path, encoding="utf-8") as file:
-            raw = json.load(file)
+        raw = parse_json(read_text(path))
     except FileNotFoundError:
         raise BadVocabulary(f"no vocabulary {name!r} (there are: {', '.join(known())})") from None
     except (OSError, ValueError) as error:

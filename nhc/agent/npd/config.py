@@ -11,6 +11,7 @@ import re
 from typing import Any, Dict, List, Mapping, Tuple
 
 from nhc.agent.settings import BadSettings
+from nhc.bounded_read import parse_json, read_text
 from nhc.kernlog.catalogue import BadRules
 from nhc.kernlog.npd_rules import PERMANENT, TEMPORARY, Rule
 from nhc.kernlog.npd_rules import parse as parse_rules
@@ -88,8 +89,7 @@ def go_duration(text: str) -> float:
 def read_json(path: str) -> Dict[str, Any]:
     """A file's JSON object. Raises BadSettings."""
     try:
-        with open(path, encoding="utf-8") as file:
-            value = json.load(file)
+        value = parse_json(read_text(path))
     except OSError as error:
         raise BadSettings(f"{path}: {error.strerror}") from None
     except ValueError as error:

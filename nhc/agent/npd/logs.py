@@ -10,7 +10,7 @@ from nhc.agent.loop import Loop
 from nhc.agent.npd.conditions import TRUE, Conditions
 from nhc.agent.npd.config import LogMonitor
 from nhc.facts.journal import FIELDS, same_entry
-from nhc.facts.kmsg import Record, boot_time, parse_journal, parse_line, parse_record
+from nhc.facts.kmsg import Record, boot_time, log_tail, parse_journal, parse_line, parse_record, rotated_to, unread
 from nhc.host import Host
 from nhc.kernlog.npd_rules import PERMANENT, needle
 
@@ -112,6 +112,8 @@ class FileFollower:
         self._message = re.compile(options["message"]) if options.get("message") else None
         self._stamp = re.compile(options["timestamp"]) if options.get("timestamp") else None
         self.cursor: Optional[Tuple[int, int]] = None
+        self.left_out = 0
+        """Bytes that are no lines: holes, lines without an end."""
         self._over = False
 
     def start(self) -> None:
@@ -127,7 +129,7 @@ class FileFollower:
         path = self.reader.monitor.log_path
         try:
             self._follow(path)
-            self.reader.problem = ""
+            self.reader.problem = unread(path, self.left_out, 0)
         except OSError as error:
             self.reader.problem = f"{path}: {error.strerror}"
 
@@ -137,15 +139,23 @@ class FileFollower:
             self.cursor = (found.ino, found.size)
             return
         inode, offset = self.cursor or (found.ino, max(0, found.size - CHUNK))
-        if inode != found.ino or found.size < offset:
+        before = ""
+        if inode != found.ino:
+            rotated = rotated_to(self.host, path, inode)
+            before = log_tail(self.host, rotated, offset, CHUNK)[0] if rotated else ""
             offset = 0
-        if found.size == offset:
+        elif found.size < offset:
+            offset = 0
+        if found.size == offset and not before:
             self.cursor = (found.ino, offset)
             return
-        text, end = self.host.system.log_tail(path, offset, CHUNK)
-        self.cursor = (found.ino, end)
+        text, end, left_out = log_tail(self.host, path, offset, CHUNK)
+        first, self.cursor = self.cursor is None, (found.ino, end)
+        if not first or left_out >= CHUNK:  # the rest of the line that a first read begins in is nobody's loss
+            self.left_out += left_out
         now = self.host.time()
-        self.reader.read([record for line in str(text).split("\n") if line for record in [self._record(line, now)]])
+        lines = f"{before}{text}".split("\n")
+        self.reader.read([record for line in lines if line for record in [self._record(line, now)]])
 
     def _record(self, line: str, now: float) -> Record:
         """A line as the monitor's own expressions take it apart; where they do not fit, as syslog writes it."""

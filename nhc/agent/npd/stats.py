@@ -7,7 +7,6 @@ metrics and not, as there, the whole program.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -15,6 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from nhc.agent.metrics import Family
 from nhc.agent.npd.config import go_duration, read_json
 from nhc.agent.settings import BadSettings
+from nhc.bounded_read import parse_json, read_text
 from nhc.host import Host
 from nhc.kernlog.npd_rules import translate
 
@@ -193,9 +193,9 @@ class Stats:
         known = set()
         if self.known_modules:
             try:
-                with open(self.known_modules, encoding="utf-8") as file:
-                    known = {str(module.get("moduleName", "")) for module in json.load(file)}
-            except (OSError, ValueError, AttributeError):
+                modules = parse_json(read_text(self.known_modules))
+                known = {str(module.get("moduleName", "")) for module in modules}
+            except (OSError, ValueError, AttributeError, TypeError):
                 known = set()
         gpu, strange = 0.0, []
         for line in host.lines(f"{self.proc}/modules"):
