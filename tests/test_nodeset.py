@@ -169,8 +169,9 @@ def _ask_bash(script: str, pairs: list[tuple[str, str]]) -> list[bool]:
 @given(st.lists(st.tuples(_STRINGS, _GLOBS), min_size=30, max_size=60))
 def test_globs_are_bashs(pairs: list[tuple[str, str]]) -> None:
     pairs = [(string, pattern) for string, pattern in pairs if not pattern.startswith(("!", "/", "{"))]
-    # bash 5.2 says that the empty string matches `*!(a)a`, which ends in a letter: a defect of its own.
-    pairs = [(string, pattern) for string, pattern in pairs if "*!(" not in pattern]
+    # bash 5.2 says that the empty string matches `*!(a)a` and `*?(a)!(a)a`, which end in a letter: a defect of its own,
+    # wherever `!(...)` comes after a `*`.
+    pairs = [(string, pattern) for string, pattern in pairs if "!(" not in pattern.partition("*")[2]]
     assert [mcheck(*pair) for pair in pairs] == _ask_bash("[[ $1 == $2 ]]", pairs)
 
 

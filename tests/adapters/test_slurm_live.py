@@ -45,6 +45,7 @@ def state(slurm, node):
     return slurm.nodes([node])[0]
 
 
+@pytest.mark.service
 def test_a_busy_node_drains_keeps_its_job_and_comes_back(cluster, slurm):
     job = cluster.submit("sleep 60", "--nodelist=n1")
     wait_for("the job to run", lambda: cluster.job(job)["JobState"] == "RUNNING")
@@ -205,6 +206,7 @@ def test_the_command_says_in_one_line_that_the_controller_does_not_answer(tmp_pa
     assert done.output == f"nhc slurm sync: sinfo -a: {said}"
 
 
+@pytest.mark.service
 def test_a_real_slurmrestd_is_read_and_says_what_it_cannot_do(cluster, slurm, tmp_path):
     import shutil
 

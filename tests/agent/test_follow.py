@@ -60,6 +60,7 @@ def log(tmp_path):
     made.follower.close()
 
 
+@pytest.mark.service
 def test_a_fault_is_in_the_store_as_soon_as_it_is_logged(log):
     log.check()
     log.say(raw(1))

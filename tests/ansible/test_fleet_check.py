@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import jsonschema
+import pytest
 
 from tests.ansible.conftest import ROOT, Ansible
 from tests.support.machines import Fleet
@@ -26,6 +27,7 @@ def test_the_example_inventory_works_from_a_checkout(controller: Ansible, tmp_pa
     assert load(tmp_path / "reports.json")["localhost"]["verdict"] == "OK"
 
 
+@pytest.mark.service
 def test_sick_and_unreachable_nodes_are_results(ansible: Ansible, conf: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run = ansible("fleet-check", nhc_config_src=str(conf), nhc_report_dir=str(out), nhc_group_by="rack",

@@ -112,6 +112,7 @@ def test_an_inventory_says_where_hosts_are(fleet, fine, tmp_path):
 
 
 @pytest.mark.parametrize("transport", ["openssh", "local"])
+@pytest.mark.service
 def test_the_other_transports_say_the_same(fleet, few, fine, transport):
     done = fleet.check("-F", few, "-w", "gpu[01-02]", "-c", fine, "--transport", transport)
     assert done.stdout.startswith("gpu[01-02] (2) OK")

@@ -92,6 +92,7 @@ def test_nothing_that_a_node_says_runs(dom, page):
     assert len(json.loads(data[1])["nodes"]) == 12
 
 
+@pytest.mark.service
 def test_the_screenshot_shows_the_colours_of_the_verdicts(page, browser, tmp_path):
     browser(f"--screenshot={tmp_path / 'page.png'}", page.as_uri(), profile=tmp_path / "profile")
     colours = pixels(tmp_path / "page.png")

@@ -73,6 +73,7 @@ def test_sudo_that_asks_for_nothing(check, tmp_path):
         assert check(server, *words, "--sudo", "--ask-sudo-pass", owner=0, **env).stdout.startswith("127.0.0.1 OK")
 
 
+@pytest.mark.service
 def test_sudo_that_asks_gets_its_password_and_says_why_it_refuses(check):
     with login_server(sudoers=ASKS) as server:
         words = ["--sudo", "--ask-sudo-pass"]

@@ -117,14 +117,14 @@ def find_go() -> str:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
-def _go(go: str, *arguments: str, cwd: Path, **environment: str) -> str:
+def run_go(go: str, *arguments: str, cwd: Path, **environment: str) -> str:
     done = subprocess.run(
         [go, *arguments],
         cwd=cwd,
@@ -141,7 +141,7 @@ def _go(go: str, *arguments: str, cwd: Path, **environment: str) -> str:
 
 def _install(go: str, package: str, version: str, into: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="nhc-kube-") as nowhere:
-        _go(
+        run_go(
             go,
             "install",
             "-trimpath",
@@ -153,7 +153,7 @@ def _install(go: str, package: str, version: str, into: Path) -> None:
 
 
 def _stages(go: str, into: Path) -> None:
-    modules = Path(_go(go, "env", "GOMODCACHE", cwd=HERE).strip())
+    modules = Path(run_go(go, "env", "GOMODCACHE", cwd=HERE).strip())
     source = modules / f"sigs.k8s.io/kwok@{KWOK}" / "kustomize/stage"
     into.mkdir()
     for stage in STAGES:
@@ -167,7 +167,7 @@ def build(say: Callable[[str], None] = lambda line: None) -> Path:
         return found
     go = find_go()
     final = cache() / digest()
-    with _locked(cache() / "lock"):
+    with locked(cache() / "lock"):
         if complete(final):
             return final
         work = Path(tempfile.mkdtemp(prefix="building-", dir=cache()))
@@ -175,7 +175,7 @@ def build(say: Callable[[str], None] = lambda line: None) -> Path:
             say(f"building Kubernetes {KUBERNETES} for tests, once; about 4 minutes on 2 cores")
             flags = f"-s -w {VERSION_FLAGS}"
             target = str(work / "nhc-kube")
-            _go(go, "build", "-trimpath", f"-ldflags={flags}", "-o", target, ".", cwd=HERE)
+            run_go(go, "build", "-trimpath", f"-ldflags={flags}", "-o", target, ".", cwd=HERE)
             say(f"building kwok {KWOK}")
             _install(go, "sigs.k8s.io/kwok/cmd/kwok", KWOK, work)
             _stages(go, work / "stages")

@@ -41,6 +41,7 @@ def lines(result: Any) -> int:
     return int(said[1]) if said else 1
 
 
+@pytest.mark.service
 def test_each_line_is_read_once_across_runs_and_a_rotation(node: Node, fault: str) -> None:
     assert "FrobBroke" not in judge(node)
     node.say(f"{fault} one broke")

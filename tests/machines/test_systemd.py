@@ -79,6 +79,7 @@ def test_the_agents_unit_is_closed_as_far_as_checks_allow(node: Node) -> None:
     assert float(exposure[1]) <= 7.0, said
 
 
+@pytest.mark.service
 def test_a_started_unit_is_ready_and_its_directories_are_its_own(node: Node) -> None:
     node.reset()
     node.put("/etc/nhc/nhc.conf", "* || check_uptime\n")

@@ -1,11 +1,7 @@
-"""node-problem-detector itself, where it was built (tests/npd/build.py) or NHC_NPD_BIN names it.
-
-It is an optional peer: without it these tests skip, under NHC_REQUIRE=all as well.
-"""
+"""node-problem-detector itself: built by tests/npd/build.py, or what NHC_NPD_BIN names."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import socket
@@ -16,7 +12,10 @@ from typing import Any, Dict, Iterator, List, Mapping, Tuple
 
 import pytest
 
+from tests.kube.build import Unavailable
+from tests.npd.build import build
 from tests.support.kube import kube, plane
+from tests.support.require import missing
 
 __all__ = ["kube", "plane"]
 
@@ -25,15 +24,10 @@ Series = Dict[Tuple[str, str], float]
 
 
 def binary() -> Path:
-    spec = importlib.util.spec_from_file_location("nhc_test_npd_build", Path(__file__).parent / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found = module.ready()
-    if found is None:
-        pytest.skip("node-problem-detector is not built: python tests/npd/build.py, or NHC_NPD_BIN")
-    return Path(found)
+    try:
+        return build()
+    except Unavailable as error:
+        missing("node-problem-detector", str(error))
 
 
 def free_port() -> int:

@@ -92,6 +92,7 @@ def plugin(npd: Detector, checks: str) -> str:
     return npd.write("plugin.json", monitor)
 
 
+@pytest.mark.service
 def test_nhc_is_a_plugin_of_a_stock_detector(npd: Detector, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     path = plugin(npd, f"* || check_file_test -f {flag}\n* || check_uptime\n")

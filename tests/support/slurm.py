@@ -138,15 +138,28 @@ class Cluster:
         self._start("munged", ["munged", "--foreground", "--force", f"--key-file={d}/munge.key",
                                f"--socket={d}/munge.socket", f"--pid-file={d}/munged.pid",
                                f"--log-file={d}/log/munged.log", f"--seed-file={d}/munged.seed"])  # fmt: skip
-        wait_for("munged", (d / "munge.socket").exists)
+        self._wait("munged", (d / "munge.socket").exists)
         self.start_controller()
         for name in self.nodes:
             self.start_node(name)
-        wait_for("all nodes to be idle", lambda: all(self.state(name) == "idle" for name in self.nodes), 30)
+        self._wait("slurmd", lambda: all(self.state(name) == "idle" for name in self.nodes), 30)
+
+    def _wait(self, daemon: str, ready: Callable[[], Any], seconds: float = 20.0) -> None:
+        """Wait for a daemon; one that does not come is told with the end of its log."""
+        try:
+            wait_for(daemon, ready, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.logged(daemon)}") from None
+
+    def logged(self, daemon: str, lines: int = 20) -> str:
+        """The last lines of what a daemon (or, for slurmd, each of them) wrote."""
+        found = [path for path in sorted((self.directory / "log").glob(f"{daemon}*")) if path.stat().st_size]
+        said = [f"{path.name}:\n" + "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) for path in found]
+        return "\n".join(said) or f"{daemon} wrote nothing"
 
     def start_controller(self) -> None:
         self._start("slurmctld", ["slurmctld", "-D", "-f", str(self.conf)])
-        wait_for("slurmctld", self.answers, 30)
+        self._wait("slurmctld", self.answers, 30)
 
     def answers(self) -> bool:
         return self.scontrol("ping", check=False).returncode == 0
@@ -166,7 +179,7 @@ class Cluster:
         shutil.chown(path, user)
         self._start("slurmrestd", ["slurmrestd", "-a", "rest_auth/jwt", "-s", "openapi/v0.0.38", "-f", str(self.conf),
                                    f"unix:{path}/socket"], user=user, SLURM_JWT="daemon")  # fmt: skip
-        wait_for("slurmrestd", (path / "socket").exists)
+        self._wait("slurmrestd", (path / "socket").exists)
         return str(path / "socket")
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:

@@ -51,6 +51,7 @@ def spoken(*names: str, **options: Any) -> Treatment:
     return Treatment(tuple(load(name) for name in names), **options)
 
 
+@pytest.mark.service
 def test_kubectl_reads_what_a_mark_wrote(kube: Kube) -> None:
     node = kube.node(fake=False)
 
