@@ -186,6 +186,14 @@ class Sink(Protocol):
         ...
 
 
+class Writing(Sink, Protocol):
+    """A sink that takes what it is told at once and writes it in its own time."""
+
+    def problem(self) -> str:
+        """What keeps it from writing, "" while all is written. Cheap: asked every few seconds."""
+        ...
+
+
 def read_mark(source: NodeSource, name: str) -> Optional[Mark]:
     """The mark on one node, None where it carries none or is not known."""
     for state in source.nodes([name]):

@@ -18,6 +18,8 @@ from nhc.ports import AdapterError, Delivery, Kept, Sink, Standing
 NEWS = 1000
 """Pieces of news kept, on either side of the pipe, for a sink that does not take them."""
 RETRY = (0.5, 15.0)
+LOOK = 2.0
+"""Seconds between two looks at what keeps a sink from writing that does so in its own time."""
 LENGTH = struct.Struct("=I")
 
 Make = Callable[[Callable[[str], None]], Sink]
@@ -66,9 +68,15 @@ class SinkProcess:
                 wait = min(wait * 2, RETRY[1])
         self.say(standing=[list(one) for one in standing or ()])
         wait = 0.0
+        problem = getattr(sink, "problem", None)  # of a sink that writes in its own time (nhc.ports.Writing)
         while not self.over or (self.new and not wait):
-            self._take(wait if wait else None)
+            if wait or problem is None:
+                self._take(wait if wait else None)
+            else:
+                self._take(LOOK, until_new=True)
             if not self.new:
+                if problem is not None and not wait:
+                    self._trouble(problem())
                 continue
             try:
                 self._deliver(sink)
@@ -76,7 +84,7 @@ class SinkProcess:
                 self._trouble(str(error))
                 wait = min(max(wait * 2, RETRY[0]), RETRY[1])
             else:
-                self._trouble("")
+                self._trouble(problem() if problem is not None else "")
                 wait = 0.0
         try:
             sink.close()
@@ -99,14 +107,14 @@ class SinkProcess:
             self.problem = problem
             self.say(problem=printable(problem, 500))
 
-    def _take(self, wait: Optional[float]) -> None:
-        """Take in what there is; with `wait` for at most that long, without it until there is something."""
+    def _take(self, wait: Optional[float], until_new: bool = False) -> None:
+        """Take in what there is; with `wait` for that long (or `until_new`), without it until there is something."""
         poll = select.poll()
         poll.register(self.reading, READ)
         until = None if wait is None else time.monotonic() + wait
         while not self.over:
             left = None if until is None else max(0, int((until - time.monotonic()) * 1000))
-            if not poll.poll(0 if self.new and wait is None else left):
+            if not poll.poll(0 if self.new and (wait is None or until_new) else left):
                 return
             data = os.read(self.reading, 1 << 20)
             if not data:

@@ -91,9 +91,10 @@ def sync_command(**given: Any) -> None:
 def controller_command(**given: Any) -> None:
     """Keep all nodes in line with their conditions, as they change.
 
-    Several may run; the holder of the Lease acts, the others stand by. Ends on SIGTERM, giving the Lease up.
+    Several may run; the holder of the Lease acts, the others stand by. Settings and policy are read again when their
+    files change, or on SIGHUP; bad ones are refused. Ends on SIGTERM, giving the Lease up.
     """
-    _run(given, lambda kit, cluster, read: kit.controller(cluster, read(drain=given["drain"]), given["listen"]))
+    _run(given, lambda kit, cluster, read: kit.controller(cluster, lambda: read(drain=given["drain"]), given["listen"]))
 
 
 @click.command("status")

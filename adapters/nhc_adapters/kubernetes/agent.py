@@ -89,6 +89,11 @@ class NodeSink:
         if delivery.news:
             self.reporter.wake()
 
+    def problem(self) -> str:
+        """What keeps the node's conditions or events from being written."""
+        refused = self.reporter.recorder.refused
+        return self.reporter.error or (f"events: {refused}" if refused else "")
+
     def close(self) -> None:
         self.reporter.close()
         self.client.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import threading
 import time
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, TextIO
@@ -26,7 +27,9 @@ from nhc_adapters.kubernetes.lease import Lease
 from nhc_adapters.kubernetes.ledger import ClusterLedger
 from nhc_adapters.kubernetes.marks import apply, plan_state
 from nhc_adapters.kubernetes.podlogs import CONDITION as JOB_ERROR
+from nhc_adapters.kubernetes.reload import Watched
 from nhc_adapters.kubernetes.reporter import Reporter
+from nhc_adapters.kubernetes.serve import Server
 from nhc_adapters.kubernetes.settings import BadSettings, Settings, make, read
 from nhc_adapters.kubernetes.view import trim
 from nhc_adapters.kubernetes.vocabulary_file import BadVocabulary, load
@@ -150,31 +153,49 @@ def _remedy(remedy: Any, applied: Any) -> Dict[str, str]:
     return said
 
 
-def controller(cluster: Cluster, settings: Settings, listen: str = "") -> int:
-    """Follow the cluster until told to end (SIGTERM, SIGINT)."""
-    client = cluster.client(connections=36)
-    running = Controller(client, settings, log=lambda line: cluster.say(_logged(line)))
-    server = None
+def controller(cluster: Cluster, read: Callable[[], Settings], listen: str = "") -> int:
+    """Follow the cluster until told to end (SIGTERM, SIGINT), under settings that are read again as they change."""
+    watched = Watched(read, lambda line: cluster.say(_logged(line)))
+    stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: running.stop.set())
-    if listen:
-        from nhc_adapters.kubernetes.serve import Server
-
-        server = Server(listen, running)
-        server.start()
-    cluster.say(_logged(f"starting, {'acting' if settings.apply else 'dry run'}, server {client.access.server}"))
+        signal.signal(number, lambda *_: stop.set())
+    signal.signal(signal.SIGHUP, lambda *_: watched.asked.set())
+    server: Optional[Server] = None
     try:
-        running.start()
-        while not running.stop.wait(1.0):
-            sick = running.healthy()
+        while not stop.is_set():
+            running = Controller(
+                cluster.client(connections=36), watched.settings, log=lambda line: cluster.say(_logged(line))
+            )
+            if server is not None:
+                server.serve(running)
+            elif listen:
+                server = Server(listen, running, watched)
+                server.start()
+            acting = "acting" if watched.settings.apply else "dry run"
+            cluster.say(_logged(f"starting, {acting}, server {running.client.access.server}"))
+            try:
+                running.start()
+                sick = _until_changed(running, watched, stop)
+            finally:
+                running.close()
             if sick:
                 cluster.complain(sick)
                 return FAILED
         return DONE
     finally:
-        running.close()
         if server is not None:
             server.close()
+
+
+def _until_changed(running: Controller, watched: Watched, stop: threading.Event) -> str:
+    """Until settings have changed or `stop` is set; why the controller cannot go on, where it cannot."""
+    while not stop.wait(1.0):
+        sick = running.healthy()
+        if sick:
+            return sick
+        if watched.changed() is not None:
+            return ""
+    return ""
 
 
 def _logged(line: str) -> str:

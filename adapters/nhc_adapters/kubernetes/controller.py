@@ -19,13 +19,14 @@ from nhc_adapters.kubernetes.drain import Progress
 from nhc_adapters.kubernetes.drains import Drains
 from nhc_adapters.kubernetes.events import NORMAL, WARNING, Recorder, flush_quietly
 from nhc_adapters.kubernetes.fleet import Done, Fleet, Log
-from nhc_adapters.kubernetes.kernlogs import KernelLogs
 from nhc_adapters.kubernetes.lease import Lease
 from nhc_adapters.kubernetes.ledger import ClusterLedger
-from nhc_adapters.kubernetes.loki import Loki
+from nhc_adapters.kubernetes.loki_watch import LokiWatch
+from nhc_adapters.kubernetes.outage import Outages
 from nhc_adapters.kubernetes.podlogs import CONDITION as JOB_ERROR
 from nhc_adapters.kubernetes.podlogs import Reader
 from nhc_adapters.kubernetes.reflector import Reflector
+from nhc_adapters.kubernetes.rights import RightsWatch
 from nhc_adapters.kubernetes.settings import Settings
 from nhc_adapters.kubernetes.view import trim
 
@@ -59,6 +60,8 @@ class Controller:
         self.lease = lease or Lease(client, settings.namespace)
         self.adapter = Kubernetes(client, settings.treatment, topologies=settings.topologies)
         self.ledger = ClusterLedger(client, settings.namespace, settings.policy)
+        self.outages = Outages(log, "the API server")
+        self.rights = RightsWatch(client, settings, self.outages, log)
         types = kept_types(settings)
         self.nodes = Reflector(
             heard or client,
@@ -66,6 +69,7 @@ class Controller:
             self._changed,
             trim=lambda node: trim(node, types),
             selector=settings.selector,
+            told=lambda cause: self.outages.heard("following the nodes", cause),
         )
         self.fleet = Fleet(
             settings, self.adapter, self.ledger, self.nodes.objects, clock, self.lease.held, log=self._say
@@ -78,19 +82,31 @@ class Controller:
         self.leading = threading.Event()
         self._threads: List[threading.Thread] = []
         self._events = threading.Event()
-        self._logs = KernelLogs()
+        self.loki: Optional[LokiWatch] = None
+        if settings.loki.url:
+            self.loki = LokiWatch(
+                client,
+                settings.namespace,
+                settings.loki,
+                self.lease.held,
+                self._say_conditions,
+                log,
+                clock,
+                remember=settings.apply,
+            )
 
     # Life.
 
     def start(self) -> None:
         """Start all threads; returns at once."""
         self._thread("nodes", lambda: self.nodes.run(self.stop))
-        self._thread("lease", lambda: self.lease.keep(self.stop, self._led))
+        self._thread("rights", lambda: self.rights.run(self.stop))
+        self._thread("lease", lambda: self.lease.keep(self.stop, self._led, self._lease_told))
         self._thread("rounds", self._rounds)
         self._thread("events", self._send_events)
         if self.settings.podlogs.namespaces:
             self._thread("podlogs", self._read_pods)
-        if self.settings.loki.url:
+        if self.loki is not None:
             self._thread("loki", self._read_loki)
 
     def run(self) -> None:
@@ -119,6 +135,20 @@ class Controller:
             return f"thread {dead[0]} has ended"
         return ""
 
+    def unready(self) -> str:
+        """Why this controller cannot do its work now, "" while it can."""
+        missing = self.rights.blocking()
+        if missing:
+            more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+            return f"{missing[0].missing()}{more}"
+        standing = self.outages.standing()
+        if standing:
+            what, why = next(iter(standing.items()))
+            return f"{what} fails: {why}"
+        if not self.nodes.synced.is_set():
+            return f"not in sync: {self.nodes.error or 'still listing the nodes'}"
+        return ""
+
     def _thread(self, name: str, work: Callable[[], None]) -> None:
         def run() -> None:
             try:
@@ -136,6 +166,10 @@ class Controller:
 
     def _changed(self, name: str, node: Optional[Mapping[str, Any]]) -> None:
         self.fleet.changed(name, node)
+
+    def _lease_told(self, cause: str) -> None:
+        where = f"{self.lease.namespace}/{self.lease.name}"
+        self.outages.heard(f"holding the Lease {where}", cause)
 
     def _led(self, leading: bool) -> None:
         if leading:
@@ -162,10 +196,11 @@ class Controller:
                     self.ledger.load()
                     loaded = True
                 self._after(self.fleet.round())
+                self.outages.well("this round")
             except AdapterError as error:
                 # Nothing was done that is not written down; what changed is looked at again.
                 loaded = False
-                self.log(f"this round failed: {error}")
+                self.outages.failed("this round", error)
                 for name in list(self.fleet.judged):
                     self.fleet.changed(name)
                 self.stop.wait(1.0)
@@ -241,24 +276,14 @@ class Controller:
                 self._say_conditions({name: self._with_boot(name, said) for name, said in found.items()})
 
     def _read_loki(self) -> None:
-        asked = self.settings.loki
-        loki, down = Loki(asked.url, asked.query, asked.node_label, asked.tenant), ""
-        while not self.stop.wait(asked.every):
-            if not self.lease.held():
-                continue
-            try:
-                lines = loki.look()
-            except AdapterError as error:
-                if not down:
-                    self.log(f"Loki is away, its lines will be read when it is back: {error}")
-                down = str(error)
-                continue
-            if down:
-                self.log("Loki is back")
-                down = ""
-            self._say_conditions(self._logs.take(lines, self.clock()))
+        while not self.stop.is_set() and not self.nodes.synced.wait(0.5):
+            continue  # a line of a node that is not known yet would be lost
+        if self.loki is not None:
+            self.loki.run(self.stop)
 
-    def _say_conditions(self, found: Mapping[str, Condition]) -> None:
+    def _say_conditions(self, found: Mapping[str, Condition]) -> List[str]:
+        """Write conditions of nodes that there are. Returns the nodes whose could not be written."""
+        failed: List[str] = []
         for name, condition in found.items():
             if name not in self.nodes.objects:
                 continue
@@ -274,6 +299,8 @@ class Controller:
                 self.log(f"{name}: {condition.type}={condition.status}: {condition.message}")
             except AdapterError as error:
                 self.log(f"{name}: {condition.type} could not be set: {error}")
+                failed.append(name)
+        return failed
 
     def _with_boot(self, name: str, said: Condition) -> Condition:
         boot = boot_of(self.nodes.objects.get(name) or {})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 from typing import Any, Mapping, Optional
 
 import urllib3
@@ -55,12 +57,36 @@ def api_error(status: int, headers: Mapping[str, str], answer: bytes) -> ApiErro
 
 
 def plain(error: Exception) -> str:
-    """A network error as one line: urllib3 nests them three deep and names objects."""
+    """A network error as one line: urllib3 nests them three deep and names objects.
+
+    Nobody there ("connection refused"), no such name ("no such host") and silence ("no answer in time") are three
+    things, and are mended in three places.
+    """
     seen: Optional[BaseException] = error
-    while seen is not None and (seen.__cause__ or seen.__context__):
-        if isinstance(seen, (urllib3.exceptions.ReadTimeoutError, urllib3.exceptions.ConnectTimeoutError)):
+    while seen is not None:
+        told = _kind(seen)
+        if told:
+            return told
+        if isinstance(seen, urllib3.exceptions.MaxRetryError) and seen.reason is not None:
+            seen = seen.reason
+            continue
+        following = seen.__cause__ or seen.__context__
+        if following is None:
             break
-        seen = seen.__cause__ or seen.__context__
-    if isinstance(seen, urllib3.exceptions.TimeoutError):
-        return "no answer in time"
+        seen = following
     return printable(str(seen) or type(seen).__name__, 160)
+
+
+def _kind(error: BaseException) -> str:
+    if isinstance(error, urllib3.exceptions.NewConnectionError):
+        return ""  # its cause says which; urllib3 1.26 and 2 count it among the timeouts, which it is not
+    if isinstance(error, (urllib3.exceptions.ReadTimeoutError, urllib3.exceptions.ConnectTimeoutError, TimeoutError)):
+        return "no answer in time"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused: nothing listens there"
+    if isinstance(error, socket.gaierror):
+        again = error.errno == socket.EAI_AGAIN
+        return "the name cannot be resolved for now: DNS gives no answer" if again else "no such host"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not trusted: {printable(error.verify_message or str(error), 120)}"
+    return ""

@@ -65,6 +65,8 @@ class Recorder:
     queue: int = QUEUE
     dropped: int = 0
     """Events that a flood or a long outage cost."""
+    refused: str = ""
+    """Why the server takes no events from us, "" while it does."""
     _seen: OrderedDict[Key, _Seen] = field(default_factory=OrderedDict)
     _similar: OrderedDict[Key, _Similar] = field(default_factory=OrderedDict)
     _buckets: OrderedDict[str, _Bucket] = field(default_factory=OrderedDict)
@@ -99,6 +101,7 @@ class Recorder:
         sent = 0
         while self._queue and sent < limit:
             self._send(*self._queue[0])
+            self.refused = ""
             self._queue.popleft()
             sent += 1
         return sent
@@ -185,7 +188,8 @@ def flush_quietly(recorder: Recorder, warn: Optional[Callable[[str], None]] = No
         except ApiError as error:
             if error.status in (400, 403, 404, 422):
                 recorder.drop_first()
-                if warn is not None:
+                known, recorder.refused = recorder.refused, str(error) if error.status == 403 else ""
+                if warn is not None and (not known or known != recorder.refused):
                     warn(f"event refused: {error}")
                 continue
             return

@@ -119,14 +119,20 @@ class Lease:
         except AdapterError:
             return
 
-    def keep(self, stop: threading.Event, changed: Callable[[bool], None]) -> None:
-        """Hold the Lease until `stop`, telling `changed` of every gain and loss. For a thread of its own."""
+    def keep(
+        self, stop: threading.Event, changed: Callable[[bool], None], told: Callable[[str], None] = lambda cause: None
+    ) -> None:
+        """Hold the Lease until `stop`, telling `changed` of every gain and loss. For a thread of its own.
+
+        `told` hears after each attempt why it failed, "" where it did not.
+        """
         was = False
         while not stop.is_set():
             try:
                 self.attempt()
-            except AdapterError:
-                pass  # held() runs out by itself
+                told("")
+            except AdapterError as error:
+                told(str(error))  # held() runs out by itself
             if self.held() != was:
                 was = not was
                 changed(was)

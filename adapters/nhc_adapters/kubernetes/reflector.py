@@ -37,8 +37,10 @@ class Reflector:
         retry: float = 1.0,
         monotonic: Callable[[], float] = time.monotonic,
         selector: str = "",
+        told: Callable[[str], None] = lambda cause: None,
     ) -> None:
-        self.client, self.path = client, path
+        """`told` hears why following fails, and "" when it works again."""
+        self.client, self.path, self._told = client, path, told
         self.query = {"labelSelector": selector} if selector else {}
         self.objects: Dict[str, Object] = {}
         self.synced = threading.Event()
@@ -74,6 +76,8 @@ class Reflector:
                 self._version = ""
             if self.error:
                 failures += 1
+                if failures > 1:  # a connection that breaks is no outage: a server ends watches now and then
+                    self._told(self.error)
                 stop.wait(0.0 if failures == 1 else min(self._retry * 2 ** (failures - 2), 30.0))
 
     def put(self, item: Mapping[str, Any]) -> None:
@@ -131,6 +135,7 @@ class Reflector:
     def _alive(self) -> None:
         self.heard = self._clock()
         self.error = ""
+        self._told("")
 
 
 def _key(item: Mapping[str, Any]) -> str:

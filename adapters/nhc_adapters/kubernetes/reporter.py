@@ -16,7 +16,10 @@ from nhc.ports import AdapterError
 from nhc_adapters.kubernetes.client import Client
 from nhc_adapters.kubernetes.conditions import HEARTBEAT, UNKNOWN, Condition, Conditions, Turn
 from nhc_adapters.kubernetes.events import NORMAL, WARNING, Recorder, flush_quietly
+from nhc_adapters.kubernetes.outage import Outages
 from nhc_adapters.kubernetes.vocabulary import Said, Vocabulary, conditions_of
+
+WRITING = "writing this node's conditions"
 
 RETRY = 1.0
 RETRY_LIMIT = 30.0
@@ -50,6 +53,7 @@ class Reporter:
         self.recorder = Recorder(client, "nhc-agent", host=node, clock=clock)
         self.error = ""
         """What keeps us from writing, "" while all is written."""
+        self._outages = Outages(log)
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -120,13 +124,11 @@ class Reporter:
             try:
                 self.flush()
             except AdapterError as error:
-                if not self.error:
-                    self.log(f"{self.node}: conditions cannot be written, tried again: {error}")
+                self._outages.failed(WRITING, error)
                 self.error = str(error)
                 wait = min(max(RETRY, wait * 2), RETRY_LIMIT)
             else:
-                if self.error:
-                    self.log(f"{self.node}: conditions are written again")
+                self._outages.well(WRITING)
                 self.error, wait = "", 0.0
 
     def _until_due(self) -> float:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, List
+from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from nhc.ports import AdapterError
 
 if TYPE_CHECKING:
     from nhc_adapters.kubernetes.controller import Controller
+    from nhc_adapters.kubernetes.reload import Watched
 
 
-def metrics(controller: Controller) -> str:
+def metrics(controller: Controller, watched: Optional[Watched] = None) -> str:
     """What the controller counts, in Prometheus' text format."""
     fleet = controller.fleet
     lines: List[str] = []
 
-    def family(name: str, kind: str, help: str, samples: List[tuple[str, float]]) -> None:
+    def family(name: str, kind: str, help: str, samples: Sequence[tuple[str, float]]) -> None:
         lines.append(f"# HELP {name} {help}")
         lines.append(f"# TYPE {name} {kind}")
         lines.extend(f"{name}{labels} {value:g}" for labels, value in samples)
@@ -29,6 +30,18 @@ def metrics(controller: Controller) -> str:
         "nhc_kubernetes_nodes_withheld", "gauge", "Deeds that a ceiling or rate withholds.", [("", len(fleet.withheld))]
     )
     family("nhc_kubernetes_leading", "gauge", "1 while this process holds the Lease.", [("", controller.lease.held())])
+    if controller.loki is not None:
+        aside = "Lines of Loki that name no node or make no sense."
+        family("nhc_kubernetes_loki_lines_set_aside_total", "counter", aside, [("", controller.loki.loki.aside)])
+        behind = "How much of the log in Loki is not read yet."
+        family("nhc_kubernetes_loki_behind_seconds", "gauge", behind, [("", controller.loki.behind())])
+    missing = [(f'{{right="{right}"}}', 1) for right in controller.rights.missing]
+    family("nhc_kubernetes_right_missing", "gauge", "Rights that the API server does not grant us.", missing)
+    if watched is not None:
+        refused = "1 while the settings' files hold something that is not taken."
+        family("nhc_kubernetes_settings_refused", "gauge", refused, [("", bool(watched.refused))])
+    failing = [(f'{{what="{what}"}}', 1) for what in sorted(controller.outages.standing())]
+    family("nhc_kubernetes_failing", "gauge", "What fails now; the log says why.", failing)
     family("nhc_kubernetes_drains", "gauge", "Drains under way.", [("", len(controller.drains.running()))])
     family(
         "nhc_kubernetes_deeds_total",
@@ -51,14 +64,16 @@ def _deeds(controller: Controller) -> List[tuple[str, str, int]]:
 
 
 class Server:
-    """Serves one controller on `host:port`. Raises AdapterError when it cannot listen there."""
+    """Serves one controller at a time on `host:port`. Raises AdapterError when it cannot listen there."""
 
-    def __init__(self, listen: str, controller: Controller) -> None:
+    def __init__(self, listen: str, controller: Controller, watched: Optional[Watched] = None) -> None:
         host, _, port = listen.rpartition(":")
+        self.controller = controller
+        outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                code, text = _answer(self.path, controller)
+                code, text = _answer(self.path, outer.controller, watched)
                 body = text.encode()
                 self.send_response(code)
                 self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
@@ -76,6 +91,10 @@ class Server:
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
 
+    def serve(self, controller: Controller) -> None:
+        """Answer for another controller from now on: the settings have changed."""
+        self.controller = controller
+
     def start(self) -> None:
         threading.Thread(target=self._server.serve_forever, name="serve", daemon=True).start()
 
@@ -84,13 +103,13 @@ class Server:
         self._server.server_close()
 
 
-def _answer(path: str, controller: Controller) -> tuple[int, str]:
+def _answer(path: str, controller: Controller, watched: Optional[Watched]) -> tuple[int, str]:
     if path == "/metrics":
-        return 200, metrics(controller)
+        return 200, metrics(controller, watched)
     if path == "/healthz":
         sick = controller.healthy()
         return (503, f"{sick}\n") if sick else (200, "ok\n")
     if path == "/readyz":
-        ready = controller.nodes.synced.is_set() and not controller.nodes.error
-        return (200, "ok\n") if ready else (503, f"not in sync: {controller.nodes.error or 'still listing'}\n")
+        why = controller.unready()
+        return (503, f"{why}\n") if why else (200, "ok\n")
     return 404, "there are /healthz, /readyz and /metrics\n"

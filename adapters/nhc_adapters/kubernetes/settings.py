@@ -22,6 +22,7 @@ from nhc.units import seconds
 from nhc_adapters.kubernetes import kernlogs, podlogs
 from nhc_adapters.kubernetes.drain import Rules
 from nhc_adapters.kubernetes.judge import SILENT_AFTER, parse_fault
+from nhc_adapters.kubernetes.loki import LOOKBACK
 from nhc_adapters.kubernetes.marks import Treatment
 from nhc_adapters.kubernetes.podlogs import PATTERNS, PodLogs
 from nhc_adapters.kubernetes.view import TOPOLOGIES
@@ -42,6 +43,8 @@ class LokiSettings:
     node_label: str = "k8s_node_name"
     every: float = 10.0
     tenant: str = ""
+    lookback: float = LOOKBACK
+    """Seconds looked back on at the very first look; later ones, after a restart too, go on from the last."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Settings:
     podlogs: PodLogs = field(default_factory=PodLogs)
     loki: LokiSettings = field(default_factory=LokiSettings)
     namespace: str = "nhc-system"
+    sources: Tuple[str, ...] = field(default=(), compare=False)
+    """The files that these settings came from, in order to see when one changes."""
 
     @property
     def verdict(self) -> str:
@@ -109,12 +114,14 @@ def read(path: str, **override: Any) -> Settings:
     table = {key: reader.table(value, key) for key in ("drain-rules", "expected", "podlogs", "loki")}
     reader.known("", value, _KEYS)
     chosen = PolicyFile()
+    sources = [path, *(name for name in reader.words(value, "vocabularies", ()) if "/" in name)]
     if "policy" in value:
         name = os.path.join(os.path.dirname(os.path.abspath(path)), reader.text(value, "policy", ""))
         try:
             chosen = load_policy(name)
         except PolicyError as error:
             raise BadSettings(str(error)) from None
+        sources.append(name)
     words: Dict[str, Any] = {
         "vocabularies": reader.words(value, "vocabularies", ("nhc",)),
         "faults": reader.words(value, "faults", ()),
@@ -133,6 +140,7 @@ def read(path: str, **override: Any) -> Settings:
         "podlogs": reader.podlogs(table["podlogs"]),
         "loki": reader.loki(table["loki"]),
         "namespace": reader.text(value, "namespace", "nhc-system"),
+        "sources": tuple(sources),
     }
     words.update({key: given for key, given in override.items() if given is not None})
     try:
@@ -266,7 +274,7 @@ class _Reader:
         )
 
     def loki(self, table: Mapping[str, Any]) -> LokiSettings:
-        self.known("loki.", table, {"url", "query", "node-label", "every", "tenant"})
+        self.known("loki.", table, {"url", "query", "node-label", "every", "tenant", "lookback"})
         default = LokiSettings()
         return LokiSettings(
             self.text(table, "url", ""),
@@ -274,4 +282,5 @@ class _Reader:
             self.text(table, "node-label", default.node_label),
             self.seconds(table, "every", default.every),
             self.text(table, "tenant", ""),
+            self.seconds(table, "lookback", default.lookback),
         )

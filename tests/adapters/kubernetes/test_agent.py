@@ -137,3 +137,43 @@ def test_a_kernel_line_is_a_condition_in_a_moment(kube: Kube, agent: Any, node: 
     assert time.monotonic() - began < 2.0
     agent.nhc("agent", "ack", f"xid/79/{device}.0")
     until(lambda: status(kube, node, "NhcGpuProblem") == "False")
+
+
+@pytest.mark.parametrize("allowed", [[], ["get"]], ids=["nothing", "reading alone"])
+def test_an_agent_without_its_rights_is_not_delivering_until_it_has_them(
+    kube: Kube, agent: Any, node: str, tmp_path: Path, allowed: list[str]
+) -> None:
+    name = f"{kube.prefix}-agent"
+    role = {
+        "metadata": {"name": name},
+        "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": allowed or [""]}],
+    }
+    account = {"kind": "ServiceAccount", "name": "default", "namespace": kube.namespace}
+    base = "/apis/rbac.authorization.k8s.io/v1"
+    kube.admin.post(f"{base}/clusterroles", role)
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    kube.admin.post(
+        f"{base}/clusterrolebindings", {"metadata": {"name": name}, "roleRef": reference, "subjects": [account]}
+    )
+    try:
+        good = tmp_path / "good"
+        good.write_text("")
+        kubeconfig = agent.directory / "kubeconfig"
+        kubeconfig.write_text(json.dumps(kube.plane.config(kube.token("default", kube.namespace))))
+        agent.configure(
+            f"* |every 200ms| check_file_test -e {good}\n",
+            f'[sinks.kubernetes]\nkubeconfig = "{kubeconfig}"\nnode = "{node}"\n',
+            agent="kernel-log = false",
+        )
+        agent.start()
+
+        def problem() -> str:
+            return str(agent.status()["sinks"]["kubernetes"]["problem"])
+
+        until(lambda: "403 Forbidden" in problem(), within=30)
+        every = {"apiGroups": [""], "resources": ["nodes", "nodes/status", "events"], "verbs": ["*"]}
+        kube.admin.put(f"{base}/clusterroles/{name}", {**role, "rules": [every]})
+        until(lambda: problem() == "" and status(kube, node) == "True", within=60)
+    finally:
+        kube.admin.delete(f"{base}/clusterrolebindings/{name}")
+        kube.admin.delete(f"{base}/clusterroles/{name}")

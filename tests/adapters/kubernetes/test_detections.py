@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import ssl
@@ -12,7 +13,7 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc_adapters.kubernetes.client import STRATEGIC, node_path
+from nhc_adapters.kubernetes.client import MERGE_PATCH, STRATEGIC, namespaced, node_path
 from nhc_adapters.kubernetes.conditions import TRUE
 from nhc_adapters.kubernetes.kernlogs import CONDITION as KERNEL_LOG
 from nhc_adapters.kubernetes.kernlogs import KernelLogs
@@ -161,15 +162,18 @@ def test_a_pod_whose_log_is_gone_is_not_asked_for_again(kube: Kube, kubelet: tup
 
 
 class FakeLoki:
-    """Holds lines, answers query_range as Loki does, and can be away."""
+    """Holds lines, answers query_range as Loki does, limits included, and can be away."""
 
     def __init__(self) -> None:
-        self.lines: list[tuple[int, str, str]] = []
+        self.lines: list[tuple[int, str, Any]] = []
         self.status = 200
+        self.max_query_length = 721 * 3600.0
+        self.asked: list[tuple[float, float]] = []
         self.serving = Serving(self.answer)
         self.url = f"http://127.0.0.1:{self.serving.port}"
 
-    def say(self, node: str, text: str, when: float | None = None) -> None:
+    def say(self, node: str, text: Any, when: float | None = None) -> None:
+        """A line; a node of "" is a stream without the node's label."""
         self.lines.append((int((when or time.time()) * 1e9), node, text))
 
     def answer(self, path: str) -> tuple[int, bytes]:
@@ -178,11 +182,19 @@ class FakeLoki:
         asked = urllib.parse.parse_qs(urllib.parse.urlsplit(path).query)
         assert asked["direction"] == ["forward"]
         begin, end, limit = (int(asked[name][0]) for name in ("start", "end", "limit"))
-        chosen = sorted(line for line in self.lines if begin <= line[0] < end)[:limit]
-        streams: dict[str, list[list[str]]] = {}
+        self.asked.append((begin / 1e9, end / 1e9))
+        if (end - begin) / 1e9 > self.max_query_length:
+            return 400, b"the query time range exceeds the limit (query length: 800h0m0s, limit: 721h0m0s)"
+        if limit > 5000:
+            return 400, b"max entries limit per query exceeded, limit > max_entries_limit (6000 > 5000)"
+        chosen = sorted((line for line in self.lines if begin <= line[0] < end), key=lambda line: line[0])[:limit]
+        streams: dict[str, list[list[Any]]] = {}
         for when, node, text in chosen:
             streams.setdefault(node, []).append([str(when), text])
-        result = [{"stream": {"k8s_node_name": node}, "values": values} for node, values in streams.items()]
+        result = [
+            {"stream": {"job": "dmesg", **({"k8s_node_name": node} if node else {"host": "x"})}, "values": values}
+            for node, values in streams.items()
+        ]
         return 200, json.dumps({"status": "success", "data": {"resultType": "streams", "result": result}}).encode()
 
 
@@ -218,19 +230,85 @@ def test_more_lines_than_a_page_come_whole(loki: FakeLoki) -> None:
     assert [line.text for line in Loki(loki.url, "{}").look()] == [f"line {number}" for number in range(2500)]
 
 
-def test_old_lines_are_no_news(loki: FakeLoki) -> None:
-    loki.say("n1", XID79, time.time() - 3600)
-    assert Loki(loki.url, "{}").look() == []
+def test_lines_of_the_last_hour_are_read_at_the_first_look_and_older_ones_are_no_news(loki: FakeLoki) -> None:
+    loki.say("n1", "old", time.time() - 7200)
+    loki.say("n1", "young", time.time() - 3000)
+    assert [line.text for line in Loki(loki.url, "{}").look()] == ["young"]
+
+
+def test_a_quiet_cluster_asks_for_no_more_each_day(loki: FakeLoki) -> None:
+    now = [time.time()]
+    asking = Loki(loki.url, "{}", clock=lambda: now[0])
+    for _day in range(60):
+        now[0] += 86400
+        assert asking.look() == []
+    now[0] += 10
+    asking.look()
+    assert loki.asked[-1][1] - loki.asked[-1][0] < 600
+    assert max(end - begin for begin, end in loki.asked) <= 6 * 3600
+    loki.say("n1", "at last", now[0])
+    now[0] += 1
+    assert [line.text for line in asking.look()] == ["at last"]
+
+
+def test_a_server_that_allows_less_is_asked_for_less_and_nothing_is_lost(loki: FakeLoki) -> None:
+    loki.max_query_length = 1800
+    now = [time.time()]
+    asking = Loki(loki.url, "{}", clock=lambda: now[0], since=int((now[0] - 86400) * 1e9))
+    loki.say("n1", "yesterday", now[0] - 80000)
+    found: list[str] = []
+    for _look in range(10):
+        with contextlib.suppress(LokiError):
+            found += [line.text for line in asking.look()]
+    assert found == ["yesterday"]
+    assert asking.since == int(now[0] * 1e9)
+
+
+def test_lines_that_name_no_node_are_set_aside_and_block_nothing(loki: FakeLoki) -> None:
+    now = time.time()
+    for number in range(1500):
+        loki.say("", f"nobody's {number}", now - 100 + number / 100)
+    loki.say("n1", "after them", now - 10)
+    loki.say("n1", 42, now - 9)  # no text
+    asking = Loki(loki.url, "{}")
+    assert [line.text for line in asking.look()] == ["after them"]
+    assert asking.aside == 1501
+    assert asking.labels == ("host", "job")
+    assert asking.look() == []
+    assert asking.aside == 1501  # the overlap reads them again and counts them once
+
+
+def test_a_thousand_lines_of_one_instant_end_no_reading(loki: FakeLoki) -> None:
+    now = time.time()
+    for number in range(1200):
+        loki.say("n1", f"burst {number}", now - 50)
+    loki.say("n1", "after", now - 10)
+    assert [line.text for line in Loki(loki.url, "{}").look()][-1] == "after"
+
+
+def test_a_late_line_is_still_read(loki: FakeLoki) -> None:
+    asking = Loki(loki.url, "{}")
+    loki.say("n1", "one")
+    asking.look()
+    loki.say("n2", "late", time.time() - 200)
+    assert [line.text for line in asking.look()] == ["late"]
 
 
 @pytest.mark.parametrize(
     "answer",
     [None, [], {}, {"status": "error", "error": "parse error"}, {"status": "success", "data": {"resultType": "matrix"}},
-     {"status": "success", "data": {"resultType": "streams", "result": [{"stream": {"n": "x"}, "values": [["x"]]}]}}],
+     {"status": "success", "data": {"resultType": "streams", "result": [{"stream": 3, "values": [["x"]]}]}}],
 )  # fmt: skip
 def test_an_answer_that_makes_no_sense_is_an_error_of_lokis(answer: Any) -> None:
     with pytest.raises(LokiError):
         read_answer(answer, "n")
+
+
+def test_a_line_that_makes_no_sense_does_not_spoil_its_answer() -> None:
+    values = [["x"], ["12", "fine"], [None, "no time"], ["13", None]]
+    result = [{"stream": {"n": "n1"}, "values": values}]
+    page = read_answer({"status": "success", "data": {"resultType": "streams", "result": result}}, "n")
+    assert (page.lines, page.entries, len(page.aside)) == ((LogLine("n1", 12, "fine"),), 4, 3)
 
 
 def test_a_fatal_line_speaks_against_its_node_and_an_applications_does_not() -> None:
@@ -254,7 +332,7 @@ def test_a_kernel_line_in_loki_marks_its_node_though_loki_was_away_at_first(kube
     node, other = kube.node("sick", fake=False), kube.node("well", fake=False)
     loki.status = 503
     with running(kube, settings(kube, loki=LokiSettings(loki.url, "{}", every=0.1))) as controller:
-        eventually(lambda: controller.says("Loki is away"))
+        eventually(lambda: controller.says("reading Loki fails"))
         loki.say(node, XID79)
         loki.say(other, XID31)
         loki.say("not-a-node-here", XID79)
@@ -263,4 +341,28 @@ def test_a_kernel_line_in_loki_marks_its_node_though_loki_was_away_at_first(kube
         assert (kube.condition(node, KERNEL_LOG) or {})["reason"] == "Xid79"
         assert "[action: " in kube.get(node)["metadata"]["annotations"]["nhc/mark"]
         assert kube.condition(other, KERNEL_LOG) is None
-        assert controller.says("Loki is back")
+        assert controller.says("Loki works again after")
+        assert sum("reading Loki fails" in line for line in controller.said) == 1
+
+
+def test_what_loki_held_while_no_controller_ran_is_read_by_the_next_and_nothing_twice(
+    kube: Kube, loki: FakeLoki
+) -> None:
+    first, second = kube.node("first", fake=False), kube.node("second", fake=False)
+    chosen = settings(kube, loki=LokiSettings(loki.url, "{}", every=0.1))
+    loki.say(first, XID79, time.time() - 20)
+    with running(kube, chosen):
+        eventually(lambda: marked(kube) == {first})
+        # The place is written down after the condition was.
+        path = namespaced(kube.namespace, "configmaps", "nhc-cursors")
+        held = eventually(lambda: [m for m in kube.admin.items(namespaced(kube.namespace, "configmaps")) if
+                                   m["metadata"]["name"] == "nhc-cursors"])  # fmt: skip
+    reached = json.loads(held[0]["data"]["loki"])["since"]
+    assert reached > (time.time() - 30) * 1e9
+    # Three hours without a controller, more than a first look goes back: the cursor is as old.
+    old = {"data": {"loki": json.dumps({"query": "{}", "since": reached - 3 * 3600 * 10**9})}}
+    kube.admin.patch(path, old, MERGE_PATCH)
+    loki.lines.clear()
+    loki.say(second, XID79, time.time() - 2 * 3600)
+    with running(kube, chosen):
+        eventually(lambda: marked(kube) == {first, second})
