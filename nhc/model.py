@@ -56,7 +56,7 @@ class Metric(NamedTuple):
 class Outcome(NamedTuple):
     """What a check says of one target.
 
-    `reason` is a stable CamelCase key that machines match on (`GpuCountMismatch`); `message` is one
+    `reason` is a stable CamelCase key that machines match on (`GpuCountMismatch`; see `reason_key`); `message` is one
     line for a person, without the check's name; `target` names the judged thing where a check
     judges several (`gpu3`, `/scratch`, `mlx5_0:1`). `evidence` holds the raw lines behind the verdict.
     """
@@ -116,6 +116,36 @@ def crit(
 ) -> Outcome:
     """The node should not be given work until this is repaired."""
     return Outcome(Verdict.CRIT, reason, message, target, metrics, action, evidence)
+
+
+REASON_LIMIT = 128
+"""Characters of a reason: what Kubernetes takes as the reason of an event."""
+
+
+def reason_key(word: str) -> str:
+    """A reason in the form that every report, label and condition takes: `Disk_Is_Bad` and `Xid79` are as they are.
+
+    ASCII letters, digits and underscores, the first a capital letter. Anything else, as a rule file or a tool of the
+    site's may have it, is mapped: `disk-is-bad` is `DiskIsBad`. What holds no such character is `Unnamed`.
+    """
+    if len(word) <= REASON_LIMIT and word[:1].isalpha() and word.isascii() and word.replace("_", "").isalnum():
+        return word if word[0].isupper() else word[0].upper() + word[1:]
+    kept = "".join(char if char == "_" or (char.isascii() and char.isalnum()) else " " for char in word)
+    key = "".join(part[0].upper() + part[1:] for part in kept.split()).lstrip("_")
+    if key and not key[0].isupper():
+        key = key[0].upper() + key[1:] if key[0].isalpha() else f"Reason{key}"
+    return key[:REASON_LIMIT] or "Unnamed"
+
+
+def named(outcome: Outcome) -> Outcome:
+    """The outcome with its reason as `reason_key` has it. A reason that had to be changed is kept in the message."""
+    word = str(outcome.reason or "")
+    key = reason_key(word) if word else ""
+    if key == outcome.reason:
+        return outcome
+    if key == word or key.lower() == word.lower() or word in str(outcome.message):
+        return outcome._replace(reason=key)
+    return outcome._replace(reason=key, message=f"{printable(word, REASON_LIMIT)}: {outcome.message}".rstrip(": "))
 
 
 def subject(outcome: Outcome) -> str:

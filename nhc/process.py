@@ -176,7 +176,7 @@ def _collect(pid: int, out_read: int, err_read: int, deadline: float) -> Complet
                 deadline = time.monotonic() + (_GRACE if killed == 1 else _GRACE / 2)
                 continue
             # Without a pidfd (Linux before 5.3) the end shows as both streams closing, or within 10 ms.
-            wait = left if ending >= 0 else min(left, 0.01)
+            wait = min(left, 3600.0) if ending >= 0 else min(left, 0.01)  # poll(2) takes 24 days, in milliseconds
             for fd, _event in poll.poll(max(1, int(wait * 1000 + 0.999))):
                 if fd == lifeline:
                     orphaned(pid)

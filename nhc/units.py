@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 # No regular expressions: nearly every run reads a size or two, few need `re` (docs/performance.md).
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
+_LARGEST = 1e24
+"""Above it a number is a slip of the hand: a million exabytes. 310 digits are no float any more."""
+_LONGEST = 1e9
+"""Seconds, some thirty years."""
 _SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -25,16 +29,17 @@ def text(value: str) -> str:
 def integer(value: str) -> int:
     """A whole decimal number, negative ones included; `08` is eight (never octal)."""
     try:
-        return int(value, 10)
+        found = int(value, 10)
     except ValueError:
-        raise ValueError(f"{value!r} is not a whole number") from None
+        raise ValueError(f"{_shown(value)} is not a whole number") from None
+    return int(_bounded(found, value))
 
 
 def number(value: str) -> float:
     """A decimal number that is not negative."""
     if not _is_number(value):
-        raise ValueError(f"{value!r} is not a number")
-    return float(value)
+        raise ValueError(f"{_shown(value)} is not a number")
+    return _bounded(float(value), value)
 
 
 def size_kb(value: str) -> int:
@@ -42,20 +47,20 @@ def size_kb(value: str) -> int:
     amount, unit = _size(value)
     if unit == "b":
         return int(-(-amount // 1024))  # "4096B" says bytes outright; "1b" is more than nothing
-    return int(amount * 1024 ** ((_POWER.get(unit[:1]) or 1) - 1))
+    return int(_bounded(amount * 1024 ** ((_POWER.get(unit[:1]) or 1) - 1), value))
 
 
 def size_bytes(value: str) -> int:
     """A size in bytes, 1024-based, bytes where no unit is given."""
     amount, unit = _size(value)
-    return int(amount * 1024 ** _POWER.get(unit[:1], 0))
+    return int(_bounded(amount * 1024 ** _POWER.get(unit[:1], 0), value))
 
 
 def _size(value: str) -> Tuple[float, str]:
     amount, unit = _apart(value)
     prefix = unit[:1] if unit[:1] in _POWER else ""
     if amount is None or unit[len(prefix) :] not in ("", "b", "ib"):
-        raise ValueError(f"{value!r} is not a size (a number with k, M, G, T, P or E, as in 64GB)")
+        raise ValueError(f"{_shown(value)} is not a size (a number with k, M, G, T, P or E, as in 64GB)")
     return amount, unit
 
 
@@ -63,24 +68,36 @@ def count(value: str) -> int:
     """A count, 1000-based: `10k` is 10000."""
     amount, unit = _apart(value)
     if amount is None or unit not in _POWER:
-        raise ValueError(f"{value!r} is not a count (a number with k, M, G, T, P or E, as in 10k)")
-    return int(amount * 1000 ** _POWER[unit])
+        raise ValueError(f"{_shown(value)} is not a count (a number with k, M, G, T, P or E, as in 10k)")
+    return int(_bounded(amount * 1000 ** _POWER[unit], value))
 
 
 def seconds(value: str) -> float:
     """A duration in seconds: `90`, `500ms`, `2m`, `1.5h`, `1d`, `1w`."""
     amount, unit = _apart(value)
     if amount is None or unit not in _SECONDS:
-        raise ValueError(f"{value!r} is not a duration (a number with ms, s, m, h, d or w, as in 10s)")
-    return amount * _SECONDS[unit]
+        raise ValueError(f"{_shown(value)} is not a duration (a number with ms, s, m, h, d or w, as in 10s)")
+    return _bounded(amount * _SECONDS[unit], value, _LONGEST)
 
 
 def percent(value: str) -> float:
     """A percentage, 0 to 100, the sign optional."""
     digits = value[:-1] if value.endswith("%") else value
     if not _is_number(digits) or float(digits) > 100:
-        raise ValueError(f"{value!r} is not a percentage (0 to 100)")
+        raise ValueError(f"{_shown(value)} is not a percentage (0 to 100)")
     return float(digits)
+
+
+def _bounded(found: float, value: str, most: float = _LARGEST) -> float:
+    """The number, where it is one that can be meant."""
+    if not -most <= found <= most:
+        raise ValueError(f"{_shown(value)} is too large")
+    return found
+
+
+def _shown(value: str) -> str:
+    """What was written, as a message quotes it."""
+    return repr(value if len(value) <= 60 else f"{value[:40]}...{value[-10:]}")
 
 
 def _apart(value: str) -> Tuple[Optional[float], str]:

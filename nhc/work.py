@@ -6,7 +6,7 @@ A bug in a check is that check's UNKNOWN, with its traceback as evidence; it nev
 from __future__ import annotations
 
 from nhc.host import Host
-from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, unknown
+from nhc.model import Action, Metric, Outcome, Verdict, crit, named, ok, unknown
 from nhc.plan import Item
 from nhc.values import TYPE_CHECKING
 
@@ -73,18 +73,29 @@ def run_command(item: Item, host: Host, timeout: float) -> Outcome:
 
 
 def encode_all(name: str, outcomes: Sequence[Outcome]) -> List[Tuple[Any, ...]]:
-    """What a check returned, as `encode` makes it; one that holds what no outcome can is that check's bug."""
+    """What a check returned, as `encode` makes it; one that holds what no outcome can is that check's bug.
+
+    The others stand: a value that one of them got wrong must not hide what else was found.
+    """
+    return [_encoded(name, outcome) for outcome in outcomes]
+
+
+def _encoded(name: str, outcome: Outcome) -> Tuple[Any, ...]:
     try:
-        return [encode(outcome) for outcome in outcomes]
+        return encode(outcome)
     except Exception as error:
-        return [encode(broken(name, error))]
+        return encode(broken(name, error))
 
 
 def encode(outcome: Outcome) -> Tuple[Any, ...]:
-    """An outcome as plain values that marshal carries from a worker to the supervisor."""
+    """An outcome as plain values that marshal carries from a worker to the supervisor.
+
+    Its reason may be a word of somebody else's, a rule file's or a plugin's: that costs no verdict (`model.named`).
+    """
+    outcome = named(outcome)
     return (
         int(Verdict(outcome.verdict)),
-        _key(outcome.reason),
+        outcome.reason,
         _bounded(outcome.message),
         _bounded(outcome.target),
         tuple((_bounded(name), _plain(value), str(unit)) for name, value, unit in outcome.metrics if _finite(value)),
@@ -109,14 +120,6 @@ def decode(value: Sequence[Any]) -> Outcome:
 
 def _bounded(text: Any) -> str:
     return str(text)[:EVIDENCE_WIDTH]
-
-
-def _key(reason: Any) -> str:
-    """A reason, which adapters make labels and conditions of. Raises ValueError for what they cannot."""
-    text = str(reason or "")
-    if text and not (text.isascii() and text.isalnum() and text[0].isupper() and len(text) <= EVIDENCE_WIDTH):
-        raise ValueError(f"{text!r} is no reason in CamelCase")
-    return text
 
 
 def _finite(value: Any) -> bool:

@@ -65,3 +65,19 @@ def test_counts_and_shares():
     for text in ("101", "%", "-1%", "1%%"):
         with pytest.raises(ValueError, match="percentage"):
             units.percent(text)
+
+
+@pytest.mark.parametrize("digits", [310, 5000])
+@pytest.mark.parametrize("unit", ["", "k", "E"])
+@pytest.mark.parametrize("read", [units.size_kb, units.size_bytes, units.count, units.seconds, units.number,
+                                  units.integer, units.percent])  # fmt: skip
+def test_a_number_of_hundreds_of_digits_is_one_short_line(read, unit, digits):
+    with pytest.raises(ValueError, match=r"is too large|is not a") as caught:
+        read("9" * digits + unit)
+    assert len(str(caught.value)) < 150
+
+
+def test_durations_end_where_no_clock_goes():
+    assert units.seconds("25d") == 25 * 86400
+    with pytest.raises(ValueError, match="'99999w' is too large"):
+        units.seconds("99999w")

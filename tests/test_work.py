@@ -2,11 +2,14 @@
 
 import json
 import math
+import re
 
 import jsonschema
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nhc.model import Action, CheckResult, Metric, Outcome, Report, Verdict, crit, ok
+from nhc.model import Action, CheckResult, Metric, Outcome, Report, Verdict, crit, ok, reason_key
 from nhc.render import json as as_json
 from nhc.work import EVIDENCE_WIDTH, decode, encode_all
 from tests.support.run import ROOT
@@ -28,13 +31,40 @@ def portable(outcome):
     [
         ok("x", metrics=(Metric("m", "abc"),)), ok("x", metrics=("abcd",)), ok("x", metrics=(Metric("m", 10**400),)),
         Outcome(7), Outcome(None), crit("A", "b")._replace(action="detonate"), crit("A", "b", evidence=None),
-        crit("Rea son", "b"), crit("\u00c4h", "b"), crit("lower", "b"), crit("A\n", "b"),
     ],
 )  # fmt: skip
 def test_what_is_no_outcome_is_the_checks_bug(wrong):
     found = portable(wrong)
     assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "CheckBroken")
     assert found.message.startswith("check_x has a bug: ")
+
+
+@pytest.mark.parametrize(
+    ("word", "reason", "message"),
+    [
+        ("GpuLost", "GpuLost", "b"), ("Disk_Is_Bad", "Disk_Is_Bad", "b"),
+        ("NeuronHasError_DMA_ERROR", "NeuronHasError_DMA_ERROR", "b"),
+        ("disk-is-bad", "DiskIsBad", "disk-is-bad: b"), ("lower", "Lower", "b"), ("Rea son", "ReaSon", "Rea son: b"),
+        ("\u00c4h", "H", "\u00c4h: b"), ("A\n", "A", "A: b"), ("_x", "X", "_x: b"), ("79", "Reason79", "79: b"),
+        ("\u00c4\u00d6", "Unnamed", "\u00c4\u00d6: b"), ("__", "Unnamed", "__: b"), ("_1", "Reason1", "_1: b"),
+        ("x" * 300, "X" + "x" * 127, "x" * 127 + "\u2026: b"),
+    ],
+)  # fmt: skip
+def test_a_foreign_reason_costs_no_verdict(word, reason, message):
+    found = portable(crit(word, "b"))
+    assert (found.verdict, found.reason, found.message) == (Verdict.CRIT, reason, message)
+
+
+@given(st.text(max_size=300))
+def test_every_word_has_a_reason_that_every_format_takes(word):
+    key = reason_key(word)
+    assert re.fullmatch(r"[A-Z][A-Za-z0-9_]{0,127}", key)
+    assert reason_key(key) == key
+
+
+def test_one_outcome_that_is_none_hides_no_other():
+    found = [decode(value) for value in encode_all("check_x", [crit("A", "a"), Outcome(7), crit("B", "b")])]
+    assert [outcome.reason for outcome in found] == ["A", "CheckBroken", "B"]
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])

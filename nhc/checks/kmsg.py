@@ -9,7 +9,7 @@ from nhc.host import Host
 from nhc.kernlog import DMESG, FILE, JOURNAL, KMSG, Log, Source, default_log, drop, in_context, own_source, read_log
 from nhc.kernlog.catalogue import FATAL, BadRules
 from nhc.kernlog.findings import Finding, current
-from nhc.model import Action, Metric, Outcome, Verdict, ok, unknown, warn
+from nhc.model import Action, Metric, Outcome, Verdict, ok, reason_key, unknown, warn
 from nhc.units import text
 from nhc.values import TYPE_CHECKING, NamedTuple
 
@@ -188,7 +188,9 @@ def reason(finding: Finding) -> str:
         return f"SXid{code}"
     if kind == "neuron":
         return f"NeuronHasError_{code}"  # AWS's own key, which alarms exist for
-    if kind in ("npd", "nvrm", "oom", "hung", "lockup"):
+    if kind == "npd":
+        return reason_key(str(code))  # the site's own word; `npd_rules` keeps it in the message as it is
+    if kind in ("nvrm", "oom", "hung", "lockup"):
         return str(code)
     return f"{_NAMES.get(kind, kind.capitalize())}{code}"
 

@@ -31,7 +31,8 @@ FORM = click.option("-f", "--format", "form", type=click.Choice(["text", "json"]
               "Default: the settings' root, $NHC_ROOT, else /.")  # fmt: skip
 @click.option("--listen", multiple=True, metavar="HOST:PORT", help="Serve HTTP there, instead of 127.0.0.1:20258.")
 @click.option("--socket", default="", metavar="FILE", help="The control socket.")
-@click.option("--check-settings", is_flag=True, help="Only read the settings and say what is wrong with them.")
+@click.option("--check-settings", is_flag=True, help="Only read the settings and "
+              "the files they name, and say what is wrong with them.")  # fmt: skip
 def run(
     path: str, config: List[str], node: str, root: str, listen: List[str], socket: str, check_settings: bool
 ) -> None:
@@ -43,7 +44,7 @@ def run(
     import os
 
     from nhc.agent import settings as agent_settings
-    from nhc.agent.settings import BadSettings, Settings
+    from nhc.agent.settings import Settings
 
     changes: Dict[str, Any] = {}
     if config:
@@ -61,15 +62,26 @@ def run(
         return found._replace(**changes, node=name)
 
     if check_settings:
-        try:
-            read()
-        except BadSettings as error:
-            click.echo(str(error), err=True)
-            raise SystemExit(EXIT_USAGE) from None
-        raise SystemExit(EXIT_HEALTHY)
+        raise SystemExit(_check_settings(read))
     from nhc.agent.run import run as start
 
     raise SystemExit(start(read))
+
+
+def _check_settings(read: Callable[[], Any]) -> int:
+    """Say what in the settings, and in the files that they name, the agent would refuse. The exit status."""
+    from nhc.agent.npd import monitors
+    from nhc.agent.run import sinks
+    from nhc.agent.settings import BadSettings
+
+    try:
+        settings = read()
+        monitors.load(settings)
+        sinks(settings, settings.node)
+    except BadSettings as error:
+        click.echo(str(error), err=True)
+        return EXIT_USAGE
+    return EXIT_HEALTHY
 
 
 @click.command("status")

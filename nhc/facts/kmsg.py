@@ -68,7 +68,7 @@ def parse_record(raw: str) -> Optional[Record]:
     """
     head, semicolon, body = raw.partition(";")
     fields = head.split(",", 3)
-    if not semicolon or len(fields) < 4 or not (fields[0].isdigit() and fields[1].isdigit() and fields[2].isdigit()):
+    if not semicolon or len(fields) < 4 or not all(field.isdecimal() for field in fields[:3]):
         return None
     text = body.partition("\n")[0]
     if "\\x" in text:
@@ -86,7 +86,7 @@ def message(line: str) -> Optional[str]:
         entry = parse_journal(line)
         if entry:
             return entry[0].text if entry[0].kernel else None
-    elif line[:1].isdigit():
+    elif line[:1].isdecimal():
         record = parse_record(line)
         if record:
             return record.text
@@ -102,7 +102,7 @@ def parse_line(line: str, now: float) -> Record:
         entry = parse_journal(line)
         if entry:
             return entry[0]
-    record = parse_record(line) if line[:1].isdigit() else None
+    record = parse_record(line) if line[:1].isdecimal() else None
     if record:
         return record
     found = re.match(_STAMP, line)
@@ -196,9 +196,9 @@ def parse_journal(line: str, whole: bool = True) -> Optional[Tuple[Record, str, 
     since = entry.get("_SOURCE_MONOTONIC_TIMESTAMP")
     record = Record(
         str(message),
-        int(stamp) / 1e6 if isinstance(stamp, str) and stamp.isdigit() else None,
-        int(since) / 1e6 if isinstance(since, str) and since.isdigit() else None,
-        level=int(entry["PRIORITY"]) & 7 if str(entry.get("PRIORITY", "")).isdigit() else 6,
+        int(stamp) / 1e6 if isinstance(stamp, str) and stamp.isdecimal() else None,
+        int(since) / 1e6 if isinstance(since, str) and since.isdecimal() else None,
+        level=int(entry["PRIORITY"]) & 7 if str(entry.get("PRIORITY", "")).isdecimal() else 6,
         kernel=(transport or "kernel") == "kernel",
     )
     return record, str(entry.get("__CURSOR", "")), str(entry.get("_BOOT_ID", ""))

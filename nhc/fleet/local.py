@@ -58,7 +58,7 @@ class ProcessStream:
             poll.register(fd, select.POLLIN)
         if writing >= 0:
             poll.register(writing, select.POLLOUT)
-        for fd, _event in poll.poll(left(deadline) * 1000):
+        for fd, _event in poll.poll(min(left(deadline), 3600.0) * 1000):
             if fd == writing:
                 continue
             try:

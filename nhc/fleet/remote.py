@@ -201,8 +201,8 @@ def _answer(
 
 
 def _reason(text: str) -> str:
-    """A reason that the node gave: a CamelCase word or else our own."""
-    return text if re.fullmatch(r"[A-Z][A-Za-z0-9]{0,63}", text) else "NodeError"
+    """A reason that the node gave: a word as `model.reason_key` has it, or else our own."""
+    return text if re.fullmatch(r"[A-Z][A-Za-z0-9_]{0,127}", text) else "NodeError"
 
 
 def _push(stream: Stream, digests: Sequence[str], task: Task, deadline: float) -> int:

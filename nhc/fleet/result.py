@@ -10,7 +10,7 @@ import math
 from typing import Any, Dict, List, NamedTuple, Tuple
 
 from nhc.fleet.transport import Node, Trouble
-from nhc.model import CheckResult, Metric, Outcome, Report, Verdict, printable, unknown
+from nhc.model import CheckResult, Metric, Outcome, Report, Verdict, printable, reason_key, unknown
 from nhc.render.json import parse, to_dict
 
 REACH = "nhc_fleet"
@@ -96,7 +96,7 @@ def _safe_result(result: CheckResult, prefix: str) -> CheckResult:
         printable(result.check, 200) or "unnamed",
         Outcome(
             found.verdict,
-            "".join(char for char in found.reason if char.isascii() and char.isalnum())[:64],
+            reason_key(found.reason) if found.reason else "",
             printable(found.message, LONGEST),
             printable(found.target, 255),
             tuple(

@@ -16,13 +16,14 @@ from nhc.model import Action
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from re import Match as Match_
     from typing import Any, List, Pattern, Sequence, Tuple
 
 PERMANENT, TEMPORARY = "permanent", "temporary"
 BUFFER = 10
 """The detector's default of lines that a pattern can span."""
 
-_FLAGS = re.compile(r"\(\?([imsU]+)\)")
+_FLAGS = re.compile(r"\(\?([imsU]*)(?:-([imsU]+))?([:)])")
 _CLASSES = {
     "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\t\n\v\f\r ",
     "blank": r"\t ", "punct": r"!-/:-@\[-`{-~", "print": " -~", "graph": "!-~", "cntrl": r"\x00-\x1f\x7f",
@@ -102,32 +103,44 @@ def _rule(rule: Any, where: str, conditions: Any, buffer: int, source: str) -> R
         raise BadRules(f"{where}: expected a reason and a pattern")
     if kind == PERMANENT and condition not in conditions:
         raise BadRules(f"{where}: condition: {condition!r}, expected one of the file's conditions")
-    try:
-        # RE2's \d, \w and \s know ASCII alone.
-        compiled = re.compile(translate(pattern) + r"\Z", 0 if r"\p" in pattern else re.ASCII)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise BadRules(f"{where}: pattern {pattern!r}: {error}") from None
+    compiled = compile_go(pattern, f"{where}: pattern", r"\Z")
     spans = re.search(r"\\n|\\s|\[\^|\\[DSW]|\(\?[a-z]*s|\n", pattern) is not None
     return Rule(kind, reason, condition if kind == PERMANENT else "", compiled, buffer if spans else 1, source)
 
 
+def compile_go(pattern: str, where: str, end: str = "") -> Pattern[str]:
+    r"""A pattern of Go's regexp, `end` behind it. Raises BadRules that begins with `where`."""
+    try:
+        # RE2's \d, \w and \s know ASCII alone.
+        return re.compile(translate(pattern) + end, 0 if r"\p" in pattern else re.ASCII)
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
+        raise BadRules(f"{where} {pattern!r}: {error}") from None
+
+
 def translate(pattern: str) -> str:
-    r"""A pattern of Go's regexp in Python's terms.
+    r"""A pattern of Go's regexp in Python's terms. Raises re.error.
 
     Flags may stand anywhere (`a|(?i)b`): they hold to the end of their group, so the rest of it becomes
     `(?i:b)`. `\z` is `\Z`, `$` is the very end (Python's also stands before a last line break), `[[:alpha:]]` and
-    `\pL` are spelt out, `\Q...\E` is quoted.
+    `\pL` are spelt out, `\Q...\E` is quoted, `(?<name>` is `(?P<name>`. Greediness (`U`) decides what is matched and
+    not whether, and is left out.
     """
     out: List[str] = []
     levels: List[List[str]] = [[]]  # the flag groups opened at each level of parentheses
+    multiline = [False]
     at = 0
     while at < len(pattern):
         char = pattern[at]
         flags = _FLAGS.match(pattern, at)
         if flags:
-            kept = "".join(flag for flag in "ims" if flag in flags[1])
-            levels[-1].append(f"(?{kept}:" if kept else "(?:")
-            out.append(levels[-1][-1])
+            group = _flag_group(flags)
+            if flags[3] == ":":
+                levels.append([])
+                multiline.append(_multiline(flags, multiline[-1]))
+            else:
+                levels[-1].append(group)
+                multiline[-1] = _multiline(flags, multiline[-1])
+            out.append(group)
             at = flags.end()
             continue
         if char == "\\":
@@ -138,15 +151,32 @@ def translate(pattern: str) -> str:
             piece, at = char, at + 1
             if char == "(":
                 levels.append([])
+                multiline.append(multiline[-1])
+                if pattern.startswith("?<", at):
+                    piece, at = "(?P", at + 1
             elif char == ")":
-                piece = ")" * (len(levels.pop()) if len(levels) > 1 else 0) + ")"
+                if len(levels) == 1:
+                    raise re.error("unbalanced parenthesis")
+                piece = ")" * len(levels.pop()) + ")"
+                multiline.pop()
             elif char == "|":  # the flags hold in the alternatives that follow
                 piece = ")" * len(levels[-1]) + "|" + "".join(levels[-1])
-            elif char == "$" and not any("m" in group for level in levels for group in level):
+            elif char == "$" and not multiline[-1]:
                 piece = r"\Z"
         out.append(piece)
     out.append(")" * len(levels[0]))
     return "".join(out)
+
+
+def _flag_group(flags: Match_[str]) -> str:
+    """`(?i-s)` and `(?i-s:` as the group that Python begins with these flags."""
+    on = "".join(flag for flag in "ims" if flag in flags[1])
+    off = "".join(flag for flag in "ims" if flag in (flags[2] or ""))
+    return f"(?{on}{f'-{off}' if off else ''}:"
+
+
+def _multiline(flags: Match_[str], before: bool) -> bool:
+    return "m" in flags[1] or (before and "m" not in (flags[2] or ""))
 
 
 def needle(pattern: str) -> str:
@@ -215,6 +245,12 @@ def _escape(pattern: str, at: int) -> Tuple[str, int]:
     following = pattern[at + 1 : at + 2]
     if following == "z":
         return r"\Z", at + 2
+    if following == "x" and pattern[at + 2 : at + 3] == "{":
+        end = pattern.find("}", at)
+        try:
+            return re.escape(chr(int(pattern[at + 3 : end], 16))), end + 1
+        except (ValueError, OverflowError):
+            raise re.error(f"{pattern[at : at + 8]!r} is no character") from None
     if following == "Q":
         end = pattern.find(r"\E", at + 2)
         end = len(pattern) if end < 0 else end

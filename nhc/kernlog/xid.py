@@ -21,8 +21,10 @@ UNLISTED = (DEGRADED, Action.INSPECT)
 
 _PID = re.compile(r"pid=(?:'?<unknown>'?|'?\d+'?)(?:, name=(?:'<unknown>'|<unknown>|'[^']*'|[^,]*))?,? *")
 _SM = re.compile(r"\(GPC (\d+), TPC (\d+)(?:, SM (\d+))?\)")
-_LINK74 = re.compile(r"link (\d+) ?\(((?:0x[0-9a-fA-F]+(?:, ?)?)+)\)")
-_NVLINK5 = re.compile(r"(\S+)\s+(Fatal|Nonfatal|Non-fatal)\s.*?Link (-?\d+) \((0x[0-9a-fA-F]+) (0x[0-9a-fA-F]+)")
+_LINK74 = re.compile(r"(?a)link (\d{1,4}) ?\((0x[0-9a-fA-F]{1,16}(?:, ?0x[0-9a-fA-F]{1,16})*),? ?\)")
+_NVLINK5 = re.compile(
+    r"(?a)(\S+)\s+(Fatal|Nonfatal|Non-fatal)\s.*?Link (-?\d{1,4}) \((0x[0-9a-fA-F]{1,16}) (0x[0-9a-fA-F]{1,16})"
+)
 _RECOVERY = re.compile(
     r"(?:to (?:0x[0-9a-fA-F]+ \()?|^)(None|GPU Reset Required|Node Reboot Required|Drain P2P|Drain and Reset)"
 )
@@ -168,7 +170,7 @@ def _nvlink5(code: int, words: str, driver: str) -> Optional[Tuple[str, Action, 
 def _nvlink5_rule(code: int, unit: str, info: int, status: int, driver: str) -> Optional[Tuple[str, str]]:
     """NVIDIA's action and what to investigate. The form of the first register changed with driver R575."""
     release = driver.partition(".")[0]
-    major = int(release) if release.isdigit() else 0
+    major = int(release) if release.isdecimal() and len(release) < 9 else 0
     forms = (1,) if 0 < major < 575 else (2,) if major else (2, 1)
     units = set(unit.split("/"))
     near: Optional[Tuple[str, str]] = None

@@ -17,6 +17,7 @@ from nhc.model import Verdict
 from nhc.testing import FakeHost
 from tests.agent.conftest import until
 from tests.support.judge import judge
+from tests.support.run import nhc
 
 KERNEL = {
     "plugin": "kmsg",
@@ -288,6 +289,54 @@ def test_the_file_s_own_expressions_take_a_line_apart(tmp_path):
     follower = FileFollower(None, FakeHost(), Heard(load_log_monitor(write(tmp_path, raw))).reader)
     record = follower._record('time="2023-11-14T22:13:20Z" level=error msg="it broke"', 1.7e9)
     assert (record.text, record.when) == ("it broke", 1.7e9)
+
+
+# How the stock filelog monitors (config/ of node-problem-detector v1.34) take a line apart.
+STOCK_FILELOGS = [
+    ({"timestamp": "^.{15}", "message": "(?i)Currently unreadable.*sectors|(?i)Offline uncorrectable sectors"},
+     "Nov 14 22:13:20 n1 smartd[7]: Device: /dev/sda, 120 CURRENTLY unreadable (pending) sectors",
+     "CURRENTLY unreadable (pending) sectors"),
+    ({"timestamp": "^.{15}", "message": r"kernel: \[.*\] (.*)"},
+     "Nov 14 22:13:20 n1 kernel: [   12.5] it broke", "it broke"),
+    ({"timestamp": '^time="(\\S*)"', "message": 'msg="([^\n]*)"'},
+     'time="2023-11-14T22:13:20Z" level=error msg="it broke"', "it broke"),
+    ({"timestamp": "^(.{6})|^(.{15})", "message": "(a)|n1 (?i)(KERNEL): (.*)$"},
+     "Nov 14 22:13:20 n1 kernel: the last group counts", "the last group counts"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "line", "text"), STOCK_FILELOGS)
+def test_the_stock_filelog_monitors_take_their_lines_apart(options, line, text, tmp_path):
+    raw = {**KERNEL, "plugin": "filelog", "logPath": "/log", "pluginConfig": {**options, "timestampFormat": "x"}}
+    follower = FileFollower(None, FakeHost(), Heard(load_log_monitor(write(tmp_path, raw))).reader)
+    assert follower._record(line, 1.7e9).text == text
+
+
+def test_check_settings_reads_every_file_that_the_settings_name(tmp_path):
+    def said(content, key="system-log-monitor"):
+        (tmp_path / "monitor.json").write_text(content)
+        (tmp_path / "agent.toml").write_text(f'[npd]\n{key} = "{tmp_path / "monitor.json"}"\n')
+        done = nhc("agent", "run", "--check-settings", "--settings", tmp_path / "agent.toml")
+        assert "Traceback" not in done.stderr
+        assert len(done.stderr.splitlines()) == (done.returncode != 0)
+        return done.returncode, done.stderr
+
+    filelog = {**KERNEL, "plugin": "filelog", "logPath": "/log"}
+    assert said(json.dumps({**filelog, "pluginConfig": STOCK_FILELOGS[0][0]})) == (0, "")
+    for content, key, expected in [
+        ("not json", "system-log-monitor", "monitor.json: not JSON"),
+        ("not json", "custom-plugin-monitor", "monitor.json: not JSON"),
+        ("not json", "system-stats-monitor", "monitor.json: not JSON"),
+        ("[" * 100_000, "system-log-monitor", "monitor.json: not JSON"),
+        (json.dumps({**filelog, "pluginConfig": {"message": "(a"}}), "system-log-monitor", "message '(a'"),
+        (json.dumps({**KERNEL, "plugin": "kafka"}), "system-log-monitor", "plugin: 'kafka'"),
+        (json.dumps({"net": {"excludeInterfaceRegexp": "a)"}}), "system-stats-monitor", "excludeInterfaceRegexp 'a)'"),
+    ]:
+        status, error = said(content, key)
+        assert (status, expected in error) == (2, True), error
+    (tmp_path / "agent.toml").write_text("[sinks.nowhere]\n")
+    done = nhc("agent", "run", "--check-settings", "--settings", tmp_path / "agent.toml")
+    assert (done.returncode, "no sink called 'nowhere'" in done.stderr) == (2, True)
 
 
 def test_stats_keep_the_names_and_labels_of_the_dashboards(tmp_path):

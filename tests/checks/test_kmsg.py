@@ -20,6 +20,7 @@ from nhc.state import State
 from nhc.testing import FakeHost
 from tests.support.judge import judge, judge_all
 from tests.support.require import need
+from tests.support.run import nhc
 
 XID79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 NO_DEVICES = {"/proc/bus/pci/devices": ""}
@@ -432,3 +433,26 @@ def test_a_recorded_machine_replays_its_kernel_log(tmp_path):
         assert judge_all(host, "check_kmsg")[0].reason == "Xid79"
     (tmp_path / "answers.json").write_text("[]")
     assert judge(Replay(str(tmp_path)).host(), "check_kmsg --source kmsg").verdict is Verdict.UNKNOWN
+
+
+RULE = {
+    "plugin": "kmsg", "source": "site", "conditions": [{"type": "DiskProblem", "reason": "fine", "message": "fine"}],
+    "rules": [{"type": "permanent", "condition": "DiskProblem", "reason": "Disk_Is_Bad", "pattern": "my disk is bad"},
+              {"type": "permanent", "condition": "DiskProblem", "reason": "disk:is-worse", "pattern": "far worse"}],
+}  # fmt: skip
+
+
+def test_reasons_of_others_hide_no_other_finding(tmp_path):
+    """Neuron's codes have underscores, and a site's rules have reasons of its own: every finding is in the report."""
+    (tmp_path / "rules.json").write_text(json.dumps(RULE))
+    lines = ["NEURON_HW_ERR=DMA_ERROR nd-id=1", XID79, "my disk is bad", "now it is far worse"]
+    (tmp_path / "dmesg").write_text("".join(f"[    {at}.000000] {line}\n" for at, line in enumerate(lines, 1)))
+    config = tmp_path / "nhc.conf"
+    check = f"check_kmsg --source dmesg={tmp_path / 'dmesg'} --npd-rules {tmp_path / 'rules.json'}"
+    config.write_text(f"* || {check}\n")
+    done = nhc("check", "local", "-c", config, "--all", "--format", "json", state=tmp_path / "state")
+    results = {result["reason"]: result for result in json.loads(done.stdout)["results"] if result["reason"]}
+    assert set(results) == {"NeuronHasError_DMA_ERROR", "Xid79", "Disk_Is_Bad", "DiskIsWorse"}
+    assert {result["verdict"] for result in results.values()} == {"CRIT"}
+    assert "disk:is-worse" in results["DiskIsWorse"]["message"]
+    assert done.returncode == 1

@@ -297,3 +297,15 @@ def test_two_runs_at_once_both_finish_and_say_so(tmp_path):
     out, _ = first.communicate(timeout=20)
     assert first.returncode == 0
     assert "another nhc run" not in out
+
+
+def test_a_deadline_of_weeks_is_a_deadline(tmp_path):
+    """poll(2) counts milliseconds in 31 bits: 25 days do not fit."""
+    config = tmp_path / "nhc.conf"
+    lines = ["* |timeout 25d| /bin/true", "* |timeout 25d| check_cmd_status -t 25d -r 0 /bin/true",
+             "* |timeout 25d| [[ -d / ]]", "* |timeout 99999w| check_fs_mount /"]  # fmt: skip
+    config.write_text("\n".join(lines) + "\n")
+    done = nhc("check", "local", "-c", config, "--all", "--timeout", "25d", state=tmp_path / "state")
+    assert (done.returncode, done.stdout.count("OK   ")) == (0, 4), done.stdout
+    assert "nhc.conf:4:4: timeout: '99999w' is too large" in done.stdout
+    assert nhc("config", "check", config).returncode == 2

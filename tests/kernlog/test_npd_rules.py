@@ -128,6 +128,14 @@ def test_a_bad_file_is_named_with_what_was_expected(text, expected):
         ("[]]", "]", True),
         ("(?s)a.b", "a\nb", True),
         ("(?P<n>a)b", "ab", True),
+        ("(?<n>a)b", "ab", True),
+        ("(?i)a(?-i)b", "Ab", True),
+        ("(?i)a(?-i)b", "AB", False),
+        ("(?i-s:a)b", "Ab", True),
+        ("(?iU)a+", "AA", True),
+        ("(?m)^b$", "a\nb", True),
+        ("(?m)x|(?-m)^b$", "a\nb", False),
+        (r"\x{41}b", "Ab", True),
     ],
 )
 def test_gos_expressions_mean_what_they_mean_in_go(go, text, matches):

@@ -1,6 +1,8 @@
 """Xid lines by their words and registers."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nhc.data import read
 from nhc.kernlog.catalogue import Matcher
@@ -134,3 +136,26 @@ def test_products_have_generations(name, expected):
 def test_the_devices_state_changes_what_an_xid_means(code, architecture, mig, rows, expected):
     told = in_context(code, architecture, mig, rows)
     assert (told[:2] if told else None) == expected
+
+
+@pytest.mark.parametrize("registers", ["0x10x2", "0x1, 0xZZ", "0x", "0x1,,0x2", "0x1, 0x2,", "²", "0x" + "f" * 9000])
+def test_xid_74_with_registers_that_are_none_is_judged_by_its_number(registers):
+    words = f"NVLink: fatal error detected on link 6({registers})"
+    assert judge(74, words) in (("fatal", "reset-device"), ("degraded", "reset-device"), ("info", "none"))
+
+
+@given(
+    st.sampled_from(["NVRM: Xid (PCI:0000:3b:00): ", "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): "]),
+    st.one_of(st.sampled_from(["74", "144", "149", "154", "13", "20034", "9" * 5000, "\u00b2", "\u0663"])),
+    st.lists(
+        st.one_of(
+            st.sampled_from(["link ", "Link -1 (", "Link 99999999999 (", "0x", "10", "zz", ", ", ")", "(", "LINK_EVT",
+                             " Fatal ", "to 0x", "GPU Reset Required", "(GPC 1, TPC 2)", "\u00b2", "Severity"]),
+            st.text("0123456789abcdefx, ()", max_size=8),
+        ),
+        max_size=12,
+    ),
+)  # fmt: skip
+def test_no_nvidia_line_ends_in_a_traceback(head, code, words):
+    matcher = Matcher("\u00b2")
+    matcher.judge(f"{head}{code}, {''.join(words)}")

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.model import Action, CheckResult, Report, crit, ok, unknown, warn
+from nhc.model import Action, CheckResult, Report, crit, named, ok, unknown, warn
 from nhc.ports import TAG, read_mark_text
 from nhc.units import seconds
 from nhc_adapters.kubernetes.conditions import TRUE, UNKNOWN, Condition, read_conditions
@@ -176,7 +176,7 @@ def is_accelerator(resource: str) -> bool:
 
 
 def _result(check: str, outcome: Any) -> CheckResult:
-    return CheckResult(check, outcome)
+    return CheckResult(check, named(outcome))  # another agent's condition has whatever reason that agent chose
 
 
 def _boot(node: Mapping[str, Any]) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Pattern, Tuple
 
 from nhc.agent.settings import BadSettings
 from nhc.bounded_read import parse_json, read_text
 from nhc.kernlog.catalogue import BadRules
-from nhc.kernlog.npd_rules import PERMANENT, TEMPORARY, Rule
+from nhc.kernlog.npd_rules import PERMANENT, TEMPORARY, Rule, compile_go
 from nhc.kernlog.npd_rules import parse as parse_rules
 from nhc.values import NamedTuple
 
@@ -30,7 +30,10 @@ class Default(NamedTuple):
 
 
 class LogMonitor(NamedTuple):
-    """A system-log-monitor. `suffixes` are the rules' patternGeneratedMessageSuffix, in their order."""
+    """A system-log-monitor. `suffixes` are the rules' patternGeneratedMessageSuffix, in their order.
+
+    `message` and `timestamp` take a filelog's lines apart.
+    """
 
     path: str
     source: str
@@ -45,6 +48,8 @@ class LogMonitor(NamedTuple):
     conditions: Tuple[Default, ...]
     rules: Tuple[Rule, ...]
     suffixes: Tuple[str, ...]
+    message: Optional[Pattern[str]] = None
+    timestamp: Optional[Pattern[str]] = None
 
 
 class PluginRule(NamedTuple):
@@ -92,7 +97,7 @@ def read_json(path: str) -> Dict[str, Any]:
         value = parse_json(read_text(path))
     except OSError as error:
         raise BadSettings(f"{path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadSettings(f"{path}: not JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadSettings(f"{path}: expected an object")
@@ -128,6 +133,8 @@ def load_log_monitor(path: str) -> LogMonitor:
         reader.defaults(raw),
         rules.rules,
         tuple(str(rule.get("patternGeneratedMessageSuffix") or "") for rule in raw["rules"]),
+        reader.pattern(options, "message"),
+        reader.pattern(options, "timestamp"),
     )
 
 
@@ -208,6 +215,15 @@ class _Reader:
         if not isinstance(value, bool):
             raise self.wrong(key, value, "true or false")
         return value
+
+    def pattern(self, raw: Mapping[str, Any], key: str) -> Optional[Pattern[str]]:
+        value = raw.get(key)
+        if not value:
+            return None
+        try:
+            return compile_go(str(value), f"{self.path}: {key}")
+        except BadRules as error:
+            raise BadSettings(str(error)) from None
 
     def defaults(self, raw: Mapping[str, Any]) -> Tuple[Default, ...]:
         given = raw.get("conditions") or []

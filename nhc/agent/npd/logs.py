@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Match, Optional, Sequence, Tuple
 
 from nhc.agent.journal import Journalctl
 from nhc.agent.loop import Loop
@@ -108,9 +107,7 @@ class FileFollower:
 
     def __init__(self, loop: Loop, host: Host, reader: LogReader) -> None:
         self.loop, self.host, self.reader = loop, host, reader
-        options = reader.monitor.options
-        self._message = re.compile(options["message"]) if options.get("message") else None
-        self._stamp = re.compile(options["timestamp"]) if options.get("timestamp") else None
+        self._message, self._stamp = reader.monitor.message, reader.monitor.timestamp
         self.cursor: Optional[Tuple[int, int]] = None
         self.left_out = 0
         """Bytes that are no lines: holes, lines without an end."""
@@ -165,15 +162,20 @@ class FileFollower:
         found = self._message.search(line)
         if not found:
             return record._replace(text=line)
-        text = next((group for group in found.groups() if group is not None), found[0])
+        text = _last(found)
         stamp = self._stamp.search(line) if self._stamp else None
         when = None
         if stamp:
             from nhc.facts.kmsg import bsd_time, iso_time
 
-            written = next((group for group in stamp.groups() if group is not None), stamp[0])
+            written = _last(stamp)
             when = iso_time(written) or bsd_time(written, now)
         return record._replace(text=text, when=when)
+
+
+def _last(found: Match[str]) -> str:
+    """What the last of an expression's groups has, the whole where it has none: logwatchers/filelog/translator.go."""
+    return next((group for group in reversed(found.groups()) if group is not None), found[0])
 
 
 class JournalFollower:

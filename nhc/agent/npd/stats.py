@@ -16,7 +16,8 @@ from nhc.agent.npd.config import go_duration, read_json
 from nhc.agent.settings import BadSettings
 from nhc.bounded_read import parse_json, read_text
 from nhc.host import Host
-from nhc.kernlog.npd_rules import translate
+from nhc.kernlog.catalogue import BadRules
+from nhc.kernlog.npd_rules import compile_go
 
 TICKS = 100.0
 """Clock ticks a second in /proc/stat (USER_HZ, the same on every Linux architecture of today)."""
@@ -53,8 +54,8 @@ class Stats:
             self.proc = str(raw.get("procPath") or "/proc").rstrip("/")
             net = raw.get("net") or {}
             pattern = str(net.get("excludeInterfaceRegexp") or "")
-            self.exclude = re.compile(translate(pattern)) if pattern else None
-        except (ValueError, AttributeError, TypeError, re.error) as error:
+            self.exclude = compile_go(pattern, "excludeInterfaceRegexp") if pattern else None
+        except (BadRules, ValueError, AttributeError, TypeError) as error:
             raise BadSettings(f"{path}: {' '.join(str(error).split())}") from None
         disk = raw.get("disk") or {}
         self.all_blocks, self.root_blocks = bool(disk.get("includeAllAttachedBlk")), bool(disk.get("includeRootBlk"))
