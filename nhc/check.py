@@ -130,6 +130,7 @@ def check(
 # Where a family's checks do not lie in the module of the family's own name. The longest prefix wins.
 MODULES: Dict[str, str] = {
     "app_gpu": "gpu_clocks",
+    "eth_mtu": "eth_mtu",
     "fabric_manager": "gpu_fabric",
     "fs_mount": "fs_mount",
     "gpu_clock": "gpu_clocks",
@@ -159,6 +160,11 @@ MODULES: Dict[str, str] = {
     "ib_firmware": "ib_identity",
     "ib_guid": "ib_identity",
     "ib_link": "ib_flapping",
+    "limits_conntrack": "limits_tables",
+    "limits_neighbours": "limits_tables",
+    "limits_tasks": "limits_tables",
+    "mount_fstab": "mount_fstab",
+    "net_ping": "net_ping",
     "nv": "nvsmi",
     "nvlink": "gpu_links",
     "nvme_count": "nvme_count",

@@ -122,7 +122,7 @@ def _filesystems(host: Host) -> Group:
         if not mount.read_only:
             lines.append(f"check_fs_used {quoted(mount.point)} {_limit(host, mount.point, False)}%")
             lines.append(f"check_fs_iused {quoted(mount.point)} {_limit(host, mount.point, True)}%")
-    lines.append("check_mount_readonly")
+    lines += ["check_mount_fstab", "check_mount_readonly"]
     about = ("Mounted, from the right place, writable where they are now, not full. Network file systems get a line",
              "of their own that asks them to answer in time. Automounted ones are left out.")  # fmt: skip
     return Group("File systems", about, tuple(lines))
@@ -158,7 +158,7 @@ def _ethernet(host: Host) -> Group:
             if each.has_speed and each.speed and not each.bond and each.name not in rdma:
                 lines.append(f"check_eth_speed -m {each.speed} {each.name}")
     about = ("Each port that has a link now must keep it, at the speed that it has now (in Mb/s).",)
-    return Group("Ethernet", about, (*lines, "check_eth_errors"))
+    return Group("Ethernet", about, (*lines, "check_eth_mtu", "check_eth_errors"))
 
 
 def _rdma(host: Host) -> Group:
@@ -237,7 +237,16 @@ def _daemons(host: Host) -> Group:
     threads = host.fact(topology).threads
     lines += ["check_systemd_failed", "check_clock_sync", "check_clock_offset"]
     lines.append(f"check_ps_loadavg {threads * 2} {threads * 2} {threads * 2}")
-    lines += ["check_ps_dstate", "check_ps_zombies", "check_limits_fds", "check_limits_pids", "check_limits_inodes"]
+    lines += [
+        "check_ps_dstate",
+        "check_ps_zombies",
+        "check_limits_fds",
+        "check_limits_pids",
+        "check_limits_inodes",
+        "check_limits_conntrack",
+        "check_limits_neighbours",
+        "check_limits_tasks",
+    ]
     about = ("Daemons that run now, as the user that they run as. To have nhc start one that is missing, say -S",
              "(check_ps_service -S -u root sshd). The load may be twice the number of threads.")  # fmt: skip
     return Group("Daemons and processes", about, tuple(lines))
@@ -255,7 +264,7 @@ def _running(host: Host) -> Iterator[str]:
 
 def _kernel(host: Host) -> Group:
     return Group("Kernel", ("No fault in the kernel's log that still stands, no sign of damage.",),
-                 ("check_kmsg", "check_kernel_taint", "check_reboot_pending"))  # fmt: skip
+                 ("check_kmsg", "check_kernel_taint", "check_reboot_pending", "check_pstore_panic"))  # fmt: skip
 
 
 _PRIVATE = re.compile(r"serial|uuid|asset|guid|mac address|password", re.IGNORECASE)

@@ -16,7 +16,10 @@ _WARN = opt("-w --warn", "warn_at", percent, "WARN from this share in use on", 8
 _CRIT = opt("-c --crit", "crit_at", percent, "CRIT from this share in use on", 95.0)
 
 
-def _judge(what: str, reason: str, used: int, limit: int, levels: Tuple[float, float], target: str = "") -> Outcome:
+def judge_share(
+    what: str, reason: str, used: int, limit: int, levels: Tuple[float, float], target: str = ""
+) -> Outcome:
+    """How a share in use is judged: `what` names the metrics, `levels` are percent for WARN and CRIT."""
     share = used * 100 / limit
     metrics = (Metric(f"{what}_used", used), Metric(f"{what}_limit", limit), Metric(f"{what}_share", share, "%"))
     message = f"{used} of {limit} {what.replace('_', ' ')}{' on ' + target if target else ''} in use ({share:.1f} %)"
@@ -39,7 +42,9 @@ def check_limits_fds(host: Host, warn_at: float = 80.0, crit_at: float = 95.0) -
     words = host.read("/proc/sys/fs/file-nr").split()
     if len(words) != 3 or not all(word.isascii() and word.isdigit() for word in words) or not int(words[2]):
         return unknown("BadData", "/proc/sys/fs/file-nr does not hold three numbers", evidence=tuple(words))
-    return _judge("file_handles", "FileHandlesLow", int(words[0]) - int(words[1]), int(words[2]), (warn_at, crit_at))
+    return judge_share(
+        "file_handles", "FileHandlesLow", int(words[0]) - int(words[1]), int(words[2]), (warn_at, crit_at)
+    )
 
 
 @check("check_limits_pids", _WARN, _CRIT)
@@ -57,7 +62,7 @@ def check_limits_pids(host: Host, warn_at: float = 80.0, crit_at: float = 95.0) 
     numbers = [threads, *limits]
     if not all(number.isascii() and number.isdigit() for number in numbers) or not all(map(int, limits)):
         return unknown("BadData", "no numbers in /proc/loadavg, pid_max or threads-max", evidence=tuple(numbers))
-    return _judge("process_ids", "ProcessIdsLow", int(threads), min(map(int, limits)), (warn_at, crit_at))
+    return judge_share("process_ids", "ProcessIdsLow", int(threads), min(map(int, limits)), (warn_at, crit_at))
 
 
 _LOCAL = frozenset(("tmpfs", "ext2", "ext3", "ext4", "xfs", "jfs", "f2fs", "ufs", "overlay", "zfs", "bcachefs"))
@@ -113,4 +118,4 @@ def _inodes(host: Host, mount: table.Mount, levels: Tuple[float, float]) -> Opti
         return unknown("Unreadable", f"{mount.point}: {error.strerror or error}", target=mount.point)
     if not found.inodes:
         return None
-    return _judge("inodes", "InodesLow", found.inodes - found.inodes_free, found.inodes, levels, mount.point)
+    return judge_share("inodes", "InodesLow", found.inodes - found.inodes_free, found.inodes, levels, mount.point)

@@ -1,8 +1,8 @@
-"""Sockets that must be open, or must not, and hosts that must answer a ping."""
+"""Sockets that must be open, or must not."""
 
 from __future__ import annotations
 
-from nhc.check import check, flag, opt, rest
+from nhc.check import check, flag, opt
 from nhc.checks.ps import any_matches
 from nhc.facts.processes import command_lines, first_word, owner, parse_stat, pids
 from nhc.facts.sockets import Socket, inodes_of, sockets
@@ -10,7 +10,7 @@ from nhc.facts.users import user_name
 from nhc.host import Host
 from nhc.model import Metric, Outcome, crit, ok, unknown, warn
 from nhc.nodeset import matcher
-from nhc.units import integer, number, text
+from nhc.units import text
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -197,55 +197,3 @@ def check_net_socket(
     if nonfatal:
         return warn(reason, f"{message} (non-fatal)", metrics=metrics, evidence=evidence)
     return crit(reason, message, metrics=metrics, evidence=evidence)
-
-
-_PRIVILEGE = ("not permitted", "Permission denied", "usage:", "Usage:", "invalid argument", "invalid option")
-"""In what ping says where it could not even try."""
-
-
-@check(
-    "check_net_ping",
-    opt("-I --interface", "interface", text, "interface or address to send from"),
-    opt("-W --wait", "wait", number, "seconds to wait for an answer"),
-    opt("-c --count", "count", integer, "packets to send (default 1)", 1),
-    opt("-i --interval", "interval", number, "seconds between packets"),
-    opt("-s --size", "size", integer, "bytes of data in a packet"),
-    opt("-t --ttl", "ttl", integer, "hops a packet may take (default 2)", 2),
-    opt("-w --deadline", "deadline", integer, "seconds for one target, all packets (default 1)", 1),
-    rest("targets", text, "hosts to ping", required=True),
-    timeout=30.0,
-)
-def check_net_ping(
-    host: Host,
-    targets: Sequence[str],
-    interface: Optional[str] = None,
-    wait: Optional[float] = None,
-    count: int = 1,
-    interval: Optional[float] = None,
-    size: Optional[int] = None,
-    ttl: int = 2,
-    deadline: int = 1,
-) -> Outcome:
-    """Every given host answers a ping.
-
-    Runs `ping -q -n` once for each host with the options as given; the default of two hops keeps it in
-    the cluster. Stops at the first host that does not answer.
-
-    Example: * || check_net_ping -I eth0 -W 3 -c 5 10.0.0.1
-    """
-    options: List[str] = []
-    for letter, value in (("-I", interface), ("-i", interval), ("-s", size), ("-t", ttl), ("-c", count),
-                          ("-w", deadline), ("-W", wait)):  # fmt: skip
-        if value is not None:
-            options += [letter, value if isinstance(value, str) else f"{value:g}"]
-    for target in targets:
-        try:
-            ended = host.run(("ping", "-q", "-n", *options, "--", target), timeout=max(deadline, 1) + 1.0)
-        except OSError as error:
-            return unknown("CommandMissing", f"ping: {error.strerror}")
-        said = tuple((ended.stdout + ended.stderr).splitlines()[-10:])
-        if ended.status and any(sign in line for line in said for sign in _PRIVILEGE):
-            return unknown("PingFailed", f"ping cannot be used: {said[-1]}", evidence=said)
-        if ended.status or ended.timed_out:
-            return crit("NoResponse", f"No response received from {target}", evidence=said)
-    return ok(f"{len(targets)} host(s) answer")

@@ -1,6 +1,7 @@
 """check_net_socket and check_net_ping."""
 
 import os
+import shutil
 import socket
 
 import pytest
@@ -11,6 +12,7 @@ from nhc.model import Verdict
 from nhc.testing import Completed, FakeHost, Symlink
 from tests.support.judge import judge
 from tests.support.processes import INIT, SSHD, Process, node
+from tests.support.require import need
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
@@ -213,3 +215,49 @@ def test_ping_needs_its_command_and_a_target():
     assert judge(FakeHost(), "check_net_ping a").reason == "CommandMissing"
     with pytest.raises(BadArguments, match="needs targets"):
         find("check_net_ping").parse([])
+
+
+IPUTILS = (
+    "--- a ping statistics ---\n5 packets transmitted, {got} received, {loss}% packet loss, time 804ms\n"
+    "rtt min/avg/max/mdev = 0.041/0.800/3.100/0.003 ms\n"
+)
+BUSYBOX = "5 packets transmitted, 5 packets received, 0% packet loss\nround-trip min/avg/max = 0.041/0.800/3.100 ms\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("-a 1ms", None),
+        ("-a 500ms -m 1s -l 0", None),
+        ("-a 0.7ms", (Verdict.CRIT, "LatencyHigh")),
+        ("-m 3ms", (Verdict.CRIT, "LatencyHigh")),
+        ("-0 -m 3ms", (Verdict.WARN, "LatencyHigh")),
+    ],
+)
+@pytest.mark.parametrize("said", [IPUTILS.format(got=5, loss=0), BUSYBOX], ids=["iputils", "busybox"])
+def test_ping_that_takes_too_long(options, expected, said):
+    found = judge(FakeHost({}, {"ping": said}), f"check_net_ping -c 5 -w 3 {options} a")
+    assert (found.verdict, found.reason) == (expected or (Verdict.OK, ""))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [("", "NoResponse"), ("-l 30", ""), ("-l 20", ""), ("-l 10", "PacketLoss"), ("-l 20 -a 0.1ms", "LatencyHigh")],
+)
+def test_ping_that_loses_packets(options, expected):
+    """Status 1: with -c and -w ping wants every packet back."""
+    answer = Completed(1, IPUTILS.format(got=4, loss=20))
+    assert judge(FakeHost({}, {"ping": answer}), f"check_net_ping -c 5 -w 3 {options} a").reason == expected
+
+
+def test_ping_that_gets_nothing_back_or_cannot_be_read():
+    nothing = Completed(1, "5 packets transmitted, 0 received, 100% packet loss, time 4000ms\n")
+    assert judge(FakeHost({}, {"ping": nothing}), "check_net_ping -l 50 a").reason == "NoResponse"
+    assert judge(FakeHost({}, {"ping": "?"}), "check_net_ping -a 1 a").verdict is Verdict.UNKNOWN
+
+
+def test_a_real_ping_is_understood():
+    need("ping", shutil.which("ping"), "package iputils-ping")
+    found = judge(Host(), "check_net_ping -c 3 -i 0.2 -w 10 -a 5s -m 5s -l 0 127.0.0.1")
+    assert found.verdict is Verdict.OK, found
+    assert {metric.name for metric in found.metrics} == {"packet_loss", "round_trip_average", "round_trip_max"}

@@ -64,6 +64,11 @@ def test_what_a_user_called_a_program_is_no_fault(line):
     assert judge(line.replace("\n", " ")) is None
 
 
+@pytest.mark.parametrize("group", [f"/user.slice/{XID}", f"/a: {XID}", "/a: nf_conntrack: table full, dropping packet"])
+def test_what_a_user_called_a_control_group_is_only_its_name(group):
+    assert judge(f"cgroup: fork rejected by pids controller in {group}")[:3] == ("exhausted", "TaskLimit", "app")
+
+
 def test_the_engine_finds_in_a_log_what_it_finds_line_by_line():
     text = "".join(f"{line}\nsomething else entirely\n" for line, _expected in LINES)
     matcher = Matcher()

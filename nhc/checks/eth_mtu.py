@@ -1,0 +1,76 @@
+"""Frame sizes of Ethernet: as wanted, and the same from a bond or VLAN down to its ports."""
+
+from __future__ import annotations
+
+from nhc.check import check, opt, rest
+from nhc.facts import ethernet, mtu
+from nhc.host import Host
+from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
+from nhc.units import integer, text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence, Union
+
+    from nhc.facts.mtu import Sized
+
+
+@check(
+    "check_eth_mtu",
+    opt("-m --mtu", "wanted", integer, "the frame size that each interface must have, in bytes"),
+    rest("interfaces", text, "interfaces to judge; none means ports with a link, bonds and VLANs"),
+)
+def check_eth_mtu(
+    host: Host, wanted: Optional[int] = None, interfaces: Sequence[str] = ()
+) -> Union[Outcome, List[Outcome]]:
+    """Ethernet interfaces have the frame size (MTU) that they should.
+
+    Reads mtu in /sys/class/net. With -m each interface must have just that size: CRIT where not, as a node with
+    small frames among large ones loses connections when it sends much. Without -m, and with it, what is stacked
+    must fit: a port of a bond with another size than the bond, and a VLAN larger than the interface below it, is
+    WARN (the kernel's Documentation/networking/bonding.rst wants one size for all of a bond). Without names, ports
+    that are up and have a link are judged, and all bonds and VLANs. InfiniBand and RoCE have checks of their own.
+    SKIP where there is nothing to judge.
+
+    Example: * || check_eth_mtu -m 9000 bond0
+    """
+    outcomes: List[Outcome] = []
+    chosen: List[Sized] = []
+    for name in dict.fromkeys(interfaces):
+        each = mtu.sized(host, name)
+        if each is None:
+            outcomes.append(crit("NoSuchInterface", f"there is no interface {name}", target=name))
+        else:
+            chosen.append(each)
+    if not interfaces:
+        ports = [each.name for each in ethernet.interfaces(host) if each.up and each.carrier]
+        found = [mtu.sized(host, name) for name in ports] + list(mtu.stacked(host))
+        chosen = list({each.name: each for each in found if each is not None}.values())
+    if not chosen and not outcomes:
+        return skip("NoEthernet", "no Ethernet interface with a link on this node")
+    for each in chosen:
+        outcomes += _judge(host, each, wanted)
+    sizes = ", ".join(f"{each.name} {each.mtu}" for each in chosen[:8])
+    metrics = tuple(Metric(f"mtu_{each.name}", each.mtu, "B") for each in chosen[:8] if each.mtu is not None)
+    return outcomes or ok(f"frame sizes fit ({sizes})", metrics=metrics)
+
+
+def _judge(host: Host, each: Sized, wanted: Optional[int]) -> List[Outcome]:
+    name, size = each.name, each.mtu
+    if size is None:
+        return [unknown("Unreadable", f"{name} tells no frame size", target=name)]
+    found: List[Outcome] = []
+    metrics = (Metric("mtu", size, "B"),)
+    if wanted is not None and size != wanted:
+        found.append(crit("MtuMismatch", f"{name} has an MTU of {size}, {wanted} expected", target=name,
+                          metrics=metrics))  # fmt: skip
+    if each.kind not in ("bond", "vlan"):
+        return found
+    for lower in each.lower:
+        below = mtu.sized(host, lower)
+        if below is None or below.mtu is None:
+            continue
+        if (each.kind == "bond" and below.mtu != size) or (each.kind == "vlan" and below.mtu < size):
+            message = f"{name} has an MTU of {size}, {lower} below it {below.mtu}"
+            found.append(warn("MtuInconsistent", message, target=name, metrics=metrics, action=Action.INSPECT))
+    return found

@@ -1,0 +1,93 @@
+"""A kernel that died and left a record."""
+
+from __future__ import annotations
+
+import time
+
+from nhc.check import check, flag, opt
+from nhc.facts import crashes
+from nhc.host import Host
+from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
+from nhc.units import seconds, show_seconds
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Sequence, Tuple, Union
+
+    from nhc.facts.crashes import Crash
+
+_MEMORY = "pstore"
+
+
+@check(
+    "check_pstore_panic",
+    opt("-f --for", "news", seconds, "how long a record is news after it was first seen (0: until it is removed)",
+        86400.0),
+    flag("-d --dumps", "dumps", "look at kdump's images in /var/crash too"),
+    flag("-c --critical", "critical", "a record that is news is CRIT, not WARN"),
+    every=600,
+)  # fmt: skip
+def check_pstore_panic(
+    host: Host, news: float = 86400.0, dumps: bool = False, critical: bool = False
+) -> Union[Outcome, List[Outcome]]:
+    """The kernel has not died lately.
+
+    Reads the records that a panic or an oops left in /sys/fs/pstore, and what systemd-pstore(8) moved from there to
+    /var/lib/systemd/pstore; with -d also kdump's /var/crash. The message quotes the kernel's own line about the
+    cause. A record is WARN for a day from when nhc first saw it, so that a node which panicked and came back by
+    itself is looked at; then it is only counted. Removing the record ends it at once, which is how to acknowledge
+    it; it comes from an earlier boot, so a reboot does not. What was seen is remembered in the state directory:
+    where that does not last (/run/nhc), a reboot makes old records news again. SKIP where there is no such place;
+    UNKNOWN where it may not be read, as without root.
+
+    Example: * |every 10m| check_pstore_panic --for 7d -d
+    """
+    if not crashes.there(host):
+        return skip("NoPstore", "this node has no place where a dying kernel leaves a record")
+    try:
+        found = crashes.crashes(host) + (crashes.dumps(host) if dumps else ())
+    except OSError as error:
+        return unknown("NotPermitted", f"{error.filename or crashes.PSTORE}: {error.strerror}")
+    seen = _remember(host, found)
+    now = host.time()
+    fresh = [crash for crash in found if not news or now - seen[crash.identity] < news]
+    metrics = (Metric("crash_records", len(found)), Metric("crash_records_new", len(fresh)))
+    if fresh:
+        return [_outcome(crash, critical, metrics) for crash in fresh[-10:]]
+    if found:
+        plural = "s" * (len(found) != 1)
+        return ok(f"{len(found)} record{plural} of a crash, none first seen within {show_seconds(news)}",
+                  metrics=metrics)  # fmt: skip
+    return ok("no record of a crash", metrics=metrics)
+
+
+def _outcome(crash: Crash, critical: bool, metrics: Tuple[Metric, ...]) -> Outcome:
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(crash.at))
+    what = {
+        "Panic": "the kernel panicked",
+        "Oops": "the kernel met a fault",
+        "Dump": "the kernel crashed and was dumped",
+    }
+    message = f"{what.get(crash.kind, 'the kernel stopped')} before this boot"
+    message += f": {crash.cause}" if crash.cause else ""
+    message += f" [{at}, {crash.path}]"
+    reason = "KernelDumped" if crash.kind == "Dump" else "KernelDied"
+    say = crit if critical else warn
+    return say(reason, message, target=crash.path, metrics=metrics, action=Action.INSPECT)
+
+
+def _remember(host: Host, found: Sequence[Crash]) -> Dict[str, float]:
+    """When each record was first seen; what is gone is forgotten."""
+    now = host.time()
+
+    def change(stored: Dict[str, Any]) -> None:
+        known = stored.get("seen")
+        known = known if isinstance(known, dict) else {}
+        kept = {}
+        for crash in found:
+            at = known.get(crash.identity)
+            kept[crash.identity] = at if isinstance(at, (int, float)) and at <= now else now
+        stored.clear()
+        stored["seen"] = kept
+
+    return dict(host.memory.update(_MEMORY, change)["seen"])
