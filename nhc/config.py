@@ -65,13 +65,14 @@ def load(
     settings: Mapping[str, str] = {},
     scripts_dirs: Sequence[str] = (),
     strict: bool = False,
+    targets: Optional[Targets] = None,
 ) -> Plan:
     """The plan for `hostname` from files and directories of `*.conf` files.
 
     A line that is wrong is noted in the plan, and no other line suffers; with `strict`, and for a file that
-    is missing or includes itself, ConfigError is raised.
+    is missing or includes itself, ConfigError is raised. `targets` decides in place of `nhc.targets.Targets`.
     """
-    loader = _Loader(hostname, settings, _scan(scripts_dirs), explain=strict)
+    loader = _Loader(hostname, settings, _scan(scripts_dirs), explain=strict, targets=targets)
     for path in paths:
         loader.path(path)
     return loader.plan(strict)
@@ -146,6 +147,7 @@ class _Loader:
         scripts: Scripts,
         every_line: bool = False,
         explain: bool = False,
+        targets: Optional[Targets] = None,
     ) -> None:
         self.hostname = hostname or ""
         self.every_line = every_line
@@ -160,7 +162,7 @@ class _Loader:
         self.inputs: List[str] = []
         self.lines = 0
         self._open: List[str] = []
-        self._judge = Targets()
+        self._judge = targets or Targets()
         self._targets: Dict[str, bool] = {}
         self._undecided: Dict[str, str] = {}
 

@@ -10,7 +10,7 @@ import time
 
 from nhc import __version__
 from nhc.model import CheckResult, Outcome, Report, Verdict, crit, printable, unknown
-from nhc.plan import BUILT_IN, COMMAND, SHELL, UNDECIDED, Item, Plan
+from nhc.plan import BUILT_IN, COMMAND, SHELL, SHELL_LINE, UNDECIDED, Item, Plan
 from nhc.strikes import Strikes
 from nhc.stuck import StuckChecks
 from nhc.units import show_seconds
@@ -201,7 +201,9 @@ def _supervise(
 
         def serial(task: int) -> List[Any]:
             item = jobs[open_jobs[task]].item
-            return encode_all(item.name, session.run(item))
+            # Asked through the host, so that a recording keeps the outcomes and a replay runs no shell.
+            asked = host.system.ask(SHELL_LINE + item.line, lambda: encode_all(item.name, session.run(item)))
+            return list(asked)
 
         return serial
 

@@ -90,6 +90,12 @@ def problem(pattern: str) -> Optional[Tuple[str, int]]:
     return None
 
 
+def needs_library(pattern: str) -> bool:
+    """Whether ClusterShell has to be asked, which may run commands of its own configuration."""
+    text = pattern[1:] if _negated(pattern) else pattern
+    return _delimited(text, "{", "}") and _NEEDS_LIBRARY.search(text[1:-1]) is not None
+
+
 def nodeset_match(name: str, listed: str) -> bool:
     """Whether a node list, without its braces, holds `name`. Raises BadRange where it cannot be read."""
     return _list_matcher(listed)(name)

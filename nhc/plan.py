@@ -16,7 +16,8 @@ COMMAND = "command"
 """An item that is a program to run by argv; a status other than 0 is CRIT."""
 SHELL = "shell"
 """An item that needs bash: `line` is evaluated in the run's one persistent shell."""
-
+SHELL_LINE = "shell line: "
+"""What the question for a shell line's outcomes begins with, where a Host is asked for them."""
 UNDECIDED = "undecided"
 """An item whose target could not be decided in time: it is UNKNOWN, `argv` says why."""
 

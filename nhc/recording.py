@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, cast
 
 from nhc.bounded_read import parse_json, read_text
 from nhc.host import Completed, Filesystem, Host, Stat, System
-from nhc.plan import SHELL, UNDECIDED, Plan
+from nhc.model import unknown
+from nhc.plan import SHELL, SHELL_LINE, UNDECIDED, Plan
 from nhc.redaction import redact_recording, secrets
+from nhc.work import decode, encode
 
 T = TypeVar("T")
 FORMAT = 1
@@ -98,7 +101,14 @@ class RecordingSystem(System):
         return self.recorder.answer(["run", *argv], lambda: self.live.run(argv, timeout, stdin, env), plain)
 
     def ask(self, question: str, answer: Callable[[], Any]) -> Any:
-        return self.recorder.answer(["ask", question], lambda: self.live.ask(question, answer))
+        plain = self._shown if question.startswith(SHELL_LINE) else lambda value: value
+        return self.recorder.answer(["ask", question], lambda: self.live.ask(question, answer), plain)
+
+    def _shown(self, value: Any) -> Any:
+        """Outcomes of a shell line, which hold what it printed, without the secrets in them."""
+        if isinstance(value, str):
+            return self.recorder.shown(value)
+        return [self._shown(one) for one in value] if isinstance(value, (list, tuple)) else value
 
     def read_each(self, directory: str, names: Sequence[str], leaf: str) -> Dict[str, Optional[str]]:
         """One answer a name: two workers list the processes at different moments."""
@@ -156,7 +166,7 @@ def finish(directory: str, plan: Plan, host: Host, name: str, started: Tuple[flo
 
 
 def configuration(plan: Plan) -> List[str]:
-    """A plan as lines of configuration that apply to every node. A shell line cannot be replayed: it is a comment."""
+    """A plan as lines of configuration that apply to every node, a line of unknown target as a comment."""
     lines: List[str] = []
     settings: Mapping[str, str] = {}
     for item in plan.items:
@@ -169,8 +179,10 @@ def configuration(plan: Plan) -> List[str]:
         options += [f"on-timeout {item.on_timeout}"] if item.on_timeout is not None else []
         options += [f"tags {' '.join(item.tags)}"] if item.tags else []
         bars = f"|{', '.join(options)}|" if options else "||"
-        left_out = {SHELL: "needs a shell", UNDECIDED: "its target was not decided"}.get(item.kind)
-        lines.append(f"# not replayed, {left_out}: {item.line}" if left_out else f"* {bars} {item.line}")
+        open_target = item.kind == UNDECIDED
+        lines.append(
+            f"# not replayed, its target was not decided: {item.line}" if open_target else f"* {bars} {item.line}"
+        )
     return lines
 
 
@@ -182,11 +194,26 @@ class Replay:
         self.machine = _read_json(f"{directory}/machine.json", dict)
         if self.machine.get("format") != FORMAT:
             raise ValueError(f"{directory}/machine.json: format {self.machine.get('format')!r}, expected {FORMAT}")
+        for key, kind in _MACHINE.items():
+            if not isinstance(self.machine.get(key), kind) or isinstance(self.machine.get(key), bool):
+                raise ValueError(f"{directory}/machine.json: {key}: {self.machine.get(key)!r} is not what it has to be")
+        _only_files(f"{directory}/root")
         answers = _read_json(f"{directory}/answers.json", list)
         try:
             self.answers = {json.dumps(question): answer for question, answer in answers}
         except (TypeError, ValueError):
             raise ValueError(f"{directory}/answers.json: not a list of [question, answer] pairs") from None
+        for question, answer in self.answers.items():
+            if not _is_answer(answer):
+                raise ValueError(f"{directory}/answers.json: the answer to {question[:80]} is none")
+
+    def plan(self, plan: Plan) -> Plan:
+        """A plan with each line that a shell ran when the machine was recorded as such a line again."""
+        items = (
+            item._replace(kind=SHELL) if json.dumps(["ask", SHELL_LINE + item.line]) in self.answers else item
+            for item in plan.items
+        )
+        return plan._replace(items=tuple(items))
 
     def host(self) -> Host:
         """A Host that answers as the recorded machine did."""
@@ -218,8 +245,21 @@ class ReplaySystem(System):
     def which(self, command: str) -> Optional[str]:
         return cast(Optional[str], self.replay.ask(["which", command], lambda: None))
 
+    def started(self, program: str, argv: Sequence[str]) -> Tuple[str, List[str]]:
+        raise PermissionError(1, "a replay starts nothing", program)
+
     def ask(self, question: str, answer: Callable[[], Any]) -> Any:
+        if question.startswith(SHELL_LINE):
+            return self._shell_line(question)
         return self.replay.ask(["ask", question])
+
+    def _shell_line(self, question: str) -> List[Any]:
+        """The recorded outcomes of a shell line. It is never run: whoever sent the recording wrote it."""
+        try:
+            return [encode(decode(outcome)) for outcome in self.replay.ask(["ask", question])]
+        except (OSError, TypeError, ValueError):
+            said = "a replay runs no shell line, and the recording has no outcome of this one"
+            return [encode(unknown("NotReplayed", said))]
 
     def read_each(self, directory: str, names: Sequence[str], leaf: str) -> Dict[str, Optional[str]]:
         found = {}
@@ -274,6 +314,10 @@ class ReplayHost(Host):
         settings = {str(k): str(v) for k, v in replay.machine.get("settings", {}).items()}
         super().__init__(f"{replay.directory}/root", ReplaySystem(replay), settings, environ={})
 
+    def path(self, path: str) -> str:
+        """Below the recorded tree, whatever `..` a line of the recording's holds."""
+        return self.root + os.path.normpath(f"/{path.lstrip('/')}")
+
     def read_bytes(self, path: str, limit: int = 64 << 20) -> bytes:
         self.replay.ask(["read", path], lambda: None)  # an error that was recorded is raised again
         return super().read_bytes(path, limit)
@@ -299,6 +343,31 @@ for _name in ("which", "stat", "statvfs", "access", "user_name", "user_id", "gro
 for _name in ("exists", "isdir", "listdir", "peek", "glob", "readlink", "realpath"):
     setattr(RecordingHost, _name, _recorded(_name))
     setattr(ReplayHost, _name, _replayed(_name, getattr(Host, _name)))
+
+
+_MACHINE: Mapping[str, Any] = {
+    "name": str, "hostname": str, "time": (int, float), "monotonic": (int, float), "settings": dict
+}  # fmt: skip
+
+
+def _is_answer(answer: Any) -> bool:
+    if not isinstance(answer, dict):
+        return False
+    if "errno" not in answer:
+        return "value" in answer
+    named = answer.get("filename")
+    return isinstance(answer["errno"], int) and isinstance(answer.get("strerror"), str) and (
+        named is None or isinstance(named, str)
+    )  # fmt: skip
+
+
+def _only_files(root: str) -> None:
+    """A recorded tree holds files and directories; a link could lead out of it, a pipe would never end."""
+    for directory, names, files in os.walk(root):
+        for name in (*names, *files):
+            mode = os.lstat(f"{directory}/{name}").st_mode
+            if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+                raise ValueError(f"{directory}/{name}: neither a file nor a directory: a recording has nothing else")
 
 
 def _write_json(path: str, value: Any) -> None:

@@ -13,7 +13,7 @@ import select
 import time
 
 from nhc.custody import leave_to_end, reap
-from nhc.nodeset import mcheck, problem
+from nhc.nodeset import mcheck, needs_library, problem
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -94,3 +94,12 @@ class Targets:
         if not said:
             raise Undecided(f"not decided within {patience:g} s")
         return marshal.loads(said)  # noqa: S302 (from a fork of this very process)
+
+
+class OwnTargets(Targets):
+    """Targets of a configuration that somebody sent: what needs ClusterShell, which runs commands, is left open."""
+
+    def problem(self, pattern: str) -> Optional[Tuple[str, int]]:
+        if needs_library(pattern):
+            raise Undecided("it needs ClusterShell, which would run commands for it")
+        return super().problem(pattern)

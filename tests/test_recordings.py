@@ -50,7 +50,7 @@ def test_record_then_replay_gives_the_same_verdicts(config, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "9 results recorded, CRIT" in done.stdout
     report = wire.parse((kept / "report.json").read_text())
-    assert [r.verdict.name for r in report.results] == ["OK", "OK", "OK", "OK", "WARN", "OK", "UNKNOWN", "CRIT"]
+    assert [r.verdict.name for r in report.results] == ["OK", "OK", "OK", "OK", "WARN", "OK", "UNKNOWN", "CRIT", "OK"]
     moved = shutil.move(kept, tmp_path / "elsewhere")
     done = nhc("replay", "--compare", moved, state=tmp_path / "state")
     assert (done.returncode, done.stdout) == (0, "")

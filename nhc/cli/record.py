@@ -18,6 +18,7 @@ from nhc.model import Report
 from nhc.recording import RecordingHost, Replay, finish
 from nhc.render import json as wire
 from nhc.state import State
+from nhc.targets import OwnTargets
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def judge(directory: str) -> Report:
 def _judge(replay: Replay, config: List[str] | None = None) -> Report:
     host = replay.host()
     name = str(replay.machine["name"])
-    plan = load(config or [f"{replay.directory}/nhc.conf"], name)
+    plan = replay.plan(load(config or [f"{replay.directory}/nhc.conf"], name, targets=OwnTargets()))
     with tempfile.TemporaryDirectory() as memory:
         report = run(plan, host, state=State(memory), check_all=True, name=name)
     # What varies from run to run is no part of a golden report.
