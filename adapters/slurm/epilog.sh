@@ -14,6 +14,8 @@ limit=60 # seconds; nhc-epilog's own deadline is shorter
 broken() {
     logger -t nhc -p daemon.err "nhc-epilog: $1" 2>/dev/null
     [ -n "$SLURMD_NODENAME" ] || return # on the controller there is no node to comment on
+    # Watch only: no comment either, the log has it.
+    grep -Eqs '^[[:space:]]*(export[[:space:]]+)?NHC_WATCH_ONLY=["'\''"]?[1-9yt]' /etc/default/nhc /etc/sysconfig/nhc && return
     # Once an hour: a broken nhc must not burden the controller at every job.
     stamp=/run/nhc-epilog-broken.$SLURMD_NODENAME
     [ -n "$(find "$stamp" -mmin -60 2>/dev/null)" ] && return

@@ -67,6 +67,15 @@ def main(argv: list[str] | None = None) -> int:
 
             print(f"nhc {__version__}")
             return EXIT_HEALTHY
+        if words == ["-h"]:
+            words = ["--help"]
+        if (not words or words[0][:2] != "--") and "_NHC_COMPLETE" not in os.environ:
+            from nhc.cli.lbnl_usage import answer
+
+            said = answer(words)
+            if said:
+                print(said, file=sys.stderr)
+                return EXIT_USAGE
         return _application(words)
     except BrokenPipeError:
         # The reader has gone. Python would complain once more when it flushes at exit.

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 import click
 
 from nhc import __version__
+from nhc.cli import EXIT_USAGE
 from nhc.cli.options import CHECK_LOCAL, Option, UsageError
 
 Entry = Tuple[str, str]
@@ -209,7 +210,7 @@ def run(words: List[str]) -> int:
         click.echo(f"nhc: {_missing(words, error)}", err=True)
         return 2
     except SystemExit as leaving:
-        code = leaving.code
+        code = leaving.code if words else EXIT_USAGE  # click calls `nhc` alone a success
         if isinstance(code, str):
             click.echo(code, err=True)
             return 2

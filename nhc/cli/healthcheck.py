@@ -75,7 +75,8 @@ def _once(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     report = judge(settings, output)
     if report is None:
         return EXIT_USAGE
-    return _tell(report, settings, output)
+    status = _tell(report, settings, output)
+    return 0 if _watching(settings) and report.results else status
 
 
 def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
@@ -140,6 +141,7 @@ def _tell(report: Report, settings: Mapping[str, str], output: _Output) -> int:
     if not report.results:
         output.log(f"WARNING:  {output.name}:  no line of the configuration is for {report.host}: nothing was checked")
     failures = report.failures()
+    output.mute = output.mute or _watching(settings)  # Torque marks a node whose health check prints ERROR
     for result in failures:
         output.error(f"Health check failed:  {describe(result)}")
     if len(failures) > 1:
@@ -149,6 +151,13 @@ def _tell(report: Report, settings: Mapping[str, str], output: _Output) -> int:
     if settings["MARK_OFFLINE"] == "1" and "EVAL_LINE" not in settings:
         _mark(report, settings, output)
     return exit_status(report, settings["NHC_CHECK_ALL"] == "1")
+
+
+def _watching(settings: Mapping[str, str]) -> bool:
+    """Whether nothing is to be done to the node, not even by a scheduler that reads our output or status."""
+    from nhc.hooks import watch_only
+
+    return "EVAL_LINE" not in settings and watch_only(settings)
 
 
 def describe(result: CheckResult) -> str:
@@ -184,6 +193,12 @@ def _mark(report: Report, settings: Mapping[str, str], output: _Output) -> None:
     # The original hands the message to the helper through `eval`; an argument cannot be misread.
     argv = [*helper.split(), _helpers_name(report.host, settings)]
     argv += [describe(report.failures()[0])] if report.failures() else []
+    if _watching(settings):
+        from nhc.hooks.log import warn
+
+        if report.failures():
+            warn(f"watch only: otherwise this would be run: {' '.join(argv)}")
+        return
     try:
         ended = seen.with_settings(environment).run(argv, timeout=20.0)
         for line in (ended.stdout + ended.stderr).splitlines():
@@ -204,6 +219,8 @@ class _Output:
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.name = settings["NAME"]
         self.silent = settings["SILENT"] == "1"
+        self.mute = False
+        """Whether failures are kept from standard output; the log and syslog have them all the same."""
         self.is_verbose = settings["VERBOSE"] == "1" or settings["DEBUG"] == "1"
         target = lbnl.Log() if "EVAL_LINE" in settings else lbnl.log_target(settings["LOGFILE"])
         self.fd = -1
@@ -238,7 +255,7 @@ class _Output:
         """A failure: logged, printed and sent to syslog."""
         said = f"ERROR:  {self.name}:  {text}"
         self.log(said)
-        if self.fd >= 0 and not self.silent:
+        if self.fd >= 0 and not self.silent and not self.mute:
             self._print(said)
         import syslog
 
@@ -280,9 +297,11 @@ def _detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
             State().save("detached", {"report": to_dict(found)})
         os._exit(0)
     if report is None:
-        if settings.get("DETACHED_MODE_FAIL_NODATA") == "1":
+        if settings.get("DETACHED_MODE_FAIL_NODATA") == "1" and not _watching(settings):
             print("ERROR Health check failed:  Detached mode -- pending checks (no data found)")
             return 1
+        return 0
+    if _watching(settings):
         return 0
     if report.failures():
         print(f"ERROR Health check failed:  {describe(report.failures()[0])}")
@@ -306,16 +325,19 @@ def _load_sensor(settings: Dict[str, str], warnings: Sequence[str]) -> int:
         if line.strip() == "quit":
             break
         report = judge(settings, output)
-        for said in load_values(report, _helpers_name(report.host, settings) if report else ""):
+        name = _helpers_name(report.host, settings) if report else ""
+        for said in load_values(report, name, _watching(settings)):
             print(said, flush=True)
     return 0
 
 
-def load_values(report: Optional[Report], name: str) -> List[str]:
-    """A report as the load values `healthy` and `diagnosis`. An UNKNOWN leaves the node in service."""
+def load_values(report: Optional[Report], name: str, watching: bool = False) -> List[str]:
+    """A report as the load values `healthy` and `diagnosis`. An UNKNOWN leaves the node in service, watching too."""
     if report is None:
         return ["begin", "end"]
     failures = report.failures()
     diagnosis = f"NHC: {describe(failures[0])}" if failures else "HEALTHY"
-    healthy = "false" if failures else "true"
+    if failures and watching:
+        diagnosis = f"NHC watch only: {describe(failures[0])}"
+    healthy = "false" if failures and not watching else "true"
     return ["begin", f"{name}:healthy:{healthy}", f"{name}:diagnosis:{diagnosis}", "end"]

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         "remember",
         "skipped",
         "target_name",
+        "watch_only",
     ]
 
 UNHEALTHY = 75
@@ -72,6 +73,11 @@ def deadline(context: str, settings: Mapping[str, str]) -> float:
         if asked > 0:
             return asked if name != "TIMEOUT" else min(asked, own)
     return own
+
+
+def watch_only(settings: Mapping[str, str]) -> bool:
+    """Whether the site asks that hooks change nothing and only log what they would do (NHC_WATCH_ONLY=1)."""
+    return settings.get("NHC_WATCH_ONLY", "0").strip().lower() not in ("", "0", "no", "off", "false")
 
 
 def skipped(environ: Mapping[str, str], settings: Mapping[str, str]) -> FrozenSet[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from nhc.hooks import log
+from nhc.hooks import log, watch_only
 from nhc.policy import Ceiling, read_ceiling
 from nhc.ports import Applied, Deed, Effect, Mark, Remedy, may_clear, may_mark
 from nhc.values import TYPE_CHECKING
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Optional
 
 MAX_DRAINED = "50%"
+WATCHING = "watch only (NHC_WATCH_ONLY): otherwise it would be"
 TIMEOUT = 6.0
 """Seconds for one of the scheduler's commands: three of them, after the checks, stay inside slurmd's 60 s."""
 
@@ -61,16 +62,20 @@ def take_out(adapter: Any, node: str, mark: Mark, settings: Mapping[str, str]) -
             if limit is not None and out >= limit:
                 said = f"{out} of {len(everyone)} nodes are marked already, NHC_MAX_DRAINED is {bound.show()}"
                 return Applied(node, Effect.REFUSED, said)
+    if watch_only(settings):
+        return Applied(node, Effect.REFUSED, f"{WATCHING} marked")
     return audited(Deed.MARK, node, mark.why, lambda: adapter.mark({node: mark}, seen)[0])
 
 
-def put_back(adapter: Any, node: str) -> Applied:
+def put_back(adapter: Any, node: str, settings: Mapping[str, str]) -> Applied:
     """Clear our mark from this node. Raises AdapterError."""
     seen = adapter.nodes([node])
     state = next((found for found in seen if found.name == node), None)
     effect, why = may_clear(state)
     if effect is not Effect.CHANGED or state is None or state.mark is None:
         return Applied(node, effect, why)
+    if watch_only(settings):
+        return Applied(node, Effect.REFUSED, f"{WATCHING} put back")
     return audited(Deed.CLEAR, node, f"healthy again; was: {state.mark.why}", lambda: adapter.clear([node], seen)[0])
 
 

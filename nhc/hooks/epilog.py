@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 
-from nhc.hooks import UNHEALTHY, log
+from nhc.hooks import UNHEALTHY, log, watch_only
 from nhc.hooks.leftovers import KINDS, Leftover, find
 from nhc.hooks.names import job_devices
 from nhc.host import Host
@@ -59,7 +59,7 @@ def epilog(
         done = take_out(adapter, report.host, mark, settings)
     except AdapterError as error:
         log.error(f"{report.host} could not be marked: {error}")
-        return UNHEALTHY
+        return 0 if watch_only(settings) else UNHEALTHY
     tell(report, done.effect, done.message)
     if done.effect is Effect.CHANGED:
         know(state, report, True)
@@ -73,20 +73,28 @@ def after_job(node: str, environ: Mapping[str, str], settings: Mapping[str, str]
         return []
     wanted = _kinds(settings, "NHC_EPILOG_FIND", KINDS)
     to_clean = _kinds(settings, "NHC_EPILOG_CLEAN", ())
+    watching = watch_only(settings)
     to_drain = _kinds(settings, "NHC_EPILOG_DRAIN", ())
     directories = settings.get("NHC_EPILOG_TMP", "/tmp").split()  # noqa: S108 (where users leave files)
     most = _number(settings.get("NHC_EPILOG_GPU_MB", ""), 1024.0)
     found = find(host, (*wanted, *to_clean, *to_drain), int(uid), job, job_devices(environ), directories, most)
     if any(not left.sure for left in found) and _has_other_jobs(node, environ, settings):
         found = [left for left in found if left.sure]
-    return [outcome for kind in KINDS for outcome in _judge(host, kind, found, kind in to_clean, kind in to_drain)]
+    return [
+        outcome for kind in KINDS for outcome in _judge(host, kind, found, kind in to_clean, kind in to_drain, watching)
+    ]
 
 
-def _judge(host: Host, kind: str, found: Sequence[Leftover], clean: bool, drain: bool) -> Tuple[Outcome, ...]:
+def _judge(
+    host: Host, kind: str, found: Sequence[Leftover], clean: bool, drain: bool, watching: bool
+) -> Tuple[Outcome, ...]:
     some = [left for left in found if left.kind == kind]
     if not some:
         return ()
     evidence = tuple(left.what for left in some[:50])
+    if clean and watching:
+        said = f"left by the job: {_show(some)} (watch only: otherwise it would be cleaned up)"
+        return (warn("LeftoversFound", said, target=kind, evidence=evidence),)
     if clean:
         from nhc.hooks.cleaning import clean as clean_up
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from nhc.hooks import log
+from nhc.hooks import log, watch_only
 from nhc.model import Report, Verdict
 from nhc.ports import AdapterError, Effect, mark_of
 from nhc.state import State
@@ -28,18 +28,24 @@ def healthcheck(report: Report, environ: Mapping[str, str], settings: Mapping[st
     healthy = report.verdict is not Verdict.CRIT
     if healthy and not _read_again(report, settings, state):
         return 0
-    from nhc.hooks.act import put_back, scheduler, take_out
+    from nhc.hooks.act import WATCHING, put_back, scheduler, take_out
 
     adapter = scheduler(environ, settings)
     if adapter is None:
         return 0
     mark = mark_of(report)
     try:
-        done = put_back(adapter, report.host) if mark is None else take_out(adapter, report.host, mark, settings)
+        done = (
+            put_back(adapter, report.host, settings) if mark is None else take_out(adapter, report.host, mark, settings)
+        )
     except AdapterError as error:
         log.error(f"{report.host} could not be {'put back' if mark is None else 'marked'}: {error}")
-        return 1
+        return 0 if watch_only(settings) else 1
     tell(report, done.effect, done.message)
+    if watch_only(settings):
+        if mark is None and not done.message.startswith(WATCHING):
+            know(state, report, False)
+        return 0
     if mark is None and done.effect is not Effect.FAILED:
         know(state, report, False)
     elif done.effect in (Effect.CHANGED, Effect.UNCHANGED):

@@ -49,7 +49,7 @@ def internal_error(
     import traceback
 
     from nhc.config import ConfigError
-    from nhc.hooks import BadArgument
+    from nhc.hooks import BadArgument, watch_only
     from nhc.profiles import NoProfile
 
     if isinstance(failure, (ConfigError, NoProfile, BadArgument)):  # a person's mistake, not ours
@@ -73,7 +73,7 @@ def internal_error(
     name = node_name(environ, settings, Host().system.hostname())
     # Noted before the attempt: a controller that does not answer must not hold up every job. Tried again in a minute.
     state.update(MEMORY, lambda memory: memory.update({context: now - QUIET + 60.0, "node": name}))
-    adapter = scheduler(environ, settings)
+    adapter = None if watch_only(settings) else scheduler(environ, settings)
     if adapter is not None and hasattr(adapter, "comment"):
         adapter.comment(name, f"NHC: {printable(said, 200)}")
     state.update(MEMORY, lambda memory: memory.update({context: now}))
@@ -81,8 +81,10 @@ def internal_error(
 
 def works_again(environ: Mapping[str, str], settings: Mapping[str, str], state: State) -> None:
     """Take the comment away that an internal error left on the node."""
+    from nhc.hooks import watch_only
+
     memory = state.load(MEMORY)
-    if not memory:
+    if not memory or watch_only(settings):
         return
     from nhc.hooks.act import scheduler
 

@@ -7,7 +7,7 @@ nohold_on_prolog_fail. A failing PrologSlurmctld requeues the job and touches no
 
 from __future__ import annotations
 
-from nhc.hooks import UNHEALTHY, log
+from nhc.hooks import UNHEALTHY, log, watch_only
 from nhc.hooks.names import PROLOG_SLURMCTLD
 from nhc.model import Report
 from nhc.ports import AdapterError, Applied, Effect, mark_of
@@ -44,6 +44,12 @@ def unhealthy(
             know(state, report, True)
         if done.effect is Effect.REFUSED and "NHC_MAX_DRAINED" in done.message:
             return 0
+        if watch_only(settings):
+            log.warn(f"watch only: the job {environ.get('SLURM_JOB_ID', '?')} starts, otherwise it would be requeued")
+            return 0
+    elif watch_only(settings):
+        log.warn(f"{report.host} is unhealthy: {mark.why}; watch only: otherwise the job would be requeued")
+        return 0
     else:
         log.warn(f"{report.host} is unhealthy: {mark.why}; the job is requeued")
     tell_owner(adapter, report, mark.why, environ)

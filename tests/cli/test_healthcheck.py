@@ -7,6 +7,8 @@ import time
 import pytest
 
 from nhc import lbnl
+from nhc.cli.healthcheck import load_values
+from nhc.model import CheckResult, Report, crit
 from tests.support.run import nhc
 
 GOOD = "* || check_hw_mem_free 1k\n"
@@ -237,3 +239,21 @@ def test_a_configuration_without_a_line_for_this_node_says_so(health):
     done = health("elsewhere || true\n", "-l", "-")
     assert done.returncode == 3
     assert "no line of the configuration is for" in done.stdout
+
+
+def test_watch_only_tells_the_log_and_no_scheduler(health):
+    """Torque marks a node whose health check prints ERROR, and others by its status."""
+    done = health("* || NHC_WATCH_ONLY=1\n" + BAD, "OFFLINE_NODE=touch", "NHC_RM=none", mark="")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "Health check failed:  check_hw_physmem" in health.log.read_text()
+    assert "watch only: otherwise this would be run: touch" in done.stderr
+    assert health(BAD, "NHC_WATCH_ONLY=1").returncode == 0
+    assert health(BAD, "NHC_WATCH_ONLY=0").returncode == 1
+
+
+def test_grid_engine_hears_healthy_while_watching():
+    report = Report("n1", "", 0.0, 0.1, (CheckResult("check_x", crit("X", "bad")),))
+    assert load_values(report, "n1")[1] == "n1:healthy:false"
+    assert load_values(report, "n1", watching=True)[1:3] == [
+        "n1:healthy:true", "n1:diagnosis:NHC watch only: check_x:  bad",
+    ]  # fmt: skip

@@ -193,3 +193,41 @@ def test_the_health_check_leaves_its_report_for_the_prolog_where_that_may_use_it
     assert hooks.fresh_report(state, "n1", 60, time.time(), "boot1") is None
     run("healthcheck", report(ok()), state, NHC_PROLOG_MAX_AGE="60")
     assert hooks.fresh_report(state, "n1", 60, time.time(), "boot1") is not None
+
+
+WATCH = {"NHC_WATCH_ONLY": "1"}
+
+
+def test_watch_only_says_what_it_would_do_and_does_nothing(scheduler, state, capsys):
+    assert run("healthcheck", report(BAD), state, **WATCH) == 0
+    assert "n1 is unhealthy: check_x: bad; not marked: watch only" in capsys.readouterr().err
+    assert run("prolog", report(BAD), state, **WATCH) == 0
+    said = capsys.readouterr().err
+    assert "the job 7 starts, otherwise it would be requeued" in said
+    assert run("epilog", report(BAD), state, **WATCH) == 0
+    assert "otherwise it would be marked" in capsys.readouterr().err
+    scheduler.states["n1"] = NodeState("n1", "drain", False, mark=Mark("check_x: bad"))
+    assert run("healthcheck", report(ok()), state, **WATCH) == 0
+    assert "n1 is healthy; stays out: watch only" in capsys.readouterr().err
+    assert {call.split()[0] for call in scheduler.calls} == {"read"}
+    assert (scheduler.told, scheduler.comments) == ([], {})
+    run("healthcheck", report(ok()), state)  # the week is over
+    assert scheduler.calls[-1] == "clear n1"
+
+
+def test_watch_only_starts_the_job_though_the_controller_does_not_answer(scheduler, state):
+    scheduler.fails = True
+    for context in ("prolog", "epilog", "healthcheck"):
+        assert run(context, report(BAD), state, **WATCH) == 0
+
+
+def test_watch_only_leaves_no_comment_of_an_internal_error(scheduler, state):
+    hooks.broken("prolog", RuntimeError("torn"), JOB, WATCH, state)
+    assert scheduler.comments == {}
+    hooks.broken("epilog", RuntimeError("torn"), JOB, {}, state)
+    assert "torn" in scheduler.comments["n1"]
+
+
+@pytest.mark.parametrize(("text", "on"), [("1", True), ("yes", True), ("0", False), ("no", False), ("", False)])
+def test_how_watch_only_is_written(text, on):
+    assert hooks.watch_only({"NHC_WATCH_ONLY": text}) is on

@@ -1,0 +1,68 @@
+"""What `nhc` answers to LBNL NHC's command line: the commands that do the same here.
+
+`nhc -a`, `nhc -c FILE`, `nhc MARK_OFFLINE=0` and, from a scheduler, `nhc` without a word are LBNL NHC's. Here `nhc`
+is a family of commands, so each of these is wrong usage. It is never taken for a run: a health check program that
+does nothing and exits 0 would call every node healthy.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from nhc import lbnl
+from nhc.values import TYPE_CHECKING
+from nhc.words import quote
+
+if TYPE_CHECKING:
+    from typing import List, Mapping, Optional, Sequence
+
+DAEMONS = ("SLURMD_NODENAME", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "SGE_TASK_ID")
+"""Variables by which a scheduler's daemon is known to be the caller."""
+GUIDE = "docs/migration.md"
+
+
+def answer(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> Optional[str]:
+    """What to say of LBNL NHC's command line, one line; None where it is not that."""
+    first = words[0] if words else ""
+    try:
+        lbnl.parse_command_line(words)
+    except lbnl.BadCommandLine:
+        return None
+    if not words:
+        if not any(name in environ for name in DAEMONS) or sys.stdout.isatty():
+            return None
+        said = "a scheduler has run nhc without arguments"
+    elif len(first) > 1 and first[0] == "-" and first[1] in {**lbnl.FLAGS, **lbnl.VALUES}:
+        said = f"{first} is an option of LBNL NHC"
+    elif "=" in first and first.partition("=")[0].isidentifier():
+        said = f"{first} is a setting of LBNL NHC's command line"
+    else:
+        return None
+    parts = [f"nhc: {said}. Nothing was checked."]
+    given = quote(words)
+    parts.append(f"The same run, marking the node as LBNL NHC does: nhc-healthcheck{' ' + given if given else ''};")
+    look = look_only(words)
+    parts.append(f"to look and mark nothing: {look};" if look else "")
+    parts.append("in slurm.conf: HealthCheckProgram=/usr/libexec/nhc/slurm-healthcheck")
+    parts.append(f"(see {GUIDE})")
+    return " ".join(part for part in parts if part)
+
+
+def look_only(words: Sequence[str]) -> str:
+    """The `nhc check local` that checks what LBNL NHC's command line would; "" where there is none (`-e`)."""
+    asked = lbnl.parse_command_line(words)
+    if "EVAL_LINE" in asked or "HELP" in asked:
+        return ""
+    found: List[str] = ["nhc", "check", "local"]
+    directory, name = asked.get("CONFDIR", "/etc/nhc"), asked.get("NAME", "nhc")
+    if "CONFFILE" in asked or "CONFDIR" in asked or "NAME" in asked:
+        found += ["-c", asked.get("CONFFILE", f"{directory}/{name}.conf")]
+    if "CONFDIR" in asked:
+        found += ["--scripts", f"{directory}/scripts"]
+    found += ["--all"] if asked.get("NHC_CHECK_ALL") == "1" else []
+    found += ["-t", asked["TIMEOUT"]] if "TIMEOUT" in asked else []
+    found += ["-v"] if "VERBOSE" in asked else []
+    found += ["-v", "--evidence"] if "DEBUG" in asked or "TRACE" in asked else []
+    found += ["-q"] if "SILENT" in asked else []
+    return quote(found)

@@ -1,0 +1,59 @@
+"""`nhc` called with LBNL NHC's command line: wrong usage, and the command that takes its place."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from nhc.cli.lbnl_usage import answer
+from tests.support.run import nhc
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        ("-a", "nhc check local --all"),
+        ("-c /tmp/my.conf", "nhc check local -c /tmp/my.conf"),
+        ("-ac /tmp/my.conf", "nhc check local -c /tmp/my.conf --all"),
+        ("-D /opt/nhc", "nhc check local -c /opt/nhc/nhc.conf --scripts /opt/nhc/scripts"),
+        ("-n gpu", "nhc check local -c /etc/nhc/gpu.conf"),
+        ("-t 10", "nhc check local -t 10"),
+        ("-q", "nhc check local -q"),
+        ("-v", "nhc check local -v"),
+        ("-d", "nhc check local -v --evidence"),
+        ("-x", "nhc check local -v --evidence"),
+        ("-f", "nhc check local"),
+        ("-l -", "nhc check local"),
+        ("MARK_OFFLINE=0", "nhc check local"),
+    ],
+)
+def test_each_flag_has_its_command(words, instead):
+    said = answer(shlex.split(words), {})
+    assert f"nhc-healthcheck {words};" in said
+    assert f"mark nothing: {instead};" in said
+    assert "\n" not in said
+
+
+def test_one_line_to_evaluate_has_no_look_only_form():
+    said = answer(["-e", "check_fs_free / 5%"], {})
+    assert "nhc-healthcheck -e 'check_fs_free / 5%';" in said
+    assert "mark nothing" not in said
+
+
+@pytest.mark.parametrize("words", [["list"], ["-v", "check", "local"], ["-z"], ["--help"], []])
+def test_what_is_no_command_line_of_lbnl_nhcs(words):
+    assert answer(words, {}) is None
+
+
+def test_it_is_wrong_usage_one_line_and_nothing_on_standard_output():
+    for words, environ in ((["-a"], {}), ([], {"SLURMD_NODENAME": "n1"})):
+        done = nhc(*words, env=environ)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.count("\n") == 1
+        assert "HealthCheckProgram=/usr/libexec/nhc/slurm-healthcheck" in done.stderr
+
+
+def test_nhc_alone_is_no_healthy_node():
+    assert nhc().returncode == 2
+    assert nhc("-h").returncode == 0
