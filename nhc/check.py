@@ -238,10 +238,20 @@ def _parse(params: Sequence[Param], argv: Sequence[str]) -> Dict[str, Any]:
             at, given = at + 1, given + 1
         if param.required and values[param.name] in (None, []):
             raise BadArguments(f"needs {param.name}: {param.help}", len(argv))
+    _in_order(params, values, argv)
     if at < len(argv):
         expected = f"at most {len(positional)} argument(s)" if positional else "no arguments"
         raise BadArguments(f"unexpected argument {argv[at]!r} (takes {expected})", at)
     return values
+
+
+def _in_order(params: Sequence[Param], values: Dict[str, Any], argv: Sequence[str]) -> None:
+    """Raises BadArguments for a least value above the greatest: no node could pass. A greatest of 0 is no limit."""
+    for low, high in (("min", "max"), ("least", "most")):
+        if low in values and high in values:
+            least, most = values[low], values[high]
+            if isinstance(least, (int, float)) and isinstance(most, (int, float)) and 0 < most < least:
+                raise BadArguments(f"{low} is above {high}: nothing can be both", max(len(argv) - 1, 0))
 
 
 def _parse_options(by_flag: Dict[str, Param], argv: Sequence[str], values: Dict[str, Any]) -> int:

@@ -82,6 +82,8 @@ class Classifier:
         self.scripts = scripts
         self.settings: Dict[str, str] = {**settings}
         """The variables in force. Replaced, never changed, so that items can share it."""
+        self.just_set: Tuple[Tuple[str, str], ...] = ()
+        """The variables that the last line set, where it did nothing else."""
         computed: FrozenSet[str] = frozenset()
         if scripts.assignments:
             from nhc.scripts import defaults
@@ -96,8 +98,13 @@ class Classifier:
         self._globs_in_shell = False
         self._scripts_called = False
 
+    @property
+    def functions(self) -> FrozenSet[str]:
+        """What the shell knows by now: the site's functions, those of earlier lines, our helpers."""
+        return self._functions
+
     def classify(self, line: str) -> Finding:
-        split = words.split(line, self._look_up)
+        split = words.split(line, self.value_of)
         if split is None:
             return self._shell(line)
         if not split:
@@ -136,7 +143,7 @@ class Classifier:
             return self._shell(line)
         return Finding(BUILT_IN, named or argv[0], argv, error, offset)
 
-    def _look_up(self, name: str) -> Optional[str]:
+    def value_of(self, name: str) -> Optional[str]:
         """A variable's value where no shell line before can have changed it."""
         value = self.settings.get(name)
         if value is None:
@@ -167,6 +174,7 @@ class Classifier:
         return None if None in found else [pair for pair in found if pair]
 
     def _assign(self, pairs: List[Tuple[str, str]]) -> None:
+        self.just_set = tuple(pairs)
         self.settings = {**self.settings, **dict(pairs)}
 
     def _shell(self, line: str) -> Finding:

@@ -12,20 +12,24 @@ from __future__ import annotations
 
 import os
 
-from nhc import units
 from nhc.bounded_read import read_text
 from nhc.classify import NO_SCRIPTS, SETTINGS, Classifier, Finding, Scripts
-from nhc.lines import CONTEXTS, OPTIONS, RawLine, parse_line, parse_text
-from nhc.plan import COMMAND, UNDECIDED, Item, Plan
+from nhc.line_options import LineOptions, with_option
+from nhc.lines import RawLine, parse_line, parse_text
+from nhc.plan import COMMAND, SHELL, UNDECIDED, Item, Plan
 from nhc.targets import Targets, Undecided
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+    from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
     from nhc.nodeset import External
 
 __all__ = ["SETTINGS", "ConfigError", "Problem", "load", "load_check", "load_text", "parse_text", "validate"]
+
+
+_RULED = ("TIMEOUT", "NHC_", "MARK_OFFLINE", "MAX_SYS_UID", "MCELOG_MAX")
+"""Parts of the names whose values `nhc.setting_rules` judges."""
 
 
 class Problem(NamedTuple):
@@ -48,15 +52,6 @@ class ConfigError(Exception):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(problem.show() for problem in problems))
         self.problems: Tuple[Problem, ...] = tuple(problems)
-
-
-class _Options(NamedTuple):
-    timeout: Optional[float] = None
-    every: Optional[float] = None
-    on_timeout: Optional[str] = None
-    strikes: int = 1
-    tags: Tuple[str, ...] = ()
-    contexts: Tuple[str, ...] = ()
 
 
 def load(
@@ -204,6 +199,10 @@ class _Loader:
             return
         try:
             text = read_text(path, errors="replace")
+            if "\0" in text[:4096]:
+                from nhc.mistakes import refuse_binary
+
+                refuse_binary(text)
         except OSError as error:
             message = error.strerror or str(error)
             self.fatal.append(_problem(included, f"{path}: {message}") if included else Problem(path, 0, 0, message))
@@ -220,6 +219,8 @@ class _Loader:
 
     def line(self, line: RawLine) -> None:
         self.lines += 1
+        if line.odd and self._odd(line):
+            return
         if not line.check:
             self._wrong(line, "no `||`: expected TARGET || CHECK", line.target_offset)
             return
@@ -234,12 +235,56 @@ class _Loader:
         found = self.classifier.classify(line.check)
         if found.error:
             self._wrong(line, f"{found.name}: {found.error}", line.check_offset + found.offset)
-        elif self.explain and found.kind == COMMAND and found.name.startswith("check_") and found.argv[0] == found.name:
-            self._wrong(line, _unknown(found.name, self.scripts), line.check_offset)
+        elif self.explain:
+            self._explain(line, found)
+        if not found.kind and "=" in line.check and any(sign in line.check for sign in _RULED):
+            self._settings(line)
         if found.kind:
             self.items.append(self._item(line, found, options))
 
-    def _item(self, line: RawLine, found: Finding, options: _Options) -> Item:
+    def _odd(self, line: RawLine) -> bool:
+        """Note what is odd about a line as it is written; whether it says so little that nothing is left to read."""
+        from nhc import mistakes
+
+        if line.trouble:
+            self._wrong(line, line.trouble, line.target_offset)
+            return True
+        found = mistakes.without_bars(line.text) if not line.check else mistakes.bars_in_target(line.target)
+        if found:
+            self._wrong(line, found[0], found[1] + (line.target_offset if line.check else 0))
+            return True
+        found = mistakes.odd_character(line.text)
+        if found:
+            self._wrong(line, *found)
+        return bool(found) and self.explain
+
+    def _explain(self, line: RawLine, found: Finding) -> None:
+        """Note what a run says by an UNKNOWN of the line: for `nhc config check`, which runs nothing."""
+        from nhc import mistakes
+
+        if found.kind == COMMAND and found.argv[0] == found.name:
+            wrong = mistakes.misspelt_program(found.name)
+            if found.name.startswith("check_"):
+                wrong = mistakes.unknown_check(found.name, self.scripts.functions)
+            if wrong:
+                self._wrong(line, wrong, line.check_offset)
+        elif found.kind == SHELL:
+            lookup, known = self.classifier.value_of, self.classifier.functions
+            for wrong, at in mistakes.in_shell(line.check, known, lookup):
+                self._wrong(line, wrong, line.check_offset + at)
+
+    def _settings(self, line: RawLine) -> None:
+        """Note values that cannot be meant: a run goes on with the default."""
+        from nhc.setting_rules import problem, unknown_profile
+
+        for name, value in self.classifier.just_set:
+            wrong = problem(name, value)
+            if name == "NHC_PROFILE" and self.explain:
+                wrong = unknown_profile(value)
+            if wrong:
+                self._wrong(line, wrong, line.check_offset)
+
+    def _item(self, line: RawLine, found: Finding, options: LineOptions) -> Item:
         return Item(
             found.kind,
             found.name,
@@ -300,15 +345,15 @@ class _Loader:
         for found in sorted(glob(path)):
             self.file(found, line)
 
-    def _options(self, line: RawLine) -> _Options:
-        options = _Options()
+    def _options(self, line: RawLine) -> LineOptions:
+        options = LineOptions()
         at = line.options_offset
         for text in line.options.split(",") if line.options else ():
             offset = at + len(text) - len(text.lstrip())
             at += len(text) + 1
             key, _blank, value = text.strip().partition(" ")
             try:
-                options = _with_option(options, key, value.strip())
+                options = with_option(options, key, value.strip())
             except ValueError as error:
                 self._wrong(line, str(error), offset)
         return options
@@ -320,57 +365,6 @@ class _Loader:
 
 def _problem(line: RawLine, message: str) -> Problem:
     return Problem(line.file, *line.position(line.check_offset), message)
-
-
-def _with_option(options: _Options, key: str, value: str) -> _Options:
-    """The options with one more read. Raises ValueError saying what was expected."""
-    if key in ("every", "timeout"):
-        number = _named(key, units.seconds, value)
-        if number <= 0:
-            raise ValueError(f"{key}: expected a duration above 0, as in {key} 10s")
-        return options._replace(every=number) if key == "every" else options._replace(timeout=number)
-    if key == "strikes":
-        count = _named(key, units.integer, value)
-        if count < 1:
-            raise ValueError(f"strikes: expected a whole number of failures in a row, 1 or more, not {value!r}")
-        return options._replace(strikes=int(count))
-    if key == "on-timeout":
-        if value not in ("crit", "unknown"):
-            raise ValueError(f"on-timeout: expected crit or unknown, not {value!r}")
-        return options._replace(on_timeout=value)
-    if key in ("tags", "context"):
-        words = tuple(value.split())
-        if not words:
-            raise ValueError(f"{key}: expected one or more names")
-        if key == "tags":
-            return options._replace(tags=words)
-        strange = [word for word in words if word not in CONTEXTS]
-        if strange:
-            raise ValueError(f"context: expected some of {', '.join(CONTEXTS)}, not {strange[0]!r}")
-        return options._replace(contexts=words)
-    raise ValueError(f"no such line option: {key!r} (there are {', '.join(OPTIONS)})")
-
-
-def _named(key: str, convert: Callable[[str], float], value: str) -> float:
-    try:
-        return convert(value)
-    except ValueError as error:
-        raise ValueError(f"{key}: {error}") from None
-
-
-def _unknown(name: str, scripts: Scripts) -> str:
-    """What to say of a check that nothing defines. Imports every family, so only once something is wrong."""
-    from difflib import get_close_matches
-
-    from nhc.check import find_all
-
-    try:
-        known = [declared.name for declared in find_all()]
-    except ImportError:
-        known = []
-    known += [function for function in scripts.functions if function.startswith("check_")]
-    near = get_close_matches(name, known, 1)
-    return f"no such check: {name}" + (f" (did you mean {near[0]}?)" if near else "")
 
 
 def _external(settings: Mapping[str, str]) -> Optional[External]:

@@ -28,6 +28,7 @@ class RawLine(NamedTuple):
     """One logical line. `line` is where it begins, counted from 1.
 
     `check` is empty where the line has no `||`. `contexts` come from a `# context` line above.
+    `odd` says that something about it is worth a second look (`nhc.mistakes`), `trouble` what is wrong beyond that.
     `text` is the whole line with its continuations, `check_offset` and `target_offset` say where in it
     those begin, and `marks` where the file holds which part of it.
     """
@@ -44,6 +45,8 @@ class RawLine(NamedTuple):
     options_offset: int = 0
     check_offset: int = 0
     marks: Tuple[Tuple[int, int, int], ...] = ()
+    odd: bool = False
+    trouble: str = ""
 
     @property
     def source(self) -> str:
@@ -76,12 +79,25 @@ def parse_text(text: str, file: str) -> List[RawLine]:
             context = _CONTEXT.fullmatch(stripped)
             if context:
                 named = tuple(context[1].replace(",", " ").split())
-                if all(name in CONTEXTS for name in named):  # else an ordinary comment that begins so
+                if all(name in CONTEXTS for name in named):
                     contexts = named
+                    continue
+                from nhc.mistakes import context_comment
+
+                trouble = context_comment([*named])  # empty for an ordinary comment that begins so
+                if trouble:
+                    begin = len(logical) - len(stripped)
+                    found.append(RawLine(file, number, begin + 1, "", "", "", (), logical, begin,
+                                         marks=marks, odd=True, trouble=trouble))  # fmt: skip
             continue
         line = parse_line(logical, file, number, contexts, marks)
-        if line.target:
-            found.append(line)
+        if not line.target:
+            line = line._replace(
+                odd=True, trouble="no target before the bars: expected TARGET || CHECK, * for every node"
+            )
+        elif not line.check or "|" in line.target or not logical.isascii():
+            line = line._replace(odd=True)
+        found.append(line)
     return found
 
 

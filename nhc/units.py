@@ -35,6 +35,14 @@ def integer(value: str) -> int:
     return int(_bounded(found, value))
 
 
+def whole(value: str) -> int:
+    """A whole decimal number, 0 or more: how many of something there are."""
+    found = integer(value)
+    if found < 0:
+        raise ValueError(f"{value!r} is below 0: expected a whole number, 0 or more")
+    return found
+
+
 def number(value: str) -> float:
     """A decimal number that is not negative."""
     if not _is_number(value):

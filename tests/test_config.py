@@ -45,8 +45,8 @@ class TestLines:
         (line,) = parse_text("* || false || echo x\n", "f")
         assert line.check == "false || echo x"
 
-    def test_comments_blank_lines_and_lines_without_a_target_are_no_lines(self) -> None:
-        assert parse_text("# x\n\n  \t\n || check\n#* || check\n", "f") == []
+    def test_comments_and_blank_lines_are_no_lines(self) -> None:
+        assert parse_text("# x\n\n  \t\n#* || check\n", "f") == []
 
     def test_a_last_line_without_a_newline_counts(self) -> None:
         assert [line.check for line in parse_text("* || one\n* || two", "f")] == ["one", "two"]

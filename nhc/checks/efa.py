@@ -7,7 +7,7 @@ from nhc.facts import efa
 from nhc.facts.history import amount, growth
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
-from nhc.units import count, integer, percent, seconds, show_seconds
+from nhc.units import count, percent, seconds, show_seconds, whole
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ LIMITS: Dict[str, float] = {
 @check(
     "check_efa_devices",
     flag("-o --or-none", "or_none", "SKIP where none is attached: instances can be made without"),
-    arg("count", integer, "how many adapters the node has"),
+    arg("count", whole, "how many adapters the node has"),
     timeout=5,
 )
 def check_efa_devices(host: Host, count: Optional[int] = None, or_none: bool = False) -> Union[Outcome, List[Outcome]]:

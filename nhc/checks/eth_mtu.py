@@ -6,7 +6,7 @@ from nhc.check import check, opt, rest
 from nhc.facts import ethernet, mtu
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
-from nhc.units import integer, text
+from nhc.units import text, whole
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @check(
     "check_eth_mtu",
-    opt("-m --mtu", "wanted", integer, "the frame size that each interface must have, in bytes"),
+    opt("-m --mtu", "wanted", whole, "the frame size that each interface must have, in bytes"),
     rest("interfaces", text, "interfaces to judge; none means ports with a link, bonds and VLANs"),
 )
 def check_eth_mtu(

@@ -9,7 +9,7 @@ from nhc.check import arg, check, flag, opt, rest
 from nhc.host import Host, Stat
 from nhc.model import Outcome, Verdict, crit, ok, unknown
 from nhc.nodeset import mcheck
-from nhc.units import integer, seconds, text
+from nhc.units import seconds, text, whole
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -98,9 +98,9 @@ def mode(value: str) -> Number:
     "check_file_stat",
     opt("-D -d", "device", c_number, "number of the device that the file lies on (decimal or 0x...)"),
     opt("-G", "group", text, "name of the owning group"),
-    opt("-g", "gid", integer, "number of the owning group"),
+    opt("-g", "gid", whole, "number of the owning group"),
     opt("-U", "user", text, "name of the owner"),
-    opt("-u", "uid", integer, "number of the owner"),
+    opt("-u", "uid", whole, "number of the owner"),
     opt("-M", "mode_includes", mode, "permission bits that must be set at least (octal)"),
     opt("-m", "mode_is", mode, "permission bits that must be set, and no other (octal)"),
     opt("-N", "ctime_newer", seconds, "status changed at most this long ago (seconds, or 5m, 2h, 1d)"),

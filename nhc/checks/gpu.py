@@ -14,7 +14,7 @@ from nhc.facts.accelerator import Device, Inventory, Source, accelerators
 from nhc.facts.pci import PciFunction, normal_address
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, skip, unknown
-from nhc.units import integer, text
+from nhc.units import text, whole
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def vendor_word(value: str) -> str:
 @check(
     "check_gpu_count",
     DEVICES,
-    arg("count", integer, "how many accelerators the node has (default: as many as the PCI bus shows)"),
+    arg("count", whole, "how many accelerators the node has (default: as many as the PCI bus shows)"),
     arg("vendor", vendor_word, "count only those of one vendor: nvidia, amd (or rocm), neuron, gaudi", ""),
     timeout=30,
     on_timeout="crit",

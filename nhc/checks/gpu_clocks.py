@@ -7,7 +7,7 @@ from nhc.checks.gpu import DEVICES, Judged, each, untold
 from nhc.facts.accelerator import HARDWARE_REASONS, Device
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, warn
-from nhc.units import integer, number
+from nhc.units import number, whole
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -100,12 +100,12 @@ def _temperature(device: Device, margin: int, most: Optional[int], most_memory: 
 @check(
     "check_gpu_temp",
     DEVICES,
-    opt("-a --ahead", "ahead", integer, "judge this many degrees ahead of the limits", 0),
-    opt("-m --max", "most", integer, "CRIT from this temperature of the GPU on, besides its own limits"),
+    opt("-a --ahead", "ahead", whole, "judge this many degrees ahead of the limits", 0),
+    opt("-m --max", "most", whole, "CRIT from this temperature of the GPU on, besides its own limits"),
     opt(
         "-M --max-memory",
         "most_memory",
-        integer,
+        whole,
         "CRIT from this temperature of its memory on (default: its own limit)",
     ),
     timeout=30,

@@ -7,7 +7,7 @@ from nhc.checks.gpu import DEVICES, Judged, each, pick, untold
 from nhc.facts.accelerator import Device
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
-from nhc.units import integer
+from nhc.units import whole
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _manager_runs(host: Host) -> Optional[bool]:
 
 @check(
     "check_fabric_manager",
-    opt("-n --switches", "switches", integer, "how many NVSwitches the PCI bus must show"),
+    opt("-n --switches", "switches", whole, "how many NVSwitches the PCI bus must show"),
     timeout=30,
     tags=("gpu", "nvidia"),
 )

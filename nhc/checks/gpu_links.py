@@ -13,7 +13,7 @@ from nhc.facts.accelerator import Device, Link
 from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
-from nhc.units import count, integer
+from nhc.units import count, whole
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -60,12 +60,10 @@ def _state(link: Link) -> str:
     return "unreadable" if link.up is None else "down"
 
 
-LINKS = opt("-l --links", "links", integer, "how many links of each device must be up (default: all it has)")
+LINKS = opt("-l --links", "links", whole, "how many links of each device must be up (default: all it has)")
 
 
-@check(
-    "check_nvlink_status", DEVICES, LINKS, arg("links_per_gpu", integer, "the same as -l"), timeout=30, tags=("gpu",)
-)
+@check("check_nvlink_status", DEVICES, LINKS, arg("links_per_gpu", whole, "the same as -l"), timeout=30, tags=("gpu",))
 def check_nvlink_status(
     host: Host, links: Optional[int] = None, links_per_gpu: Optional[int] = None, devices: str = ""
 ) -> Judged:

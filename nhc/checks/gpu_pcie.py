@@ -8,7 +8,7 @@ from nhc.facts.accelerator import Device
 from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, warn
-from nhc.units import count, integer
+from nhc.units import count, whole
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def _link(device: Device, generation: Optional[int], width: Optional[int]) -> It
 @check(
     "check_gpu_pcie",
     DEVICES,
-    opt("-g --generation", "generation", integer, "least generation (default: what device and slot can do)"),
-    opt("-w --width", "width", integer, "least number of lanes (default: what device and slot can do)"),
+    opt("-g --generation", "generation", whole, "least generation (default: what device and slot can do)"),
+    opt("-w --width", "width", whole, "least number of lanes (default: what device and slot can do)"),
     opt("-r --replays", "replays", count, "WARN from this many replays of a device a minute on", 8),
     timeout=30,
     tags=("nvidia", "amd", "gaudi"),

@@ -10,7 +10,7 @@ from nhc.facts.netdev import interfaces
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
 from nhc.nodeset import mcheck
-from nhc.units import integer, number, text
+from nhc.units import number, text, whole
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @check(
     "check_hw_cpuinfo",
-    arg("sockets", integer, "processor packages that must be there"),
-    arg("cores", integer, "physical cores, all sockets together"),
-    arg("threads", integer, "hardware threads (what the kernel calls CPUs), all sockets together"),
+    arg("sockets", whole, "processor packages that must be there"),
+    arg("cores", whole, "physical cores, all sockets together"),
+    arg("threads", whole, "hardware threads (what the kernel calls CPUs), all sockets together"),
     timeout=5,
 )
 def check_hw_cpuinfo(

@@ -11,7 +11,7 @@ from nhc.facts.infiniband import ports as all_ports
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
 from nhc.nodeset import mcheck
-from nhc.units import integer, number, text
+from nhc.units import number, text, whole
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def check_ib_state(host: Host, ports: Sequence[str] = ()) -> Union[Outcome, List
     flag(
         "-o --or-none", "or_none", "SKIP where the node has no such port at all: adapters that are attached by choice"
     ),
-    arg("count", integer, "how many ports must be up", required=True),
+    arg("count", whole, "how many ports must be up", required=True),
     arg("rate", number, "data rate in Gb/s that each of them must have at least, as in 400"),
     timeout=5,
 )

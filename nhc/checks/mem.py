@@ -6,7 +6,7 @@ from nhc.check import check, opt
 from nhc.facts import buddyinfo
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
-from nhc.units import integer, percent, show_kb, size_kb
+from nhc.units import percent, show_kb, size_kb, whole
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @check(
     "check_mem_fragmentation",
-    opt("-o --order", "order", integer, "size of the block wanted: 2**N pages (default: a transparent huge page, 9)"),
+    opt("-o --order", "order", whole, "size of the block wanted: 2**N pages (default: a transparent huge page, 9)"),
     opt("-w --warn", "warn_at", percent, "WARN from this share of free memory that is in smaller pieces on", 95.0),
     opt("-c --crit", "crit_at", percent, "CRIT from this share on (0: never)", 0.0),
     opt("-f --free", "least", size_kb, "judge only NUMA nodes with at least this much free memory", 4 << 20),

@@ -6,7 +6,7 @@ from nhc.check import check, flag, opt, rest
 from nhc.facts.ping import Summary, parse_summary
 from nhc.host import Host
 from nhc.model import Metric, Outcome, crit, ok, unknown, warn
-from nhc.units import integer, number, percent, seconds, show_seconds, text
+from nhc.units import number, percent, seconds, show_seconds, text, whole
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ _PRIVILEGE = ("not permitted", "Permission denied", "usage:", "Usage:", "invalid
     "check_net_ping",
     opt("-I --interface", "interface", text, "interface or address to send from"),
     opt("-W --wait", "wait", number, "seconds to wait for an answer"),
-    opt("-c --count", "count", integer, "packets to send (default 1)", 1),
+    opt("-c --count", "count", whole, "packets to send (default 1)", 1),
     opt("-i --interval", "interval", number, "seconds between packets"),
-    opt("-s --size", "size", integer, "bytes of data in a packet"),
-    opt("-t --ttl", "ttl", integer, "hops a packet may take (default 2)", 2),
-    opt("-w --deadline", "deadline", integer, "seconds for one target, all packets (default 1)", 1),
+    opt("-s --size", "size", whole, "bytes of data in a packet"),
+    opt("-t --ttl", "ttl", whole, "hops a packet may take (default 2)", 2),
+    opt("-w --deadline", "deadline", whole, "seconds for one target, all packets (default 1)", 1),
     opt("-a --average", "average", seconds, "longest average round trip, as 500ms"),
     opt("-m --max", "longest", seconds, "longest round trip of any packet"),
     opt("-l --loss", "loss", percent, "share of packets that may be lost; without it every packet must come back"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nhc.check import arg, check, flag, opt, rest
 from nhc.host import Host
 from nhc.model import Outcome, crit, ok, printable, unknown, warn
-from nhc.units import integer, seconds, show_seconds, text
+from nhc.units import seconds, show_seconds, text, whole
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ READ = 4096
 @check(
     "check_npd_plugin",
     opt("-t --timeout", "timeout", seconds, "how long the plugin may take", 5.0),
-    opt("-m --max-output", "limit", integer, "bytes of its output that are kept", 80),
+    opt("-m --max-output", "limit", whole, "bytes of its output that are kept", 80),
     opt("-r --reason", "reason", text, "the problem's name", "PluginProblem"),
     flag("--temporary", "temporary", "a problem that passes: a warning"),
     arg("path", text, "the plugin", required=True),

@@ -7,12 +7,12 @@ import re
 from nhc.check import arg, check
 from nhc.host import Host
 from nhc.model import Metric, Outcome, crit, ok, unknown
-from nhc.units import integer
+from nhc.units import whole
 
 _FIRST_NAMESPACE = re.compile(r"nvme\d+n1")
 
 
-@check("check_nvme_count", arg("count", integer, "how many NVMe drives the node has", required=True), timeout=5)
+@check("check_nvme_count", arg("count", whole, "how many NVMe drives the node has", required=True), timeout=5)
 def check_nvme_count(host: Host, count: int) -> Outcome:
     """The node has all its NVMe drives.
 

@@ -8,7 +8,7 @@ from nhc.facts.loadavg import loadavg
 from nhc.facts.processes import clock, cpu_seconds, stats
 from nhc.host import Host
 from nhc.model import Metric, Outcome, crit, ok, skip, unknown, warn
-from nhc.units import integer, number
+from nhc.units import number, whole
 from nhc.values import TYPE_CHECKING, regex
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def _kswapd(host: Host) -> Tuple[List[int], List[int]]:
 
 @check(
     "check_ps_kswapd",
-    arg("limit", integer, "CPU seconds that none may have used", required=True),
-    arg("ratio", integer, "how many times as much the busiest may have used as the idlest", required=True),
+    arg("limit", whole, "CPU seconds that none may have used", required=True),
+    arg("ratio", whole, "how many times as much the busiest may have used as the idlest", required=True),
     rest("actions", action_word("ignore", "log", "syslog", "die"), "ignore, log, syslog or die (default die)"),
     timeout=5.0,
 )

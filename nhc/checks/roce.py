@@ -8,7 +8,7 @@ from nhc.facts.ib_counters import gid_type, gids
 from nhc.facts.infiniband import Port
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
-from nhc.units import integer
+from nhc.units import whole
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ NET = "/sys/class/net"
 
 @check(
     "check_roce_ports",
-    opt("-m --mtu", "mtu", integer, "least MTU of the interface; 4200 lets RDMA use its largest MTU, 4096"),
-    opt("-g --gids", "least_gids", integer, "least number of RoCE v2 addresses of a port", 1),
+    opt("-m --mtu", "mtu", whole, "least MTU of the interface; 4200 lets RDMA use its largest MTU, 4096"),
+    opt("-g --gids", "least_gids", whole, "least number of RoCE v2 addresses of a port", 1),
     NAMES,
     timeout=5,
 )

@@ -43,6 +43,8 @@ def run(options: Mapping[str, Any]) -> int:
     """Carry out `nhc check local` with its options as a dictionary. Raises UsageError."""
     from nhc.state import State
 
+    if options["context"]:
+        _known_context(options["context"])
     deadline = _time(options, "timeout")
     max_age = _time(options, "max_age")
     state = State()
@@ -75,6 +77,15 @@ def run(options: Mapping[str, Any]) -> int:
     if max_age is not None:
         remember(state, report, options)
     return emit(report, options)
+
+
+def _known_context(name: str) -> None:
+    """Raises UsageError: a run for a context that there is not would judge by the lines without one."""
+    from nhc.line_options import unknown_context
+    from nhc.lines import CONTEXTS
+
+    if name not in CONTEXTS:
+        raise UsageError(f"--{unknown_context(name)}")
 
 
 def root_of(asked: str) -> str:

@@ -309,3 +309,10 @@ def test_a_deadline_of_weeks_is_a_deadline(tmp_path):
     assert (done.returncode, done.stdout.count("OK   ")) == (0, 4), done.stdout
     assert "nhc.conf:4:4: timeout: '99999w' is too large" in done.stdout
     assert nhc("config", "check", config).returncode == 2
+
+
+def test_a_context_that_there_is_not_is_wrong_usage():
+    done = nhc("check", "local", "--context", "prolg")
+    assert done.returncode == 2
+    assert "--context: expected some of prolog, epilog" in done.stderr
+    assert "did you mean prolog?" in done.stderr

@@ -86,8 +86,13 @@ def _last_empty_line(row: Row, found: Outcome) -> bool:
     )
 
 
+def _limits_crossed(row: Row, found: Outcome) -> bool:
+    """A least value above the greatest: no node can pass, so the configuration is wrong and not the node."""
+    return found.reason == "BadArguments" and "min is above max" in found.message
+
+
 DIFFERENCES: Tuple[Callable[[Row, Outcome], bool], ...] = (
-    _not_mounted, _command_missing, _made_directory, _handle, _dmi_tabs, _last_empty_line,
+    _not_mounted, _command_missing, _made_directory, _handle, _dmi_tabs, _last_empty_line, _limits_crossed,
 )  # fmt: skip
 """Each is a row of docs/lbnl-checks-*.md."""
 

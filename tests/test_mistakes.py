@@ -1,0 +1,137 @@
+"""Mistakes that a configuration can hold: each named with its place, by `nhc config check` and by a run alike."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nhc import mistakes, setting_rules
+from nhc.config import ConfigError, load, load_text, validate
+
+
+def found(tmp_path: Path, text: str) -> list[str]:
+    """What `nhc config check` says, from the line number on."""
+    path = tmp_path / "nhc.conf"
+    path.write_text(text, encoding="utf-8")
+    return [problem.show()[len(str(path)) + 1 :] for problem in validate([str(path)]).problems]
+
+
+BOTH = [
+    (" || check_fs_free / 5%", "1:2: no target before the bars"),
+    ("# context prolg\n* || true", "1:1: context: expected some of prolog,"),
+    ("* |context prolg| true", "1:4: context: expected some of prolog,"),
+    ("* || TIMEOUT=abc", "1:6: TIMEOUT: expected seconds, as in 30, not 'abc'"),
+    ("* || export NHC_MAX_DRAINED=lots", "1:6: NHC_MAX_DRAINED: "),
+    ("* || NHC_EPILOG_CLEAN=tmp,proceses", "1:6: NHC_EPILOG_CLEAN: expected some of"),
+    ("* || NHC_RM=slrum", "1:6: NHC_RM: no resource manager is called 'slrum' (did you mean slurm?)"),
+    ("* |evry 5m| check_ps_zombies", "1:4: no such line option: 'evry' (did you mean every?)"),
+    ("* |evry 5m| check_ps_zombies || true", "1:4: no such line option: 'evry' (did you mean every?)"),
+    ("* || check_fs_free\u00a0/ 5%", "1:19: U+00A0 is a blank that separates no words"),
+    ("*\u00a0|| true", "1:2: U+00A0"),
+    ("* || check_fs_free \u201c/\u201d 5%", "1:20: \u201c quotes nothing"),
+    ("* || check_fs_mount_rw \u2013f /", "1:24: \u2013 begins no option: write -"),
+    ("* || check_gpu_count -1", "1:22: check_gpu_count: count: '-1' is below 0"),
+    ("* || check_net_ping -c -1 h", "1:24: check_net_ping: -c: '-1' is below 0"),
+    ("* || check_fs_size / 10g 5g", "1:26: check_fs_size: min is above max"),
+    ("* || check_hw_physmem 10g 5g", "1:27: check_hw_physmem: min is above max"),
+    ("no bars", "1:1: no `||`: expected TARGET || CHECK"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), BOTH)
+def test_a_run_and_config_check_agree(tmp_path, text, said):
+    assert [one[: len(said)] for one in found(tmp_path, text)] == [said]
+    notes = load_text(text, "nhc.conf", "n1").notes
+    assert [note[: len(said) + 9] for note in notes] == [f"nhc.conf:{said}"]
+
+
+ONLY_CHECKED = [
+    ("* || check_fs_fre / 5%", "1:6: no such check: check_fs_fre (did you mean check_fs_free?)"),
+    ("* || chek_fs_free / 5%", "1:6: no such check or program: chek_fs_free (did you mean check_fs_free?)"),
+    ('* || check_fs_free "/ 5%', '1:20: the quote " is never closed'),
+    ("* || echo it's", "1:13: the quote ' is never closed"),
+    ("* || NHC_PROFILE=dgx-h10", "1:6: NHC_PROFILE: there is no profile 'dgx-h10' (did you mean dgx-h100?)"),
+    (
+        "* || [[ -d / ]] && check_fs_mont_rw -f /",
+        "1:20: no such check: check_fs_mont_rw (did you mean check_fs_mount_rw?)",
+    ),
+    ("* || [[ -d / ]] && check_fs_mount_rw -Q /", "1:38: check_fs_mount_rw: Invalid option:  -Q"),
+    ("* || if true; then check_fs_free / x; fi", "1:36: check_fs_free: min: 'x' is not a size"),
+    (
+        "* || check_gpu_count $(check_gpu_cont -q)",
+        "1:24: no such check: check_gpu_cont (did you mean check_gpu_count?)",
+    ),
+    ('* || check_fs_mount_rw -Q "$HOME" | cat', "1:24: check_fs_mount_rw: Invalid option:  -Q"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), ONLY_CHECKED)
+def test_what_a_run_tells_by_an_unknown_config_check_tells_beforehand(tmp_path, text, said):
+    assert [one[: len(said)] for one in found(tmp_path, text)] == [said]
+    assert load_text(text, "nhc.conf", "n1").notes == ()
+
+
+FINE = [
+    "* || check_file_contents /etc/os-release '/100\u00a0%/'",
+    "# context of these lines\n* || true",
+    "# context prolog epilog\n* || true",
+    "@(a|b)* || true",
+    "/^(a|b)$/ |timeout 5s| true",
+    "* || echo |timeout 5| cat",
+    "* || TIMEOUT=$((2 * 15))",
+    "* || TIMEOUT=45\n* || export NHC_RM=our-own",
+    "* || check_uptime -m 100 -x 0",
+    "* || check_site() { echo it; }\n* || check_site -x",
+    "* || x=(check_a check_b); true",
+    "* || for x in check_a check_b; do echo $x; done",
+    "* || [[ $x == check_a ]] || true",
+    "* || case $x in check_a) true ;; esac",
+    "* || echo 'check_a; check_b' \"; check_c\"",
+    "* || true # don't",
+    '* || echo "$(echo "a\'b")" ${#x} ${x#y}',
+    "* || check_fs_free / 5% > /dev/null 2>&1 || true",
+    "* || check_fs_mount_rw $FLAGS / && true",
+]
+
+
+@pytest.mark.parametrize("text", FINE)
+def test_what_is_no_mistake(tmp_path, text):
+    assert found(tmp_path, text) == []
+
+
+def test_a_binary_file_is_one_line_and_no_configuration(tmp_path):
+    path = tmp_path / "nhc.conf"
+    path.write_bytes(b"\x7fELF\2\1\1" + bytes(range(256)) * 40)
+    (problem,) = validate([str(path)]).problems
+    assert problem.show() == f"{path}: a binary file, not a configuration"
+    with pytest.raises(ConfigError, match="a binary file"):
+        load([str(path)], "n1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a 'b", 'a "b', "a 'b' c", 'a "b" c', "a \\' b", "a '\\' b", 'a "\\" b', "a $'b\\' c", "a $'b\\'' c", "a # it's",
+     "a#it's", 'a "$(b "c")"', 'a "$(b "c)"', 'a "it\'s"', "a 'say \"'", "a `b 'c'`", "a `b", "$(a 'b)", "${a:-'b'} c"],
+)  # fmt: skip
+def test_an_open_quote_is_what_bash_finds_one(text):
+    wrong = subprocess.run(["bash", "-n", "-c", text], capture_output=True, text=True).stderr
+    assert (mistakes.unclosed_quote(text) >= 0) is ("matching" in wrong), wrong
+
+
+@given(st.text(alphabet=st.one_of(st.sampled_from("\\|#$(){}`;& \n'\"a"), st.characters()), max_size=60))
+def test_no_text_raises(text):
+    mistakes.unclosed_quote(text)
+    mistakes.odd_character(text)
+    mistakes.bars_in_target(text)
+    list(mistakes.in_shell(text, frozenset(), lambda name: None))
+
+
+def test_every_setting_that_is_documented_with_a_number_has_a_rule():
+    page = (Path(__file__).parents[1] / "docs/slurm.md").read_text()
+    for name in ("NHC_MAX_DRAINED", "NHC_REREAD", "NHC_PROLOG_MAX_AGE", "NHC_EPILOG_GPU_MB", "MAX_SYS_UID", "NHC_RM"):
+        assert f"`{name}`" in page
+        assert setting_rules.problem(name, "?slurn") or name == "NHC_RM"
