@@ -12,7 +12,7 @@ import select
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Mapping, Optional
 
-from nhc.agent.transitions import ENDED, Change
+from nhc.agent.transitions import BOOT_WINDOW, ENDED, Change
 from nhc.model import Action, Verdict, printable
 from nhc.ports import Delivery, Kept, Standing
 from nhc.render.json import utc
@@ -94,22 +94,29 @@ def _agent_shape(piece: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
 
 
 def _deep_shape(piece: Mapping[str, Any], labels: Mapping[str, str]) -> Optional[Dict[str, Any]]:
-    """HyperPod's deep health checks: an instance that is faulty, and what the platform should do."""
-    if piece["event"] not in ("problem.began", "problem.changed"):
+    """HyperPod's deep health checks: an instance that is faulty, and what the platform should do.
+
+    What is not known asks for no repair: only a failure does, or a result that recommends one itself.
+    """
+    if piece["event"] not in ("problem.began", "problem.changed") or piece["reason"] == BOOT_WINDOW:
         return None
+    todo = {"reboot": "Reboot", "reset-device": "Reboot", "reload-driver": "Reboot", "replace": "Replace"}.get(
+        piece["action"], ""
+    )
     if piece["verdict"] == Verdict.CRIT.name:
         what = "FaultyInstance"
+        todo = todo or "Replace"
     elif piece["verdict"] == Verdict.UNKNOWN.name:
         what = "Unknownerror"
     else:
         return None
-    todo = "Reboot the Instance" if piece["action"] in ("reboot", "reset-device", "reload-driver") else (
-        "Replace the Instance")  # fmt: skip
+    if todo:
+        what += f". {todo} the Instance"
     where = f"Region: {labels.get('region', '')}, InstanceType: {labels.get('instance_type', '')}"
     return {
         "level": "error",
         "ts": f"{piece['time'][:19]}Z",
-        "msg": f"Encountered {what}. {todo}. {where}. ERROR:{piece['message']}",
+        "msg": f"Encountered {what}. {where}. ERROR:{piece['message']}",
     }
 
 

@@ -16,6 +16,8 @@ from nhc.units import show_seconds
 from nhc.values import NamedTuple
 
 BEGAN, ENDED, CHANGED = "began", "ended", "changed"
+BOOT_WINDOW = "BootWindow"
+"""Reason of a failure so soon after the boot that nothing can be told yet."""
 
 Place = Tuple[str, str]
 """Target and reason."""
@@ -172,7 +174,7 @@ def too_early(result: CheckResult, uptime: float) -> CheckResult:
     if outcome.verdict is not Verdict.CRIT:
         return result
     message = f"too early to tell, {show_seconds(uptime)} after the boot: {outcome.message or outcome.reason}"
-    early = unknown("BootWindow", message, target=outcome.target, metrics=outcome.metrics, evidence=outcome.evidence)
+    early = unknown(BOOT_WINDOW, message, target=outcome.target, metrics=outcome.metrics, evidence=outcome.evidence)
     return result._replace(outcome=early)
 
 

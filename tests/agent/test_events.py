@@ -7,8 +7,8 @@ import pytest
 
 from nhc.agent.events import Recorder, Stream, event, of_change, shape
 from nhc.agent.history import History, read
-from nhc.agent.transitions import Board
-from nhc.model import Action, CheckResult, Report, crit, ok
+from nhc.agent.transitions import Board, too_early
+from nhc.model import Action, CheckResult, Report, crit, ok, unknown
 from nhc.ports import Delivery, Kept
 
 SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs/event.schema.json").read_text())
@@ -67,6 +67,26 @@ def test_hyperpod_s_deep_check_shape():
         "ERROR:7 of 8 GPUs",
     }
     assert shape(pieces()[1], "hyperpod-deep", LABELS) == ""
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (crit("Xid79", "off the bus", action=Action.REBOOT), "Encountered FaultyInstance. Reboot the Instance. "),
+        (crit("BandwidthLow", "30 < 80"), "Encountered FaultyInstance. Replace the Instance. "),
+        (unknown("DcgmCrashed", "Crash detected in dcgm test"), "Encountered Unknownerror. Region: "),
+    ],
+)
+def test_only_a_failure_asks_for_a_repair_in_hyperpod_s_deep_check_shape(outcome, said):
+    (change,) = Board(recover=1).judge("k", [CheckResult("check_x", outcome)], 1.7e9)
+    assert json.loads(shape(of_change(change, "n1", "b"), "hyperpod-deep", LABELS))["msg"].startswith(said)
+
+
+def test_what_is_too_early_to_tell_is_no_line_of_a_deep_check():
+    lost = too_early(CheckResult("check_gpu_count", crit("GpuCountMismatch", "7 of 8")), 30.0)
+    (change,) = Board(recover=1).judge("k", [lost], 1.7e9)
+    assert shape(of_change(change, "n1", "b"), "hyperpod-deep", LABELS) == ""
+    assert "too early to tell" in shape(of_change(change, "n1", "b"), "json", LABELS)
 
 
 def test_a_stream_that_cannot_be_written_is_written_later_in_order(tmp_path):

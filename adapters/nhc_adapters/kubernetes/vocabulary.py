@@ -56,7 +56,8 @@ class Said:
     """How one condition is made from a report.
 
     A result belongs to it when its check or its reason matches, and its action where `actions` names some.
-    `bad` is the status that means a problem.
+    `bad` is the status that means a problem. A CRIT result sets it; a WARN does where one of `lines` fits a line of
+    its evidence, since the detector whose word this is takes that line for the problem.
     """
 
     type: str
@@ -68,6 +69,13 @@ class Said:
     good_reason: str
     good_message: str
     bad_reason: str = ""
+    lines: Tuple[str, ...] = ()
+
+    def is_bad(self, result: CheckResult) -> bool:
+        """Whether a result that it covers means the problem."""
+        if result.verdict is Verdict.CRIT:
+            return True
+        return result.verdict is Verdict.WARN and any(_matches(line, self.lines) for line in result.outcome.evidence)
 
     def covers(self, result: CheckResult) -> bool:
         outcome = result.outcome
@@ -150,12 +158,14 @@ def _judges(one: Said, result: CheckResult) -> bool:
 
 
 def _condition(one: Said, covered: Sequence[CheckResult]) -> Condition:
-    worst = max(covered, key=lambda result: result.verdict, default=None)
-    if worst is None or worst.verdict <= Verdict.WARN:
+    bad = [result for result in covered if one.is_bad(result)]
+    unsure = [result for result in covered if result.verdict is Verdict.UNKNOWN]
+    told = bad or unsure
+    if not told:
         return Condition(one.type, TRUE if one.bad == FALSE else FALSE, one.good_reason, one.good_message)
-    same = sum(1 for result in covered if result.verdict is worst.verdict)
-    message = printable(describe(worst)) + (f" (and {same - 1} more)" if same > 1 else "")
-    if worst.verdict is Verdict.UNKNOWN:
+    worst = max(told, key=lambda result: result.verdict)
+    message = printable(describe(worst)) + (f" (and {len(told) - 1} more)" if len(told) > 1 else "")
+    if not bad:
         return Condition(one.type, UNKNOWN, worst.outcome.reason or "Unknown", message)
     if worst.outcome.action is not Action.NONE:
         message += f" [action: {worst.outcome.action.value}]"
@@ -168,8 +178,9 @@ def fill(text: str, mark: Mark, trigger: str, reasons: Sequence[str], types: Seq
     values = {
         "why": mark.why,
         "reason": reasons[0] if reasons else "Unhealthy",
-        "reasons": "_".join(reasons) or "Unhealthy",
-        "types": "_".join(types) or "Unhealthy",
+        # Two conditions of one fault have one reason, and it is said once.
+        "reasons": "_".join(dict.fromkeys(reasons)) or "Unhealthy",
+        "types": "_".join(dict.fromkeys(types)) or "Unhealthy",
         "action": mark.action.value,
         "trigger": trigger,
         "since": stamp(since),

@@ -131,6 +131,7 @@ class _Reader:
             self.text(good, "reason", f"{place}.good"),
             self.text(good, "message", f"{place}.good", ""),
             self.text(raw, "bad_reason", place, ""),
+            self.texts(raw, "lines", place),
         )
 
     def fault(self, raw: Mapping[str, Any], place: str) -> Fault:

@@ -107,6 +107,12 @@ def test_hyperpod_tells_a_reboot_from_a_replacement() -> None:
     assert (replace["NvidiaErrorReboot"].status, replace["NvidiaErrorTerminate"].status) == ("False", "True")
 
 
+def test_one_fault_that_two_conditions_tell_of_is_named_once() -> None:
+    state = Treatment((load("hyperpod"),)).state("faulty", Mark("x"), ["Xid79", "Xid79", "Xid48"], ["A", "B", "A"])
+    prefix = "sagemaker.amazonaws.com/fault-"
+    assert (state.labels[f"{prefix}reasons"], state.labels[f"{prefix}types"]) == ("Xid79_Xid48", "A_B")
+
+
 # Values.
 
 
