@@ -10,13 +10,24 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import time
 
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
 RUN_DIRECTORY = "/run/nhc"
+
+LARGEST = 64 << 20
+"""Bytes read of one file: more than nhc ever writes, and no more than a node can spare."""
+
+LOCK_TIMEOUT = 1.0
+"""Seconds a run waits for locks that another process holds, all of them together. An update takes milliseconds:
+who holds one for longer hangs or is stopped, and no run may hang with it."""
+
+_MISFITS = (TypeError, KeyError, IndexError, AttributeError, ValueError, OverflowError)
+"""What working with values of another shape raises."""
 
 
 def default_directory() -> str:
@@ -43,6 +54,7 @@ class State:
         self._memory: Dict[str, Dict[str, Any]] = {}
         self._unsaved: Dict[str, Dict[str, Any]] = {}
         self._usable: Optional[bool] = None
+        self._lock_time = LOCK_TIMEOUT  # what is left of it
 
     def load(self, name: str) -> Dict[str, Any]:
         """The object called `name`, empty where there is none."""
@@ -52,139 +64,158 @@ class State:
             return self._unsaved[name]
         path = f"{self.directory}/{name}.json"
         try:
-            with open(path, encoding="utf-8") as file:
-                import json  # only where there is something to remember: most nodes have nothing
+            content = _read(path)
+            import json  # only where there is something to remember: most nodes have nothing
 
-                value = json.load(file)
+            value = json.loads(content.decode())
             if not isinstance(value, dict):
                 raise ValueError("not a JSON object")
             return value
         except FileNotFoundError:
             return {}
         except (ValueError, RecursionError) as error:
-            self._warn(f"{path} is damaged ({error}): set aside as {name}.json.damaged, memory starts anew")
-            try:
-                os.replace(path, f"{path}.damaged")
-            except OSError:
-                pass
+            self._set_aside(name, str(error))
             return {}
         except OSError as error:
             self._warn(f"{path}: {error.strerror}: memory starts anew")
             return {}
+
+    def _set_aside(self, name: str, why: str) -> None:
+        path = f"{self.directory}/{name}.json"
+        self._warn(f"{path} is damaged ({why}): set aside as {name}.json.damaged, memory starts anew")
+        try:
+            os.replace(path, f"{path}.damaged")
+        except OSError:
+            pass
 
     def save(self, name: str, value: Dict[str, Any]) -> None:
         """Replace the object called `name`, so that a reader sees the old one or the new one whole."""
         self._memory[name] = value
         if not self._ready():
             return
-        path = f"{self.directory}/{name}.json"
-        temporary = f"{path}.{os.getpid()}.tmp"
         import json
 
+        path = f"{self.directory}/{name}.json"
         try:
-            with open(temporary, "w", encoding="utf-8") as file:
-                json.dump(value, file, separators=(",", ":"))
-            os.replace(temporary, path)
+            _write(path, json.dumps(value, separators=(",", ":")).encode())
             self._unsaved.pop(name, None)
         except OSError as error:
             self._warn(f"{path}: {error.strerror}: not remembered")
             self._unsaved[name] = value
-            try:
-                os.unlink(temporary)
-            except OSError:
-                pass
 
     def load_bytes(self, name: str) -> bytes:
         """A cache file's content, empty where there is none: what it holds can always be made anew."""
         if not self._ready():
             return b""
         try:
-            with open(f"{self.directory}/{name}", "rb") as file:
-                return file.read()
-        except OSError:
+            return _read(f"{self.directory}/{name}")
+        except (OSError, ValueError):
             return b""
 
     def save_bytes(self, name: str, content: bytes) -> None:
         """Replace a cache file; where that fails there is no cache, and nothing to warn of."""
         if not self._ready():
             return
-        path = f"{self.directory}/{name}"
-        temporary = f"{path}.{os.getpid()}.tmp"
         try:
-            with open(temporary, "wb") as file:
-                file.write(content)
-            os.replace(temporary, path)
+            _write(f"{self.directory}/{name}", content)
         except OSError:
             pass
 
     def update(self, name: str, change: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
-        """Load, let `change` edit in place, save, all under a lock that keeps other runs out. Returns the new value."""
-        lock = self._lock(name, wait=True)
+        """Load, let `change` edit in place, save, all under a lock that keeps other runs out. Returns the new value.
+
+        Where another process keeps the lock beyond LOCK_TIMEOUT the change counts for this run alone, and a warning
+        says so. `change` may be called twice: what it cannot work with is set aside, and it gets an empty object.
+        """
+        lock, held = self._lock(name, wait=True)
         try:
-            return self._change(name, change)
+            if held:
+                self._warn(f"{self.directory}/{name}.lock: held by another process: not remembered")
+            return self._change(name, change, keep=not held)
         finally:
-            if lock is not None:
+            if lock >= 0:
                 os.close(lock)
 
     def try_update(self, name: str, change: Callable[[Dict[str, Any]], None]) -> bool:
         """The same without waiting: False, and nothing done, while another process has the lock."""
-        lock = self._lock(name, wait=False)
-        if lock is None and self._usable and self._held(name):
+        lock, held = self._lock(name, wait=False)
+        if held:
             return False
         try:
             self._change(name, change)
         finally:
-            if lock is not None:
+            if lock >= 0:
                 os.close(lock)
         return True
 
-    def _change(self, name: str, change: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
+    def _change(self, name: str, change: Callable[[Dict[str, Any]], None], keep: bool = True) -> Dict[str, Any]:
         import json
 
         value = self.load(name)
         before = json.dumps(value, sort_keys=True)
-        change(value)
-        if name in self._unsaved or json.dumps(value, sort_keys=True) != before:
+        try:
+            change(value)
+        except _MISFITS as error:
+            if before == "{}":
+                raise
+            value = {}
+            change(value)  # raises once more where the memory is not to blame
+            self._set_aside(name, f"{type(error).__name__}: {error}")
+        if keep and (name in self._unsaved or json.dumps(value, sort_keys=True) != before):
             self.save(name, value)
         return value
-
-    def _held(self, name: str) -> bool:
-        """Whether the lock is there to be waited for: one that cannot be made is not."""
-        return os.access(f"{self.directory}/{name}.lock", os.W_OK)
 
     def claim_run(self) -> Optional[int]:
         """Mark this process as the run in progress, for its lifetime. Returns the pid of another that already is.
 
-        The lock goes with the process, however that ends.
+        The lock goes with the process, however that ends. Who has it tidies up what killed runs left half written.
         """
-        lock = self._lock("run", wait=False)
-        if lock is None:
-            return self._holder() if self._usable else None
-        os.ftruncate(lock, 0)
-        os.write(lock, str(os.getpid()).encode())
+        lock, held = self._lock("run", wait=False)
+        if held:
+            return self._holder()
+        if lock < 0:
+            return None
+        try:
+            os.ftruncate(lock, 0)
+            os.write(lock, str(os.getpid()).encode())
+            if any(name.endswith(".tmp") for name in os.listdir(self.directory)):
+                from nhc.stale_files import remove_stale
+
+                remove_stale(self.directory)
+        except OSError as error:  # a full disk: the lock holds all the same
+            self._warn(f"{self.directory}/run.lock: {error.strerror}: not written")
         return None
 
     def _holder(self) -> Optional[int]:
         try:
-            with open(f"{self.directory}/run.lock", encoding="ascii") as file:
-                return int(file.read())
+            return int(_read(f"{self.directory}/run.lock"))
         except (OSError, ValueError):
             return 0
 
-    def _lock(self, name: str, wait: bool) -> Optional[int]:
+    def _lock(self, name: str, wait: bool) -> Tuple[int, bool]:
+        """The lock's descriptor, -1 where there is none, and whether that is because another process holds it."""
         if not self._ready():
-            return None
+            return -1, False
+        path = f"{self.directory}/{name}.lock"
         try:
-            fd = os.open(f"{self.directory}/{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
         except OSError as error:
-            self._warn(f"{self.directory}/{name}.lock: {error.strerror}: no lock")
-            return None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except OSError:
-            os.close(fd)
-            return None
-        return fd
+            self._warn(f"{path}: {error.strerror}: no lock")
+            return -1, False
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return fd, False
+            except BlockingIOError:
+                if not wait or self._lock_time <= 0:
+                    os.close(fd)
+                    return -1, True
+            except OSError as error:  # a file system without locks
+                os.close(fd)
+                self._warn(f"{path}: {error.strerror}: no lock")
+                return -1, False
+            time.sleep(0.002)
+            self._lock_time -= 0.002
 
     def _ready(self) -> bool:
         """Whether the directory is there and nobody else could have put files into it."""
@@ -207,3 +238,47 @@ class State:
     def _warn(self, text: str) -> None:
         if text not in self.warnings:
             self.warnings.append(text)
+
+
+def _read(path: str) -> bytes:
+    """A file's content. Raises OSError, and ValueError for what is no file of ours; a FIFO holds nobody up."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("not a regular file")
+        if found.st_size > LARGEST:
+            raise ValueError(f"{found.st_size} bytes are more than nhc writes")
+        pieces: List[bytes] = []
+        while True:
+            piece = os.read(fd, 1 << 20)
+            if not piece:
+                return b"".join(pieces)
+            pieces.append(piece)
+    finally:
+        os.close(fd)
+
+
+def _write(path: str, content: bytes) -> None:
+    """Replace a file so that a reader sees the old content or the new one whole. Raises OSError; leaves nothing."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        try:
+            fd = os.open(temporary, flags, 0o666)
+        except FileExistsError:  # of a killed run that had our pid
+            os.unlink(temporary)
+            fd = os.open(temporary, flags, 0o666)
+        try:
+            view = memoryview(content)
+            while view:
+                view = view[os.write(fd, view) :]
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+    except OSError:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
+        raise

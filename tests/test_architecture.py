@@ -22,7 +22,7 @@ LAYERS = {
     "process": set(),
     "plan": set(),
     "data": set(),
-    "state": set(),
+    "state": {"stale_files"},
     "host": {"process", "guarded", "ring", "signalling"},
     "check": {"model", "host", "checks"},  # the families it finds by name
     "facts": {"host", "units", "data", "process"},

@@ -16,6 +16,7 @@ from nhc.facts.kmsg import Record, boot_id, boot_time, parse_record
 from nhc.host import Host
 from nhc.kernlog import STORE, take_in
 from nhc.kernlog.catalogue import Matcher
+from nhc.kernlog.shape import fit
 from nhc.ring import KMSG
 from nhc.state import State
 
@@ -195,7 +196,7 @@ class Follower:
         last, first, waiting = self._last or 0, self._first or 0, self._waiting
 
         def change(store: Dict[str, Any]) -> None:
-            cursor = store.get("cursor")
+            cursor = fit(store).get("cursor")
             if store.get("boot") != self.boot or not isinstance(cursor, int) or cursor < first - 1:
                 return  # a round of check_kmsg is still to read what came before us; it reads this as well
             fresh = [record for record in waiting if record.number > cursor]

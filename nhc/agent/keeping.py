@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Sequence
 
 from nhc.agent import answers
 from nhc.agent.pausing import Pause
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 STATE = "agent"
 REPORT = "report-agent"
+LONGEST_PAUSE = 30 * 86400.0
+"""Seconds: the agent's control takes no longer one (`nhc.agent.control`)."""
 
 
 def save(agent: Agent) -> None:
@@ -42,10 +44,10 @@ def keep_report(agent: Agent) -> None:
 
 
 def recall(agent: Agent) -> None:
-    """Take over what the last life left, if it was this boot's."""
+    """Take over what the last life left, if it was this boot's; what does not fit is left out."""
     kept = agent.state.load(STATE)
-    pause = kept.get("paused")
-    if isinstance(pause, list) and len(pause) == 3 and pause[0] > agent.host.time():
+    pause: Any = kept.get("paused")
+    if _fits(pause, (float, str, str)) and agent.host.time() < pause[0] < agent.host.time() + LONGEST_PAUSE:
         agent.paused = Pause(*pause)
         agent.pause_ends = agent.host.monotonic() + pause[0] - agent.host.time()
     if not agent.boot_id or kept.get("boot_id") != agent.boot_id:
@@ -53,11 +55,20 @@ def recall(agent: Agent) -> None:
     rows = kept.get("rows")
     if isinstance(rows, dict):
         agent.board.load({key: row for key, row in rows.items() if key in agent.items})
-    agent.adopted.update(str(sink) for sink in kept.get("adopted") or ())
-    for one in kept.get("inherited") or ():
-        try:
+    adopted, inherited = kept.get("adopted"), kept.get("inherited")
+    agent.adopted.update(str(sink) for sink in (adopted if isinstance(adopted, list) else ()))
+    for one in inherited if isinstance(inherited, list) else ():
+        if _fits(one, (str, str, str, float)):
             agent.kernel.inherited.append(Standing(*one))
-        except TypeError:
-            continue
     if agent.monitors and isinstance(kept.get("monitors"), dict):
         agent.monitors.load(kept["monitors"])
+
+
+def _fits(value: Any, kinds: Sequence[type]) -> bool:
+    """Whether these are the fields of a value that was kept; a number has to be a time."""
+    if not isinstance(value, list) or len(value) != len(kinds):
+        return False
+    return all(
+        isinstance(one, str) if kind is str else isinstance(one, (int, float)) and 0 <= one < 1e11
+        for one, kind in zip(value, kinds)
+    )

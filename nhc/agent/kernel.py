@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Set
 
 from nhc.agent import plans
 from nhc.kernlog import STORE
+from nhc.kernlog.shape import load
 from nhc.model import CheckResult, Outcome, Verdict, ok, printable
 from nhc.plan import Item
 from nhc.ports import Standing
@@ -54,7 +55,7 @@ class KernelLog:
             return
         item = self.agent.items[key]
         ignore = plans.arguments(item).get("ignore", ())
-        store = self.agent.state.load(STORE)
+        store = load(self.agent.state, STORE)
         found = {(o.target, o.reason): o for _key, f in current(store) if not ignored(f, ignore)
                  for o in [outcome(f)] if not _needs_context(f)}  # fmt: skip
         everything = {(f["device"], outcome(f).reason) for _key, f in current(store)}

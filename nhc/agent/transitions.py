@@ -158,12 +158,12 @@ class Board:
         for key, value in rows.items():
             row = Row()
             try:
-                row.at = float(value["at"])
+                row.at = _time(value["at"])
                 row.results = tuple(from_result(result) for result in value["results"])
                 for entry in value["problems"]:
                     result = from_result(entry["result"])
-                    row.problems[_place(result)] = Problem(result, float(entry["since"]), int(entry["passes"]))
-            except (TypeError, KeyError, ValueError):
+                    row.problems[_place(result)] = Problem(result, _time(entry["since"]), int(entry["passes"]))
+            except (TypeError, KeyError, ValueError, OverflowError):
                 continue
             self.rows[str(key)] = row
 
@@ -176,6 +176,13 @@ def too_early(result: CheckResult, uptime: float) -> CheckResult:
     message = f"too early to tell, {show_seconds(uptime)} after the boot: {outcome.message or outcome.reason}"
     early = unknown(BOOT_WINDOW, message, target=outcome.target, metrics=outcome.metrics, evidence=outcome.evidence)
     return result._replace(outcome=early)
+
+
+def _time(value: Any) -> float:
+    """A Unix time that was kept. Raises ValueError, TypeError."""
+    if not 0 <= float(value) < 1e11:
+        raise ValueError(f"{value!r} is no time")
+    return float(value)
 
 
 def _place(result: CheckResult) -> Place:

@@ -8,8 +8,9 @@ import time
 
 from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.host import Memory
-from nhc.kernlog import ACKS, STORE, Source, drop, read_log
+from nhc.kernlog import STORE, Source, drop, read_log
 from nhc.kernlog.findings import Finding, current
+from nhc.kernlog.shape import ACKS, acknowledged, load, stores
 from nhc.model import printable
 from nhc.values import TYPE_CHECKING
 
@@ -22,8 +23,7 @@ KEPT = 256
 
 def standing(memory: Memory) -> List[Tuple[str, str, Finding]]:
     """Every finding that stands: its store, its key, and itself."""
-    stores = memory.load(ACKS).get("stores") or [STORE]
-    return [(store, key, finding) for store in stores for key, finding in current(memory.load(store))]
+    return [(store, key, finding) for store in stores(memory, STORE) for key, finding in current(load(memory, store))]
 
 
 def _catch_up(memory: Memory) -> None:
@@ -73,7 +73,7 @@ def ack_command(
     at = time.time() if now is None else now
     entries = [{"key": key, "at": at, "by": _who(), "note": printable(note, 400)} for key in sorted(ended)]
     if entries:
-        memory.update(ACKS, lambda held: held.update(acks=[*held.get("acks", []), *entries][-KEPT:]))
+        memory.update(ACKS, lambda held: held.update(acks=[*acknowledged(held), *entries][-KEPT:]))
     for warning in getattr(memory, "warnings", []):
         print(f"nhc ack: {warning}", file=sys.stderr)
         return EXIT_USAGE  # an acknowledgement that is not kept is none

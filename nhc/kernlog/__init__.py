@@ -10,6 +10,7 @@ from nhc.facts import kmsg
 from nhc.host import Host, Memory
 from nhc.kernlog import findings
 from nhc.kernlog.findings import Finding, State
+from nhc.kernlog.shape import ACKS, fit, stores
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ STORE = "kernel-log"
 """Name of the memory of /dev/kmsg; other sources' begin with it."""
 SETTLED = 60.0
 """Seconds after an Xid before NVML's "nothing to repair" counts as a reset seen."""
-ACKS = "kernel-log-acks"
-"""Memory of what was acknowledged, by whom, and of the stores there are."""
 
 
 class Source(NamedTuple):
@@ -74,11 +73,11 @@ def read_log(host: Host, source: Source, since_boot: bool = False) -> Log:
         rules += load(path)
     boot = kmsg.boot_id(host)
     # Devices are asked before the memory is locked: a driver that hangs must not hold other runs up.
-    clean = {} if since_boot else _found_clean(host, host.memory.load(source.store), boot)
+    clean = {} if since_boot else _found_clean(host, fit(host.memory.load(source.store)), boot)
     seen: Dict[str, Any] = {}
 
     def change(state: State) -> None:
-        findings.enter_boot(state, boot, lambda finding: clean.get(_identity(finding)))
+        findings.enter_boot(fit(state), boot, lambda finding: clean.get(_identity(finding)))
         seen.update(_advance(host, source, state, rules))
 
     if since_boot:
@@ -196,13 +195,12 @@ def _fallback(host: Host, cursor: Dict[str, Any]) -> Tuple[kmsg.Batch, str]:
 
 def _register(host: Host, store: str) -> None:
     """Keep the store's name, so that `nhc ack` finds it."""
-    if store in host.memory.load(ACKS).get("stores", ()):
+    if store in stores(host.memory, ""):
         return
 
     def change(acks: Dict[str, Any]) -> None:
-        names = acks.setdefault("stores", [])
-        if store not in names:
-            names.append(store)
+        names = acks.get("stores")
+        acks["stores"] = [*(name for name in names if name != store), store] if isinstance(names, list) else [store]
 
     host.memory.update(ACKS, change)
 
@@ -212,7 +210,7 @@ def drop(memory: Memory, store: str, chosen: Sequence[Tuple[str, Finding]]) -> L
     done: List[str] = []
 
     def change(held: State) -> None:
-        done.extend(key for key, finding in chosen if findings.end(held, key, finding))
+        done.extend(key for key, finding in chosen if findings.end(fit(held), key, finding))
 
     memory.update(store, change)
     return done

@@ -150,6 +150,8 @@ def _get(value: Mapping[str, Any], name: str, kind: Any, default: Any = _REQUIRE
         raise ValueError(f"not a report: {name} is missing")
     if not isinstance(found, kind) or isinstance(found, bool):
         raise ValueError(f"not a report: {name} is {type(found).__name__}")
+    if isinstance(found, float) and not abs(found) < float("inf"):
+        raise ValueError(f"not a report: {name} is {found}")
     if isinstance(found, int) and abs(found) > 1 << 64:
         raise ValueError(f"not a report: {name} is beyond all measure")  # float() would overflow on it
     return found

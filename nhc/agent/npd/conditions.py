@@ -132,10 +132,11 @@ class Conditions:
     def load(self, kept: Mapping[str, Any]) -> None:
         """Take over what an earlier life dumped, as far as the rules are still there."""
         names = {name for known in self.rules.values() for name in known}
-        for name, word in (kept.get("said") or {}).items():
-            if name in names and isinstance(word, list) and len(word) == 3:
+        said, standing = kept.get("said"), kept.get("standing")
+        for name, word in said.items() if isinstance(said, dict) else ():
+            if name in names and isinstance(word, list) and len(word) == 3 and all(isinstance(w, str) for w in word):
                 self.said[name] = Said(*word)
-        for condition, entry in (kept.get("standing") or {}).items():
+        for condition, entry in standing.items() if isinstance(standing, dict) else ():
             if condition in self.standing and isinstance(entry, dict) and set(entry) == set(self.standing[condition]):
                 self.standing[condition] = {key: str(value) for key, value in entry.items()}
         for condition in self.standing:

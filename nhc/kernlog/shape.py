@@ -1,0 +1,101 @@
+"""What a store of findings must look like before it is used: its file may hold anything.
+
+What does not fit is left out and the rest stays: a fault that is remembered is worth more than a tidy file.
+"""
+
+from __future__ import annotations
+
+from nhc.kernlog.catalogue import RANK
+from nhc.model import Action
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List
+
+    from nhc.host import Memory
+
+ACKS = "kernel-log-acks"
+"""Memory of what was acknowledged, by whom, and of the stores there are."""
+_ACTIONS = frozenset(action.value for action in Action)
+
+
+def fit(state: Dict[str, Any]) -> Dict[str, Any]:
+    """Leave out of a store what cannot be its own. Returns the store."""
+    for name, fits in _TOP.items():
+        if name in state and not fits(state[name]):
+            del state[name]
+    for name in ("findings", "seen", "companions", "history"):
+        held = state.get(name)
+        if held:
+            for key in [key for key, value in held.items() if not _INNER[name](value)]:
+                del held[key]
+    return state
+
+
+def load(memory: Memory, store: str) -> Dict[str, Any]:
+    """A store as it is remembered, what does not fit left out."""
+    return fit(memory.load(store))
+
+
+def stores(memory: Memory, default: str) -> List[str]:
+    """The names of the stores that there are."""
+    kept = memory.load(ACKS).get("stores")
+    names = [name for name in kept if isinstance(name, str) and "/" not in name] if isinstance(kept, list) else []
+    return names or [default]
+
+
+def acknowledged(kept: Dict[str, Any]) -> List[Any]:
+    """The acknowledgements that are remembered."""
+    found = kept.get("acks")
+    return found if isinstance(found, list) else []
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -1e12 < value < 1e12
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+
+
+def _place(value: Any) -> bool:
+    """Where a reader stands: a record's number, journald's cursor, or inode and offset of a file."""
+    if isinstance(value, list):
+        return len(value) == 2 and all(map(_count, value))
+    return value is None or _text(value) or _count(value) or value == -1
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _table(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _finding(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    words = all(_text(value.get(name)) for name in ("kind", "code", "device", "message", "line"))
+    times = all(_number(value.get(name)) for name in ("first", "noticed", "last"))
+    known = value.get("severity") in RANK if _text(value.get("severity")) else False
+    return words and times and known and value.get("action") in _ACTIONS and _count(value.get("count"))
+
+
+_TOP: Dict[str, Callable[[Any], bool]] = {
+    "boot": _text,
+    "cursor": lambda value: _place(value) or (_table(value) and _text(value.get("path")) and _place(value.get("at"))),
+    "driver": _text,
+    "more": _count,
+    "tail": lambda value: isinstance(value, list) and all(map(_text, value)),
+    "findings": _table,
+    "seen": _table,
+    "companions": _table,
+    "history": _table,
+}
+_INNER: Dict[str, Callable[[Any], bool]] = {
+    "findings": _finding,
+    "seen": _count,
+    "companions": _number,
+    "history": lambda value: isinstance(value, list) and bool(value) and all(map(_number, value)),
+}

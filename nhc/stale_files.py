@@ -1,0 +1,25 @@
+"""Files half written by a process that was killed: `NAME.PID.tmp`, beside the file that they were to replace."""
+
+from __future__ import annotations
+
+import os
+import time
+
+OLD = 3600.0
+"""Seconds after which such a file is nobody's, whoever has its pid now. Writing one takes milliseconds."""
+
+
+def remove_stale(directory: str) -> None:
+    """Remove those of processes that are gone. Raises OSError where the directory cannot be listed."""
+    for name in os.listdir(directory):
+        if not name.endswith(".tmp"):
+            continue
+        pid = name[: -len(".tmp")].rpartition(".")[2]
+        path = f"{directory}/{name}"
+        if not pid.isdigit() or int(pid) == os.getpid():
+            continue
+        try:
+            if not os.path.exists(f"/proc/{pid}") or time.time() - os.lstat(path).st_mtime > OLD:
+                os.unlink(path)
+        except OSError:
+            continue
