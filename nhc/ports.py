@@ -12,6 +12,7 @@ import time
 from enum import Enum
 from typing import FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
+from nhc.mark_cause import same_words
 from nhc.model import Action, CheckResult, Report, Verdict, printable, told
 
 TAG = "NHC:"
@@ -28,13 +29,24 @@ class Mark(NamedTuple):
     """Why a node is, or should be, out of service.
 
     `why` is one line without the tag. `since` is Unix time, None where nobody knows. `action` is what would
-    repair the node, `NONE` where nothing was recommended.
+    repair the node, `NONE` where nothing was recommended. `cause` is what the mark is about without its figures, as
+    `cause_of` names it, "" for one that was read back: no scheduler keeps it. Marks that say the same are equal.
     """
 
     why: str
     action: Action = Action.NONE
     since: Optional[float] = None
     owner: str = OWNER
+    cause: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mark) and self[:4] == other[:4]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:4])
 
     @property
     def ours(self) -> bool:
@@ -206,7 +218,8 @@ def may_mark(state: Optional[NodeState], mark: Mark) -> Tuple[Effect, str]:
     """Whether to set `mark` on a node: CHANGED says yes.
 
     The rules: a node that is not known, or held, is left; one that somebody else took
-    out keeps their reason, even where they gave none; our own mark is refreshed when its text is new.
+    out keeps their reason, even where they gave none; our own mark is refreshed when its cause is new, not when a
+    figure in its text is.
     """
     if state is None:
         return Effect.FAILED, "not a node that the scheduler knows"
@@ -220,9 +233,32 @@ def may_mark(state: Optional[NodeState], mark: Mark) -> Tuple[Effect, str]:
     if not state.mark.ours:
         by = state.mark.owner or "somebody else"
         return Effect.REFUSED, f"already {state.shown} by {by}: {printable(state.mark.why, 120)}"
-    if mark_text(mark) == mark_text(state.mark):
+    if same_cause(state.mark, mark):
         return Effect.UNCHANGED, "already so"
     return Effect.CHANGED, "reason refreshed"
+
+
+def same_cause(standing: Mark, wanted: Mark) -> bool:
+    """Whether a mark of ours that stands on a node tells of what the wanted one does: cause and repair are the same.
+
+    Where the standing one's cause is not known, as after a scheduler gave it back, its words tell, figures left out.
+    """
+    nothing = (Action.NONE, Action.INSPECT)  # no text tells these two apart
+    if standing.action is not wanted.action and not (standing.action in nothing and wanted.action in nothing):
+        return False
+    if mark_text(standing) == mark_text(wanted):
+        return True
+    if standing.cause and wanted.cause:
+        return standing.cause == wanted.cause
+    _check, reason, target = (*wanted.cause.split("|", 2), "", "")[:3]
+    names = {*re.findall(r"\d+", reason), *target.split()}  # Xid 79 is another error than Xid 48, CPU 24 than CPU 30
+    return same_words(_plain_why(standing), _plain_why(wanted), names)
+
+
+def cause_of(result: CheckResult) -> str:
+    """What a failure is about: the check, the reason's key and the target."""
+    outcome = result.outcome
+    return printable(f"{result.check}|{outcome.reason}|{outcome.target}", WHY_LIMIT)
 
 
 def may_clear(state: Optional[NodeState]) -> Tuple[Effect, str]:
@@ -244,12 +280,17 @@ def may_clear(state: Optional[NodeState]) -> Tuple[Effect, str]:
 _TAIL = re.compile(r"\s*\[(action|since): ([^\[\]]+)\]$")
 
 
+def _plain_why(mark: Mark) -> str:
+    """Why, as a mark's text has it: on one line, and without what looks like our own annotation."""
+    why = printable(mark.why, WHY_LIMIT).strip() or "unhealthy"
+    while _TAIL.search(why):  # it must not be read back as one
+        why = _TAIL.sub("", why).strip() or "unhealthy"
+    return why
+
+
 def mark_text(mark: Mark, with_since: bool = False) -> str:
     """A mark of ours as text. The time is put in where the other side keeps none itself."""
-    why = printable(mark.why, WHY_LIMIT).strip() or "unhealthy"
-    while _TAIL.search(why):  # what looks like our own annotation must not be read back as one
-        why = _TAIL.sub("", why).strip() or "unhealthy"
-    text = f"{TAG} {why}"
+    text = f"{TAG} {_plain_why(mark)}"
     if mark.action not in (Action.NONE, Action.INSPECT):  # that somebody should look is what every mark says
         text += f" [action: {mark.action.value}]"
     if with_since and mark.since is not None:
@@ -305,7 +346,8 @@ def mark_of(report: Report) -> Optional[Mark]:
         return None
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
     action = max((result.outcome.action for result in failures), key=DRASTIC.index)
-    return Mark(printable(describe(failures[0]), WHY_LIMIT - len(more)) + more, action, report.started)
+    why = printable(describe(failures[0]), WHY_LIMIT - len(more)) + more
+    return Mark(why, action, report.started, cause=cause_of(failures[0]))
 
 
 def describe(result: CheckResult) -> str:

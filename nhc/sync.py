@@ -27,7 +27,7 @@ from typing import (
 from nhc.ledger import Ledger
 from nhc.model import Report
 from nhc.policy import Decision, Policy, decide, history_needed
-from nhc.ports import AdapterError, Applied, Deed, Effect, Marker, NodeState, Power, Remedy, mark_text
+from nhc.ports import AdapterError, Applied, Deed, Effect, Marker, NodeState, Power, Remedy, same_cause
 from nhc.render.json import from_dict
 
 Reports = Dict[str, Report]
@@ -206,4 +206,4 @@ def _holds(remedy: Remedy, state: Optional[NodeState]) -> bool:
         return state.available or state.mark is None or not state.mark.ours
     if state.mark is None or remedy.mark is None:
         return False
-    return not state.available and (not state.mark.ours or mark_text(state.mark) == mark_text(remedy.mark))
+    return not state.available and (not state.mark.ours or same_cause(state.mark, remedy.mark))

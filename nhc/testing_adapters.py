@@ -119,6 +119,23 @@ class AdapterContract:
         assert world.state(node).mark == first.mark
         self.restore(world)
 
+    def test_new_figures_are_no_new_reason(self, world: AdapterWorld) -> None:
+        self.restore(world)
+        node = self.one(world)
+        world.adapter.mark({node: self.MARK._replace(since=time.time() - 1000)})
+        first = world.state(node).mark
+        calls = getattr(world.adapter, "calls", 0)
+        seen = world.adapter.nodes([node])
+        reading = getattr(world.adapter, "calls", 0) - calls
+        lower = self.MARK._replace(why=self.MARK.why.replace("3%", "2.5%"), since=time.time())
+        assert world.adapter.mark({node: lower}, seen)[0].effect is Effect.UNCHANGED
+        assert world.adapter.mark({node: lower})[0].effect is Effect.UNCHANGED
+        assert getattr(world.adapter, "calls", 0) - calls <= 2 * reading, "told something, not only asked"
+        assert world.state(node).mark == first
+        other = self.MARK._replace(why=self.MARK.why.replace("/scratch", "/home"))
+        assert world.adapter.mark({node: other})[0].effect is Effect.CHANGED
+        self.restore(world)
+
     def test_a_new_reason_replaces_our_old_one(self, world: AdapterWorld) -> None:
         self.restore(world)
         node = self.one(world)

@@ -11,7 +11,7 @@ from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, 
 
 from nhc import process
 from nhc.model import printable
-from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, mark_text, may_clear, may_mark
+from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, mark_text, may_clear, may_mark, same_cause
 from nhc.process import Completed
 
 Runner = Callable[[Sequence[str], float, Mapping[str, str]], Completed]
@@ -197,7 +197,7 @@ class CommandMarker:
 
     def _carries(self, state: NodeState, mark: Mark) -> bool:
         found = state.mark
-        return found is not None and found.ours and mark_text(found) == mark_text(mark)
+        return found is not None and found.ours and same_cause(found, mark)
 
     def _judge(self, done: Dict[str, Applied], failures: Failures, holds: Callable[[NodeState], bool]) -> None:
         """Turn failures into answers, but for the nodes that are as wanted all the same."""

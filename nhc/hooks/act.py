@@ -11,7 +11,7 @@ import os
 
 from nhc.hooks import log, watch_only
 from nhc.policy import Ceiling, read_ceiling
-from nhc.ports import Applied, Deed, Effect, Mark, Remedy, may_clear, may_mark
+from nhc.ports import Applied, Deed, Effect, Mark, NodeState, Remedy, mark_text, may_clear, may_mark
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,9 +42,14 @@ def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Option
         return None
 
 
-def take_out(adapter: Any, node: str, mark: Mark, settings: Mapping[str, str]) -> Applied:
-    """Mark this node unless enough others are marked already. Raises AdapterError."""
-    seen = adapter.nodes([node])
+def take_out(
+    adapter: Any, node: str, mark: Mark, settings: Mapping[str, str], known: Mapping[str, Any] = {}
+) -> Applied:
+    """Mark this node unless enough others are marked already. Raises AdapterError.
+
+    `known` is what `nhc.hooks.healthcheck.know` remembers of this node: of the mark set last its text and its cause.
+    """
+    seen = [_with_cause(found, known) for found in adapter.nodes([node])]
     state = next((found for found in seen if found.name == node), None)
     effect, why = may_mark(state, mark)
     if effect is not Effect.CHANGED or state is None:
@@ -65,6 +70,13 @@ def take_out(adapter: Any, node: str, mark: Mark, settings: Mapping[str, str]) -
     if watch_only(settings):
         return Applied(node, Effect.REFUSED, f"{WATCHING} marked")
     return audited(Deed.MARK, node, mark.why, lambda: adapter.mark({node: mark}, seen)[0])
+
+
+def _with_cause(state: NodeState, known: Mapping[str, Any]) -> NodeState:
+    """A node's state, its mark with the cause that it was set for, where it is still the one that was set here."""
+    if state.mark is None or not state.mark.ours or known.get("text") != mark_text(state.mark):
+        return state
+    return state._replace(mark=state.mark._replace(cause=str(known.get("cause", ""))))
 
 
 def put_back(adapter: Any, node: str, settings: Mapping[str, str]) -> Applied:

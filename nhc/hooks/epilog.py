@@ -50,19 +50,19 @@ def epilog(
     if mark is None:
         return 0
     from nhc.hooks.act import scheduler, take_out
-    from nhc.hooks.healthcheck import know, tell
+    from nhc.hooks.healthcheck import know, known, tell
 
     adapter = scheduler(environ, settings)
     if adapter is None:
         return 0
     try:
-        done = take_out(adapter, report.host, mark, settings)
+        done = take_out(adapter, report.host, mark, settings, known(state, report.host))
     except AdapterError as error:
         log.error(f"{report.host} could not be marked: {error}")
         return 0 if watch_only(settings) else UNHEALTHY
     tell(report, done.effect, done.message)
     if done.effect is Effect.CHANGED:
-        know(state, report, True)
+        know(state, report, True, mark)
     return UNHEALTHY if done.effect is Effect.FAILED else 0
 
 

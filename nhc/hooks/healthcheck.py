@@ -10,12 +10,12 @@ import time
 
 from nhc.hooks import log, watch_only
 from nhc.model import Report, Verdict
-from nhc.ports import AdapterError, Effect, mark_of
+from nhc.ports import AdapterError, Effect, Mark, mark_of, mark_text
 from nhc.state import State
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, Mapping
+    from typing import Any, Dict, Mapping, Optional
 
 MEMORY = "mark"
 REREAD = 900.0
@@ -35,9 +35,10 @@ def healthcheck(report: Report, environ: Mapping[str, str], settings: Mapping[st
         return 0
     mark = mark_of(report)
     try:
-        done = (
-            put_back(adapter, report.host, settings) if mark is None else take_out(adapter, report.host, mark, settings)
-        )
+        if mark is None:
+            done = put_back(adapter, report.host, settings)
+        else:
+            done = take_out(adapter, report.host, mark, settings, known(state, report.host))
     except AdapterError as error:
         log.error(f"{report.host} could not be {'put back' if mark is None else 'marked'}: {error}")
         return 0 if watch_only(settings) else 1
@@ -49,7 +50,7 @@ def healthcheck(report: Report, environ: Mapping[str, str], settings: Mapping[st
     if mark is None and done.effect is not Effect.FAILED:
         know(state, report, False)
     elif done.effect in (Effect.CHANGED, Effect.UNCHANGED):
-        know(state, report, True)
+        know(state, report, True, mark if done.effect is Effect.CHANGED else None)
     return 1 if done.effect is Effect.FAILED else 0
 
 
@@ -67,22 +68,32 @@ def tell(report: Report, effect: Effect, message: str) -> None:
         log.error(f"{report.host} is {what}; could not be {'marked' if mark else 'put back'}: {message}")
 
 
-def know(state: State, report: Report, ours: bool) -> None:
-    """Remember whether this node carries our mark."""
+def known(state: State, node: str) -> Mapping[str, Any]:
+    """What is remembered of this node's mark."""
+    found = state.load(MEMORY).get(node)
+    return found if isinstance(found, dict) else {}
+
+
+def know(state: State, report: Report, ours: bool, mark: Optional[Mark] = None) -> None:
+    """Remember whether this node carries our mark, and of one that was set just now its text and its cause."""
     now = time.time()
 
     def change(memory: Dict[str, Any]) -> None:
-        memory[report.host] = {"ours": ours, "read": now, "boot": report.boot_id}
+        before = memory.get(report.host)
+        kept = {name: before[name] for name in ("text", "cause") if name in before} if isinstance(before, dict) else {}
+        if mark is not None:
+            kept = {"text": mark_text(mark), "cause": mark.cause}
+        memory[report.host] = {"ours": ours, "read": now, "boot": report.boot_id, **(kept if ours else {})}
 
     state.update(MEMORY, change)
 
 
 def _read_again(report: Report, settings: Mapping[str, str], state: State) -> bool:
-    known = state.load(MEMORY).get(report.host)
-    if not isinstance(known, dict) or known.get("ours") is not False or known.get("boot") != report.boot_id:
+    last = known(state, report.host)
+    if last.get("ours") is not False or last.get("boot") != report.boot_id:
         return True
     try:
         limit = float(settings.get("NHC_REREAD", REREAD))
-        return not 0 <= time.time() - float(known["read"]) < limit
+        return not 0 <= time.time() - float(last["read"]) < limit
     except (KeyError, TypeError, ValueError):
         return True

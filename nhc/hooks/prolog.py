@@ -33,15 +33,15 @@ def unhealthy(
         return 0
     done = Applied(report.host, Effect.UNCHANGED)
     if context != PROLOG_SLURMCTLD:
-        from nhc.hooks.healthcheck import know, tell
+        from nhc.hooks.healthcheck import know, known, tell
 
         try:
-            done = take_out(adapter, report.host, mark, settings)
+            done = take_out(adapter, report.host, mark, settings, known(state, report.host))
         except AdapterError as error:
             done = Applied(report.host, Effect.FAILED, str(error))
         tell(report, done.effect, done.message)
         if done.effect is Effect.CHANGED:
-            know(state, report, True)
+            know(state, report, True, mark)
         if done.effect is Effect.REFUSED and "NHC_MAX_DRAINED" in done.message:
             return 0
         if watch_only(settings):

@@ -11,12 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from nhc.cli.slurm import sync_command
+from nhc.hooks.healthcheck import healthcheck
 from nhc.ledger import Ledger
 from nhc.model import Action, CheckResult, Report, crit, ok, unknown
 from nhc.policy import Ceiling, Policy
-from nhc.ports import AdapterError, Deed, Effect, Mark
+from nhc.ports import AdapterError, Deed, Effect, Mark, mark_of
 from nhc.process import Completed
 from nhc.render.json import to_dict
+from nhc.state import State
 from nhc.sync import sync
 from nhc_adapters.slurm import Slurm
 from nhc_adapters.slurm_rest import SlurmRest
@@ -126,6 +128,45 @@ def test_nodes_of_one_reason_are_one_call(cluster, slurm, ledger):
     assert not sync(slurm, healthy, FREELY, ledger, apply=True).failed
     assert slurm.command.calls[-2] == ("scontrol", "update", "NodeName=n[1-3]", "State=RESUME")
     assert all(found.available for found in slurm.nodes(cluster.nodes))
+
+
+def test_a_reason_keeps_its_text_and_time_while_only_its_figures_change(cluster, slurm, ledger, tmp_path, monkeypatch):
+    """Two doors, `nhc slurm sync` and the health check, each with a figure that is new at every run."""
+    monkeypatch.setenv("NHC_LEDGER_DIR", str(tmp_path))
+    full = [report("n1", crit("FsFull", f"/ has only {size} kB free", target="/")) for size in (93848, 93847, 512)]
+    memory = State(str(tmp_path / "state"))
+    settings = {"NHC_RM": "slurm", "NHC_MAX_DRAINED": "none"}
+    assert not sync(slurm, full[:1], FREELY, ledger, apply=True).failed
+    first = state(slurm, "n1").mark.since
+    wait_for("the clock to go on", lambda: time.time() > first + 1.1)
+    for found in full[1:]:
+        assert sync(slurm, [found], FREELY, ledger, apply=True).applied == ()
+        assert healthcheck(found, cluster.env, settings, memory) == 0
+        assert slurm.mark({"n1": mark_of(found)})[0].effect is Effect.UNCHANGED
+    assert [argv for argv in slurm.command.calls if "update" in argv] == [
+        ("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=NHC: check_x: / has only 93848 kB free")
+    ]
+    assert (cluster.reason("n1"), state(slurm, "n1").mark.since) == ("NHC: check_x: / has only 93848 kB free", first)
+    assert (
+        healthcheck(
+            report("n1", crit("FsFull", "/home has only 3 kB free", target="/home")), cluster.env, settings, memory
+        )
+        == 0
+    )
+    assert cluster.reason("n1") == "NHC: check_x: /home has only 3 kB free"
+    assert state(slurm, "n1").mark.since > first
+
+
+def test_a_hook_knows_the_cause_of_its_own_mark_whatever_its_words(cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv("NHC_LEDGER_DIR", str(tmp_path))
+    memory, settings = State(str(tmp_path / "state")), {"NHC_RM": "slurm", "NHC_MAX_DRAINED": "none"}
+    for words, reason, shown in [
+        ("bash is not allowed", "Stranger", "bash is not allowed"),
+        ("zsh is not allowed", "Stranger", "bash is not allowed"),
+        ("zsh is not allowed", "Other", "zsh is not allowed"),
+    ]:  # fmt: skip
+        assert healthcheck(report("n2", crit(reason, words)), cluster.env, settings, memory) == 0
+        assert cluster.reason("n2") == f"NHC: check_x: {shown}"
 
 
 def test_a_ceiling_survives_restarts_because_slurm_itself_holds_the_count(cluster, ledger):
