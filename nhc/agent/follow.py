@@ -15,7 +15,7 @@ from nhc.agent.loop import Loop, Timer
 from nhc.facts.kmsg import Record, boot_id, boot_time, parse_record
 from nhc.host import Host
 from nhc.kernlog import STORE, take_in
-from nhc.kernlog.catalogue import Matcher
+from nhc.kernlog.catalogue import APP, Match, Matcher
 from nhc.kernlog.shape import fit
 from nhc.ring import KMSG
 from nhc.state import State
@@ -64,6 +64,8 @@ class Follower:
         self._retry: Optional[Timer] = None
         self._waiting: List[Record] = []
         self._matcher = Matcher("")
+        self.apps: Callable[[List[Match]], None] = lambda matches: None
+        """Told of faults of applications, which leave no finding."""
 
     def start(self) -> bool:
         """Begin at the end of the log; what stood in it before is for a round of check_kmsg. False where it cannot."""
@@ -193,6 +195,7 @@ class Follower:
         self._waiting.extend(said)
         del self._waiting[:-WAITING]
         changed: List[bool] = []
+        apps: List[Match] = []
         last, first, waiting = self._last or 0, self._first or 0, self._waiting
 
         def change(store: Dict[str, Any]) -> None:
@@ -206,6 +209,7 @@ class Follower:
             before = _standing(store)
             take_in(store, [(record.text, record.when) for record in fresh], self.host.time())
             store["cursor"] = max(cursor, last)
+            apps.extend(self._app_faults(fresh))
             changed.append(_standing(store) != before)
 
         if not self.state.try_update(STORE, change):
@@ -214,8 +218,14 @@ class Follower:
             return
         waiting.clear()
         self._noted = last
+        if apps:
+            self.apps(apps)
         if any(changed):
             self.found()
+
+    def _app_faults(self, records: Sequence[Record]) -> List[Match]:
+        judged = (self._matcher.judge(record.text) for record in records)
+        return [match for match in judged if match is not None and match.severity == APP]
 
     def _file_again(self) -> None:
         self._retry = None

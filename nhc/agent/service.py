@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from nhc import __version__
 from nhc.agent import answers, pausing, plans
+from nhc.agent.app_faults import AppFaults
 from nhc.agent.events import Event, event, of_change
 from nhc.agent.follow import Follower
 from nhc.agent.journal import KernelJournal
@@ -93,6 +94,9 @@ class Agent:
         self.adopt_plan(plans.load(self.settings, self.node, self.host, self.state, strict=False))
         recall(self)
         self.follower = Follower(self.loop, self.host, self.state, self.kernel.heard, self.log)
+        self.follower.apps = AppFaults(
+            lambda words: self.emit([self.event("log.event", **words)]), self.host.monotonic
+        ).tell
         if self.settings.kernel_log and not self.follower.start():
             self.log(self.follower.problem)
         self.follow_journal()

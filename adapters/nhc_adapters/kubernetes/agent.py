@@ -9,8 +9,9 @@ controller's. In a pod, NODE_NAME (the downward API's spec.nodeName) says which 
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
+from nhc.model import Verdict
 from nhc.ports import AdapterError, Delivery, Standing
 from nhc_adapters.kubernetes import access
 from nhc_adapters.kubernetes.client import Client, node_path
@@ -24,9 +25,6 @@ PATIENCE = 3.0
 """Seconds over which one request is tried again: what is to be said may be another by then."""
 
 KEYS = ("vocabularies", "kubeconfig", "context", "node", "heartbeat")
-
-EVENTS = ("log.event",)
-"""News that are events of the node in Kubernetes, too; problems are told by their conditions."""
 
 
 def sink(settings: Mapping[str, Any], node: str, log: Callable[[str], None]) -> NodeSink:
@@ -47,6 +45,23 @@ def sink(settings: Mapping[str, Any], node: str, log: Callable[[str], None]) -> 
     return NodeSink(
         client, str(settings.get("node", "")) or node, [load(name) for name in names], float(heartbeat), log
     )
+
+
+def event_of(piece: Mapping[str, object]) -> Optional[Tuple[str, str, str]]:
+    """The Event (type, reason, message) that a piece of news is. Pure.
+
+    What a log tells once is one, and so is a warning that begins or ends, as of an out-of-memory kill, a hung task or a
+    bad sector: no condition turns for it. A failure is told with its condition.
+    """
+    reason, message = str(piece.get("reason") or "Warning"), str(piece.get("message", ""))
+    if piece["event"] == "log.event":
+        return (NORMAL if piece.get("severity") == "info" else WARNING), reason, message
+    about = ": ".join(str(piece[key]) for key in ("check", "target") if piece.get(key))
+    if piece["event"] in ("problem.began", "problem.changed") and piece.get("verdict") == Verdict.WARN.name:
+        return WARNING, reason, f"{about}: {message}"
+    if piece["event"] == "problem.ended" and piece.get("before") == Verdict.WARN.name:
+        return NORMAL, reason, f"ended: {about}: {message}"
+    return None
 
 
 class NodeSink:
@@ -78,11 +93,10 @@ class NodeSink:
         """Hand over what is so. Its writing, and writing it again, is the reporter's."""
         self.reporter.say(self._conditions(delivery))
         for piece in delivery.news:
-            if piece["event"] in EVENTS:
-                severity = NORMAL if piece.get("severity") == "info" else WARNING
-                self.reporter.recorder.say(
-                    severity, self.node, str(piece["reason"]), str(piece["message"]), self.reporter.conditions.uid
-                )
+            told = event_of(piece)
+            if told is not None:
+                kind, reason, message = told
+                self.reporter.recorder.say(kind, self.node, reason, message, self.reporter.conditions.uid)
         if not self._started:
             self.reporter.start()
             self._started = True
