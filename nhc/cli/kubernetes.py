@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List
 import click
 
 from nhc.bounded_read import read_input, read_text
+from nhc.cli.durations import DURATION
 from nhc.registry import NoAdapter, adapter
 
 SETTINGS = "/etc/nhc/kubernetes.toml"
@@ -56,9 +57,11 @@ APPLY = click.option("--apply/--dry-run", "apply", default=None, help="Carry it 
 FORM = click.option("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 DRAINING = options(
     click.option(
-        "--grace", type=int, metavar="SECONDS", help="Longest grace period for a pod. Default: the pod's own."
+        "--grace", type=DURATION, metavar="TIME", help="Longest grace period for a pod (30s). Default: the pod's own."
     ),
-    click.option("--deadline", default=1800.0, show_default=True, metavar="SECONDS", help="When to give a drain up."),
+    click.option(
+        "--deadline", type=DURATION, default="30m", show_default=True, metavar="TIME", help="When to give a drain up."
+    ),
     click.option("--force", is_flag=True, help="Evict pods that nothing would start again."),
     click.option("--delete-emptydir-data", "empty_dir", is_flag=True, help="Evict pods that keep data in an emptyDir."),
     click.option("--pod-selector", default="", metavar="LABELS", help="Only pods with these labels."),
@@ -120,7 +123,7 @@ def drain_command(**given: Any) -> None:
 
     def work(kit: Any, cluster: Any, _read: Any) -> int:
         rules = kit.Rules(
-            grace=given["grace"],
+            grace=None if given["grace"] is None else int(given["grace"]),
             deadline=given["deadline"],
             force=given["force"],
             empty_dir=given["empty_dir"],

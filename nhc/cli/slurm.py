@@ -11,6 +11,7 @@ import sys
 import click
 
 from nhc.bounded_read import read_input, read_text
+from nhc.cli.durations import DURATION
 from nhc.ledger import Ledger, LedgerError
 from nhc.model import printable
 from nhc.nodeset import fold
@@ -47,9 +48,10 @@ WORDS = {Deed.MARK: "drain", Deed.CLEAR: "resume", Deed.REBOOT: "reboot", Deed.R
 @click.option("--ledger", "ledger_path", metavar="DIR", help="Where deeds are remembered. Default: /var/lib/nhc.")
 @click.option(
     "--patience",
-    default=60.0,
+    type=DURATION,
+    default="1m",
     show_default=True,
-    metavar="SECONDS",
+    metavar="TIME",
     help="How long a controller that does not answer is tried again.",
 )
 @click.option("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 
 from nhc.model import Verdict
 from nhc.ports import AdapterError, Delivery, Standing
+from nhc.units import seconds
 from nhc_adapters.kubernetes import access
 from nhc_adapters.kubernetes.client import Client, node_path
 from nhc_adapters.kubernetes.conditions import FALSE, HEARTBEAT, TRUE, Condition, read_conditions
@@ -35,16 +36,13 @@ def sink(settings: Mapping[str, Any], node: str, log: Callable[[str], None]) -> 
     names = settings.get("vocabularies", ["nhc"])
     if isinstance(names, str):
         names = [names]
-    heartbeat = settings.get("heartbeat", HEARTBEAT)
-    if isinstance(heartbeat, str):
-        from nhc.units import seconds
-
-        heartbeat = seconds(heartbeat)
+    try:
+        heartbeat = seconds(str(settings.get("heartbeat", HEARTBEAT)))
+    except ValueError as error:
+        raise AdapterError(f"sinks.kubernetes.heartbeat: {error}") from None
     where = access.find(str(settings.get("kubeconfig", "")), str(settings.get("context", "")))
     client = Client(where, patience=PATIENCE, connections=2, agent="nhc-agent")
-    return NodeSink(
-        client, str(settings.get("node", "")) or node, [load(name) for name in names], float(heartbeat), log
-    )
+    return NodeSink(client, str(settings.get("node", "")) or node, [load(name) for name in names], heartbeat, log)
 
 
 def event_of(piece: Mapping[str, object]) -> Optional[Tuple[str, str, str]]:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, TextIO
+from typing import Any, Callable, Dict, List, Optional, Sequence, TextIO, Tuple
 
 from nhc.model import Report, printable
 from nhc.ports import AdapterError, Deed, Effect, Mark
@@ -21,6 +21,7 @@ from nhc_adapters.kubernetes.client import Client
 from nhc_adapters.kubernetes.conditions import FALSE, Condition, read_conditions, write_conditions
 from nhc_adapters.kubernetes.controller import Controller, kept_types
 from nhc_adapters.kubernetes.drain import Drain, Progress, Rules, pods_on, sort_pods
+from nhc_adapters.kubernetes.errors import ApiError
 from nhc_adapters.kubernetes.fleet import Done, Fleet
 from nhc_adapters.kubernetes.kernlogs import CONDITION as KERNEL_LOG
 from nhc_adapters.kubernetes.lease import Lease
@@ -31,6 +32,7 @@ from nhc_adapters.kubernetes.reload import Watched
 from nhc_adapters.kubernetes.reporter import Reporter
 from nhc_adapters.kubernetes.serve import Server
 from nhc_adapters.kubernetes.settings import BadSettings, Settings, make, read
+from nhc_adapters.kubernetes.status import as_json, as_text, look
 from nhc_adapters.kubernetes.view import trim
 from nhc_adapters.kubernetes.vocabulary_file import BadVocabulary, load
 
@@ -207,7 +209,8 @@ def drain(cluster: Cluster, names: Sequence[str], rules: Rules, *, apply: bool, 
     client = cluster.client()
     adapter = Kubernetes(client)
     if not apply:
-        for name in names:
+        known, failed = _known(cluster, adapter, names)
+        for name in known:
             found = sort_pods(pods_on(client, name, rules.selector), rules)
             for pod in found.evict:
                 cluster.say(f"would evict {pod['metadata']['namespace']}/{pod['metadata']['name']} from {name}")
@@ -215,7 +218,7 @@ def drain(cluster: Cluster, names: Sequence[str], rules: Rules, *, apply: bool, 
                 for pod_name, reason in sorted(pods.items()):
                     cluster.say(f"{title}: {pod_name}: {reason}")
         cluster.say("Nothing was changed: say --apply to carry this out.")
-        return DONE
+        return FAILED if failed else DONE
     failed = False
     mark = Mark(why or "drained by hand", since=time.time())
     for applied in adapter.mark(dict.fromkeys(names, mark)):
@@ -227,6 +230,15 @@ def drain(cluster: Cluster, names: Sequence[str], rules: Rules, *, apply: bool, 
             cluster.say(f"{applied.node}: not marked: {applied.message}")
         failed |= not _drain_one(cluster, client, applied.node, rules, lambda: True)
     return FAILED if failed else DONE
+
+
+def _known(cluster: Cluster, adapter: Kubernetes, names: Sequence[str]) -> Tuple[List[str], bool]:
+    """The nodes that there are, and whether some are not: each of those is a line."""
+    found = {str(node["metadata"]["name"]) for node in adapter.objects(names)}
+    missing = [name for name in dict.fromkeys(names) if name not in found]
+    for name in missing:
+        cluster.complain(f"{name}: there is no such node")
+    return [name for name in dict.fromkeys(names) if name in found], bool(missing)
 
 
 def _drain_one(cluster: Cluster, client: Client, name: str, rules: Rules, allowed: Callable[[], bool]) -> bool:
@@ -255,13 +267,21 @@ def publish(cluster: Cluster, reports: Sequence[Report], vocabularies: Sequence[
     """Write reports as conditions of their nodes, without an agent."""
     spoken = [load(name) for name in vocabularies]
     client = cluster.client()
+    failed = False
     for report in reports:
         reporter = Reporter(client, node or report.host, spoken, log=cluster.complain)
         reporter.submit(report)
-        reporter.flush()
+        try:
+            reporter.flush()
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            cluster.complain(f"{reporter.node}: there is no such node (--node names one)")
+            failed = True
+            continue
         shown = " ".join(f"{one.type}={one.status}" for one in reporter.conditions.standing.values())
         cluster.say(f"{reporter.node}: {shown}")
-    return DONE
+    return FAILED if failed else DONE
 
 
 def state(cluster: Cluster, names: Sequence[str], wanted: str, settings: Settings) -> int:
@@ -270,17 +290,20 @@ def state(cluster: Cluster, names: Sequence[str], wanted: str, settings: Setting
         known = sorted({name for one in settings.vocabularies for name in one.states})
         raise BadSettings(f"no vocabulary in use knows a state {wanted!r} (they know: {', '.join(known) or 'none'})")
     client = cluster.client()
-    for name in names:
+    known, failed = _known(cluster, Kubernetes(client), names)
+    for name in known:
         done = apply(client, name, lambda node: plan_state(node, wanted, settings.treatment))
         cluster.say(f"{name}: {wanted if done is not None else 'already so'}")
-    return DONE
+    return FAILED if failed else DONE
 
 
 def ack(cluster: Cluster, names: Sequence[str], types: Sequence[str], by: str) -> int:
     """End conditions that the controller found and nothing shows to be gone (job errors, kernel logs from Loki)."""
     client = cluster.client()
     wanted = tuple(types) or (JOB_ERROR, KERNEL_LOG)
-    for node in Kubernetes(client).objects(list(names)):
+    adapter = Kubernetes(client)
+    known, failed = _known(cluster, adapter, names)
+    for node in adapter.objects(known):
         name, now = str(node["metadata"]["name"]), time.time()
         ended = [
             Condition(one.type, FALSE, "Acknowledged", printable(f"by {by}; was: {one.message}", 400), now, now)
@@ -290,49 +313,22 @@ def ack(cluster: Cluster, names: Sequence[str], types: Sequence[str], by: str) -
         if ended:
             write_conditions(client, name, ended)
         cluster.say(f"{name}: {', '.join(one.type for one in ended) or 'nothing to acknowledge'}")
-    return DONE
+    return FAILED if failed else DONE
 
 
 def status(cluster: Cluster, settings: Settings, form: str = "text") -> int:
-    """What is sick, what is marked and by whom, and what is still asked of each drain."""
-    from nhc_adapters.kubernetes.drains import read_drain
-
+    """What is sick and why, what is marked and by whom, what is withheld, and what is still asked of each drain."""
     client = cluster.client()
     adapter = Kubernetes(client, settings.treatment, topologies=settings.topologies, selector=settings.selector)
     types = kept_types(settings)
     objects = {str(node["metadata"]["name"]): trim(node, types) for node in adapter.objects()}
     ledger = ClusterLedger(client, settings.namespace, settings.policy)
-    fleet = Fleet(settings, adapter, ledger, objects, time.time)
+    now = time.time()
+    fleet = Fleet(settings, adapter, ledger, objects, lambda: now)
     for name in objects:
         fleet.changed(name)
-    fleet.look(time.time())
-    rows: List[Mapping[str, Any]] = []
-    for name in sorted(objects):
-        found, judged = fleet.states[name], fleet.judged[name]
-        rows.append(
-            {
-                "node": name,
-                "verdict": judged.report.verdict.name,
-                "state": found.shown,
-                "marked_by": "" if found.mark is None else found.mark.owner or "somebody",
-                "mark": "" if found.mark is None else found.mark.why,
-                "hold": found.hold,
-                "drain": read_drain(objects[name]),
-                "groups": list(found.groups),
-            }
-        )
-    if form == "json":
-        cluster.out.write(json.dumps(rows, indent=2) + "\n")
-        return DONE
-    for row in rows:
-        if row["verdict"] in ("OK", "WARN") and not row["mark"]:
-            continue
-        parts = [
-            row["mark"],
-            f"hold: {row['hold']}" if row["hold"] else "",
-            f"drain: {row['drain']}" if row["drain"] else "",
-        ]
-        by = f" [{row['marked_by']}]" if row["marked_by"] else ""
-        cluster.say(f"{row['node']}  {row['verdict']}  {row['state']}{by}  {'; '.join(filter(None, parts))}".rstrip())
-    cluster.say(f"{len(rows)} nodes, {len(fleet.sick())} sick, {len(fleet.marked())} marked by nhc")
+    rows, unknown = look(fleet, now)
+    cluster.out.write(as_json(rows) if form == "json" else as_text(rows, fleet, now, unknown))
+    if unknown and form == "json":
+        cluster.complain(unknown)
     return DONE

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from nhc.bounded_read import parse_json, read_text
 from nhc.model import Action
+from nhc.units import seconds
 from nhc_adapters.kubernetes.conditions import FALSE, TRUE
 from nhc_adapters.kubernetes.vocabulary import (
     EFFECTS,
@@ -138,12 +139,12 @@ class _Reader:
         action = self.text(raw, "action", place, Action.INSPECT.value)
         if action not in {one.value for one in Action}:
             raise self.fail(f"{place}.action", f"one of {', '.join(one.value for one in Action)}", action)
-        lasting = raw.get("for", 0)
-        if isinstance(lasting, bool) or not isinstance(lasting, (int, float)) or lasting < 0:
-            raise self.fail(f"{place}.for", "a number of seconds", lasting)
-        return Fault(
-            self.text(raw, "type", place), self.text(raw, "status", place, TRUE), float(lasting), Action(action)
-        )
+        written = raw.get("for", 0)
+        try:
+            lasting = seconds(str(written))
+        except ValueError:
+            raise self.fail(f"{place}.for", "a duration, as in 10m", written) from None
+        return Fault(self.text(raw, "type", place), self.text(raw, "status", place, TRUE), lasting, Action(action))
 
     def state(self, raw: Any, place: str) -> State:
         if not isinstance(raw, dict):

@@ -14,6 +14,8 @@ import pytest
 
 from nhc.model import Action, CheckResult, Report, crit, ok
 from nhc.render.json import render
+from nhc_adapters.kubernetes.client import STRATEGIC
+from nhc_adapters.kubernetes.conditions import stamp
 from tests.support.kube import Kube, environment, eventually
 
 
@@ -61,9 +63,12 @@ def test_from_a_report_to_a_mark_and_back(kube: Kube, nhc: Any) -> None:
     done = nhc("sync", "--apply", *scope(kube))
     assert (done.returncode, done.stderr) == (0, "")
     assert kube.get(node)["spec"]["unschedulable"] is True
-    shown = nhc("status", *scope(kube)).stdout
-    assert f"{node}  CRIT  " in shown
-    assert "[nhc]" in shown
+    header, line, counts = nhc("status", *scope(kube)).stdout.splitlines()
+    assert header.split()[:4] == ["NODE", "VERDICT", "STATE", "SINCE"]
+    assert line.split()[:3] == [node, "CRIT", "Ready,SchedulingDisabled"]
+    assert line[header.index("MARKED BY") :].split()[:2] == ["nhc", "GpuLost"]
+    assert line[header.index("DETAILS") :].startswith("check_gpu_lost: gpu3: fell off the bus")
+    assert counts == "1 nodes, 1 sick, 1 marked by nhc"
 
     nhc("publish", stdin=report(node, ok()))
     assert f"clear {node}: healthy again" in nhc("sync", "--apply", *scope(kube)).stdout
@@ -80,6 +85,37 @@ def test_sync_tells_machines_what_it_did(kube: Kube, nhc: Any) -> None:
     assert (told["dry_run"], told["nodes"]) == (False, 3)
     assert [one["effect"] for one in told["remedies"]] == ["changed", "changed"]
     assert [one["node"] for one in told["withheld"]] == [nodes[2]]
+
+
+def test_status_says_why_since_when_and_what_withholds_a_mark(kube: Kube, nhc: Any) -> None:
+    sick, held, silent, well = (kube.node(name, fake=False) for name in ("a-sick", "b-held", "c-silent", "d-well"))
+    hour_ago = stamp(time.time() - 3600)
+    for node, status in ((sick, "False"), (held, "False"), (silent, "True"), (well, "True")):
+        kube.set_condition(node, "NhcHealthy", status, "Xid79" if status == "False" else "", "check_kmsg: Xid 79")
+    times = {"type": "NhcHealthy", "lastTransitionTime": hour_ago}
+    for node, more in ((sick, {}), (silent, {"lastHeartbeatTime": hour_ago})):
+        kube.admin.patch(f"/api/v1/nodes/{node}/status", {"status": {"conditions": [{**times, **more}]}}, STRATEGIC)
+    kube.plane.kubectl("annotate", "node", held, "nhc/hold=memory test")
+
+    rows = {
+        row["node"]: row for row in json.loads(nhc("status", "-f", "json", "--max-marked", "0", *scope(kube)).stdout)
+    }
+
+    assert (rows[sick]["reasons"], rows[sick]["since"]) == (["Xid79"], hour_ago)
+    assert rows[sick]["details"] == ["check_kmsg: Xid 79"]
+    assert rows[sick]["withheld"] == "mark: 0 of 4 nodes in the fleet are out already, at most 0"
+    assert rows[held]["hold"] == "nhc/hold: memory test"
+    assert (rows[silent]["verdict"], rows[silent]["reasons"]) == ("UNKNOWN", ["NoReport"])
+    assert rows[silent]["since"] == hour_ago
+    assert (rows[well]["verdict"], rows[well]["reasons"], rows[well]["withheld"]) == ("OK", [], "")
+
+    text = nhc("status", "--max-marked", "0", *scope(kube)).stdout
+    line = next(line for line in text.splitlines() if line.startswith(sick))
+    assert "1h" in line
+    assert "withheld: mark: " in line
+    assert well not in text
+    assert text.splitlines()[-1].startswith("4 nodes, 2 sick, 0 marked by nhc, ")
+    assert "due: mark" in nhc("status", "--max-marked", "100%", *scope(kube)).stdout
 
 
 def test_two_never_act_at_once(kube: Kube, nhc: Any) -> None:
@@ -179,3 +215,34 @@ def test_bad_input_is_one_line(nhc: Any, words: list[str], status: int, said: st
     assert done.returncode == status
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["drain"], ["drain", "--apply"], ["uncordon"], ["ack"], ["state", "checking"]],
+    ids=lambda words: " ".join(words),
+)
+def test_a_node_that_there_is_not_is_a_failure_and_the_others_are_served(
+    kube: Kube, nhc: Any, words: list[str]
+) -> None:
+    node = kube.node(fake=False)
+    done = nhc(*words, "typo", node)
+    assert done.returncode == 1
+    assert "typo" in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+    if words not in (["drain"], ["drain", "--apply"]):
+        assert node in done.stdout
+
+
+def test_a_report_of_a_node_that_there_is_not_is_one_line(kube: Kube, nhc: Any) -> None:
+    done = nhc("publish", stdin=report("typo", ok()))
+    assert (done.returncode, done.stderr) == (1, "nhc kubernetes: typo: there is no such node (--node names one)\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "status"), [("90", 0), ("1h", 0), ("1.5m", 0), ("500ms", 0), ("soon", 2), ("-5s", 2), ("1y", 2)]
+)
+def test_a_drains_times_are_read_as_everywhere(kube: Kube, nhc: Any, given: str, status: int) -> None:
+    done = nhc("drain", "--deadline", given, "--grace", given, kube.node(fake=False))
+    assert done.returncode == status
+    assert (f"'{given}' is not a duration" in done.stderr) == (status == 2)

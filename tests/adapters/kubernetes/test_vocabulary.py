@@ -155,6 +155,7 @@ GOOD: dict[str, Any] = {"name": "x", "conditions": [], "states": {}, "faults": [
         ({"conditions": [{"type": "A"}]}, "conditions[0].good.reason"),
         ({"faults": [{"type": "A", "action": "explode"}]}, "faults[0].action"),
         ({"faults": [{"type": "A", "for": -1}]}, "faults[0].for"),
+        ({"faults": [{"type": "A", "for": "soon"}]}, "faults[0].for"),
         ({"states": {"faulty": {"taints": [{"key": "a"}]}}}, "states.faulty.taints[0]"),
         ({"states": {"faulty": {"labels": {"a": "{what}"}}}}, "states.faulty.labels.a"),
         ({"states": {"faulty": {"labels": {"no good": "x"}}}}, "states.faulty.labels.no good"),
