@@ -22,12 +22,15 @@ WRITE = select.POLLOUT
 class Timer:
     """Something to be done at a time. `cancel` forgets it."""
 
-    def __init__(self, when: float, callback: Callback) -> None:
+    def __init__(self, when: float, callback: Callback, cancelled: Callback) -> None:
         self.when = when
         self.callback: Optional[Callback] = callback
+        self._cancelled = cancelled
 
     def cancel(self) -> None:
-        self.callback = None
+        if self.callback is not None:
+            self.callback = None
+            self._cancelled()
 
 
 class Loop:
@@ -40,6 +43,8 @@ class Loop:
         self._poll = select.poll()
         self._readers: Dict[int, Callable[[int], None]] = {}
         self._timers: List[Tuple[float, int, Timer]] = []
+        self._idle_timers = 0
+        """Cancelled timers that are still in `_timers`, at most."""
         self._serial = 0
         self._running = False
         self._children: Dict[int, Callable[[int], None]] = {}
@@ -61,13 +66,21 @@ class Loop:
     # Time.
 
     def at(self, when: float, callback: Callback) -> Timer:
-        timer = Timer(when, callback)
+        timer = Timer(when, callback, self._timer_cancelled)
         self._serial += 1
         heapq.heappush(self._timers, (when, self._serial, timer))
         return timer
 
     def after(self, seconds: float, callback: Callback) -> Timer:
         return self.at(self.clock() + seconds, callback)
+
+    def _timer_cancelled(self) -> None:
+        """Let cancelled timers go once they are most: a thousand connections a second set one each, for ten seconds."""
+        self._idle_timers += 1
+        if self._idle_timers > 64 and self._idle_timers * 2 > len(self._timers):
+            self._timers = [entry for entry in self._timers if entry[2].callback is not None]
+            heapq.heapify(self._timers)
+            self._idle_timers = 0
 
     # Signals and children.
 
@@ -143,8 +156,9 @@ class Loop:
         now = self.clock()
         while self._timers and self._timers[0][0] <= now:
             timer = heapq.heappop(self._timers)[2]
-            if timer.callback:
-                self._call(timer.callback)
+            due, timer.callback = timer.callback, None  # done: to cancel it later is nothing
+            if due:
+                self._call(due)
 
     def _call(self, callback: Callable[..., None], *arguments: Any) -> None:
         try:

@@ -28,6 +28,7 @@ from nhc.state import State
 
 def run(read_settings: Callable[[], Settings], host: Optional[Host] = None) -> int:
     """Run until SIGTERM. Returns the exit status: 0, 2 where the settings or configuration cannot be used."""
+    gc.enable()  # `nhc.cli.entry` takes us for a run that is over before there is any garbage
     loop = Loop(complain=complain)
     try:
         settings = read_settings()

@@ -212,6 +212,7 @@ class Agent:
             plan = self.plan._replace(items=items, notes=())
             self.rounds.append(Round(self.loop, plan, self.host, self.state, self.node, self._round_done))
         except OSError as error:
+            self._count("rounds")
             self._no_round([entry.key for entry in batch], now, f"cannot be started: {error.strerror}")
 
     def _no_round(self, keys: Sequence[str], now: float, problem: str) -> None:

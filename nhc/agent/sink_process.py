@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -57,6 +58,8 @@ class SinkProcess:
         except Exception as error:
             self.say(problem=printable(f"{type(error).__name__}: {error}", 500))
             self._leave(3)
+        gc.freeze()
+        gc.enable()  # this process stays; a round's does not, for which the fork was made
         wait = RETRY[0]
         standing: Optional[List[Standing]] = None
         while standing is None and not self.over:

@@ -8,6 +8,7 @@ wrong command line.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -321,6 +322,7 @@ def _load_sensor(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     output = _Output(settings)
     for warning in warnings:
         output.log(f"WARNING:  {warning}")
+    gc.enable()  # a load sensor stays: `nhc.cli.entry` takes us for a run that is over in a moment
     for line in sys.stdin:
         if line.strip() == "quit":
             break

@@ -21,10 +21,35 @@ def render(report: Report, indent: int = 2) -> str:
     """The report as one JSON document, ending in a newline; `indent` 0 puts it on one line."""
     if not indent:
         return json.dumps(to_dict(report), ensure_ascii=False) + "\n"
-    text = io.StringIO()  # json.dumps gathers the pieces of an indented text in a list: three times the memory
-    json.dump(to_dict(report), text, indent=indent, ensure_ascii=False)
+    text = io.StringIO()
+    _write(to_dict(report), text, "\n", " " * indent)
     text.write("\n")
     return text.getvalue()
+
+
+def _write(value: Any, out: io.StringIO, line: str, step: str) -> None:
+    """Write a value as json.dump does with an indent.
+
+    That one gathers the pieces in a list, three times the memory, and leaves functions that refer to each other: a
+    cycle for each report, which an agent that is asked for its report would collect.
+    """
+    if not value or not isinstance(value, (dict, list)):
+        out.write(_scalar(value))
+        return
+    inner, between = line + step, ""
+    out.write("{" if isinstance(value, dict) else "[")
+    for one in value:
+        out.write(between + inner)
+        between = ","
+        if isinstance(value, dict):
+            out.write(f"{_scalar(one)}: ")
+            _write(value[one], out, inner, step)
+        else:
+            _write(one, out, inner, step)
+    out.write(line + ("}" if isinstance(value, dict) else "]"))
+
+
+_scalar = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def to_dict(report: Report) -> Dict[str, Any]:
