@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 
+from nhc.cli.clean_output import clean_streams
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def entry(run: Callable[[], int] | None = None) -> None:
     """An executable: `main` or another, then out at once. Tearing the interpreter down would cost each run 3 ms."""
     gc.disable()  # a run is over before there is garbage worth collecting; the collections cost 2 ms
     standard_streams()
+    clean_streams(colours=run is None and sys.argv[1:2] in (["check"], ["fleet"]))
     status = (run or main)()
     try:
         sys.stdout.flush()
