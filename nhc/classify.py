@@ -104,6 +104,7 @@ class Classifier:
         return self._functions
 
     def classify(self, line: str) -> Finding:
+        self.just_set = ()
         split = words.split(line, self.value_of)
         if split is None:
             return self._shell(line)

@@ -125,6 +125,14 @@ def validate(
     return Validation(tuple(problems), loader.lines, len(loader.items))
 
 
+def origins(paths: Sequence[str], hostname: str, scripts_dirs: Sequence[str] = ()) -> Dict[str, Tuple[str, int]]:
+    """File and line of what sets each variable last on `hostname`; those that only a shell line sets are left out."""
+    loader = _Loader(hostname, {}, _scan(scripts_dirs))
+    for path in paths:
+        loader.path(path)
+    return loader.origins
+
+
 def _scan(directories: Sequence[str]) -> Scripts:
     """What the site's scripts define."""
     if not directories:
@@ -156,6 +164,8 @@ class _Loader:
         self.files: Dict[str, str] = {}
         self.inputs: List[str] = []
         self.lines = 0
+        self.origins: Dict[str, Tuple[str, int]] = {}
+        """Where each variable was last set: file and line."""
         self._open: List[str] = []
         self._judge = targets or Targets()
         self._targets: Dict[str, bool] = {}
@@ -237,6 +247,8 @@ class _Loader:
             self._wrong(line, f"{found.name}: {found.error}", line.check_offset + found.offset)
         elif self.explain:
             self._explain(line, found)
+        if not found.kind:
+            self.origins.update((name, (line.file, line.line)) for name, _value in self.classifier.just_set)
         if not found.kind and "=" in line.check and any(sign in line.check for sign in _RULED):
             self._settings(line)
         if found.kind:

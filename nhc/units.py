@@ -128,6 +128,15 @@ def show_kb(kilobytes: float) -> str:
     return f"{value}{'kMGTPE'[unit]}B"
 
 
+def show_size(kilobytes: float) -> str:
+    """A size in kB as a person says it: `18.1GB`, `512MB`. Messages that LBNL NHC has too use `show_kb`."""
+    value, unit = float(kilobytes), 0
+    while value >= 1023.95 and unit < 5:
+        value, unit = value / 1024, unit + 1
+    text = f"{value:.1f}"
+    return f"{text[:-2] if text.endswith('.0') else text}{'kMGTPE'[unit]}B"
+
+
 def show_count(value: int) -> str:
     """A count for a person: the largest unit that loses at most a tenth. 1500000 is `1500k`, 10000 `10k`."""
     value, unit = _scale(value, 1000, 6)

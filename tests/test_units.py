@@ -81,3 +81,19 @@ def test_durations_end_where_no_clock_goes():
     assert units.seconds("25d") == 25 * 86400
     with pytest.raises(ValueError, match="'99999w' is too large"):
         units.seconds("99999w")
+
+
+@pytest.mark.parametrize(
+    ("kilobytes", "said"),
+    [
+        (0, "0kB"),
+        (512, "512kB"),
+        (1024, "1MB"),
+        (1536, "1.5MB"),
+        (19030200, "18.1GB"),
+        (1048575, "1GB"),
+        (1 << 60, "1024EB"),
+    ],
+)
+def test_a_size_as_a_person_says_it(kilobytes, said):
+    assert units.show_size(kilobytes) == said

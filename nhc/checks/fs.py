@@ -12,7 +12,7 @@ from nhc.check import Convert, arg, check
 from nhc.facts.mounts import at, mounts
 from nhc.host import Filesystem, Host
 from nhc.model import Metric, Outcome, crit, ok, skip, unknown
-from nhc.units import count, percent, show_count, show_kb, size_kb, text
+from nhc.units import count, percent, show_count, show_kb, show_size, size_kb, text
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def check_fs_free(host: Host, mountpoint: str, min: Limit) -> Outcome:
         message = f"{mountpoint} has only {share}% free ({free}), minimum is {min.written}"
     elif min.share is None and found.free < min.amount:
         message = f"{mountpoint} has only {free} free, minimum is {show_kb(min.amount)}"
-    return _judged(message, f"{free} free ({share}%)", "FilesystemFull", mountpoint, "fs", found, 1024)
+    return _judged(message, f"{show_size(found.free)} free ({share}%)", "FilesystemFull", mountpoint, "fs", found, 1024)
 
 
 @check(
@@ -136,7 +136,9 @@ def check_fs_used(host: Host, mountpoint: str, max: Limit) -> Outcome:
         message = f"{mountpoint} is {found.percent}% full ({used}), threshold is {max.written}"
     elif max.share is None and found.used >= max.amount:
         message = f"{mountpoint} has {used} used, threshold is {show_kb(max.amount)}"
-    return _judged(message, f"{used} used ({found.percent}%)", "FilesystemFull", mountpoint, "fs", found, 1024)
+    return _judged(
+        message, f"{show_size(found.used)} used ({found.percent}%)", "FilesystemFull", mountpoint, "fs", found, 1024
+    )
 
 
 @check(

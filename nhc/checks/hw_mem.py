@@ -6,7 +6,7 @@ from nhc.check import Param, arg, check
 from nhc.facts.meminfo import Memory, memory
 from nhc.host import Host
 from nhc.model import Metric, Outcome, crit, ok, unknown
-from nhc.units import percent, show_kb, size_kb
+from nhc.units import percent, show_size, size_kb
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _size(
     if most is not None and actual - spare > most:
         message = f"Actual {what}{_SIZE[what]} ({actual} kB) greater than maximum allowed ({most} kB)."
         return crit("MemoryTooLarge", message, metrics=metrics)
-    return ok(f"{show_kb(actual)} {what}", metrics=metrics)
+    return ok(f"{show_size(actual)} {what}", metrics=metrics)
 
 
 def _free(host: Host, what: str, metric: str, pick: Callable[[Memory], int], least: int) -> Outcome:
@@ -147,4 +147,4 @@ def _free(host: Host, what: str, metric: str, pick: Callable[[Memory], int], lea
         metrics.append(Metric("memory_available", found.available * 1024, "B"))
     if actual < least:
         return crit("MemoryLow", f"Not enough {what} ({actual} kB < {least} kB).", metrics=tuple(metrics))
-    return ok(f"{show_kb(actual)} {what}", metrics=tuple(metrics))
+    return ok(f"{show_size(actual)} {what}", metrics=tuple(metrics))

@@ -12,6 +12,7 @@ import click
 
 from nhc import __version__
 from nhc.cli import EXIT_USAGE
+from nhc.cli.option_groups import GroupedCommand, HeadedOption
 from nhc.cli.options import CHECK_LOCAL, Option, UsageError
 
 Entry = Tuple[str, str]
@@ -26,6 +27,7 @@ COMMANDS: Dict[str, Any] = {
     "genconf": ("nhc.cli.genconf:command", "Write a configuration from what this node is and has."),
     "config": ("Validate configurations.", {
         "check": ("nhc.cli.config:check", "Validate configuration files without running anything."),
+        "show": ("nhc.cli.config_show:show", "Print what applies to a node, and where each line comes from."),
         "match": ("nhc.cli.config:match", "Say whether a target applies to a node."),
     }),
     "profile": ("What this node type should have.", {
@@ -134,8 +136,9 @@ _COMPLETE = {"check": _checks, "tag": _tags}
 def click_option(option: Option) -> click.Option:
     """The same option, for click."""
     if option.metavar:
-        return click.Option(
+        return HeadedOption(
             [*option.flags, option.name],
+            heading=option.heading or "Other",
             help=option.help,
             metavar=option.metavar,
             multiple=option.many,
@@ -144,7 +147,13 @@ def click_option(option: Option) -> click.Option:
             show_default=bool(option.default),
             shell_complete=_COMPLETE.get(option.name),
         )
-    return click.Option([*option.flags, option.name], help=option.help, is_flag=not option.many, count=option.many)
+    return HeadedOption(
+        [*option.flags, option.name],
+        heading=option.heading or "Other",
+        help=option.help,
+        is_flag=not option.many,
+        count=option.many,
+    )
 
 
 def _check_local(**values: Any) -> None:
@@ -157,7 +166,7 @@ def _check_local(**values: Any) -> None:
         raise click.UsageError(str(error)) from None
 
 
-check_local = click.Command(
+check_local = GroupedCommand(
     "local",
     callback=_check_local,
     params=[click_option(option) for option in CHECK_LOCAL],

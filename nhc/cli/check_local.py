@@ -244,7 +244,7 @@ def emit(report: Report, options: Mapping[str, Any]) -> int:
 
         colour = _colour(options)
         shown = text.render(report, verbose=options["verbose"], quiet=options["quiet"],
-                            evidence=options["evidence"], colour=colour)  # fmt: skip
+                            evidence=options["evidence"], colour=colour, skipped=options["skipped"])  # fmt: skip
     elif form == "json":
         from nhc.render import json
 

@@ -34,15 +34,20 @@ _SOURCE = "genconf"
               help="The configuration directory.")  # fmt: skip
 @click.option("-b", "--dmi", "dmi", default=genconf.DMI_MATCH, show_default=True, metavar="REGEX",
               help="Which of the firmware's properties become lines.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace the file where there is one.")
 @click.option("-v", "--verbose", is_flag=True, help="Say on standard error which lines do not hold, and why.")
-def command(target: str, output: str, name: str, directory: str, dmi: str, verbose: bool) -> None:
+def command(target: str, output: str, name: str, directory: str, dmi: str, force: bool, verbose: bool) -> None:
     """Write a configuration from what this node is and has.
 
     Looks at processors, memory, file systems, drives, network ports, RDMA adapters, accelerators, daemons and
     firmware, and writes a line for each thing that should stay as it is. Every line is tried first: one that does
     not hold now is written as a comment with the reason, for you to look at, and one for something that this
-    node does not have is left out. No serial numbers, command lines or other secrets are written.
+    node does not have is left out. No serial numbers, command
+    lines or other secrets are written. A file that is there is never overwritten without --force.
     """
+    path = output or f"{directory.rstrip('/')}/{name}.conf.auto"
+    if not force:
+        _keep(path)
     mask = target or socket.gethostname()
     wrong = problem(mask)
     if wrong or re.search(r"\|\||[#\n]", mask):
@@ -60,7 +65,9 @@ def command(target: str, output: str, name: str, directory: str, dmi: str, verbo
         for line, outcome in held.items():
             if outcome.verdict not in (Verdict.OK, Verdict.SKIP):
                 click.echo(f"{line}: {printable(outcome.message)}", err=True)
-    _write(output or f"{directory.rstrip('/')}/{name}.conf.auto", text)
+    if not force:
+        _keep(path)  # it may have come while the lines were tried
+    _write(path, text)
 
 
 def judge(groups: List[Group]) -> Dict[str, Outcome]:
@@ -123,6 +130,15 @@ def _about_type(host: Host) -> str:
         f"#\n# This node is {kind or 'of a known type'} (by {found.why}). nhc check local adds the profile {name}\n"
         f"# (nhc profile show {name}); checks that have a line here are taken from here.\n"
     )
+
+
+def _keep(path: str) -> None:
+    """Raises UsageError for a file that is there: somebody may have worked on it."""
+    if path != "-" and os.path.isfile(path):
+        raise click.UsageError(
+            f"{path} is there already and was left as it is. Write to another file with -c FILE, to standard output "
+            "with -c -, or replace it with --force."
+        )
 
 
 def _write(path: str, text: str) -> None:

@@ -10,6 +10,7 @@ import click
 
 from nhc.bounded_read import read_input, read_text
 from nhc.cli.durations import DURATION
+from nhc.cli.option_groups import GroupedCommand, under
 from nhc.registry import NoAdapter, adapter
 
 SETTINGS = "/etc/nhc/kubernetes.toml"
@@ -27,15 +28,15 @@ def options(*added: Command) -> Callable[[Command], Command]:
     return decorate
 
 
+_cluster, _policy = under("Cluster"), under("What takes a node out, and what that is called")
+_evicting, _acting = under("Evicting pods"), under("What is done and shown")
 CLUSTER = options(
-    click.option("--kubeconfig", default="", metavar="FILE", help="Default: $KUBECONFIG, this pod's, ~/.kube/config."),
-    click.option(
-        "--context", default="", metavar="NAME", help="A context of the kubeconfig. Default: its current one."
-    ),
+    _cluster("--kubeconfig", default="", metavar="FILE", help="Default: $KUBECONFIG, this pod's, ~/.kube/config."),
+    _cluster("--context", default="", metavar="NAME", help="A context of the kubeconfig. Default: its current one."),
 )
 POLICY = options(
-    click.option("--settings", "path", metavar="FILE", help=f"Settings (TOML). Default: {SETTINGS}, if any."),
-    click.option(
+    _policy("--settings", "path", metavar="FILE", help=f"Settings (TOML). Default: {SETTINGS}, if any."),
+    _policy(
         "--vocabulary",
         "vocabularies",
         multiple=True,
@@ -43,38 +44,38 @@ POLICY = options(
         help="What conditions, taints and labels are called: nhc (default), aks, hyperpod, hyperpod-short, "
         "konduktor, neuron, npd, nvsentinel, or a file. Repeatable.",
     ),
-    click.option(
+    _policy(
         "--condition",
         "faults",
         multiple=True,
         metavar="TYPE[=STATUS[,FOR]]",
         help="A condition that takes a node out, as draino is told: GpuXid, GpuCount=True,10m. Repeatable.",
     ),
-    click.option("--max-marked", metavar="LIMIT", help="Most nodes marked at once: 20, 10%, '20 10%' or none."),
-    click.option("--namespace", metavar="NAME", help="Where the Lease and the ledger are. Default: nhc-system."),
-    click.option("--selector", metavar="LABELS", help="Only nodes with these labels, as kubectl's -l."),
+    _policy("--max-marked", metavar="LIMIT", help="Most nodes marked at once: 20, 10%, '20 10%' or none."),
+    _policy("--namespace", metavar="NAME", help="Where the Lease and the ledger are. Default: nhc-system."),
+    _policy("--selector", metavar="LABELS", help="Only nodes with these labels, as kubectl's -l."),
 )
-APPLY = click.option("--apply/--dry-run", "apply", default=None, help="Carry it out, or only show it (the default).")
-FORM = click.option("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+APPLY = _acting("--apply/--dry-run", "apply", default=None, help="Carry it out, or only show it (the default).")
+FORM = _acting("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 DRAINING = options(
-    click.option(
+    _evicting(
         "--grace", type=DURATION, metavar="TIME", help="Longest grace period for a pod (30s). Default: the pod's own."
     ),
-    click.option(
+    _evicting(
         "--deadline", type=DURATION, default="30m", show_default=True, metavar="TIME", help="When to give a drain up."
     ),
-    click.option("--force", is_flag=True, help="Evict pods that nothing would start again."),
-    click.option("--delete-emptydir-data", "empty_dir", is_flag=True, help="Evict pods that keep data in an emptyDir."),
-    click.option("--pod-selector", default="", metavar="LABELS", help="Only pods with these labels."),
+    _evicting("--force", is_flag=True, help="Evict pods that nothing would start again."),
+    _evicting("--delete-emptydir-data", "empty_dir", is_flag=True, help="Evict pods that keep data in an emptyDir."),
+    _evicting("--pod-selector", default="", metavar="LABELS", help="Only pods with these labels."),
 )
 NODES = click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 
 
-@click.command("sync")
+@click.command("sync", cls=GroupedCommand)
 @CLUSTER
 @POLICY
 @APPLY
-@click.option("--drain/--no-drain", "drain", default=None, help="Evict the pods of marked nodes, too.")
+@_evicting("--drain/--no-drain", "drain", default=None, help="Evict the pods of marked nodes, too.")
 @FORM
 def sync_command(**given: Any) -> None:
     """Bring all nodes in line with their conditions, once.
@@ -86,12 +87,12 @@ def sync_command(**given: Any) -> None:
     _run(given, lambda kit, cluster, read: kit.sync(cluster, read(drain=given["drain"]), given["form"]))
 
 
-@click.command("controller")
+@click.command("controller", cls=GroupedCommand)
 @CLUSTER
 @POLICY
 @APPLY
-@click.option("--drain/--no-drain", "drain", default=None, help="Evict the pods of marked nodes, too.")
-@click.option("--listen", default="", metavar="HOST:PORT", help="Serve /healthz, /readyz and /metrics there.")
+@_evicting("--drain/--no-drain", "drain", default=None, help="Evict the pods of marked nodes, too.")
+@_acting("--listen", default="", metavar="HOST:PORT", help="Serve /healthz, /readyz and /metrics there.")
 def controller_command(**given: Any) -> None:
     """Keep all nodes in line with their conditions, as they change.
 
@@ -102,7 +103,7 @@ def controller_command(**given: Any) -> None:
     _run(given, lambda kit, cluster, read: kit.controller(cluster, lambda: read(drain=given["drain"]), given["listen"]))
 
 
-@click.command("status")
+@click.command("status", cls=GroupedCommand)
 @CLUSTER
 @POLICY
 @FORM
@@ -111,7 +112,7 @@ def status_command(**given: Any) -> None:
     _run(given, lambda kit, cluster, read: kit.status(cluster, read(), given["form"]))
 
 
-@click.command("drain")
+@click.command("drain", cls=GroupedCommand)
 @CLUSTER
 @DRAINING
 @click.option("--apply/--dry-run", "apply", default=False, help="Carry it out, or only show it (the default).")
@@ -145,7 +146,7 @@ def uncordon_command(**given: Any) -> None:
     _run(given, lambda kit, cluster, read: kit.uncordon(cluster, given["nodes"]))
 
 
-@click.command("publish")
+@click.command("publish", cls=GroupedCommand)
 @CLUSTER
 @click.option("--vocabulary", "vocabularies", multiple=True, default=["nhc"], show_default=True, metavar="NAME")
 @click.option("--node", default="", metavar="NAME", help="Whose conditions these are. Default: the report's host.")

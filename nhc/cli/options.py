@@ -17,7 +17,10 @@ class UsageError(Exception):
 
 
 class Option(NamedTuple):
-    """An option. One without `metavar` is a switch; `many` collects its values, or counts a switch."""
+    """An option. One without `metavar` is a switch; `many` collects its values, or counts a switch.
+
+    `heading` is what it stands under in the help.
+    """
 
     flags: Tuple[str, ...]
     name: str
@@ -26,6 +29,7 @@ class Option(NamedTuple):
     many: bool = False
     default: Any = None
     choices: Tuple[str, ...] = ()
+    heading: str = ""
 
     def initial(self) -> Any:
         if self.many:
@@ -35,34 +39,56 @@ class Option(NamedTuple):
 
 FORMATS = ("text", "json", "nagios", "npd", "prometheus")
 
+_CONFIGURED, _WHICH, _HOW, _SHOWN = "What to judge by", "Which checks", "How they run", "What is shown"
+
 CHECK_LOCAL = (
     Option(("-c", "--config"), "config", "Read this file or directory (repeatable). Default: /etc/nhc/nhc.conf, "
-           "else the built-in default.", "FILE", many=True),
+           "else the built-in default.", "FILE", many=True,
+           heading=_CONFIGURED),
     Option(("--scripts",), "scripts", "Load site checks (*.nhc) from this directory (repeatable). "
-           "Default: /etc/nhc/scripts.", "DIR", many=True),
+           "Default: /etc/nhc/scripts.", "DIR", many=True,
+           heading=_CONFIGURED),
     Option(("--profile",), "profile", "Add this node type's expectations: a name of conf/profiles, a file, auto or "
-           "none.", "NAME", default="auto"),
-    Option(("-f", "--format"), "format", "Output format.", "FORMAT", default="text", choices=FORMATS),
-    Option(("--check",), "check", "Run only checks of this name; shell patterns work (repeatable).", "NAME", many=True),
-    Option(("--tag",), "tag", "Run only checks with this tag, such as gpu, fs, net (repeatable).", "TAG", many=True),
-    Option(("--context",), "context", "Run the lines meant for this context: healthcheck, prolog, epilog, agent.",
-           "NAME", default=""),
-    Option(("-a", "--all"), "all", "Run every check; without it the run stops at the first that fails."),
-    Option(("-t", "--timeout"), "timeout", "Deadline of the whole run, 0 for none. Default: TIMEOUT in the "
-           "configuration, else 30s.", "TIME"),
+           "none.", "NAME", default="auto",
+           heading=_CONFIGURED),
     Option(("-n", "--node"), "node", "The node's name, which targets are matched against. Default: the kernel's host "
-           "name.", "NAME", default=""),
+           "name.", "NAME", default="",
+           heading=_CONFIGURED),
     Option(("--root",), "root", "Judge the node whose whole root directory is mounted there, from a container. "
-           "Default: $NHC_ROOT, else /.", "DIR", default=""),
+           "Default: $NHC_ROOT, else /.", "DIR", default="",
+           heading=_CONFIGURED),
+    Option(("--check",), "check", "Run only checks of this name; shell patterns work (repeatable).", "NAME", many=True,
+           heading=_WHICH),
+    Option(("--tag",), "tag", "Run only checks with this tag, such as gpu, fs, net (repeatable).", "TAG", many=True,
+           heading=_WHICH),
+    Option(("--context",), "context", "Run the lines meant for this context: healthcheck, prolog, epilog, agent.",
+           "NAME", default="",
+           heading=_WHICH),
+    Option(("-a", "--all"), "all", "Run every check; without it the run stops at the first that fails.",
+           heading=_HOW),
+    Option(("-t", "--timeout"), "timeout", "Deadline of the whole run, 0 for none. Default: TIMEOUT in the "
+           "configuration, else 30s.", "TIME",
+           heading=_HOW),
+    Option(("--max-age",), "max_age", "Use the agent's or the last run's report when it is at most this old.", "TIME",
+           heading=_HOW),
+    Option(("-f", "--format"), "format", f"Output format: {', '.join(FORMATS)}.", "FORMAT", default="text",
+           choices=FORMATS, heading=_SHOWN),
     Option(("-o", "--output"), "output", "Write the report to this file, replaced whole, instead of standard output "
-           "(-).", "FILE", default=""),
-    Option(("-e", "--evidence"), "evidence", "Show the lines behind each verdict in text output."),
-    Option(("--max-age",), "max_age", "Use the agent's or the last run's report when it is at most this old.", "TIME"),
+           "(-).", "FILE", default="",
+           heading=_SHOWN),
+    Option(("-e", "--evidence"), "evidence", "Show the lines behind each verdict in text output.",
+           heading=_SHOWN),
+    Option(("-s", "--skipped"), "skipped", "List also the checks that this node has nothing for. They are always "
+           "counted.",
+           heading=_SHOWN),
     Option(("-v", "--verbose"), "verbose", "Show where each check is configured and how long it took (repeatable).",
-           many=True),
-    Option(("-q", "--quiet"), "quiet", "Show only what is wrong; twice: nothing.", many=True),
+           many=True,
+           heading=_SHOWN),
+    Option(("-q", "--quiet"), "quiet", "Show only what is wrong; twice: nothing.", many=True,
+           heading=_SHOWN),
     Option(("--color",), "color", "Colour: auto (on a terminal), always or never.", "WHEN", default="auto",
-           choices=("auto", "always", "never")),
+           choices=("auto", "always", "never"),
+           heading=_SHOWN),
 )  # fmt: skip
 """The options of `nhc check local`."""
 

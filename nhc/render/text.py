@@ -1,8 +1,8 @@
-"""A report for a person: one line a result, worst news last, then a summary line."""
+"""A report for a person: one line a result, what is wrong with its reason and suggested action; then a summary."""
 
 from __future__ import annotations
 
-from nhc.model import CheckResult, Report, Verdict, printable, subject
+from nhc.model import Action, CheckResult, Report, Verdict, printable, subject
 from nhc.units import show_seconds
 from nhc.values import TYPE_CHECKING
 
@@ -12,13 +12,26 @@ if TYPE_CHECKING:
 _COLOURS = {Verdict.SKIP: "2", Verdict.OK: "32", Verdict.WARN: "33", Verdict.UNKNOWN: "35", Verdict.CRIT: "1;31"}
 
 
-def render(report: Report, *, verbose: int = 0, quiet: int = 0, evidence: bool = False, colour: bool = False) -> str:
-    """The report as lines. `quiet` 1 leaves out what is fine, 2 everything; `verbose` adds source and time."""
+def render(
+    report: Report,
+    *,
+    verbose: int = 0,
+    quiet: int = 0,
+    evidence: bool = False,
+    colour: bool = False,
+    skipped: bool = False,
+) -> str:
+    """The report as lines. `quiet` 1 leaves out what is fine, 2 everything; `verbose` adds source and time.
+
+    Checks that this node has nothing for are counted in the last line and listed with `skipped`, and where there is
+    nothing else.
+    """
     if quiet >= 2:
         return ""
+    skipped = skipped or all(result.verdict is Verdict.SKIP for result in report.results)
     lines: List[str] = []
     for result in report.results:
-        if quiet and result.verdict <= Verdict.OK:
+        if (quiet and result.verdict <= Verdict.OK) or (result.verdict is Verdict.SKIP and not skipped):
             continue
         lines.append(_line(result, verbose, colour))
         if evidence:
@@ -46,14 +59,16 @@ def _line(result: CheckResult, verbose: int, colour: bool) -> str:
     outcome = result.outcome
     message = f": {printable(outcome.message)}" if outcome.message else ""
     text = f"{_paint(f'{outcome.verdict.name:7}', outcome.verdict, colour)}  {result.check}{subject(outcome)}{message}"
+    wrong = outcome.verdict > Verdict.OK
+    details = [outcome.reason] if outcome.reason and (wrong or verbose) else []
+    if wrong and outcome.action is not Action.NONE:
+        details.append(f"action: {outcome.action.value}")
     if verbose:
-        told = (outcome.reason, result.source, show_seconds(result.elapsed))
-        details = [printable(detail) for detail in told if detail]
-        if outcome.verdict is Verdict.CRIT:
-            details.append(f"action {outcome.action.value}")
-        text += f"  [{', '.join(details)}]"
-        if verbose > 1:
-            text += "".join(printable(f" {metric.name}={metric.value:g}{metric.unit}") for metric in outcome.metrics)
+        details += [detail for detail in (result.source, show_seconds(result.elapsed)) if detail]
+    if details:
+        text += f"  [{', '.join(map(printable, details))}]"
+    if verbose > 1:
+        text += "".join(printable(f" {metric.name}={metric.value:g}{metric.unit}") for metric in outcome.metrics)
     return text
 
 

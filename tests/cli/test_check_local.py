@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import time
@@ -316,3 +317,22 @@ def test_a_context_that_there_is_not_is_wrong_usage():
     assert done.returncode == 2
     assert "--context: expected some of prolog, epilog" in done.stderr
     assert "did you mean prolog?" in done.stderr
+
+
+def test_make_check_prints_what_the_same_by_hand_prints(tmp_path):
+    """But for what time changes; the numbers of lines and of results are the same."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/nhc").write_text(f'#!/bin/sh\nexec {sys.executable} -m nhc "$@"\n')
+    (tmp_path / "bin/nhc").chmod(0o755)
+    environ = {**os.environ, "NHC_STATE_DIR": str(tmp_path / "state"), "PYTHONPATH": f"{ROOT}:{ROOT}/adapters"}
+    make = ["make", "-s", "-C", str(ROOT), "-o", f"{tmp_path}/.run", f"VENV={tmp_path}", "check"]
+    made = subprocess.run(make, capture_output=True, text=True, env=environ)
+    by_hand = nhc("check", "local", "--all", state=tmp_path / "state")
+    assert made.returncode == 0, made.stderr
+
+    def shape(text):
+        return [
+            re.sub(r"\d+(\.\d+)?", "N", line.split(":")[0]) for line in text.splitlines() if "check_kmsg" not in line
+        ]
+
+    assert shape(made.stdout) == shape(by_hand.stdout)

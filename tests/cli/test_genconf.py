@@ -197,3 +197,19 @@ def test_words_are_read_back_as_they_were(word):
     plan = config.load_text(f"* || check_cmd_status echo {genconf.quoted(word)}\n", "x", "n", strict=True)
 
     assert plan.items[0].argv[-1] == word
+
+
+def test_a_file_that_is_there_is_never_overwritten(tmp_path):
+    conf = tmp_path / "nhc.conf"
+    conf.write_text("# months of work\n")
+    done = nhc("genconf", "-c", conf, state=tmp_path / "state")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert conf.read_text() == "# months of work\n"
+    assert f"{conf} is there already and was left as it is" in done.stderr
+    assert "--force" in done.stderr
+    auto = tmp_path / "nhc.conf.auto"
+    auto.write_text("# also\n")
+    assert nhc("genconf", "-D", tmp_path, state=tmp_path / "state").returncode == 2
+    assert auto.read_text() == "# also\n"
+    assert nhc("genconf", "-c", conf, "--force", state=tmp_path / "state").returncode == 0
+    assert "Written by nhc genconf" in conf.read_text()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.model import Action, CheckResult, Metric, Outcome, Report, Verdict, printable
+from nhc.model import Action, CheckResult, Metric, Outcome, Report, Verdict, crit, printable
 from nhc.render import json as wire
 from nhc.render import nagios, npd, prometheus, text
 
@@ -123,7 +123,7 @@ def test_text_says_what_is_wrong_and_sums_up():
     shown = text.render(
         report(result(Verdict.OK), result(Verdict.CRIT, "fell off", "check_gpu", "gpu3"), notes=("a note",))
     )
-    assert "CRIT     check_gpu gpu3: fell off\n" in shown
+    assert "CRIT     check_gpu gpu3: fell off  [Reason]\n" in shown
     assert "note: a note\n" in shown
     assert shown.endswith("node001: CRIT: 2 results (1 CRIT, 1 OK) in 250ms\n")
 
@@ -156,3 +156,16 @@ def test_a_report_of_skips_alone_judged_nothing():
     assert report(result(Verdict.SKIP)).verdict is Verdict.UNKNOWN
     assert report().verdict is Verdict.UNKNOWN
     assert report(result(Verdict.SKIP), result(Verdict.OK)).verdict is Verdict.OK
+
+
+def test_text_has_the_suggested_action_in_view():
+    found = CheckResult("check_gpu", crit("GpuLost", "fell off", target="gpu3", action=Action.REBOOT))
+    assert "CRIT     check_gpu gpu3: fell off  [GpuLost, action: reboot]\n" in text.render(report(found))
+
+
+def test_text_counts_skipped_checks_and_lists_them_on_request():
+    found = report(result(Verdict.OK), result(Verdict.SKIP, "no disk"))
+    assert "no disk" not in text.render(found)
+    assert "(1 OK, 1 SKIP)" in text.render(found)
+    assert "SKIP     check_x: no disk" in text.render(found, skipped=True)
+    assert "no disk" in text.render(report(result(Verdict.SKIP, "no disk")))  # else nothing would say why it is UNKNOWN

@@ -1,0 +1,148 @@
+"""`nhc config show`: what a node is judged by, each line with the file and line it comes from."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Dict, Optional, Tuple
+
+import click
+
+from nhc import config, profiles
+from nhc.check import find
+from nhc.cli.check_local import CONFIG, SCRIPTS, default_text
+from nhc.host import Host
+from nhc.model import printable
+from nhc.node_plan import PROFILE, node_plan
+from nhc.plan import BUILT_IN, Item, Plan
+from nhc.state import State
+from nhc.units import show_seconds
+
+DEFAULT = "the built-in default"
+
+
+@click.command()
+@click.argument("files", metavar="[FILE]...", nargs=-1)
+@click.option("-n", "--node", default="", metavar="NAME", help="The node. Default: this one.")
+@click.option("--scripts", multiple=True, metavar="DIR", help=f"The site's own checks. Default: {SCRIPTS}.")
+@click.option("--profile", default="", metavar="NAME",
+              help="The node type: a name, a file, auto, none. Default: auto for this node, else none.")  # fmt: skip
+@click.option("--context", default="", metavar="NAME", help="Only what runs there: prolog, epilog, healthcheck, agent.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
+              help="Output format.")  # fmt: skip
+def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: str, context: str, form: str) -> None:
+    """Print what applies to a node: every check, variable and note, and where each comes from.
+
+    FILE is a configuration file or directory; the default is /etc/nhc/nhc.conf, else the built-in checks. Another
+    node's type cannot be seen from here: name its profile with --profile. Nothing is run. Exit status: 0, 2 where
+    the configuration cannot be used.
+    """
+    state = State()
+    host = Host(memory=state)
+    here = host.system.hostname()
+    paths = list(files) or ([CONFIG] if os.path.exists(CONFIG) else [])
+    directories = [path for path in scripts or (SCRIPTS,) if os.path.isdir(path)]
+    name = node or here
+    wanted = profile or (profiles.AUTO if name == here else profiles.UNLESS_NAMED)
+    try:
+        plan = node_plan(state, host, name, paths, scripts=directories, profile=wanted, ask=True,
+                         default=default_text)  # fmt: skip
+        chosen = _profile(plan, host, wanted)
+        origins = config.origins(paths, name, directories) if paths else {}
+    except config.ConfigError as error:
+        raise SystemExit(_refuse(str(error))) from None
+    except (profiles.NoProfile, OSError) as error:
+        raise click.UsageError(str(error)) from None
+    if context:
+        kept = tuple(item for item in plan.items if not item.contexts or context in item.contexts)
+        plan = plan._replace(items=kept)
+    told = {
+        "node": name,
+        "files": paths or [DEFAULT],
+        "scripts": list(plan.scripts),
+        "profile": chosen,
+        "checks": [_check(item) for item in plan.items],
+        "variables": [_variable(each, value, origins, chosen) for each, value in sorted(plan.settings.items())],
+        "notes": list(plan.notes),
+    }
+    click.echo(
+        json.dumps(told, indent=2) if form == "json" else _text(told, name != here and not profile), nl=form == "json"
+    )
+
+
+def _refuse(problems: str) -> int:
+    click.echo(problems, err=True)
+    return 2
+
+
+def _profile(plan: Plan, host: Host, wanted: str) -> Optional[Dict[str, str]]:
+    """The profile whose lines are in the plan; None for none."""
+    own = plan.settings.get(PROFILE, "") if wanted in (profiles.AUTO, profiles.UNLESS_NAMED) else ""
+    found = profiles.resolve(own or wanted, host, True)
+    if found is None or not found.name:
+        return None
+    return {"name": found.name, "file": found.path, "why": f"{PROFILE}={own}" if own else found.why}
+
+
+def _check(item: Item) -> Dict[str, Any]:
+    file, _, line = item.source.rpartition(":")
+    declared = find(item.argv[0]) if item.kind == BUILT_IN else None
+    return {
+        "check": item.name,
+        "kind": item.kind,
+        "line": item.line,
+        "file": file or item.source,
+        "line_number": int(line) if line.isdigit() else 0,
+        "timeout": item.timeout or (declared.timeout if declared else None),
+        "every": item.every or (declared.every if declared else None),
+        "on_timeout": item.on_timeout or (declared.on_timeout if declared else "unknown"),
+        "strikes": item.strikes,
+        "tags": list(dict.fromkeys((*(declared.tags if declared else ()), *item.tags))),
+        "contexts": list(item.contexts),
+        "options": _options(item),
+    }
+
+
+def _options(item: Item) -> str:
+    """What the line says between bars, as far as it is not the default."""
+    said = [
+        f"{word} {show_seconds(value)}" for word, value in (("every", item.every), ("timeout", item.timeout)) if value
+    ]
+    said += [f"on-timeout {item.on_timeout}"] if item.on_timeout else []
+    said += [f"strikes {item.strikes}"] if item.strikes > 1 else []
+    said += [f"tags {' '.join(item.tags)}"] if item.tags else []
+    said += [f"context {' '.join(item.contexts)}"] if item.contexts else []
+    return ", ".join(said)
+
+
+def _variable(
+    name: str, value: str, origins: Dict[str, Tuple[str, int]], profile: Optional[Dict[str, str]]
+) -> Dict[str, Any]:
+    """One of the variables at the end of the files. What no line sets comes from a script, else from the profile."""
+    file, number = origins.get(name, ("", 0))
+    if not file and profile:
+        file = profile["file"] or f"profile {profile['name']}"
+    return {"name": name, "value": value, "file": file, "line_number": number}
+
+
+def _text(told: Dict[str, Any], elsewhere: bool) -> str:
+    profile = told["profile"]
+    which = f"profile {profile['name']} ({profile['why']})" if profile else "no profile"
+    if elsewhere and not profile:
+        which += ": this machine cannot see that node's type, name it with --profile"
+    checks, variables = told["checks"], told["variables"]
+    lines = [f"{told['node']}: {len(checks)} checks, from {', '.join(told['files'])}; {which}"]
+    places = [_place(one) for one in (*checks, *variables)]
+    width = min(max(map(len, places), default=0), 44)
+    for one, place in zip(checks, places):
+        options = f"  |{one['options']}|" if one["options"] else ""
+        lines.append(f"{place:{width}}  {printable(one['line'])}{options}")
+    for one, place in zip(variables, places[len(checks) :]):
+        lines.append(f"{place:{width}}  {one['name']}={printable(one['value'])}")
+    lines += [f"note: {printable(note)}" for note in told["notes"]]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _place(one: Dict[str, Any]) -> str:
+    number = f":{one['line_number']}" if one["line_number"] else ""
+    return f"{one['file'] or '(set elsewhere)'}{number}"
