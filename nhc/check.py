@@ -165,6 +165,8 @@ MODULES: Dict[str, str] = {
     "limits_tasks": "limits_tables",
     "mount_fstab": "mount_fstab",
     "net_ping": "net_ping",
+    "npd_health": "npd_health",
+    "npd_log": "npd_log",
     "nv": "nvsmi",
     "nvlink": "gpu_links",
     "nvme_count": "nvme_count",

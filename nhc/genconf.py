@@ -235,7 +235,13 @@ _DAEMONS = (
 def _daemons(host: Host) -> Group:
     lines = list(dict.fromkeys(_running(host)))
     threads = host.fact(topology).threads
-    lines += ["check_systemd_failed", "check_clock_sync", "check_clock_offset"]
+    lines += [
+        "check_runtime_ready",
+        "check_kubelet_healthz",
+        "check_systemd_failed",
+        "check_clock_sync",
+        "check_clock_offset",
+    ]
     lines.append(f"check_ps_loadavg {threads * 2} {threads * 2} {threads * 2}")
     lines += [
         "check_ps_dstate",
@@ -263,8 +269,11 @@ def _running(host: Host) -> Iterator[str]:
 
 
 def _kernel(host: Host) -> Group:
-    return Group("Kernel", ("No fault in the kernel's log that still stands, no sign of damage.",),
-                 ("check_kmsg", "check_kernel_taint", "check_reboot_pending", "check_pstore_panic"))  # fmt: skip
+    about = (
+        "No fault in the kernel's log that still stands, no sign of damage, nothing that the cloud has announced.",
+    )
+    return Group("Kernel and cloud", about, ("check_kmsg", "check_kernel_taint", "check_reboot_pending",
+                 "check_pstore_panic", "check_cloud_maintenance"))  # fmt: skip
 
 
 _PRIVATE = re.compile(r"serial|uuid|asset|guid|mac address|password", re.IGNORECASE)

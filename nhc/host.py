@@ -10,15 +10,14 @@ import os
 import time
 
 from nhc import process
+from nhc.memory import Memory, RunMemory
 from nhc.process import Completed
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
+    from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
     T = TypeVar("T")
-else:
-    Protocol = object  # typing's costs more of a start than this whole module
 
 __all__ = ["Completed", "Filesystem", "Host", "Memory", "RunMemory", "Stat", "System"]
 
@@ -135,6 +134,10 @@ class System:
 
         return list(dict.fromkeys(str(at[4][0]) for at in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)))
 
+    def in_network(self) -> bool:
+        """Whether this process is in the node's own network, so that 127.0.0.1 is the node."""
+        return True
+
     def connect(self, address: str, port: int, timeout: float) -> float:
         """Seconds that a TCP connection took to open. Raises OSError when it does not."""
         import socket
@@ -200,29 +203,6 @@ class System:
 
         syslog.openlog("nhc", syslog.LOG_PID, syslog.LOG_DAEMON)
         syslog.syslog(syslog.LOG_ERR, text)
-
-
-class Memory(Protocol):
-    """What checks remember from run to run: named JSON objects. `nhc.state.State` is one that lasts."""
-
-    def load(self, name: str) -> Dict[str, Any]: ...
-
-    def update(self, name: str, change: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]: ...
-
-
-class RunMemory:
-    """A Memory that lasts as long as the object: a check on it sees every counter for the first time."""
-
-    def __init__(self) -> None:
-        self._objects: Dict[str, Dict[str, Any]] = {}
-
-    def load(self, name: str) -> Dict[str, Any]:
-        return self._objects.get(name, {})
-
-    def update(self, name: str, change: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
-        value = self._objects.setdefault(name, {})
-        change(value)
-        return value
 
 
 class Host:

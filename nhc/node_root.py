@@ -71,6 +71,9 @@ class NodeSystem(System):
         """Whether this process is surely in the node's own namespace of that kind (`uts`, `net` ...)."""
         return _same(f"/proc/self/ns/{namespace}", f"{self._first}/ns/{namespace}")
 
+    def in_network(self) -> bool:
+        return self.shares("net")
+
     def shares_processes(self) -> bool:
         """Whether a process has the same number here and on the node. Asking for namespaces takes more rights."""
         try:

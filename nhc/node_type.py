@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from nhc.facts.cloud import DMI, cloud_of
 from nhc.facts.history import boot_id
 from nhc.facts.pci import accelerator_functions, switch_functions
 from nhc.host import Host
@@ -17,12 +18,8 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 
 
-DMI = "/sys/class/dmi/id"
 STORE = "node-type"
 """Memory: the type found in this boot."""
-
-AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"
-"""Chassis asset tag of every Azure virtual machine (what cloud-init goes by)."""
 
 _DGX = re.compile(r"DGX[ -]?(A100|H100|H200|B200|B300)", re.IGNORECASE)
 _EC2_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
@@ -67,19 +64,6 @@ def worth_a_look(host: Host) -> bool:
         return bool(host.listdir("/sys/class/infiniband"))
     except OSError:
         return False
-
-
-def cloud_of(host: Host) -> str:
-    """The cloud by the firmware's tables, "" on bare metal and elsewhere."""
-    vendor = host.read_or(f"{DMI}/sys_vendor")
-    if vendor.startswith("Amazon EC2") or host.read_or(f"{DMI}/bios_vendor").startswith("Amazon EC2"):
-        return "aws"
-    if host.read_or(f"{DMI}/product_name").startswith("Google"):
-        return "gcp"
-    tag = host.read_or(f"{DMI}/chassis_asset_tag")
-    if tag == AZURE_TAG:
-        return "azure"
-    return "oci" if tag.startswith("OracleCloud") else ""
 
 
 def detect(host: Host, ask: bool = True, base: Optional[str] = None) -> NodeType:

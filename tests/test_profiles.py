@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nhc import config, metadata, node_type, profiles
+from nhc.facts import cloud
 from nhc.host import Host
 from nhc.model import Verdict
 from nhc.profiles import NoProfile, Profile, resolve
@@ -17,7 +18,7 @@ from tests.support.rdma import device
 
 ROOT = Path(__file__).resolve().parents[1]
 DMI = "/sys/class/dmi/id"
-AZURE = {f"{DMI}/chassis_asset_tag": f"{node_type.AZURE_TAG}\n", f"{DMI}/sys_vendor": "Microsoft Corporation\n"}
+AZURE = {f"{DMI}/chassis_asset_tag": f"{cloud.AZURE_TAG}\n", f"{DMI}/sys_vendor": "Microsoft Corporation\n"}
 GCP = {f"{DMI}/product_name": "Google Compute Engine\n"}
 OCI = {f"{DMI}/chassis_asset_tag": "OracleCloud.com\n"}
 EC2 = {f"{DMI}/sys_vendor": "Amazon EC2\n", f"{DMI}/product_name": "p5.48xlarge\n"}

@@ -2,6 +2,7 @@
 
 FAMILIES = (
     "clock",
+    "cloud",
     "cmd",
     "cpu",
     "dmi",
@@ -33,6 +34,7 @@ FAMILIES = (
     "ib_identity",
     "kernel",
     "kmsg",
+    "kubelet",
     "limits",
     "limits_tables",
     "mce",
@@ -43,6 +45,8 @@ FAMILIES = (
     "net",
     "net_ping",
     "npd",
+    "npd_health",
+    "npd_log",
     "nvme",
     "nvme_count",
     "nvsmi",
@@ -57,6 +61,7 @@ FAMILIES = (
     "ps_users",
     "pstore",
     "roce",
+    "runtime",
     "smart",
     "systemd",
     "uptime",

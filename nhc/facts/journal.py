@@ -1,13 +1,13 @@
 """The kernel's messages as journald kept them, read with journalctl: what is new, and whether some of it is gone.
 
-journald throws its oldest entries away as it needs room, and `journalctl --after-cursor` says nothing of it: it goes
-on with what is left, and leaves out the first entry of that, which it takes for the cursor's own. So it is asked
-from the cursor's place on, and what it shows there is compared with the cursor.
+journald throws its oldest entries away as it needs room, and `journalctl --after-cursor` says nothing of it: it
+goes on with what is left, and leaves out the first entry of that, which it takes for the cursor's own. So it is
+asked from the cursor's place on, and what it shows there is compared with the cursor.
 """
 
 from __future__ import annotations
 
-from nhc.facts.kmsg import Batch, boot_id, parse_journal
+from nhc.facts.kmsg import Batch, boot_id, boot_time, parse_journal, read_kmsg
 from nhc.host import Host
 from nhc.values import TYPE_CHECKING
 
@@ -96,3 +96,26 @@ def _realtime(cursor: str) -> float:
         return int(_parts(cursor).get("t", ""), 16) / 1e6
     except ValueError:
         return 0.0
+
+
+def messages(host: Host, identifier: str, since: float, directory: str = "") -> List[str]:
+    """The messages of one source of this boot since a Unix time, oldest first. Raises OSError.
+
+    The kernel's are read from /dev/kmsg where there is no journalctl.
+    """
+    what = ["-k"] if identifier == "kernel" else ["-b", "-t", identifier]
+    where = [f"--directory={directory}"] if directory else []
+    try:
+        done = host.run(
+            ["journalctl", "-q", "--no-pager", "-o", "cat", *where, *what, f"--since=@{int(since)}"], timeout=15
+        )
+    except FileNotFoundError:
+        if identifier != "kernel" or directory:
+            raise
+        earliest = since - boot_time(host)
+        return [record.text for record in read_kmsg(host, None).records if (record.since_boot or 0.0) >= earliest]
+    if done.timed_out:
+        raise OSError(110, "did not answer in time", "journalctl")
+    if done.status:
+        raise OSError(5, (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1], "journalctl")
+    return done.stdout.splitlines()

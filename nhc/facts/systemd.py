@@ -76,3 +76,17 @@ def failed(host: Host) -> Tuple[FailedUnit, ...]:
     return parse_failed(
         _systemctl(host, ["list-units", "--state=failed", "--plain", "--no-legend", "--no-pager", "--full"])
     )
+
+
+def up_for(host: Host, name: str) -> float:
+    """Seconds since systemd last set about starting a unit. Raises SystemdError, OSError.
+
+    InactiveExitTimestamp, not ActiveEnterTimestamp: a unit that is killed while it starts has only the first
+    (node-problem-detector's health-checker).
+    """
+    wanted = name if "." in name else f"{name}.service"
+    said = _systemctl(host, ["show", "--property=InactiveExitTimestampMonotonic", "--", wanted])
+    value = said.partition("=")[2].strip()
+    if not value.isdigit() or not int(value):
+        raise SystemdError(f"{wanted} is not running")
+    return max(0.0, float(host.read("/proc/uptime").split(" ", 1)[0]) - int(value) / 1e6)

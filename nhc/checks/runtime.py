@@ -1,0 +1,119 @@
+"""Container runtimes: they answer on their sockets and call themselves ready."""
+
+from __future__ import annotations
+
+import stat
+import time
+
+from nhc import plain_http
+from nhc.check import check, flag, opt, rest
+from nhc.facts import cri
+from nhc.host import Host
+from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
+from nhc.plain_http import NoAnswer
+from nhc.units import seconds, text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Sequence, Union
+
+SOCKETS = ("/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-dockerd.sock",
+           "/run/k3s/containerd/containerd.sock", "/run/docker.sock")  # fmt: skip
+"""Where runtimes listen unless they are told otherwise (the kubelet's and docker's documentation)."""
+
+
+@check(
+    "check_runtime_ready",
+    opt("-t --timeout", "deadline", seconds, "how long each socket may take to answer", 5.0),
+    flag("-n --network", "network", "a pod network that is not ready is CRIT, not WARN"),
+    rest("sockets", text, "sockets that must answer; none means those that are there at the usual places"),
+    timeout=30,
+)
+def check_runtime_ready(
+    host: Host, deadline: float = 5.0, network: bool = False, sockets: Sequence[str] = ()
+) -> Union[Outcome, List[Outcome]]:
+    """The container runtimes answer and are ready.
+
+    Asks containerd, CRI-O and cri-dockerd what the kubelet asks them (CRI's Version and Status, over their
+    socket, without crictl), and docker for /_ping. CRIT where nothing listens, the answer does not come in time,
+    or the runtime calls itself not ready; a pod network that is not ready (no CNI configuration) is WARN, unless
+    -n is given. A containerd that serves no CRI, as docker brings it along, need only answer. A named socket must
+    be there. SKIP where none is named and none is found; UNKNOWN where the socket may not be used, as without
+    root. GPUd watches the same sockets.
+
+    Example: * || check_runtime_ready -n /run/containerd/containerd.sock
+    """
+    there = list(sockets) or [path for path in SOCKETS if _is_socket(host, path)]
+    if not there:
+        return skip("NoRuntime", "no container runtime listens on this node")
+    outcomes = []
+    for path in dict.fromkeys(path[len("unix://") :] if path.startswith("unix://") else path for path in there):
+        if not _is_socket(host, path):
+            outcomes.append(crit("RuntimeDown", f"there is no socket {path}", target=path, action=Action.RESTART_APP))
+        else:
+            outcomes.append(probe(host, path, deadline, network))
+    bad = [outcome for outcome in outcomes if outcome.reason]
+    return bad or ok(", ".join(outcome.message for outcome in outcomes), metrics=outcomes[0].metrics)
+
+
+def _is_socket(host: Host, path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(host.stat(path).mode)
+    except OSError:
+        return False
+
+
+def probe(host: Host, path: str, deadline: float, network: bool = False) -> Outcome:
+    """What one socket says."""
+    docker = path.rsplit("/", 1)[-1].startswith("docker")
+
+    def question() -> Dict[str, Any]:
+        ask = _ping_docker if docker else cri.ask
+        try:
+            return ask(host.path(path), deadline)
+        except PermissionError as error:
+            return {"problem": error.strerror or str(error), "permission": True}
+
+    begin = host.monotonic()
+    try:
+        said = host.system.ask(f"runtime {path}", question)
+    except OSError as error:
+        return unknown("RuntimeUnreadable", f"{path}: {error.strerror}", target=path)
+    took = (Metric("response_time", host.monotonic() - begin, "s"),)
+    problem = said.get("problem")
+    if said.get("permission"):
+        return unknown("NotPermitted", f"{path}: {problem}", target=path)
+    if said.get("code") == cri.UNIMPLEMENTED and "containerd" in path:
+        return ok(f"containerd answers on {path} and serves no CRI", target=path, metrics=took)
+    if problem:
+        reason = "RuntimeDown" if said.get("refused") else "RuntimeFails"
+        return crit(reason, f"the runtime on {path} does not answer: {problem}", target=path,
+                    action=Action.RESTART_APP)  # fmt: skip
+    name = f"{said.get('runtime')} {said.get('version')}".strip()
+    for kind, status, why, message in said.get("conditions", ()):
+        if not status and kind in ("RuntimeReady", "NetworkReady"):
+            text = (
+                f"{name} on {path} says that its {'pod network' if kind == 'NetworkReady' else 'runtime'} is not ready"
+            )
+            text += f": {message or why}" if message or why else ""
+            if kind == "RuntimeReady":
+                return crit("RuntimeNotReady", text, target=path, metrics=took, action=Action.RESTART_APP)
+            return (crit if network else warn)("NetworkNotReady", text, target=path, metrics=took)
+    return ok(f"{name} on {path} is ready", target=path, metrics=took)
+
+
+def _ping_docker(path: str, deadline: float) -> Dict[str, Any]:
+    try:
+        said = plain_http.request("GET", "http://localhost/_ping", until=time.monotonic() + deadline, unix=path)
+    except NoAnswer as error:
+        return {"problem": str(error), "refused": error.refused}
+    if said.status == 200 and said.body.strip() == "OK":
+        return {"runtime": "docker", "version": "", "conditions": []}
+    return {"problem": f"HTTP {said.status} {said.body.strip()[:100]}"}
+
+
+def component_socket(host: Host, wanted: Optional[str]) -> str:
+    """The CRI socket of this node: the one asked for, else the first that is there, else containerd's."""
+    if wanted:
+        return wanted[len("unix://") :] if wanted.startswith("unix://") else wanted
+    return next((path for path in SOCKETS[:-1] if _is_socket(host, path)), SOCKETS[0])

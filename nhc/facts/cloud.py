@@ -1,0 +1,237 @@
+"""Which cloud this node is in, and what its metadata service announces for this instance.
+
+Sources: EC2 "Scheduled events for your instances", "Spot Instance interruption notices" and "rebalance
+recommendations"; Compute Engine "Query metadata server for maintenance event notices" and "Monitor and plan for a
+host maintenance event"; Azure "Scheduled Events for Linux VMs"; OCI's Instance (timeMaintenanceRebootDue).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+
+from nhc import metadata, plain_http
+from nhc.host import Host
+from nhc.plain_http import NoAnswer
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+DMI = "/sys/class/dmi/id"
+AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"
+"""Chassis asset tag of every Azure virtual machine (what cloud-init goes by)."""
+
+
+def cloud_of(host: Host) -> str:
+    """The cloud by the firmware's tables (aws, gcp, azure, oci), "" on bare metal and elsewhere."""
+    vendor = host.read_or(f"{DMI}/sys_vendor")
+    if vendor.startswith("Amazon EC2") or host.read_or(f"{DMI}/bios_vendor").startswith("Amazon EC2"):
+        return "aws"
+    if host.read_or(f"{DMI}/product_name").startswith("Google"):
+        return "gcp"
+    tag = host.read_or(f"{DMI}/chassis_asset_tag")
+    if tag == AZURE_TAG:
+        return "azure"
+    return "oci" if tag.startswith("OracleCloud") else ""
+
+
+class Announcement(NamedTuple):
+    """What the cloud will do to this instance. `starts` is Unix time, None where it is not told or under way.
+
+    `code` is the cloud's own word; `mild` says that the instance goes on (a pause, a live migration, an advice).
+    """
+
+    code: str
+    what: str
+    starts: Optional[float] = None
+    running: bool = False
+    mild: bool = False
+    detail: str = ""
+
+
+class BadAnswer(ValueError):
+    """The service's answer is not of the documented form; the text says what it is."""
+
+
+# What to ask, by cloud: a name and a path.
+_PATHS: Dict[str, Tuple[Tuple[str, str], ...]] = {
+    "aws": (
+        ("scheduled", "/latest/meta-data/events/maintenance/scheduled"),
+        ("spot", "/latest/meta-data/spot/instance-action"),
+        ("rebalance", "/latest/meta-data/events/recommendations/rebalance"),
+    ),
+    "gcp": (
+        ("event", "/computeMetadata/v1/instance/maintenance-event"),
+        ("upcoming", "/computeMetadata/v1/instance/upcoming-maintenance?alt=json"),
+        ("preempted", "/computeMetadata/v1/instance/preempted"),
+    ),
+    "azure": (
+        ("name", "/metadata/instance/compute/name?api-version=2021-02-01&format=text"),
+        ("events", "/metadata/scheduledevents?api-version=2020-07-01"),
+    ),
+    "oci": (("instance", "/opc/v2/instance/"),),
+}
+_HEADERS = {"gcp": {"Metadata-Flavor": "Google"}, "azure": {"Metadata": "true"},
+            "oci": {"Authorization": "Bearer Oracle"}}  # fmt: skip
+
+
+def ask(cloud: str, base: Optional[str], deadline: float) -> Dict[str, List[Any]]:
+    """Status and body of each question, or [0, PROBLEM], as plain values for a recording, within `deadline` seconds."""
+    base, until = base or metadata.BASE, time.monotonic() + deadline
+    try:
+        headers = metadata.aws_session(base, until) if cloud == "aws" else _HEADERS[cloud]
+    except NoAnswer as error:
+        return {name: [0, str(error)] for name, _ in _PATHS[cloud]}
+    found: Dict[str, List[Any]] = {}
+    for name, path in _PATHS[cloud]:
+        try:
+            found[name] = list(plain_http.request("GET", f"{base}{path}", headers, until))
+        except (NoAnswer, OSError) as error:
+            found[name] = [0, str(error)]
+    return found
+
+
+def announcements(cloud: str, said: Dict[str, List[Any]]) -> Optional[Tuple[Announcement, ...]]:
+    """What the answers announce; None where this cloud's service never does. Raises BadAnswer, NoAnswer."""
+    return {"aws": _aws, "gcp": _gcp, "azure": _azure, "oci": _oci}[cloud](said)
+
+
+def _body(said: Dict[str, List[Any]], name: str, absent: Sequence[int] = (404,)) -> Optional[str]:
+    """One answer's body, None where the service says that there is nothing. Raises NoAnswer."""
+    status, body = said.get(name) or [0, "was not asked"]
+    if status == 200:
+        return str(body)
+    if status in absent:
+        return None
+    raise NoAnswer(str(body) if not status else f"the metadata service answered {status} for {name}")
+
+
+def _json(text: str, name: str) -> Any:
+    import json  # not on the path of a node that only asks where it is
+
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadAnswer(f"the metadata service's answer for {name} is not JSON: {text[:60]!r}") from None
+
+
+def _objects(value: Any, name: str) -> List[Dict[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise BadAnswer(f"the metadata service's answer for {name} is not a list of events")
+    return value
+
+
+_EC2 = {
+    "instance-reboot": "the instance will be rebooted",
+    "system-reboot": "the instance's host will be rebooted",
+    "system-maintenance": "the instance's host loses network or power for a while",
+    "instance-retirement": "the instance will be stopped or terminated, as its host is to be retired",
+    "instance-stop": "the instance will be stopped, as its host is degraded",
+}
+
+
+def _aws(said: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
+    found: List[Announcement] = []
+    for event in _objects(_json(_body(said, "scheduled") or "[]", "scheduled"), "scheduled"):
+        # History stays a while with [Completed] or [Canceled] in front of the description.
+        if str(event.get("State", "active")) == "active":
+            code = str(event.get("Code", "?"))
+            found.append(Announcement(code, _EC2.get(code, "maintenance"), moment(event.get("NotBefore")),
+                                      detail=str(event.get("Description", ""))))  # fmt: skip
+    spot = _body(said, "spot")
+    if spot is not None:
+        event = _json(spot, "spot")
+        if not isinstance(event, dict) or "action" not in event:
+            raise BadAnswer(f"the metadata service's spot notice has no action: {spot[:60]!r}")
+        found.append(Announcement(f"spot-{event['action']}", f"the spot instance is reclaimed ({event['action']})",
+                                  moment(event.get("time"))))  # fmt: skip
+    if _body(said, "rebalance") is not None:
+        found.append(Announcement("rebalance", "the spot instance is likely to be reclaimed soon", mild=True))
+    return tuple(found)
+
+
+def _gcp(said: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
+    found: List[Announcement] = []
+    event = (_body(said, "event") or "NONE").strip()
+    if event == "MIGRATE_ON_HOST_MAINTENANCE":
+        found.append(Announcement(event, "the instance is about to be migrated live", running=True, mild=True))
+    elif event != "NONE":
+        found.append(
+            Announcement(event, "the instance is about to be stopped for its host's maintenance", running=True)
+        )
+    # 503 with "no notifications have been received yet" is how most machine types say that nothing is planned.
+    text = (_body(said, "upcoming", (404, 503)) or "").strip()
+    if text not in ("", "NONE", '"NONE"'):
+        planned = _json(text, "upcoming-maintenance")
+        if not isinstance(planned, dict):
+            raise BadAnswer(f"the metadata service's upcoming maintenance is not an object: {text[:60]!r}")
+        inner = [value for value in planned.values() if isinstance(value, dict)]
+        planned = inner[0] if len(planned) == 1 and inner else planned
+        keys = {re.sub("_", "", str(key)).lower(): value for key, value in planned.items()}
+        status = str(keys.get("maintenancestatus", ""))
+        if keys and "error" not in keys:
+            reasons = keys.get("maintenancereasons")
+            words = ", ".join(map(str, reasons)) if isinstance(reasons, list) else ""
+            found.append(Announcement(
+                str(keys.get("type", "SCHEDULED")), "the instance's host will be maintained",
+                moment(keys.get("windowstarttime") or keys.get("starttime")), status == "ONGOING", detail=words,
+            ))  # fmt: skip
+    if (_body(said, "preempted") or "").strip() == "TRUE":
+        found.append(Announcement("preempted", "the instance is being preempted", running=True))
+    return tuple(found)
+
+
+_AZURE = {
+    "Freeze": "the virtual machine pauses for some seconds",
+    "Reboot": "the virtual machine will be rebooted",
+    "Redeploy": "the virtual machine will be moved to another host, its local disks lost",
+    "Preempt": "the spot virtual machine will be deleted",
+    "Terminate": "the virtual machine will be deleted",
+}
+
+
+def _azure(said: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
+    name = (_body(said, "name") or "").strip()
+    document = _json(_body(said, "events", ()) or "", "scheduledevents")
+    if not isinstance(document, dict):
+        raise BadAnswer("the metadata service's scheduled events are not an object")
+    found = []
+    for event in _objects(document.get("Events"), "scheduledevents"):
+        resources = event.get("Resources")
+        # The others of an availability set or scale set see the event too.
+        if isinstance(resources, list) and name and name not in map(str, resources):
+            continue
+        code = str(event.get("EventType", "?"))
+        found.append(Announcement(
+            code, _AZURE.get(code, "maintenance"), moment(event.get("NotBefore")),
+            event.get("EventStatus") == "Started", code == "Freeze", str(event.get("Description", "")),
+        ))  # fmt: skip
+    return tuple(found)
+
+
+def _oci(said: Dict[str, List[Any]]) -> Optional[Tuple[Announcement, ...]]:
+    instance = _json(_body(said, "instance", ()) or "", "instance")
+    if not isinstance(instance, dict):
+        raise BadAnswer("the metadata service's instance is not an object")
+    if "timeMaintenanceRebootDue" not in instance:
+        return None
+    due = moment(instance["timeMaintenanceRebootDue"])
+    return () if due is None else (Announcement("reboot", "the instance will be moved by a reboot", due),)
+
+
+_MONTHS = {name: number for number, name in enumerate(
+    ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1)}  # fmt: skip
+_RFC = re.compile(r"(?:\w{3}, )?(\d{1,2}) (\w{3}) (\d{4}) (\d\d):(\d\d):(\d\d)(?: GMT)?")
+_ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d+)?(?:Z|[+-]00:?00)?")
+
+
+def moment(text: object) -> Optional[float]:
+    """Unix time of `21 Jan 2019 09:00:43 GMT` or `2019-01-21T09:00:43Z`; None for anything else."""
+    from calendar import timegm
+
+    found = _RFC.fullmatch(str(text).strip())
+    if found and found[2] in _MONTHS:
+        return float(timegm((int(found[3]), _MONTHS[found[2]], int(found[1]), *map(int, found.groups()[3:]))))
+    found = _ISO.fullmatch(str(text).strip())
+    return float(timegm(tuple(map(int, found.groups())))) if found else None

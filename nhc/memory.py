@@ -1,0 +1,33 @@
+"""What checks remember from run to run, as they see it. `nhc.state.State` is the one that lasts."""
+
+from __future__ import annotations
+
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Protocol
+else:
+    Protocol = object  # typing's costs more of a start than this whole module
+
+
+class Memory(Protocol):
+    """What checks remember from run to run: named JSON objects. `nhc.state.State` is one that lasts."""
+
+    def load(self, name: str) -> Dict[str, Any]: ...
+
+    def update(self, name: str, change: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]: ...
+
+
+class RunMemory:
+    """A Memory that lasts as long as the object: a check on it sees every counter for the first time."""
+
+    def __init__(self) -> None:
+        self._objects: Dict[str, Dict[str, Any]] = {}
+
+    def load(self, name: str) -> Dict[str, Any]:
+        return self._objects.get(name, {})
+
+    def update(self, name: str, change: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
+        value = self._objects.setdefault(name, {})
+        change(value)
+        return value
