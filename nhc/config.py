@@ -326,7 +326,7 @@ class _Loader:
 
     def _decide(self, line: RawLine) -> bool:
         target = line.target
-        wrong = self._judge.problem(target)
+        wrong = self._judge.problem(target, self.every_line)
         if wrong and not (self.external and self.external("", target.lstrip("!")) is not None):
             self._wrong(line, f"target {wrong[0]}", line.target_offset + wrong[1])
         return self.every_line or self._judge.applies(self.hostname, target, self.external)
@@ -334,8 +334,9 @@ class _Loader:
     def _leave_open(self, line: RawLine) -> None:
         """A line of which nobody knows whether it is meant for this node: its own result, and no other line's."""
         node, why = self.hostname or "a node", self._undecided[line.target]
+        noted = any(why in problem.message for problem in self.problems)
         why = f"whether the target {line.target!r} is meant for {node}: {why}"
-        if self.explain:
+        if self.explain and not noted:
             self._wrong(line, why, line.target_offset)
         found = Finding(UNDECIDED, line.check.split(None, 1)[0], (f"{line.source}: {why}; the line was not run",))
         self.items.append(self._item(line, found, self._options(line)))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional, Tuple
 
     from nhc.nodeset import External
+    from nhc.unbraced import Unbraced
 
 PATIENCE = 0.5
 """Seconds given to one target. An ordinary one takes microseconds."""
@@ -49,18 +50,41 @@ def may_take_long(pattern: str, name: str) -> bool:
     return stars > 3 or text.count("(") > 1 or "*(" in text or "+(" in text or (stars > 1 and len(name) > _LONG_NAME)
 
 
+def _unbraced(pattern: str) -> Optional[Unbraced]:
+    if any(char in pattern for char in "[, \t") and pattern.lstrip("!")[:1] not in ("{", "/"):
+        from nhc.unbraced import unbraced
+
+        return unbraced(pattern)
+    return None
+
+
 class Targets:
     """Judges the targets of one plan."""
 
     def __init__(self) -> None:
         self._left = ALL_TOGETHER
 
-    def problem(self, pattern: str) -> Optional[Tuple[str, int]]:
-        """As `nhc.nodeset.problem`. Raises Undecided."""
-        return self._bounded(lambda: problem(pattern)) if may_take_long(pattern, "") else problem(pattern)
+    def problem(self, pattern: str, every: bool = False) -> Optional[Tuple[str, int]]:
+        """As `nhc.nodeset.problem`, and a list of nodes without braces (`nhc.unbraced`). Raises Undecided.
+
+        With `every` also a list that may be meant as the glob that it is.
+        """
+        found = self._bounded(lambda: problem(pattern)) if may_take_long(pattern, "") else problem(pattern)
+        if found is None:
+            listed = _unbraced(pattern)
+            return (listed.message(), 0) if listed and (listed.certain or every) else None
+        wrong: Tuple[str, int] = found
+        return wrong
 
     def applies(self, name: str, pattern: str, external: Optional[External] = None) -> bool:
-        """As `nhc.nodeset.mcheck`. Raises Undecided."""
+        """As `nhc.nodeset.mcheck`. Raises Undecided, also for a list of nodes without braces that may hold the name."""
+        if external is None or external("", pattern.lstrip("!")) is None:
+            listed = _unbraced(pattern)
+            if listed is not None:
+                from nhc.unbraced import differs
+
+                if differs(name, pattern, listed):
+                    raise Undecided(listed.message())
         if not may_take_long(pattern, name):
             return mcheck(name, pattern, external)
         return bool(self._bounded(lambda: mcheck(name, pattern, external)))
@@ -99,7 +123,7 @@ class Targets:
 class OwnTargets(Targets):
     """Targets of a configuration that somebody sent: what needs ClusterShell, which runs commands, is left open."""
 
-    def problem(self, pattern: str) -> Optional[Tuple[str, int]]:
+    def problem(self, pattern: str, every: bool = False) -> Optional[Tuple[str, int]]:
         if needs_library(pattern):
             raise Undecided("it needs ClusterShell, which would run commands for it")
-        return super().problem(pattern)
+        return super().problem(pattern, every)

@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc import mistakes, setting_rules
+from nhc import engine, mistakes, setting_rules
 from nhc.config import ConfigError, load, load_text, validate
+from nhc.model import Verdict
+from nhc.nodeset import mcheck
+from nhc.plan import UNDECIDED
+from nhc.state import State
+from nhc.testing import FakeHost
 
 
 def found(tmp_path: Path, text: str) -> list[str]:
@@ -135,3 +140,59 @@ def test_every_setting_that_is_documented_with_a_number_has_a_rule():
     for name in ("NHC_MAX_DRAINED", "NHC_REREAD", "NHC_PROLOG_MAX_AGE", "NHC_EPILOG_GPU_MB", "MAX_SYS_UID", "NHC_RM"):
         assert f"`{name}`" in page
         assert setting_rules.problem(name, "?slurn") or name == "NHC_RM"
+
+
+UNBRACED = [
+    ("gpu[001-064]", "gpu017", "login1", "{gpu[001-064]}"), ("!gpu[001-064]", "gpu017", "login1", "!{gpu[001-064]}"),
+    ("gpu[1-16]", "gpu12", "cpu1", "{gpu[1-16]}"), ("r[1-4]n[01-32,40]", "r1n40", "r1n41", "{r[1-4]n[01-32,40]}"),
+    ("gpu1,gpu2", "gpu2", "gpu3", "{gpu1,gpu2}"), ("gpu1 gpu2", "gpu2", "gpu3", "{gpu1,gpu2}"),
+    ("gpu[1-4],login", "login", "cpu1", "{gpu[1-4],login}"), ("gpu*,login*", "login7", "cpu1", "@(gpu*|login*)"),
+    ("gpu[08,16]", "gpu16", "cpu1", "{gpu[08,16]}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("target", "held", "other", "meant"), UNBRACED)
+def test_a_list_of_nodes_without_braces_is_named_with_the_line_that_was_meant(target, held, other, meant, tmp_path):
+    text = f"* || check_fs_mount /\n{target} || check_ps_zombies\n"
+    (said,) = found(tmp_path, text)
+    assert said.startswith(f"2:1: target {target!r}")
+    assert said.endswith(f": write {meant}")
+    report = engine.run(load_text(text, "nhc.conf", held), FakeHost({}), state=State(str(tmp_path / "state")))
+    one = next(result for result in report.results if result.source == "nhc.conf:2")
+    assert (one.check, one.verdict, one.outcome.reason) == ("check_ps_zombies", Verdict.UNKNOWN, "TargetUndecided")
+    assert meant in one.outcome.message
+    elsewhere = load_text(text, "nhc.conf", other)
+    applies = target.startswith("!")
+    assert [item.name for item in elsewhere.items] == ["check_fs_mount", *["check_ps_zombies"] * applies]
+    assert [meant in note for note in elsewhere.notes] == [True]
+    right = load_text(text.replace(target, meant), "nhc.conf", held)
+    assert (len(right.items), right.notes) == (2 - applies, ())
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["gpu[0-9]", "gpu[1-4]", "gpu[135]", "gpu[1,3]", "gpu[0-3,5]", "n00[0-4][0-9]", "[[:alpha:]]*", "n[!0-9]",
+     "n[a-f,0]", "gpu[01-3]", "gpu[10-3]", "gpu*[0-9]", "@(gpu01|gpu[1-2])", "/gpu[01][0-9]/", "{gpu[001-064]}",
+     "gpu[012]"],
+)  # fmt: skip
+def test_a_glob_that_means_what_it_says_is_none(target, tmp_path):
+    assert found(tmp_path, f"{target} || true\n") == []
+    for node in ("gpu1", "gpu01", "gpu064", "n004", "na"):
+        plan = load_text(f"{target} || true", "x", node)
+        assert (bool(plan.items), plan.notes) == (mcheck(node, target), ())
+
+
+def test_a_class_that_somebody_may_have_meant_is_unknown_only_where_the_readings_differ(tmp_path):
+    (said,) = found(tmp_path, "gpu[0-15] || true\n")
+    assert said.endswith("write {gpu[0-15]}, or [015] for these characters")
+    for node, kinds, notes in (("gpu5", ["true"], 0), ("login", [], 0), ("gpu12", ["true"], 0)):
+        plan = load_text("gpu[0-15] || true", "nhc.conf", node)
+        assert ([item.name for item in plan.items], len(plan.notes)) == (kinds, notes)
+    assert load_text("gpu[0-15] || true", "nhc.conf", "gpu12").items[0].kind == UNDECIDED
+
+
+@given(
+    st.from_regex(r"!?[gn][0-9]?\[[0-9,-]{1,7}\](-ib)?", fullmatch=True), st.sampled_from(["g1", "g12", "n01", "n1-ib"])
+)
+def test_no_bracket_is_an_error(target, node):
+    load_text(f"{target} || true", "x", node)

@@ -75,13 +75,15 @@ def match_command(name: str, pattern: Optional[str] = None) -> int:
 
 
 def _matches(targets: Targets, name: str, pattern: str, where: str) -> int:
+    wrong = None
     try:
         wrong = targets.problem(pattern)
         if wrong:
             print(f"{where}: {wrong[0]}", file=sys.stderr)
         return int(not targets.applies(name, pattern))
     except Undecided as why:
-        print(f"{where}: {why}", file=sys.stderr)
+        if wrong is None or wrong[0] != str(why):
+            print(f"{where}: {why}", file=sys.stderr)
         return EXIT_UNKNOWN
 
 
