@@ -6,6 +6,7 @@ watchdog's workers, and stamps what comes back. Strikes and stuck checks live fr
 
 from __future__ import annotations
 
+import os
 import time
 
 from nhc import __version__
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeAlias
 
     from nhc.host import Host
+    from nhc.mutes import Mutes
     from nhc.plan import Declared
     from nhc.state import State
     from nhc.stuck import Stuck
@@ -48,6 +50,7 @@ class Job(NamedTuple):
     on_timeout: str = "unknown"
     tags: Tuple[str, ...] = ()
     decided: Optional[Outcome] = None
+    muted: Optional[Mutes] = None
 
 
 def run(
@@ -69,18 +72,24 @@ def run(
     number of checks done, of all, and the name of the last. `meanwhile` is called while the first checks run.
     """
     begun, started = time.monotonic(), host.time()
+    muted: Optional[Mutes] = None
+    text = host.read_or(mutes_path())
+    if text:
+        from nhc.mutes import read
+
+        muted = read(text, started)
     limit = plan_deadline(plan) if deadline is None else deadline
-    notes = list(plan.notes)
+    notes = [*plan.notes, *(muted.notes if muted else ())]
     other = state.claim_run()
     if other is not None:
         notes.append(f"another nhc run{f' (pid {other})' if other else ''} is in progress on this node")
     host.memory = state
     stuck, strikes = StuckChecks(state), Strikes(state)
-    jobs = [prepare(item, host, limit, stuck.get(_key(item))) for item in plan.items]
+    jobs = [prepare(item, host, limit, stuck.get(_key(item)))._replace(muted=muted) for item in plan.items]
     not_run = 0
     if not check_all:
         for number, job in enumerate(jobs):
-            if job.decided is not None and job.decided.verdict is Verdict.CRIT:
+            if any(outcome.verdict is Verdict.CRIT for outcome in _decided(job)):
                 not_run = len(jobs) - number - 1
                 jobs = jobs[: number + 1]
                 break
@@ -106,6 +115,11 @@ def run(
         not_run=not_run,
         version=__version__,
     )
+
+
+def mutes_path() -> str:
+    """The file of muted checks, below the judged node's root: $NHC_MUTES, else /var/lib/nhc/mutes.json."""
+    return os.environ.get("NHC_MUTES") or "/var/lib/nhc/mutes.json"
 
 
 def plan_deadline(plan: Plan) -> float:
@@ -254,7 +268,17 @@ def _on(job: Job) -> str:
 
 
 def _outcomes(job: Job, done: Done, limit: float) -> List[Outcome]:
-    """What a job's end means."""
+    """What a job's end means, for those who asked not to hear of it too."""
+    found = _ended(job, done, limit)
+    return found if job.muted is None else [job.muted.judge(job.item.name, outcome) for outcome in found]
+
+
+def _decided(job: Job) -> List[Outcome]:
+    """What a job means that need not run; nothing for one that must."""
+    return [] if job.decided is None else _outcomes(job, Done("decided"), 0.0)
+
+
+def _ended(job: Job, done: Done, limit: float) -> List[Outcome]:
     if job.decided is not None:
         return [job.decided]
     if done.how == "done":

@@ -6,9 +6,11 @@ import os
 from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Set
 
 from nhc.agent import plans
+from nhc.engine import mutes_path
 from nhc.kernlog import STORE
 from nhc.kernlog.shape import load
 from nhc.model import CheckResult, Outcome, Verdict, ok, printable
+from nhc.mutes import applied
 from nhc.plan import Item
 from nhc.ports import Standing
 
@@ -29,7 +31,10 @@ class KernelLog:
 
     def results(self) -> List[CheckResult]:
         """Faults that stood before the agent, as results."""
-        return [_inherited(one) for one in self.inherited]
+        return self._muted([_inherited(one) for one in self.inherited])
+
+    def _muted(self, results: List[CheckResult]) -> List[CheckResult]:
+        return applied(self.agent.host, mutes_path(), results)
 
     def settle(self) -> None:
         """After a round: what we have found ourselves ends as our own findings do."""
@@ -69,6 +74,7 @@ class KernelLog:
         results += [self._result(item, told) for told in found.values()]
         if not results:
             results = [self._result(item, ok("the kernel log tells of no fault that stands"))]
+        results = self._muted(results)
         news = self.agent.board.judge(key, results, self.agent.host.time(), 1)
         self.agent.news(news)
         if news:

@@ -30,6 +30,8 @@ COMMANDS: Dict[str, Any] = {
         "show": ("nhc.cli.config_show:show", "Print what applies to a node, and where each line comes from."),
         "match": ("nhc.cli.config:match", "Say whether a target applies to a node."),
     }),
+    "mute": ("nhc.cli.mute:mute", "Mute a check on this node until a date, or list what is muted."),
+    "unmute": ("nhc.cli.mute:unmute", "End a mute now."),
     "profile": ("What this node type should have.", {
         "detect": ("nhc.cli.profile:detect", "Name this node's type, and say why."),
         "list": ("nhc.cli.profile:list_profiles", "List the known types."),

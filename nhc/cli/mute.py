@@ -1,0 +1,179 @@
+"""`nhc mute` and `nhc unmute`: a check that is to take this node out no more, until a date."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from typing import Callable, Iterator, List, Tuple
+
+import click
+
+from nhc.cli.check_local import SCRIPTS, root_of, write_atomically
+from nhc.cli.options import UsageError
+from nhc.engine import mutes_path
+from nhc.model import printable
+from nhc.mutes import Mute, named, parse, render
+from nhc.units import seconds
+
+LONGEST = 366 * 86400.0
+"""Seconds: whoever needs longer should take the check out of the configuration."""
+
+
+@click.command()
+@click.argument("check", required=False, metavar="[CHECK]")
+@click.option("--until", default="", metavar="DATE", help="When it ends: 2026-12-01 (00:00 local time), "
+              "2026-12-01T15:00, or a duration from now: 3d, 12h. A year at most.")  # fmt: skip
+@click.option("--why", default="", metavar="TEXT", help="For everybody who meets it in a report.")
+@click.option("--target", default="", metavar="NAME", help="Only this target of the check: gpu3, /scratch, mlx5_0:1.")
+@click.option("--by", default="", metavar="NAME", help="Who mutes. Default: the user.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
+              help="Output format of the list.")  # fmt: skip
+def mute(check: str, until: str, why: str, target: str, by: str, form: str) -> None:
+    """Mute CHECK on this node until a date; without CHECK list what is muted.
+
+    A failure of a muted check is WARN: it takes no node out, and every report says who muted it, why and until when.
+    It holds for the hooks, the agent and nhc check local. CHECK may be a shell pattern. Exit status: 0, 2 for wrong
+    usage.
+    """
+    if not check:
+        if until or why or target:
+            raise click.UsageError("which check? nhc mute CHECK --until DATE --why TEXT")
+        _list(form)
+        return
+    if not until or not why.strip():
+        raise click.UsageError("expected --until DATE and --why TEXT: a mute without an end or a reason is forgotten")
+    now = time.time()
+    new = Mute(_known(check), _when(until, now), printable(why.strip(), 200), _who(by), target, now)
+    _change(lambda mutes: [*(one for one in mutes if (one.check, one.target) != (check, target)), new])
+    _log(f"{named(new)} is {new.show()}")
+
+
+@click.command()
+@click.argument("check")
+@click.option("--target", default="", metavar="NAME", help="Only the mute of this target. Default: all of the check.")
+def unmute(check: str, target: str) -> None:
+    """End the mute of CHECK on this node now. Exit status: 0, 2 where it was not muted."""
+    ended: List[Mute] = []
+
+    def without(mutes: List[Mute]) -> List[Mute]:
+        ended.extend(one for one in mutes if one.check == check and target in ("", one.target))
+        return [one for one in mutes if one not in ended]
+
+    _change(without)
+    if not ended:
+        raise click.UsageError(f"{check}{f' {target}' if target else ''} is not muted here; nhc mute lists what is")
+    _log(f"{check}{f' {target}' if target else ''} is no longer muted (by {_who('')})")
+
+
+def _list(form: str) -> None:
+    now = time.time()
+    mutes = [one for one in _read(_path()) if one.until > now]
+    if form == "json":
+        click.echo(render(mutes), nl=False)
+        return
+    for one in mutes:
+        click.echo(f"{named(one)} is {one.show()}")
+    if not mutes:
+        click.echo("nothing is muted on this node")
+
+
+def _path() -> str:
+    """Where the file is from here: below the node's root, where a container judges the node ($NHC_ROOT)."""
+    return root_of("") + mutes_path()
+
+
+def _read(path: str) -> List[Mute]:
+    from nhc.bounded_read import read_text
+
+    try:
+        return parse(read_text(path))
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise click.UsageError(f"{path}: {reason}; correct it or delete it") from None
+
+
+def _change(change: Callable[[List[Mute]], List[Mute]]) -> None:
+    """Write the file anew; mutes that have ended are dropped on the way."""
+    path = _path()
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        with _locked(os.path.dirname(path)):
+            now = time.time()
+            write_atomically(path, render([one for one in change(_read(path)) if one.until > now]))
+            os.chmod(path, 0o644)  # a check run by a user judges as one run by root does
+    except UsageError as error:
+        raise click.UsageError(str(error).replace("the report", "the mute")) from None
+    except OSError as error:
+        raise click.UsageError(f"{path}: {error.strerror}: the mute could not be written") from None
+
+
+@contextmanager
+def _locked(directory: str) -> Iterator[None]:
+    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _known(pattern: str) -> str:
+    """A check, or a pattern of some, that there is. Raises UsageError."""
+    from nhc import scripts
+    from nhc.check import find_all
+    from nhc.line_options import near
+
+    names = [declared.name for declared in find_all()]
+    names += scripts.scan([SCRIPTS] if os.path.isdir(SCRIPTS) else []).functions
+    if pattern.startswith("check_") and not any(fnmatchcase(name, pattern) for name in names):
+        raise click.UsageError(f"no such check: {pattern}{near(pattern, names)}")
+    return pattern
+
+
+def _when(text: str, now: float) -> float:
+    """A date, or a duration from now, as Unix time. Raises UsageError."""
+    found = 0.0
+    for form in ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S"):
+        try:
+            found = time.mktime(time.strptime(text, form))
+            break
+        except (ValueError, OverflowError):
+            continue
+    else:
+        try:
+            found = now + seconds(text)
+        except ValueError:
+            raise click.UsageError(f"--until: {text!r} is neither a date (2026-12-01) nor a duration (3d)") from None
+    if found <= now:
+        raise click.UsageError(f"--until: {text} has passed")
+    if found - now > LONGEST:
+        raise click.UsageError(f"--until: {text} is more than a year away: take the check out of the configuration")
+    return found
+
+
+def _who(by: str) -> str:
+    import pwd
+
+    if by:
+        return printable(by, 60)
+    name = os.environ.get("SUDO_USER", "")
+    try:
+        return name or pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _log(text: str) -> None:
+    import syslog
+
+    click.echo(text)
+    syslog.openlog("nhc", syslog.LOG_PID, syslog.LOG_DAEMON)
+    syslog.syslog(syslog.LOG_NOTICE, printable(text, 1000))
+
+
+__all__: Tuple[str, ...] = ("mute", "unmute")

@@ -1,0 +1,153 @@
+"""A check muted on a node until a date: WARN at every door, with who, why and until when; and over when it is over."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from nhc import mutes
+from nhc.agent.kernel import KernelLog
+from nhc.model import Action, Verdict, crit, ok, unknown, warn
+from nhc.mutes import Mute, Mutes
+from nhc.testing import FakeHost
+from tests.support.run import nhc
+
+BAD = "* || check_hw_physmem 900TB\n* || check_hw_mem_free 1k\n"
+
+
+@pytest.fixture
+def node(tmp_path):
+    """Run nhc with a file of mutes of this test's own."""
+    (tmp_path / "nhc.conf").write_text(BAD)
+    path = tmp_path / "var/mutes.json"
+
+    def run(*words, module="nhc", **more):
+        environ = {"NHC_MUTES": str(path), "NHC_LEDGER_DIR": str(tmp_path / "ledger"), **more}
+        return nhc(*words, state=tmp_path / "state", module=module, env=environ)
+
+    run.path, run.conf = path, tmp_path / "nhc.conf"
+    return run
+
+
+def mute(node, *more, check="check_hw_physmem", until="3d"):
+    done = node("mute", check, "--until", until, "--why", "board on order", "--by", "alice", *more)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_a_muted_failure_is_a_warning_that_says_who_why_and_until_when(node):
+    assert node("check", "local", "-c", node.conf).returncode == 1
+    mute(node)
+    done = node("check", "local", "-c", node.conf, "--format", "json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["verdict"], report["not_run"]) == (0, "WARN", 0)
+    first, second = report["results"]
+    assert (first["verdict"], first["reason"], first["action"]) == ("WARN", "MemoryTooSmall", "none")
+    day = time.strftime("%Y-%m-%d", time.localtime(time.time() + 3 * 86400))
+    assert f"(muted until {day}" in first["message"]
+    assert "by alice: board on order)" in first["message"]
+    assert second["verdict"] == "OK"  # the run went on behind the muted failure
+    assert any("check_hw_physmem is muted until" in note for note in report["notes"])
+
+
+@pytest.mark.parametrize("module", ["prolog", "epilog", "healthcheck"])
+def test_it_holds_in_every_hook(node, module):
+    def hook():
+        own = ["-l", "-"] if module == "healthcheck" else []
+        return node(*own, "-c", node.conf, "MARK_OFFLINE=0", module=f"nhc.cli.{module}")
+
+    before = hook()
+    assert "is unhealthy" in before.stderr or before.returncode == 1 or module == "epilog"
+    mute(node)
+    after = hook()
+    assert after.returncode == 0
+    assert "unhealthy" not in after.stderr
+    assert "ERROR" not in after.stdout
+
+
+def test_it_holds_for_what_the_agent_hears_from_the_kernel_log():
+    class Agent:
+        host = FakeHost({"/var/lib/nhc/mutes.json": mutes.render([Mute("check_kmsg", 4e9, "drill", "bob")])})
+
+    log = KernelLog(Agent())
+    from nhc.ports import Standing
+
+    log.inherited = [Standing("GpuXid", "Xid79", "fell off", 0.0)]
+    (result,) = log.results()
+    assert result.verdict is Verdict.WARN
+    assert "by bob: drill" in result.outcome.message
+
+
+def test_it_ends_by_itself_and_by_unmute(node):
+    mute(node)
+    kept = json.loads(node.path.read_text())
+    kept["mutes"][0]["until"] = time.time() - 1
+    node.path.write_text(json.dumps(kept))
+    assert node("check", "local", "-c", node.conf).returncode == 1
+    assert node("mute").stdout == "nothing is muted on this node\n"
+    mute(node)
+    assert len(json.loads(node.path.read_text())["mutes"]) == 1  # what had ended is dropped
+    assert node("unmute", "check_hw_physmem").returncode == 0
+    assert node("check", "local", "-c", node.conf).returncode == 1
+    again = node("unmute", "check_hw_physmem")
+    assert again.returncode == 2
+    assert "is not muted here" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["check_hw_phymem", "--until", "3d", "--why", "x"], "no such check: check_hw_phymem (did you mean"),
+        (["check_hw_physmem", "--until", "3d"], "expected --until DATE and --why TEXT"),
+        (["check_hw_physmem", "--why", "x"], "expected --until DATE and --why TEXT"),
+        (["check_hw_physmem", "--until", "soon", "--why", "x"], "'soon' is neither a date"),
+        (["check_hw_physmem", "--until", "2020-01-01", "--why", "x"], "2020-01-01 has passed"),
+        (["check_hw_physmem", "--until", "3000d", "--why", "x"], "more than a year away"),
+        (["--why", "x"], "which check?"),
+    ],
+)
+def test_wrong_usage_mutes_nothing(node, words, said):
+    done = node("mute", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not node.path.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"schema": 2, "mutes": []}',
+     '{"schema": 1, "mutes": [{"check": "check_x", "until": "soon", "why": "y"}]}',
+     '{"schema": 1, "mutes": [{"check": "check_x", "until": 4e9}]}', "[" * 100000, '{"schema": 1, "mutes": [7]}'],
+)  # fmt: skip
+def test_a_damaged_file_mutes_nothing_and_is_noted(text):
+    found = mutes.read(text, 0.0)
+    assert found.mutes == ()
+    assert "cannot be used" in found.notes[0]
+    assert "\n" not in found.notes[0]
+
+
+def test_only_what_is_muted_changes():
+    found = Mutes((Mute("check_gpu_*", 4e9, "why", "alice", "gpu3"),))
+    assert found.judge("check_gpu_ecc", crit("X", "bad", target="gpu3", action=Action.REBOOT)).verdict is Verdict.WARN
+    assert found.judge("check_gpu_ecc", unknown("X", "?", target="gpu3")).verdict is Verdict.WARN
+    for name, outcome in (("check_gpu_ecc", crit("X", "bad", target="gpu2")), ("check_fs_free", crit("X", "bad")),
+                          ("check_gpu_ecc", ok("fine", target="gpu3")), ("check_x", warn("W", "slow"))):  # fmt: skip
+        assert found.judge(name, outcome) is outcome
+
+
+def test_the_local_path_loads_nothing_more_where_nothing_is_muted(node):
+    code = "import sys; from nhc.cli.prolog import main; main(); print('nhc.mutes' in sys.modules)"
+    import os
+    import subprocess
+    import sys
+
+    from tests.support.run import ROOT
+
+    environ = {**os.environ, "NHC_MUTES": str(node.path), "NHC_STATE_DIR": str(node.path.parent / "state"),
+               "PYTHONPATH": f"{ROOT}:{ROOT}/adapters"}  # fmt: skip
+    argv = [sys.executable, "-c", code, "-c", str(node.conf), "MARK_OFFLINE=0"]
+    assert subprocess.run(argv, env=environ, capture_output=True, text=True).stdout.strip() == "False"
+    mute(node)
+    assert subprocess.run(argv, env=environ, capture_output=True, text=True).stdout.strip() == "True"
