@@ -133,6 +133,14 @@ def origins(paths: Sequence[str], hostname: str, scripts_dirs: Sequence[str] = (
     return loader.origins
 
 
+def validate_lines(lines: Sequence[RawLine], scripts_dirs: Sequence[str] = ()) -> Tuple[List[Problem], List[Item]]:
+    """What is wrong with lines that have been read already, none of them an include, and what the others ask for."""
+    loader = _Loader(None, {}, _scan(scripts_dirs), every_line=True, explain=True)
+    for line in lines:
+        loader.line(line)
+    return [*loader.fatal, *loader.problems], loader.items
+
+
 def _scan(directories: Sequence[str]) -> Scripts:
     """What the site's scripts define."""
     if not directories:

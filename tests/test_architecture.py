@@ -43,7 +43,7 @@ LAYERS = {
 
 # Where a process may be started and a file opened outside Host.
 MAY_OPEN = {
-    "bash", "guarded", "host", "lbnl", "ledger", "lines", "policy_file", "process", "pyz", "recording",
+    "bash", "guarded", "host", "lbnl", "ledger", "lines", "output_file", "policy_file", "process", "pyz", "recording",
     "redaction", "scripts", "shell", "state", "survivors", "testing", "watchdog",
 }  # fmt: skip
 MAY_OPEN_PACKAGES = {"fleet", "agent", "cli", "hooks"}

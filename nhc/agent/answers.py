@@ -44,7 +44,10 @@ def state_bytes(agent: Agent) -> bytes:
 
 
 def health(agent: Agent) -> str:
-    """What keeps the checks from running, "" while they do."""
+    """What keeps the checks from running, or what they find from going where it should; "" while all is well.
+
+    A sink whose process cannot be started is not well; one whose server is away is told in the metrics.
+    """
     if agent.stopping:
         return "stopping"
     if agent.paused:
@@ -55,4 +58,7 @@ def health(agent: Agent) -> str:
     late = agent.schedule.overdue(agent.host.monotonic())
     if late:
         return f"{len(late)} checks are overdue, as {agent.items[late[0]].name}"
+    for name, outlet in agent.outlets.items():
+        if outlet.dead:
+            return f"the sink {name} is not running: {outlet.dead}"
     return ""

@@ -24,6 +24,8 @@ from nhc.ports import Standing
 BATCH = 100
 """News sent at a time."""
 BACKOFF = (1.0, 60.0)
+SEVERAL = 3
+"""Times in a row that a sink could not be started, after which the agent is not well."""
 PATIENCE = 5.0
 """Seconds that a sink has to end in."""
 
@@ -55,9 +57,15 @@ class Outlet:
         self._buffer = b""
         self._said = bytearray()
         self._backoff = BACKOFF[0]
+        self._failures = 0  # in a row, without a word from it in between
         self._began = 0.0
         self._closing = False
         self._asked = False  # whether it has said what stood before us: until then it is told nothing
+
+    @property
+    def dead(self) -> str:
+        """Why it has no process and has got none for several tries, "" while it has one or only just lost it."""
+        return self.problem if not self.pid and self._failures >= SEVERAL and not self._closing else ""
 
     @property
     def waiting(self) -> int:
@@ -65,23 +73,27 @@ class Outlet:
 
     def start(self) -> None:
         """Start the sink's process. Called while this process has one thread, as it always has."""
-        down_read, down_write = os.pipe()
-        up_read, up_write = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
+        pipes: List[int] = []
         try:
+            pipes += os.pipe()
+            pipes += os.pipe()
             pid = os.fork()
         except OSError as error:
-            for fd in (down_read, down_write, up_read, up_write):
+            for fd in pipes:
                 os.close(fd)
             self._gone(f"cannot be started: {error.strerror}")
             return
+        down_read, down_write, up_read, up_write = pipes
         if pid == 0:
+            status = 3
             try:
                 become_child([down_read, up_write])
                 SinkProcess(self.make, down_read, up_write).run()
+                status = 0
             finally:
-                os._exit(0)
+                os._exit(status)
         os.close(down_read)
         os.close(up_write)
         os.set_blocking(down_write, False)
@@ -152,6 +164,7 @@ class Outlet:
             if not self.problem:
                 self._backoff = BACKOFF[0]
         if "standing" in said:
+            self._failures = 0
             if self.standing:
                 self.standing(self.name, [Standing(*one) for one in said["standing"]])
             self._asked = True
@@ -172,9 +185,11 @@ class Outlet:
 
     def _gone(self, problem: str) -> None:
         self.restarts += 1
-        if self.loop.clock() - self._began > BACKOFF[1]:
+        self._failures += 1
+        if self._began and self.loop.clock() - self._began > BACKOFF[1]:
             self._backoff = BACKOFF[0]
-        self.problem = f"{problem}{f' ({self.problem})' if self.problem else ''}"
+        before = self.problem.partition(" (")[0]  # what it said last; not what was said of the tries before
+        self.problem = f"{problem}{f' ({before})' if before and before != problem else ''}"
         self.log(f"{self.name}: {self.problem}; tried again in {self._backoff:.0f} s")
         self.loop.after(self._backoff, self.start)
         self._backoff = min(self._backoff * 2, BACKOFF[1])

@@ -23,6 +23,9 @@ LOOK = 2.0
 """Seconds between two looks at what keeps a sink from writing that does so in its own time."""
 LENGTH = struct.Struct("=I")
 
+PASSING = (AdapterError, OSError, RuntimeError, MemoryError)
+"""What may pass: the other side is away, or this machine gives no descriptor, thread or memory now."""
+
 Make = Callable[[Callable[[str], None]], Sink]
 """Makes the sink, inside its process, given where to complain."""
 
@@ -65,8 +68,8 @@ class SinkProcess:
         while standing is None and not self.over:
             try:
                 standing = sink.standing()
-            except AdapterError as error:
-                self._trouble(str(error))
+            except PASSING as error:
+                self._trouble(_said(error))
                 self._take(wait)
                 wait = min(wait * 2, RETRY[1])
         self.say(standing=[list(one) for one in standing or ()])
@@ -83,15 +86,15 @@ class SinkProcess:
                 continue
             try:
                 self._deliver(sink)
-            except AdapterError as error:
-                self._trouble(str(error))
+            except PASSING as error:
+                self._trouble(_said(error))
                 wait = min(max(wait * 2, RETRY[0]), RETRY[1])
             else:
                 self._trouble(problem() if problem is not None else "")
                 wait = 0.0
         try:
             sink.close()
-        except AdapterError:
+        except PASSING:
             pass
 
     def _deliver(self, sink: Sink) -> None:
@@ -159,3 +162,8 @@ class SinkProcess:
 
     def _leave(self, status: int) -> NoReturn:
         os._exit(status)
+
+
+def _said(error: BaseException) -> str:
+    """An adapter says it in its own words; of other errors the kind is said too."""
+    return str(error) if isinstance(error, AdapterError) else f"{type(error).__name__}: {error}"

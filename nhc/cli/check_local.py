@@ -284,27 +284,12 @@ def _print(text: str) -> None:
 
 
 def write_atomically(path: str, text: str) -> None:
-    """Replace `path` so that a reader sees the old content or the new one whole. Raises UsageError when it cannot.
+    """Replace `path` so that a reader sees the old content or the new one whole. Raises UsageError when it cannot."""
+    from nhc.output_file import replace
 
-    What is no regular file, as /dev/stderr or a FIFO, is written to and stays what it is: a device replaced by a file
-    would be a machine broken.
-    """
-    temporary = ""
     try:
-        if path.startswith(("/dev/", "/proc/")) or (os.path.exists(path) and not os.path.isfile(path)):
-            with open(path, "a", encoding="utf-8") as file:
-                file.write(text)
-            return
-        path = os.path.realpath(path)
-        temporary = f"{path}.{os.getpid()}.tmp"
-        with open(temporary, "x", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
+        replace(path, lambda file: file.write(text))
     except OSError as error:
-        try:
-            os.unlink(temporary)
-        except OSError:
-            pass
         raise UsageError(f"{path}: {error.strerror}: the report could not be written") from None
 
 

@@ -8,9 +8,19 @@ from typing import Any, Callable, Dict, Optional, Tuple
 import click
 
 from nhc.cli import EXIT_USAGE
+from nhc.cli.option_groups import GroupedCommand, under
 
 _TIMES = "TIME"
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+_which = under("Which nodes")
+_what = under("What is checked there")
+_reach = under("How a node is reached")
+_login = under("Logging in")
+_bounds = under("Bounds")
+_shown = under("What is shown and kept")
+_after = under("What follows")
 
 
 def _seconds(_context: Any, parameter: Any, value: Optional[str]) -> Optional[float]:
@@ -41,85 +51,100 @@ def _share(_context: Any, parameter: Any, value: Optional[str]) -> Optional[Tupl
     return (None, found / 100) if value.endswith("%") else (int(found), 0.0)
 
 
-def _many(*flags: str, metavar: str, help: str) -> Decorator:
-    return click.option(*flags, multiple=True, metavar=metavar, help=help)
-
-
 def _time(*flags: str, default: str, help: str) -> Decorator:
-    return click.option(*flags, default=default, show_default=True, metavar=_TIMES, callback=_seconds, help=help)
+    return _bounds(*flags, default=default, show_default=True, metavar=_TIMES, callback=_seconds, help=help)
 
 
-@click.command("check")
-# Which nodes.
-@_many("-w", "--nodes", "sets", metavar="SET", help="A node set: gpu[001-128], @group, a&b (repeatable). With -i or "
-       "--from it picks among their nodes.")  # fmt: skip
-@_many("-x", "--exclude", metavar="SET", help="Leave these nodes out (repeatable).")
-@_many("-i", "--inventory", "inventories", metavar="PATH", help="An Ansible inventory: INI, YAML, a directory, a "
-       "script (repeatable).")  # fmt: skip
-@click.option("-l", "--limit", default="", metavar="PATTERN", help="Of the inventory, what this Ansible pattern names.")
-@_many("--from", "sources", metavar="NAME", help="Every node that slurm, kubernetes, ... knows (repeatable).")
-@_many("--file", "files", metavar="FILE", help="Node sets from a file, - for standard input (repeatable).")
-# What is checked there.
-@_many("-c", "--config", metavar="FILE", help="Send this configuration and use it. Default: the node's own.")
-@_many("--scripts", metavar="DIR", help="Send these site checks (*.nhc) and load them.")
-@click.option("--profile", default="", metavar="NAME", help="As for check local; a file is sent.")
-@_many("--check", metavar="NAME", help="Run only checks of this name (repeatable).")
-@_many("--tag", metavar="TAG", help="Run only checks with this tag (repeatable).")
-@click.option("--context", default="", metavar="NAME", help="Run the lines meant for this context.")
-@_many("--label", "facts", metavar="FACT", help="Keep this variable of the inventory with each report (repeatable).")
-# How a node is reached.
-@click.option("--transport", type=click.Choice(["ssh", "openssh", "local"]), default="ssh", show_default=True,
-              help="ssh: in this process (paramiko); openssh: the ssh program; local: no connection.")  # fmt: skip
-@click.option("-F", "--ssh-config", metavar="FILE", help="Read this ssh_config instead of the user's and the system's.")
-@click.option("-u", "--user", default="", help="Log in as this user, where the inventory names none.")
-@click.option(
-    "-p", "--port", default=0, type=click.IntRange(0, 65535), help="The port, where the inventory names none."
-)
-@click.option("--identity", default="", metavar="FILE", help="A private key to offer.")
-@click.option("--accept-new", is_flag=True, help="Accept and remember host keys of hosts not known yet; a changed key "
-              "is never accepted.")  # fmt: skip
-@click.option("--ask-pass", is_flag=True, help="Ask for the login's password (or read it from $NHC_SSH_PASSWORD).")
-@click.option("--sudo", is_flag=True, help="Run as root through sudo, which must ask for no password.")
-@click.option("--ask-sudo-pass", is_flag=True, help="With --sudo: ask for its password (or $NHC_SUDO_PASSWORD).")
-@click.option("--python", default="", metavar="PATH", help="The nodes' Python. Default: the first that fits.")
-@click.option("--nhc", "use", type=click.Choice(["auto", "pushed", "installed"]), default="auto", show_default=True,
-              help="auto: the node's own nhc where it is this version, else one that is sent.")  # fmt: skip
-@click.option("--pyz", metavar="FILE", help="Send this nhc.pyz. Default: one built from this nhc.")
-@click.option("--node-dir", default="", metavar="DIR", help="Where nodes keep what is sent: a directory of the user's "
-              "own. Default: /var/cache/nhc-fleet or /var/tmp/nhc-UID.")  # fmt: skip
-# Bounds.
-@click.option("--fanout", default=128, show_default=True, type=click.IntRange(1, 4096), help="Nodes at once.")
-@click.option("--shards", default=0, type=click.IntRange(0, 256), help="Processes. Default: one per core.")
-@_time("--connect-timeout", default="10s", help="For connecting and logging in, all tries "
-       "together; as long again for a command to start.")  # fmt: skip
+def _short_f(_context: Any, parameter: Any, values: Tuple[str, ...]) -> Tuple[str, ...]:
+    """`-f 64` is the fan-out, as for clush and pdsh; `-f json` is the format."""
+    for value in values:
+        if value.isascii() and value.isdigit():
+            if not 1 <= int(value) <= FANOUT:
+                raise click.BadParameter(f"{value} is not in the range 1 to {FANOUT}", param=parameter)
+        elif value not in FORMATS:
+            expected = f"a number of nodes at once or one of {', '.join(FORMATS)}"
+            raise click.BadParameter(f"{value!r} is neither: expected {expected}", param=parameter)
+    return values
+
+
+FORMATS = ("text", "json", "jsonl")
+FANOUT = 4096
+
+
+@click.command("check", cls=GroupedCommand)
+@_which("-w", "--nodes", "sets", multiple=True, metavar="SET", help="A node set: gpu[001-128], @group, a&b, or ^FILE "
+        "with node sets (repeatable). With -i or --from it picks among their nodes.")  # fmt: skip
+@_which("-x", "--exclude", multiple=True, metavar="SET", help="Leave these nodes out; ^FILE too (repeatable).")
+@_which("-a", "--all-nodes", is_flag=True, help="Every node that ClusterShell's default group source "
+        "knows, as clush -a.")  # fmt: skip
+@_which("-i", "--inventory", "inventories", multiple=True, metavar="PATH", help="An Ansible inventory: INI, YAML, a "
+        "directory, a script (repeatable).")  # fmt: skip
+@_which("-l", "--limit", default="", metavar="PATTERN", help="Of the inventory, what this Ansible pattern names.")
+@_which("--vault-password-file", "vault_files", multiple=True, metavar="[ID@]FILE", help="Of the inventory's vault: a "
+        "file that holds the password, or a program that prints it (repeatable).")  # fmt: skip
+@_which("--ask-vault-pass", is_flag=True, help="Ask for the password of the inventory's vault.")
+@_which("--from", "sources", multiple=True, metavar="NAME", help="Every node that slurm, kubernetes, ... knows "
+        "(repeatable).")  # fmt: skip
+@_which("--file", "files", multiple=True, metavar="FILE", help="Node sets from a file, - for standard input "
+        "(repeatable).")  # fmt: skip
+@_what("-c", "--config", multiple=True, metavar="FILE", help="Send this configuration and use it (repeatable). "
+       "Default: the node's own.")  # fmt: skip
+@_what("--scripts", multiple=True, metavar="DIR", help="Send these site checks (*.nhc) and load them (repeatable).")
+@_what("--profile", default="", metavar="NAME", help="As for check local; a file is sent.")
+@_what("--check", multiple=True, metavar="NAME", help="Run only checks of this name; shell patterns work (repeatable).")
+@_what("--tag", multiple=True, metavar="TAG", help="Run only checks with this tag (repeatable).")
+@_what("--context", default="", metavar="NAME", help="Run the lines meant for this context.")
+@_what("--label", "facts", multiple=True, metavar="FACT", help="Keep this variable of the inventory with each report "
+       "(repeatable).")  # fmt: skip
+@_what("--nhc", "use", type=click.Choice(["auto", "pushed", "installed"]), default="auto", show_default=True,
+       help="auto: the node's own nhc where it is this version, else one that is sent.")  # fmt: skip
+@_what("--pyz", metavar="FILE", help="Send this nhc.pyz. Default: one built from this nhc.")
+@_what("--python", default="", metavar="PATH", help="The nodes' Python. Default: the first that fits.")
+@_what("--node-dir", default="", metavar="DIR", help="Where nodes keep what is sent: a directory of the user's "
+       "own. Default: /var/cache/nhc-fleet or /var/tmp/nhc-UID.")  # fmt: skip
+@_reach("--transport", type=click.Choice(["ssh", "openssh", "local"]), default="ssh", show_default=True,
+        help="ssh: in this process (paramiko); openssh: the ssh program; local: no connection.")  # fmt: skip
+@_reach("-F", "--ssh-config", metavar="FILE", help="Read this ssh_config instead of the user's and the system's.")
+@_reach("-p", "--port", default=0, type=click.IntRange(0, 65535), help="The port, where the inventory names none.")
+@_reach("--accept-new", is_flag=True, help="Accept and remember host keys of hosts not known yet; a changed key is "
+        "never accepted.")  # fmt: skip
+@_login("-u", "--user", default="", help="Log in as this user, where the inventory names none.")
+@_login("--identity", default="", metavar="FILE", help="A private key to offer.")
+@_login("--ask-pass", is_flag=True, help="Ask for the login's password (or read it from $NHC_SSH_PASSWORD).")
+@_login("--sudo", is_flag=True, help="Run as root through sudo, which must ask for no password.")
+@_login("--ask-sudo-pass", is_flag=True, help="With --sudo: ask for its password (or $NHC_SUDO_PASSWORD).")
+@_bounds("--fanout", default=128, show_default=True, type=click.IntRange(1, FANOUT), help="Nodes at once; also -f N.")
+@_bounds("--shards", default=0, type=click.IntRange(0, 256), help="Processes. Default: one per core.")
+@_time("--connect-timeout", default="10s", help="For connecting and logging in, all tries together; "
+                         "as long again for a command to start.")  # fmt: skip
 @_time("-t", "--timeout", default="60s", help="For the checks on a node; kept there, too.")
-@click.option("--retries", default=1, show_default=True, type=click.IntRange(0, 10),
-              help="Tries again after what may pass: a connection that broke, a resolver that is busy.")  # fmt: skip
-# What is shown and kept.
-@click.option("-f", "--format", "form", type=click.Choice(["text", "json", "jsonl"]), default="text", show_default=True,
-              help="jsonl: each node's report as it arrives.")  # fmt: skip
-@click.option("--by", type=click.Choice(["node", "check"]), default="node", show_default=True, help="Fold results by.")
-@click.option("--html", metavar="FILE", help="Also write an HTML report.")
-@click.option("--json", "json_path", metavar="FILE", help="Also write what --format json prints.")
-@click.option("--group-by", default="", metavar="FACT", help="Group the HTML report's heat map by this variable or "
-              "group. Default: rack, else the first group.")  # fmt: skip
-@click.option("--outliers/--no-outliers", default=True, show_default=True, help="List nodes whose metrics are far "
-              "from their peers'.")  # fmt: skip
-@click.option("--history", metavar="FILE", help="Keep the sweep here. Default: ~/.local/share/nhc/fleet.sqlite.")
-@click.option("--no-history", is_flag=True, help="Do not keep the sweep.")
-@click.option("-q", "--quiet", is_flag=True, help="Leave out what is well.")
-@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
-# What follows.
-@click.option("--max-unhealthy", metavar="LIMIT", callback=_share, help="Exit 0 while at most this many nodes (5) or "
-              "this share (2%) are CRIT or UNKNOWN.")  # fmt: skip
-@click.option(
-    "--mark", metavar="ADAPTER", help="Hand the reports to slurm, kubernetes, ...: shows what would be marked."
-)
-@click.option("--apply", is_flag=True, help="With --mark: do it, under the policy's ceilings.")
-@click.option("--policy", "policy_path", metavar="FILE", help="With --mark: ceilings and rates (TOML). Default: "
-              "/etc/nhc/policy.toml, if any.")  # fmt: skip
-@click.option("--max-drained", metavar="LIMIT", help="With --mark: most nodes marked at once: 20, 10% or none.")
-@click.option("--ledger", "ledger_path", metavar="DIR", help="With --mark: where deeds are remembered.")
+@_bounds("--retries", default=1, show_default=True, type=click.IntRange(0, 10),
+         help="Tries again after what may pass: a connection that broke, a resolver that is busy.")  # fmt: skip
+@_shown("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True,
+        help="text: folded; json: one document; jsonl: each node's report as it arrives.")  # fmt: skip
+@_shown("-f", "short_f", multiple=True, metavar="FORMAT|N", callback=_short_f,
+        help="A format (text, json, jsonl), or nodes at once as for clush.")  # fmt: skip
+@_shown("--by", type=click.Choice(["node", "check"]), default="node", show_default=True, help="Fold results by.")
+@_shown("--skipped", is_flag=True, help="With --by check: also list checks that had nothing to judge.")
+@_shown("--html", metavar="FILE", help="Also write an HTML report.")
+@_shown("--json", "json_path", metavar="FILE", help="Also write what --format json prints.")
+@_shown("--group-by", default="", metavar="FACT", help="Group the HTML report's heat map by this variable or group. "
+        "Default: rack, else the first group.")  # fmt: skip
+@_shown("--outliers/--no-outliers", default=True, show_default=True, help="List nodes whose metrics are far from "
+        "their peers'.")  # fmt: skip
+@_shown("--history", metavar="FILE", help="Keep the sweep here. Default: ~/.local/share/nhc/fleet.sqlite.")
+@_shown("--no-history", is_flag=True, help="Do not keep the sweep.")
+@_shown("-q", "--quiet", is_flag=True, help="Leave out what is well.")
+@_shown("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
+        help="auto: on a terminal.")  # fmt: skip
+@_after("--max-unhealthy", metavar="LIMIT", callback=_share, help="Exit 0 while at most this many nodes (5) or this "
+        "share (2%) are CRIT or UNKNOWN.")  # fmt: skip
+@_after("--mark", metavar="ADAPTER", help="Hand the reports to slurm, kubernetes, ...: shows what would be marked.")
+@_after("--apply", is_flag=True, help="With --mark: do it, under the policy's ceilings.")
+@_after("--policy", "policy_path", metavar="FILE", help="With --mark: ceilings and rates (TOML). Default: "
+        "/etc/nhc/policy.toml, if any.")  # fmt: skip
+@_after("--max-drained", metavar="LIMIT", help="With --mark: most nodes marked at once: 20, 10% or none.")
+@_after("--ledger", "ledger_path", metavar="DIR", help="With --mark: where deeds are remembered.")
 def check(**options: Any) -> None:
     """Judge many nodes over SSH; nothing needs to be installed on them but Python 3.9.
 
@@ -130,10 +155,13 @@ def check(**options: Any) -> None:
     from nhc.fleet.given import Usage
     from nhc.model import printable
 
+    for value in options.pop("short_f"):
+        options.update({"fanout": int(value)} if value.isdigit() else {"form": value})
     try:
         status = run(options)
     except Usage as error:
-        print(f"nhc fleet check: {printable(str(error))}", file=sys.stderr)
+        for line in str(error).splitlines():
+            print(f"nhc fleet check: {printable(line)}", file=sys.stderr)
         status = error.status
     raise SystemExit(status)
 
@@ -162,6 +190,7 @@ def diff(**options: Any) -> None:
 @click.option("--by", type=click.Choice(["node", "check"]), default="node", show_default=True, help="Fold results by.")
 @click.option("--group-by", default="", metavar="FACT", help="Group the heat map by this variable or group.")
 @click.option("-o", "--output", metavar="FILE", help="Write to this file instead of standard output.")
+@click.option("--skipped", is_flag=True, help="With --by check: also list checks that had nothing to judge.")
 @click.option("-q", "--quiet", is_flag=True, help="Leave out what is well.")
 @click.option("--outliers/--no-outliers", default=True, show_default=True)
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
@@ -174,14 +203,15 @@ def report(**options: Any) -> None:
 
 def _history(run: Any, options: Dict[str, Any]) -> int:
     from nhc.fleet.history import HistoryError
+    from nhc.model import printable
 
     try:
         return int(run(options))
     except HistoryError as error:
-        print(f"nhc fleet: {error}", file=sys.stderr)
+        print(f"nhc fleet: {printable(str(error))}", file=sys.stderr)
         return EXIT_USAGE
     except BrokenPipeError:
         raise
     except OSError as error:
-        print(f"nhc fleet: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"nhc fleet: {printable(f'{error.filename}: {error.strerror}')}", file=sys.stderr)
         return EXIT_USAGE

@@ -6,7 +6,7 @@ import pickle
 import struct
 import time
 import zlib
-from typing import Dict, Iterator, NamedTuple, Tuple
+from typing import Dict, Iterator, NamedTuple, Tuple, Union
 
 from nhc.fleet import result
 from nhc.fleet.transport import Node, Trouble
@@ -50,8 +50,26 @@ def failed(node: Node, trouble: Trouble, seconds: float, attempts: int) -> resul
     return result.NodeResult(node, result.unreached(node, trouble, time.time(), attempts), seconds, attempts)
 
 
-def unpack(buffer: bytearray) -> Iterator[Arrived]:
-    """The whole arrivals at the start of what came over the pipe, which they are taken from."""
+class Returned(NamedTuple):
+    """Nodes that a shard hands back, having had nothing to reach them with."""
+
+    places: Tuple[int, ...]
+
+
+class Note(NamedTuple):
+    """What a shard has to say that is about no node."""
+
+    text: str
+
+
+def pack_message(message: Union[Returned, Note]) -> bytes:
+    """A shard's message as the pipe carries it."""
+    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    return LENGTH.pack(len(data)) + data
+
+
+def unpack(buffer: bytearray) -> Iterator[Union[Arrived, Returned, Note]]:
+    """The whole arrivals and messages at the start of what came over the pipe, which they are taken from."""
     at = 0
     while len(buffer) - at >= LENGTH.size:
         (size,) = LENGTH.unpack_from(buffer, at)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, Mapping
+from typing import Any, List, Mapping
 
 from nhc import __version__
 from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.fleet import given, output
-from nhc.fleet.given import Usage
+from nhc.fleet.fold import nodes_of
 from nhc.fleet.history import History, default_path
-from nhc.fleet.output import Picture
+from nhc.fleet.output import Picture, write_out
 from nhc.fleet.progress import Progress
-from nhc.model import Verdict
+from nhc.model import Verdict, printable
+from nhc.nodeset import fold
 
 EXIT = {Verdict.SKIP: EXIT_UNKNOWN, Verdict.OK: EXIT_HEALTHY, Verdict.WARN: EXIT_HEALTHY,
         Verdict.UNKNOWN: EXIT_UNKNOWN, Verdict.CRIT: EXIT_UNHEALTHY}  # fmt: skip
@@ -23,55 +24,61 @@ def run(options: Mapping[str, Any]) -> int:
     """Carry out `nhc fleet check`; the exit status. Raises Usage."""
     from nhc.fleet.sweep import sweep
 
-    if options["apply"] and not options["mark"]:
-        raise Usage("--apply goes with --mark")
+    secrets = given.take_secrets()
+    given.usable(options)
     for path in filter(None, (options["html"], options["json_path"])):
         given.writable(path)
     marking = given.marking(options) if options["mark"] else None
-    nodes = given.nodes(options)
+    nodes = given.nodes(options, secrets)
     settings = given.settings(options, nodes)
     history = History("" if options["no_history"] else options["history"] or default_path())
     started = time.time()
-    number = history.begin(_words(), __version__, started)
+    number = history.begin(_words(), __version__, started, len(nodes))
     picture = Picture(nodes, started, options["group_by"])
-    arrivals = sweep(nodes, settings)
-    interrupted = False
+    waiting = dict.fromkeys(range(len(nodes)))
+    notes: List[str] = []
+    arrivals = sweep(nodes, settings, notes.append)
+    interrupted = failed = False
     try:
-        with Progress(len(nodes), options["form"] == "text" and sys.stderr.isatty()) as progress:
+        with Progress(picture.names, options["form"] == "text" and sys.stderr.isatty()) as progress:
+            progress.show(0, picture.folder.counts, waiting)
             for arrived in arrivals:
+                waiting.pop(arrived.place, None)
                 picture.add(arrived.place, arrived.verdict, arrived.findings, arrived.metrics, arrived.labels)
                 history.add(number, nodes[arrived.place].name, arrived.verdict, arrived.seconds, arrived.line)
                 if options["form"] == "jsonl":
-                    sys.stdout.write(arrived.text() + "\n")
-                    sys.stdout.flush()
-                progress.show(picture.folder.total, picture.folder.counts)
+                    write_out(arrived.text() + "\n")
+                progress.show(picture.folder.total, picture.folder.counts, waiting)
     except KeyboardInterrupt:
         interrupted = True
     finally:
         arrivals.close()
-    history.end(number)
     picture.ended = time.time()
+    picture.not_judged = [nodes[place].name for place in waiting]
+    history.end(number, interrupted=interrupted)
     try:
         _show(options, picture, history, number)
     except BrokenPipeError:
         raise
     except OSError as error:
-        print(f"nhc fleet check: {error.filename}: {error.strerror}", file=sys.stderr)
-        interrupted = True
-    if history.warning:
-        print(f"nhc fleet check: {history.warning}", file=sys.stderr)
-    if interrupted:
-        left = len(nodes) - picture.folder.total
-        if left:
-            nodes_left = "1 node was" if left == 1 else f"{left} nodes were"
-            print(f"nhc fleet check: interrupted, {nodes_left} not judged", file=sys.stderr)
-        history.close()
-        return 130 if left else EXIT_UNKNOWN
+        _say(f"{error.filename}: {error.strerror}")
+        failed = True
+    for line in (*notes, *filter(None, [history.warning])):
+        _say(line)
     status = exit_status(picture, options["max_unhealthy"])
-    if marking is not None:
+    if interrupted and waiting:
+        _say(f"interrupted: {nodes_of(len(waiting))} not judged: {fold(picture.not_judged)}")
+        status = 130
+    elif failed:
+        status = EXIT_UNKNOWN
+    elif marking is not None and not interrupted:
         status = _worse(status, marking(history, number, options))
     history.close()
     return status
+
+
+def _say(line: str) -> None:
+    print(f"nhc fleet check: {printable(line)}", file=sys.stderr)
 
 
 def _worse(one: int, other: int) -> int:
@@ -103,7 +110,7 @@ def _show(options: Mapping[str, Any], picture: Picture, history: History, number
         output.write_json(sys.stdout, picture, history, number, far)
     elif form == "text":
         colour = output.wants_colour(options["color"], sys.stdout)
-        sys.stdout.write(output.text(picture, far, options["by"], colour, options["quiet"]))
+        write_out(output.text(picture, far, options["by"], colour, options["quiet"], options["skipped"]))
     sys.stdout.flush()
 
 
@@ -112,7 +119,7 @@ def again(options: Mapping[str, Any]) -> int:
     history = History(options["history"] or default_path(), create=False)
     if options["listed"]:
         for sweep in history.sweeps():
-            sys.stdout.write(output.sweep_line(sweep) + "\n")
+            write_out(output.sweep_line(sweep) + "\n")
         return EXIT_HEALTHY
     sweep = history.find(options["sweep"])
     picture = output.picture_of(history, sweep, options["group_by"])
@@ -131,9 +138,9 @@ def again(options: Mapping[str, Any]) -> int:
             write_html(file, picture, history, sweep.id, far)
         else:
             colour = output.wants_colour(options["color"], file)
-            file.write(output.text(picture, far, options["by"], colour, options["quiet"]))
+            file.write(output.text(picture, far, options["by"], colour, options["quiet"], options["skipped"]))
 
-    if options["output"]:
+    if options["output"] not in ("", None, "-"):
         output.write_file(options["output"], write)
     else:
         write(sys.stdout)
@@ -145,4 +152,4 @@ def _words() -> str:
     """The command line as the history shows it. No secret is ever an argument."""
     import shlex
 
-    return shlex.join(["nhc", *sys.argv[1:]])[:2000]
+    return printable(shlex.join(["nhc", *sys.argv[1:]]), 2000)

@@ -13,7 +13,6 @@ from nhc.fleet.output import sweep_line
 from nhc.fleet.result import findings
 from nhc.model import Verdict
 from nhc.nodeset import fold
-from nhc.render.json import from_dict
 
 Problem = Tuple[str, str, int, str]
 
@@ -58,9 +57,8 @@ def compare(history: History, old: Sweep, new: Sweep) -> Diff:
 
 def _problems(history: History, sweep: Sweep) -> Dict[str, Tuple[Verdict, Set[Problem]]]:
     found: Dict[str, Tuple[Verdict, Set[Problem]]] = {}
-    for record in history.records(sweep.id):
-        report = from_dict(record)
-        problems = {(c, t, v, r) for c, t, v, r, _message in findings(report) if v > Verdict.OK}
+    for report, _extra in history.reports(sweep.id):
+        problems = {(c, t, v, r) for c, t, v, r, _message, _action in findings(report) if v > Verdict.OK}
         found[report.host] = (report.verdict, problems)
     return found
 
@@ -85,7 +83,8 @@ def show(diff: Diff) -> str:
     if diff.came:
         lines.append(f"new nodes ({len(diff.came)}): {fold(diff.came)}")
     if diff.went:
-        lines.append(f"not in the new sweep ({len(diff.went)}): {fold(diff.went)}")
+        why = " (it was interrupted)" if diff.new.interrupted else ""
+        lines.append(f"not in the new sweep{why} ({len(diff.went)}): {fold(diff.went)}")
     better = sum(1 for change in diff.changes if change.new < change.old)
     lines.append(f"{len(diff.worse)} worse, {better} better, {diff.same} the same")
     return "".join(f"{line}\n" for line in lines)

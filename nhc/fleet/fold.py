@@ -1,6 +1,7 @@
-"""Equal results of many nodes in one line: `gpu[001-127] OK`, `gpu128 CRIT GpuXid79 ...`.
+"""Equal results of many nodes in one line: `OK 127 nodes gpu[001-127]`, `CRIT 1 node gpu128: GpuXid79 ...`.
 
-Only counts and numbers of nodes are kept while a sweep runs, never reports: ten thousand nodes take a few MB.
+Only counts, numbers of nodes and messages of what is wrong are kept while a sweep runs, never reports: ten thousand
+nodes take a few MB.
 """
 
 from __future__ import annotations
@@ -8,32 +9,50 @@ from __future__ import annotations
 from array import array
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
+from nhc.fleet.causes import Cause, Causes
 from nhc.fleet.result import REACH, Finding
 from nhc.model import Verdict, printable
 from nhc.nodeset import fold
 
 COLOURS = {Verdict.SKIP: "2", Verdict.OK: "32", Verdict.WARN: "33", Verdict.UNKNOWN: "35", Verdict.CRIT: "31;1"}
+SHOWN = 5
+"""Causes of one problem shown as text; JSON and the page have them all."""
 
 Problem = Tuple[str, str, int, str]
 """Check, target, verdict, reason: what two nodes must have alike to share a line."""
 
 
 class Fact(NamedTuple):
-    """One line of a folded sweep: what these nodes have in common."""
+    """One line of a folded sweep: what these nodes have in common, and its causes, the most frequent first."""
 
     verdict: Verdict
     nodes: List[str]
     check: str = ""
     target: str = ""
     reason: str = ""
-    message: str = ""
-    alike: bool = True
-    """Whether the message is everybody's, and not one of several that differ in their numbers."""
+    causes: Tuple[Cause, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """What is said of it: of several causes, how many nodes have each."""
+        if len(self.causes) < 2:
+            return self.causes[0].message if self.causes else ""
+        said = [f"{len(cause.nodes)} x {cause.message}" for cause in self.causes[:SHOWN]]
+        more = len(self.causes) - SHOWN
+        return "; ".join([*said, f"and {more} more causes"] if more > 0 else said)
+
+    @property
+    def action(self) -> str:
+        """What would mend it, "" where nothing is suggested or not the same for all."""
+        actions = {cause.action for cause in self.causes}
+        return actions.pop() if len(actions) == 1 else ""
 
     def to_json(self) -> Dict[str, Any]:
         return {
             "verdict": self.verdict.name, "nodes": fold(self.nodes), "count": len(self.nodes), "check": self.check,
-            "target": self.target, "reason": self.reason, "message": self.message,
+            "target": self.target, "reason": self.reason, "message": self.message, "action": self.action,
+            "causes": [{"nodes": fold(cause.nodes), "count": len(cause.nodes), "message": cause.message,
+                        "action": cause.action} for cause in self.causes],
         }  # fmt: skip
 
 
@@ -45,25 +64,21 @@ class Folder:
         self.counts: Dict[Verdict, int] = dict.fromkeys(sorted(Verdict, reverse=True), 0)
         self._by_problems: Dict[Tuple[int, Tuple[Problem, ...]], array[int]] = {}
         self._by_check: Dict[Problem, array[int]] = {}
-        self._messages: Dict[Problem, Tuple[str, bool]] = {}
+        self.causes: Dict[Problem, Causes] = {}
 
     def add(self, index: int, verdict: int, findings: Iterable[Finding]) -> None:
         self.counts[Verdict(verdict)] += 1
-        problems: List[Problem] = []
-        for check, target, level, reason, message in findings:
+        problems: Dict[Problem, None] = {}
+        for check, target, level, reason, message, action in findings:
             problem = (check, target, level, reason)
             if level > Verdict.OK:
-                problems.append(problem)
-                before = self._messages.get(problem)
-                if before is None:
-                    self._messages[problem] = (message, True)
-                elif before[1] and before[0] != message:
-                    self._messages[problem] = (before[0], False)
+                problems[problem] = None
+                self.causes.setdefault(problem, Causes()).add(index, self.names[index], message, action)
             nodes = self._by_check.setdefault(problem, array("I"))
             if not nodes or nodes[-1] != index:
                 nodes.append(index)
-        problems.sort(key=lambda problem: (-problem[2], problem))
-        self._by_problems.setdefault((verdict, tuple(problems)), array("I")).append(index)
+        found = tuple(sorted(problems, key=lambda problem: (-problem[2], problem)))
+        self._by_problems.setdefault((verdict, found), array("I")).append(index)
 
     @property
     def total(self) -> int:
@@ -78,25 +93,26 @@ class Folder:
 
     def by_node(self) -> List[List[Fact]]:
         """Nodes with the same problems together, the worst first; every problem of such a group is a Fact."""
-        groups: List[List[Fact]] = []
+        groups: List[Tuple[int, List[Fact]]] = []
         for (verdict, problems), indices in self._by_problems.items():
-            nodes = self._sorted(indices)
-            found = [self._fact(problem, nodes) for problem in problems]
-            groups.append(found or [Fact(Verdict(verdict), nodes)])
+            found = [self._fact(problem, indices) for problem in problems]
+            groups.append((verdict, found or [Fact(Verdict(verdict), self._sorted(indices))]))
         # A node's verdict is that of its worst problem; SKIP alone is UNKNOWN.
-        order = {id(group): key for group, key in zip(groups, self._by_problems)}
-        groups.sort(key=lambda group: (-order[id(group)][0], -len(group[0].nodes), group[0].nodes[0]))
-        return groups
+        groups.sort(key=lambda group: (-group[0], -len(group[1][0].nodes), group[1][0].nodes[0]))
+        return [group for _verdict, group in groups]
 
     def by_check(self) -> List[Fact]:
         """Each check's verdicts, the worst first, and the nodes that share each."""
-        found = [self._fact(problem, self._sorted(indices)) for problem, indices in self._by_check.items()]
+        found = [self._fact(problem, indices) for problem, indices in self._by_check.items()]
         return sorted(found, key=lambda fact: (-fact.verdict, fact.check, fact.target, -len(fact.nodes)))
 
-    def _fact(self, problem: Problem, nodes: List[str]) -> Fact:
+    def _fact(self, problem: Problem, indices: array[int]) -> Fact:
         check, target, level, reason = problem
-        message, alike = self._messages.get(problem, ("", True))
-        return Fact(Verdict(level), nodes, check, target, reason, message, alike)
+        causes: List[Cause] = []
+        if problem in self.causes:
+            everyone = len(indices) == len(self._by_check[problem])
+            causes = self.causes[problem].of(self.names, () if everyone else indices)
+        return Fact(Verdict(level), self._sorted(indices), check, target, reason, tuple(causes))
 
     def _sorted(self, indices: Iterable[int]) -> List[str]:
         return [self.names[index] for index in sorted(indices)]
@@ -105,50 +121,66 @@ class Folder:
 # As text.
 
 
+def nodes_of(count: int) -> str:
+    """`1 node`, `3 nodes`."""
+    return f"{count} node{'' if count == 1 else 's'}"
+
+
 def show_by_node(groups: Sequence[Sequence[Fact]], colour: bool = False, quiet: bool = False) -> str:
+    """Verdict and count first, then the nodes, then what is wrong with them and what would mend it."""
     lines: List[str] = []
     for group in groups:
         verdict = max(fact.verdict for fact in group)
         if quiet and verdict <= Verdict.OK:
             continue
-        nodes = fold(group[0].nodes)
-        count = len(group[0].nodes)
-        head = f"{nodes}{f' ({count})' if count > 1 else ''} {paint(verdict, colour)}"
-        if len(group) == 1:
-            lines.append(head + _said(group[0]))
-        else:
+        head = f"{paint(verdict, colour)} {nodes_of(len(group[0].nodes))} {fold(group[0].nodes)}"
+        if not group[0].check:
             lines.append(head)
-            lines += [f"    {paint(fact.verdict, colour)}{_said(fact)}" for fact in group]
+        elif len(group) == 1:
+            lines += _told(f"{head}: ", group[0], "    ")
+        else:
+            lines.append(f"{head}:")
+            for fact in group:
+                lines += _told(f"    {paint(fact.verdict, colour)} ", fact, "        ")
     return "".join(f"{line}\n" for line in lines)
 
 
-def show_by_check(facts: Sequence[Fact], colour: bool = False, quiet: bool = False) -> str:
+def show_by_check(facts: Sequence[Fact], colour: bool = False, quiet: bool = False, skipped: bool = False) -> str:
+    """Each check's verdicts; those that had nothing to judge only where `skipped` asks for them."""
     lines: List[str] = []
     for fact in facts:
-        if quiet and fact.verdict <= Verdict.OK:
+        if (quiet and fact.verdict <= Verdict.OK) or (fact.verdict is Verdict.SKIP and not skipped):
             continue
-        target = f" {fact.target}" if fact.target else ""
-        detail = " ".join(part for part in (fact.reason, _message(fact)) if part)
-        lines.append(
-            f"{paint(fact.verdict, colour)} {fact.check}{target}: {fold(fact.nodes)} ({len(fact.nodes)})"
-            f"{f': {detail}' if detail else ''}"
-        )
+        where = f"{fact.check} {fact.target}" if fact.target else fact.check
+        head = f"{paint(fact.verdict, colour)} {where}: {nodes_of(len(fact.nodes))} {fold(fact.nodes)}"
+        if fact.verdict <= Verdict.OK:
+            lines.append(head)
+        else:
+            lines += _told(f"{head}: ", fact._replace(check="", target=""), "    ")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _said(fact: Fact) -> str:
-    if not fact.check:
-        return ""
-    if fact.check == REACH:
-        return f" {fact.reason}: {_message(fact)}"
-    where = " ".join(part for part in (fact.check, fact.target) if part)
-    said = f" {fact.reason} {where}" if fact.reason else f" {where}"
-    return f"{said}: {_message(fact)}" if fact.message else said
+def _told(head: str, fact: Fact, indent: str) -> List[str]:
+    """A problem in one line, or one more for each of its causes."""
+    where = "" if fact.check == REACH else " ".join(part for part in (fact.check, fact.target) if part)
+    what = " ".join(part for part in (fact.reason, where) if part)
+    if len(fact.causes) < 2:
+        message = _said(fact.causes[0]) if fact.causes else ""
+        return [head + ": ".join(part for part in (what, message) if part)]
+    lines = [f"{head}{what}"]
+    lines += [
+        f"{indent}{nodes_of(len(cause.nodes))} {fold(cause.nodes)}: {_said(cause)}" for cause in fact.causes[:SHOWN]
+    ]
+    rest = [name for cause in fact.causes[SHOWN:] for name in cause.nodes]
+    if rest:
+        more = len(fact.causes) - SHOWN
+        lines.append(f"{indent}{nodes_of(len(rest))} {fold(rest)}: {more} more cause{'' if more == 1 else 's'}")
+    return lines
 
 
-def _message(fact: Fact) -> str:
-    message = printable(fact.message)
-    return message if fact.alike or not message else f"{message} (one of several)"
+def _said(cause: Cause) -> str:
+    suggested = f"(suggested: {cause.action})" if cause.action not in ("", "inspect") else ""
+    return " ".join(part for part in (printable(cause.message), suggested) if part)
 
 
 def paint(verdict: Verdict, colour: bool) -> str:

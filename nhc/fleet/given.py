@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Tuple
 
 from nhc.cli import EXIT_UNKNOWN, EXIT_USAGE
 from nhc.fleet import nodes as node_sources
@@ -32,7 +32,62 @@ def writable(path: str) -> None:
         raise Usage(f"{path}: you cannot write to {directory}")
 
 
-def nodes(options: Mapping[str, Any]) -> List[Node]:
+def usable(options: Mapping[str, Any]) -> None:
+    """See that what is sent can be read and what is asked for exists, before anybody is asked for it. Raises Usage."""
+    from nhc.fleet.preflight import Wrong, asked_of, look
+    from nhc.fleet.push import BadSite
+
+    if options["apply"] and not options["mark"]:
+        raise Usage("--apply goes with --mark")
+    if options["limit"] and not options["inventories"]:
+        raise Usage(f"--limit {options['limit']} goes with -i: it is a pattern of the inventory's hosts and groups")
+    if options["ask_sudo_pass"] and not (options["sudo"] or options["inventories"]):
+        raise Usage("--ask-sudo-pass goes with --sudo, or with an inventory that says ansible_become")
+    if (options["vault_files"] or options["ask_vault_pass"]) and not options["inventories"]:
+        raise Usage("--vault-password-file and --ask-vault-pass go with -i")
+    for name in options["vault_files"]:
+        _readable(name.rpartition("@")[2], "--vault-password-file")
+    for name, flag in (("identity", "--identity"), ("ssh_config", "-F")):
+        if options[name]:
+            _readable(options[name], flag)
+    if options["node_dir"] and not options["node_dir"].startswith("/"):
+        raise Usage(f"--node-dir {options['node_dir']}: not an absolute path")
+    try:
+        look(asked_of(options))
+    except (Wrong, BadSite) as error:
+        raise Usage(str(error)) from None
+
+
+def _readable(path: str, flag: str) -> None:
+    try:
+        with open(os.path.expanduser(path), "rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise Usage(f"{flag} {path}: {error.strerror}") from None
+
+
+def vault(options: Mapping[str, Any]) -> Tuple[str, ...]:
+    """Ansible's own options for the inventory's vault."""
+    words: List[str] = []
+    for name in options["vault_files"]:
+        label, at, path = name.rpartition("@")
+        full = os.path.abspath(os.path.expanduser(path))
+        words += ["--vault-id", f"{label}@{full}"] if at else ["--vault-password-file", full]
+    return tuple([*words, "--ask-vault-pass"] if options["ask_vault_pass"] else words)
+
+
+SECRETS = ("NHC_SSH_PASSWORD", "NHC_SUDO_PASSWORD")
+
+
+def take_secrets() -> Dict[str, str]:
+    """Passwords of the environment, which has them no longer.
+
+    An inventory's script, a ProxyCommand or a shell of this machine would inherit them, and has no business with them.
+    """
+    return {name: os.environ.pop(name, "") for name in SECRETS}
+
+
+def nodes(options: Mapping[str, Any], secrets: Mapping[str, str]) -> List[Node]:
     """The nodes to judge, with what the command line says of all of them. Raises Usage."""
     facts = tuple(fact for fact in (*options["facts"], options["group_by"]) if fact)
     try:
@@ -45,14 +100,16 @@ def nodes(options: Mapping[str, Any]) -> List[Node]:
                 options["sources"],
                 options["files"],
                 facts,
+                vault(options),
+                options["all_nodes"],
             )
         )
     except node_sources.NoAnswer as error:
         raise Unavailable(str(error)) from None
     except node_sources.NodesError as error:
         raise Usage(str(error)) from None
-    password = _secret("NHC_SSH_PASSWORD", "SSH password: ") if options["ask_pass"] else ""
-    sudo_password = _secret("NHC_SUDO_PASSWORD", "sudo password: ") if options["ask_sudo_pass"] else ""
+    password = _secret(secrets, "NHC_SSH_PASSWORD", "SSH password: ") if options["ask_pass"] else ""
+    sudo_password = _secret(secrets, "NHC_SUDO_PASSWORD", "sudo password: ") if options["ask_sudo_pass"] else ""
     return [
         node._replace(
             user=node.user or options["user"],
@@ -66,9 +123,17 @@ def nodes(options: Mapping[str, Any]) -> List[Node]:
     ]
 
 
-def _secret(variable: str, prompt: str) -> str:
-    """A secret from the environment, else from the terminal; never from the command line."""
-    return os.environ.get(variable) or getpass.getpass(prompt)
+def _secret(secrets: Mapping[str, str], variable: str, prompt: str) -> str:
+    """A secret from the environment, else from the terminal; never from the command line. Raises Usage."""
+    if secrets[variable]:
+        return secrets[variable]
+    try:
+        found = getpass.getpass(prompt)
+    except EOFError:
+        raise Usage(f"{prompt.rstrip(': ')}: none was given, the input has ended (${variable} can hold it)") from None
+    if not found:
+        raise Usage(f"{prompt.rstrip(': ')}: an empty one was given")
+    return found
 
 
 def settings(options: Mapping[str, Any], nodes: List[Node]) -> Any:
@@ -87,8 +152,6 @@ def settings(options: Mapping[str, Any], nodes: List[Node]) -> Any:
             more += [f"--{name}", value]
     if options["context"]:
         more += ["--context", options["context"]]
-    if options["node_dir"] and not options["node_dir"].startswith("/"):
-        raise Usage(f"--node-dir {options['node_dir']}: not an absolute path")
     task = remote.Task(
         engine, site, tuple(more), seconds=options["timeout"], login=options["connect_timeout"], use=options["use"],
         directory=options["node_dir"], sudo=options["sudo"], nonce=os.urandom(8).hex(),

@@ -14,13 +14,18 @@ import time
 import zlib
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.fleet.result import safe
+from nhc.model import Report, printable
+from nhc.render.json import from_dict
+
 KEEP = 50
 """Sweeps kept."""
 BATCH = 256
 
 _TABLES = """
 create table if not exists sweep (
-    id integer primary key, started real not null, ended real, command text not null, version text not null
+    id integer primary key, started real not null, ended real, command text not null, version text not null,
+    asked integer not null default 0, interrupted integer not null default 0
 );
 create table if not exists result (
     sweep integer not null references sweep(id) on delete cascade,
@@ -30,13 +35,21 @@ create table if not exists result (
 pragma user_version = 1;
 """
 
+_LATER = {"asked": "integer not null default 0", "interrupted": "integer not null default 0"}
+"""Columns that a history written by an earlier nhc lacks."""
+_SWEEP = "id, started, ended, command, version, asked, interrupted"
+
 
 class HistoryError(Exception):
     """The history cannot be read, or holds no such sweep. One line."""
 
 
 class Sweep(NamedTuple):
-    """A sweep as the history has it. `ended` is None for one that was broken off."""
+    """A sweep as the history has it. `ended` is None for one whose process was killed.
+
+    `asked` is the number of nodes that were to be judged, 0 where that is not known; `interrupted` says that the user
+    ended it before all of them were.
+    """
 
     id: int
     started: float
@@ -44,6 +57,8 @@ class Sweep(NamedTuple):
     command: str
     version: str
     counts: Dict[int, int]
+    asked: int = 0
+    interrupted: bool = False
 
 
 def default_path() -> str:
@@ -83,6 +98,10 @@ class History:
             if version > 1:
                 raise sqlite3.DatabaseError("written by a newer nhc")
             db.executescript(_TABLES)
+            there = {row[1] for row in db.execute("pragma table_info(sweep)")}
+            for name, kind in _LATER.items():
+                if name not in there:
+                    db.execute(f"alter table sweep add column {name} {kind}")
         except sqlite3.Error:
             db.close()
             raise
@@ -90,16 +109,18 @@ class History:
 
     # Writing.
 
-    def begin(self, command: str, version: str, started: float) -> int:
+    def begin(self, command: str, version: str, started: float, asked: int = 0) -> int:
+        """A new sweep of so many nodes; its number."""
         try:
-            return self._begin(command, version, started)
+            return self._begin(command, version, started, asked)
         except sqlite3.Error as error:
             self._retreat(error)
-            return self._begin(command, version, started)
+            return self._begin(command, version, started, asked)
 
-    def _begin(self, command: str, version: str, started: float) -> int:
+    def _begin(self, command: str, version: str, started: float, asked: int) -> int:
         made = self.db.execute(
-            "insert into sweep (started, command, version) values (?, ?, ?)", (started, command, version)
+            "insert into sweep (started, command, version, asked) values (?, ?, ?, ?)",
+            (started, command, version, asked),
         )
         return int(made.lastrowid or 0)
 
@@ -134,22 +155,22 @@ class History:
         self.warning, self.path = f"{self.path}: {error}: this sweep is not kept", ""
         old, self.db = self.db, self._open(":memory:")
         try:
-            row = old.execute(
-                "select id, started, ended, command, version from sweep order by id desc limit 1"
-            ).fetchone()
+            row = old.execute(f"select {_SWEEP} from sweep order by id desc limit 1").fetchone()  # noqa: S608 (our own columns)
             if row is not None:
-                self.db.execute("insert into sweep values (?, ?, ?, ?, ?)", row)
+                self.db.execute(f"insert into sweep ({_SWEEP}) values (?, ?, ?, ?, ?, ?, ?)", row)  # noqa: S608
                 for one in old.execute("select * from result where sweep = ?", row[:1]):
                     self.db.execute("insert or replace into result values (?, ?, ?, ?, ?)", one)
         except sqlite3.Error:
             pass
         old.close()
 
-    def end(self, sweep: int, keep: int = KEEP) -> None:
-        """The sweep is whole; sweeps beyond the newest `keep` are forgotten."""
+    def end(self, sweep: int, keep: int = KEEP, interrupted: bool = False) -> None:
+        """The sweep is over, whole or interrupted; sweeps beyond the newest `keep` are forgotten."""
         self.flush()
         try:
-            self.db.execute("update sweep set ended = ? where id = ?", (time.time(), sweep))
+            self.db.execute(
+                "update sweep set ended = ?, interrupted = ? where id = ?", (time.time(), int(interrupted), sweep)
+            )
             self.db.execute(
                 "delete from sweep where id not in (select id from sweep order by id desc limit ?)", (keep,)
             )
@@ -167,12 +188,16 @@ class History:
         rows = self._ask("select sweep, verdict, count(*) from result group by sweep, verdict")
         for sweep, verdict, count in rows:
             counts.setdefault(sweep, {})[verdict] = count
-        return [
-            Sweep(number, started, ended, command, version, counts.get(number, {}))
-            for number, started, ended, command, version in self._ask(
-                "select id, started, ended, command, version from sweep order by id"
-            )
-        ]
+        try:
+            return [
+                Sweep(int(number), float(started), None if ended is None else float(ended), printable(command),
+                      printable(version), counts.get(number, {}), int(asked), bool(interrupted))
+                for number, started, ended, command, version, asked, interrupted in self._ask(
+                    f"select {_SWEEP} from sweep order by id"  # noqa: S608
+                )
+            ]  # fmt: skip
+        except (TypeError, ValueError, AttributeError) as error:
+            raise HistoryError(f"{self.path}: damaged: {error}") from None
 
     def find(self, word: str) -> Sweep:
         """A sweep by its number; `last` is the newest, `last-1` the one before. Raises HistoryError."""
@@ -192,18 +217,43 @@ class History:
         return found[0]
 
     def lines(self, sweep: int, nodes: Optional[Sequence[str]] = None) -> Iterator[Tuple[str, str]]:
-        """Node and JSON line of every node, in the order of their names."""
+        """Node and JSON line of every node, in the order of their names. Raises HistoryError."""
         for node, line in self._ask("select node, line from result where sweep = ? order by node", (sweep,)):
             if nodes is None or node in nodes:
-                yield node, zlib.decompress(line).decode()
+                try:
+                    yield printable(node), zlib.decompress(line).decode()
+                except (zlib.error, TypeError, AttributeError, UnicodeDecodeError) as error:
+                    raise self._damaged(sweep, node, error) from None
 
     def records(self, sweep: int) -> Iterator[Dict[str, Any]]:
-        """The same, as JSON values."""
-        for _node, line in self.lines(sweep):
-            yield json.loads(line)
+        """The same, as JSON values. Raises HistoryError."""
+        for node, line in self.lines(sweep):
+            try:
+                found = json.loads(line)
+            except ValueError as error:
+                raise self._damaged(sweep, node, error) from None
+            if not isinstance(found, dict):
+                raise self._damaged(sweep, node, ValueError("not a report"))
+            yield found
+
+    def reports(self, sweep: int) -> Iterator[Tuple[Report, Dict[str, Any]]]:
+        """Every node's report, made safe to show, and what the sweep added to it. Raises HistoryError."""
+        for record in self.records(sweep):
+            extra = record.get("fleet", {})
+            try:
+                report = safe(from_dict(record), time.time())
+                if not isinstance(extra, dict):
+                    raise ValueError("`fleet` is not an object")
+            except (ValueError, OverflowError, RecursionError, TypeError) as error:
+                raise self._damaged(sweep, str(record.get("host", "?")), error) from None
+            yield report, extra
+
+    def _damaged(self, sweep: int, node: str, error: Exception) -> HistoryError:
+        what = f"sweep {sweep}, {printable(str(node), 100)}: {printable(str(error), 200)}"
+        return HistoryError(f"{self.path}: damaged: {what}")
 
     def _ask(self, query: str, values: Tuple[Any, ...] = ()) -> Iterator[Tuple[Any, ...]]:
         try:
             yield from self.db.execute(query, values)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise HistoryError(f"{self.path}: {error}") from None

@@ -29,13 +29,16 @@ class InventoryError(ValueError):
     """The inventory cannot be read or names no hosts. One line."""
 
 
-def read(sources: Sequence[str], limit: str = "", facts: Sequence[str] = ()) -> List[Node]:
-    """The hosts of these inventories, those that match `limit` (an Ansible pattern). Raises InventoryError."""
+def read(sources: Sequence[str], limit: str = "", facts: Sequence[str] = (), vault: Sequence[str] = ()) -> List[Node]:
+    """The hosts of these inventories, those that match `limit` (an Ansible pattern). Raises InventoryError.
+
+    `vault` are options of Ansible's commands that say where the password of a vault comes from.
+    """
     for source in sources:
         if "," not in source and not os.path.exists(source):
             raise InventoryError(f"{source}: no such inventory")
     wanted = tuple(dict.fromkeys((*FACTS, *facts)))
-    text, complaint = _ask(sources, limit, wanted)
+    text, complaint = _ask(sources, limit, wanted, vault)
     nodes = [_node(json.loads(line), wanted) for line in text.splitlines() if line.startswith("{")]
     if not nodes:
         said = _reason(complaint, sources)
@@ -46,13 +49,14 @@ def read(sources: Sequence[str], limit: str = "", facts: Sequence[str] = ()) -> 
     return nodes
 
 
-def _ask(sources: Sequence[str], limit: str, facts: Sequence[str]) -> Tuple[str, str]:
+def _ask(sources: Sequence[str], limit: str, facts: Sequence[str], vault: Sequence[str]) -> Tuple[str, str]:
     helper = os.path.join(os.path.dirname(__file__), "data", "read_ansible.py")
     environ = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_DEPRECATION_WARNINGS": "0", "PYTHONWARNINGS": "ignore"}
     # Ansible warns of a source that it cannot read to its end, and goes on with the hosts before the mistake: a sweep
     # of half the fleet would look like one of all.
     environ.setdefault("ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED", "1")
-    argv = [_python(), "-I", helper, limit, ",".join(facts), *map(_absolute, sources)]
+    asked = json.dumps({"limit": limit, "facts": list(facts), "sources": [*map(_absolute, sources)], "vault": [*vault]})
+    argv = [_python(), "-I", helper, asked]
     try:
         done = subprocess.run(
             argv, check=False, stdin=None, capture_output=True, text=True, errors="replace", env=environ, timeout=600

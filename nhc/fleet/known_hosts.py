@@ -15,6 +15,7 @@ import threading
 from typing import Dict, List, NamedTuple, Sequence, Set, Tuple
 
 from nhc.bounded_read import read_text
+from nhc.fleet.transport import OutOfResources, is_scarce
 
 Key = Tuple[str, str]
 """A key's type and its base64."""
@@ -39,7 +40,9 @@ class KnownHosts:
         for path in paths:
             try:
                 text = read_text(path, errors="replace")
-            except OSError:
+            except OSError as error:
+                if is_scarce(error):  # else every host would look like one that is not known
+                    raise OutOfResources(f"{path}: {error.strerror}") from None
                 continue
             for line in text.splitlines():
                 self._read(line)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 from typing import List, Mapping, Optional, Sequence
 
-from nhc.fleet.transport import Node, Trouble, left
+from nhc.fleet.transport import Node, OutOfResources, Trouble, is_scarce, left
 
 KEPT = 4096
 """Bytes of standard error that are kept."""
@@ -24,6 +24,8 @@ class ProcessStream:
                 start_new_session=True, env=None if environ is None else dict(environ),
             )  # fmt: skip
         except OSError as error:
+            if is_scarce(error):
+                raise OutOfResources(f"{argv[0]}: {error.strerror}") from None
             raise Trouble("NoCommand", f"{argv[0]}: {error.strerror}") from None
         assert self.process.stdin
         assert self.process.stdout

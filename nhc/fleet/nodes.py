@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 from nhc.bounded_read import read_input, read_text
 from nhc.fleet.inventory import InventoryError
@@ -33,6 +33,10 @@ class Wanted(NamedTuple):
     sources: Tuple[str, ...] = ()
     files: Tuple[str, ...] = ()
     facts: Tuple[str, ...] = ()
+    vault: Tuple[str, ...] = ()
+    """Options of Ansible's commands about the inventory's vault."""
+    everything: bool = False
+    """All nodes that ClusterShell knows."""
 
 
 def nodes(wanted: Wanted) -> List[Node]:
@@ -46,7 +50,7 @@ def nodes(wanted: Wanted) -> List[Node]:
     if wanted.inventories:
         described = True
         try:
-            _add(found, read_inventory(wanted.inventories, wanted.limit, wanted.facts))
+            _add(found, read_inventory(wanted.inventories, wanted.limit, wanted.facts, wanted.vault))
         except InventoryError as error:
             raise NodesError(str(error)) from None
     for source in wanted.sources:
@@ -54,6 +58,8 @@ def nodes(wanted: Wanted) -> List[Node]:
         _add(found, from_adapter(source))
     for path in wanted.files:
         _add(found, (Node(name) for name in from_file(path)))
+    if wanted.everything:
+        _add(found, (Node(name) for name in every_node()))
     named: List[str] = []
     for one in wanted.sets:
         some = from_set(one)
@@ -71,7 +77,7 @@ def nodes(wanted: Wanted) -> List[Node]:
         for name in from_set(one):
             found.pop(name, None)
     if not found:
-        raise NodesError("no nodes: name them with -w, -i, --from or --file")
+        raise NodesError("no nodes: name them with -w, -i, -a, --from or --file")
     return list(found.values())
 
 
@@ -89,26 +95,66 @@ def _showable(node: Node) -> Node:
 
 
 def from_set(text: str) -> List[str]:
+    """Names of what -w was given: a node set, and `^FILE` for the node sets in a file, as clush and pdsh have it."""
+    sets: List[str] = []
+    names: List[str] = []
+    for piece in _pieces(text):
+        if piece.startswith("^") and len(piece) > 1:
+            names += from_file(piece[1:])
+        else:
+            sets.append(piece)
+    return [*names, *(_set(",".join(sets)) if sets else ())]
+
+
+def _pieces(text: str) -> List[str]:
+    """What stands between the commas that are in no brackets."""
+    found, depth = [""], 0
+    for char in text:
+        depth += (char == "[") - (char == "]")
+        if char == "," and depth <= 0:
+            found.append("")
+        else:
+            found[-1] += char
+    return found
+
+
+def _set(text: str) -> List[str]:
     """Names of a node set; groups (`@gpu`) and algebra (`&`, `!`, `^`, steps) through ClusterShell."""
     try:
         return _plain(text)
     except BadRange as error:
         if not re.search(r"[@!&^/]", text):
             raise NodesError(f"-w {text}: {error}") from None
+    return _cluster_shell(f"-w {text}", lambda sets: sets(text))
+
+
+def every_node() -> List[str]:
+    """All nodes of ClusterShell's default group source (`clush -a`). Raises NodesError."""
+    found = _cluster_shell("-a", lambda sets: sets.fromall())
+    if not found:
+        raise NodesError("-a: ClusterShell's default group source knows no nodes")
+    return found
+
+
+def _cluster_shell(what: str, make: Callable[[Any], Iterable[str]]) -> List[str]:
     try:
         from ClusterShell.NodeSet import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
             NodeSet,
             NodeSetException,
         )
+        from ClusterShell.NodeUtils import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
+            GroupResolverError,
+            GroupSourceError,
+        )
     except ImportError:
         from nhc.extras import how_to_install
 
         how = how_to_install("ClusterShell", "fleet")
-        raise NodesError(f"-w {text}: groups and set operators need ClusterShell: {how}") from None
+        raise NodesError(f"{what}: groups and set operators need ClusterShell: {how}") from None
     try:
-        return list(NodeSet(text))
-    except (NodeSetException, ValueError) as error:
-        raise NodesError(f"-w {text}: {error}") from None
+        return list(make(NodeSet))
+    except (NodeSetException, GroupResolverError, GroupSourceError, OSError, ValueError) as error:
+        raise NodesError(f"{what}: {error or type(error).__name__}") from None
 
 
 def _plain(text: str) -> List[str]:
@@ -127,7 +173,7 @@ def from_file(path: str) -> List[str]:
     for number, line in enumerate(text.splitlines(), 1):
         for word in line.partition("#")[0].split():
             try:
-                names += from_set(word)
+                names += _set(word)
             except NodesError as error:
                 raise NodesError(f"{path}:{number}: {str(error)[len('-w ') :]}") from None
     return names

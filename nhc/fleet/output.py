@@ -8,14 +8,16 @@ import sys
 import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Tuple
 
-from nhc.fleet.fold import Folder, counted, show_by_check, show_by_node
+from nhc import output_file
+from nhc.fleet.fold import Folder, counted, nodes_of, show_by_check, show_by_node
 from nhc.fleet.history import History, Sweep
 from nhc.fleet.nodes import group_of, kind_of
 from nhc.fleet.outliers import Numbers, Outlier, outliers
-from nhc.fleet.result import findings, metrics
+from nhc.fleet.result import Finding, findings, metrics
 from nhc.fleet.transport import Node
-from nhc.model import Verdict
-from nhc.render.json import from_dict, utc
+from nhc.model import Verdict, printable
+from nhc.nodeset import fold
+from nhc.render.json import utc
 
 SHOWN = 20
 """Outliers shown as text; JSON has them all."""
@@ -27,12 +29,16 @@ class Picture:
     def __init__(self, nodes: Sequence[Node], started: float, group_by: str = "") -> None:
         self.nodes, self.started, self.ended = nodes, started, started
         self.group_by = group_by
+        self.not_judged: List[str] = []
+        """Nodes that an interrupted sweep did not come to, where their names are known."""
+        self.missing = 0
+        """How many they are, where only that is known."""
         self.names = [node.name for node in nodes]
         self.folder = Folder(self.names)
         self.numbers = Numbers()
 
     def add(
-        self, index: int, verdict: int, found: Iterable[Tuple[str, str, int, str, str]],
+        self, index: int, verdict: int, found: Iterable[Finding],
         numbers: Iterable[Tuple[str, str, str, str, float]], labels: Mapping[str, str],
     ) -> None:  # fmt: skip
         node = self.nodes[index]
@@ -51,20 +57,28 @@ def picture_of(history: History, sweep: Sweep, group_by: str = "") -> Picture:
     nodes: List[Node] = []
     picture = Picture(nodes, sweep.started, group_by)
     picture.ended = sweep.ended or sweep.started
-    for record in history.records(sweep.id):
-        report = from_dict(record)
-        extra = record.get("fleet", {})
-        nodes.append(Node(report.host, groups=tuple(extra.get("groups", ())), facts=extra.get("facts", {})))
+    for report, extra in history.reports(sweep.id):
+        groups, facts = extra.get("groups", ()), extra.get("facts", {})
+        nodes.append(
+            Node(
+                report.host,
+                groups=tuple(printable(str(group), 100) for group in groups) if isinstance(groups, list) else (),
+                facts={printable(str(key)): printable(str(value), 100) for key, value in facts.items()}
+                if isinstance(facts, dict)
+                else {},
+            )
+        )
         picture.names.append(report.host)
         picture.add(len(nodes) - 1, int(report.verdict), findings(report), metrics(report), report.labels)
+    picture.missing = max(0, sweep.asked - len(nodes))
     return picture
 
 
-def text(picture: Picture, far: Sequence[Outlier], by: str, colour: bool, quiet: bool) -> str:
+def text(picture: Picture, far: Sequence[Outlier], by: str, colour: bool, quiet: bool, skipped: bool = False) -> str:
     """The folded results, outliers, and one line of summary."""
     folder = picture.folder
     if by == "check":
-        shown = show_by_check(folder.by_check(), colour, quiet)
+        shown = show_by_check(folder.by_check(), colour, quiet, skipped)
     else:
         shown = show_by_node(folder.by_node(), colour, quiet)
     if far:
@@ -73,7 +87,9 @@ def text(picture: Picture, far: Sequence[Outlier], by: str, colour: bool, quiet:
         if len(far) > SHOWN:
             shown += f"    and {len(far) - SHOWN} more (--format json has them)\n"
     seconds = picture.ended - picture.started
-    return f"{shown}{folder.total} nodes: {counted(folder.counts, colour)} in {seconds:.1f} s\n"
+    left = len(picture.not_judged) or picture.missing
+    interrupted = f", {left} not judged (interrupted)" if left else ""
+    return f"{shown}{nodes_of(folder.total)}: {counted(folder.counts, colour)}{interrupted} in {seconds:.1f} s\n"
 
 
 def write_json(file: Any, picture: Picture, history: History, sweep: int, far: Sequence[Outlier]) -> None:
@@ -89,6 +105,7 @@ def write_json(file: Any, picture: Picture, history: History, sweep: int, far: S
         "folded": [[fact.to_json() for fact in group] for group in folder.by_node()],
         "checks": [fact.to_json() for fact in folder.by_check()],
         "outliers": [one.to_json() for one in far],
+        "not_judged": fold(picture.not_judged),
     }
     beginning = json.dumps(head, indent=1, ensure_ascii=False, allow_nan=False)
     file.write(beginning[: beginning.rindex("\n")] + ',\n "reports": [')
@@ -100,19 +117,18 @@ def write_json(file: Any, picture: Picture, history: History, sweep: int, far: S
 
 
 def write_file(path: str, write: Callable[[Any], None]) -> None:
-    """Replace a file whole. Raises OSError that names it."""
-    temporary = f"{path}.{os.getpid()}.tmp"
+    """Replace a file whole; what is no file is written to. Raises OSError that names it."""
+    output_file.replace(path, write)
+
+
+def write_out(text: str) -> None:
+    """Print, whatever characters the terminal's locale has. Raises OSError."""
     try:
-        with open(temporary, "x", encoding="utf-8") as file:
-            write(file)
-        os.replace(temporary, path)
-    except OSError as error:
-        try:
-            os.unlink(temporary)
-        except OSError:
-            pass
-        error.filename = path
-        raise
+        sys.stdout.write(text)
+    except UnicodeEncodeError:
+        charset = sys.stdout.encoding
+        sys.stdout.write(text.encode(charset, "backslashreplace").decode(charset))
+    sys.stdout.flush()
 
 
 def wants_colour(when: str, file: Any) -> bool:
@@ -125,5 +141,8 @@ def sweep_line(sweep: Sweep) -> str:
     """A line of `nhc fleet report --list`."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(sweep.started))
     counts: Dict[Verdict, int] = {Verdict(v): sweep.counts.get(v, 0) for v in sorted(Verdict, reverse=True)}
+    done = sum(sweep.counts.values())
     took = "broken off" if sweep.ended is None else f"{sweep.ended - sweep.started:.1f} s"
-    return f"{sweep.id:5}  {when}  {sum(sweep.counts.values())} nodes: {counted(counts)}  {took}  {sweep.command}"
+    if sweep.interrupted:
+        took += f", interrupted: {sweep.asked - done} of {sweep.asked} not judged"
+    return f"{sweep.id:5}  {when}  {nodes_of(done)}: {counted(counts)}  {took}  {sweep.command}"

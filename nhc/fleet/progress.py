@@ -1,22 +1,25 @@
-"""The bar that is shown on a terminal while a sweep runs: nodes done, and counts by verdict."""
+"""The bar that is shown on a terminal while a sweep runs: nodes done, counts by verdict, and who is still awaited."""
 
 from __future__ import annotations
 
 import sys
 from types import TracebackType
-from typing import Any, Mapping, Optional, Type
+from typing import Any, Collection, Mapping, Optional, Sequence, Type
 
-from nhc.model import Verdict
+from nhc.model import Verdict, printable
+from nhc.nodeset import fold
 
 _STYLES = {Verdict.CRIT: "bold red", Verdict.UNKNOWN: "magenta", Verdict.WARN: "yellow", Verdict.OK: "green",
            Verdict.SKIP: "dim"}  # fmt: skip
+NAMED = 64
+"""Nodes still awaited are named once there are at most so many."""
 
 
 class Progress:
-    """A context manager; without `on` it shows nothing and loads nothing."""
+    """A context manager; without `on` it shows nothing and loads nothing. `names` are the nodes of the sweep."""
 
-    def __init__(self, total: int, on: bool) -> None:
-        self.total, self.on = total, on
+    def __init__(self, names: Sequence[str], on: bool) -> None:
+        self.names, self.on = names, on
         self.bar: Any = None
         self.task: Any = None
 
@@ -27,10 +30,11 @@ class Progress:
             from rich.progress import Progress as Bar
 
             self.bar = Bar(
-                BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[counts]}"), TimeElapsedColumn(),
+                BarColumn(24), MofNCompleteColumn(), TextColumn("{task.fields[counts]}"), TimeElapsedColumn(),
+                TextColumn("{task.fields[awaited]}", markup=False),
                 console=Console(file=sys.stderr), transient=True, refresh_per_second=5,
             )  # fmt: skip
-            self.task = self.bar.add_task("", total=self.total, counts="")
+            self.task = self.bar.add_task("", total=len(self.names), counts="", awaited="")
             self.bar.start()
         return self
 
@@ -40,7 +44,11 @@ class Progress:
         if self.bar is not None:
             self.bar.stop()
 
-    def show(self, done: int, counts: Mapping[Verdict, int]) -> None:
+    def show(self, done: int, counts: Mapping[Verdict, int], waiting: Collection[int]) -> None:
+        """So many are done, with these verdicts; `waiting` are the places of those that are not."""
         if self.bar is not None:
             words = (f"[{_STYLES[verdict]}]{count} {verdict.name}[/]" for verdict, count in counts.items() if count)
-            self.bar.update(self.task, completed=done, counts=" ".join(words))
+            awaited = ""
+            if 0 < len(waiting) <= NAMED:
+                awaited = printable(f"waiting for {fold([self.names[place] for place in sorted(waiting)])}", 120)
+            self.bar.update(self.task, completed=done, counts=" ".join(words), awaited=awaited)

@@ -124,7 +124,7 @@ def site(config: Sequence[str], scripts: Sequence[str], profile: str = "") -> Si
     found: Dict[str, bytes] = {}
     options: List[str] = []
     for path in config:
-        _add_config(os.path.abspath(path), found)
+        config_files(os.path.abspath(path), found)
         options += ["--config", _there(path)]
     for directory in scripts:
         if not os.path.isdir(directory):
@@ -161,8 +161,8 @@ def _read(path: str) -> bytes:
         raise BadSite(f"{path}: {error.strerror}") from None
 
 
-def _add_config(path: str, found: Dict[str, bytes]) -> None:
-    """Add a configuration file or directory, and what it includes by relative names."""
+def config_files(path: str, found: Dict[str, bytes]) -> None:
+    """Add a configuration file or directory, and what it includes by relative names. Raises BadSite."""
     from nhc.lines import parse_text
 
     todo = [path]

@@ -179,7 +179,7 @@ def _answer(
     size = said.get("size", "")
     if not size.isascii() or not size.isdigit() or len(size) > 9:
         raise Trouble("HostileOutput", "its answer has no size")
-    complaint = printable(said.get("stderr", "")).strip()[-300:]  # of a traceback the end says what it was
+    complaint = _complaint(said.get("stderr", ""))
     why = said.get("why", "")
     if why == "OutputTooLarge" or int(size) > REPORT_LIMIT:
         raise Trouble("OutputTooLarge", f"its report is larger than {REPORT_LIMIT >> 20} MiB")
@@ -189,7 +189,7 @@ def _answer(
     if not report.strip():
         status = said.get("status", "")
         if status == "2":
-            raise Trouble("BadConfiguration", complaint or "nhc refused its configuration")
+            raise Trouble("BadConfiguration", _refusal(said.get("stderr", "")) or "nhc refused its configuration")
         raise Trouble("NoReport", f"nhc ended with status {printable(status, 10)}: {complaint or 'it said nothing'}")
     return Answer(
         report.decode(errors="replace"),
@@ -198,6 +198,21 @@ def _answer(
         "installed" if said.get("how") == "installed" else "pushed",
         pushed,
     )
+
+
+def _complaint(text: str) -> str:
+    """The last line of what a program said: of a traceback the end says what it was."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return printable(lines[-1], 400).strip() if lines else ""
+
+
+def _refusal(text: str) -> str:
+    """The first of what is wrong with a configuration, and how much more: whole lines, files by their own names."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("Try 'nhc ")]
+    if not lines:
+        return ""
+    first = re.sub(r"/[^\s:]*/[0-9a-f]{64}(?=/)", "", lines[0]).removeprefix("nhc check local: ")
+    return printable(first, 500) + (f" (and {len(lines) - 1} more)" if len(lines) > 1 else "")
 
 
 def _reason(text: str) -> str:

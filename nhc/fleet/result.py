@@ -22,8 +22,8 @@ LONGEST = 1000
 CLOCK = 120.0
 """Seconds that a node's clock may differ from ours before the report says so."""
 
-Finding = Tuple[str, str, int, str, str]
-"""Check, target, verdict, reason, message ("" where all is well)."""
+Finding = Tuple[str, str, int, str, str, str]
+"""Check, target, verdict, reason, message and suggested action (both "" where all is well)."""
 
 
 class NodeResult(NamedTuple):
@@ -51,13 +51,14 @@ def read_report(text: str, node: Node, now: float) -> Report:
         raise Trouble("AnotherHost", f"its report names another host: {printable(report.host, 100)!r}")
     if len(report.results) > RESULTS:
         raise Trouble("HostileOutput", f"its report has {len(report.results)} results")
-    return _safe(report, now)
+    return safe(report, now, live=True)
 
 
-def _safe(report: Report, now: float) -> Report:
+def safe(report: Report, now: float, live: bool = False) -> Report:
+    """The report as it may be shown: printable, finite, bounded. Of a live one the node's clock is compared to ours."""
     started = report.started if math.isfinite(report.started) and abs(report.started) < 1e11 else now
     notes = [printable(note, LONGEST) for note in report.notes[:LINES]]
-    if abs(now - report.elapsed - started) > CLOCK and math.isfinite(report.elapsed):
+    if live and abs(now - report.elapsed - started) > CLOCK and math.isfinite(report.elapsed):
         notes.append(f"the node's clock differs from this machine's by about {started + report.elapsed - now:+.0f} s")
     prefix = _bundle_prefix(report)
     return Report(
@@ -125,7 +126,7 @@ def _is_number(value: Any) -> bool:
 
 def unreached(node: Node, trouble: Trouble, now: float, attempts: int = 1) -> Report:
     """The report of a node that gave none."""
-    message = printable(trouble.message, 400) + (f" (tried {attempts} times)" if attempts > 1 else "")
+    message = printable(trouble.message, 600) + (f" (tried {attempts} times)" if attempts > 1 else "")
     outcome = unknown(trouble.reason, message)
     return Report(node.name, "", now, 0.0, (CheckResult(REACH, outcome),))
 
@@ -157,8 +158,9 @@ def findings(report: Report) -> Tuple[Finding, ...]:
     found: List[Finding] = []
     for result in report.results:
         outcome = result.outcome
-        message = outcome.message if outcome.verdict > Verdict.OK else ""
-        found.append((result.check, outcome.target, int(outcome.verdict), outcome.reason, message))
+        bad = outcome.verdict > Verdict.OK
+        message, action = (outcome.message, outcome.action.value) if bad else ("", "")
+        found.append((result.check, outcome.target, int(outcome.verdict), outcome.reason, message, action))
     return tuple(found)
 
 

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, NoReturn, Optional, Sequence, Tuple
 
 from nhc.fleet import remote, result
-from nhc.fleet.arrival import failed, pack
-from nhc.fleet.transport import Node, Session, Transport, Trouble
+from nhc.fleet.arrival import Note, Returned, failed, pack, pack_message
+from nhc.fleet.scarcity import Scarcity
+from nhc.fleet.transport import Node, OutOfResources, Session, Transport, Trouble
 
 SLOW = 2.0
 """Seconds after which a node's worker no longer counts against the fan-out."""
@@ -45,14 +46,16 @@ class Settings:
     judge: Judge = field(default=remote.judge)
 
 
-def be(nodes: Sequence[Node], settings: Settings, counter: Any, write: int, count: int) -> NoReturn:
-    """The whole life of a shard: never returns."""
+def be(
+    nodes: Sequence[Node], order: Sequence[int], settings: Settings, counter: Any, write: int, count: int
+) -> NoReturn:
+    """The whole life of a shard, which takes nodes in this order of their places: never returns."""
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _calm()
-        _Shard(nodes, settings, counter, write, max(1, settings.fanout // count)).run()
+        _Shard(nodes, order, settings, counter, write, max(1, settings.fanout // count)).run()
         status = 0
     except BaseException:
         import traceback
@@ -109,60 +112,83 @@ class _Run:
 
 
 class _Shard:
-    def __init__(self, nodes: Sequence[Node], settings: Settings, counter: Any, write: int, fanout: int) -> None:
-        self.nodes, self.settings, self.counter, self.write, self.fanout = nodes, settings, counter, write, fanout
+    def __init__(
+        self, nodes: Sequence[Node], order: Sequence[int], settings: Settings, counter: Any, write: int, fanout: int
+    ) -> None:
+        self.nodes, self.order, self.settings = nodes, order, settings
+        self.counter, self.write, self.fanout = counter, write, fanout
         self.active: Dict[int, _Run] = {}
         self.drained = False
         self.finished = 0
         self.changed = threading.Condition()
         self.parent = os.getppid()
+        self.scarcity = Scarcity(fanout)
 
     def run(self) -> None:
         threading.stack_size(512 << 10)
-        self._staff(time.monotonic())
         tidied = 0
         while True:
             with self.changed:
-                self.changed.wait(0.2)
                 now = time.monotonic()
                 self._abandon(now)
                 self._staff(now)
-                if self.drained and not self.active:
-                    return
+                if not self.active and (self.drained or self.scarcity.hopeless(now)):
+                    break
+                self.changed.wait(0.2)
             if os.getppid() != self.parent:
                 return
             if self.finished - tidied >= TIDY:
                 tidied = self.finished
                 _tidy()
+        if self.scarcity.waiting:
+            self._send(pack_message(Returned(tuple(self.scarcity.waiting))))
+        if self.scarcity.least < self.fanout and self.finished:
+            self._send(pack_message(Note(self.scarcity.show())))
 
     def _staff(self, now: float) -> None:
         """Start workers until the fan-out is reached, those that have waited for long left out of the count."""
-        while not self.drained and self._fresh(now) < self.fanout and len(self.active) < MORE * self.fanout:
+        while self._room(now) and len(self.active) < MORE * self.fanout:
             taken = self._take(now)
-            if taken is not None:
+            if taken is None:
+                return
+            try:
                 threading.Thread(target=self._work, args=taken, daemon=True).start()
+            except RuntimeError:  # the only reason that it has is that there can be no more threads
+                del self.active[taken[0]]
+                self._put_back(taken[0])
+                return
+
+    def _room(self, now: float) -> bool:
+        return not self.drained and self._fresh(now) < self.scarcity.fanout(now)
+
+    def _put_back(self, index: int) -> None:
+        """Keep a node for later, and do with less at a time: there is no thread, process or descriptor for it."""
+        self.scarcity.noted(index, len(self.active), time.monotonic())
+        self.drained = False
 
     def _fresh(self, now: float) -> int:
         return sum(1 for run in self.active.values() if now - run.begin < SLOW)
 
     def _take(self, now: float) -> Optional[Tuple[int, _Run]]:
         """The next node, now in hand."""
-        index = self._claim()
-        if index < 0:
-            self.drained = True
+        index = self.scarcity.again(now)
+        if index is None:
+            index = self._claim()
+        if index is None:
+            self.drained = not self.scarcity.waiting
             return None
         connect, task = self.settings.connect, self.settings.task
         end = now + connect + task.login + task.seconds + 2 * remote.GRACE
         run = self.active[index] = _Run(now, connect, end, until=now + connect + 1)
         return index, run
 
-    def _claim(self) -> int:
+    def _claim(self) -> Optional[int]:
         with self.counter.get_lock():
-            index = int(self.counter.value)
-            if index >= len(self.nodes):
-                return -1
-            self.counter.value = index + 1
-            return index
+            place = int(self.counter.value)
+            if place >= len(self.order):
+                return None
+            self.counter.value = place + 1
+            return self.order[place]
 
     def _abandon(self, now: float) -> None:
         """Give up nodes whose worker does not come back: a resolver that hangs, a lock, a bug."""
@@ -179,6 +205,13 @@ class _Shard:
             index, run = taken
             try:
                 done = self._node(self.nodes[index], run)
+            except OutOfResources:
+                with self.changed:
+                    if self.active.get(index) is run:
+                        del self.active[index]
+                        self._put_back(index)
+                        self.changed.notify()
+                return
             except Exception as error:  # a defect of ours must not lose a node
                 trouble = Trouble("SweepError", f"{type(error).__name__}: {error}")
                 done = failed(self.nodes[index], trouble, time.monotonic() - run.begin, run.attempts)
@@ -190,7 +223,8 @@ class _Shard:
                 self.finished += 1
                 self._send(frame)
                 now = time.monotonic()
-                taken = self._take(now) if not self.drained and self._fresh(now) < self.fanout else None
+                self.scarcity.finished(now)
+                taken = self._take(now) if self._room(now) else None
                 if not self.active:
                     self.changed.notify()
 
@@ -206,6 +240,8 @@ class _Shard:
         while True:
             try:
                 answer, report = self._attempt(node, run)
+            except OutOfResources:
+                raise
             except Trouble as trouble:
                 pause = 0.5 * 2 ** (run.attempts - 1) * (1 + zlib.crc32(node.name.encode()) % 100 / 100)
                 enough = pause < run.login and time.monotonic() + pause + self._least(run) < run.end

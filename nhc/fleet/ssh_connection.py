@@ -6,7 +6,7 @@ import logging
 import socket
 import subprocess
 import time
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import paramiko  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -14,9 +14,13 @@ from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-unt
     SSHException,
 )
 
-from nhc.fleet.transport import Trouble, left
+from nhc.fleet.transport import OutOfResources, Trouble, is_scarce, left
 
-KEX_FIRST = "curve25519-sha256@libssh.org"
+KEX_FIRST = ("curve25519-sha256", "curve25519-sha256@libssh.org")
+"""One key exchange under two names: the standard's (RFC 8731) and the one it had before, which paramiko knows."""
+_KEX: Dict[str, Any] = dict(paramiko.Transport._kex_info)
+if KEX_FIRST[1] in _KEX:
+    _KEX.setdefault(KEX_FIRST[0], _KEX[KEX_FIRST[1]])
 CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 KEPT = 4096
 
@@ -58,7 +62,10 @@ class Buffered:
 
 def proxy(command: str) -> Buffered:
     """A ProxyCommand, on one end of a socket pair: with pipes, paramiko's own would wait for each byte asked for."""
-    ours, theirs = socket.socketpair()
+    try:
+        ours, theirs = socket.socketpair()
+    except OSError as error:
+        raise OutOfResources(f"ProxyCommand: {error.strerror}") from None
     with theirs:
         try:
             process = subprocess.Popen(
@@ -67,6 +74,8 @@ def proxy(command: str) -> Buffered:
             )  # fmt: skip
         except OSError as error:
             ours.close()
+            if is_scarce(error):
+                raise OutOfResources(f"ProxyCommand: {error.strerror}") from None
             raise Trouble("ConnectFailed", f"ProxyCommand: {error.strerror}") from None
     return Buffered(ours, process)
 
@@ -75,7 +84,11 @@ class Transport(paramiko.Transport):  # type: ignore[misc,unused-ignore]
     """Without the log lines of every packet, which nobody reads and which cost a fifth of a connection's CPU."""
 
     _active_check_timeout = 30.0  # closing wakes its thread (see _close): it need not look up every 0.1 s
-    _preferred_kex = (KEX_FIRST, *(kex for kex in paramiko.Transport._preferred_kex if kex != KEX_FIRST))
+    _kex_info = _KEX
+    _preferred_kex = (
+        *(kex for kex in KEX_FIRST if kex in _KEX),
+        *(kex for kex in paramiko.Transport._preferred_kex if kex not in KEX_FIRST),
+    )
     _preferred_ciphers = (
         *(cipher for cipher in CIPHERS_FIRST if cipher in paramiko.Transport._preferred_ciphers),
         *(cipher for cipher in paramiko.Transport._preferred_ciphers if cipher not in CIPHERS_FIRST),

@@ -14,6 +14,7 @@ from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-unt
 
 from nhc.bounded_read import read_text
 from nhc.fleet.ssh_config import Route
+from nhc.fleet.transport import OutOfResources, is_scarce
 
 TRIES = 6
 """Keys offered at most: sshd's MaxAuthTries."""
@@ -70,7 +71,9 @@ class Keys:
         if path not in self._keys:
             try:
                 self._keys[path] = paramiko.PKey.from_path(path)
-            except OSError:
+            except OSError as error:
+                if is_scarce(error):
+                    raise OutOfResources(f"{path}: {error.strerror}") from None
                 self._keys[path] = None
             except (PasswordRequiredException, SSHException, ValueError, TypeError) as error:
                 self._keys[path] = error
@@ -96,7 +99,9 @@ def _ask_agent(path: str) -> List[Any]:
                 else:
                     os.environ["SSH_AUTH_SOCK"] = before
         return list(_Agent().get_keys())
-    except (OSError, SSHException):
+    except (OSError, SSHException) as error:
+        if is_scarce(error):
+            raise OutOfResources(f"the agent: {error}") from None
         return []
 
 

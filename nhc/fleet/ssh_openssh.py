@@ -26,12 +26,20 @@ _COMPLAINTS: Tuple[Tuple[str, str, bool], ...] = (
     (r"Connection (reset|closed)|kex_exchange_identification", "ConnectionLost", True),
 )
 
+ROUNDING = 0.7
+"""Seconds that ssh has beyond a deadline to say why it failed, where its own timeout ends with ours."""
+
 
 class OpenSSHStream(ProcessStream):
     """A command over a connection of its own; the end of it is where ssh's complaint is looked at."""
 
     def receive(self, deadline: float) -> bytes:
-        data = super().receive(deadline)
+        try:
+            data = super().receive(deadline)
+        except Trouble:
+            # ssh counts in whole seconds and may be about to say what it waits for.
+            data = super().receive(time.monotonic() + ROUNDING)
+            deadline = time.monotonic() + ROUNDING
         if not data and self.finish(deadline) == 255:  # ssh's own failures
             raise self._trouble()
         return data
@@ -53,7 +61,8 @@ class OpenSSHSession:
         self.argv, self.target = list(argv), target
 
     def start(self, command: str, deadline: float) -> OpenSSHStream:
-        seconds = max(1, round(deadline - time.monotonic()))
+        # Less than our own deadline: else a host that says nothing would look like a login that hangs.
+        seconds = max(1, int(deadline - time.monotonic() - 0.5))
         return OpenSSHStream([*self.argv, "-o", f"ConnectTimeout={seconds}", "--", self.target, command])
 
     def close(self) -> None:

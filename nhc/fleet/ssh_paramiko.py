@@ -8,6 +8,7 @@ of what a connection costs; `KexAlgorithms` in ssh_config changes that.
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import threading
 import time
@@ -25,7 +26,7 @@ from nhc.fleet.known_hosts import KnownHosts
 from nhc.fleet.ssh_config import Route, SshConfig
 from nhc.fleet.ssh_connection import Buffered, ParamikoSession, Transport, close, proxy
 from nhc.fleet.ssh_keys import Keys
-from nhc.fleet.transport import Node, Trouble, left
+from nhc.fleet.transport import Node, OutOfResources, Trouble, is_scarce, left, no_descriptors
 from nhc.model import printable
 
 
@@ -88,6 +89,8 @@ class Paramiko:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return Buffered(sock)
         except socket.gaierror as error:
+            if no_descriptors():
+                raise OutOfResources(f"{where}: {os.strerror(errno.EMFILE)}") from None
             passing = error.errno == socket.EAI_AGAIN
             raise Trouble("NoAddress", f"{route.host}: {error.strerror}", passing) from None
         except UnicodeError:
@@ -95,6 +98,8 @@ class Paramiko:
         except socket.timeout:
             raise Trouble("ConnectTimeout", f"{where}: no answer") from None
         except OSError as error:
+            if is_scarce(error):
+                raise OutOfResources(f"{where}: {error.strerror}") from None
             if error.errno == errno.ECONNREFUSED:
                 raise Trouble("Refused", f"{where}: connection refused") from None
             if error.errno == errno.ETIMEDOUT:
@@ -157,7 +162,12 @@ class Paramiko:
             )  # fmt: skip
         try:
             done = threading.Event()
-            transport.start_client(event=done)  # with a timeout instead it would look ten times a second
+            try:
+                transport.start_client(event=done)  # with a timeout instead it would look ten times a second
+            except RuntimeError as error:
+                if is_scarce(error):
+                    raise OutOfResources(str(error)) from None
+                raise
             done.wait(left(deadline))
             if not transport.is_active():
                 raise transport.get_exception() or SSHException("negotiation failed")

@@ -1,7 +1,8 @@
 """Run a task on many nodes: one process per core, every node's end within its deadline.
 
 The shards (`nhc.fleet.shard`) are forked from a parent that has no threads; they take nodes one by one from a
-shared counter, so that a shard with bad hosts does not fall behind.
+shared counter, so that a shard with bad hosts does not fall behind. What a shard hands back, and what a shard that was
+killed had not begun, goes to further shards.
 """
 
 from __future__ import annotations
@@ -11,38 +12,132 @@ import multiprocessing
 import os
 import selectors
 import signal
-from typing import Dict, Generator, Iterator, List, Sequence
+import time
+from typing import Any, Callable, Dict, Generator, Iterator, List, Sequence, Set
 
 from nhc.fleet import shard
-from nhc.fleet.arrival import Arrived, arrival, failed, unpack
+from nhc.fleet.arrival import Arrived, Note, Returned, arrival, failed, unpack
 from nhc.fleet.shard import Settings
-from nhc.fleet.transport import Node, Trouble
+from nhc.fleet.transport import Node, Trouble, is_scarce
+
+PATIENCE = 30.0
+"""Seconds without any finished node, for want of processes, threads or descriptors, before the rest is given up."""
 
 
-def sweep(nodes: Sequence[Node], settings: Settings) -> Generator[Arrived, None, None]:
-    """Every node once, as they finish. Closing the iterator ends the shards."""
-    context = multiprocessing.get_context("fork")
-    counter = context.Value("Q", 0)
-    count = min(settings.shards or _cores(), max(1, len(nodes)))
-    # What was read and imported so far stays shared with the shards: the collector would touch, and so copy, it all.
-    gc.collect()
-    gc.freeze()
-    pipes: Dict[int, int] = {}
-    try:
-        for _ in range(count):
-            read, write = os.pipe()
+def sweep(
+    nodes: Sequence[Node], settings: Settings, note: Callable[[str], None] = lambda _line: None
+) -> Generator[Arrived, None, None]:
+    """Every node once, as they finish. Closing the iterator ends the shards. `note` is told what is of no node."""
+    left: List[int] = list(range(len(nodes)))
+    since = time.monotonic()
+    while left:
+        one = _Round(nodes, left, settings, note)
+        try:
+            yield from one.run()
+        finally:
+            one.end()
+        if one.finished:
+            since = time.monotonic()
+        left = one.left()
+        if left and not one.finished:
+            if time.monotonic() - since > PATIENCE:
+                break
+            time.sleep(1.0)
+    for place in left:
+        trouble = Trouble("OutOfResources", f"{_WANTING} for {PATIENCE:g} s: {_LIMITS}")
+        yield arrival(place, failed(nodes[place], trouble, 0.0, 1))
+
+
+_WANTING = "this machine gave no process, thread or descriptor to reach it with"
+_LIMITS = "see ulimit -u, ulimit -n and pids.max"
+
+
+class _Round:
+    """Shards over the nodes that are left."""
+
+    def __init__(
+        self, nodes: Sequence[Node], order: Sequence[int], settings: Settings, note: Callable[[str], None]
+    ) -> None:
+        self.nodes, self.order, self.settings, self.note = nodes, order, settings, note
+        self.finished = 0
+        self._missing: Set[int] = set(order)
+        self._returned: List[int] = []
+        self._claimed = 0
+        self._pipes: Dict[int, int] = {}
+
+    def run(self) -> Iterator[Arrived]:
+        # What was read and imported stays shared with the shards: the collector would touch, and so copy, it all.
+        gc.collect()
+        gc.freeze()
+        count = min(self.settings.shards or _cores(), len(self.order))
+        try:
+            counter: Any = multiprocessing.get_context("fork").Value("Q", 0)
+            for _number in range(count):
+                self._start(counter, count)
+        except OSError as error:
+            if not is_scarce(error):
+                raise
+            self.note(f"{len(self._pipes)} of {count} processes could be started: {error.strerror} ({_LIMITS})")
+        if not self._pipes:
+            return
+        yield from self._collect()
+        self._claimed = min(int(counter.value), len(self.order))
+        back = set(self._returned)
+        for place in self.order[: self._claimed]:
+            if place in self._missing and place not in back:  # a shard was killed
+                self._missing.discard(place)
+                self.finished += 1
+                trouble = Trouble("SweepBroken", "the process that had this node in hand was killed")
+                yield arrival(place, failed(self.nodes[place], trouble, 0.0, 1))
+
+    def left(self) -> List[int]:
+        """Nodes that nobody has begun, and those that were handed back."""
+        return [place for place in self.order if place in self._missing]
+
+    def _start(self, counter: Any, count: int) -> None:
+        read, write = os.pipe()
+        try:
             pid = os.fork()
-            if pid == 0:
-                os.close(read)
-                for other in pipes:
-                    os.close(other)
-                shard.be(nodes, settings, counter, write, count)
+        except OSError:
+            os.close(read)
             os.close(write)
-            pipes[read] = pid
-        yield from _collect(nodes, pipes)
-    finally:
+            raise
+        if pid == 0:
+            os.close(read)
+            for other in self._pipes:
+                os.close(other)
+            shard.be(self.nodes, self.order, self.settings, counter, write, count)
+        os.close(write)
+        self._pipes[read] = pid
+
+    def _collect(self) -> Iterator[Arrived]:
+        buffers: Dict[int, bytearray] = {read: bytearray() for read in self._pipes}
+        with selectors.DefaultSelector() as selector:
+            for read in self._pipes:
+                selector.register(read, selectors.EVENT_READ)
+            while buffers:
+                for key, _event in selector.select():
+                    read = key.fd
+                    data = os.read(read, 1 << 18)
+                    if not data:
+                        selector.unregister(read)
+                        del buffers[read]
+                        continue
+                    buffers[read] += data
+                    for said in unpack(buffers[read]):
+                        if isinstance(said, Note):
+                            self.note(said.text)
+                        elif isinstance(said, Returned):
+                            self._returned += said.places
+                        else:
+                            self._missing.discard(said.place)
+                            self.finished += 1
+                            yield said
+
+    def end(self) -> None:
+        """End every shard, whatever it is at."""
         gc.unfreeze()
-        for read, pid in pipes.items():
+        for read, pid in self._pipes.items():
             os.close(read)
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -53,29 +148,6 @@ def sweep(nodes: Sequence[Node], settings: Settings) -> Generator[Arrived, None,
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _collect(nodes: Sequence[Node], pipes: Dict[int, int]) -> Iterator[Arrived]:
-    missing = set(range(len(nodes)))
-    buffers: Dict[int, bytearray] = {read: bytearray() for read in pipes}
-    with selectors.DefaultSelector() as selector:
-        for read in pipes:
-            selector.register(read, selectors.EVENT_READ)
-        while buffers:
-            for key, _event in selector.select():
-                read = key.fd
-                data = os.read(read, 1 << 18)
-                if not data:
-                    selector.unregister(read)
-                    del buffers[read]
-                    continue
-                buffers[read] += data
-                for arrived in unpack(buffers[read]):
-                    missing.discard(arrived.place)
-                    yield arrived
-    for index in sorted(missing):  # a shard was killed
-        trouble = Trouble("SweepBroken", "the process that had this node in hand was killed")
-        yield arrival(index, failed(nodes[index], trouble, 0.0, 1))
 
 
 def names_of(nodes: List[Node]) -> frozenset[str]:

@@ -7,6 +7,8 @@ is a Trouble with a stable reason.
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from typing import Mapping, NamedTuple, Optional, Protocol, Tuple
 
@@ -45,6 +47,29 @@ class Trouble(Exception):
     def __init__(self, reason: str, message: str, passing: bool = False) -> None:
         super().__init__(message)
         self.reason, self.message, self.passing = reason, message, passing
+
+
+class OutOfResources(Trouble):
+    """No process, thread or descriptor is left here to reach the node with: that may pass, and is not its fault."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("OutOfResources", message, passing=True)
+
+
+def is_scarce(error: BaseException) -> bool:
+    """Whether an error means that no process, thread or descriptor is left, here or for this user."""
+    if isinstance(error, RuntimeError):
+        return "start new thread" in str(error)  # all that `threading` says of a thread that cannot be made
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+
+
+def no_descriptors() -> bool:
+    """Whether no file can be opened at the moment: a resolver that fails for that says that there is no such host."""
+    try:
+        os.close(os.dup(2))
+    except OSError as error:
+        return is_scarce(error)
+    return False
 
 
 class Stream(Protocol):

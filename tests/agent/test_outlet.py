@@ -2,6 +2,10 @@
 
 import json
 import os
+import resource
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -13,6 +17,7 @@ from nhc.agent.sink_process import NEWS
 from nhc.model import CheckResult, Report, ok
 from nhc.ports import AdapterError, Kept, Standing
 from nhc.render.json import to_dict
+from tests.support.require import need
 
 REPORT = Report("n1", "b", 1.7e9, 0.1, (CheckResult("check_x", ok()),))
 
@@ -32,6 +37,8 @@ class Written:
         order = (self.directory / "order").read_text() if (self.directory / "order").exists() else ""
         if order == "fail":
             raise AdapterError("away")
+        if order == "no thread":
+            raise RuntimeError("can't start new thread")
         if order == "die":
             os._exit(9)
         if order == "hang":
@@ -186,3 +193,80 @@ def test_a_sink_that_does_not_end_is_ended(sink):
     sink.outlet.wait(began + 0.3)
     assert time.monotonic() - began < 3
     assert sink.outlet.pid == 0
+
+
+def test_a_sink_that_finds_no_descriptor_is_started_when_there_is_one_again(sink, tmp_path):
+    """The descriptors run out for real; the sink's process has died meanwhile."""
+    sink.until(sink.told)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+        os.kill(sink.outlet.pid, signal.SIGKILL)
+        sink.until(lambda: not sink.outlet.pid)  # what it had open is free, and taken at once
+        while True:
+            try:
+                taken.append(os.dup(0))
+            except OSError:
+                break
+        sink.until(lambda: sink.outlet.dead)
+        assert "cannot be started: Too many open files" in sink.outlet.dead
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    sink.tell(7)
+    sink.until(lambda: 7 in sink.news())
+    sink.until(lambda: not sink.outlet.dead)
+
+
+def test_a_sink_that_gets_no_process_is_started_when_it_gets_one(sink):
+    """The limit is a real one: a cgroup's pids.max would end in the same error of the same call."""
+    need("root", os.geteuid() == 0, "to be another user, whom limits hold")
+    done = subprocess.run([sys.executable, "-c", NO_PROCESS], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})  # fmt: skip
+    assert done.stdout.split() == ["dead", "alive"], done.stderr
+
+
+NO_PROCESS = """\
+import os, resource, time
+from nhc.agent import outlet
+from nhc.agent.loop import Loop
+
+class Silent:
+    def standing(self):
+        return []
+    def deliver(self, delivery):
+        pass
+    def close(self):
+        pass
+
+outlet.BACKOFF = (0.05, 0.1)
+os.setuid(64178)
+loop = Loop(complain=print)
+loop.signals({})
+one = outlet.Outlet("test", lambda log: Silent(), loop, lambda: b"", lambda line: None)
+soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+resource.setrlimit(resource.RLIMIT_NPROC, (1, hard))
+one.start()
+until = time.monotonic() + 20
+while not one.dead and time.monotonic() < until:
+    loop.once(0.02)
+print("dead" if "cannot be started" in one.dead else one.problem)
+resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
+while (not one.pid or not one._asked) and time.monotonic() < until:
+    loop.once(0.02)
+print("alive" if one.pid and not one.dead else one.problem)
+one.close()
+one.wait(time.monotonic() + 2)
+"""
+
+
+def test_a_sink_that_can_start_no_thread_tries_again(sink):
+    sink.until(sink.told)
+    sink.order("no thread")
+    sink.tell(1)
+    sink.until(lambda: "can't start new thread" in sink.outlet.problem)
+    assert sink.outlet.restarts == 0
+    sink.order("")
+    sink.until(lambda: sink.news() == [1])

@@ -111,6 +111,6 @@ def test_the_published_collection_needs_no_checkout(environ: dict[str, str], tmp
         cwd=tmp_path, env=environ, capture_output=True, text=True,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "here OK" in run.stdout
+    assert "OK 1 node here" in run.stdout
     assert (tmp_path / "nhc-report/report.html").exists()
     assert len(list((tmp_path / "cache").iterdir())) == 1

@@ -23,7 +23,7 @@ def test_the_example_inventory_works_from_a_checkout(controller: Ansible, tmp_pa
         "fleet-check", "-i", "inventories/example", nhc_report_dir=str(tmp_path), nhc_checks=["check_hw_mem_free"]
     )
     assert run.status == 0, run.text
-    assert run.folded == ["localhost OK", "1 node: 1 OK"]
+    assert run.folded == ["OK 1 node localhost", "1 node: 1 OK"]
     assert load(tmp_path / "reports.json")["localhost"]["verdict"] == "OK"
 
 
@@ -33,11 +33,11 @@ def test_sick_and_unreachable_nodes_are_results(ansible: Ansible, conf: Path, tm
     run = ansible("fleet-check", nhc_config_src=str(conf), nhc_report_dir=str(out), nhc_group_by="rack",
                   nhc_history=str(tmp_path / "history"))  # fmt: skip
     assert run.status == 0, run.text
-    assert [line.partition(":")[0] for line in run.folded] == [
-        "gpu002 CRIT FileTestFailed check_file_test /etc/nonesuch",
-        "gpu004 UNKNOWN Unreachable",
-        "gpu[001,003] (2) OK",
-        "4 nodes",
+    assert [": ".join(line.split(": ")[:2]) for line in run.folded] == [
+        "CRIT 1 node gpu002: FileTestFailed check_file_test /etc/nonesuch",
+        "UNKNOWN 1 node gpu004: Unreachable",
+        "OK 2 nodes gpu[001,003]",
+        "4 nodes: 1 CRIT, 1 UNKNOWN, 2 OK",
     ]
     assert run.recap("gpu002")["failed"] == run.recap("gpu002")["changed"] == 0
     reports = load(out / "reports.json")
@@ -51,7 +51,7 @@ def test_sick_and_unreachable_nodes_are_results(ansible: Ansible, conf: Path, tm
     page = (out / "report.html").read_text()
     assert "/etc/nonesuch" in page
     assert '"group":"r1"' in page
-    assert (out / "summary.txt").read_text().startswith("gpu002 CRIT")
+    assert (out / "summary.txt").read_text().startswith("CRIT 1 node gpu002")
     assert (out / "report.html").stat().st_mode & 0o007 == 0, "evidence is not for everybody"
     listed = ansible.command(str(ansible.bin / "python"), "-m", "nhc", "fleet", "report", "--list", "--history",
                              str(tmp_path / "history"), env={"PYTHONPATH": f"{ROOT}:{ROOT}/adapters"})  # fmt: skip
@@ -84,7 +84,7 @@ def test_check_mode_judges_and_changes_nothing(ansible: Ansible, machines: Fleet
         "fleet-check", "--check", "--limit", "gpu003", nhc_config_src=str(conf), nhc_report_dir=str(tmp_path / "none")
     )
     assert run.status == 0, run.text
-    assert run.folded[0] == "gpu003 OK"
+    assert run.folded[0] == "OK 1 node gpu003"
     assert machine.run(f"ls -d {CACHE} /run/nhc /root/.ansible/tmp/* /tmp/nhc* 2>/dev/null; true") == ""
     assert not (tmp_path / "none").exists()
 
@@ -100,17 +100,17 @@ def test_the_archive_is_copied_once_and_verified_each_time(
         ).folded
 
     machine.run(f"rm -rf {CACHE}")
-    assert run()[0] == "gpu001 OK"
+    assert run()[0] == "OK 1 node gpu001"
     kept = machine.run(f"cd {CACHE}; stat -c '%n %a %u %i' . *; sha256sum *")
     assert ". 700 0 " in kept
     lines = [line.split() for line in kept.splitlines()]
     assert {line[1] for line in lines if len(line) == 2} == {line[0] for line in lines if len(line) == 2}, (
         "named by digest"
     )
-    assert run()[0] == "gpu001 OK"
+    assert run()[0] == "OK 1 node gpu001"
     assert machine.run(f"cd {CACHE}; stat -c '%n %a %u %i' . *; sha256sum *") == kept, "nothing was copied again"
     machine.run(f"cd {CACHE}; for file in *; do echo damaged >>$file; done")
-    assert run()[0] == "gpu001 OK"
+    assert run()[0] == "OK 1 node gpu001"
     assert [line.split() for line in machine.run(f"cd {CACHE}; sha256sum *").splitlines()] == [
         line for line in lines if len(line) == 2
     ]
@@ -120,7 +120,7 @@ def test_an_archive_is_not_run_from_where_others_can_write(ansible: Ansible, mac
     machines["gpu001"].run("rm -rf /srv/open; mkdir -m 777 /srv/open")
     for directory in ("/srv/open", "/srv/open/nhc"):
         run = ansible("fleet-check", "--limit", "gpu001", "--tags", "check", nhc_cache_directory=directory)
-        assert run.folded[0].startswith("gpu001 UNKNOWN UnsafeDirectory"), run.text
+        assert run.folded[0].startswith("UNKNOWN 1 node gpu001: UnsafeDirectory"), run.text
 
 
 def test_what_keeps_nhc_from_judging_is_the_nodes_verdict(ansible: Ansible, tmp_path: Path) -> None:
@@ -128,10 +128,10 @@ def test_what_keeps_nhc_from_judging_is_the_nodes_verdict(ansible: Ansible, tmp_
     broken.write_text("* check_hw_mem_free 1MB\n")
     run = ansible("fleet-check", "--limit", "gpu001", "--tags", "check", nhc_config_src=str(broken))
     assert run.status == 0, run.text
-    assert run.folded[0].startswith("gpu001 UNKNOWN BadConfiguration"), run.folded
+    assert run.folded[0].startswith("UNKNOWN 1 node gpu001: BadConfiguration"), run.folded
     assert "the configuration has no check for gpu001" in run.folded[0]
     run = ansible("fleet-check", "--limit", "gpu001", "--tags", "check", nhc_engine="installed")
-    assert run.folded[0].startswith("gpu001 UNKNOWN NotInstalled"), run.folded
+    assert run.folded[0].startswith("UNKNOWN 1 node gpu001: NotInstalled"), run.folded
 
 
 def test_a_play_that_is_wrong_fails(ansible: Ansible, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_site_scripts_travel_and_unprivileged_users_can_check(
                   "--become-method", "su", nhc_config_src=str(tmp_path / "own.conf"),
                   nhc_scripts_src=[str(tmp_path / "site")], ansible_become_flags="-s /bin/sh",
                   ansible_shell_allow_world_readable_temp=True)  # fmt: skip
-    assert run.folded[0] == "gpu001 OK", run.text
+    assert run.folded[0] == "OK 1 node gpu001", run.text
     assert machines["gpu001"].run("stat -c '%a %U' /var/tmp/nhc-ansible-1") == "700 daemon\n"
 
 
@@ -166,4 +166,4 @@ def test_a_node_whose_disk_is_full_is_unknown(ansible: Ansible, machines: Fleet,
     finally:
         full.run("umount /opt/full")
     assert run.status == 0, run.text
-    assert any(line.startswith("gpu003 UNKNOWN DiskFull") for line in run.folded), run.folded
+    assert any(line.startswith("UNKNOWN 1 node gpu003: DiskFull") for line in run.folded), run.folded

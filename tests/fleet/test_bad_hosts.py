@@ -46,7 +46,7 @@ def hostile(tmp_path_factory):
 
 EXPECTED = {
     "hung_login": "HungLogin", "hung_command": "HungCommand", "truncated": "Truncated", "endless": "HostileOutput",
-    "endless_report": "OutputTooLarge", "not_json": "NotAReport", "gpu07": "AnotherHost", "evil": "Bad31mb",
+    "endless_report": "OutputTooLarge", "not_json": "NotAReport", "gpu07": "AnotherHost", "evil": "Bad31mB",
     "asks": "HostileOutput", "no_python": "NoPython", "chatty": "", "crossed": "AnotherHost",
 }  # fmt: skip
 
@@ -116,7 +116,7 @@ def test_a_changed_host_key_is_never_accepted(fleet, fine, tmp_path, server):
     config.write_text(f"Host *\n  UserKnownHostsFile {known}\n" + config.read_text())
     for transport in ("ssh", "openssh"):
         done = fleet.check("-F", config, "-w", "gpu01", "-c", fine, "--accept-new", "--transport", transport)
-        assert "gpu01 UNKNOWN HostKey" in done.stdout, transport
+        assert "UNKNOWN 1 node gpu01: HostKey" in done.stdout, transport
     assert known.read_text().count("\n") == 1
 
 
@@ -137,7 +137,7 @@ def test_a_key_that_is_not_let_in_is_said(fleet, fine, few, tmp_path):
     config.write_text(few.read_text().replace(str(fleet.server.identity), str(other)))
     for transport in ("ssh", "openssh"):
         done = fleet.check("-F", config, "-w", "gpu01", "-c", fine, "--transport", transport)
-        assert "gpu01 UNKNOWN AuthFailed" in done.stdout, transport
+        assert "UNKNOWN 1 node gpu01: AuthFailed" in done.stdout, transport
 
 
 def test_a_command_that_hangs_is_ended_on_the_node(fleet, few, tmp_path):
@@ -160,7 +160,7 @@ def test_a_full_disk_is_said(size, tmp_path, shared, fine):
         server.trust(["127.0.0.1"])
         fleet = Fleet(server, shared / "cache", full / "node", tmp_path / "history.sqlite")
         done = fleet.check("-w", "127.0.0.1", "-c", fine)
-    assert "127.0.0.1 UNKNOWN DiskFull" in done.stdout
+    assert "UNKNOWN 1 node 127.0.0.1: DiskFull" in done.stdout
     assert done.returncode == 3
 
 
@@ -172,7 +172,7 @@ def test_a_node_without_python_says_so(tmp_path, shared, fine):
         server.trust(["127.0.0.1"])
         fleet = Fleet(server, shared / "cache", shared / "node", tmp_path / "history.sqlite")
         done = fleet.check("-w", "127.0.0.1", "-c", fine)
-    assert "127.0.0.1 UNKNOWN NoPython" in done.stdout
+    assert "UNKNOWN 1 node 127.0.0.1: NoPython" in done.stdout
 
 
 @pytest.fixture
@@ -320,7 +320,7 @@ def test_a_shard_that_is_killed_loses_no_node(fleet, few, tmp_path):
 
     class Suicidal:
         def connect(self, node, deadline):
-            if node.name == "n3":
+            if node.name == "n5":
                 os.kill(os.getpid(), 9)
             time.sleep(60)
 

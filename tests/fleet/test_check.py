@@ -34,9 +34,9 @@ def test_equal_results_are_one_line_and_the_worst_comes_first(fleet, few, tmp_pa
     done = fleet.check("-F", few, "-w", "gpu[01-04]", "-c", config)
 
     first, second, *_ = done.stdout.splitlines()
-    assert first.startswith("gpu03 CRIT ")
+    assert first.startswith("CRIT 1 node gpu03: ")
     assert "check_file_test" in first
-    assert second == "gpu[01-02,04] (3) OK"
+    assert second == "OK 3 nodes gpu[01-02,04]"
     assert "4 nodes: 1 CRIT, 3 OK" in done.stdout
     assert done.returncode == 1
 
@@ -92,14 +92,14 @@ def test_json_holds_the_fold_and_reports_that_the_scheduler_sync_reads(fleet, fe
     value = json.loads(done.stdout)
     assert value["counts"]["OK"] == 4
     assert value["folded"] == [[{"verdict": "OK", "nodes": "gpu[01-04]", "count": 4, "check": "", "target": "",
-                                 "reason": "", "message": ""}]]  # fmt: skip
+                                 "reason": "", "message": "", "action": "", "causes": []}]]  # fmt: skip
     assert json.loads((tmp_path / "copy.json").read_text())["reports"] == value["reports"]
     assert len(load_reports([str(tmp_path / "copy.json")], lambda path: Path(path).read_text())) == 4
 
 
 def test_folded_by_check(fleet, few, fine):
     done = fleet.check("-F", few, "-w", "gpu[01-04]", "-c", fine, "--by", "check")
-    assert "OK check_fs_mount: gpu[01-04] (4)" in done.stdout
+    assert "OK check_fs_mount: 4 nodes gpu[01-04]" in done.stdout
 
 
 def test_an_inventory_says_where_hosts_are(fleet, fine, tmp_path):
@@ -107,15 +107,15 @@ def test_an_inventory_says_where_hosts_are(fleet, fine, tmp_path):
     done = fleet.check("-i", hosts, "-c", fine, "-f", "jsonl")
     racks = {report["host"]: report["fleet"]["facts"]["rack"] for report in map(json.loads, done.stdout.splitlines())}
     assert racks == {"gpu01": "r0", "gpu02": "r0", "gpu03": "r0"}
-    assert fleet.check("-i", hosts, "-w", "gpu02", "-c", fine).stdout.startswith("gpu02 OK")
-    assert fleet.check("-i", hosts, "-l", "gpu[1:2]", "-x", "gpu02", "-c", fine).stdout.startswith("gpu03 OK")
+    assert fleet.check("-i", hosts, "-w", "gpu02", "-c", fine).stdout.startswith("OK 1 node gpu02")
+    assert fleet.check("-i", hosts, "-l", "gpu[1:2]", "-x", "gpu02", "-c", fine).stdout.startswith("OK 1 node gpu03")
 
 
 @pytest.mark.parametrize("transport", ["openssh", "local"])
 @pytest.mark.service
 def test_the_other_transports_say_the_same(fleet, few, fine, transport):
     done = fleet.check("-F", few, "-w", "gpu[01-02]", "-c", fine, "--transport", transport)
-    assert done.stdout.startswith("gpu[01-02] (2) OK")
+    assert done.stdout.startswith("OK 2 nodes gpu[01-02]")
 
 
 @pytest.mark.parametrize("words", [
@@ -137,7 +137,7 @@ def test_a_configuration_that_the_node_refuses_is_said(fleet, few, tmp_path):
     config = tmp_path / "nhc.conf"
     config.write_text("include /no/such/file.conf\n")
     done = fleet.check("-F", few, "-w", "gpu01", "-c", config)
-    assert "gpu01 UNKNOWN BadConfiguration" in done.stdout
+    assert "UNKNOWN 1 node gpu01: BadConfiguration" in done.stdout
     assert "/no/such/file.conf" in done.stdout
 
 
@@ -180,4 +180,4 @@ def test_interrupting_shows_what_is_there(fleet, tmp_path, fine, server):
     _, said = client.communicate(timeout=20)
     assert time.monotonic() - begin < 10
     assert client.returncode == 130
-    assert "interrupted, 1 node was not judged" in said
+    assert "interrupted: 1 node not judged: gpu02" in said

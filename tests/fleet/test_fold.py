@@ -35,25 +35,25 @@ def folder(*reports):
 def test_nodes_with_the_same_problems_share_a_line_whatever_their_numbers():
     full = [report(f"n{i}", ok(), crit("LowSpace", f"/ has {i}% free", target="/")) for i in (1, 2, 3)]
     text = fold.show_by_node(folder(*full, report("n4", ok()), report("n5", ok())).by_node())
-    assert text == ("n[1-3] (3) CRIT LowSpace check_1 /: / has 1% free (one of several)\nn[4-5] (2) OK\n")
+    assert text == "CRIT 3 nodes n[1-3]: LowSpace check_1 /: / has 1-3% free\nOK 2 nodes n[4-5]\n"
 
 
 def test_several_problems_of_a_node_are_listed_worst_first():
     text = fold.show_by_node(
         folder(report("n1", warn("Slow", "slow"), unknown("NoTool", "gone"), crit("Bad", "b"))).by_node()
     )
-    assert text.splitlines() == ["n1 CRIT", "    CRIT Bad check_2: b", "    UNKNOWN NoTool check_1: gone",
+    assert text.splitlines() == ["CRIT 1 node n1:", "    CRIT Bad check_2: b", "    UNKNOWN NoTool check_1: gone",
                                  "    WARN Slow check_0: slow"]  # fmt: skip
 
 
 def test_a_report_without_results_is_unknown():
-    assert fold.show_by_node(folder(report("n1")).by_node()) == "n1 UNKNOWN\n"
+    assert fold.show_by_node(folder(report("n1")).by_node()) == "UNKNOWN 1 node n1\n"
 
 
 def test_quiet_leaves_out_what_is_well():
     made = folder(report("n1", ok()), report("n2", crit("Bad", "b")))
     assert "n1" not in fold.show_by_node(made.by_node(), quiet=True)
-    assert "n1" not in fold.show_by_check(made.by_check(), quiet=True).replace("(1)", "")
+    assert "n1" not in fold.show_by_check(made.by_check(), quiet=True)
 
 
 verdicts = st.sampled_from([ok(), warn("W", "w"), unknown("U", "u"), crit("C", "c")])

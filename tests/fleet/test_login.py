@@ -51,11 +51,11 @@ def test_a_password_lets_in_and_a_wrong_one_is_said(check, more):
     with login_server(more=more) as server:
         without_key(server)
         done = check(server, "--ask-pass", NHC_SSH_PASSWORD=PASSWORD)
-        assert (done.returncode, done.stdout[:12]) == (0, "127.0.0.1 OK"), done.stdout
+        assert (done.returncode, done.stdout[:19]) == (0, "OK 1 node 127.0.0.1"), done.stdout
         done = check(server, "--ask-pass", NHC_SSH_PASSWORD=WRONG)
-        assert f"127.0.0.1 UNKNOWN AuthFailed: {USER}: no key to offer, and the password" in done.stdout
+        assert f"UNKNOWN 1 node 127.0.0.1: AuthFailed: {USER}: no key to offer, and the password" in done.stdout
         done = check(server)
-        assert f"127.0.0.1 UNKNOWN AuthFailed: {USER}: no key to offer" in done.stdout
+        assert f"UNKNOWN 1 node 127.0.0.1: AuthFailed: {USER}: no key to offer" in done.stdout
 
 
 ROOT_ONLY = "* || check_file_test -r /etc/shadow\n"
@@ -67,23 +67,25 @@ def test_sudo_that_asks_for_nothing(check, tmp_path):
         (tmp_path / "root.conf").write_text(ROOT_ONLY)
         words = ["-c", tmp_path / "root.conf"]
         assert check(server, *words).returncode == 1  # as tester
-        assert check(server, *words, "--sudo", owner=0).stdout.startswith("127.0.0.1 OK")
+        assert check(server, *words, "--sudo", owner=0).stdout.startswith("OK 1 node 127.0.0.1")
         # A password that is not asked for does no harm, and sudo does not get to see it.
         env = {"NHC_SUDO_PASSWORD": WRONG}
-        assert check(server, *words, "--sudo", "--ask-sudo-pass", owner=0, **env).stdout.startswith("127.0.0.1 OK")
+        assert check(server, *words, "--sudo", "--ask-sudo-pass", owner=0, **env).stdout.startswith(
+            "OK 1 node 127.0.0.1"
+        )
 
 
 @pytest.mark.service
 def test_sudo_that_asks_gets_its_password_and_says_why_it_refuses(check):
     with login_server(sudoers=ASKS) as server:
         words = ["--sudo", "--ask-sudo-pass"]
-        assert check(server, *words, owner=0, NHC_SUDO_PASSWORD=PASSWORD).stdout.startswith("127.0.0.1 OK")
+        assert check(server, *words, owner=0, NHC_SUDO_PASSWORD=PASSWORD).stdout.startswith("OK 1 node 127.0.0.1")
         done = check(server, *words, owner=0, NHC_SUDO_PASSWORD=WRONG)
-        assert "127.0.0.1 UNKNOWN SudoRefused: sudo: " in done.stdout
+        assert "UNKNOWN 1 node 127.0.0.1: SudoRefused: sudo: " in done.stdout
         assert "incorrect password" in done.stdout or "no password was provided" in done.stdout
         assert done.returncode == 3
         done = check(server, "--sudo", owner=0)
-        assert "127.0.0.1 UNKNOWN SudoRefused: sudo: a password is required" in done.stdout
+        assert "UNKNOWN 1 node 127.0.0.1: SudoRefused: sudo: a password is required" in done.stdout
 
 
 @pytest.mark.parametrize(("rules", "said"), [
@@ -94,15 +96,15 @@ def test_sudo_that_asks_gets_its_password_and_says_why_it_refuses(check):
 def test_a_user_who_may_not_is_told_what_sudo_says(check, rules, said):
     with login_server(sudoers=rules) as server:
         done = check(server, "--sudo", owner=0)
-        assert "127.0.0.1 UNKNOWN SudoRefused: " in done.stdout
+        assert "UNKNOWN 1 node 127.0.0.1: SudoRefused: " in done.stdout
         assert said in done.stdout or "a password is required" in done.stdout
         done = check(server, "--sudo", "--ask-sudo-pass", owner=0, NHC_SUDO_PASSWORD=PASSWORD)
-        assert "127.0.0.1 UNKNOWN SudoRefused: " in done.stdout
+        assert "UNKNOWN 1 node 127.0.0.1: SudoRefused: " in done.stdout
         assert said in done.stdout or "not allowed to execute" in done.stdout
 
 
 def test_a_sudo_that_is_not_there(check):
     with login_server(more="SetEnv PATH=/no/such") as server:
         done = check(server, "--sudo", owner=0)
-        assert "127.0.0.1 UNKNOWN SudoRefused: " in done.stdout
+        assert "UNKNOWN 1 node 127.0.0.1: SudoRefused: " in done.stdout
         assert "not found" in done.stdout

@@ -58,11 +58,11 @@ def test_hosts_behind_a_jump_host(fleet, fine, tmp_path, server, transport):
             f"Host gpu*\n  ProxyJump bastion\nHost *\n  UserKnownHostsFile {known}\n" + config.read_text()
         )
         done = fleet.check("-F", config, "-w", "gpu[01-04]", "-c", fine, "--transport", transport)
-        assert done.stdout.startswith("gpu[01-04] (4) OK"), done.stdout
+        assert done.stdout.startswith("OK 4 nodes gpu[01-04]"), done.stdout
         jump.process.terminate()
         jump.process.wait()
         done = fleet.check("-F", config, "-w", "gpu01", "-c", fine, "--transport", transport, "--retries", 0)
-        assert "gpu01 UNKNOWN" in done.stdout
+        assert "UNKNOWN 1 node gpu01" in done.stdout
         assert "127.0.0.1 port" in done.stdout or "bastion" in done.stdout
 
 
@@ -71,7 +71,7 @@ def test_a_proxy_command(fleet, fine, few, tmp_path):
     relay.write_text(RELAY)
     config = tmp_path / "ssh_config"
     config.write_text(f"Host gpu*\n  ProxyCommand {sys.executable} {relay} %h %p\n" + few.read_text())
-    assert fleet.check("-F", config, "-w", "gpu[01-02]", "-c", fine).stdout.startswith("gpu[01-02] (2) OK")
+    assert fleet.check("-F", config, "-w", "gpu[01-02]", "-c", fine).stdout.startswith("OK 2 nodes gpu[01-02]")
 
 
 RELAY = """\
@@ -140,7 +140,7 @@ def test_sudo_gets_its_password_on_standard_input_whether_it_asks_or_not(tmp_pat
         assert fleet.check(*words, server=server, env={"NHC_SUDO_PASSWORD": "s3cret"}).returncode == 0
         if asks:
             done = fleet.check(*words, server=server, env={"NHC_SUDO_PASSWORD": "wrong"})
-            assert "UNKNOWN SudoRefused: sudo: 1 incorrect password attempt" in done.stdout
+            assert "UNKNOWN 1 node 127.0.0.1: SudoRefused: sudo: 1 incorrect password attempt" in done.stdout
             assert "wrong" not in done.stdout + done.stderr
 
 
@@ -149,7 +149,7 @@ def test_sudo_that_would_ask_is_a_reason_not_a_hang(tmp_path, fleet, fine):
     with sudo_server(tmp_path, script) as server:
         server.trust(["127.0.0.1"])
         done = fleet.check("-w", "127.0.0.1", "-c", fine, "--sudo", server=server)
-    assert "UNKNOWN SudoRefused: sudo: a password is required" in done.stdout
+    assert "UNKNOWN 1 node 127.0.0.1: SudoRefused: sudo: a password is required" in done.stdout
 
 
 def test_a_connection_serves_several_commands(server):

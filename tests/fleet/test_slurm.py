@@ -128,6 +128,6 @@ def test_a_controller_that_is_down_is_one_line_and_3(slurm, cluster):
     assert "Unable to contact slurm controller" in done.stderr
     slurm.sick("n1")
     done = slurm.check("-w", "n1", "--mark", "slurm", "--apply")
-    assert done.stdout.startswith("n1 CRIT")  # what was found out is shown all the same
+    assert done.stdout.startswith("CRIT 1 node n1")  # what was found out is shown all the same
     assert "--mark slurm: " in done.stderr
     assert done.returncode == 1

@@ -47,7 +47,7 @@ def test_the_bar_counts_by_verdict_and_ctrl_c_leaves_nothing_behind(fleet, env, 
     names, config, mark = slow
     words = argv(fleet, names, "-w", "gpu[01-03]", "-c", config, "-t", "200s", "--transport", transport)
     with terminal(words, env) as screen:
-        screen.until(r"2/3 1 CRIT 1 OK \d:\d\d:\d\d")
+        screen.until(r"2/3 1 CRIT 1 OK \d:\d\d:\d\d waiting for gpu03")
         wait_for(lambda: sleeps(mark), "the check that takes long")
         assert len(screen.session()) > 1  # shards
         begin = time.monotonic()
@@ -57,10 +57,10 @@ def test_the_bar_counts_by_verdict_and_ctrl_c_leaves_nothing_behind(fleet, env, 
         assert screen.session() == []
     assert status == 130
     assert took < 2
-    last = screen.text[screen.text.rindex("gpu02 CRIT") :]
-    assert "gpu01 OK" in last
-    assert "2 nodes: 1 CRIT, 1 OK" in last
-    assert "interrupted, 1 node was not judged" in last
+    last = screen.text[screen.text.rindex("CRIT 1 node gpu02") :]
+    assert "OK 1 node gpu01" in last
+    assert "2 nodes: 1 CRIT, 1 OK, 1 not judged (interrupted)" in last
+    assert "interrupted: 1 node not judged: gpu03" in last
     assert "Traceback" not in screen.text
     assert screen.seen.rindex("\x1b[?25h") > screen.seen.rindex("\x1b[?25l")  # the cursor is back
     wait_for(lambda: not sleeps(mark), "the end of the check on the node")
@@ -71,7 +71,7 @@ def test_what_is_not_a_terminal_gets_no_bar(fleet, few, tmp_path):
     done = fleet.check("-F", few, "-w", "gpu[01-04]", "-c", tmp_path / "nhc.conf")
     assert "\x1b" not in done.stdout + done.stderr
     assert done.stderr == ""
-    assert done.stdout.splitlines()[0] == "gpu[01-04] (4) OK"
+    assert done.stdout.splitlines()[0] == "OK 4 nodes gpu[01-04]"
 
 
 def test_a_terminal_with_the_output_elsewhere(fleet, env, few, tmp_path):
@@ -81,7 +81,7 @@ def test_a_terminal_with_the_output_elsewhere(fleet, env, few, tmp_path):
     with terminal(["/bin/sh", "-c", f'exec "$@" > {tmp_path}/output', "sh", *words], env) as screen:
         assert screen.end() == 0
     assert "4/4" in screen.text
-    assert (tmp_path / "output").read_text().startswith("gpu[01-04] (4) OK\n4 nodes: 4 OK in ")
+    assert (tmp_path / "output").read_text().startswith("OK 4 nodes gpu[01-04]\n4 nodes: 4 OK in ")
 
 
 def test_passwords_are_asked_for_on_the_terminal_and_not_shown(fleet, env, tmp_path):

@@ -18,11 +18,11 @@ WANTED = (
 )  # fmt: skip
 
 
-def main(limit, sources, facts):
+def main(limit, sources, facts, vault):
     from ansible.cli.inventory import InventoryCLI
     from ansible.template import Templar
 
-    argv = ["ansible-inventory", "--list"]
+    argv = ["ansible-inventory", "--list", *vault]
     for source in sources:
         argv += ["-i", source]
     if limit:
@@ -53,4 +53,4 @@ def main(limit, sources, facts):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[3:], sys.argv[2].split(",") if sys.argv[2] else [])
+    main(**json.loads(sys.argv[1]))

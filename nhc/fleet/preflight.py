@@ -1,0 +1,156 @@
+"""What can be wrong on this side, found once and before any node is asked: what is sent to them, and what is asked.
+
+A configuration that no node could read, a check that nothing defines or a context that does not exist would come back
+as one UNKNOWN a node. What only a node can know (its own configuration and scripts, files that are included by an
+absolute name, its groups of nodes) is left to the node.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from difflib import get_close_matches
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
+
+from nhc.config import Problem, validate_lines
+from nhc.lines import CONTEXTS, RawLine, parse_text
+from nhc.scripts import scan
+
+SHOWN = 20
+"""Problems that are listed; of more, only the number."""
+NEAR = 0.84
+"""How alike a name and a built-in check's are where one is taken for a slip of the other (difflib's ratio)."""
+
+
+class Wrong(ValueError):
+    """What was given cannot be used. One line for each thing that is wrong."""
+
+
+class Asked(NamedTuple):
+    """What of a site's files is sent, and which checks are asked for."""
+
+    config: Sequence[str] = ()
+    scripts: Sequence[str] = ()
+    profile: str = ""
+    checks: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    context: str = ""
+
+
+def look(asked: Asked) -> None:
+    """See that nodes can use this. Raises Wrong."""
+    if asked.context and asked.context not in CONTEXTS:
+        raise Wrong(f"--context {asked.context}: there is no such context (there are {', '.join(CONTEXTS)})")
+    _profile(asked.profile)
+    lines, problems = _lines(asked.config)
+    found, items = validate_lines(lines, asked.scripts)
+    problems += [one for one in map(_explained, found) if asked.scripts or not _may_be_a_nodes(one)]
+    if problems:
+        more = [f"and {len(problems) - SHOWN} more problems"] if len(problems) > SHOWN else []
+        raise Wrong("\n".join([*(problem.show() for problem in problems[:SHOWN]), *more]))
+    if asked.checks or asked.tags:
+        functions = scan(asked.scripts).functions if asked.scripts else frozenset()
+        _known_checks(asked, {item.name for item in items} | set(functions))
+        _known_tags(asked, {tag for item in items for tag in item.tags})
+
+
+def _profile(name: str) -> None:
+    if name in ("", "auto", "none") or os.path.isfile(name) or "/" in name:
+        return  # a path that is not here is one on the node
+    from nhc.host import Host
+    from nhc.profiles import names
+
+    known = names(Host())
+    if name not in known:
+        raise Wrong(f"--profile {name}: there is no such profile{_near(name, known)}")
+
+
+# The configuration.
+
+
+def _lines(paths: Sequence[str]) -> Tuple[List[RawLine], List[Problem]]:
+    """The lines of these files and of what they include by relative names, and the includes that lead nowhere."""
+    from nhc.fleet.push import config_files
+
+    lines: List[RawLine] = []
+    problems: List[Problem] = []
+    files: Dict[str, bytes] = {}
+    for path in paths:
+        config_files(os.path.abspath(path), files)
+    for path, content in files.items():
+        if b"\0" in content:
+            problems.append(Problem(path, 0, 0, "not a text file"))
+            continue
+        for line in parse_text(content.decode(errors="replace"), path):
+            words = line.check.split(None, 1)
+            if words[:1] != ["include"]:
+                # Groups of nodes and set operators are for the node to resolve: they may not be known here.
+                lines.append(line._replace(target="*") if re.search(r"^\{.*[@!&^]", line.target) else line)
+                continue
+            name = words[1].strip(" \t\"'") if len(words) == 2 else ""
+            own = bool(name) and not name.startswith("/") and not any(char in name for char in "*?[")
+            if own and not os.path.isfile(os.path.join(os.path.dirname(path), name)):
+                at = line.position(line.check_offset)
+                problems.append(Problem(path, *at, f"include {name}: no such file"))
+    return lines, problems
+
+
+def _may_be_a_nodes(problem: Problem) -> bool:
+    """Whether only the nodes can say: a check that their own scripts may define, where none are sent."""
+    return problem.message.startswith("no such check: ") and "did you mean" not in problem.message
+
+
+def _explained(problem: Problem) -> Problem:
+    """Of a check that does not exist, what was probably meant: a name that is nearly a built-in one's is a slip."""
+    name = re.match(r"no such check: (\S+)", problem.message)
+    if name is None:
+        return problem
+    near = _near(name[1], _built_in())
+    own = "; where the nodes' own scripts define it, send those with --scripts" if near else ""
+    return problem._replace(message=f"no such check: {name[1]}{near}{own}")
+
+
+# What is asked for.
+
+
+def _built_in() -> List[str]:
+    from nhc.check import find_all
+
+    return [check.name for check in find_all()]
+
+
+def _known_checks(asked: Asked, configured: Set[str]) -> None:
+    from fnmatch import fnmatchcase
+
+    known = configured | set(_built_in())
+    for name in asked.checks:
+        pattern = any(char in name for char in "*?[")
+        if any(fnmatchcase(one, name) for one in known) or (pattern and not asked.config):
+            continue  # what the nodes' own configuration has is not known here
+        hint = "" if asked.config else "; where the nodes' own scripts define it, send those with --scripts"
+        raise Wrong(f"--check {name}: no check has this name{_near(name, known)}{hint}")
+
+
+def _known_tags(asked: Asked, configured: Set[str]) -> None:
+    from nhc.check import find_all
+
+    known = configured | {tag for check in find_all() for tag in check.tags}
+    for tag in asked.tags:
+        if tag not in known and asked.config:
+            raise Wrong(f"--tag {tag}: no check has this tag (there are {', '.join(sorted(known))})")
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, list(known), 1, NEAR)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def asked_of(options: Mapping[str, object]) -> Asked:
+    """What `nhc fleet check` was asked, from its options."""
+
+    def words(name: str) -> List[str]:
+        value = options[name]
+        return [str(one) for one in value] if isinstance(value, (list, tuple)) else []
+
+    return Asked(words("config"), words("scripts"), str(options["profile"]), words("check"), words("tag"),
+                 str(options["context"]))  # fmt: skip
