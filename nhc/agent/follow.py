@@ -169,6 +169,9 @@ class Follower:
         said = self._candidates(text)
         if said:
             self._file(said)
+            apps = self._app_faults(said)
+            if apps:
+                self.apps(apps)
 
     def _candidates(self, text: str) -> List[Record]:
         """The records that the catalogue may know, few of each wording."""
@@ -195,7 +198,6 @@ class Follower:
         self._waiting.extend(said)
         del self._waiting[:-WAITING]
         changed: List[bool] = []
-        apps: List[Match] = []
         last, first, waiting = self._last or 0, self._first or 0, self._waiting
 
         def change(store: Dict[str, Any]) -> None:
@@ -209,7 +211,6 @@ class Follower:
             before = _standing(store)
             take_in(store, [(record.text, record.when) for record in fresh], self.host.time())
             store["cursor"] = max(cursor, last)
-            apps.extend(self._app_faults(fresh))
             changed.append(_standing(store) != before)
 
         if not self.state.try_update(STORE, change):
@@ -218,8 +219,6 @@ class Follower:
             return
         waiting.clear()
         self._noted = last
-        if apps:
-            self.apps(apps)
         if any(changed):
             self.found()
 
