@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple
 
+from nhc import toml_text
 from nhc.bounded_read import read_text
 from nhc.policy import Policy, Rate, read_ceiling
 from nhc.ports import Deed
@@ -47,17 +48,11 @@ def load(path: str) -> PolicyFile:
 
 def parse(text: str, path: str = "policy") -> PolicyFile:
     """The policy in a TOML text. Raises PolicyError."""
-    for name in ("tomllib", "tomli"):  # Python 3.9 and 3.10 have no tomllib
-        try:
-            toml = __import__(name)
-        except ModuleNotFoundError:
-            continue
-        try:
-            value = toml.loads(text)
-        except toml.TOMLDecodeError as error:
-            raise PolicyError(f"{path}: {error}") from None
-        return _Reader(path).read(value)
-    raise PolicyError(f"{path}: reading TOML needs Python 3.11, or the package tomli")
+    try:
+        value = toml_text.parse(text)
+    except (toml_text.BadToml, toml_text.NoToml) as error:
+        raise PolicyError(f"{path}: {error}") from None
+    return _Reader(path).read(value)
 
 
 def rate(text: str) -> Rate:

@@ -104,17 +104,12 @@ def parse(text: str, path: str) -> Settings:
 
 def _toml(text: str) -> Dict[str, Any]:
     """Raises ValueError for what is no TOML; BadSettings where nothing here can read TOML."""
-    reader: Any = None
-    for name in ("tomllib", "tomli"):  # the standard library's since Python 3.11
-        try:
-            reader = __import__(name)
-            break
-        except ModuleNotFoundError:
-            continue
-    if reader is None:
-        raise BadSettings("settings in TOML need Python 3.11 or the package tomli: pip install tomli")
-    found: Dict[str, Any] = reader.loads(text)
-    return found
+    from nhc import toml_text
+
+    try:
+        return toml_text.parse(text)
+    except toml_text.NoToml as error:
+        raise BadSettings(f"settings: {error}: pip install tomli") from None
 
 
 class _Reader:

@@ -53,7 +53,7 @@ def run(options: Mapping[str, Any]) -> int:
     if max_age is not None:
         fresh = fresh_report(state, max_age, host, options) or _agents_report(state, max_age, host, options)
         if fresh is not None:
-            return emit(fresh, options)
+            return _told(fresh, options)
     plan = load_plan(options, name, host, state)
     if plan is None:
         return EXIT_USAGE
@@ -76,7 +76,18 @@ def run(options: Mapping[str, Any]) -> int:
         sys.stderr.write("\r\033[K")
     if max_age is not None:
         remember(state, report, options)
-    return emit(report, options)
+    return _told(report, options)
+
+
+def _told(report: Report, options: Mapping[str, Any]) -> int:
+    """Print the report; the exit status, an unknown verdict counted as --on-unknown says."""
+    status = emit(report, options)
+    choice = options.get("on_unknown", "tell")
+    if choice == "tell":
+        return status
+    from nhc.cli.gate import status as decided
+
+    return decided(report, status, choice)
 
 
 def _known_context(name: str) -> None:

@@ -71,6 +71,9 @@ CHECK_LOCAL = (
            heading=_HOW),
     Option(("--max-age",), "max_age", "Use the agent's or the last run's report when it is at most this old.", "TIME",
            heading=_HOW),
+    Option(("--on-unknown",), "on_unknown", "What an unknown verdict does: tell (exit status 3), admit (0) or refuse "
+           "(1), for a container before a job.", "CHOICE", default="tell", choices=("tell", "admit", "refuse"),
+           heading=_HOW),
     Option(("-f", "--format"), "format", f"Output format: {', '.join(FORMATS)}.", "FORMAT", default="text",
            choices=FORMATS, heading=_SHOWN),
     Option(("-o", "--output"), "output", "Write the report to this file, replaced whole, instead of standard output "

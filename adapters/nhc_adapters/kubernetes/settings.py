@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from nhc import toml_text
 from nhc.bounded_read import read_text
 from nhc.policy import Ceiling, Policy
 from nhc.units import seconds
@@ -183,16 +184,10 @@ class _Reader:
             text = read_text(self.path)
         except (OSError, UnicodeDecodeError) as error:
             raise BadSettings(f"{self.path}: {getattr(error, 'strerror', None) or error}") from None
-        for name in ("tomllib", "tomli"):  # Python 3.9 and 3.10 have no tomllib
-            try:
-                toml = __import__(name)
-            except ModuleNotFoundError:
-                continue
-            try:
-                return dict(toml.loads(text))
-            except toml.TOMLDecodeError as error:
-                raise BadSettings(f"{self.path}: {error}") from None
-        raise BadSettings(f"{self.path}: reading TOML needs Python 3.11, or the package tomli")
+        try:
+            return toml_text.parse(text)
+        except (toml_text.BadToml, toml_text.NoToml) as error:
+            raise BadSettings(f"{self.path}: {error}") from None
 
     def known(self, where: str, table: Mapping[str, Any], keys: Iterable[str]) -> None:
         for key in table:

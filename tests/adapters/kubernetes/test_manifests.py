@@ -14,12 +14,18 @@ from typing import Any, Iterator
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from nhc import __version__, config
 from nhc.agent import settings as agent_settings
+from nhc.policy import read_ceiling
+from nhc.policy_file import rate as read_rate
 from nhc_adapters.kubernetes.client import JSON_PATCH, MERGE_PATCH, STRATEGIC, Client, node_path
 from nhc_adapters.kubernetes.conditions import Condition, write_conditions
 from nhc_adapters.kubernetes.errors import ApiError
+from nhc_adapters.kubernetes.judge import parse_fault
 from nhc_adapters.kubernetes.settings import read
 from nhc_adapters.kubernetes.vocabulary_file import load
 from tests.support.kube import REPOSITORY, Kube, eventually
@@ -27,6 +33,7 @@ from tests.support.kube import REPOSITORY, Kube, eventually
 MANIFESTS = REPOSITORY / "adapters/kubernetes"
 SYSTEM = "nhc-system"
 OVERLAYS = sorted(path.parent.name for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
+COMPONENTS = ("prometheus", "no-runtimeclass")
 MONITOR = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -47,7 +54,7 @@ MONITOR = {
 }
 
 
-@pytest.mark.parametrize("overlay", [name for name in OVERLAYS if name != "prometheus"])
+@pytest.mark.parametrize("overlay", [name for name in OVERLAYS if name not in COMPONENTS])
 def test_the_api_server_takes_every_overlay(installed: Any, overlay: str) -> None:
     rendered = installed.kubectl("kustomize", str(MANIFESTS / "overlays" / overlay)).stdout
 
@@ -77,17 +84,55 @@ def test_the_api_server_takes_the_example_of_a_gate_before_a_job(kube: Kube) -> 
     assert "job.batch/train created (server dry run)" in said.stdout
 
 
-@pytest.mark.parametrize(("status", "lets_through"), [(0, True), (1, False), (2, True), (3, True)])
-def test_the_gate_before_a_job_stops_sick_nodes_alone(tmp_path: Path, status: int, lets_through: bool) -> None:
+@pytest.fixture
+def gate(tmp_path: Path) -> Any:
+    """The example's gate before a job, run with checks of the test's own by somebody without rights."""
     job = yaml.safe_load((MANIFESTS / "examples/init-container.yaml").read_text())
-    (gate,) = job["spec"]["template"]["spec"]["initContainers"]
-    (tmp_path / "nhc").write_text(f"#!/bin/sh\n[ \"$*\" = 'check local --tag gpu' ] || exit 99\nexit {status}\n")
-    (tmp_path / "nhc").chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    (container,) = job["spec"]["template"]["spec"]["initContainers"]
+    assert container["command"][:3] == ["nhc", "check", "local"]
 
-    done = subprocess.run(gate["command"], env=environment, check=False)
+    def run(checks: str, choice: str = "") -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "nhc", *container["command"][1:]]
+        if choice:
+            argv[argv.index("--on-unknown") + 1] = choice
+        config = tmp_path / "nhc.conf"
+        config.write_text(checks)
+        nobody: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        for path in (tmp_path, *tmp_path.parents):
+            if os.geteuid() == 0 and path.stat().st_uid == 0 and path != Path("/"):
+                path.chmod(path.stat().st_mode | 0o055)
+        return subprocess.run(
+            [*argv, "--profile", "none", "-c", str(config)],
+            capture_output=True, text=True, check=False, timeout=60, **nobody,
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "NHC_STATE_DIR": str(tmp_path / "none")},
+        )  # fmt: skip
 
-    assert (done.returncode == 0) == lets_through
+    return run
+
+
+def test_the_gate_before_a_job_says_what_it_could_not_read_and_a_choice_decides(gate: Any) -> None:
+    unread = "* || check_kmsg --source dmesg=/proc/1/environ\n"  # nobody but its owner may read that
+    admitted = gate(unread)
+    assert admitted.returncode == 0
+    assert "could not tell: check_kmsg: /proc/1/environ cannot be read: Permission denied" in admitted.stderr
+    assert "let in (--on-unknown admit)" in admitted.stderr
+    refused = gate(unread, "refuse")
+    assert refused.returncode == 1
+    assert "not let in (--on-unknown refuse)" in refused.stderr
+    assert gate(unread, "tell").returncode == 3
+
+
+def test_the_gate_before_a_job_stops_sick_nodes_and_its_own_mistakes_whatever_the_choice(
+    gate: Any, tmp_path: Path
+) -> None:
+    log = tmp_path / "dmesg"
+    log.write_text("[    1.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n")
+    sick = gate(f"* || check_kmsg --source dmesg={log}\n")
+    assert sick.returncode == 1
+    assert "Xid 79" in sick.stdout
+    log.write_text("[    1.0] all is well\n")
+    assert gate(f"* || check_kmsg --source dmesg={log}\n", "refuse").returncode == 0
+    assert gate(f"* || check_kmsg --source dmesg={log}\n", "perhaps").returncode == 2
 
 
 @pytest.mark.parametrize("folder", ["base/config", "overlays/hyperpod"])
@@ -292,6 +337,16 @@ def test_the_chart_lints(plane: Any) -> None:
         ("controller.ceilings.all=lots", "/controller/ceilings/all"),
         ("controller.conditions={Gpu Xid}", "/controller/conditions/0"),
         ("agent.vocabularies={nagios}", "/agent/vocabularies/0"),
+        ("controller.vocabularies=", "/controller/vocabularies"),
+        ("controller.conditions={GpuCount=True\\,soon}", "/controller/conditions/0"),
+        ("controller.conditions={GpuCount=Maybe}", "/controller/conditions/0"),
+        ("controller.ceilings.all=101%", "/controller/ceilings/all"),
+        ("controller.ceilings.nozone=5", "nozone"),
+        ("controller.rates.mark=5 per 1.2.3h", "/controller/rates/mark"),
+        ("networkPolicy.egressPorts={0}", "/networkPolicy/egressPorts/0"),
+        ("agents.nvidia.runtimeClassName=No Good", "/agents/nvidia/runtimeClassName"),
+        ("agent.settings.retry=soon", "/agent/settings/retry"),
+        ("agent.settings.recover=0", "/agent/settings/recover"),
         ("agent.settings.listen=0.0.0.0:1", "listen"),
         ("scripts.mine=x", "mine"),
         ("podMonitor.enabled=true", "agent.metrics"),
@@ -302,6 +357,148 @@ def test_the_chart_refuses_values_that_make_no_sense(plane: Any, option: str, sa
     done = helm(plane, *TEMPLATE, f"--set=image.repository={IMAGE}", "--set", option)
     assert done.returncode != 0
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {"controller": {"podLogNamespaces": ["train"], "extraSettings": "[podlogs]\npods = 2\n"}},
+            "controller.extraSettings: the table [podlogs] is the chart's own",
+        ),
+        ({"agent": {"extraSettings": "[labels]\nsite = 'x'\n"}}, "agent.extraSettings: the table [labels] is the"),
+        ({"agent": {"extraSettings": "[ sinks . kubernetes ]\n"}}, "the table [sinks.kubernetes] is the chart's own"),
+    ],
+)
+def test_a_table_that_the_chart_writes_itself_is_refused_in_one_line(
+    plane: Any, tmp_path: Path, values: dict[str, Any], said: str
+) -> None:
+    (tmp_path / "values.yaml").write_text(json.dumps(values))
+    done = helm(plane, *TEMPLATE, f"--set=image.repository={IMAGE}", "-f", str(tmp_path / "values.yaml"))
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_settings_of_the_users_own_go_before_the_charts_tables(plane: Any, tmp_path: Path) -> None:
+    values = {
+        "controller": {
+            "podLogNamespaces": ["train"],
+            "extraSettings": 'selector = "pool=a"\n[loki]\nurl = "http://l"\n',
+        }
+    }
+    (tmp_path / "values.yaml").write_text(json.dumps(values))
+    rendered = chart(plane, "-f", str(tmp_path / "values.yaml"))
+    (data,) = [doc["data"] for doc in yaml.safe_load_all(rendered) if doc["metadata"]["name"] == "nhc-settings"]
+    for name, text in data.items():
+        (tmp_path / name).write_text(text)
+    settings = read(str(tmp_path / "kubernetes.toml"))
+    assert (settings.selector, settings.loki.url, settings.podlogs.namespaces) == ("pool=a", "http://l", ("train",))
+
+
+def _pattern(*place: str) -> str:
+    found = json.loads((MANIFESTS / "chart/values.schema.json").read_text())
+    for step in place:
+        found = found[step]
+    return str(found["pattern"])
+
+
+CONTROLLER = ("properties", "controller", "properties")
+
+
+@hypothesis_settings(max_examples=100, deadline=None)
+@given(
+    st.from_regex(_pattern(*CONTROLLER, "conditions", "items"), fullmatch=True),
+    st.from_regex(_pattern(*CONTROLLER, "ceilings", "additionalProperties"), fullmatch=True),
+    st.from_regex(_pattern(*CONTROLLER, "rates", "properties", "mark"), fullmatch=True),
+)
+def test_what_the_charts_schema_takes_the_controller_takes(condition: str, ceiling: str, rate: str) -> None:
+    parse_fault(condition.rstrip("\n"))
+    read_ceiling(ceiling)
+    read_rate(rate.rstrip("\n"))
+
+
+@pytest.mark.parametrize("how", ["chart", "mixed"])
+def test_agents_of_the_chart_and_of_kustomize_run_on_the_same_nodes_and_no_node_has_two(plane: Any, how: str) -> None:
+    def affinities(text: str) -> dict[str, Any]:
+        return {
+            doc["metadata"]["name"]: doc["spec"]["template"]["spec"]
+            for doc in yaml.safe_load_all(text)
+            if doc["kind"] == "DaemonSet"
+        }
+
+    found = affinities(rendered(plane, how))
+    shipped = affinities(rendered(plane, "mixed"))
+    assert {name: (spec["affinity"], spec.get("runtimeClassName")) for name, spec in found.items()} == {
+        name: (spec["affinity"], spec.get("runtimeClassName")) for name, spec in shipped.items()
+    }
+    # Each label that gives a node an accelerator's agent keeps the plain one away.
+    terms = {
+        name: spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        for name, spec in found.items()
+    }
+    kept = {one["key"] for one in terms["nhc-agent-cpu"][0]["matchExpressions"]}
+    chosen = {one["key"] for name, each in terms.items() if name != "nhc-agent-cpu" for term in each
+              for one in term["matchExpressions"]}  # fmt: skip
+    assert kept == chosen
+
+
+def test_nodes_and_runtime_class_of_agents_can_be_chosen(plane: Any, tmp_path: Path) -> None:
+    terms = [{"matchExpressions": [{"key": "cloud.google.com/gke-accelerator", "operator": "Exists"}]}]
+    values = {"agents": {"nvidia": {"runtimeClassName": "", "nodeSelectorTerms": terms}}}
+    (tmp_path / "values.yaml").write_text(json.dumps(values))
+    documents = yaml.safe_load_all(chart(plane, "-f", str(tmp_path / "values.yaml")))
+    (spec,) = [doc["spec"]["template"]["spec"] for doc in documents if doc["kind"] == "DaemonSet"]
+    assert "runtimeClassName" not in spec
+    required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert required["nodeSelectorTerms"] == terms
+    parts = {name: os.path.relpath(MANIFESTS / "overlays" / name, tmp_path) for name in ("nvidia", "no-runtimeclass")}
+    overlay = {"resources": [parts["nvidia"]], "components": [parts["no-runtimeclass"]]}
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(overlay))
+    text = plane.kubectl("kustomize", str(tmp_path)).stdout
+    assert "kind: DaemonSet" in text
+    assert "runtimeClassName" not in text
+
+
+def _deployment(text: str) -> dict[str, Any]:
+    (found,) = [doc for doc in yaml.safe_load_all(text) if doc["kind"] == "Deployment"]
+    return dict(found)
+
+
+@pytest.mark.parametrize("how", ["chart", "nvidia"])
+def test_a_cluster_of_gpu_nodes_alone_can_place_the_controller(kube: Kube, installed: Any, how: str) -> None:
+    labels = {"nvidia.com/gpu.present": "true"}
+    taints = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
+              {"key": "nhc/unhealthy", "value": "true", "effect": "NoSchedule"}]  # fmt: skip
+    nodes = [kube.node(f"gpu{number}", labels=labels, spec={"taints": taints}) for number in range(2)]
+    spec = _deployment(rendered(kube.plane, how))["spec"]["template"]["spec"]
+    spec["nodeSelector"] = {"test": kube.prefix}
+    body = {
+        "metadata": {"name": "controller", "namespace": kube.namespace},
+        "spec": {**spec, "serviceAccountName": "default", "priorityClassName": ""},
+    }
+    kube.admin.post(f"/api/v1/namespaces/{kube.namespace}/pods", body)
+    path = f"/api/v1/namespaces/{kube.namespace}/pods/controller"
+    eventually(lambda: kube.admin.get(path)["spec"].get("nodeName") in nodes, within=60)
+
+
+def test_the_settings_have_one_name_and_are_edited_with_kubectl_alone(
+    kube: Kube, installed: Any, tmp_path: Path
+) -> None:
+    """The documented command, with an editor that writes what a person would."""
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nsed -i 's/apply = false/apply = true/' \"$1\"\n")
+    editor.chmod(0o755)
+    command = "kubectl -n nhc-system edit configmap nhc-settings"
+    assert command in (REPOSITORY / "docs/kubernetes.md").read_text()
+    overlay = installed.kubectl("kustomize", str(MANIFESTS / "overlays/hyperpod")).stdout
+    mounted = _deployment(overlay)["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"]
+    assert mounted == "nhc-settings"
+    binary = [str(installed.binaries / "nhc-kube"), "kubectl", f"--kubeconfig={kube.kubeconfig(tmp_path)}"]
+    done = subprocess.run([*binary, *command.split()[1:]], capture_output=True, text=True, check=False,
+                          env={**os.environ, "KUBE_EDITOR": str(editor)}, timeout=60)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    path = f"/api/v1/namespaces/{SYSTEM}/configmaps/nhc-settings"
+    assert "apply = true" in kube.admin.get(path)["data"]["kubernetes.toml"]
 
 
 def test_the_chart_and_kustomize_give_the_same_rights_and_policy(plane: Any) -> None:
@@ -353,7 +550,7 @@ def rendered(plane: Any, how: str, *options: str) -> str:
     return str(plane.kubectl("kustomize", str(MANIFESTS / "overlays" / how)).stdout)
 
 
-@pytest.mark.parametrize("how", ["chart", *[name for name in OVERLAYS if name != "prometheus"]])
+@pytest.mark.parametrize("how", ["chart", *[name for name in OVERLAYS if name not in COMPONENTS]])
 def test_an_agent_s_settings_and_checks_are_ones_it_takes(plane: Any, how: str, tmp_path: Path) -> None:
     for container, files in agents(rendered(plane, how)).values():
         for name, text in files.items():
@@ -427,7 +624,7 @@ def test_the_image_is_named_in_one_place_of_each_tool(plane: Any, tmp_path: Path
 
 def test_the_chart_lets_any_setting_of_the_agent_be_given_and_no_other() -> None:
     schema = json.loads((MANIFESTS / "chart/values.schema.json").read_text())
-    given = schema["properties"]["agent"]["properties"]["settings"]["propertyNames"]["enum"]
+    given = schema["properties"]["agent"]["properties"]["settings"]["properties"]
     ours = {"node", "root", "config", "scripts", "state", "listen", "socket"}  # the manifest's
     assert set(given) == set(agent_settings._KEYS["agent"]) - ours
 

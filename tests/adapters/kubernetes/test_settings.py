@@ -56,6 +56,8 @@ def test_the_command_line_outranks_the_file(tmp_path: Path) -> None:
         ("faults = ['GpuXid=Perhaps']", "not True, False or Unknown"),
         ("silent-after = 'soon'", "is not a duration"),
         ("drain = 1\ndrain = 2", "Cannot overwrite"),
+        ("[loki]\n[podlogs]\n[loki]", "line 3: the table [loki] stands a second time"),
+        ("[expected.a]\n[expected.a]", "the table [expected.a] stands a second time"),
         ("[podlogs]\npods = -1", "not a whole number"),
         ("[loki]\nuri = 'x'", "did you mean 'url'?"),
         ("expected = 3", "not a table"),

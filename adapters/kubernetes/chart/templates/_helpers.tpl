@@ -42,5 +42,19 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
     - {key: intel.feature.node.kubernetes.io/gaudi, operator: NotIn, values: ["true"]}
     - {key: feature.node.kubernetes.io/pci-1da3.present, operator: NotIn, values: ["true"]}
     - {key: karpenter.k8s.aws/instance-accelerator-manufacturer, operator: NotIn, values: [aws]}
+    - key: node.kubernetes.io/instance-type
+      operator: NotIn
+      values: [inf1.xlarge, inf1.2xlarge, inf1.6xlarge, inf1.24xlarge, inf2.xlarge, inf2.8xlarge, inf2.24xlarge, inf2.48xlarge, trn1.2xlarge, trn1.32xlarge, trn1n.32xlarge, trn2.48xlarge]
+{{- end -}}
+{{- end -}}
+
+{{/* Fails where TOML of the user's own has a table that this chart writes itself: a table may stand once. */}}
+{{- define "nhc.tables" -}}
+{{- $text := .text -}}
+{{- $where := .where -}}
+{{- range .taken -}}
+{{- if regexMatch (printf "(?m)^\\s*\\[\\s*%s\\s*\\]" (replace "." "\\s*\\.\\s*" .)) $text -}}
+{{- fail (printf "%s: the table [%s] is the chart's own, and a table may stand once: use the chart's values for it" $where .) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
