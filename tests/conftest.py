@@ -12,14 +12,28 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_
 EVERYTHING = os.environ.get("NHC_REQUIRE") == "all"
 
 
+#: The real services, each a marker: which fixtures start it, or which folder's tests need it.
+SERVICES = {
+    "kubernetes": ("plane", "kube"),
+    "slurm": ("running_cluster", "cluster", "slurm_directory", "hooked", "site"),
+    "sshd": ("server", "shared", "hostile"),
+    "systemd": ("machine", "machines"),
+    "ansible": ("tests/ansible/",),
+    "browser": ("browser",),
+    "npd": ("npd",),
+}
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """What is still being built on a fresh machine comes last: the control plane, then node-problem-detector."""
-
-    def built(item):
+    """Mark what needs a real service, and put last what is still being built on a fresh machine."""
+    for item in items:
         names = getattr(item, "fixturenames", ())
-        return 2 if "npd" in names else int("kubernetes" in item.nodeid or "kube" in names)
-
-    items.sort(key=built)
+        for service, needed in SERVICES.items():
+            if any(each in names or (each.endswith("/") and item.nodeid.startswith(each)) for each in needed):
+                item.add_marker(service)
+                item.add_marker("slow")
+    items.sort(key=lambda item: 2 if item.get_closest_marker("npd") else int(bool(item.get_closest_marker("kubernetes"))))
 
 
 def _skip_is_failure(report):
