@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: check test lint types build pyz kube bench clean setup system-packages fresh fresh-services services
+.PHONY: check test quick lint types build pyz kube bench clean setup system-packages fresh fresh-services services
 
 check: $(VENV)/.run  ## judge this machine with the built-in checks
 	@$(BIN)/nhc check local --all; [ $$? -ne 2 ]
@@ -18,6 +18,11 @@ test: setup  ## lint, types and every test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+quick: $(VENV)/.dev  ## lint, types and the tests that need no service: the inner loop
+	$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -m "not slow" $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -194,6 +194,7 @@ class Replay:
         self.machine = _read_json(f"{directory}/machine.json", dict)
         if self.machine.get("format") != FORMAT:
             raise ValueError(f"{directory}/machine.json: format {self.machine.get('format')!r}, expected {FORMAT}")
+        self.machine.setdefault("settings", {})  # one made by hand may have none
         for key, kind in _MACHINE.items():
             if not isinstance(self.machine.get(key), kind) or isinstance(self.machine.get(key), bool):
                 raise ValueError(f"{directory}/machine.json: {key}: {self.machine.get(key)!r} is not what it has to be")

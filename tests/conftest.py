@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items):
             if any(each in names or (each.endswith("/") and item.nodeid.startswith(each)) for each in needed):
                 item.add_marker(service)
                 item.add_marker("slow")
-    items.sort(key=lambda item: 2 if item.get_closest_marker("npd") else int(bool(item.get_closest_marker("kubernetes"))))
+    items.sort(key=lambda item: [bool(item.get_closest_marker(service)) for service in ("npd", "kubernetes")])
 
 
 def _skip_is_failure(report):
