@@ -125,9 +125,11 @@ def validate(
     return Validation(tuple(problems), loader.lines, len(loader.items))
 
 
-def origins(paths: Sequence[str], hostname: str, scripts_dirs: Sequence[str] = ()) -> Dict[str, Tuple[str, int]]:
+def origins(
+    paths: Sequence[str], hostname: str, scripts_dirs: Sequence[str] = (), settings: Mapping[str, str] = {}
+) -> Dict[str, Tuple[str, int]]:
     """File and line of what sets each variable last on `hostname`; those that only a shell line sets are left out."""
-    loader = _Loader(hostname, {}, _scan(scripts_dirs))
+    loader = _Loader(hostname, settings, _scan(scripts_dirs))
     for path in paths:
         loader.path(path)
     return loader.origins
@@ -165,7 +167,7 @@ class _Loader:
         self.explain = explain
         self.scripts = scripts
         self.classifier = Classifier(self.hostname, settings, scripts)
-        self.external = _external(settings)
+        self.external = external_matcher(settings)
         self.items: List[Item] = []
         self.problems: List[Problem] = []
         self.fatal: List[Problem] = []
@@ -388,7 +390,8 @@ def _problem(line: RawLine, message: str) -> Problem:
     return Problem(line.file, *line.position(line.check_offset), message)
 
 
-def _external(settings: Mapping[str, str]) -> Optional[External]:
+def external_matcher(settings: Mapping[str, str]) -> Optional[External]:
+    """The site's own matchers (NHC_MCHECK_DELIM, NHC_MCHECK_COMMAND), None where the settings have none."""
     if not any(name.startswith("NHC_MCHECK_DELIM") for name in settings):
         return None
     from nhc.external import matcher_from

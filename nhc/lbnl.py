@@ -6,10 +6,9 @@ original has it (nhcmain_* in its driver), and a site's files rely on it.
 
 from __future__ import annotations
 
-import os
 import re
 
-from nhc import process
+from nhc import process, site_settings
 from nhc.bounded_read import read_text
 from nhc.values import TYPE_CHECKING, NamedTuple
 from nhc.words import assignment, split
@@ -78,13 +77,6 @@ def parse_command_line(argv: Sequence[str], known: Mapping[str, str] = {}) -> Di
     return settings
 
 
-def sysconfig_directory() -> str:
-    """Where the distribution keeps settings of services."""
-    if os.path.exists("/etc/debian_version") or (os.path.isdir("/etc/default") and not os.path.isdir("/etc/sysconfig")):
-        return "/etc/default"
-    return "/etc/sysconfig"
-
-
 def host_names() -> Dict[str, str]:
     """The variables that the original sets from the node's name before it reads anything."""
     try:
@@ -146,10 +138,10 @@ def resolve(argv: Sequence[str], environ: Mapping[str, str], program: str) -> Tu
         settings["MARK_OFFLINE"] = environ["MARK_OFFLINE"]
     names = host_names()
     settings.update(parse_command_line(argv, names))
-    path = f"{sysconfig_directory()}/{settings['NAME']}"
-    if os.path.exists(path):
+    path = site_settings.path_of(settings["NAME"])
+    if path:
         try:
-            settings.update(read_sysconfig(path, {"PATH": process.PATH, **names, **settings}))
+            settings.update(site_settings.read(path, {"PATH": process.PATH, **settings}))
         except (OSError, ValueError) as error:
             warnings.append(f"{path} is left out: {error}")
     defaults = {"CONFDIR": "/etc/nhc", "MARK_OFFLINE": "1", "TIMEOUT": "30", "NHC_CHECK_ALL": "0", "SILENT": "0",

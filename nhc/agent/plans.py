@@ -12,6 +12,7 @@ from nhc.check import BadArguments, find
 from nhc.host import Host
 from nhc.kernlog import JOURNAL
 from nhc.plan import BUILT_IN, Item, Plan
+from nhc.site_settings import FILES, site_settings
 from nhc.state import State
 
 CONTEXT = "agent"
@@ -49,15 +50,15 @@ def load(settings: Settings, node: str, host: Host, state: State, strict: bool) 
     }
     try:
         if strict:
-            scripts = options["scripts"] or ([check_local.SCRIPTS] if os.path.isdir(check_local.SCRIPTS) else [])
-            paths = options["config"] or ([check_local.CONFIG] if os.path.exists(check_local.CONFIG) else [])
+            site = site_settings()
+            paths, scripts = site.paths(settings.config), site.scripts_directories(settings.scripts)
             if paths:
-                load_config(paths, node, scripts_dirs=scripts, strict=True)
+                load_config(paths, node, site.settings, scripts_dirs=scripts, strict=True)
         plan = check_local.load_plan(options, node, host, state)
     except ConfigError as error:
         raise BadConfig([problem.show() for problem in error.problems]) from None
     if plan is None:
-        raise BadConfig([f"{', '.join(settings.config) or check_local.CONFIG} cannot be used"])
+        raise BadConfig([f"{', '.join(settings.config) or site_settings().config} cannot be used"])
     plan = check_local.select(plan, options)
     if settings.kernel_log and not any(item.name == KERNEL_LOG.name for item in plan.items):
         plan = plan._replace(items=(*plan.items, KERNEL_LOG._replace(settings=plan.settings)))
@@ -143,7 +144,7 @@ def arguments(item: Item) -> Dict[str, Any]:
 def stamps(plan: Plan, settings: Settings) -> Tuple[Any, ...]:
     """What changes when a file or directory changes that the plan or the settings were made of."""
     found = []
-    for path in (*plan.inputs, *settings.inputs):
+    for path in (*plan.inputs, *settings.inputs, *FILES):
         try:
             at = os.stat(path)
             found.append((path, at.st_ino, at.st_size, at.st_mtime_ns))

@@ -139,14 +139,16 @@ def load_plan(options: Mapping[str, Any], name: str, host: Any, state: Any) -> O
     """
     from nhc.node_plan import node_plan
     from nhc.profiles import NoProfile
+    from nhc.site_settings import site_settings
 
-    paths = options["config"] or ([CONFIG] if os.path.exists(CONFIG) else [])
+    site = site_settings()
+    paths = site.paths(options["config"])
     profile = options.get("profile", "none")
     try:
         plan = node_plan(
-            state, host, name, paths,
-            scripts=options["scripts"] or [SCRIPTS], profile=profile, ask=not options["context"],
-            default=default_text, default_path=CONFIG,
+            state, host, name, paths, settings=site.settings,
+            scripts=site.scripts_directories(options["scripts"]), profile=profile, ask=not options["context"],
+            default=default_text, default_path=site.config,
         )  # fmt: skip
     except NoProfile as error:
         raise UsageError(f"--profile: {error}") from None
@@ -160,8 +162,8 @@ def load_plan(options: Mapping[str, Any], name: str, host: Any, state: Any) -> O
             print(problem.show(), file=sys.stderr)
         return None
     if not paths:
-        plan = plan._replace(notes=(f"no {CONFIG}: running the built-in default checks", *plan.notes))
-    return plan
+        plan = plan._replace(notes=(f"no {site.config}: running the built-in default checks", *plan.notes))
+    return plan._replace(notes=(*plan.notes, site.note)) if site.note else plan
 
 
 def default_text() -> str:

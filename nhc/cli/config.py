@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
 
 from nhc.cli import EXIT_UNKNOWN
-from nhc.cli.check_local import CONFIG, SCRIPTS
-from nhc.config import validate
+from nhc.cli.check_local import SCRIPTS
+from nhc.config import external_matcher, validate
+from nhc.site_settings import site_settings
 from nhc.targets import Targets, Undecided
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Optional, Sequence, Tuple
+
+    from nhc.nodeset import External
 
 
 @click.command()
@@ -26,7 +30,7 @@ def check(files: Tuple[str, ...], scripts: Tuple[str, ...], node: Optional[str])
     Every line is read, whatever node it is for, and every problem is named with its file, line and column: checks
     that do not exist, arguments that do not fit, targets that cannot be read. Exit status: 0 fine, 2 not.
     """
-    raise SystemExit(check_command(files or (CONFIG,), scripts or (SCRIPTS,), node))
+    raise SystemExit(check_command(files, scripts, node))
 
 
 @click.command()
@@ -45,12 +49,16 @@ def match(name: str, pattern: Optional[str]) -> None:
 def check_command(files: Sequence[str], scripts: Sequence[str] = (), hostname: Optional[str] = None) -> int:
     """Validate configurations: every line, or with `hostname` the lines for that node. Exit status 0 or 2.
 
-    `scripts` are the directories of the site's own checks.
+    `scripts` are the directories of the site's own checks. What is not given is this node's own (`nhc.site_settings`).
     """
-    found = validate(files, hostname, scripts_dirs=scripts)
+    site = site_settings()
+    where = [path for path in scripts or (site.scripts,) if scripts or os.path.isdir(path)]
+    found = validate(files or (site.config,), hostname, site.settings, scripts_dirs=where)
+    if site.note:
+        print(site.note, file=sys.stderr)
     for trouble in found.problems:
         print(trouble.show(), file=sys.stderr)
-    if found.problems:
+    if found.problems or site.note:
         return 2
     print(f"{_count(found.lines, 'line')}, {_count(found.checks, 'check')}: fine")
     return 0
@@ -63,24 +71,29 @@ def match_command(name: str, pattern: Optional[str] = None) -> int:
 
     Without a pattern, standard input holds lines of a name, a tab and a pattern, and 0 or 1 is printed for each.
     """
-    if pattern is not None:
-        return _matches(Targets(), name, pattern, pattern)
+    site = site_settings()
+    if site.note:
+        print(site.note, file=sys.stderr)
+    external = external_matcher(site.settings)
     targets = Targets()
+    if pattern is not None:
+        return _matches(targets, external, name, pattern, pattern)
     for number, line in enumerate(sys.stdin, 1):
         named, tab, asked = line.rstrip("\r\n").partition("\t")
         if not tab:
             print(f"line {number}: expected a name, a tab and a pattern", file=sys.stderr)
-        print(_matches(targets, named, asked, f"line {number}: {asked}") if tab else 1)
+        print(_matches(targets, external, named, asked, f"line {number}: {asked}") if tab else 1)
     return 0
 
 
-def _matches(targets: Targets, name: str, pattern: str, where: str) -> int:
+def _matches(targets: Targets, external: Optional[External], name: str, pattern: str, where: str) -> int:
     wrong = None
     try:
-        wrong = targets.problem(pattern)
+        if external is None or external("", pattern.lstrip("!")) is None:
+            wrong = targets.problem(pattern)
         if wrong:
             print(f"{where}: {wrong[0]}", file=sys.stderr)
-        return int(not targets.applies(name, pattern))
+        return int(not targets.applies(name, pattern, external))
     except Undecided as why:
         if wrong is None or wrong[0] != str(why):
             print(f"{where}: {why}", file=sys.stderr)

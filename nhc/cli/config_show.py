@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any, Dict, Optional, Tuple
 
 import click
 
 from nhc import config, profiles
 from nhc.check import find
-from nhc.cli.check_local import CONFIG, SCRIPTS, default_text
+from nhc.cli.check_local import SCRIPTS, default_text
 from nhc.host import Host
 from nhc.model import printable
 from nhc.node_plan import PROFILE, node_plan
 from nhc.plan import BUILT_IN, Item, Plan
+from nhc.site_settings import is_secret, site_settings
 from nhc.state import State
 from nhc.units import show_seconds
 
@@ -40,15 +40,16 @@ def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: s
     state = State()
     host = Host(memory=state)
     here = host.system.hostname()
-    paths = list(files) or ([CONFIG] if os.path.exists(CONFIG) else [])
-    directories = [path for path in scripts or (SCRIPTS,) if os.path.isdir(path)]
+    site = site_settings()
+    paths, directories = site.paths(files), site.scripts_directories(scripts)
     name = node or here
     wanted = profile or (profiles.AUTO if name == here else profiles.UNLESS_NAMED)
     try:
-        plan = node_plan(state, host, name, paths, scripts=directories, profile=wanted, ask=True,
-                         default=default_text)  # fmt: skip
+        plan = node_plan(state, host, name, paths, scripts=directories, settings=site.settings, profile=wanted,
+                         ask=True, default=default_text)  # fmt: skip
         chosen = _profile(plan, host, wanted)
-        origins = config.origins(paths, name, directories) if paths else {}
+        origins = dict.fromkeys(site.settings, (site.path, 0))
+        origins.update(config.origins(paths, name, directories, site.settings) if paths else {})
     except config.ConfigError as error:
         raise SystemExit(_refuse(str(error))) from None
     except (profiles.NoProfile, OSError) as error:
@@ -63,7 +64,7 @@ def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: s
         "profile": chosen,
         "checks": [_check(item) for item in plan.items],
         "variables": [_variable(each, value, origins, chosen) for each, value in sorted(plan.settings.items())],
-        "notes": list(plan.notes),
+        "notes": [*plan.notes, *([site.note] if site.note else [])],
     }
     click.echo(
         json.dumps(told, indent=2) if form == "json" else _text(told, name != here and not profile), nl=form == "json"
@@ -122,7 +123,7 @@ def _variable(
     file, number = origins.get(name, ("", 0))
     if not file and profile:
         file = profile["file"] or f"profile {profile['name']}"
-    return {"name": name, "value": value, "file": file, "line_number": number}
+    return {"name": name, "value": "(not shown)" if is_secret(name) else value, "file": file, "line_number": number}
 
 
 def _text(told: Dict[str, Any], elsewhere: bool) -> str:

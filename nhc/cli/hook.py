@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from nhc import hooks
+from nhc import hooks, site_settings
 from nhc.state import State
 from nhc.values import TYPE_CHECKING
 
@@ -70,12 +70,9 @@ def resolve(hook: str, words: List[str]) -> Dict[str, str]:
             settings[name] = value
         else:
             raise hooks.BadArgument(f"{word!r} is not an option of nhc-{hook}")
-    for path in ("/etc/default/nhc", "/etc/sysconfig/nhc"):
-        if os.path.exists(path):
-            from nhc.lbnl import host_names, read_sysconfig
-
-            settings.update(read_sysconfig(path, {**host_names(), **settings}))
-            break
+    path = site_settings.path_of()
+    if path:
+        settings.update(site_settings.read(path, settings))
     directory = settings["CONFDIR"]
     if "CONFFILE" not in settings:
         own = f"{directory}/nhc-{hook}.conf"

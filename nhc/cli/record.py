@@ -17,12 +17,15 @@ from nhc.engine import run
 from nhc.model import Report
 from nhc.recording import RecordingHost, Replay, finish
 from nhc.render import json as wire
+from nhc.site_settings import is_secret
 from nhc.state import State
 from nhc.targets import OwnTargets
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple
+    from typing import Any, Dict, List, Mapping, Tuple
+
+    from nhc.plan import Plan
 
 _OPTIONS: Dict[str, Any] = {
     "scripts": [], "profile": "auto", "check": [], "tag": [], "context": "", "output": "", "evidence": False,
@@ -61,7 +64,7 @@ def record_command(
         raise click.UsageError(f"no configured check applies to {name}")
     with tempfile.TemporaryDirectory() as memory:
         report = run(plan, host, state=State(memory), check_all=True, name=name)
-    finish(directory, plan, host, name, started, raw)
+    finish(directory, _without_secrets(plan, raw), host, name, started, raw)
     replayed = _judge(Replay(directory))
     with open(f"{directory}/report.json", "w", encoding="utf-8") as file:
         file.write(wire.render(replayed))
@@ -134,3 +137,17 @@ def _show(error: ConfigError) -> int:
     for problem in error.problems:
         print(problem.show(), file=sys.stderr)
     return EXIT_USAGE
+
+
+def _without_secrets(plan: Plan, raw: bool) -> Plan:
+    """A plan without the variables whose names say that their values are nobody's business, unless `raw`.
+
+    Nor has it those that no line can set, as a matcher's arrays: which lines apply has been decided.
+    """
+
+    def public(settings: Mapping[str, str]) -> Dict[str, str]:
+        kept = {name: value for name, value in settings.items() if name.isidentifier()}
+        return kept if raw else {name: value for name, value in kept.items() if not is_secret(name)}
+
+    items = tuple(item._replace(settings=public(item.settings)) for item in plan.items)
+    return plan._replace(items=items, settings=public(plan.settings))
