@@ -201,10 +201,14 @@ def _pipes() -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
 
     def pipe() -> Tuple[int, int]:
         ends = os.pipe()
-        high = tuple(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _TURN_IN + 1) for fd in ends)
-        made.extend(high)
-        for fd in ends:
-            os.close(fd)
+        high: List[int] = []
+        try:
+            for fd in ends:
+                high.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _TURN_IN + 1))  # noqa: PERF401 (what is there is closed)
+        finally:
+            made.extend(high)
+            for fd in ends:
+                os.close(fd)
         return high[0], high[1]
 
     try:

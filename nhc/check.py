@@ -39,7 +39,8 @@ class Param(NamedTuple):
 
     `flags` is empty for a positional argument. `convert` is None for a switch, which is True when
     given (LBNL NHC's switches only ever turn on). `many` collects every value
-    into a list; `required` asks for at least one.
+    into a list; `required` asks for at least one. `changes` says that the node may not be the same once the check
+    has run with it: it names a command, or asks for a restart or a kill.
     """
 
     name: str
@@ -49,16 +50,20 @@ class Param(NamedTuple):
     default: Any = None
     required: bool = False
     many: bool = False
+    changes: bool = False
 
 
-def opt(flags: str, name: str, convert: Convert, help: str, default: Any = None, many: bool = False) -> Param:
+def opt(
+    flags: str, name: str, convert: Convert, help: str, default: Any = None, many: bool = False, changes: bool = False
+) -> Param:
     """An option with a value: `opt("-t --timeout", "timeout", seconds, "...", 5.0)`. `many` lets it repeat."""
-    return Param(name, tuple(flags.split()), convert, help, [] if many and default is None else default, False, many)
+    default = [] if many and default is None else default
+    return Param(name, tuple(flags.split()), convert, help, default, False, many, changes)
 
 
-def flag(flags: str, name: str, help: str) -> Param:
+def flag(flags: str, name: str, help: str, changes: bool = False) -> Param:
     """An option without a value."""
-    return Param(name, tuple(flags.split()), None, help, False)
+    return Param(name, tuple(flags.split()), None, help, False, changes=changes)
 
 
 def arg(name: str, convert: Convert, help: str, default: Any = None, required: bool = False) -> Param:
@@ -66,9 +71,9 @@ def arg(name: str, convert: Convert, help: str, default: Any = None, required: b
     return Param(name, (), convert, help, default, required)
 
 
-def rest(name: str, convert: Convert, help: str, required: bool = False) -> Param:
+def rest(name: str, convert: Convert, help: str, required: bool = False, changes: bool = False) -> Param:
     """All remaining arguments, as a list."""
-    return Param(name, (), convert, help, [], required, True)
+    return Param(name, (), convert, help, [], required, True, changes)
 
 
 class Check(NamedTuple):
@@ -76,7 +81,9 @@ class Check(NamedTuple):
 
     `timeout` is its own deadline in seconds. `on_timeout` is "crit" where the hang is itself the
     fault, as for a mount, else "unknown". `every` is its cadence in the agent, in seconds. `needs` are
-    commands without which it is UNKNOWN. `tags` select it (`--tag`).
+    commands without which it is UNKNOWN. `tags` select it (`--tag`). `changes` says that it may change something
+    whatever its arguments are, as a check that runs a command of the site's does: it begins when every line above it
+    has ended.
     """
 
     name: str
@@ -87,6 +94,7 @@ class Check(NamedTuple):
     every: float
     needs: Tuple[str, ...]
     tags: Tuple[str, ...]
+    changes: bool = False
 
     @property
     def doc(self) -> str:
@@ -116,12 +124,13 @@ def check(
     every: float = 60.0,
     needs: Tuple[str, ...] = (),
     tags: Tuple[str, ...] = (),
+    changes: bool = False,
 ) -> Callable[[Run], Run]:
     """Register the decorated function as the check `name`. The family is always among its tags."""
 
     def register(run: Run) -> Run:
         all_tags = tuple(dict.fromkeys((name.split("_")[1], *tags)))
-        REGISTRY[name] = Check(name, run, params, timeout, on_timeout, every, needs, all_tags)
+        REGISTRY[name] = Check(name, run, params, timeout, on_timeout, every, needs, all_tags, changes)
         return run
 
     return register

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # `signal` makes enumerations of it: 0.3 ms
 import os
 import time
 
+from nhc.process import adopt_orphans, reaped
 from nhc.values import TYPE_CHECKING
 from nhc.worker import messages
 
@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 LAST_BREATH = 0.1
 """Seconds given to what was killed to disappear, all of it together, before it is said to be still there."""
 
+LET_GO = 0.25
+"""Seconds given to workers to end by themselves: where a run is broken off, and before its process ends."""
+
 _ended: List[int] = []
-"""Workers on their way out. Nobody waits for them; the next run of this process reaps them."""
+"""Workers on their way out, and as negative numbers the groups of killed commands. Nobody waits for them while there
+is a report to show; `reap_all` does before the process ends, and the next run of this process."""
 
 
 class Worker:
@@ -30,41 +34,38 @@ class Worker:
         self.orders = orders  # the serial worker's task numbers are written here
         self.serial = serial
         self.task: Optional[int] = None
+        self.waits: Optional[int] = None  # what it has claimed and may not begin yet
         self.since = 0.0
         self.commands: Dict[int, float] = {}  # what it waits for, since when
         self.abandoned: Optional[Process] = None
         self.buffer = bytearray()
 
 
-class Ended(BaseException):
-    """A signal to end has come, the one that this is made with."""
-
-
-def take_signals() -> List[int]:
-    """Have the signals that would end this process at once raise Ended. Returns those: another's handler stays."""
-    taken: List[int] = []
-
-    def end(number: int, _frame: object) -> None:
-        raise Ended(number)
-
-    for number in (_signal.SIGTERM, _signal.SIGHUP):
-        if _signal.getsignal(number) == _signal.SIG_DFL:
-            try:
-                _signal.signal(number, end)
-            except ValueError:  # not the main thread: signals are not for this one
-                return taken
-            taken.append(number)
-    return taken
-
-
 def leave_to_end(pid: int) -> None:
-    """A worker is on its way out: nobody waits for it."""
+    """A worker is on its way out: nobody waits for it now."""
     _ended.append(pid)
 
 
 def reap_ended() -> None:
     """Reap those that have ended since."""
-    _ended[:] = [pid for pid in _ended if reap(pid, 0.0) is None]
+    _ended[:] = [pid for pid in _ended if not reaped(pid)]
+
+
+def reap_all(patience: float = LET_GO) -> None:
+    """Reap what a run of this process has left, so that no parent has to that may never look: a container's init.
+
+    What does not end by itself in half the time is killed; uninterruptible sleep is not waited for.
+    """
+    until = time.monotonic() + patience
+    half = until - patience / 2
+    reap_ended()
+    while _ended and time.monotonic() < until:
+        time.sleep(0.0005)
+        reap_ended()
+        if half and time.monotonic() >= half:
+            half = 0.0
+            for pid in _ended:
+                _kill(abs(pid))
 
 
 def overhear(worker: Worker) -> bool:
@@ -83,14 +84,22 @@ def overhear(worker: Worker) -> bool:
 
 
 def kill_all(worker: Worker) -> None:
-    from signal import SIGKILL
-
+    """End a worker and its commands, as far as a signal can."""
+    if worker.commands:
+        adopt_orphans()
     for pid in (worker.pid, *worker.commands):
-        for send in (os.killpg, os.kill):
-            try:
-                send(pid, SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
+        _kill(pid)
+    for pid in worker.commands:
+        if -pid not in _ended:
+            _ended.append(-pid)
+
+
+def _kill(pid: int) -> None:
+    for send in (os.killpg, os.kill):
+        try:
+            send(pid, 9)  # SIGKILL; `signal` makes enumerations of them: 0.3 ms
+        except (ProcessLookupError, PermissionError):
+            pass
 
 
 def outlast(workers: Sequence[Worker]) -> List[Optional[Process]]:
@@ -128,3 +137,16 @@ def reap(pid: int, patience: float) -> Optional[int]:
         if time.monotonic() >= until:
             return None
         time.sleep(0.001)
+
+
+def cause_of_end(pid: int) -> str:
+    """How a worker ended that is about to be gone."""
+    status = reap(pid, LAST_BREATH)
+    if status is None or not os.WIFSIGNALED(status):
+        return "ended early"
+    import signal
+
+    try:
+        return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    except ValueError:
+        return f"killed by signal {os.WTERMSIG(status)}"

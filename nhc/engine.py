@@ -42,7 +42,10 @@ Progress: TypeAlias = "Callable[[int, int, str], None]"
 
 
 class Job(NamedTuple):
-    """An item made ready: what to call, within how many seconds, or its outcome where nothing need be called."""
+    """An item made ready: what to call, within how many seconds, or its outcome where nothing need be called.
+
+    `changes` says that it may change something: it begins when every line above it has ended.
+    """
 
     item: Item
     key: str
@@ -51,6 +54,7 @@ class Job(NamedTuple):
     tags: Tuple[str, ...] = ()
     decided: Optional[Outcome] = None
     muted: Optional[Mutes] = None
+    changes: bool = False
 
 
 def run(
@@ -141,6 +145,8 @@ def prepare(item: Item, host: Host, limit: float, stuck: Optional[Stuck] = None)
     job = Job(item, _key(item), whole + (MARGIN if item.kind == COMMAND else 0.0), item.on_timeout or "unknown")
     if item.kind == BUILT_IN:
         job = _prepare_check(job, host)
+    elif item.kind == COMMAND:
+        job = job._replace(changes=True)
     elif item.kind == UNDECIDED:
         job = job._replace(decided=unknown("TargetUndecided", item.argv[0]))
     if stuck is not None:
@@ -158,6 +164,7 @@ def _prepare_check(job: Job, host: Host) -> Job:
         timeout=(item.timeout or declared.timeout) + (MARGIN if declared.own_deadline else 0.0),
         on_timeout=item.on_timeout or declared.on_timeout,
         tags=declared.tags,
+        changes=declared.changes,
     )
     missing = [command for command in declared.needs if host.which(command) is None]
     if missing:
@@ -219,6 +226,7 @@ def _supervise(
             asked = host.system.ask(SHELL_LINE + item.line, lambda: encode_all(item.name, session.run(item)))
             return list(asked)
 
+        serial.end = session.close  # type: ignore[attr-defined]  # `nhc.worker.live` calls it
         return serial
 
     def finished(task: int, done: Done) -> bool:
@@ -232,7 +240,7 @@ def _supervise(
         judged = (strikes.judge(job.key, outcome, job.item.strikes)[0] for outcome in _outcomes(job, done, limit))
         return any(outcome.verdict is Verdict.CRIT for outcome in judged)
 
-    tasks = [Task(jobs[number].timeout, jobs[number].item.kind == SHELL) for number in open_jobs]
+    tasks = [Task(jobs[n].timeout, jobs[n].item.kind == SHELL, jobs[n].changes) for n in open_jobs]
     supervisor = Supervisor(tasks, lambda notify, _completed: work_of(notify), serial_work, finished, limit, meanwhile)
     for number, done in zip(open_jobs, supervisor.run()):
         ended[number] = done

@@ -26,7 +26,8 @@ class Declared(NamedTuple):
     """What a built-in's declaration says of one line, so that it can be supervised without importing the check.
 
     `timeout` is the check's own deadline, or what the arguments ask for. `own_deadline` says that the check keeps
-    a deadline itself (it has a timeout among its arguments).
+    a deadline itself (it has a timeout among its arguments). `changes` says that the line may change something: it
+    runs a command of the site's, restarts or kills.
     """
 
     timeout: float
@@ -34,6 +35,7 @@ class Declared(NamedTuple):
     on_timeout: str
     needs: Tuple[str, ...]
     tags: Tuple[str, ...]
+    changes: bool = False
 
 
 class Item(NamedTuple):

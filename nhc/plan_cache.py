@@ -22,7 +22,7 @@ from nhc.values import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional, Sequence, Tuple
 
-_FORMAT = 3
+_FORMAT = 4
 _SUM = struct.Struct("=I")
 _LARGEST = 8 << 20
 """Bytes of a plan that are kept: the state directory lies in memory, and some 60,000 lines take this much."""

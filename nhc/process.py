@@ -14,7 +14,7 @@ import time
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Callable, List, Mapping, Optional, Sequence
+    from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
     from typing_extensions import TypeAlias
 
@@ -103,9 +103,7 @@ def run(
 
     _reap_abandoned()
     deadline = time.monotonic() + timeout
-    out_read, out_write = os.pipe()
-    err_read, err_write = os.pipe()
-    in_read, in_write = os.pipe() if given else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1)
+    (out_read, out_write), (err_read, err_write), (in_read, in_write) = _streams(bool(given))
     try:
         if given:
             os.write(in_write, given)
@@ -147,6 +145,21 @@ def run(
             watch("abandoned" if pid in _abandoned else "ended", pid)
 
 
+def _streams(given: bool) -> Tuple[Tuple[int, int], ...]:
+    """Both ends of a command's output and complaints, and its input's: a pipe if it is `given` any. Raises OSError."""
+    made: List[Tuple[int, int]] = []
+    try:
+        made += [os.pipe()]
+        made += [os.pipe()]
+        made += [os.pipe() if given else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1)]
+    except OSError:
+        for ends in made:
+            for fd in ends:
+                os.close(fd)
+        raise
+    return tuple(made)
+
+
 def _collect(pid: int, out_read: int, err_read: int, deadline: float) -> Completed:
     """Read both streams until the process ends or the deadline passes."""
     import signal
@@ -171,7 +184,7 @@ def _collect(pid: int, out_read: int, err_read: int, deadline: float) -> Complet
                 if killed == 2:
                     _abandoned.append(pid)
                     break
-                signal_group(pid, signal.SIGKILL if killed else signal.SIGTERM)
+                _end(pid, hard=bool(killed))
                 killed += 1
                 deadline = time.monotonic() + (_GRACE if killed == 1 else _GRACE / 2)
                 continue
@@ -191,6 +204,7 @@ def _collect(pid: int, out_read: int, err_read: int, deadline: float) -> Complet
             os.close(ending)
     if killed and status is not None:
         signal_group(pid, signal.SIGKILL)  # the leader is gone; its children may have ignored SIGTERM
+        _reap_group(pid)
     return Completed(
         status=124 if status is None else status,
         stdout=kept[out_read].decode(errors="replace"),
@@ -232,6 +246,45 @@ def wait_status(pid: int) -> Optional[int]:
     return 128 + os.WTERMSIG(raw) if os.WIFSIGNALED(raw) else os.WEXITSTATUS(raw)
 
 
+def _end(pid: int, hard: bool) -> None:
+    from signal import SIGKILL, SIGTERM
+
+    if lifeline >= 0 and not hard:  # a worker, which lives no longer than its run
+        adopt_orphans()
+    signal_group(pid, SIGKILL if hard else SIGTERM)
+
+
+def _reap_group(pid: int) -> None:
+    """Reap what a killed command has left to us."""
+    until = time.monotonic() + _GRACE
+    while not reaped(-pid) and time.monotonic() < until:
+        time.sleep(0.001)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of what a killed command leaves: else that goes to the first process, which may never reap it.
+
+    Costs milliseconds, so that only a run asks for it that has to kill a command (prctl(2), PR_SET_CHILD_SUBREAPER).
+    """
+    try:
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)
+    except (ImportError, OSError, AttributeError, MemoryError):  # a Python without ctypes: init has to do it
+        pass
+
+
+def reaped(pid: int) -> bool:
+    """Reap a child, or as far as they have ended the children of a group (-pid); whether none is left."""
+    while True:
+        try:
+            done, _status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            return True
+        if not done or pid > 0:
+            return bool(done)
+
+
 def signal_group(pid: int, number: int) -> None:
     """Send a signal to a process's group and to the process itself, as far as they are there."""
     for send in (os.killpg, os.kill):
@@ -245,7 +298,9 @@ def orphaned(pid: int) -> None:
     """End a command, and this worker with it: the supervisor is gone, and nobody else would."""
     from signal import SIGKILL
 
+    adopt_orphans()
     signal_group(pid, SIGKILL)
+    _reap_group(pid)
     os._exit(1)
 
 

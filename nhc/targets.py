@@ -93,10 +93,13 @@ class Targets:
         """What `ask` returns, from a process that has so much time and no more."""
         patience = max(min(PATIENCE, self._left), AT_LEAST)
         begun = time.monotonic()
+        ends: Tuple[int, ...] = ()
         try:
-            reading, writing = os.pipe()
+            reading, writing = ends = os.pipe()
             pid = os.fork()
         except OSError as error:
+            for fd in ends:
+                os.close(fd)
             raise Undecided(f"no process to decide it in: {error.strerror}") from None
         if pid == 0:
             try:

@@ -11,29 +11,19 @@ What a worker says waits in its pipe until it has ended or the supervisor looks:
 messages would cost more than most checks. The supervisor looks every few milliseconds, ever less often while
 nothing is said, and before any deadline; times are the worker's own.
 
-Threads, signals and alarms were tried and do not survive a hang in D state or a deadlock in native code.
+Threads and alarms were tried: neither survives a hang in D state or a deadlock in native code.
 """
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # `signal` makes enumerations of it: 0.3 ms
 import os
 import select
 import time
 from collections import deque
 
-from nhc.custody import (
-    LAST_BREATH,
-    Ended,
-    Worker,
-    kill_all,
-    leave_to_end,
-    outlast,
-    overhear,
-    reap,
-    reap_ended,
-    take_signals,
-)
+from nhc import custody
+from nhc.custody import LET_GO, Worker
+from nhc.ending import Ended, Signals
 from nhc.tokens import Tokens
 from nhc.values import TYPE_CHECKING, NamedTuple
 from nhc.worker import TOKEN, live, messages, quiet
@@ -41,19 +31,18 @@ from nhc.worker import TOKEN, live, messages, quiet
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Sequence
 
+    from nhc.order import Order
     from nhc.survivors import Process
     from nhc.worker import Factory
 
 WORKERS = 8
-"""At most this many tasks at a time. Checks mostly wait; this bounds the processes a sick node gains."""
+"""At most this many tasks at a time: this bounds the processes that a sick node gains."""
 RELIEF = 0.05
 """Seconds after which a busy worker no longer holds up the tasks behind it."""
 RELIEF_COMMAND = 0.005
 """The same for a worker that waits for a command. Many end sooner than another worker is forked."""
 LOOK = 0.005
 """Seconds until the supervisor looks at what was said; doubled up to RELIEF while that is nothing."""
-LET_GO = 0.25
-"""Seconds given to the workers of a run that is broken off."""
 BARREN = 3
 """Workers that end before they claim a task, after which no more are forked."""
 
@@ -73,10 +62,15 @@ class Done(NamedTuple):
 
 
 class Task(NamedTuple):
-    """One task. `timeout` in seconds. A serial task starts when all before it have ended, in one common worker."""
+    """One task. `timeout` in seconds. A serial task runs in one common worker.
+
+    A serial task, and one that `changes` something, starts when all before it have ended, and is over before any after
+    it starts. The others, which only look, overlap.
+    """
 
     timeout: float
     serial: bool = False
+    changes: bool = False
 
 
 class Supervisor:
@@ -84,8 +78,8 @@ class Supervisor:
 
     `factory` makes the work of ordinary workers, `serial_factory` that of the serial one. `finished` is
     called with each task's number and Done as it ends, and returns True to stop: later tasks are then not
-    started, those already running are cut short, earlier ones are still awaited. `deadline` bounds the
-    whole, in seconds from now (0: no bound). `meanwhile` is called once the first worker is at work.
+    started, those already running (which only look) are cut short, earlier ones are still awaited. `deadline`
+    bounds the whole, in seconds from now (0: no bound). `meanwhile` is called once the first worker is at work.
     """
 
     def __init__(
@@ -100,7 +94,7 @@ class Supervisor:
         self.tasks = tasks
         self.factory = factory
         self.serial_factory = serial_factory
-        reap_ended()
+        custody.reap_ended()
         self.finished = finished
         self.meanwhile = meanwhile
         self.ends = time.monotonic() + deadline if deadline else float("inf")
@@ -113,6 +107,7 @@ class Supervisor:
         self.serial_completed: List[int] = []
         self.unclaimed = {number for number, task in enumerate(tasks) if not task.serial}
         self.tokens: Optional[Tokens] = None
+        self.order: Optional[Order] = None
         self.first_open = 0  # no task before it is still to be decided
         self.barren = 0  # workers that ended before they claimed anything
 
@@ -122,38 +117,51 @@ class Supervisor:
         A signal that ends this process ends the workers and their commands first: they lead groups of their own,
         so that nothing else would reach them.
         """
-        ending = 0
-        taken = take_signals()
+        signals = Signals()
         try:
-            if self.unclaimed:
-                self._start(serial=False)
-            if self.serial_queue:
-                self._start(serial=True)
-            if self.meanwhile:
-                self.meanwhile()
-            while self._undecided():
-                self._order_serial()
-                self._relieve()
-                if self.tokens:
-                    self.tokens.refill()
-                self.poll.poll(self._patience())
-                heard = [self._listen(worker) for worker in tuple(self.workers.values())]
-                self.look = LOOK if any(heard) else min(self.look * 2, RELIEF)
-                self._expire()
-            self._dismiss(tuple(self.workers.values()))
-        except Ended as signalled:
-            ending = signalled.args[0]
+            signals.take()
+            self._carry_out()
+            signals.hold()
+        except Ended:
+            pass
+        except (OSError, MemoryError) as error:  # the node has run out of something: what is judged stays so
+            for number in range(len(self.tasks)):
+                self._finish(number, Done("no-worker", getattr(error, "strerror", "") or "no memory"))
         finally:
-            for number in taken:
-                _signal.signal(number, _signal.SIG_IGN)
+            signals.hold()
             if self.tokens:
                 self.tokens.close()
             self._let_go()
-            for number in taken:
-                _signal.signal(number, _signal.SIG_DFL)
-        if ending:
-            os.kill(os.getpid(), ending)
+            if self.order:
+                self.order.close()
+            if signals.number:
+                custody.reap_all()
+            signals.give_back()
         return [self.done.get(number, Done("not-run")) for number in range(len(self.tasks))]
+
+    def _carry_out(self) -> None:
+        if any(task.serial or task.changes for task in self.tasks):
+            from nhc.order import Order
+
+            self.order = Order([task.serial or task.changes for task in self.tasks], self.poll)
+        if self.unclaimed:
+            self._start(serial=False)
+        if self.serial_queue:
+            self._start(serial=True)
+        if self.meanwhile:
+            self.meanwhile()
+        while self._undecided():
+            self._order_serial()
+            self._relieve()
+            if self.tokens:
+                self.tokens.refill()
+            self.poll.poll(self._patience())
+            if self.order:
+                self.order.woken()
+            heard = [self._listen(worker) for worker in tuple(self.workers.values())]
+            self.look = LOOK if any(heard) else min(self.look * 2, RELIEF)
+            self._expire()
+        self._dismiss(tuple(self.workers.values()))
 
     def _undecided(self) -> bool:
         while self.first_open in self.done:
@@ -169,8 +177,8 @@ class Supervisor:
             self.stop_after = number
             if self.tokens:
                 self.tokens.take_back()
-
-    # What happens next.
+        elif self.order and done.how not in ("out-of-time", "not-run"):
+            self.order.end(number)
 
     def _patience(self) -> int:
         """Milliseconds until something is due."""
@@ -190,6 +198,9 @@ class Supervisor:
         if not self.unclaimed or self.stop_after < len(self.tasks):
             return
         ordinary = [worker for worker in self.workers.values() if not worker.serial]
+        if ordinary and self.first_open in self.unclaimed and all(worker.waits is not None for worker in ordinary):
+            # They wait for a task whose worker was killed between claiming it and saying so.
+            self._finish(self.first_open, Done("died", "killed before it began"))
         now = time.monotonic()
         if len(ordinary) < WORKERS and all(self._is_waiting(worker, now) for worker in ordinary):
             self._start(serial=False, needed=not ordinary)
@@ -211,8 +222,11 @@ class Supervisor:
             return
         worker = next((w for w in self.workers.values() if w.serial), None) or self._start(serial=True)
         if worker and worker.task is None:
+            try:
+                os.write(worker.orders, TOKEN.pack(number))
+            except BrokenPipeError:  # it has just ended: it is found out about, and another one started
+                return
             worker.task, worker.since = number, time.monotonic()
-            os.write(worker.orders, TOKEN.pack(number))
 
     def _expire(self) -> None:
         """End what is past its deadline."""
@@ -226,6 +240,8 @@ class Supervisor:
                 due[worker] = "not-run"
             elif over or now >= worker.since + self.tasks[worker.task].timeout:
                 due[worker] = "timeout"
+        if over:  # before the order lets them begin what they wait for
+            self._dismiss([worker for worker in self.workers.values() if worker.task is None])
         if due:
             self._cut(due)
         if over:
@@ -237,8 +253,6 @@ class Supervisor:
         for (number, elapsed), how, stuck in zip(tasks, due.values(), self._dismiss(tuple(due))):
             assert number is not None
             self._finish(number, Done(how, None, elapsed, stuck))
-
-    # Workers.
 
     def _start(self, serial: bool, needed: bool = True) -> Optional[Worker]:
         """Fork a worker. Where the node has no process or descriptor left for a needed one, its tasks end here."""
@@ -270,10 +284,12 @@ class Supervisor:
         if pid == 0:
             try:
                 os.setpgid(0, 0)
-                results_in, orders_out = quiet(results_in, orders_out)
+                waker = self.order.waker if self.order else -1
+                results_in, orders_out, *wakers = quiet(results_in, orders_out, *([waker] if waker >= 0 else []))
                 make = self.serial_factory if serial else self.factory
                 timeouts = [task.timeout for task in self.tasks]
-                live(make, tuple(self.serial_completed), results_in, orders_out, serial, timeouts)
+                order = None if serial else self.order
+                live(make, tuple(self.serial_completed), results_in, orders_out, serial, timeouts, order, *wakers)
             finally:
                 os._exit(0)
         try:
@@ -305,12 +321,14 @@ class Supervisor:
             self._heed(worker, *message)
         if ended:
             number, elapsed = worker.task, time.monotonic() - worker.since
+            if number is None and worker.waits is not None:
+                number, elapsed = worker.waits, 0.0
             if number is None:
                 self.barren += not worker.since
                 if self.barren >= BARREN:
                     self._give_up(worker.serial, "its process ends before it begins")
                 self._forget(worker)
-                leave_to_end(worker.pid)
+                custody.leave_to_end(worker.pid)
             else:
                 self._finish(number, Done("died", self._dismiss_dead(worker), elapsed))
         elif not worker.serial:  # half a message: the pipe is full, the worker waits until it is read
@@ -319,7 +337,10 @@ class Supervisor:
 
     def _heed(self, worker: Worker, what: str, number: int, value: Any = None, elapsed: float = 0.0) -> None:
         if what == "begin":
-            worker.task, worker.since = number, value
+            worker.task, worker.since, worker.waits = number, value, None
+            self.unclaimed.discard(number)
+        elif what == "waits":
+            worker.waits = number
             self.unclaimed.discard(number)
         elif what == "started":
             worker.commands[number] = time.monotonic()
@@ -354,33 +375,25 @@ class Supervisor:
             self._forget(worker)
         until = time.monotonic() + LET_GO
         for worker in workers:
-            if reap(worker.pid, until - time.monotonic()) is None:
-                kill_all(worker)
-                leave_to_end(worker.pid)
+            if custody.reap(worker.pid, until - time.monotonic()) is None:
+                custody.kill_all(worker)
+                custody.leave_to_end(worker.pid)
 
     def _dismiss_dead(self, worker: Worker) -> str:
         """Reap a worker whose pipe has closed; say how it ended."""
         self._forget(worker)
-        kill_all(worker)
-        status = reap(worker.pid, LAST_BREATH)
-        if status is not None and os.WIFSIGNALED(status):
-            import signal
-
-            number = os.WTERMSIG(status)
-            try:
-                return f"killed by {signal.Signals(number).name}"
-            except ValueError:
-                return f"killed by signal {number}"
-        return "ended early"
+        custody.kill_all(worker)
+        return custody.cause_of_end(worker.pid)
 
     def _dismiss(self, workers: Sequence[Worker]) -> List[Optional[Process]]:
-        """Kill workers and their commands without waiting for what cannot be killed; what stays of each busy one."""
+        """End workers and their commands without waiting for what cannot be killed; what stays of each busy one."""
         for worker in workers:
-            kill_all(worker)
+            if not worker.serial or worker.task is not None:  # an idle shell is ended by its worker
+                custody.kill_all(worker)
             if worker.task is None:
-                leave_to_end(worker.pid)
-            elif overhear(worker):
-                kill_all(worker)
+                custody.leave_to_end(worker.pid)
+            elif custody.overhear(worker):
+                custody.kill_all(worker)
             self._forget(worker)
         busy = [worker for worker in workers if worker.task is not None]
-        return outlast(busy) if busy else []
+        return custody.outlast(busy) if busy else []

@@ -18,9 +18,11 @@ from nhc import process
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterator, Sequence, Tuple
+    from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
 
     from typing_extensions import TypeAlias
+
+    from nhc.order import Order
 
 Notify: TypeAlias = "Callable[..., None]"
 Work: TypeAlias = "Callable[[int], Any]"
@@ -44,7 +46,14 @@ class LastWord(Exception):
 
 
 def live(
-    make: Factory, completed: Tuple[int, ...], results: int, orders: int, patient: bool, timeouts: Sequence[float]
+    make: Factory,
+    completed: Tuple[int, ...],
+    results: int,
+    orders: int,
+    patient: bool,
+    timeouts: Sequence[float],
+    order: Optional[Order] = None,
+    waker: int = -1,
 ) -> None:
     """A worker's life: claim a task, carry it out, say so, until there are no more.
 
@@ -52,7 +61,7 @@ def live(
     results have no reader any more (`process.lifeline`); any other hang is ended by the kernel's alarm.
 
     A `patient` worker's orders come one by one as it finishes, so it must say so before it asks for more. The
-    others find all tokens there already, and tell both at once.
+    others find all tokens there already, and tell both at once. `order` says when a task may begin.
     """
 
     def pack(*message: Any) -> bytes:
@@ -76,6 +85,11 @@ def live(
         if len(token) < TOKEN.size:
             break
         number = TOKEN.unpack(token)[0]
+        if order is not None and not order.may_begin(number):
+            send(said + pack("waits", number))
+            said = b""
+            if not order.wait(number, results, waker):
+                break
         begun = time.monotonic()
         send(said + pack("begin", number, begun))
         _signal.setitimer(_signal.ITIMER_REAL, min(timeouts[number] + ORPHAN, 1e6))
@@ -84,11 +98,17 @@ def live(
         except LastWord as last:
             value, more = last.value, False
         said = pack("done", number, value, time.monotonic() - begun)
+        if order is not None and more and not patient:
+            order.end(number)
         if patient:
             send(said)
             said = b""
             _signal.setitimer(_signal.ITIMER_REAL, 0)  # its next order may be long in coming
     send(said)
+    _signal.setitimer(_signal.ITIMER_REAL, 0)
+    end = getattr(work, "end", None)
+    if end:
+        end()
     os.close(results)  # that the pipe is closed wakes the supervisor: before the process is taken down, not after
 
 

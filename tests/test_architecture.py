@@ -35,10 +35,12 @@ LAYERS = {
     "mark_cause": set(),
     "policy": {"model", "ports"},
     "survivors": set(),
-    "worker": {"process"},
-    "custody": {"survivors", "worker"},
+    "worker": {"process", "order"},
+    "custody": {"process", "survivors", "worker"},
+    "ending": set(),
+    "order": set(),
     "tokens": {"worker"},
-    "watchdog": {"survivors", "worker", "custody", "tokens"},
+    "watchdog": {"survivors", "worker", "custody", "tokens", "ending", "order"},
 }
 
 # Where a process may be started and a file opened outside Host.

@@ -16,6 +16,7 @@ import time
 from typing import Any, Callable, Dict, List, NoReturn, Sequence, Tuple
 
 from nhc.agent.loop import Loop
+from nhc.custody import reap_all
 from nhc.engine import plan_deadline, run
 from nhc.host import Host
 from nhc.model import CheckResult, unknown
@@ -193,6 +194,7 @@ def _carry_out(plan: Plan, host: Host, state: State, name: str, limit: float, wr
         view = memoryview(_LENGTH.pack(len(body)) + body)
         while view:
             view = view[os.write(writing, view) :]
+        reap_all()
     finally:
         os._exit(0)
 

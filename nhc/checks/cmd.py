@@ -151,6 +151,7 @@ _LINE = opt("-e --exec", "line", text, "command as one word; with any of | ; & <
     opt("-O --output", "variable", _variable, "array of the shell that is to hold the output's lines, for later lines"),
     rest("words", text, "the command and its arguments, unless -e gives it"),
     timeout=5.0,
+    changes=True,
 )
 def check_cmd_output(
     host: Host,
@@ -194,6 +195,7 @@ def check_cmd_output(
     _NAME,
     rest("words", text, "the command and its arguments", required=True),
     timeout=5.0,
+    changes=True,
 )
 def check_cmd_status(
     host: Host,
@@ -224,7 +226,7 @@ def check_cmd_status(
     _STATUS,
     _MATCH,
     _MESSAGE,
-    opt("-e --exec", "line", text, "command to run instead of dmesg", "dmesg"),
+    opt("-e --exec", "line", text, "command to run instead of dmesg", "dmesg", changes=True),
     timeout=5.0,
 )
 def check_cmd_dmesg(

@@ -28,10 +28,24 @@ _PARAMS: Tuple[Param, ...] = (
     opt("-t", "types", text, "match string for the type (may repeat)", many=True),
     opt("-o", "options", text, "match string for the mount options as one text (may repeat)", many=True),
     flag("-0", "nonfatal", "a missing or wrong mount is WARN, not CRIT"),
-    flag("-r", "remount", "mount what is missing, remount what is wrong, in the background"),
+    flag("-r", "remount", "mount what is missing, remount what is wrong, in the background", changes=True),
     opt("-O", "mount_options", text, "options for that mount command", ""),
-    opt("-e", "missing_action", text, "bash command to run in the background for each missing or wrong mount", ""),
-    opt("-E", "found_action", text, "bash command to run in the background for each mount that is right", ""),
+    opt(
+        "-e",
+        "missing_action",
+        text,
+        "bash command to run in the background for each missing or wrong mount",
+        "",
+        changes=True,
+    ),
+    opt(
+        "-E",
+        "found_action",
+        text,
+        "bash command to run in the background for each mount that is right",
+        "",
+        changes=True,
+    ),
     rest("words", text, "more mount points; or without any option: mountpoint [source [type [options]]]"),
 )
 

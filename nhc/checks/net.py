@@ -134,8 +134,14 @@ def shown(socket: Socket) -> str:
     opt("-t --type", "kind", text, "match string of STREAM, DGRAM, SEQPACKET (Unix sockets)"),
     opt("-u --user", "user", text, "match string of its user's name or number"),
     opt("-d --daemon", "daemon", text, "match string of the program that holds it"),
-    opt("-e --exec", "action", text, "command for bash to run, without waiting, where none is found"),
-    opt("-E --exec-found", "found_action", text, "command for bash to run, without waiting, where one is found"),
+    opt("-e --exec", "action", text, "command for bash to run, without waiting, where none is found", changes=True),
+    opt(
+        "-E --exec-found",
+        "found_action",
+        text,
+        "command for bash to run, without waiting, where one is found",
+        changes=True,
+    ),
     timeout=10.0,
 )
 def check_net_socket(

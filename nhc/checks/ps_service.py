@@ -208,13 +208,15 @@ def _outcome(service: Service, repaired: bool, message: str, evidence: Tuple[str
 @check(
     "check_ps_service",
     flag("-0 --non-fatal", "nonfatal", "only warn"),
-    flag("-S --start", "start", "start the service where it does not run"),
-    flag("-r --restart", "restart", "restart it where it does not run"),
-    flag("-c --cycle", "cycle", "stop it, wait 2 seconds and start it where it does not run"),
-    flag("-s --stop", "stop", "it must not run: stop it where it does"),
-    flag("-k --kill", "kill", "it must not run: kill its processes where it does (SIGKILL)"),
-    opt("-e --exec", "action", text, "command for bash to run where it does not run"),
-    opt("-E --exec-found", "found_action", text, "it must not run: command for bash to run where it does"),
+    flag("-S --start", "start", "start the service where it does not run", changes=True),
+    flag("-r --restart", "restart", "restart it where it does not run", changes=True),
+    flag("-c --cycle", "cycle", "stop it, wait 2 seconds and start it where it does not run", changes=True),
+    flag("-s --stop", "stop", "it must not run: stop it where it does", changes=True),
+    flag("-k --kill", "kill", "it must not run: kill its processes where it does (SIGKILL)", changes=True),
+    opt("-e --exec", "action", text, "command for bash to run where it does not run", changes=True),
+    opt(
+        "-E --exec-found", "found_action", text, "it must not run: command for bash to run where it does", changes=True
+    ),
     flag("-v --wait", "wait", "wait for the action, and only warn where it succeeds"),
     flag("-V --verify", "verify", "wait for the action, and only warn where its effect is seen"),
     opt("-d --daemon", "daemon", text, "name of its program, where that is not the service's"),

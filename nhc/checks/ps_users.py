@@ -64,7 +64,7 @@ _PARAMS: Tuple[Param, ...] = (
     opt("-n --user", "users", text, "name of a user not to judge", many=True),
     opt("-p --pid", "ignored_pids", text, "process not to judge", many=True),
     rest("actions", action_word("ignore", "log", "syslog", "die", "kill"),
-         "ignore, log, syslog, kill or die, in turn (default die)"),
+         "ignore, log, syslog, kill or die, in turn (default die)", changes=True),
 )  # fmt: skip
 
 

@@ -37,6 +37,9 @@ def entry(run: Callable[[], int] | None = None) -> None:
         status = status or EXIT_UNHEALTHY
     except OSError:
         status = status or EXIT_USAGE  # what was to be written is not
+    custody = sys.modules.get("nhc.custody")
+    if custody:
+        custody.reap_all()
     os._exit(status)
 
 

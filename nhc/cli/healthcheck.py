@@ -296,6 +296,9 @@ def _detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
         if found is not None:
             _tell(found, settings, output)
             State().save("detached", {"report": to_dict(found)})
+            from nhc.custody import reap_all
+
+            reap_all()
         os._exit(0)
     if report is None:
         if settings.get("DETACHED_MODE_FAIL_NODATA") == "1" and not _watching(settings):
