@@ -121,7 +121,8 @@ def settle(path):
 
 def loaded_modules(code, *arguments):
     script = f"import sys\n{code}\nprint(chr(10).join(sys.modules), file=sys.stderr)"
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "NHC_STATE_DIR": str(arguments[0])}
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "NHC_STATE_DIR": str(arguments[0]),
+           "NHC_MUTES": "/no/such/file"}  # fmt: skip  # what this machine has muted is not the test's
     # -S: what a site's own .pth files import is not ours.
     done = subprocess.run([sys.executable, "-S", "-c", script], capture_output=True, text=True, env=env, timeout=60)
     return set(done.stderr.split()), done.stdout
