@@ -117,9 +117,15 @@ def status_command(**given: Any) -> None:
 @DRAINING
 @click.option("--apply/--dry-run", "apply", default=False, help="Carry it out, or only show it (the default).")
 @click.option("--reason", default="", metavar="TEXT", help="Why, for the node's mark.")
+@click.option("--by", default="", metavar="NAME", help="Whose drain it is. Default: the user.")
+@click.option(
+    "--for", "lasting", type=DURATION, metavar="TIME", help="When it ends by itself: 4h. Default: when uncordoned."
+)
 @NODES
 def drain_command(**given: Any) -> None:
     """Mark nodes and evict their pods, within disruption budgets, showing how far it has come.
+
+    The mark is yours: no controller takes it back before its end. A node that is held is not drained.
 
     Exit status: 0 every pod that had to go is gone, 1 some are left, 3 the cluster cannot be used.
     """
@@ -132,7 +138,15 @@ def drain_command(**given: Any) -> None:
             empty_dir=given["empty_dir"],
             selector=given["pod_selector"],
         )
-        status: int = kit.drain(cluster, given["nodes"], rules, apply=given["apply"], why=given["reason"])
+        status: int = kit.drain(
+            cluster,
+            given["nodes"],
+            rules,
+            apply=given["apply"],
+            why=given["reason"],
+            by=given["by"],
+            lasting=given["lasting"],
+        )
         return status
 
     _run(given, work)
@@ -140,10 +154,15 @@ def drain_command(**given: Any) -> None:
 
 @click.command("uncordon")
 @CLUSTER
+@click.option("--by", default="", metavar="NAME", help="Who puts them back. Default: the user.")
 @NODES
 def uncordon_command(**given: Any) -> None:
-    """Take nhc's own marks off nodes. What somebody else set, a cordon included, stays."""
-    _run(given, lambda kit, cluster, read: kit.uncordon(cluster, given["nodes"]))
+    """Put nodes back in service: nhc's marks go, whatever their conditions say.
+
+    The faults that stand are overruled: they take the node out again only once they have ended. Another fault does
+    at once. What somebody else set, a cordon included, stays.
+    """
+    _run(given, lambda kit, cluster, read: kit.uncordon(cluster, given["nodes"], given["by"]))
 
 
 @click.command("publish", cls=GroupedCommand)

@@ -8,8 +8,23 @@ from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Opti
 from nhc.ports import AdapterError, Applied, Deed, Effect, Mark, NodeState, may_clear, may_mark
 from nhc_adapters.kubernetes.access import find
 from nhc_adapters.kubernetes.client import Client, node_path
+from nhc_adapters.kubernetes.conditions import CLUSTER_SIDE
 from nhc_adapters.kubernetes.errors import ApiError, Unreachable
-from nhc_adapters.kubernetes.marks import Op, Treatment, apply, plan_clear, plan_mark
+from nhc_adapters.kubernetes.evidence import REPORT, read_sources, source_types
+from nhc_adapters.kubernetes.manual import read_manual
+from nhc_adapters.kubernetes.marks import (
+    Facts,
+    Op,
+    Patch,
+    Treatment,
+    apply,
+    clear_patch,
+    plan_clear,
+    plan_mark,
+    read_own_mark,
+    released,
+)
+from nhc_adapters.kubernetes.overruled import OVERRULED, Bad, overrule
 from nhc_adapters.kubernetes.view import TOPOLOGIES, node_state, workload
 from nhc_adapters.kubernetes.vocabulary import Foreign, Vocabulary
 from nhc_adapters.kubernetes.vocabulary_file import BadVocabulary, load
@@ -100,18 +115,17 @@ class Kubernetes:
         seen: Optional[Iterable[NodeState]] = None,
         *,
         objects: Optional[Mapping[str, Mapping[str, Any]]] = None,
-        facts: Optional[Mapping[str, Tuple[Sequence[str], Sequence[str]]]] = None,
+        facts: Optional[Mapping[str, Facts]] = None,
     ) -> List[Applied]:
         """Take nodes out of service; as `nhc.ports.Marker`.
 
-        `objects` are node objects seen a moment ago, which save a read each; `facts` are reasons and condition
-        types for a vocabulary's labels.
+        `objects` are node objects seen a moment ago, which save a read each; `facts` say what each mark stands on:
+        a report, unless told otherwise.
         """
-        objects, facts = objects or {}, facts or {}
+        objects, given = objects or {}, facts or {}
 
         def one(name: str) -> Applied:
             mark = marks[name]
-            reasons, types = facts.get(name, ((), ()))
             refused: List[Applied] = []
 
             def plan(node: Mapping[str, Any]) -> List[Op]:
@@ -120,23 +134,35 @@ class Kubernetes:
                 if state.mark is not None and state.mark.ours and not state.available:
                     wanted = mark._replace(since=state.mark.since)  # out since then, whatever the reason is now
                 effect, why = may_mark(state, wanted)
+                if read_own_mark(node) is not None and released(node):
+                    effect, why = Effect.REFUSED, "somebody put it back by hand; the mark's remains are to be taken off"
                 refused[:] = [] if effect is Effect.CHANGED else [Applied(name, effect, why)]
                 if effect is not Effect.CHANGED:
                     return []
-                return plan_mark(node, wanted, self.treatment, reasons, types)
+                known = given.get(name) or Facts(sources=read_sources(node) or (REPORT,))
+                return plan_mark(node, wanted, self.treatment, known)
 
             return self._apply(name, plan, refused, objects.get(name))
 
         return self._together(list(marks), one)
 
-    def clear(self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
-        """Put nodes back that carry our mark; as `nhc.ports.Marker`. Each is looked at anew first."""
+    def clear(
+        self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None, *, judged: bool = False
+    ) -> List[Applied]:
+        """Put nodes back that carry our mark; as `nhc.ports.Marker`. Each is looked at anew first.
+
+        Asked for by a report, unless the conditions were `judged`: a report does not speak of what the controller
+        found itself, in pod logs or Loki.
+        """
 
         def one(name: str) -> Applied:
             refused: List[Applied] = []
 
             def plan(node: Mapping[str, Any]) -> List[Op]:
                 effect, why = may_clear(node_state(node, self.foreign, self.topologies))
+                theirs = sorted(source_types(read_sources(node)) & set(CLUSTER_SIDE))
+                if theirs and not judged and effect is Effect.CHANGED:
+                    effect, why = Effect.REFUSED, f"marked for {theirs[0]}, of which no report speaks"
                 refused[:] = [] if effect is Effect.CHANGED else [Applied(name, effect, why)]
                 return plan_clear(node, self.treatment) if effect is Effect.CHANGED else []
 
@@ -169,13 +195,46 @@ class Kubernetes:
 
         return self._together(list(dict.fromkeys(names)), one)
 
-    def forget(self, names: Sequence[str]) -> List[Applied]:
-        """Drop what is left of our mark on nodes that somebody put back by hand."""
+    def release(self, names: Sequence[str], bad: Bad, now: float, by: str = "") -> List[Applied]:
+        """Back in service by a person's word: our marks go, and what is bad is overruled until it has ended once.
+
+        Whoever uncordoned a node (`kubectl uncordon`) has said so already; then this takes off what is left.
+        """
 
         def one(name: str) -> Applied:
-            return self._apply(name, lambda node: plan_clear(node, self.treatment), [], None)
+            refused: List[Applied] = []
+
+            def plan(node: Mapping[str, Any]) -> List[Op]:
+                state = node_state(node, self.foreign, self.topologies)
+                if read_own_mark(node) is None:
+                    effect, why = may_clear(state)
+                    refused[:] = [Applied(name, effect, why)]
+                    return []
+                held = "" if read_manual(node) is not None else state.hold
+                refused[:] = [Applied(name, Effect.REFUSED, f"left alone: {held}")] if held else []
+                if held:
+                    return []
+                patch = clear_patch(node, self.treatment)
+                left = overrule(node, bad | set(map(_pair, read_sources(node))), now, by)
+                patch.annotations[OVERRULED] = left.text() if left is not None else None
+                return patch.ops()
+
+            return self._apply(name, plan, refused, None)
 
         return self._together(list(dict.fromkeys(names)), one)
+
+    def annotate(self, texts: Mapping[str, Mapping[str, Optional[str]]]) -> List[Applied]:
+        """Set or remove (None) annotations of ours; by node."""
+
+        def one(name: str) -> Applied:
+            def plan(node: Mapping[str, Any]) -> List[Op]:
+                patch = Patch(node)
+                patch.annotations.update(texts[name])
+                return patch.ops()
+
+            return self._apply(name, plan, [], None)
+
+        return self._together(list(texts), one)
 
     def _apply(
         self,
@@ -218,6 +277,11 @@ class Kubernetes:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
         self.client.close()
+
+
+def _pair(source: str) -> Tuple[str, str]:
+    kind, _, status = source.partition("=")
+    return kind, status
 
 
 class Adapter(Kubernetes):

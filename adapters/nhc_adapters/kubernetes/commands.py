@@ -5,25 +5,28 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import sys
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, Optional, Sequence, TextIO, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, TextIO
 
 from nhc.model import Report, printable
-from nhc.ports import AdapterError, Deed, Effect, Mark
+from nhc.ports import AdapterError, Deed, Effect
 from nhc_adapters.kubernetes.access import find
 from nhc_adapters.kubernetes.adapter import Kubernetes
 from nhc_adapters.kubernetes.client import Client
 from nhc_adapters.kubernetes.conditions import FALSE, Condition, read_conditions, write_conditions
 from nhc_adapters.kubernetes.controller import Controller, kept_types
-from nhc_adapters.kubernetes.drain import Drain, Progress, Rules, pods_on, sort_pods
+from nhc_adapters.kubernetes.drain import Rules
 from nhc_adapters.kubernetes.errors import ApiError
 from nhc_adapters.kubernetes.fleet import Done, Fleet
+from nhc_adapters.kubernetes.hand import drain, drain_one, known_nodes, uncordon
 from nhc_adapters.kubernetes.kernlogs import CONDITION as KERNEL_LOG
+from nhc_adapters.kubernetes.known_types import strangers
 from nhc_adapters.kubernetes.lease import Lease
 from nhc_adapters.kubernetes.ledger import ClusterLedger
 from nhc_adapters.kubernetes.marks import apply, plan_state
@@ -36,7 +39,7 @@ from nhc_adapters.kubernetes.status import as_json, as_text, look
 from nhc_adapters.kubernetes.view import trim
 from nhc_adapters.kubernetes.vocabulary_file import BadVocabulary, load
 
-__all__ = ["Cluster", "Rules", "make", "read", "replace"]
+__all__ = ["Cluster", "Rules", "drain", "make", "read", "replace", "uncordon"]
 
 DONE, FAILED, USAGE, UNUSABLE = 0, 1, 2, 3
 WORDS = {Deed.MARK: "mark", Deed.CLEAR: "clear", Deed.REBOOT: "reboot", Deed.REPLACE: "replace"}
@@ -94,6 +97,7 @@ def _sync(cluster: Cluster, client: Client, settings: Settings, lease: Lease, fo
     ledger = ClusterLedger(client, settings.namespace, settings.policy)
     types = kept_types(settings)
     objects = {str(node["metadata"]["name"]): trim(node, types) for node in adapter.objects()}
+    _refuse_strangers(settings, objects)
     if settings.policy.rates or settings.policy.repairs:
         ledger.load()
     fleet = Fleet(settings, adapter, ledger, objects, time.time, _renewing(lease), log=cluster.complain)
@@ -105,8 +109,15 @@ def _sync(cluster: Cluster, client: Client, settings: Settings, lease: Lease, fo
     if settings.apply and settings.treatment.drain:
         marked = [one.node for deed, one in done.applied if deed is Deed.MARK and one.effect is Effect.CHANGED]
         for name in marked:
-            failed |= not _drain_one(cluster, client, name, settings.rules, _renewing(lease))
+            failed |= not drain_one(cluster, client, name, settings.rules, _renewing(lease))
     return FAILED if failed else DONE
+
+
+def _refuse_strangers(settings: Settings, objects: Mapping[str, Mapping[str, Any]]) -> None:
+    """A condition that nobody ever heard of is a typing error: it would count for health. Raises BadSettings."""
+    unknown = strangers(settings.faults, objects.values(), settings.vocabularies)
+    if unknown:
+        raise BadSettings("; ".join(unknown))
 
 
 def _renewing(lease: Lease) -> Callable[[], bool]:
@@ -157,6 +168,7 @@ def _remedy(remedy: Any, applied: Any) -> Dict[str, str]:
 
 def controller(cluster: Cluster, read: Callable[[], Settings], listen: str = "") -> int:
     """Follow the cluster until told to end (SIGTERM, SIGINT), under settings that are read again as they change."""
+    gc.enable()  # the command line's runs are over before there is garbage; this one lasts
     watched = Watched(read, lambda line: cluster.say(_logged(line)))
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -180,6 +192,9 @@ def controller(cluster: Cluster, read: Callable[[], Settings], listen: str = "")
                 sick = _until_changed(running, watched, stop)
             finally:
                 running.close()
+            if running.refused:
+                cluster.complain(running.refused)
+                return USAGE
             if sick:
                 cluster.complain(sick)
                 return FAILED
@@ -202,65 +217,6 @@ def _until_changed(running: Controller, watched: Watched, stop: threading.Event)
 
 def _logged(line: str) -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {printable(line)}"
-
-
-def drain(cluster: Cluster, names: Sequence[str], rules: Rules, *, apply: bool, why: str = "") -> int:
-    """Cordon nodes and evict their pods, showing how far it has come."""
-    client = cluster.client()
-    adapter = Kubernetes(client)
-    if not apply:
-        known, failed = _known(cluster, adapter, names)
-        for name in known:
-            found = sort_pods(pods_on(client, name, rules.selector), rules)
-            for pod in found.evict:
-                cluster.say(f"would evict {pod['metadata']['namespace']}/{pod['metadata']['name']} from {name}")
-            for title, pods in (("leave", found.leave), ("in the way", found.block)):
-                for pod_name, reason in sorted(pods.items()):
-                    cluster.say(f"{title}: {pod_name}: {reason}")
-        cluster.say("Nothing was changed: say --apply to carry this out.")
-        return FAILED if failed else DONE
-    failed = False
-    mark = Mark(why or "drained by hand", since=time.time())
-    for applied in adapter.mark(dict.fromkeys(names, mark)):
-        if applied.effect is Effect.FAILED:
-            cluster.complain(f"{applied.node}: {applied.message}")
-            failed = True
-            continue
-        if applied.effect is Effect.REFUSED:
-            cluster.say(f"{applied.node}: not marked: {applied.message}")
-        failed |= not _drain_one(cluster, client, applied.node, rules, lambda: True)
-    return FAILED if failed else DONE
-
-
-def _known(cluster: Cluster, adapter: Kubernetes, names: Sequence[str]) -> Tuple[List[str], bool]:
-    """The nodes that there are, and whether some are not: each of those is a line."""
-    found = {str(node["metadata"]["name"]) for node in adapter.objects(names)}
-    missing = [name for name in dict.fromkeys(names) if name not in found]
-    for name in missing:
-        cluster.complain(f"{name}: there is no such node")
-    return [name for name in dict.fromkeys(names) if name in found], bool(missing)
-
-
-def _drain_one(cluster: Cluster, client: Client, name: str, rules: Rules, allowed: Callable[[], bool]) -> bool:
-    last: Optional[Progress] = None
-    for progress in Drain(client, name, rules).run():
-        if last is None or replace(progress, elapsed=last.elapsed) != last:
-            cluster.say(progress.line())
-        last = progress
-        if not allowed():
-            cluster.complain(f"{name}: lost the lease in the middle of the drain")
-            return False
-    return last is not None and last.clean
-
-
-def uncordon(cluster: Cluster, names: Sequence[str]) -> int:
-    """Take our marks off, whatever the conditions say."""
-    adapter = Kubernetes(cluster.client())
-    failed = False
-    for applied in adapter.clear(names):
-        cluster.say(f"{applied.node}: {applied.effect.value}{f': {applied.message}' if applied.message else ''}")
-        failed |= applied.effect in (Effect.FAILED, Effect.REFUSED)
-    return FAILED if failed else DONE
 
 
 def publish(cluster: Cluster, reports: Sequence[Report], vocabularies: Sequence[str], node: str = "") -> int:
@@ -290,7 +246,7 @@ def state(cluster: Cluster, names: Sequence[str], wanted: str, settings: Setting
         known = sorted({name for one in settings.vocabularies for name in one.states})
         raise BadSettings(f"no vocabulary in use knows a state {wanted!r} (they know: {', '.join(known) or 'none'})")
     client = cluster.client()
-    known, failed = _known(cluster, Kubernetes(client), names)
+    known, failed = known_nodes(cluster, Kubernetes(client), names)
     for name in known:
         done = apply(client, name, lambda node: plan_state(node, wanted, settings.treatment))
         cluster.say(f"{name}: {wanted if done is not None else 'already so'}")
@@ -302,7 +258,7 @@ def ack(cluster: Cluster, names: Sequence[str], types: Sequence[str], by: str) -
     client = cluster.client()
     wanted = tuple(types) or (JOB_ERROR, KERNEL_LOG)
     adapter = Kubernetes(client)
-    known, failed = _known(cluster, adapter, names)
+    known, failed = known_nodes(cluster, adapter, names)
     for node in adapter.objects(known):
         name, now = str(node["metadata"]["name"]), time.time()
         ended = [
@@ -322,6 +278,7 @@ def status(cluster: Cluster, settings: Settings, form: str = "text") -> int:
     adapter = Kubernetes(client, settings.treatment, topologies=settings.topologies, selector=settings.selector)
     types = kept_types(settings)
     objects = {str(node["metadata"]["name"]): trim(node, types) for node in adapter.objects()}
+    _refuse_strangers(settings, objects)
     ledger = ClusterLedger(client, settings.namespace, settings.policy)
     now = time.time()
     fleet = Fleet(settings, adapter, ledger, objects, lambda: now)

@@ -25,10 +25,25 @@ MESSAGE_LIMIT = 1024
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 
+JOB_ERROR = "NhcJobDeviceError"
+"""A device error in the log of a pod that failed on the node: the controller says it, from pod logs."""
+
+KERNEL_LOG = "NhcKernelLogFault"
+"""A fatal line of the node's kernel: the controller says it, from Loki."""
+
+ALLOCATABLE = "NhcAllocatableProblem"
+"""Fewer accelerators can be given out than should be: the controller says it, from the node's status."""
+
+CLUSTER_SIDE = (JOB_ERROR, KERNEL_LOG, ALLOCATABLE)
+"""The conditions that the controller itself sets. It says each once, when it changes."""
+
 
 @dataclass(frozen=True)
 class Condition:
-    """One node condition. `since` and `seen` are Unix times: of the last change of status, and of the last word."""
+    """One node condition. `since` and `seen` are Unix times: of the last change of status, and of the last word.
+
+    `renewed` is false for one without a heartbeat, whose writer says it once.
+    """
 
     type: str
     status: str
@@ -36,6 +51,7 @@ class Condition:
     message: str = ""
     since: float = 0.0
     seen: float = 0.0
+    renewed: bool = True
 
     def says_the_same(self, other: Optional[Condition]) -> bool:
         """Whether the two differ in nothing but times."""
@@ -96,6 +112,7 @@ def read_conditions(node: Mapping[str, Any]) -> Dict[str, Condition]:
             str(entry.get("message") or ""),
             since,
             unstamp(entry.get("lastHeartbeatTime"), since),
+            bool(entry.get("lastHeartbeatTime")),
         )
     return found
 

@@ -14,11 +14,19 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 from nhc.ports import AdapterError, Deed, Effect
 from nhc_adapters.kubernetes.adapter import Kubernetes
 from nhc_adapters.kubernetes.client import Client
-from nhc_adapters.kubernetes.conditions import FALSE, TRUE, Condition, read_conditions, write_conditions
+from nhc_adapters.kubernetes.conditions import (
+    CLUSTER_SIDE,
+    FALSE,
+    TRUE,
+    Condition,
+    read_conditions,
+    write_conditions,
+)
 from nhc_adapters.kubernetes.drain import Progress
 from nhc_adapters.kubernetes.drains import Drains
 from nhc_adapters.kubernetes.events import NORMAL, WARNING, Recorder, flush_quietly
 from nhc_adapters.kubernetes.fleet import Done, Fleet, Log
+from nhc_adapters.kubernetes.known_types import strangers
 from nhc_adapters.kubernetes.lease import Lease
 from nhc_adapters.kubernetes.ledger import ClusterLedger
 from nhc_adapters.kubernetes.loki_watch import LokiWatch
@@ -38,7 +46,7 @@ EVENTS_PAUSE = 0.2
 
 def kept_types(settings: Settings) -> frozenset[str]:
     """The condition types that decide anything."""
-    found = {fault.type for fault in settings.faults} | {"Ready", JOB_ERROR}
+    found = {fault.type for fault in settings.faults} | {"Ready", *CLUSTER_SIDE}
     return frozenset(found | ({settings.verdict} if settings.verdict else set()))
 
 
@@ -57,6 +65,8 @@ class Controller:
     ) -> None:
         self.client, self.settings, self.log, self.clock = client, settings, log, clock
         self.stop = threading.Event()
+        self.refused = ""
+        """Why these settings do not fit this cluster; then nothing was done, and nothing will be."""
         self.lease = lease or Lease(client, settings.namespace)
         self.adapter = Kubernetes(client, settings.treatment, topologies=settings.topologies)
         self.ledger = ClusterLedger(client, settings.namespace, settings.policy)
@@ -130,6 +140,8 @@ class Controller:
 
     def healthy(self) -> str:
         """Why this controller should be restarted, "" while it works."""
+        if self.refused:
+            return self.refused
         dead = [thread.name for thread in self._threads if not thread.is_alive()]
         if dead and not self.stop.is_set():
             return f"thread {dead[0]} has ended"
@@ -184,6 +196,13 @@ class Controller:
     def _rounds(self) -> None:
         while not self.stop.is_set() and not self.nodes.synced.wait(0.5):
             continue
+        if not self.stop.is_set():
+            self.refused = "; ".join(
+                strangers(self.settings.faults, list(self.nodes.objects.values()), self.settings.vocabularies)
+            )
+            if self.refused:
+                self.log(f"these settings are refused: {self.refused}")
+                self.stop.wait()
         loaded = False
         while not self.stop.is_set():
             if not self.leading.is_set():
@@ -211,6 +230,8 @@ class Controller:
 
     def _after(self, done: Done) -> None:
         """Tell what a round did."""
+        for name in list(self.adapter.changed):
+            self.nodes.put(self.adapter.changed.pop(name))
         because = {(remedy.node, remedy.deed): remedy.because for remedy in done.remedies}
         if not self.settings.apply:
             for remedy in done.remedies:
@@ -225,9 +246,6 @@ class Controller:
                 self.recorder.say(kind, one.node, WORDS[deed], why, self._uid(one.node))
             elif one.effect is not Effect.UNCHANGED:
                 self.log(f"{one.node}: {deed.value} {one.effect.value}: {one.message}")
-            newer = self.adapter.changed.pop(one.node, None)
-            if newer is not None:
-                self.nodes.put(newer)
         if self.recorder.waiting:
             self._events.set()
 

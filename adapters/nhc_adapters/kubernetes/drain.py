@@ -24,6 +24,10 @@ BUDGET_WAIT = 5.0
 """Seconds between two tries of an eviction that a budget forbids: kubectl's and draino's pause."""
 
 POLL = 1.0
+
+ENDING = "because it is being terminated"
+"""The server's words (403) for a namespace that is being deleted: its pods go by themselves."""
+
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 MIRROR = "kubernetes.io/config.mirror"
 
@@ -63,7 +67,16 @@ class Progress:
         return self.done and not self.left and not self.error
 
     def line(self) -> str:
-        text = f"{self.node}: {self.evicted} evicted, {self.left} left after {self.elapsed:.0f} s"
+        return self._line(f" after {self.elapsed:.0f} s")
+
+    def shown(self) -> str:
+        """The line without the time, to tell whether anything has changed."""
+        return self._line("")
+
+    def _line(self, after: str) -> str:
+        if self.left < 0:
+            return f"{self.node}: {self.evicted} evicted, the rest cannot be seen{after}; {self.error}"
+        text = f"{self.node}: {self.evicted} evicted, {self.left} left{after}"
         if self.blocked:
             name, why = sorted(self.blocked.items())[0]
             more = f" (and {len(self.blocked) - 1} more)" if len(self.blocked) > 1 else ""
@@ -130,11 +143,14 @@ class Drain:
         *,
         monotonic: Callable[[], float] = time.monotonic,
         budget_wait: float = BUDGET_WAIT,
+        elapsed: float = 0.0,
     ) -> None:
+        """`elapsed` is how many seconds ago the drain was begun, by another leader perhaps: the deadline is its own."""
         self.client, self.node, self.rules = client, node, rules
         self._clock = monotonic
         self._budget_wait = budget_wait
-        self._begin = monotonic()
+        self._begin = monotonic() - elapsed
+        self._refused: Dict[str, str] = {}  # uid to why the server will never evict it for us
         self._evicted: Dict[str, str] = {}  # uid to name, of evictions that the server accepted
         self._again: Dict[str, float] = {}  # uid to when the next try is due
         self._waits: Dict[str, str] = {}
@@ -144,11 +160,13 @@ class Drain:
         elapsed = self._clock() - self._begin
         try:
             found = sort_pods(pods_on(self.client, self.node, self.rules.selector), self.rules)
-            for pod in found.evict:
+            for pod in found.evict if elapsed < self.rules.deadline else ():
                 self._evict(pod)
         except AdapterError as error:
-            over = elapsed >= self.rules.deadline
-            return Progress(self.node, len(self._evicted), -1, elapsed, {}, over, str(error) if over else "")
+            # No right to see pods: waiting would not bring it. All else may pass.
+            over = elapsed >= self.rules.deadline or (isinstance(error, ApiError) and error.status in (401, 403))
+            return Progress(self.node, len(self._evicted), -1, elapsed, {}, over, str(error))
+        found = self._without_refused(found)
         present = {str(pod["metadata"].get("uid")) for pod in found.evict}
         gone = sum(1 for uid in self._evicted if uid not in present)
         waits = {pod_name(pod): self._waits[uid] for pod in found.evict if (uid := _uid(pod)) in self._waits}
@@ -171,6 +189,14 @@ class Drain:
             if progress.done or stop.wait(poll):
                 return
 
+    def _without_refused(self, found: Sorted) -> Sorted:
+        """What the server refuses for good is in the way: no waiting helps."""
+        if not self._refused:
+            return found
+        evict = tuple(pod for pod in found.evict if _uid(pod) not in self._refused)
+        refused = {pod_name(pod): self._refused[_uid(pod)] for pod in found.evict if _uid(pod) in self._refused}
+        return Sorted(evict, found.leave, {**found.block, **refused})
+
     def _evict(self, pod: Mapping[str, Any]) -> None:
         metadata, uid = pod["metadata"], _uid(pod)
         if metadata.get("deletionTimestamp"):
@@ -178,7 +204,7 @@ class Drain:
             self._waits[uid] = "is ending"
             return
         now = self._clock()
-        if uid in self._evicted or now < self._again.get(uid, now):
+        if uid in self._evicted or uid in self._refused or now < self._again.get(uid, now):
             return
         body: Dict[str, Any] = {
             "apiVersion": "policy/v1",
@@ -201,11 +227,12 @@ class Drain:
             elif error.status == 429:
                 self._again[uid] = now + max(error.retry_after, self._budget_wait)
                 self._waits[uid] = error.message or "a disruption budget"
-            elif error.status >= 500:  # as when two budgets cover one pod
+            elif error.status >= 500 or ENDING in error.message:  # as when two budgets cover one pod
                 self._again[uid] = now + self._budget_wait
                 self._waits[uid] = error.message
             else:
-                raise
+                # 403: the rule for pods/eviction is missing, or a webhook says no. The other pods can still go.
+                self._refused[uid] = f"the server refuses its eviction: {error.message or error.reason}"
         else:
             self._evicted[uid] = pod_name(pod)
             self._waits[uid] = "is ending"

@@ -15,8 +15,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc_adapters.kubernetes.client import Client
-from nhc_adapters.kubernetes.conditions import stamp
+from nhc_adapters.kubernetes.conditions import stamp, unstamp
 from nhc_adapters.kubernetes.drain import Drain, Progress, Rules
+from nhc_adapters.kubernetes.manual import read_manual
 from nhc_adapters.kubernetes.marks import DRAIN, Op, Patch, annotations_of, apply, read_own_mark, released
 
 AT_ONCE = 10
@@ -34,6 +35,14 @@ def read_drain(node: Mapping[str, Any]) -> str:
         return str(json.loads(annotations_of(node).get(DRAIN, "{}")).get("state", ""))
     except (ValueError, AttributeError):
         return ""
+
+
+def begun(node: Mapping[str, Any], now: float) -> float:
+    """When the drain that is under way on a node began (Unix time), `now` where none is."""
+    if read_drain(node) != DRAINING:
+        return now
+    since = unstamp(json.loads(annotations_of(node)[DRAIN]).get("since"), now)
+    return min(since, now)
 
 
 def note(progress: Progress, state: str, since: float) -> str:
@@ -72,6 +81,8 @@ class Drains:
         """Whether a node that carries our mark still has to be drained."""
         if read_own_mark(node) is None or released(node) or name in self._running:
             return False
+        if read_manual(node) is not None:
+            return False  # whoever drained it by hand did so by rules of their own
         return read_drain(node) in ("", DRAINING)
 
     def start(self, name: str) -> None:
@@ -103,8 +114,9 @@ class Drains:
                 self._running.pop(name, None)
 
     def _drain(self, name: str, cancelled: threading.Event) -> None:
-        since, noted = time.time(), float("-inf")
-        drain = Drain(self.client, name, self.rules)
+        now, noted = time.time(), float("-inf")
+        since = begun(self._node(name) or {}, now)
+        drain = Drain(self.client, name, self.rules, elapsed=now - since)
         for progress in drain.run(cancelled, self._poll):
             if self._stop.is_set() or not self._allowed():
                 return

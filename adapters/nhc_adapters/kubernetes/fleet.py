@@ -12,13 +12,14 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 from nhc.model import Verdict
 from nhc.policy import Decision, Policy, Withheld, decide
-from nhc.ports import AdapterError, Applied, Deed, Effect, Mark, NodeState, Remedy
+from nhc.ports import Applied, Deed, Effect, Mark, NodeState, Remedy
+from nhc_adapters.kubernetes.accelerators import asked_for, expected_accelerators
 from nhc_adapters.kubernetes.adapter import Kubernetes
-from nhc_adapters.kubernetes.conditions import UNKNOWN, Condition, read_conditions, write_conditions
-from nhc_adapters.kubernetes.judge import Judgement, expected_accelerators, judge
+from nhc_adapters.kubernetes.judge import Accelerators, Judgement, judge
 from nhc_adapters.kubernetes.ledger import ClusterLedger
-from nhc_adapters.kubernetes.marks import MARK, annotations_of
+from nhc_adapters.kubernetes.marks import Facts, read_own_mark, released
 from nhc_adapters.kubernetes.settings import Settings, ceilings_for
+from nhc_adapters.kubernetes.tending import Tending
 from nhc_adapters.kubernetes.view import node_state
 
 CHUNK = 200
@@ -66,9 +67,16 @@ class Fleet:
     _sick: Set[str] = field(default_factory=set)
     _ours: Set[str] = field(default_factory=set)
     _said: Set[Tuple[str, Deed, str]] = field(default_factory=set)
-    _silenced: Set[str] = field(default_factory=set)
+    _short: Dict[str, float] = field(default_factory=dict)
+    _tending: Tending = field(init=False)
     _soonest: float = float("inf")
     _spelt: Optional[Policy] = None
+
+    def __post_init__(self) -> None:
+        self._tending = Tending(self.settings, self.adapter, self.allowed_now, self.retry, self.log)
+
+    def allowed_now(self) -> bool:
+        return self.allowed()
 
     def changed(self, name: str, _node: Optional[Mapping[str, Any]] = None) -> None:
         """A node is new, different or gone."""
@@ -107,18 +115,22 @@ class Fleet:
         if node is None:
             self.judged.pop(name, None)
             self.states.pop(name, None)
-            self._silenced.discard(name)
+            self._short.pop(name, None)
+            self._tending.forget(name)
             return
         settings = self.settings
-        expected = expected_accelerators(node, settings.expected) if settings.watch_allocatable else ()
         judgement = judge(
             node,
             settings.faults,
             now,
             verdict=settings.verdict,
             silent_after=settings.silent_after,
-            expected=expected,
+            accelerators_of=self._accelerators(name, node),
         )
+        if judgement.offer is not None and judgement.offer.short:
+            self._short.setdefault(name, now)
+        else:
+            self._short.pop(name, None)
         state = node_state(node, self.adapter.foreign, settings.topologies)
         before = self.states.get(name)
         if before is None or before.groups != state.groups:
@@ -126,6 +138,8 @@ class Fleet:
         self.judged[name], self.states[name] = judgement, state
         if judgement.again is not None:
             self.retry(name, judgement.again)
+        if read_own_mark(node) is not None and released(node):
+            return  # somebody put it back by hand: what is left of our mark is only to be taken off
         if judgement.report.verdict is Verdict.CRIT:
             self._sick.add(name)
         if state.mark is not None and state.mark.ours:
@@ -134,6 +148,17 @@ class Fleet:
             since = state.mark.since
             if since is not None and settings.policy.healthy_for and name not in self._again:
                 self.retry(name, max(since + settings.policy.healthy_for, now + 1.0))
+
+    def _accelerators(self, name: str, node: Mapping[str, Any]) -> Optional[Accelerators]:
+        settings = self.settings
+        if not settings.watch_allocatable:
+            return None
+        return Accelerators(
+            expected_accelerators(node, settings.expected),
+            bool(asked_for(node, settings.expected)),
+            settings.allocatable_grace,
+            self._short.get(name),
+        )
 
     def decide(self, now: float, looked_at: Iterable[str]) -> Decision:
         """What policy makes of the sick and the marked among the nodes looked at, and of those withheld before.
@@ -183,8 +208,7 @@ class Fleet:
         if not names:
             return Done()
         if self.settings.apply:
-            self._say_silent(names, now)
-            self._tidy(names)
+            names = self._tending.tend(names, self.judged, self.objects, now)
         decision = self.decide(now, names)
         self._note_withheld(decision.withheld, now)
         if not self.settings.apply:
@@ -220,10 +244,10 @@ class Fleet:
     def _act(self, deed: Deed, remedies: Sequence[Remedy]) -> List[Applied]:
         names = [one.node for one in remedies]
         if deed is Deed.CLEAR:
-            return self.adapter.clear(names)
+            return self.adapter.clear(names, judged=True)
         if deed is Deed.MARK:
             marks: Dict[str, Mark] = {one.node: one.mark for one in remedies if one.mark is not None}
-            facts = {name: (self.judged[name].reasons, self.judged[name].types) for name in marks}
+            facts = {name: _facts(self.judged[name]) for name in marks}
             return self.adapter.mark(marks, objects=self.objects, facts=facts)
         if deed not in self.adapter.repairs():
             return [Applied(name, Effect.REFUSED, f"no vocabulary in use can ask for a {deed.value}") for name in names]
@@ -259,41 +283,6 @@ class Fleet:
             self.retry(node, now + self.again)
         self.withheld = standing
 
-    def _say_silent(self, names: Sequence[str], now: float) -> None:
-        """A node whose agent fell silent gets its condition set to Unknown, as the node controller does with Ready."""
-        kind = self.settings.verdict
-        for name in names:
-            judgement, node = self.judged.get(name), self.objects.get(name)
-            if judgement is None or node is None or not judgement.silent:
-                self._silenced.discard(name)
-                continue
-            voice = read_conditions(node).get(kind)
-            if voice is None or voice.status == UNKNOWN or name in self._silenced:
-                continue
-            if not self.allowed():
-                self._later([name])
-                continue
-            message = judgement.report.results[0].outcome.message
-            try:
-                write_conditions(
-                    self.adapter.client, name, [Condition(kind, UNKNOWN, "NoReport", message, now, voice.seen)]
-                )
-                self._silenced.add(name)
-                self.log(f"{name}: {message}")
-            except AdapterError as error:
-                self.log(f"{name}: {error}")
-                self.retry(name, now + 30.0)
 
-    def _tidy(self, names: Sequence[str]) -> None:
-        """Drop what is left of our mark on well nodes that somebody put back by hand."""
-        left = []
-        for name in names:
-            state, node = self.states.get(name), self.objects.get(name)
-            if state is None or node is None or not state.available or MARK not in annotations_of(node):
-                continue
-            if self.judged[name].report.verdict in (Verdict.OK, Verdict.WARN):
-                left.append(name)
-        if not self.allowed():
-            self._later(left)
-        elif left:
-            self.adapter.forget(left)
+def _facts(judgement: Judgement) -> Facts:
+    return Facts(judgement.reasons, judgement.types, judgement.sources)

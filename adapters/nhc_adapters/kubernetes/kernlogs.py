@@ -12,10 +12,10 @@ from typing import Dict, List, Sequence
 from nhc.kernlog import findings
 from nhc.kernlog.catalogue import FATAL, Matcher
 from nhc.model import Action, printable
-from nhc_adapters.kubernetes.conditions import FALSE, TRUE, Condition
+from nhc_adapters.kubernetes.conditions import FALSE, KERNEL_LOG, TRUE, Condition
 from nhc_adapters.kubernetes.loki import LogLine
 
-CONDITION = "NhcKernelLogFault"
+CONDITION = KERNEL_LOG
 NODES = 20_000
 """Nodes remembered, those heard from last."""
 

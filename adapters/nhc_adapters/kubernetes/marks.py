@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.ports import Mark, mark_text, read_mark_text
 from nhc_adapters.kubernetes.client import JSON_PATCH, Client, node_path
 from nhc_adapters.kubernetes.errors import ApiError
+from nhc_adapters.kubernetes.evidence import REPORT, SOURCE
+from nhc_adapters.kubernetes.manual import MANUAL, Manual
 from nhc_adapters.kubernetes.vocabulary import State, Taint, Vocabulary, fill, label_value, read_taint
 
 MARK = "nhc/mark"
@@ -83,17 +85,32 @@ class Treatment:
         return any(name in vocabulary.states for vocabulary in self.vocabularies)
 
 
+class Facts(NamedTuple):
+    """What is known of a mark beside its text: reasons and condition types for labels, and what it stands on.
+
+    `manual` says who drained the node by hand, where a person did.
+    """
+
+    reasons: Sequence[str] = ()
+    types: Sequence[str] = ()
+    sources: Sequence[str] = (REPORT,)
+    manual: Optional[Manual] = None
+
+
 @dataclass
 class Own:
-    """What we set on a node, as its annotation says."""
+    """What we set on a node, as its annotation says. `note` is an operator's text that stood where our mark is."""
 
     cordon: bool = False
+    note: str = ""
     taints: List[str] = field(default_factory=list)
     labels: Dict[str, str] = field(default_factory=dict)
     annotations: Dict[str, str] = field(default_factory=dict)
 
     def text(self) -> str:
         said: Dict[str, Any] = {"cordon": True} if self.cordon else {}
+        if self.note:
+            said["note"] = self.note
         for name in ("taints", "labels", "annotations"):
             if getattr(self, name):
                 said[name] = getattr(self, name)
@@ -110,6 +127,7 @@ def read_own(node: Node) -> Own:
         raw = json.loads(said)
         return Own(
             raw.get("cordon") is True,
+            str(raw.get("note", "")),
             [str(taint) for taint in raw.get("taints", ())],
             {str(key): str(value) for key, value in raw.get("labels", {}).items()},
             {str(key): str(value) for key, value in raw.get("annotations", {}).items()},
@@ -206,17 +224,20 @@ def plan_mark(
     node: Node,
     mark: Mark,
     treatment: Treatment,
-    reasons: Sequence[str] = (),
-    types: Sequence[str] = (),
+    facts: Optional[Facts] = None,
     repair: str = "",
 ) -> List[Op]:
     """The patch that puts our mark on a node; empty where it stands there already.
 
-    `repair` asks the platform for that deed besides; one asked for before stays asked for.
+    `repair` asks the platform for that deed besides; one asked for before stays asked for. Without `facts` the mark
+    keeps the sources that it has.
     """
     repair = repair or annotations_of(node).get(REPAIR, "")
-    wanted = treatment.state("faulty", mark, reasons, types, repair)
+    known = facts or Facts()
+    wanted = treatment.state("faulty", mark, known.reasons, known.types, repair)
     own, patch = read_own(node), Patch(node)
+    if read_own_mark(node) is None:
+        own.note = annotations_of(node).get(MARK, "")  # an operator's, who may be about to cordon
     standing = taints_of(node)
     taints = list(standing)
     for taint in wanted.taints:
@@ -239,15 +260,29 @@ def plan_mark(
         own.cordon = True
     patch.annotations[MARK] = mark_text(mark, with_since=True)
     patch.annotations[SET] = own.text()
+    if facts is not None:
+        patch.annotations[SOURCE] = " ".join(facts.sources) or None
+        patch.annotations[MANUAL] = facts.manual.text() if facts.manual is not None else None
     if repair:
         patch.annotations[REPAIR] = repair
     return patch.ops()
 
 
 def plan_clear(node: Node, treatment: Treatment, state: str = "healthy") -> List[Op]:
-    """The patch that takes our mark off: only what we set, and only where it still is as we set it."""
-    if MARK not in annotations_of(node) and SET not in annotations_of(node):
-        return []
+    """The patch that takes our mark off: only what we set, and only where it still is as we set it.
+
+    An operator's own text comes back, and the cordon stays for it: it says that somebody wants the node out.
+    """
+    return clear_patch(node, treatment, state).ops() if carries_ours(node) else []
+
+
+def carries_ours(node: Node) -> bool:
+    """Whether anything on this node says that we marked it. An operator's text in the mark's place does not."""
+    return read_own_mark(node) is not None or SET in annotations_of(node)
+
+
+def clear_patch(node: Node, treatment: Treatment, state: str = "healthy") -> Patch:
+    """What `plan_clear` does, for more to be added."""
     own, patch = read_own(node), Patch(node)
     patch.taints = [taint for taint in taints_of(node) if str(taint) not in own.taints]
     for values, mine, current in (
@@ -260,10 +295,11 @@ def plan_clear(node: Node, treatment: Treatment, state: str = "healthy") -> List
     wanted = treatment.state(state, Mark(""))
     patch.labels.update(wanted.labels)
     patch.annotations.update(wanted.annotations)
-    if own.cordon and cordoned(node) and _we_cordoned(node):
+    note = own.note if read_own_mark(node) is not None else annotations_of(node).get(MARK)
+    if own.cordon and cordoned(node) and _we_cordoned(node) and not note:
         patch.unschedulable = False
-    patch.annotations.update({MARK: None, SET: None, DRAIN: None, REPAIR: None})
-    return patch.ops()
+    patch.annotations.update({MARK: note or None, SET: None, DRAIN: None, REPAIR: None, SOURCE: None, MANUAL: None})
+    return patch
 
 
 def plan_state(node: Node, name: str, treatment: Treatment) -> List[Op]:

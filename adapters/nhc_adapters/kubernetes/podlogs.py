@@ -13,12 +13,12 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from nhc.model import printable
 from nhc.ports import AdapterError
+from nhc_adapters.kubernetes.accelerators import is_accelerator
 from nhc_adapters.kubernetes.client import Client, namespaced
-from nhc_adapters.kubernetes.conditions import TRUE, Condition
+from nhc_adapters.kubernetes.conditions import JOB_ERROR, TRUE, Condition
 from nhc_adapters.kubernetes.errors import ApiError
-from nhc_adapters.kubernetes.judge import is_accelerator
 
-CONDITION = "NhcJobDeviceError"
+CONDITION = JOB_ERROR
 
 PATTERNS = (
     # CUDA's cudaErrorInvalidDevice; Konduktor's one pattern.

@@ -21,8 +21,10 @@ from nhc.bounded_read import read_text
 from nhc.policy import Ceiling, Policy
 from nhc.units import seconds
 from nhc_adapters.kubernetes import kernlogs, podlogs
+from nhc_adapters.kubernetes.accelerators import GRACE
 from nhc_adapters.kubernetes.drain import Rules
-from nhc_adapters.kubernetes.judge import SILENT_AFTER, parse_fault
+from nhc_adapters.kubernetes.evidence import SILENT_AFTER
+from nhc_adapters.kubernetes.judge import parse_fault
 from nhc_adapters.kubernetes.loki import LOOKBACK
 from nhc_adapters.kubernetes.marks import Treatment
 from nhc_adapters.kubernetes.podlogs import PATTERNS, PodLogs
@@ -63,6 +65,8 @@ class Settings:
     silent_after: float = SILENT_AFTER
     expected: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     watch_allocatable: bool = True
+    allocatable_grace: float = GRACE
+    """Seconds for which too few accelerators may be allocatable."""
     podlogs: PodLogs = field(default_factory=PodLogs)
     loki: LokiSettings = field(default_factory=LokiSettings)
     namespace: str = "nhc-system"
@@ -138,6 +142,7 @@ def read(path: str, **override: Any) -> Settings:
         "silent_after": reader.seconds(value, "silent-after", SILENT_AFTER),
         "expected": reader.expected(table["expected"]),
         "watch_allocatable": reader.flag(value, "allocatable", True),
+        "allocatable_grace": reader.seconds(value, "allocatable-grace", GRACE),
         "podlogs": reader.podlogs(table["podlogs"]),
         "loki": reader.loki(table["loki"]),
         "namespace": reader.text(value, "namespace", "nhc-system"),
@@ -152,7 +157,7 @@ def read(path: str, **override: Any) -> Settings:
 
 _KEYS = frozenset({
     "policy", "vocabularies", "faults", "apply", "cordon", "taint", "label", "drain", "drain-rules", "topologies",
-    "selector", "silent-after", "expected", "allocatable", "podlogs", "loki", "namespace",
+    "selector", "silent-after", "expected", "allocatable", "allocatable-grace", "podlogs", "loki", "namespace",
 })  # fmt: skip
 
 

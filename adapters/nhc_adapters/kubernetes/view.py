@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.model import printable
 from nhc.ports import Mark, NodeState, read_mark_text
 from nhc_adapters.kubernetes.conditions import UNKNOWN, read_conditions
+from nhc_adapters.kubernetes.evidence import read_sources, source_types
+from nhc_adapters.kubernetes.manual import read_manual
 from nhc_adapters.kubernetes.marks import (
     HOLD,
     MARK,
@@ -19,6 +22,7 @@ from nhc_adapters.kubernetes.marks import (
     released,
     taints_of,
 )
+from nhc_adapters.kubernetes.overruled import OVERRULED
 from nhc_adapters.kubernetes.vocabulary import Foreign, Taint
 
 TOPOLOGIES = (
@@ -42,8 +46,11 @@ KEPT = ("name", "uid", "resourceVersion", "deletionTimestamp", "labels", "annota
 def trim(node: Mapping[str, Any], types: FrozenSet[str]) -> Dict[str, Any]:
     """What a controller keeps of a node: no image list, no managed fields, only the conditions of these types.
 
-    A real node's object is 20 kB; this is one or two.
+    A real node's object is 20 kB; this is one or two. What a mark stands on is kept, though no fault is made of it
+    here, and all conditions of a node on which an operator overruled some.
     """
+    everything = OVERRULED in annotations_of(node)
+    types = types | source_types(read_sources(node))
     metadata, spec, status = node.get("metadata", {}), node.get("spec", {}), node.get("status", {})
     kept = {key: metadata[key] for key in KEPT if key in metadata}
     return {
@@ -53,7 +60,8 @@ def trim(node: Mapping[str, Any], types: FrozenSet[str]) -> Dict[str, Any]:
             "conditions": [
                 entry
                 for entry in status.get("conditions") or ()
-                if isinstance(entry, dict) and (entry.get("type") in types or entry.get("type") == "Ready")
+                if isinstance(entry, dict)
+                and (everything or entry.get("type") in types or entry.get("type") == "Ready")
             ],
             "allocatable": status.get("allocatable") or {},
             "capacity": status.get("capacity") or {},
@@ -82,7 +90,8 @@ def node_state(
         words.append("SchedulingDisabled")
     ours, own, taints = read_own_mark(node), read_own(node), taints_of(node)
     theirs = read_foreign(node, foreign, own, taints)
-    tainted = {str(taint) for taint in taints} & set(own.taints)
+    # What is left of a mark that somebody undid by hand keeps nobody out any more: it is taken off.
+    tainted = set() if ours is not None and released(node) else {str(taint) for taint in taints} & set(own.taints)
     out = cordoned(node) or bool(tainted) or theirs is not None
     mark = ours if ours is not None else theirs
     if mark is None and cordoned(node):
@@ -120,8 +129,8 @@ def read_foreign(
     return None
 
 
-def hold(node: Mapping[str, Any]) -> str:
-    """Why nhc must leave this node's state alone, "" where it may act."""
+def hold(node: Mapping[str, Any], now: Optional[float] = None) -> str:
+    """Why nhc must leave this node's state alone, "" where it may act. `now` is Unix time, the clock's by default."""
     if node.get("metadata", {}).get("deletionTimestamp"):
         return "it is being deleted"
     annotations = annotations_of(node)
@@ -130,8 +139,9 @@ def hold(node: Mapping[str, Any]) -> str:
     for taint in taints_of(node):
         if taint.key in LEAVING and taint.effect == "NoSchedule":
             return f"an autoscaler removes it ({taint.key})"
-    if read_own_mark(node) is not None and released(node):
-        return "somebody put it back by hand while the fault stood; left so until the fault is gone"
+    manual = read_manual(node)
+    if manual is not None and read_own_mark(node) is not None and not released(node):
+        return manual.line() if manual.stands(time.time() if now is None else now) else ""
     return ""
 
 

@@ -12,7 +12,7 @@ from nhc.testing_adapters import AdapterContract, AdapterWorld
 from nhc_adapters.kubernetes.access import Access
 from nhc_adapters.kubernetes.adapter import Kubernetes
 from nhc_adapters.kubernetes.client import MERGE_PATCH, Client, node_path
-from nhc_adapters.kubernetes.marks import MARK, SET, Treatment
+from nhc_adapters.kubernetes.marks import MARK, SET, Facts, Treatment
 from nhc_adapters.kubernetes.vocabulary_file import load
 from tests.support.kube import Kube
 
@@ -91,7 +91,7 @@ def test_clearing_leaves_what_others_set_and_what_they_changed(kube: Kube) -> No
     }
     kube.admin.patch(node_path(node), change, MERGE_PATCH)
 
-    adapter.forget([node])
+    adapter.release([node], frozenset(), 0.0)
 
     after = kube.get(node)
     assert after["metadata"]["labels"]["nhc/health"] == "theirs-now"
@@ -145,7 +145,7 @@ def test_hyperpod_is_spoken_and_its_repairs_are_asked_for_only_when_told(kube: K
     adapter = Kubernetes(kube.admin, spoken(name))
     prefix = "sagemaker.amazonaws.com"
 
-    adapter.mark({node: FAULT}, facts={node: (("Xid79",), ("NvidiaErrorReboot",))})
+    adapter.mark({node: FAULT}, facts={node: Facts(("Xid79",), ("NvidiaErrorReboot",))})
 
     after = kube.get(node)
     labels, annotations = after["metadata"]["labels"], after["metadata"]["annotations"]

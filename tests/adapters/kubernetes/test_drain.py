@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from nhc.ports import Mark
 from nhc_adapters.kubernetes.adapter import Kubernetes
-from nhc_adapters.kubernetes.client import namespaced
+from nhc_adapters.kubernetes.client import MERGE_PATCH, namespaced, node_path
+from nhc_adapters.kubernetes.conditions import stamp
 from nhc_adapters.kubernetes.drain import Drain, Progress, Rules, sort_pods
 from nhc_adapters.kubernetes.drains import Drains, read_drain
 from tests.support.kube import Kube, eventually
@@ -138,6 +140,37 @@ def test_a_drain_that_a_budget_blocks_ends_at_its_deadline_and_says_why(kube: Ku
     assert len(running(kube)) == 1
 
 
+def limited(kube: Kube, *rules: dict[str, Any]) -> Any:
+    """A client of an account that may do this and no more."""
+    name = f"limited-{kube.prefix}"
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    kube.admin.post(namespaced(kube.namespace, "serviceaccounts"), {"metadata": {"name": name}})
+    kube.admin.post(f"{rbac}/clusterroles", {"metadata": {"name": name}, "rules": list(rules)})
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": kube.namespace}],
+    }
+    kube.admin.post(f"{rbac}/clusterrolebindings", binding)
+    return kube.client(kube.token(name, kube.namespace))
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_a_drain_without_the_right_ends_at_once_with_the_reason(kube: Kube, sees: bool) -> None:
+    node = kube.node()
+    kube.ready(node)
+    kube.pod("work", node, owner=owner(kube))
+    client = limited(kube, *([{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}] if sees else []))
+
+    last = drained(Drain(client, node, Rules(deadline=3600.0)))[-1]
+
+    assert (last.done, last.clean) == (True, False)
+    assert "forbidden" in last.line()
+    assert ("pods/eviction" in last.line()) == sees
+    assert "-1" not in last.line()
+    assert kube.pods() == ["work"]
+
+
 class Heard:
     """A client that has two pods and hears what is asked of them."""
 
@@ -219,6 +252,32 @@ def test_a_drain_is_noted_on_its_node_and_not_done_twice(kube: Kube) -> None:
     eventually(lambda: not drains.running())
     assert not drains.wanted(node, kube.get(node))
     drains.close()
+
+
+def test_the_next_leader_goes_on_with_a_drain_and_with_its_deadline(kube: Kube) -> None:
+    node = kube.node()
+    kube.ready(node)
+    deployment(kube, 1)
+    budget(kube, 1)
+    eventually(lambda: len(running(kube)) == 1)
+    Kubernetes(kube.admin).mark({node: Mark("x")})
+    first = Drains(kube.admin, Rules(deadline=3600.0), kube.get, poll=0.05)
+    first.start(node)
+    eventually(lambda: read_drain(kube.get(node)) == "draining")
+    first.close()
+    said = json.loads(kube.get(node)["metadata"]["annotations"]["nhc/drain"])
+    long_ago = {**said, "since": stamp(time.time() - 3600)}
+    kube.admin.patch(node_path(node), {"metadata": {"annotations": {"nhc/drain": json.dumps(long_ago)}}}, MERGE_PATCH)
+
+    ended: list[str] = []
+    second = Drains(kube.admin, Rules(deadline=3600.0), kube.get, ended=lambda _n, p, _s: ended.append(p.error))
+    assert second.wanted(node, kube.get(node))
+    second.start(node)
+
+    eventually(lambda: ended == ["deadline passed"])
+    after = json.loads(kube.get(node)["metadata"]["annotations"]["nhc/drain"])
+    assert (after["state"], after["since"]) == ("failed", long_ago["since"])
+    second.close()
 
 
 def test_a_drain_ends_when_somebody_puts_the_node_back(kube: Kube) -> None:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.model import Action, Verdict
+from nhc_adapters.kubernetes.accelerators import NOT_REGISTERED, SHORT, expected_accelerators
 from nhc_adapters.kubernetes.conditions import stamp, unstamp
-from nhc_adapters.kubernetes.judge import expected_accelerators, judge, parse_fault
+from nhc_adapters.kubernetes.judge import Accelerators, judge, parse_fault
 from nhc_adapters.kubernetes.vocabulary import Fault
 
 NOW = 1_700_000_000.0
@@ -99,11 +100,25 @@ def test_what_draino_would_ignore_or_die_of_is_refused(text: str) -> None:
 
 # Accelerators.
 
-READY = condition("Ready", "True")
+READY = condition("Ready", "True", since=NOW - 3600)
+
+
+def gpus(allocatable: str, capacity: str = "8", ready: dict[str, Any] = READY, *more: dict[str, Any]) -> dict[str, Any]:
+    """A node that shows so many GPUs."""
+    return node(
+        ready,
+        *more,
+        allocatable={"nvidia.com/gpu": allocatable},
+        capacity={"nvidia.com/gpu": capacity} if capacity else {},
+    )
+
+
+def wanted(count: int = 8, since: float | None = NOW - 600, **more: Any) -> Accelerators:
+    return Accelerators([("nvidia.com/gpu", count)], short_since=since, **more)
 
 
 @pytest.mark.parametrize(
-    ("allocatable", "expected", "wanted"),
+    ("allocatable", "expected", "verdict_wanted"),
     [
         ("7", 8, Verdict.CRIT),
         ("8", 8, Verdict.OK),
@@ -112,16 +127,111 @@ READY = condition("Ready", "True")
         ("0", 0, Verdict.OK),
     ],
 )
-def test_fewer_accelerators_than_expected_are_crit(allocatable: str, expected: int, wanted: Verdict) -> None:
-    one = node(READY, allocatable={"nvidia.com/gpu": allocatable})
-    assert verdict(one, (), expected=[("nvidia.com/gpu", expected)]) is wanted
+def test_fewer_accelerators_than_expected_are_crit(allocatable: str, expected: int, verdict_wanted: Verdict) -> None:
+    assert verdict(gpus(allocatable), (), accelerators_of=wanted(expected)) is verdict_wanted
 
 
-def test_before_the_kubelet_or_the_device_plugin_has_spoken_nothing_is_missing() -> None:
-    expected = [("nvidia.com/gpu", 8)]
-    offered = {"allocatable": {"nvidia.com/gpu": "0"}}
-    assert verdict(node(condition("Ready", "False"), **offered), (), expected=expected) is Verdict.UNKNOWN
-    assert verdict(node(READY, allocatable={}), (), expected=expected) is Verdict.UNKNOWN
+def test_too_few_accelerators_count_once_that_has_lasted_and_the_kubelet_has_been_ready_for_so_long() -> None:
+    young = judge(gpus("0"), (), NOW, accelerators_of=wanted(since=NOW - 599))
+    assert (young.report.verdict, young.again) == (Verdict.WARN, NOW + 1)
+    assert judge(gpus("0"), (), NOW, accelerators_of=wanted(since=None)).again == NOW + 600
+    back = condition("Ready", "True", since=NOW - 60)
+    assert judge(gpus("7", "8", back), (), NOW, accelerators_of=wanted()).again == NOW + 540
+    # The node's own condition remembers since when, so that a new controller need not.
+    told = condition("NhcAllocatableProblem", "True", since=NOW - 600)
+    assert verdict(gpus("7", "8", READY, told), (), accelerators_of=wanted(since=None)) is Verdict.CRIT
+
+
+@pytest.mark.parametrize("capacity", ["", "0"])
+def test_a_plugin_that_is_not_registered_is_judged_where_it_is_asked_for(capacity: str) -> None:
+    one = gpus("0", capacity)
+    assert verdict(one, (), accelerators_of=wanted()) is Verdict.UNKNOWN
+    found = judge(one, (), NOW, accelerators_of=wanted(asked=True))
+    assert (found.report.verdict, found.reasons) == (Verdict.CRIT, (NOT_REGISTERED,))
+    assert judge(gpus("7"), (), NOW, accelerators_of=wanted(asked=True)).reasons == (SHORT,)
+
+
+def test_before_the_kubelet_has_spoken_nothing_is_missing() -> None:
+    assert verdict(gpus("0", "8", condition("Ready", "False")), (), accelerators_of=wanted()) is Verdict.UNKNOWN
+    assert verdict(gpus("0", "8", condition("Ready", "Unknown")), (), accelerators_of=wanted()) is Verdict.UNKNOWN
+
+
+# No evidence is not health.
+
+
+def test_a_node_that_offers_all_but_was_never_heard_of_is_unknown() -> None:
+    found = judge(gpus("8"), HEALTHY, NOW, accelerators_of=wanted())
+    assert found.report.verdict is Verdict.UNKNOWN
+    assert any("nobody ever said NhcHealthy" in one.outcome.message for one in found.report.results)
+
+
+@pytest.mark.parametrize("status", ["True", "False"])
+def test_what_nobody_renews_is_unknown_whatever_it_said(status: str) -> None:
+    faults = (Fault("GpuXid"),)
+    assert verdict(node(condition("GpuXid", status, seen=NOW - 901)), faults) is Verdict.UNKNOWN
+    said_once = condition("GpuXid", status)
+    del said_once["lastHeartbeatTime"]
+    assert verdict(node({**said_once, "lastTransitionTime": stamp(NOW - 9999)}), faults) is not Verdict.UNKNOWN
+    # The node controller speaks for a kubelet that does not: the heartbeat stays the kubelet's last.
+    gone = condition("Ready", "Unknown", since=NOW - 700, seen=NOW - 9999)
+    assert verdict(node(gone), (Fault("Ready", "Unknown", 600.0),)) is Verdict.CRIT
+
+
+def mark_of(sources: str, *conditions: dict[str, Any]) -> dict[str, Any]:
+    """A node with our mark, which stands on these sources."""
+    one = node(*conditions)
+    one["metadata"]["annotations"] = {"nhc/mark": "NHC: x", "nhc/set": '{"cordon":true}', "nhc/source": sources}
+    return {**one, "spec": {"unschedulable": True}}
+
+
+GOOD = condition("NhcHealthy", "True")
+
+
+@pytest.mark.parametrize(
+    ("sources", "conditions", "wanted"),
+    [
+        ("NhcHealthy=False", [GOOD], Verdict.OK),
+        ("NhcHealthy=False GpuXid=True", [GOOD], Verdict.UNKNOWN),
+        ("GpuXid=True", [GOOD, condition("GpuXid", "True")], Verdict.UNKNOWN),
+        ("GpuXid=True", [GOOD, condition("GpuXid", "Unknown")], Verdict.UNKNOWN),
+        ("GpuXid=True", [GOOD, condition("GpuXid", "False", seen=NOW - 901)], Verdict.UNKNOWN),
+        ("GpuXid=True", [GOOD, condition("GpuXid", "False")], Verdict.OK),
+        ("NhcKernelLogFault=True", [GOOD, condition("NhcKernelLogFault", "False", seen=NOW - 9999)], Verdict.OK),
+        ("NhcKernelLogFault=True", [GOOD], Verdict.UNKNOWN),
+        ("report", [GOOD], Verdict.UNKNOWN),
+        ("", [GOOD], Verdict.OK),
+    ],
+)
+def test_a_marked_node_is_well_once_each_source_of_its_mark_takes_its_word_back(
+    sources: str, conditions: list[dict[str, Any]], wanted: Verdict
+) -> None:
+    assert verdict(mark_of(sources, *conditions)) is wanted
+
+
+def test_a_mark_goes_on_standing_on_what_was_not_taken_back() -> None:
+    sick = condition("NhcHealthy", "False")
+    assert judge(mark_of("GpuXid=True", sick), HEALTHY, NOW).sources == ("GpuXid=True", "NhcHealthy=False")
+    settled = mark_of("GpuXid=True", sick, condition("GpuXid", "False"))
+    assert judge(settled, HEALTHY, NOW).sources == ("NhcHealthy=False",)
+
+
+@pytest.mark.parametrize("kind", ["NhcKernelLogFault", "NhcJobDeviceError", "NhcAllocatableProblem"])
+def test_a_finding_whose_source_is_switched_off_is_unknown_and_said(kind: str) -> None:
+    found = judge(node(GOOD, condition(kind, "True")), HEALTHY, NOW)
+    assert found.report.verdict is Verdict.UNKNOWN
+    assert "switched off" in str([one.outcome.message for one in found.report.results])
+    assert verdict(node(GOOD, condition(kind, "False"))) is Verdict.OK
+
+
+def test_what_the_cluster_found_itself_counts_though_the_agent_is_silent() -> None:
+    silent = condition("NhcHealthy", "True", seen=NOW - 901)
+    found = judge(
+        node(silent, condition("NhcKernelLogFault", "True", seen=NOW - 9999)),
+        (*HEALTHY, Fault("NhcKernelLogFault")),
+        NOW,
+        verdict="NhcHealthy",
+    )
+    assert (found.report.verdict, found.silent, found.types) == (Verdict.CRIT, True, ("NhcKernelLogFault",))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,178 @@
+"""On a real cluster: what nobody says is no health, and a moment of too few accelerators is no fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nhc_adapters.kubernetes.client import MERGE_PATCH, STRATEGIC, node_path
+from nhc_adapters.kubernetes.conditions import ALLOCATABLE
+from nhc_adapters.kubernetes.kernlogs import CONDITION as KERNEL_LOG
+from nhc_adapters.kubernetes.settings import LokiSettings
+from tests.adapters.kubernetes.test_commands import nhc, scope
+from tests.adapters.kubernetes.test_controller import cordoned, heal, marked, running, settings, sicken
+from tests.support.kube import Kube, eventually
+
+__all__ = ["nhc"]
+
+GPU = "nvidia.com/gpu"
+
+
+def looked_at(controller: Any, node: str, verdict: str) -> bool:
+    found = controller.fleet.judged.get(node)
+    return found is not None and found.report.verdict.name == verdict
+
+
+def drop_conditions(kube: Kube, node: str, *types: str) -> None:
+    gone = [{"type": kind, "$patch": "delete"} for kind in types]
+    kube.admin.patch(f"{node_path(node)}/status", {"status": {"conditions": gone}}, STRATEGIC)
+
+
+def test_a_marked_node_whose_condition_disappears_stays_marked_until_the_word_is_good(kube: Kube) -> None:
+    node = kube.node(fake=False, capacity={GPU: "8"})
+    with running(kube) as controller:
+        sicken(kube, node)
+        eventually(lambda: marked(kube) == {node})
+        assert kube.get(node)["metadata"]["annotations"]["nhc/source"] == "NhcHealthy=False"
+        drop_conditions(kube, node, "NhcHealthy")
+        eventually(lambda: looked_at(controller, node, "UNKNOWN"))
+        assert marked(kube) == {node}
+        heal(kube, node)
+        eventually(lambda: marked(kube) == set())
+
+
+def test_a_mark_outlives_other_settings_and_ends_with_its_own_sources_word(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    heal(kube, node)
+    with running(kube, settings(kube, faults=["GpuXid"])):
+        kube.set_condition(node, "GpuXid", "True", "Xid79")
+        eventually(lambda: marked(kube) == {node})
+    with running(kube) as controller:  # today's settings look at NhcHealthy alone
+        eventually(lambda: looked_at(controller, node, "UNKNOWN"))
+        assert marked(kube) == {node}
+        kube.set_condition(node, "GpuXid", "False", "NoXid")
+        eventually(lambda: marked(kube) == set())
+
+
+def test_a_restart_without_loki_leaves_what_loki_found(kube: Kube) -> None:
+    node, withheld = kube.node(fake=False), kube.node("w", fake=False)
+    heal(kube, node, withheld)
+    kube.set_condition(node, KERNEL_LOG, "True", "Xid79", "off the bus")
+    with running(kube, settings(kube, loki=LokiSettings("http://127.0.0.1:9", "{}"))):
+        eventually(lambda: marked(kube) == {node})
+    kube.set_condition(withheld, KERNEL_LOG, "True", "Xid79", "off the bus")
+    with running(kube) as controller:
+        eventually(lambda: looked_at(controller, node, "UNKNOWN"))
+        eventually(lambda: looked_at(controller, withheld, "UNKNOWN"))
+        assert marked(kube) == {node}
+        kube.set_condition(node, KERNEL_LOG, "False", "Acknowledged")
+        eventually(lambda: marked(kube) == set())
+
+
+def test_a_typing_error_in_a_condition_is_refused_and_clears_nothing(kube: Kube, nhc: Any) -> None:
+    node = kube.node(fake=False, capacity={GPU: "8"})
+    kube.set_condition(node, "GpuXid", "True", "Xid79")
+    kube.set_condition(node, "SiteFan", "False")
+    assert nhc("sync", "--apply", "--max-marked", "100%", "--condition", "GpuXid", *scope(kube)).returncode == 0
+    assert marked(kube) == {node}
+
+    for words in (["sync", "--apply"], ["status"], ["controller", "--apply"]):
+        done = nhc(*words, "--condition", "GpuXidd", *scope(kube))
+        assert done.returncode == 2, done
+        assert "no node has a condition 'GpuXidd', and no vocabulary knows it: did you mean 'GpuXid'?" in done.stderr
+        assert "Traceback" not in done.stderr
+    assert marked(kube) == {node}
+    # A type that a node carries is one, whoever made it.
+    assert nhc("status", "--condition", "SiteFan", *scope(kube)).returncode == 0
+
+
+def test_a_node_that_was_never_heard_of_is_listed_and_not_healthy(kube: Kube, nhc: Any) -> None:
+    quiet, well = kube.node("quiet", fake=False, capacity={GPU: "8"}), kube.node("well", fake=False)
+    heal(kube, well)
+    shown = nhc("status", *scope(kube)).stdout
+    (line,) = [line for line in shown.splitlines() if line.startswith(quiet)]
+    assert "UNKNOWN" in line
+    assert not any(line.startswith(well) and "UNKNOWN" in line for line in shown.splitlines())
+
+
+# Accelerators.
+
+
+def offers(kube: Kube, node: str, allocatable: str, capacity: str = "8") -> None:
+    status = {"allocatable": {GPU: allocatable}, "capacity": {GPU: capacity}}
+    kube.admin.patch(f"{node_path(node)}/status", {"status": status}, STRATEGIC)
+
+
+def test_a_plugin_that_restarts_takes_nobody_out_and_is_told(kube: Kube) -> None:
+    node = kube.node(capacity={GPU: "8"})
+    kube.ready(node)
+    heal(kube, node)
+    with running(kube):
+        offers(kube, node, "0")
+        eventually(lambda: (kube.condition(node, ALLOCATABLE) or {}).get("status") == "True")
+        said = kube.condition(node, ALLOCATABLE) or {}
+        assert (said["reason"], said["message"]) == ("AllocatableBelowExpected", f"0 of 8 {GPU} can be given out")
+        assert not cordoned(kube, node)
+        offers(kube, node, "8")
+        eventually(lambda: (kube.condition(node, ALLOCATABLE) or {}).get("status") == "False")
+        assert marked(kube) == set()
+
+
+def test_too_few_accelerators_for_longer_than_the_grace_mark_the_node_across_restarts(kube: Kube) -> None:
+    node, well = kube.node("sick", capacity={GPU: "8"}), kube.node("well", capacity={GPU: "8"})
+    kube.ready(node, well)
+    heal(kube, node, well)
+    with running(kube):
+        offers(kube, node, "7")
+        eventually(lambda: (kube.condition(node, ALLOCATABLE) or {}).get("status") == "True")
+    assert marked(kube) == set()
+    with running(kube, settings(kube, allocatable_grace=1.0)):
+        eventually(lambda: marked(kube) == {node})
+        annotations = kube.get(node)["metadata"]["annotations"]
+        assert f"7 of 8 {GPU} can be given out" in annotations["nhc/mark"]
+        assert annotations["nhc/source"] == f"{ALLOCATABLE}=True"
+        offers(kube, node, "8")
+        eventually(lambda: marked(kube) == set())
+
+
+def test_a_plugin_that_never_registered_is_judged_where_the_settings_expect_it(kube: Kube) -> None:
+    labels = {"node.kubernetes.io/instance-type": "p5.48xlarge"}
+    node, other = kube.node("sick", labels=labels), kube.node("other")
+    kube.ready(node, other)
+    heal(kube, node, other)
+    chosen = settings(kube, expected={"p5.48xlarge": {GPU: 8}}, allocatable_grace=0.5)
+    with running(kube, chosen) as controller:
+        eventually(lambda: marked(kube) == {node})
+        assert "its device plugin is not registered" in kube.get(node)["metadata"]["annotations"]["nhc/mark"]
+        eventually(lambda: looked_at(controller, other, "OK"))
+
+
+def test_allocatable_can_be_left_out(kube: Kube) -> None:
+    node = kube.node(capacity={GPU: "8"})
+    kube.ready(node)
+    heal(kube, node)
+    offers(kube, node, "0")
+    with running(kube, settings(kube, watch_allocatable=False, allocatable_grace=0.0)) as controller:
+        eventually(lambda: looked_at(controller, node, "OK"))
+        assert kube.condition(node, ALLOCATABLE) is None
+
+
+def test_an_operators_text_where_our_mark_would_be_stays(kube: Kube) -> None:
+    """Written before the cordon: on a well node, on one that falls sick meanwhile, and when that one is well again."""
+    well, sick = kube.node("well", fake=False), kube.node("sick", fake=False)
+    heal(kube, well, sick)
+    with running(kube) as controller:
+        for node in (well, sick):
+            text = {"metadata": {"annotations": {"nhc/mark": "memory test by alice"}}}
+            kube.admin.patch(node_path(node), text, MERGE_PATCH)
+        sicken(kube, sick)
+        eventually(lambda: cordoned(kube, sick))
+        eventually(lambda: looked_at(controller, well, "OK"))
+        assert kube.get(well)["metadata"]["annotations"]["nhc/mark"] == "memory test by alice"
+        heal(kube, sick)
+        eventually(lambda: kube.get(sick)["metadata"]["annotations"]["nhc/mark"] == "memory test by alice")
+        # Somebody wants it out: the cordon, which theirs would have been, stays for it; our taint goes.
+        assert cordoned(kube, sick)
+        assert not any(taint["key"].startswith("nhc/") for taint in kube.get(sick)["spec"].get("taints") or ())
+        kube.plane.kubectl("uncordon", sick)
+        eventually(lambda: controller.fleet.states[sick].available)
+        assert not cordoned(kube, sick)

@@ -1,0 +1,227 @@
+"""On a real cluster: an operator's hand wins. A node put back stays back, a drain by hand stays a drain."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from nhc_adapters.kubernetes.client import MERGE_PATCH, node_path
+from nhc_adapters.kubernetes.drain import Rules
+from tests.adapters.kubernetes.test_commands import nhc
+from tests.adapters.kubernetes.test_controller import (
+    Running,
+    cordoned,
+    heal,
+    marked,
+    running,
+    settings,
+    sicken,
+)
+from tests.support.kube import Kube, eventually
+
+__all__ = ["nhc"]
+
+XID48 = "check_gpu_lost: gpu5: double bit error [action: reset-device]"
+
+
+def annotations(kube: Kube, node: str) -> dict[str, str]:
+    return dict(kube.get(node)["metadata"].get("annotations") or {})
+
+
+def remains(kube: Kube, node: str) -> list[str]:
+    """What is left of our mark."""
+    found = kube.get(node)
+    taints = [taint["key"] for taint in found["spec"].get("taints") or ()]
+    every = [*taints, *(found["metadata"].get("labels") or {}), *annotations(kube, node)]
+    return sorted(key for key in every if key.startswith("nhc/") and key != "nhc/overruled")
+
+
+def settled(kube: Kube, controller: Running, node: str) -> None:
+    """The controller has seen the node as it is now, and has nothing to do."""
+    kube.admin.patch(node_path(node), {"metadata": {"labels": {"seen": str(time.monotonic_ns())}}}, MERGE_PATCH)
+    version = kube.get(node)["metadata"]["labels"]["seen"]
+
+    def seen() -> bool:
+        known = controller.nodes.objects[node]["metadata"]["labels"].get("seen") == version
+        return known and not controller.fleet.wake.is_set() and not controller.fleet._dirty
+
+    eventually(seen)
+
+
+def put_back(kube: Kube, nhc: Any, how: str, node: str) -> None:
+    if how == "kubectl":
+        kube.plane.kubectl("uncordon", node)
+    else:
+        done = nhc("uncordon", "--by", "alice", node)
+        assert (done.returncode, done.stdout) == (0, f"{node}: changed\n"), done.stderr
+
+
+@pytest.mark.parametrize("how", ["kubectl", "nhc"])
+def test_a_node_put_back_by_hand_is_back_and_its_fault_overruled_until_it_has_ended_once(
+    kube: Kube, nhc: Any, how: str
+) -> None:
+    node = kube.node(fake=False)
+    with running(kube) as controller:
+        sicken(kube, node)
+        eventually(lambda: marked(kube) == {node})
+
+        put_back(kube, nhc, how, node)
+
+        eventually(lambda: not remains(kube, node))
+        assert not cordoned(kube, node)
+        overruled = json.loads(annotations(kube, node)["nhc/overruled"])
+        assert overruled["faults"] == {"NhcHealthy": ["Xid79 check_gpu_lost gpu3", 0]}
+        assert overruled.get("by") == ("alice" if how == "nhc" else None)
+        sicken(kube, node)  # the same fault, said again
+        settled(kube, controller, node)
+        assert not cordoned(kube, node)
+        # Another fault is news.
+        kube.set_condition(node, "NhcHealthy", "False", "Xid48", XID48)
+        eventually(lambda: cordoned(kube, node))
+        heal(kube, node)
+        eventually(lambda: not cordoned(kube, node) and "nhc/overruled" not in annotations(kube, node))
+        # It has ended: the next time it counts.
+        sicken(kube, node)
+        eventually(lambda: cordoned(kube, node))
+
+
+def test_what_was_overruled_stays_so_for_the_next_controller_and_while_nothing_is_said(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    with running(kube):
+        sicken(kube, node)
+        eventually(lambda: marked(kube) == {node})
+    kube.plane.kubectl("uncordon", node)  # no controller sees it
+    with running(kube):
+        eventually(lambda: not remains(kube, node))
+    with running(kube) as controller:
+        kube.set_condition(node, "NhcHealthy", "Unknown", "NvmlTimeout")
+        settled(kube, controller, node)
+        sicken(kube, node)
+        settled(kube, controller, node)
+        assert not cordoned(kube, node)
+
+
+def test_one_more_fault_beside_an_overruled_one_is_news_and_one_less_is_not(kube: Kube) -> None:
+    def says(more: int, first: str = "check_gpu_lost: gpu3: fell off the bus", reason: str = "Xid79") -> None:
+        text = first + (f" (and {more} more)" if more else "")
+        kube.set_condition(node, "NhcHealthy", "False", reason, f"{text} [action: reboot]")
+
+    node = kube.node(fake=False)
+    with running(kube) as controller:
+        says(1)
+        eventually(lambda: marked(kube) == {node})
+        kube.plane.kubectl("uncordon", node)
+        eventually(lambda: not remains(kube, node))
+        says(0, "check_fs_free: / has only 3% free", "FilesystemFull")  # the one that was only counted before
+        settled(kube, controller, node)
+        assert not cordoned(kube, node)
+        says(1, "check_fs_free: / has only 3% free", "FilesystemFull")
+        eventually(lambda: cordoned(kube, node))
+
+
+def test_a_node_put_back_whose_fault_has_ended_keeps_no_memory_of_it(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    with running(kube):
+        sicken(kube, node)
+        eventually(lambda: marked(kube) == {node})
+    heal(kube, node)
+    kube.plane.kubectl("uncordon", node)
+    with running(kube):
+        eventually(lambda: not remains(kube, node))
+        assert "nhc/overruled" not in annotations(kube, node)
+
+
+def test_a_dry_run_leaves_a_node_that_was_put_back(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    with running(kube):
+        sicken(kube, node)
+        eventually(lambda: marked(kube) == {node})
+    kube.plane.kubectl("uncordon", node)
+    before = remains(kube, node)
+    with running(kube, settings(kube, apply=False)) as controller:
+        eventually(lambda: node in controller.fleet.judged)
+        settled(kube, controller, node)
+        assert not controller.says("would mark")
+        assert remains(kube, node) == before != []
+
+
+# Drains by hand.
+
+
+def test_a_drain_by_hand_has_an_owner_and_is_not_undone(kube: Kube, nhc: Any) -> None:
+    node = kube.node()
+    kube.ready(node)
+    heal(kube, node)
+    kube.pod("work", node)
+    with running(kube, settings(kube, drain=True, rules=Rules())) as controller:
+        eventually(controller.leading.is_set)
+        done = nhc("drain", "--apply", "--force", "--reason", "new DIMM", "--by", "alice", node)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert kube.pods() == []
+        heal(kube, node)
+        settled(kube, controller, node)
+        assert cordoned(kube, node)
+        said = annotations(kube, node)
+        assert (said["nhc/source"], json.loads(said["nhc/drained-by"])["by"]) == ("operator", "alice")
+        assert "nhc/drain" not in said  # the controller's own drain, with its rules, is not on it
+        sicken(kube, node)
+        settled(kube, controller, node)
+        assert annotations(kube, node)["nhc/mark"].startswith("NHC: new DIMM ")
+        heal(kube, node)
+
+        assert nhc("uncordon", node).returncode == 0
+        eventually(lambda: not remains(kube, node))
+        assert not cordoned(kube, node)
+
+
+def test_a_drain_by_hand_ends_at_its_end(kube: Kube, nhc: Any) -> None:
+    well, sick, quiet = kube.node("well"), kube.node("sick"), kube.node("quiet")
+    kube.ready(well, sick, quiet)
+    heal(kube, well)
+    assert nhc("drain", "--apply", "--for", "1s", "--reason", "new DIMM", well, sick, quiet).returncode == 0
+    sicken(kube, sick)
+    with running(kube):
+        eventually(lambda: not cordoned(kube, well) and not cordoned(kube, quiet))
+        eventually(lambda: annotations(kube, sick).get("nhc/source") == "NhcHealthy=False")
+        assert cordoned(kube, sick)
+        assert "fell off the bus" in annotations(kube, sick)["nhc/mark"]
+        heal(kube, sick)
+        eventually(lambda: not cordoned(kube, sick))
+
+
+def test_a_node_that_is_held_is_not_drained(kube: Kube, nhc: Any) -> None:
+    node = kube.node()
+    kube.ready(node)
+    kube.admin.patch(node_path(node), {"metadata": {"annotations": {"nhc/hold": "memory test"}}}, MERGE_PATCH)
+    kube.pod("work", node)
+
+    done = nhc("drain", "--apply", "--force", node)
+
+    assert done.returncode == 1
+    assert f"{node}: not drained: left alone: nhc/hold: memory test" in done.stderr
+    assert kube.pods() == ["work"]
+    assert not cordoned(kube, node)
+
+
+def test_a_node_that_somebody_else_cordoned_is_drained_and_keeps_its_cordon(kube: Kube, nhc: Any) -> None:
+    node = kube.node()
+    kube.ready(node)
+    kube.pod("work", node)
+    kube.plane.kubectl("cordon", node)
+
+    done = nhc("drain", "--apply", "--force", node)
+
+    assert done.returncode == 0
+    assert "not marked: already" in done.stdout
+    assert kube.pods() == []
+    assert (cordoned(kube, node), remains(kube, node)) == (True, [])
+
+
+def test_a_duration_that_is_none_is_refused(nhc: Any) -> None:
+    done = nhc("drain", "--apply", "--for", "soon", "n1")
+    assert done.returncode == 2
+    assert "--for" in done.stderr
+    assert "Traceback" not in done.stderr
