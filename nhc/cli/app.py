@@ -23,7 +23,7 @@ COMMANDS: Dict[str, Any] = {
         "local": ("nhc.cli.app:check_local", "Judge the node this runs on, now."),
     }),
     "list": ("nhc.cli.catalogue:list_command", "List the built-in checks."),
-    "explain": ("nhc.cli.catalogue:explain_command", "Explain a check: options, defaults, thresholds, an example."),
+    "explain": ("nhc.cli.catalogue:explain_command", "Explain a check, or a reason in a report."),
     "genconf": ("nhc.cli.genconf:command", "Write a configuration from what this node is and has."),
     "config": ("Validate configurations.", {
         "check": ("nhc.cli.config:check", "Validate configuration files without running anything."),

@@ -8,6 +8,8 @@ import json
 import click
 
 from nhc.check import Check, Param, find, find_all
+from nhc.runbooks import find as runbook
+from nhc.runbooks import reasons
 from nhc.units import show_seconds
 from nhc.values import TYPE_CHECKING
 
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
 
 def _check_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
     return [check.name for check in find_all() if check.name.startswith(incomplete)]
+
+
+def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> List[str]:
+    if incomplete.startswith("check_"):
+        return _check_names(ctx, param, incomplete)
+    return [reason for reason in reasons() if reason.lower().startswith(incomplete.lower())]
 
 
 @click.command()
@@ -36,13 +44,20 @@ def list_command(tags: Tuple[str, ...], form: str) -> None:
 
 
 @click.command()
-@click.argument("name", metavar="CHECK", shell_complete=_check_names)
+@click.argument("name", metavar="CHECK|REASON", shell_complete=_names)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def explain_command(name: str, form: str) -> None:
-    """Explain CHECK: what it reads and judges, its options and defaults, where thresholds come from."""
+    """Explain a check or a reason.
+
+    A check (check_gpu_ecc): what it reads and judges, its options and defaults, where thresholds come from. A reason,
+    as reports name it (GpuLost, Xid79, Ext4ReadOnly): what it means, what causes it, what to do, and how to confirm
+    the repair.
+    """
     check = find(name) or find(f"check_{name}")
     if check is None:
-        raise click.UsageError(f"there is no check called {name}{_suggest(name)}")
+        if not _explain_reason(name, form):
+            raise click.UsageError(f"there is no check and no reason called {name}{_suggest(name)}")
+        return
     if form == "json":
         click.echo(json.dumps(_describe(check), indent=2))
         return
@@ -57,6 +72,26 @@ def explain_command(name: str, form: str) -> None:
     hang = "the node's fault (CRIT)" if check.on_timeout == "crit" else "UNKNOWN"
     click.echo(f"\nDeadline {show_seconds(check.timeout)}; past it: {hang}. In the agent: every "
                f"{show_seconds(check.every)}. Tags: {', '.join(check.tags)}.")  # fmt: skip
+
+
+def _explain_reason(name: str, form: str) -> bool:
+    """Print a reason's runbook; whether there is one."""
+    found = runbook(name)
+    if found is None:
+        return False
+    if form == "json":
+        click.echo(json.dumps(found._asdict(), indent=2))
+        return True
+    about = ", ".join(word for word in (found.title, found.severity) if word)
+    click.echo(f"{found.reason}{f': {about}' if about else ''}")
+    parts = (("What it means", found.means), ("Likely causes", found.causes), ("What to do", found.do),
+             ("How to confirm the repair", found.confirm), ("Suggested action", found.action),
+             ("Why nhc judges so", found.decision), ("Sources", found.source))  # fmt: skip
+    for heading, text in parts:
+        if text:
+            click.echo(f"\n{heading}")
+            click.echo(click.wrap_text(text, 100, "  ", "  "))
+    return True
 
 
 @click.command()
@@ -75,7 +110,7 @@ def completion_command(shell: str) -> None:
 def _suggest(name: str) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, [check.name for check in find_all()], 3, 0.6)
+    near = get_close_matches(name, [*(check.name for check in find_all()), *reasons()], 3, 0.6)
     return f" (did you mean {', '.join(near)}?)" if near else ": see nhc list"
 
 

@@ -50,7 +50,7 @@ _HINTS = {
     "SYMPATHETIC_REPORT_SOLO": "usually follows another error",
 }
 
-_NEURON = {
+NEURON = {
     "SRAM_UNCORRECTABLE_ERROR": (FATAL, Action.REPLACE, "uncorrectable error in on-chip memory"),
     "NC_UNCORRECTABLE_ERROR": (FATAL, Action.REPLACE, "uncorrectable error in a NeuronCore"),
     "HBM_UNCORRECTABLE_ERROR": (FATAL, Action.REPLACE, "uncorrectable error in device memory"),
@@ -216,7 +216,7 @@ def read_sxid(code: int, device: str, switch: str, words: str, line: str) -> Mat
 def read_neuron(code: str, words: str, line: str) -> Match:
     """What the Neuron driver's line says; its own `action=` counts more than the table."""
     fields = dict(word.split("=", 1) for word in words.split() if "=" in word)
-    severity, action, meaning = _NEURON.get(code, (FATAL, Action.INSPECT, "hardware error"))
+    severity, action, meaning = NEURON.get(code, (FATAL, Action.INSPECT, "hardware error"))
     asked = fields.get("action", "").upper()
     if "TERMINATE" in asked or "REPLACE" in asked:
         severity, action = FATAL, Action.REPLACE

@@ -1,0 +1,142 @@
+"""Every reason that a check or the kernel catalogue can give has a runbook that a person can follow."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+
+import pytest
+
+from nhc import runbooks
+from nhc.checks.kmsg import reason
+from nhc.kernlog.catalogue import table
+from nhc.kernlog.xid import NEURON
+from nhc.model import Action
+from tests.support.run import ROOT, nhc
+
+CAMEL = re.compile(r"[A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)+")
+NOT_REASONS = frozenset([
+    # Words of other programs' answers and of files
+    "ActiveState", "ClusterShell", "InfiniBand", "InfoROM", "LinkSpeedExtSupported", "LinkSpeedExtSupported2",
+    "LinkSpeedSupported", "LinkUp", "LinkWidthSupported", "LoadState", "MainPID", "MemAvailable", "MemFree", "MemTotal",
+    "NeuronLink", "NetworkReady", "NotBefore", "EventStatus", "EventType", "OpenStack", "OracleCloud", "RuntimeReady",
+    "SubState", "SwapFree", "SwapTotal", "UncParity", "UncSecDed", "VirtualBox",
+    # The first half of a reason
+    "GpuDriver", "GpuInforom", "GpuVbios",
+])  # fmt: skip
+ROOMS = ("checks", "facts", "fleet", "hooks")
+ALONE = ("declare", "engine", "model", "shell", "strikes", "work", "agent/rounds", "agent/transitions")
+
+
+def constants(node: ast.AST) -> set[str]:
+    return {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+
+
+def given_reasons(tree: ast.AST) -> set[str]:
+    """What is handed to crit(), warn(), unknown(), skip() and Outcome() as the reason, each branch of it."""
+    found: set[str] = set()
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+        given = [word.value for word in call.keywords if word.arg == "reason"]
+        if name in ("crit", "warn", "unknown", "skip"):
+            given += call.args[:1]
+        elif name == "Outcome":
+            given += call.args[1:2]
+        for argument in given:
+            if not isinstance(argument, ast.JoinedStr):
+                found |= {text for text in constants(argument) if re.fullmatch(r"[A-Z][A-Za-z0-9]+", text)}
+    return found
+
+
+def in_code() -> dict[str, str]:
+    """Every reason that the code can give, and the module it is in."""
+    paths = [path for room in ROOMS for path in sorted((ROOT / "nhc" / room).rglob("*.py"))]
+    paths += [ROOT / "nhc" / f"{name}.py" for name in ALONE if (ROOT / "nhc" / f"{name}.py").exists()]
+    found: dict[str, str] = {}
+    for path in paths:
+        tree = ast.parse(path.read_text())
+        named = {text for text in constants(tree) if CAMEL.fullmatch(text)} - NOT_REASONS
+        direct = set() if "facts" in path.parts else given_reasons(tree)
+        for one in named | direct:
+            found.setdefault(one, str(path.relative_to(ROOT)))
+    for half in ("GpuDriver", "GpuInforom", "GpuVbios"):
+        found |= {f"{half}Mixed": "nhc/checks/gpu_firmware.py", f"{half}Unexpected": "nhc/checks/gpu_firmware.py"}
+    for place in ("Dram", "Sram"):
+        found |= {f"Gpu{place}{kind}": "nhc/checks/gpu_memory.py" for kind in ("Corrected", "Uncorrected")}
+    found |= {f"Gpu{what}Mode": "nhc/checks/gpu_modes.py" for what in ("Ecc", "Mig", "Persistence")}
+    return found
+
+
+def in_catalogue() -> list[str]:
+    rows = [row for row in table("kernel.tsv") if row[1] and row[2]]
+    found = [reason({"kind": row[0], "code": row[1]}) for row in rows]
+    found += [f"Xid{row[0]}" for row in table("xid.tsv")] + [f"SXid{row[0]}" for row in table("sxid.tsv")]
+    return sorted({*found, *(f"NeuronHasError_{code}" for code in NEURON)})
+
+
+def test_every_reason_of_the_code_has_a_runbook():
+    known = set(runbooks.reasons())
+    found = in_code()
+    assert len(found) > 300
+    missing = {name: path for name, path in found.items() if name not in known}
+    assert not missing, f"write runbooks in nhc/data/runbooks.txt (or name what is no reason in NOT_REASONS): {missing}"
+
+
+def test_every_reason_of_the_kernel_catalogue_has_a_runbook():
+    found = in_catalogue()
+    assert len(found) > 600
+    known = set(runbooks.reasons())
+    assert [name for name in found if name not in known] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["Xid79", "Xid13", "Xid1", "SXid12020", "NeuronHasError_DMA_ERROR", "NodeOom", "GpuCountMismatch"]
+)
+def test_a_runbook_is_whole(name):
+    found = runbooks.find(name)
+    assert found is not None
+    assert found.reason == name
+    for text in (found.means, found.causes, found.do, found.confirm, found.source):
+        assert len(text) > 8
+    assert found.action in {action.value for action in Action}
+
+
+def test_every_block_is_whole_and_in_short_sentences():
+    for name, fields in runbooks.blocks().items():
+        assert tuple(fields) == runbooks.FIELDS, name
+        assert fields["action"] in {action.value for action in Action}, name
+        for field in ("means", "causes", "do", "confirm"):
+            assert fields[field].endswith("."), f"{name}: {field}"
+            longest = max(re.split(r"[.:;] ", fields[field]), key=lambda sentence: len(sentence.split()))
+            assert len(longest.split()) <= 36, f"{name}: {field}: {longest}"
+
+
+def test_every_action_of_a_catalogue_has_its_template():
+    templates = runbooks.blocks()
+    for kind, file in (("Xid", "xid.tsv"), ("SXid", "sxid.tsv")):
+        assert {f"{kind}:{row[3] or 'none'}" for row in table(file)} <= set(templates)
+
+
+def test_explain_tells_a_reason_as_it_stands_in_a_report():
+    said = nhc("explain", "Xid79").stdout
+    assert "fatal" in said.splitlines()[0]
+    for heading in (
+        "What it means",
+        "Likely causes",
+        "What to do",
+        "How to confirm the repair",
+        "Suggested action",
+        "Sources",
+    ):
+        assert f"\n{heading}\n" in said
+    assert nhc("explain", "xid79").stdout == said
+    told = json.loads(nhc("explain", "GpuCountMismatch", "--format", "json").stdout)
+    assert (told["reason"], told["action"]) == ("GpuCountMismatch", "inspect")
+
+
+def test_a_reason_that_there_is_not_is_answered_with_the_nearest():
+    done = nhc("explain", "GpuCountMismach")
+    assert done.returncode == 2
+    assert "did you mean GpuCountMismatch" in done.stderr
+    assert nhc("explain", "Xid99999").returncode == 2
