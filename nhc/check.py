@@ -142,6 +142,7 @@ MODULES: Dict[str, str] = {
     "eth_mtu": "eth_mtu",
     "fabric_manager": "gpu_fabric",
     "fs_mount": "fs_mount",
+    "fs_write": "fs_write",
     "gpu_clock": "gpu_clocks",
     "gpu_compute": "gpu_modes",
     "gpu_driver": "gpu_firmware",
@@ -179,6 +180,7 @@ MODULES: Dict[str, str] = {
     "nv": "nvsmi",
     "nvlink": "gpu_links",
     "nvme_count": "nvme_count",
+    "pcie_acs": "pcie_acs",
     "ps_cpu": "ps_usage",
     "ps_dstate": "procstate",
     "ps_kswapd": "ps_load",
@@ -191,6 +193,8 @@ MODULES: Dict[str, str] = {
     "ps_userproc_lineage": "ps_users",
     "ps_zombies": "procstate",
     "reboot": "uptime",
+    "ssh": "certs",
+    "tls": "certs",
     "vbios": "gpu_firmware",
 }
 

@@ -47,7 +47,19 @@ def literal(word: str) -> bool:
 
 def groups(host: Host, dmi_match: str = DMI_MATCH) -> List[Group]:
     """All groups for this node. A source that cannot be read leaves its lines out."""
-    makers = (_processors, _memory, _filesystems, _storage, _ethernet, _rdma, _accelerators, _pci, _daemons, _kernel)
+    makers = (
+        _processors,
+        _memory,
+        _filesystems,
+        _storage,
+        _ethernet,
+        _rdma,
+        _accelerators,
+        _pci,
+        _board,
+        _daemons,
+        _kernel,
+    )
     made = [_tried(make, host) for make in makers]
     made.append(_tried(lambda it: _firmware(it, dmi_match), host))
     return [group for group in made if group is not None and group.lines]
@@ -217,8 +229,15 @@ def _accelerators(host: Host) -> Group:
     return Group("Accelerators", about, tuple(lines))
 
 
+def _board(host: Host) -> Group:
+    about = ("Fans, power supplies and temperatures, by the management controller and by the kernel, and its log.",)
+    return Group("Board", about, ("check_bmc_sensors", "check_bmc_sel", "check_sensors_hwmon"))
+
+
 def _pci(host: Host) -> Group:
-    return Group("PCIe", ("Links at full width and speed, few errors.",), ("check_pcie_link", "check_pcie_aer"))
+    return Group(
+        "PCIe", ("Links at full width and speed, few errors.",), ("check_pcie_link", "check_pcie_aer", "check_pcie_acs")
+    )
 
 
 # A daemon's process: what to call the service.

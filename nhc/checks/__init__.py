@@ -1,6 +1,8 @@
 """The built-in checks, one family a module; `nhc.check.find` imports a family when a configuration names it."""
 
 FAMILIES = (
+    "bmc",
+    "certs",
     "clock",
     "cloud",
     "cmd",
@@ -14,6 +16,7 @@ FAMILIES = (
     "file",
     "fs",
     "fs_mount",
+    "fs_write",
     "gpu",
     "gpu_clocks",
     "gpu_fabric",
@@ -53,6 +56,7 @@ FAMILIES = (
     "oom",
     "packages",
     "pcie",
+    "pcie_acs",
     "procstate",
     "ps",
     "ps_load",
@@ -62,8 +66,11 @@ FAMILIES = (
     "pstore",
     "roce",
     "runtime",
+    "scheduler",
+    "sensors",
     "smart",
     "systemd",
     "uptime",
+    "user",
 )
 """Every module here, for listings; a test holds it to the directory."""

@@ -1,0 +1,118 @@
+"""The batch scheduler from the node's side: it answers, and has the node in a state to work."""
+
+from __future__ import annotations
+
+from nhc.check import check, flag, opt
+from nhc.facts import scheduler
+from nhc.host import Host
+from nhc.model import Outcome, crit, ok, skip, unknown, warn
+from nhc.units import seconds, text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Optional, Tuple, Union
+
+
+def manager(value: str) -> str:
+    if value not in scheduler.COMMANDS:
+        raise ValueError(f"{value!r} is not one of {', '.join(sorted(scheduler.COMMANDS))}")
+    return value
+
+
+_MANAGER = opt(
+    "-r --resource-manager", "name", manager, "slurm, pbs, lsf, sge or flux; the one that is installed if not given"
+)
+_TIMEOUT = opt("-t --timeout", "deadline", seconds, "how long it may take to answer", 10.0)
+_CRITICAL = flag("-c --critical", "critical", "CRIT, not WARN")
+
+
+def _which(host: Host, name: Optional[str]) -> Union[Outcome, str]:
+    found = name or scheduler.installed(host)
+    if found is None:
+        return skip("NoScheduler", "no batch scheduler's commands on this node")
+    if not host.which(scheduler.COMMANDS[found]):
+        return unknown("CommandMissing", f"{scheduler.COMMANDS[found]} is not installed")
+    return found
+
+
+@check("check_scheduler_ping", _MANAGER, _TIMEOUT, _CRITICAL, timeout=30, every=300)
+def check_scheduler_ping(
+    host: Host, name: Optional[str] = None, deadline: float = 10.0, critical: bool = False
+) -> Outcome:
+    """The batch scheduler answers this node.
+
+    Runs `scontrol ping`, `qstat -B`, `lsid`, `qhost` or `flux ping`, ten seconds at most. No answer is WARN, as
+    is a backup controller that is down: a scheduler that is away is no fault of the node, and would drain them
+    all at once; -c makes it CRIT where the site knows better. A command that cannot be used is UNKNOWN. SKIP
+    where no scheduler is installed.
+
+    Example: * |every 5m| check_scheduler_ping
+    """
+    which = _which(host, name)
+    if isinstance(which, Outcome):
+        return which
+    try:
+        answer = scheduler.ping(host, which, deadline)
+    except scheduler.Untold as error:
+        return unknown("SchedulerUntold", str(error))
+    except OSError as error:
+        return unknown("CommandMissing", f"{error.filename}: {error.strerror}")
+    if not answer.up:
+        say = crit if critical else warn
+        return say("SchedulerSilent", f"{which} does not answer: {answer.text}", target=which)
+    if answer.partly:
+        return warn("SchedulerPartly", f"{which} answers in part: {answer.text}", target=which)
+    return ok(f"{which}: {answer.text}", target=which)
+
+
+@check(
+    "check_scheduler_node",
+    _MANAGER,
+    _TIMEOUT,
+    opt("-n --node", "node", text, "what the scheduler calls this node; its short host name where not given"),
+    _CRITICAL,
+    timeout=30,
+    every=300,
+)
+def check_scheduler_node(
+    host: Host,
+    name: Optional[str] = None,
+    deadline: float = 10.0,
+    node: Optional[str] = None,
+    critical: bool = False,
+) -> Outcome:
+    """The batch scheduler has this node in a state to work.
+
+    Asks `scontrol show node`, `pbsnodes`, `bhosts` or `qhost` what it thinks of this node. Down, not responding,
+    failed to register (Slurm's INVALID_REG: fewer processors or less memory than configured), or unknown to the
+    scheduler is WARN, with the scheduler's reason: the node looks well and gets no work. -c makes it CRIT. A node
+    that somebody has drained is OK, and the message says so. UNKNOWN where the scheduler does not answer; SKIP
+    where none is installed.
+
+    Example: * |every 5m| check_scheduler_node
+    """
+    which = _which(host, name)
+    if isinstance(which, Outcome):
+        return which
+    wanted = node or host.setting("SLURMD_NODENAME") or host.system.hostname().partition(".")[0]
+    try:
+        found = scheduler.view(host, which, wanted, deadline)
+    except scheduler.Untold as error:
+        return unknown("SchedulerUntold", str(error))
+    except OSError as error:
+        return unknown("CommandMissing", f"{error.filename}: {error.strerror}")
+    say = crit if critical else warn
+    if not found.states:
+        return say("NodeUnknown", f"{which} knows no node {wanted}", target=wanted, evidence=(found.line,))
+    bad, out = _among(found.states, scheduler.BAD[which]), _among(found.states, scheduler.OUT[which])
+    why = f": {found.reason}" if found.reason else ""
+    if bad:
+        return say("NodeNotInService", f"{which} has {wanted} as {', '.join(bad)}{why}", target=wanted,
+                   evidence=(found.line,))  # fmt: skip
+    if out:
+        return ok(f"{which} has {wanted} taken out ({', '.join(out)}){why}", target=wanted)
+    return ok(f"{which} has {wanted} as {', '.join(sorted(found.states))}", target=wanted)
+
+
+def _among(states: object, known: Tuple[str, ...]) -> Tuple[str, ...]:
+    return tuple(word for word in known if word in states)  # type: ignore[operator]

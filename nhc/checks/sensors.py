@@ -1,0 +1,49 @@
+"""Sensors that the kernel reads itself."""
+
+from __future__ import annotations
+
+from nhc.check import check, flag, opt
+from nhc.facts import hwmon
+from nhc.host import Host
+from nhc.model import Action, Metric, Outcome, crit, ok, skip, warn
+from nhc.units import text
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List, Sequence, Union
+
+_SEVERE = ("crit_alarm", "emergency_alarm")
+
+
+@check(
+    "check_sensors_hwmon",
+    flag("-a --all", "every", "voltages, currents and power too: boards often leave such inputs unconnected"),
+    opt("-i --ignore", "ignore", text, "CHIP/SENSOR to leave out, as a shell pattern; may be repeated", many=True),
+    every=300,
+)  # fmt: skip
+def check_sensors_hwmon(host: Host, every: bool = False, ignore: Sequence[str] = ()) -> Union[Outcome, List[Outcome]]:
+    """No sensor that the kernel reads raises an alarm.
+
+    Reads the alarm and fault files of temperatures and fans in /sys/class/hwmon; each driver compares with its
+    chip's own limits. A critical or emergency alarm of a temperature, and a fan that has failed, are CRIT; other
+    alarms WARN. SKIP where no driver here has alarms, as on most virtual machines.
+
+    Example: * |every 5m| check_sensors_hwmon -i 'nct6798*/SYSTIN'
+    """
+    from fnmatch import fnmatchcase
+
+    found = [each for each in hwmon.alarms(host) if every or each.kind in ("temp", "fan")]
+    if not found:
+        return skip("NoSensors", "no sensor with an alarm on this node")
+    outcomes: List[Outcome] = []
+    for each in found:
+        target = f"{each.chip.split(' ')[0]}/{each.sensor}"
+        if not each.raised or any(fnmatchcase(target, pattern) for pattern in ignore):
+            continue
+        words = each.alarm.replace("_", " ") if each.alarm == "fault" else f"{each.alarm.replace('_', ' ')} raised"
+        message = f"{each.sensor} of {each.chip}: {words}" + (f" at {each.reading}" if each.reading else "")
+        if each.alarm in _SEVERE or (each.kind == "fan" and each.alarm in ("fault", "alarm")):
+            outcomes.append(crit("SensorAlarm", message, target=target))
+        else:
+            outcomes.append(warn("SensorAlarm", message, target=target, action=Action.INSPECT))
+    return outcomes or ok(f"{len(found)} alarms are quiet", metrics=(Metric("alarms", len(found)),))

@@ -1,0 +1,59 @@
+"""A user's numbers and home directory, and what stands in the user's way along a path (path_resolution(7))."""
+
+from __future__ import annotations
+
+import stat
+
+from nhc.host import Host
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import FrozenSet, Optional
+
+
+class Account(NamedTuple):
+    """One user as the name service knows it."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: FrozenSet[int]
+    home: str
+
+
+class NoAccount(Exception):
+    """The name service does not know the user, or does not answer; the text says which."""
+
+
+def account(host: Host, name: str) -> Account:
+    """Asks `getent` and `id`. Raises NoAccount, OSError where a command is missing."""
+    entry = host.run(["getent", "passwd", name], timeout=8)
+    fields = entry.stdout.strip().split(":")
+    if entry.timed_out:
+        raise NoAccount(f"the name service does not answer for {name}")
+    if entry.status or len(fields) < 7 or not fields[2].isdigit() or not fields[3].isdigit():
+        raise NoAccount(f"there is no user {name}")
+    ended = host.run(["id", "-G", fields[0]], timeout=8)
+    groups = frozenset(int(word) for word in ended.stdout.split() if word.isdigit())
+    return Account(fields[0], int(fields[2]), int(fields[3]), groups | {int(fields[3])}, fields[5])
+
+
+def obstacle(host: Host, user: Account, path: str) -> Optional[str]:
+    """The first directory along `path` whose mode lets the user not pass, and why; None where modes show none.
+
+    Access control lists and a server's own rules do not show in a mode. Raises OSError where the path cannot be
+    looked at.
+    """
+    walked = ""
+    for part in path.strip("/").split("/"):
+        walked = f"{walked}/{part}"
+        found = host.stat(walked)
+        if user.uid == found.uid:
+            bit, who = stat.S_IXUSR, "its owner"
+        elif found.gid in user.groups:
+            bit, who = stat.S_IXGRP, f"its group {host.system.group_name(found.gid)}"
+        else:
+            bit, who = stat.S_IXOTH, "others"
+        if user.uid and stat.S_ISDIR(found.mode) and not found.mode & bit:
+            return f"{walked} ({stat.filemode(found.mode)} {host.system.user_name(found.uid)}) lets {who} not pass"
+    return None

@@ -1,0 +1,79 @@
+"""PCI Express access control services (ACS), read from configuration space.
+
+Sources: PCI Express base specification, ACS extended capability; the kernel's include/uapi/linux/pci_regs.h.
+"""
+
+from __future__ import annotations
+
+import re
+
+from nhc.host import Host
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, Iterable, Optional, Tuple
+
+DEVICES = "/sys/bus/pci/devices"
+_CAP_POINTER, _CAP_PCIE, _EXT_ACS = 0x34, 0x10, 0x000D
+ROOT_PORT, DOWNSTREAM = 4, 6
+"""Device/port types of the PCI Express capability."""
+_BITS = ((0x01, "SrcValid"), (0x02, "TransBlk"), (0x04, "ReqRedir"), (0x08, "CmpltRedir"), (0x10, "UpstreamFwd"),
+         (0x20, "EgressCtrl"), (0x40, "DirectTrans"))  # fmt: skip
+REDIRECT = 0x04 | 0x08 | 0x20
+"""Request and completion redirect, egress control: what a device writes to another goes up to the root, or nowhere."""
+
+
+class Port(NamedTuple):
+    """A port above some device. `control` is its ACS control register, None where it has no ACS."""
+
+    address: str
+    type: int
+    control: Optional[int]
+
+
+class ShortConfig(Exception):
+    """Only the first 64 bytes of configuration space may be read: not by root, or the kernel is locked down."""
+
+
+def names(control: int) -> str:
+    """The bits that are on, as lspci calls them."""
+    return " ".join(f"{name}+" for bit, name in _BITS if control & bit)
+
+
+def parse_port(config: bytes) -> Tuple[int, Optional[int]]:
+    """Port type (-1 for what is not PCI Express) and the ACS control register. Raises ShortConfig."""
+    if len(config) <= 64:
+        raise ShortConfig
+    kind, at, steps = -1, config[_CAP_POINTER] & ~3, 0
+    while 0x40 <= at < 0xFF and steps < 48:
+        if config[at] == _CAP_PCIE:
+            kind = config[at + 2] >> 4
+            break
+        at, steps = config[at + 1] & ~3, steps + 1
+    if kind < 0 or len(config) < 0x104:
+        return kind, None
+    at, steps = 0x100, 0
+    while 0x100 <= at <= len(config) - 8 and steps < 480:
+        header = int.from_bytes(config[at : at + 4], "little")
+        if header & 0xFFFF == _EXT_ACS:
+            return kind, int.from_bytes(config[at + 6 : at + 8], "little")
+        at, steps = header >> 20 & ~3, steps + 1
+    return kind, None
+
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+def above(host: Host, addresses: Iterable[str]) -> Tuple[str, ...]:
+    """The ports that these devices hang on, each once: the directories above theirs in /sys/devices."""
+    found: Dict[str, None] = {}
+    for address in addresses:
+        for part in host.realpath(f"{DEVICES}/{address}").split("/")[:-1]:
+            if _ADDRESS.fullmatch(part):
+                found[part] = None
+    return tuple(found)
+
+
+def port(host: Host, address: str) -> Port:
+    """Raises ShortConfig, OSError."""
+    return Port(address, *parse_port(host.read_bytes(f"{DEVICES}/{address}/config", 4096)))

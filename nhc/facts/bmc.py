@@ -1,0 +1,130 @@
+"""What the board's management controller says, by ipmitool: sensors and its log of events (the SEL).
+
+ipmitool has no bound on the time that it waits for a controller that does not answer: every command here has one.
+"""
+
+from __future__ import annotations
+
+import re
+
+from nhc.host import Host
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Tuple
+
+DEVICES = ("/dev/ipmi0", "/dev/ipmi/0", "/dev/ipmidev/0")
+_SMBIOS = "/sys/firmware/dmi/entries/38-0"
+"""SMBIOS type 38, IPMI Device Information: the board has a controller."""
+
+
+class Sensor(NamedTuple):
+    """One line of `ipmitool sdr elist`. `status` is ok, ns, nc, cr, nr (or with l or u in front)."""
+
+    name: str
+    status: str
+    entity: str
+    reading: str
+
+
+class Event(NamedTuple):
+    """One line of `ipmitool sel elist`. `at` is the text of its time; `asserted` False where a state ended."""
+
+    number: str
+    at: str
+    sensor: str
+    event: str
+    asserted: bool
+    line: str
+
+
+class Log(NamedTuple):
+    """`ipmitool sel info`: `used` in percent, None where the controller does not tell."""
+
+    entries: Optional[int]
+    used: Optional[int]
+    overflow: bool
+
+
+class BmcError(Exception):
+    """ipmitool could not tell; the text says why."""
+
+
+def device(host: Host) -> Optional[str]:
+    """The kernel's door to the controller, None where there is none."""
+    return next((path for path in DEVICES if host.exists(path)), None)
+
+
+def expected(host: Host) -> bool:
+    """Whether the firmware says that the board has a controller."""
+    return host.exists(_SMBIOS)
+
+
+_SENSOR = re.compile(r"(\S.*?)\s*\|\s*[0-9A-Fa-f]{1,4}h\s*\|\s*(\w+)\s*\|\s*(\d+\.\d+)\s*\|\s*(.*?)\s*")
+
+
+def parse_sensors(text: str) -> Tuple[Sensor, ...]:
+    """The lines of `sdr elist`; others are left out."""
+    found = (_SENSOR.fullmatch(line.strip()) for line in text.splitlines())
+    return tuple(Sensor(each[1], each[2].lower(), each[3], each[4]) for each in found if each)
+
+
+def parse_events(text: str) -> Tuple[Event, ...]:
+    """The lines of `sel elist`, in the log's order; others are left out. A record of a maker's own has no direction."""
+    found: List[Event] = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) < 5 or not re.fullmatch(r"[0-9A-Fa-f]+", cells[0]):
+            continue
+        number, date, time, sensor, *rest = cells
+        at = "" if date.startswith("Pre-Init") else f"{date} {time}"
+        ended = any(cell.startswith("Deasserted") for cell in rest)
+        words = [cell for cell in rest if cell not in ("Asserted", "Deasserted")]
+        found.append(Event(number.lower(), at, sensor, " | ".join(words), not ended, line.strip()))
+    return tuple(found)
+
+
+def parse_log(text: str) -> Log:
+    """Raises BmcError where this is no `sel info`."""
+    values = {}
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        if colon:
+            values[name.strip()] = value.strip()
+    if "Entries" not in values:
+        raise BmcError("ipmitool sel info tells no number of entries")
+    used = values.get("Percent Used", "").rstrip("%")
+    entries = values["Entries"]
+    return Log(
+        int(entries) if entries.isdigit() else None,
+        int(used) if used.isdigit() else None,
+        values.get("Overflow", "").lower() == "true",
+    )
+
+
+_DATE = re.compile(r"(\d\d)/(\d\d)/(\d{4}|\d\d) (\d\d):(\d\d):(\d\d)(?: (AM|PM))?(?: (\S+))?")
+
+
+def event_time(text: str) -> Optional[float]:
+    """Unix time of an event, its clock taken for UTC: good to within a day. None for one without a time."""
+    from calendar import timegm
+
+    found = _DATE.fullmatch(text)
+    if not found:
+        return None
+    month, day, year, hour, minute, second = (int(found[n]) for n in range(1, 7))
+    if found[7]:
+        hour = hour % 12 + (12 if found[7] == "PM" else 0)
+    return float(timegm((year if year > 99 else 2000 + year, month, day, hour, minute, second)))
+
+
+def run(host: Host, *words: str, timeout: float) -> str:
+    """What ipmitool prints. Raises BmcError, FileNotFoundError where it is not installed."""
+    ended = host.run(["ipmitool", *words], timeout=timeout)
+    if ended.timed_out:
+        raise BmcError(f"the controller did not answer ipmitool within {timeout:g} s")
+    # With sensors that do not answer `sdr` ends in failure after all the others were printed.
+    if ended.status and not ended.stdout.strip():
+        said = " ".join(ended.stderr.split())[:200]
+        raise BmcError(f"ipmitool {' '.join(words)}: {said or f'status {ended.status}'}")
+    return ended.stdout

@@ -1,0 +1,168 @@
+"""What the batch scheduler says when a node asks: does it answer, and what does it think of this node?
+
+Every question is bounded, and of each answer only what its manual promises is read: scontrol(1), qstat(1B) and
+pbsnodes(8B) of PBS and Torque, lsid(1) and bhosts(1) of LSF, qhost(1) of Grid Engine, flux-ping(1).
+"""
+
+from __future__ import annotations
+
+import re
+
+from nhc.host import Completed, Host
+from nhc.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Dict, FrozenSet, Optional, Tuple
+
+COMMANDS = {"slurm": "scontrol", "lsf": "lsid", "pbs": "pbsnodes", "sge": "qhost", "flux": "flux"}
+_PING = {
+    "slurm": ("scontrol", "ping"),
+    "lsf": ("lsid",),
+    "pbs": ("qstat", "-B"),
+    "sge": ("qhost", "-h", "none"),
+    "flux": ("flux", "ping", "--count=1", "0"),
+}
+_DOWN = re.compile(
+    r"cannot connect|unable to contact|connection refused|connection timed out|no route to host|not responding"
+    r"|LSF is down|LIM is down|please wait|communication connection failure|unable to contact qmaster|commlib error"
+    r"|unable to connect|No such file or directory.*flux|Operation timed out",
+    re.IGNORECASE,
+)
+"""How the clients say that nobody answers, rather than that they cannot ask."""
+
+
+class Answer(NamedTuple):
+    """Whether the scheduler answers; `partly` says that one of its controllers does not."""
+
+    up: bool
+    text: str
+    partly: bool = False
+
+
+class View(NamedTuple):
+    """What the scheduler has this node as. `states` are its words in lower case, none where it does not know it."""
+
+    states: FrozenSet[str]
+    reason: str
+    line: str
+
+
+class Untold(Exception):
+    """The scheduler's command could not be used, or its answer makes no sense; the text says which."""
+
+
+def installed(host: Host) -> Optional[str]:
+    """The first scheduler whose command is here."""
+    return next((name for name, command in COMMANDS.items() if host.which(command)), None)
+
+
+def _said(ended: Completed) -> str:
+    return " ".join((ended.stderr.strip() or ended.stdout.strip()).split())[:200] or f"status {ended.status}"
+
+
+def parse_slurm_ping(text: str) -> Dict[str, bool]:
+    """Controllers by what `scontrol ping` calls them, and whether each is up."""
+    found: Dict[str, bool] = {}
+    for match in re.finditer(r"Slurmctld\(([^)]*)\)(?: at (\S+))? (?:is|are) (UP|DOWN)(?:/(UP|DOWN))?", text):
+        names, states = match[1].split("/"), [word for word in (match[3], match[4]) if word]
+        for place, state in enumerate(states):
+            name = names[place] if place < len(names) else names[-1]
+            found[f"{name} {match[2] or ''}".strip()] = state == "UP"
+    return found
+
+
+def ping(host: Host, name: str, deadline: float) -> Answer:
+    """Raises Untold, OSError where the command is not here."""
+    ended = host.run(_PING[name], timeout=deadline)
+    if ended.timed_out:
+        return Answer(False, f"no answer to {' '.join(_PING[name])} within {deadline:g} s")
+    if name == "slurm":
+        controllers = parse_slurm_ping(ended.stdout)
+        if not controllers:
+            raise Untold(f"scontrol ping: {_said(ended)}")
+        down = [each for each, up in controllers.items() if not up]
+        text = ", ".join(f"{each} is {'up' if up else 'down'}" for each, up in controllers.items())
+        return Answer(len(down) < len(controllers), text, bool(down))
+    if name == "sge" and not _DOWN.search(ended.stderr):  # the host `none` is unknown: that is an answer
+        return Answer(True, "qmaster answers")
+    if ended.status == 0 and not _DOWN.search(ended.stdout):
+        return Answer(True, f"{_PING[name][0]} is answered")
+    if _DOWN.search(ended.stderr + ended.stdout):
+        return Answer(False, _said(ended))
+    raise Untold(f"{_PING[name][0]}: {_said(ended)}")
+
+
+def view(host: Host, name: str, node: str, deadline: float) -> View:
+    """Raises Untold, OSError where the command is not here."""
+    asked = {
+        "slurm": ("scontrol", "-o", "show", "node", node),
+        "pbs": ("pbsnodes", "-v", node),
+        "lsf": ("bhosts", "-w", node),
+        "sge": ("qhost", "-h", node),
+    }.get(name)
+    if asked is None:
+        raise Untold(f"{name} has no command that shows a node")
+    ended = host.run(asked, timeout=deadline)
+    if name == "pbs" and ended.status and re.search(r"invalid option|usage:", ended.stderr, re.IGNORECASE):
+        ended = host.run(("pbsnodes", node), timeout=deadline)  # Torque has no -v
+    if ended.timed_out:
+        raise Untold(f"no answer to {asked[0]} within {deadline:g} s")
+    found = {"slurm": _slurm, "pbs": _pbs, "lsf": _lsf, "sge": _sge}[name](ended.stdout, node)
+    if found is None and re.search(r"not found|unknown node|unknown host|bad host|invalid node|does not exist",
+                                   ended.stdout + ended.stderr, re.IGNORECASE):  # fmt: skip
+        return View(frozenset(), "", _said(ended))
+    if found is None:
+        raise Untold(f"{asked[0]}: {_said(ended)}")
+    return found
+
+
+def _slurm(text: str, _node: str) -> Optional[View]:
+    line = next((line for line in text.splitlines() if line.startswith("NodeName=")), "")
+    state = re.search(r"\bState=(\S+)", line)
+    if not state:
+        return None
+    words = re.sub(r"\*", "+not_responding", state[1].lower())
+    reason = re.search(r"\bReason=(.*?)(?: \[[^\]]*\])?(?: \w+=|\s*$)", line)
+    flags = re.sub(r"[~#!%$@^\-]", "", words)
+    return View(frozenset(flags.split("+")), str(reason[1]) if reason else "", line[:400])
+
+
+def _pbs(text: str, _node: str) -> Optional[View]:
+    values: Dict[str, str] = dict(re.findall(r"^\s+(\w+) = (.*)$", text, re.MULTILINE))
+    if "state" not in values:
+        return None
+    words = frozenset(word.strip().lower() for word in values["state"].split(","))
+    return View(words, values.get("comment") or values.get("note") or "", f"state = {values['state']}")
+
+
+def _lsf(text: str, node: str) -> Optional[View]:
+    lines = [line.split() for line in text.splitlines() if line.split()]
+    if len(lines) < 2 or lines[0][:2] != ["HOST_NAME", "STATUS"]:
+        return None
+    row = next((words for words in lines[1:] if words[0].partition(".")[0] == node.partition(".")[0]), lines[1])
+    return View(frozenset((row[1].lower(),)), "", " ".join(row))
+
+
+def _sge(text: str, node: str) -> Optional[View]:
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 7 and words[0].partition(".")[0] == node.partition(".")[0]:
+            load = words[6] if len(words) < 11 else words[-5]
+            return View(frozenset(("unreachable",)) if load == "-" else frozenset(("ok",)), "", line.strip())
+    return None
+
+
+BAD: Dict[str, Tuple[str, ...]] = {
+    "slurm": ("down", "error", "fail", "failing", "not_responding", "invalid_reg", "inval", "unknown", "future"),
+    "pbs": ("down", "unknown", "state-unknown", "stale", "unresolvable"),
+    "lsf": ("unavail", "unreach", "unlicensed", "closed_lim"),
+    "sge": ("unreachable",),
+}
+"""States in which the scheduler gives the node no work though nobody has taken it out."""
+OUT: Dict[str, Tuple[str, ...]] = {
+    "slurm": ("drain", "drained", "draining", "maint", "reserved"),
+    "pbs": ("offline", "maintenance"),
+    "lsf": ("closed", "closed_adm"),
+    "sge": (),
+}
+"""States in which somebody has."""
