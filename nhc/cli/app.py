@@ -63,6 +63,7 @@ COMMANDS: Dict[str, Any] = {
         "sync": ("nhc.cli.kubernetes:sync_command", "Bring all nodes in line with their conditions, once."),
         "controller": ("nhc.cli.kubernetes:controller_command", "Keep all nodes in line with their conditions."),
         "status": ("nhc.cli.kubernetes:status_command", "Show which nodes are sick, which are marked, and by whom."),
+        "doctor": ("nhc.cli.kubernetes:doctor_command", "Look for what would keep an installation from working."),
         "drain": ("nhc.cli.kubernetes:drain_command", "Mark nodes and evict their pods, within disruption budgets."),
         "uncordon": ("nhc.cli.kubernetes:uncordon_command", "Take nhc's own marks off nodes."),
         "publish": ("nhc.cli.kubernetes:publish_command", "Write reports as conditions of their nodes."),

@@ -108,8 +108,22 @@ def controller_command(**given: Any) -> None:
 @POLICY
 @FORM
 def status_command(**given: Any) -> None:
-    """Show which nodes are sick, which are marked, by whom and why."""
+    """Show which nodes are sick and why, since when, which are marked, by whom, and what withholds a mark."""
     _run(given, lambda kit, cluster, read: kit.status(cluster, read(), given["form"]))
+
+
+@click.command("doctor", cls=GroupedCommand)
+@CLUSTER
+@POLICY
+@FORM
+def doctor_command(**given: Any) -> None:
+    """Look at an installation for what would keep it from working; change nothing.
+
+    Rights of the controller and the agents, the labels that choose nodes, agents expected and present, the runtime
+    class, clocks, settings and policy, the controller's Lease and network, and conditions that node-problem-detector
+    writes as well. Exit status: 0 no problem, 1 a problem, 3 the cluster cannot be used.
+    """
+    _run(given, lambda kit, cluster, read: kit.doctor(cluster, read(), given["form"]))
 
 
 @click.command("drain", cls=GroupedCommand)

@@ -145,6 +145,13 @@ class Client:
         """What is no JSON: a pod's log."""
         return self._request("GET", path, query=query).decode(errors="replace")
 
+    def date(self) -> str:
+        """The server's clock, as the Date header of an answer has it. Raises Unreachable."""
+        try:
+            return str(self._send("GET", "/version", None, "", None)[1].get("Date", ""))
+        except urllib3.exceptions.HTTPError as error:
+            raise Unreachable(f"{self.access.server}: {plain(error)}") from None
+
     def _request(
         self,
         method: str,

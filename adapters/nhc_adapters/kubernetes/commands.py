@@ -289,3 +289,12 @@ def status(cluster: Cluster, settings: Settings, form: str = "text") -> int:
     if unknown and form == "json":
         cluster.complain(unknown)
     return DONE
+
+
+def doctor(cluster: Cluster, settings: Settings, form: str = "text") -> int:
+    """What would keep the installation in this namespace from working. 1 where there is a problem."""
+    from nhc_adapters.kubernetes import doctor as asked
+
+    found = asked.examine(cluster.client(connections=8), settings.namespace, settings)
+    cluster.out.write(asked.as_json(found) if form == "json" else asked.as_text(found))
+    return FAILED if asked.sick(found) else DONE

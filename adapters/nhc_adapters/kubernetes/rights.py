@@ -6,7 +6,7 @@ The question is a SelfSubjectAccessReview, which every authenticated user may as
 from __future__ import annotations
 
 import threading
-from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from nhc.ports import AdapterError
 from nhc_adapters.kubernetes.client import Client
@@ -91,9 +91,22 @@ def _lease(namespace: str) -> Tuple[Right, ...]:
     )
 
 
-def denied(client: Client, rights: Sequence[Right]) -> List[Right]:
-    """Those that the API server does not grant to us. Raises AdapterError."""
-    return [right for right in rights if not _granted(client, right)]
+def of_agent() -> List[Right]:
+    """What an agent needs: to say how its own node is."""
+    return [
+        Right("get", "nodes", purpose="to see what its node's conditions say"),
+        Right("patch", "nodes/status", purpose="to write its node's conditions"),
+        Right("create", "events", "", EVENTS, purpose="to tell what happened"),
+        Right("patch", "events", "", EVENTS, purpose="to count what happens again"),
+    ]
+
+
+def denied(client: Client, rights: Sequence[Right], account: str = "") -> List[Right]:
+    """Those that the API server does not grant, to us or to an account of ours. Raises AdapterError.
+
+    `account` is `system:serviceaccount:NAMESPACE:NAME`; to ask about it takes the right to create SubjectAccessReviews.
+    """
+    return [right for right in rights if not _granted(client, right, account)]
 
 
 class RightsWatch:
@@ -136,7 +149,7 @@ class RightsWatch:
         self.asked.set()
 
 
-def _granted(client: Client, right: Right) -> bool:
+def _granted(client: Client, right: Right, account: str) -> bool:
     resource, _, sub = right.resource.partition("/")
     asked: Dict[str, str] = {
         "verb": right.verb,
@@ -146,10 +159,13 @@ def _granted(client: Client, right: Right) -> bool:
         "namespace": right.namespace,
         "name": right.name,
     }
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {key: value for key, value in asked.items() if value}},
-    }
-    answer = client.post(REVIEW, body)
+    spec: Dict[str, Any] = {"resourceAttributes": {key: value for key, value in asked.items() if value}}
+    kind, path = "SelfSubjectAccessReview", REVIEW
+    if account:
+        namespace = account.split(":")[2]
+        spec["user"] = account
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+        spec["groups"] = groups
+        kind, path = "SubjectAccessReview", REVIEW.replace("self", "")
+    answer = client.post(path, {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
     return bool((answer.get("status") or {}).get("allowed"))
