@@ -6,10 +6,10 @@ import json
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from nhc import toml_text
+from nhc_adapters.kubernetes.accelerators import is_accelerator
 from nhc_adapters.kubernetes.conditions import read_conditions, unstamp
 from nhc_adapters.kubernetes.doctor import OK, PROBLEM, WARN, Check, Finding, Installation, names
 from nhc_adapters.kubernetes.doctor_controller import SKEW
-from nhc_adapters.kubernetes.judge import is_accelerator
 from nhc_adapters.kubernetes.node_selector import chooses, keys
 from nhc_adapters.kubernetes.vocabulary import Vocabulary
 from nhc_adapters.kubernetes.vocabulary_file import BadVocabulary, load
