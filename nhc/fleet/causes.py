@@ -55,8 +55,12 @@ class Causes:
 
     def of(self, names: Sequence[str], among: Iterable[int] = ()) -> List[Cause]:
         """The causes on these nodes (all, where none are named), the most frequent first."""
+        return sorted(self.listed(names, among).values(), key=lambda cause: -len(cause.nodes))
+
+    def listed(self, names: Sequence[str], among: Iterable[int] = ()) -> Dict[str, Cause]:
+        """The same by their keys, in the order in which they came."""
         wanted: Set[int] = set(among)
-        causes: List[Cause] = []
+        causes: Dict[str, Cause] = {}
         for template, (indices, messages) in self._found.items():
             pairs = [pair for pair in zip(indices, messages) if not wanted or pair[0] in wanted]
             if not pairs:
@@ -65,8 +69,8 @@ class Causes:
             said = common([message for _index, message in pairs], [names[index] for index, _message in pairs])
             if template == OTHERS and len(pairs) > 1:
                 said += " (one of several)"
-            causes.append(Cause(said, [names[index] for index, _message in pairs], self._actions[template]))
-        return sorted(causes, key=lambda cause: -len(cause.nodes))
+            causes[template] = Cause(said, [names[index] for index, _message in pairs], self._actions[template])
+        return causes
 
 
 def template_of(message: str, name: str) -> str:

@@ -12,6 +12,8 @@ from array import array
 from statistics import median
 from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
+from nhc.units import show_kb, show_seconds
+
 FAR = 6.0
 """Deviations beyond which a node is listed. 3.5 would list one healthy node in every 2,000 per metric."""
 PEERS = 8
@@ -39,9 +41,18 @@ class Outlier(NamedTuple):
         where = f"{check} {target}" if target else check
         side = "above" if self.value > self.median else "below"
         return (
-            f"{where} {name}={_number(self.value)}{unit}: {abs(self.deviations):.0f} deviations {side} the median "
-            f"{_number(self.median)}{unit} of {self.peers} {self.kind} nodes"
+            f"{where} {name}={show_value(self.value, unit)}: {abs(self.deviations):.0f} deviations {side} the median "
+            f"{show_value(self.median, unit)} of {self.peers} {self.kind} nodes"
         )
+
+    def to_page(self) -> Dict[str, str]:
+        """What the page shows, in the terminal's words."""
+        check, target, name, unit = self.metric
+        return {
+            "node": self.node, "metric": " ".join(part for part in (check, target, name) if part),
+            "value": show_value(self.value, unit), "median": show_value(self.median, unit),
+            "deviations": f"{self.deviations:+.1f}",
+        }  # fmt: skip
 
     def to_json(self) -> Dict[str, Any]:
         check, target, name, unit = self.metric
@@ -51,8 +62,14 @@ class Outlier(NamedTuple):
         }  # fmt: skip
 
 
-def _number(value: float) -> str:
-    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+def show_value(value: float, unit: str) -> str:
+    """A number with its unit as nhc shows sizes and durations everywhere: `118MB`, `4m10s`, `1980MHz`."""
+    kilobytes = {"B": value / 1024, "kB": value}.get(unit, 0.0)
+    if abs(kilobytes) >= 1:
+        return show_kb(kilobytes) if kilobytes > 0 else f"-{show_kb(-kilobytes)}"
+    if unit == "s" and value >= 0:
+        return show_seconds(value)
+    return f"{value:.4g}{unit}" if abs(value) < 1e4 else f"{value:,.0f}{unit}"
 
 
 class Numbers:

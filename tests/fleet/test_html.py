@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -12,15 +13,18 @@ import zlib
 import pytest
 
 from nhc.fleet import history
+from nhc.fleet.fold import show_by_check
 from nhc.fleet.html import write_html
 from nhc.fleet.output import picture_of, write_file
 from nhc.fleet.result import NodeResult, line
 from nhc.fleet.transport import Node
-from nhc.model import CheckResult, Report, crit, ok, unknown
+from nhc.model import Action, CheckResult, Report, crit, ok, unknown
 from tests.support.require import need
 
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
-SICK = crit("GpuXid79", f"GPU fell off the bus {EVIL}", target="gpu3", evidence=(f"NVRM: Xid 79 {EVIL}",))
+SICK = crit(
+    "GpuXid79", f"GPU fell off the bus {EVIL}", target="gpu3", action=Action.REBOOT, evidence=(f"NVRM: Xid 79 {EVIL}",)
+)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +72,7 @@ def dom(page, browser, tmp_path_factory):
 
 def test_the_heat_map_has_a_cell_for_each_node_in_its_rack(dom):
     assert 'data-ready="yes"' in dom
-    rows = re.findall(r'<div class="group" data-group="([^"]*)">(.*?)</div></div>', dom)
+    rows = re.findall(r'<div class="group" data-group="([^"]*)"[^>]*>(.*?)</div></div></div>', dom)
     assert [name for name, _row in rows] == ["rack 0", "rack 1"]
     cells = {name: re.findall(r'class="cell (\w+)[^"]*"[^>]*data-node="(\w+)"', row) for name, row in rows}
     assert cells["rack 0"] == [("OK", f"gpu{index:02}") for index in range(6)]
@@ -78,10 +82,10 @@ def test_the_heat_map_has_a_cell_for_each_node_in_its_rack(dom):
 
 
 def test_a_node_s_evidence_is_shown_as_text(dom):
-    panel = dom[dom.index('id="node"') : dom.index('id="problems"')]
+    panel = dom[dom.index('id="node"') : dom.index('id="outliers"')]
     assert "gpu07" in panel
     assert '<pre class="evidence">NVRM: Xid 79 &lt;/script&gt;' in panel
-    assert "suggested: inspect" in panel
+    assert "suggested: reboot" in panel
 
 
 def test_nothing_that_a_node_says_runs(dom, page):
@@ -96,7 +100,7 @@ def test_nothing_that_a_node_says_runs(dom, page):
 def test_the_screenshot_shows_the_colours_of_the_verdicts(page, browser, tmp_path):
     browser(f"--screenshot={tmp_path / 'page.png'}", page.as_uri(), profile=tmp_path / "profile")
     colours = pixels(tmp_path / "page.png")
-    red, green, purple = (209, 50, 45), (46, 139, 87), (138, 95, 191)
+    red, green, purple = (198, 40, 40), (31, 122, 71), (122, 79, 176)
     assert colours.get(green, 0) > 9 * 200  # ten cells of 18 by 18 less their corners
     assert colours.get(red, 0) > 150
     assert colours.get(purple, 0) > 150
@@ -121,6 +125,122 @@ def test_filters_leave_what_they_say(page, browser, tmp_path):
     found = re.search(r'data-steps="([^"]*)"', dom)
     assert found is not None
     assert [step.split()[0] for step in found[1].split("|")] == ["6", "12", "1", "1", "12", "12", "2", "1"]
+
+
+# Contrast, keyboard, long lists: what the page was found wanting in.
+
+
+def luminance(colour):
+    """WCAG 2.2's relative luminance of #rrggbb or #rgb."""
+    digits = colour.lstrip("#")
+    digits = "".join(two * 2 for two in digits) if len(digits) == 3 else digits
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    red, green, blue = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("verdict", ["OK", "WARN", "UNKNOWN", "CRIT", "SKIP"])
+def test_what_is_written_on_a_verdicts_colour_can_be_read(page, verdict):
+    """WCAG AA asks for 4.5 to 1. The colours are the same in both schemes."""
+    text = page.read_text()
+    rule = re.search(rf"\.{verdict} {{ background: var\(--(\w+)\);[^}}]*[; ]color: (#\w+); }}", text)
+    assert rule is not None
+    background = re.search(rf"--{rule[1]}: (#\w+);", text)
+    assert background is not None
+    light, dark = sorted((luminance(background[1]), luminance(rule[2])), reverse=True)
+    assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+def stepped(page, browser, tmp_path, steps):
+    """What a copy of the page, whose script goes on with these steps, leaves in `out`."""
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
+    copy = tmp_path / "copy.html"
+    script = f"const $ = (id) => document.getElementById(id); const out = []; {steps}; "
+    script += "$('when').dataset.out = JSON.stringify(out);"
+    copy.write_text(text.replace("</body>", f"<script>{script}</script></body>"))
+    dom = browser("--dump-dom", copy.as_uri(), profile=tmp_path / "profile")
+    found = re.search(r'data-out="([^"]*)"', dom)
+    assert found is not None, dom
+    return json.loads(html.unescape(found[1]))
+
+
+def test_the_map_is_one_tab_stop_and_arrow_keys_move_in_it(page, browser, tmp_path):
+    key = "const key = (name) => $('map').dispatchEvent(new KeyboardEvent('keydown', {key: name, bubbles: true}))"
+    out = stepped(page, browser, tmp_path, f"""{key};
+        out.push(document.querySelectorAll('#map, #map *').length);
+        out.push([...document.querySelectorAll('#map, #map *')].filter((e) => e.tabIndex >= 0).length);
+        for (const name of ['ArrowRight', 'ArrowRight', 'ArrowRight', 'ArrowLeft', 'End', 'Home']) {{
+          key(name); out.push(document.querySelector('.cell.at').dataset.node); }}
+        out.push($('node').hidden); key('Enter'); out.push($('node').hidden, $('node').querySelector('h2').textContent);
+        out.push($($('map').getAttribute('aria-activedescendant')).getAttribute('aria-label'))""")  # fmt: skip
+    assert out[0] > 12
+    assert out[1:] == [1, "gpu00", "gpu01", "gpu02", "gpu01", "gpu11", "gpu00", True, False, "gpu00 OK", "gpu00: OK"]
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory):
+    """3,000 nodes: of thirty checks each fails on a few, with figures of its own on every node."""
+    directory = tmp_path_factory.mktemp("crowded")
+    kept = history.History("")
+    number = kept.begin("nhc fleet check", "0.1.0", 1000.0, 3005)
+    for index in range(3000):
+        bad = crit("Bad", f"/data has {index % 7}% free on n{index:04}", target="/data", action=Action.REPLACE)
+        results = [CheckResult("check_well", ok("fine"))]
+        if index < 300:
+            results.append(CheckResult(f"check_{index % 30:02}", bad))
+        report = Report(f"n{index:04}", "b", 1000.0, 0.1, tuple(results), ('a note, "results":[',), version="0.1.0")
+        text = line(NodeResult(Node(report.host), report, 0.2, how="pushed", hostname=report.host))
+        kept.add(number, report.host, int(report.verdict), 0.2, zlib.compress(text.encode()))
+    kept.end(number, interrupted=True)
+    picture = picture_of(kept, kept.find("last"))
+    path = directory / "report.html"
+    write_file(str(path), lambda file: write_html(file, picture, kept, number, []))
+    told = show_by_check(picture.folder.by_check())
+    kept.close()
+    return path, told
+
+
+def test_rows_beyond_the_first_are_announced_and_every_row_folds_as_in_the_terminal(crowded, browser, tmp_path):
+    path, told = crowded
+    out = stepped(path, browser, tmp_path, """
+        const rows = () => [...$('problems').tBodies[0].rows];
+        out.push(rows().length, $('more').textContent, $('more').hidden); $('more').click();
+        out.push(rows().length, $('more').hidden);
+        const cells = [...rows()[0].cells].map((cell) => cell.textContent); out.push(cells.slice(0, 5));
+        const names = rows()[0].cells[5]; const set = () => names.querySelector('.set').textContent;
+        out.push(set()); names.querySelector('button').click(); out.push(set().split(',').length);
+        out.push($('cut').textContent, document.querySelectorAll('.cell').length)""")  # fmt: skip
+    assert out[:5] == [25, "Show all 30 problems", False, 30, True]
+    assert out[5][:4] == ["CRIT", "10 nodes", "Bad", "check_00 /data"]
+    assert out[5][4] == "/data has 0-6% free on NODE suggested: replace"
+    folded = "n[0000,0030,0060,0090,0120,0150,0180,0210,0240,0270]"
+    assert out[6] == folded
+    assert f"CRIT check_00 /data: 10 nodes {folded}: Bad: /data has 0-6% free on NODE (suggested: replace)" in told
+    assert out[7] == 10
+    assert out[8] == "Interrupted: 5 nodes not judged"
+    assert out[9] == 3000
+
+
+def test_a_node_that_is_well_is_on_a_large_page_as_on_a_small_one(crowded):
+    """Its report is not read: what is shown stands before and behind the results."""
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', crowded[0].read_text(), re.DOTALL)
+    assert data is not None
+    value = json.loads(data[1])
+    well = value["common"] | value["nodes"][2999]
+    assert (well["name"], well["verdict"], well["fine"], well["version"]) == ("n2999", "OK", 1, "0.1.0")
+    assert well["notes"] == ['a note, "results":[']
+    sick = value["common"] | value["nodes"][1]
+    assert value["problems"][sick["results"][0][0]]["check"] == "check_01"
+
+
+def test_no_word_is_broken_inside(crowded, browser, tmp_path):
+    """Reason, check and node names keep whole: a cell is at least as wide as its longest word."""
+    out = stepped(crowded[0], browser, tmp_path, """
+        for (const cell of $('problems').tBodies[0].rows[0].cells) {
+          const range = document.createRange(); range.selectNodeContents(cell);
+          const style = getComputedStyle(cell); out.push(style.overflowWrap, style.wordBreak); }""")  # fmt: skip
+    assert "anywhere" not in out
+    assert "break-all" not in out
 
 
 def pixels(path):
