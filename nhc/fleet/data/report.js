@@ -250,12 +250,12 @@
     }
     if (node.well && node.well.length) {
       const more = make("details");
-      more.append(make("summary", `${node.well.length} results OK or skipped`));
+      more.append(make("summary", `${node.well.length} result${node.well.length === 1 ? "" : "s"} OK or skipped`));
       const list = make("ul");
       for (const r of node.well) list.append(make("li", `${r.verdict} ${r.check} ${r.target} ${r.message}`));
       more.append(list);
       panel.append(more);
-    } else if (node.fine) panel.append(make("p", `${node.fine} results OK or skipped`, "quiet"));
+    } else if (node.fine) panel.append(make("p", `${node.fine} result${node.fine === 1 ? "" : "s"} OK or skipped`, "quiet"));
     panel.scrollTop = 0;
   }
 
