@@ -182,6 +182,7 @@ class _Loader:
         self._undecided: Dict[str, str] = {}
 
     def plan(self, strict: bool) -> Plan:
+        self._judge.close()
         if self.fatal or (strict and self.problems):
             raise ConfigError([*self.fatal, *self.problems])
         notes = (*self.scripts.notes, *(found.show() for found in self.problems))

@@ -51,14 +51,22 @@ def matcher_from(settings: Mapping[str, str], host: Optional[Host] = None) -> Op
     machine = host or Host(settings=settings)
 
     def external(string: str, pattern: str) -> Optional[bool]:
+        from nhc.targets import Undecided
+
         for delimiters, command in rules:
             if len(pattern) > 1 and pattern[0] == delimiters[0] and pattern[-1] == delimiters[-1]:
+                if not string:
+                    return False  # only whether such a match string is one of these was asked: no node has this name
                 script = command.replace("%h", '"$1"').replace("%m", '"$2"')
                 try:
                     done = machine.run(["bash", "-f", "-c", script, "nhc", string, pattern[1:-1]], timeout=TIMEOUT)
-                except OSError:
-                    return False
-                return done.status == 0 and not done.timed_out
+                except OSError as error:
+                    raise Undecided(f"its matcher could not be started: {error.strerror}") from None
+                if done.timed_out:
+                    raise Undecided(f"its matcher did not end within {TIMEOUT:g} s")
+                if done.status in (126, 127):  # bash: not executable, not found
+                    raise Undecided(f"its matcher could not be run: {done.stderr.strip()[-200:]}")
+                return done.status == 0
         return None
 
     return external

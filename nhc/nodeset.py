@@ -9,7 +9,7 @@ from __future__ import annotations
 from nhc.values import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
+    from typing import Callable, Container, Dict, List, Optional, Sequence, Tuple, Union
 
     from typing_extensions import TypeAlias
 
@@ -34,6 +34,10 @@ class BadRange(ValueError):
     def __init__(self, message: str, offset: int = 0) -> None:
         super().__init__(message)
         self.offset = offset
+
+
+class Unresolved(BadRange):
+    """A node list that is well written and that ClusterShell could not resolve: a group's source that fails."""
 
 
 class Span(NamedTuple):
@@ -82,7 +86,7 @@ def problem(pattern: str) -> Optional[Tuple[str, int]]:
     if len(text) > 1 and text[0] == "{" and text[-1] != "}":
         return f"{text!r} is not closed: expected a list in braces, as in {{node[01-99]}}", len(pattern)
     try:
-        _compile(text)
+        resolve(text)
     except BadRange as error:
         return str(error), skip + 1 + error.offset
     except ValueError as error:
@@ -94,6 +98,13 @@ def needs_library(pattern: str) -> bool:
     """Whether ClusterShell has to be asked, which may run commands of its own configuration."""
     text = pattern[1:] if _negated(pattern) else pattern
     return _delimited(text, "{", "}") and _NEEDS_LIBRARY.search(text[1:-1]) is not None
+
+
+def resolve(pattern: str) -> None:
+    """Read a match string and keep it for `problem` and `mcheck`. Raises Unresolved, ValueError."""
+    text = pattern[1:] if _negated(pattern) else pattern
+    if _matchers.get(text, _nothing) is _nothing:
+        _matchers[text] = _compile(text)
 
 
 def nodeset_match(name: str, listed: str) -> bool:
@@ -148,7 +159,7 @@ def _list_matcher(listed: str) -> Matcher:
     return lambda name: any(_matches(parts, name, 0) for parts in groups)
 
 
-def _library_names(listed: str) -> frozenset[str]:
+def _library_names(listed: str) -> Container[str]:
     """The names of a list that uses set algebra, node groups or steps, which ClusterShell knows and we do not."""
     try:
         from ClusterShell.NodeSet import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -162,7 +173,13 @@ def _library_names(listed: str) -> frozenset[str]:
     try:
         return frozenset(NodeSet(listed))
     except (NodeSetException, ValueError) as error:
-        raise BadRange(f"{listed!r}: {error}") from None
+        # A group's source that fails is told as a mistake in the list, raised because of the source's own error.
+        well_written = isinstance(error.__context__, Exception) and "Group" in type(error.__context__).__name__
+        raise (Unresolved if well_written else BadRange)(f"{listed!r}: {error}") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever else a group's source or its configuration raises
+        raise Unresolved(f"{listed!r}: {type(error).__name__}: {error}") from None
 
 
 def _groups(listed: str) -> List[Tuple[str, int]]:

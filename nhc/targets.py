@@ -27,6 +27,8 @@ PATIENCE = 0.5
 ALL_TOGETHER = 2.0
 """Seconds given to all the targets of a plan that take long; after these each has only `AT_LEAST`."""
 AT_LEAST = 0.05
+OUTSIDE = 10.0
+"""Seconds given to all commands of a site's own matchers together."""
 
 _LONG_NAME, _LONG_PATTERN = 128, 2000
 
@@ -63,13 +65,18 @@ class Targets:
 
     def __init__(self) -> None:
         self._left = ALL_TOGETHER
+        self._outside = OUTSIDE
+        self._library: Any = None
 
     def problem(self, pattern: str, every: bool = False) -> Optional[Tuple[str, int]]:
         """As `nhc.nodeset.problem`, and a list of nodes without braces (`nhc.unbraced`). Raises Undecided.
 
         With `every` also a list that may be meant as the glob that it is.
         """
-        found = self._bounded(lambda: problem(pattern)) if may_take_long(pattern, "") else problem(pattern)
+        if needs_library(pattern):
+            found = self._resolved("problem", pattern)
+        else:
+            found = self._bounded(lambda: problem(pattern)) if may_take_long(pattern, "") else problem(pattern)
         if found is None:
             listed = _unbraced(pattern)
             return (listed.message(), 0) if listed and (listed.certain or every) else None
@@ -78,16 +85,47 @@ class Targets:
 
     def applies(self, name: str, pattern: str, external: Optional[External] = None) -> bool:
         """As `nhc.nodeset.mcheck`. Raises Undecided, also for a list of nodes without braces that may hold the name."""
-        if external is None or external("", pattern.lstrip("!")) is None:
-            listed = _unbraced(pattern)
-            if listed is not None:
-                from nhc.unbraced import differs
+        negated = pattern.startswith("!")
+        bare = pattern[1:] if negated else pattern
+        if external is not None and bare[:1] not in ("{", "/") and external("", bare) is not None:
+            return self._asked(external, name, bare) != negated
+        if needs_library(pattern):
+            return bool(self._resolved("applies", pattern, name))
+        listed = _unbraced(pattern)
+        if listed is not None:
+            from nhc.unbraced import differs
 
-                if differs(name, pattern, listed):
-                    raise Undecided(listed.message())
+            if differs(name, pattern, listed):
+                raise Undecided(listed.message())
         if not may_take_long(pattern, name):
-            return mcheck(name, pattern, external)
-        return bool(self._bounded(lambda: mcheck(name, pattern, external)))
+            return mcheck(name, pattern)
+        return bool(self._bounded(lambda: mcheck(name, pattern)))
+
+    def _resolved(self, what: str, pattern: str, name: str = "") -> Any:
+        """What ClusterShell says of a list. Raises Undecided."""
+        from nhc.target_library import Library, NoAnswer
+
+        if self._library is None:
+            self._library = Library()
+        try:
+            return self._library.ask(what, pattern, name)
+        except NoAnswer as why:
+            raise Undecided(str(why)) from None
+
+    def _asked(self, external: External, name: str, bare: str) -> bool:
+        """What a site's own matcher says. Raises Undecided, also once all of them together took too long."""
+        if self._outside <= 0:
+            raise Undecided(f"the site's matchers have had {OUTSIDE:g} s together")
+        begun = time.monotonic()
+        try:
+            return bool(external(name, bare))
+        finally:
+            self._outside -= time.monotonic() - begun
+
+    def close(self) -> None:
+        """All targets are judged: what helped is no longer needed."""
+        if self._library is not None:
+            self._library.close()
 
     def _bounded(self, ask: Callable[[], Any]) -> Any:
         """What `ask` returns, from a process that has so much time and no more."""

@@ -1,13 +1,15 @@
 """A target that backtracks for ever is one line's UNKNOWN; an ordinary one is matched as it always was."""
 
+import json
 import os
+import subprocess
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc import config, targets
+from nhc import config, target_library, targets
 from nhc.engine import run
 from nhc.host import Host
 from nhc.model import Verdict
@@ -130,3 +132,103 @@ def test_a_pattern_inside_a_check_is_held_by_the_checks_deadline(name, argv, tmp
     assert [r.verdict for r in report.results] == [Verdict.UNKNOWN, Verdict.OK]
     assert report.results[0].outcome.reason == "CheckTimeout"
     assert time.monotonic() - begun < 0.5 + 0.2 + 0.3
+
+
+# Lists of nodes that ClusterShell reads: groups run commands, ranges take memory.
+
+
+@pytest.fixture
+def groups(tmp_path, monkeypatch):
+    """ClusterShell with group sources that answer, hang and fail."""
+    directory = tmp_path / "clustershell"
+    directory.mkdir()
+    (directory / "groups.conf").write_text(
+        "[Main]\ndefault: good\n[good]\nmap: echo gpu[01-16]\n[hung]\nmap: sleep 4321\n"
+        "[broken]\nmap: echo no such host >&2; exit 3\n"
+    )
+    # ClusterShell reads its configuration once in a process.
+    from ClusterShell import NodeSet, NodeUtils
+
+    monkeypatch.setattr(NodeSet, "RESOLVER_STD_GROUP", NodeUtils.GroupResolverConfig(str(directory / "groups.conf")))
+    return directory
+
+
+def sleeping():
+    return subprocess.run(["pgrep", "-fx", "sleep 4321"], check=False, capture_output=True).returncode == 0
+
+
+def test_groups_and_set_operators_are_matched(groups):
+    judge = Targets()
+    try:
+        assert judge.applies("gpu07", "{@rack1!gpu09}")
+        assert not judge.applies("gpu09", "{@rack1!gpu09}")
+        assert judge.applies("gpu09", "!{@rack1!gpu09}")
+        assert judge.problem("{gpu[1-4]!gpu[}") is not None
+        pid = judge._library._pid
+        assert judge.applies("n4", "{n[0-9/2]}")
+        assert judge._library._pid == pid, "one process for all lists"
+    finally:
+        judge.close()
+
+
+def test_a_group_whose_command_hangs_is_given_up_with_all_that_it_started(groups, monkeypatch):
+    monkeypatch.setattr(target_library, "PATIENCE", 1.0)
+    judge = Targets()
+    begun = time.monotonic()
+    with pytest.raises(Undecided, match="did not answer within 1 s"):
+        judge.applies("gpu07", "{@hung:rack1}")
+    assert time.monotonic() - begun < 5
+    deadline = time.monotonic() + 10
+    while sleeping():
+        assert time.monotonic() < deadline, "its command lives on"
+        time.sleep(0.02)
+    assert judge.applies("gpu07", "{@rack1}"), "the next list gets another process"
+    judge.close()
+
+
+def test_a_range_by_mistake_takes_no_gigabytes(groups):
+    with pytest.raises(Undecided, match=r"needs more than 256 MB|did not answer"):
+        Targets().applies("n5", "{n[0-9999999]!n[3]}")
+
+
+@pytest.mark.parametrize("target", ["{@nosuch:rack1}", "{@broken:rack1}"])
+def test_a_source_that_fails_is_that_lines_unknown(groups, tmp_path, target):
+    (tmp_path / "nhc.conf").write_text(f"{target} || check_fs_mount /no\n* || check_fs_mount /\n")
+    done = nhc("check", "local", "-a", "-c", tmp_path / "nhc.conf", "--profile", "none", "-n", "gpu01", "-f", "json",
+               env={"CLUSTERSHELL_CFGDIR": str(groups), "NHC_STATE_DIR": str(tmp_path / "state")})  # fmt: skip
+    assert done.returncode == 3, done.stdout + done.stderr
+    found = [(result["verdict"], result["reason"]) for result in json.loads(done.stdout)["results"]]
+    assert found == [("UNKNOWN", "TargetUndecided"), ("OK", "")]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_site_s_matcher_that_hangs_or_is_not_there_is_its_lines_unknown(tmp_path, monkeypatch):
+    from nhc import external
+
+    monkeypatch.setattr(external, "TIMEOUT", 0.5)
+    for command, why in (("sleep 60", "did not end within"), ("no-such-matcher %h %m", "could not be run")):
+        matcher = external.matcher_from({"NHC_MCHECK_DELIM": "<>", "NHC_MCHECK_COMMAND": command})
+        with pytest.raises(Undecided, match=why):
+            Targets().applies("n1", "<@rack1>", matcher)
+    matcher = external.matcher_from({"NHC_MCHECK_DELIM": "<>", "NHC_MCHECK_COMMAND": "test %h = n1"})
+    assert Targets().applies("n1", "<@rack1>", matcher)
+    assert not Targets().applies("n1", "!<@rack1>", matcher)
+    assert Targets().applies("n2", "!<@rack1>", matcher)
+
+
+def test_all_commands_of_matchers_share_a_time(monkeypatch):
+    monkeypatch.setattr(targets, "OUTSIDE", 0.3)
+    judge = Targets()
+    asked = []
+
+    def slow(name, pattern):
+        if name:
+            asked.append(name)
+            time.sleep(0.2)
+        return False
+
+    for number in range(2):
+        assert not judge.applies("n1", f"<{number}>", slow)
+    with pytest.raises(Undecided, match="have had"):
+        judge.applies("n1", "<3>", slow)
+    assert len(asked) == 2
