@@ -47,10 +47,9 @@ else:
     sys.meta_path.insert(0, _names["Compiled"](_zip, _piece[4 + _size :]))
 _name = sys.argv[0].rpartition("/")[2]
 _name = _name[:-4] if _name.endswith(".pyz") else _name
-_module = __import__({entries!r}.get(_name, "nhc.cli"), fromlist=["main"])
 from nhc.cli import entry
 
-entry(_module.main)
+entry({entries!r}.get(_name, "nhc.cli"))
 '''
 
 _COMPILE = """\

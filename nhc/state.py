@@ -97,7 +97,7 @@ class State:
 
         path = f"{self.directory}/{name}.json"
         try:
-            _write(path, json.dumps(value, separators=(",", ":")).encode())
+            write(path, json.dumps(value, separators=(",", ":")).encode())
             self._unsaved.pop(name, None)
         except OSError as error:
             self._warn(f"{path}: {error.strerror}: not remembered")
@@ -117,7 +117,7 @@ class State:
         if not self._ready():
             return
         try:
-            _write(f"{self.directory}/{name}", content)
+            write(f"{self.directory}/{name}", content)
         except OSError:
             pass
 
@@ -217,6 +217,10 @@ class State:
             time.sleep(0.002)
             self._lock_time -= 0.002
 
+    def usable(self) -> bool:
+        """Whether anything can be kept here at all."""
+        return self._ready()
+
     def _ready(self) -> bool:
         """Whether the directory is there and nobody else could have put files into it."""
         if self._usable is None:
@@ -259,16 +263,16 @@ def _read(path: str) -> bytes:
         os.close(fd)
 
 
-def _write(path: str, content: bytes) -> None:
+def write(path: str, content: bytes, mode: int = 0o666) -> None:
     """Replace a file so that a reader sees the old content or the new one whole. Raises OSError; leaves nothing."""
     temporary = f"{path}.{os.getpid()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         try:
-            fd = os.open(temporary, flags, 0o666)
+            fd = os.open(temporary, flags, mode)
         except FileExistsError:  # of a killed run that had our pid
             os.unlink(temporary)
-            fd = os.open(temporary, flags, 0o666)
+            fd = os.open(temporary, flags, mode)
         try:
             view = memoryview(content)
             while view:

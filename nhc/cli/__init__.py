@@ -11,7 +11,7 @@ import gc
 import os
 import sys
 
-from nhc.cli.clean_output import clean_streams
+from nhc.cli.clean_output import clean_streams, forgive_streams
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,23 +24,58 @@ EXIT_USAGE = 2
 EXIT_UNKNOWN = 3
 
 
-def entry(run: Callable[[], int] | None = None) -> None:
-    """An executable: `main` or another, then out at once. Tearing the interpreter down would cost each run 3 ms."""
+HOOKS = ("nhc.cli.prolog", "nhc.cli.epilog", "nhc.cli.healthcheck")
+"""Entry points that a scheduler runs: whether anybody reads what they print changes nothing about their status."""
+FAILED = {"nhc.cli.prolog": EXIT_HEALTHY, "nhc.cli.epilog": EXIT_HEALTHY}
+"""The status of an entry point that came upon what nobody foresaw, where it is not EXIT_UNKNOWN: the job starts."""
+
+
+def entry(run: Callable[[], int] | str = "nhc.cli") -> None:
+    """An executable: `main` of a module, or a function, then out at once. Tearing Python down would cost each run 3 ms.
+
+    What nobody foresaw is one line and a file to report (`nhc.crash`), never a traceback.
+    """
     gc.disable()  # a run is over before there is garbage worth collecting; the collections cost 2 ms
-    standard_streams()
-    clean_streams(colours=run is None and sys.argv[1:2] in (["check"], ["fleet"]))
-    status = (run or main)()
+    module = run if isinstance(run, str) else run.__module__
+    status = FAILED.get(module, EXIT_UNKNOWN)
+    try:
+        standard_streams()
+        clean_streams(colours=module == "nhc.cli" and sys.argv[1:2] in (["check"], ["fleet"]))
+        forgive_streams(module in HOOKS)
+        main_of = __import__(module, fromlist=["main"]).main if isinstance(run, str) else run
+        status = main_of()
+    except SystemExit as leaving:
+        status = leaving.code if isinstance(leaving.code, int) else EXIT_USAGE if leaving.code else EXIT_HEALTHY
+    except KeyboardInterrupt:
+        status = 130
+    except BaseException as error:
+        crashed(module, error)
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except BrokenPipeError:
         status = status or EXIT_UNHEALTHY
-    except OSError:
+    except (OSError, ValueError):
         status = status or EXIT_USAGE  # what was to be written is not
     custody = sys.modules.get("nhc.custody")
     if custody:
         custody.reap_all()
     os._exit(status)
+
+
+def crashed(module: str, error: BaseException) -> None:
+    """Say what went wrong. Never raises."""
+    name = module.rpartition(".")[2]
+    words = [word for word in sys.argv[1:3] if word.isalpha()] if name == "cli" else []
+    try:
+        from nhc.crash import tell
+
+        tell(" ".join(["nhc", *words]) if name == "cli" else f"nhc-{name}", error)
+    except BaseException:  # not even that can be loaded
+        try:
+            os.write(2, f"nhc: internal error: {type(error).__name__}\n".encode())
+        except OSError:
+            pass
 
 
 def standard_streams() -> None:

@@ -21,9 +21,23 @@ class CleanStream(io.TextIOWrapper):
     """
 
     colours = False
+    forgiving = False
+    """Whether what cannot be written is lost, and nothing else: the other end is gone, or its disk is full."""
 
     def write(self, text: str) -> int:
-        return super().write(text if text.isprintable() else clean(text, self.colours))
+        try:
+            return super().write(text if text.isprintable() else clean(text, self.colours))
+        except (OSError, ValueError):
+            if not self.forgiving:
+                raise
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except (OSError, ValueError):
+            if not self.forgiving:
+                raise
 
 
 def clean(text: str, colours: bool = False) -> str:
@@ -70,3 +84,10 @@ def clean_streams(colours: bool = False) -> None:
         )
         made.colours = colours
         setattr(sys, name, made)
+
+
+def forgive_streams(both: bool) -> None:
+    """Let nothing that standard error cannot take end a run; of `both` streams where nobody need read either."""
+    for stream in (sys.stderr, sys.stdout) if both else (sys.stderr,):
+        if isinstance(stream, CleanStream):
+            stream.forgiving = True

@@ -56,6 +56,18 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if settings.get("HELP"):
         print(USAGE, end="")
         return 0
+    try:
+        return _run(settings, warnings)
+    except Exception as error:
+        if "SLURMD_NODENAME" not in os.environ:
+            raise
+        from nhc.hooks import broken  # run by slurmd: nobody reads what is printed
+
+        broken("healthcheck", error, os.environ, settings)
+        return EXIT_UNKNOWN
+
+
+def _run(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     if settings.get("NHC_RM") == "sge" and "EVAL_LINE" not in settings:
         return _load_sensor(settings, warnings)
     if settings["DETACHED_MODE"] == "1" and "EVAL_LINE" not in settings:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,5 +15,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
         return hook("prolog", argv)
     except Exception as error:
-        print(f"nhc-prolog: nhc is damaged: {type(error).__name__}: {error}", file=sys.stderr)
+        from nhc.crash import tell
+
+        tell("nhc-prolog", error)
         return 0

@@ -46,7 +46,6 @@ def internal_error(
 ) -> None:
     """Log that nhc itself failed, and leave it on the node, once an hour at most."""
     import time
-    import traceback
 
     from nhc.config import ConfigError
     from nhc.hooks import BadArgument, watch_only
@@ -57,11 +56,12 @@ def internal_error(
         said = f"the {context}'s {of} cannot be used: {failure}"
         error(said)
     else:
-        said = f"internal error in the {context}: {type(failure).__name__}: {failure}"
-        error(said)
-        for line in traceback.format_exception(type(failure), failure, failure.__traceback__)[-8:]:
-            for part in line.splitlines():
-                error(f"  {part}")
+        from nhc.crash import keep
+        from nhc.redaction import secrets
+
+        said = secrets(f"internal error in the {context}: {type(failure).__name__}: {failure}")
+        path = keep(f"nhc-{context}", failure)
+        error(f"{said}; please report it with {path}" if path else said)
     now = time.time()
     last = state.load(MEMORY).get(context)
     if isinstance(last, (int, float)) and 0 <= now - last < QUIET:

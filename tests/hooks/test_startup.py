@@ -27,6 +27,7 @@ sys.__stdout__.write(" ".join([str(status), *sys.modules]))
 def prolog(directory, line):
     (directory / "nhc.conf").write_text(line + "\n")
     env = {"PYTHONPATH": f"{ROOT}:{ROOT}/adapters", "NHC_STATE_DIR": str(directory / "state"), "NHC_RM": "slurm",
+           "NHC_MUTES": "/no/such/file",
            "SLURMD_NODENAME": "n1", "SLURM_CONF": "/nonexistent/slurm.conf",
            "NHC_LEDGER_DIR": str(directory / "ledger")}  # fmt: skip
     argv = [sys.executable, "-S", "-c", LOAD, str(directory)]
