@@ -45,6 +45,14 @@ def read_text(path: str, limit: int = LIMIT, errors: str = "strict") -> str:
     return read_bytes(path, limit).decode("utf-8", errors)
 
 
+def cause(error: Exception) -> str:
+    """Why a file could not be read as text, for a person: what the system says, or which byte is no UTF-8."""
+    if isinstance(error, UnicodeDecodeError):
+        line = error.object.count(b"\n", 0, error.start) + 1
+        return f"line {line}: byte 0x{error.object[error.start]:02x} is not UTF-8 text"
+    return str(getattr(error, "strerror", None) or error)
+
+
 def read_input(limit: int = LIMIT, errors: str = "strict") -> str:
     """Standard input to its end, as text. Raises OSError and UnicodeDecodeError."""
     return _to_the_end(0, "standard input", limit).decode("utf-8", errors)

@@ -81,12 +81,9 @@ def named(mute: Mute) -> str:
 
 def parse(text: str) -> List[Mute]:
     """Every mute of a file, ended ones included. Raises ValueError saying what is wrong."""
-    import json
+    from nhc.bounded_read import parse_json
 
-    try:
-        value = json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
+    value = parse_json(text)
     if not isinstance(value, dict) or value.get("schema") != SCHEMA or not isinstance(value.get("mutes"), list):
         raise ValueError(f"expected an object with schema {SCHEMA} and a list of mutes")
     return [_mute(entry, place) for place, entry in enumerate(value["mutes"], 1)]

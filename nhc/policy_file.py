@@ -18,7 +18,7 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple
 
 from nhc import toml_text
-from nhc.bounded_read import read_text
+from nhc.bounded_read import cause, read_text
 from nhc.policy import Policy, Rate, read_ceiling
 from nhc.ports import Deed
 from nhc.units import seconds
@@ -42,7 +42,7 @@ def load(path: str) -> PolicyFile:
     try:
         text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise PolicyError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        raise PolicyError(f"{path}: {cause(error)}") from None
     return parse(text, path)
 
 

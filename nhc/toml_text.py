@@ -25,6 +25,8 @@ def parse(text: str) -> Dict[str, Any]:
             return dict(toml.loads(text))
         except toml.TOMLDecodeError as error:
             raise BadToml(_plain(str(error))) from None
+        except RecursionError:
+            raise BadToml("nested too deep") from None
     raise NoToml("reading TOML needs Python 3.11, or the package tomli")
 
 

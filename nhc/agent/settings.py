@@ -9,7 +9,7 @@ import os
 from typing import Any, Dict, List, Mapping, Tuple
 
 from nhc.agent.events import FORMATS
-from nhc.bounded_read import read_text
+from nhc.bounded_read import cause, read_text
 from nhc.units import percent, seconds
 from nhc.values import NamedTuple
 
@@ -66,8 +66,8 @@ def load(path: str = "") -> Settings:
         path = PATH
     try:
         text = read_text(path)
-    except OSError as error:
-        raise BadSettings(f"{path}: {error.strerror}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSettings(f"{path}: {cause(error)}") from None
     return parse(text, path)
 
 

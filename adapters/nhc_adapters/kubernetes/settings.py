@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc import toml_text
-from nhc.bounded_read import read_text
+from nhc.bounded_read import cause, read_text
 from nhc.policy import Ceiling, Policy
 from nhc.units import seconds
 from nhc_adapters.kubernetes import kernlogs, podlogs
@@ -188,7 +188,7 @@ class _Reader:
         try:
             text = read_text(self.path)
         except (OSError, UnicodeDecodeError) as error:
-            raise BadSettings(f"{self.path}: {getattr(error, 'strerror', None) or error}") from None
+            raise BadSettings(f"{self.path}: {cause(error)}") from None
         try:
             return toml_text.parse(text)
         except (toml_text.BadToml, toml_text.NoToml) as error:

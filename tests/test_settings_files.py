@@ -1,0 +1,59 @@
+"""Settings that are no text, or nested beyond any parser: one line that names the file, wherever they are read."""
+
+from __future__ import annotations
+
+import pytest
+
+from nhc import policy_file, toml_text
+from nhc.agent import settings as agent_settings
+from nhc.bounded_read import cause
+from nhc.config import load as load_configuration
+from nhc_adapters.kubernetes import settings as kubernetes_settings
+from tests.support.run import nhc
+
+READERS = [
+    (policy_file.load, policy_file.PolicyError),
+    (agent_settings.load, agent_settings.BadSettings),
+    (kubernetes_settings.read, kubernetes_settings.BadSettings),
+]
+
+
+@pytest.mark.parametrize(("load", "error"), READERS)
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a = 1\nb = \"caf\xe9\"\n", "line 2: byte 0xe9 is not UTF-8 text"),
+        (b"a = " + b"[" * 5000 + b"]" * 5000, "nested too deep"),
+    ],
+)  # fmt: skip
+def test_it_is_one_line(tmp_path, load, error, content, said):
+    path = tmp_path / "settings.toml"
+    path.write_bytes(content)
+    with pytest.raises(error) as raised:
+        load(str(path))
+    assert str(raised.value) == f"{path}: {said}"
+
+
+def test_the_command_ends_as_with_any_mistake(tmp_path):
+    path = tmp_path / "agent.toml"
+    path.write_bytes(b"\xff\xfe")
+    done = nhc("agent", "run", "--check-settings", "-s", path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"{path}: line 1: byte 0xff is not UTF-8 text\n"
+
+
+def test_a_line_of_a_configuration_that_is_no_text_is_named_and_spoils_no_other(tmp_path):
+    path = tmp_path / "nhc.conf"
+    path.write_bytes(b"# M\xfcller\n* || check_fs_mount /caf\xe9\n* || true\n")
+    plan = load_configuration([str(path)], "n1")
+    assert [note.replace(str(tmp_path), "") for note in plan.notes] == ["/nhc.conf:2:25: bytes that are no UTF-8 text"]
+    assert len(plan.items) == 2
+
+
+def test_deep_toml_is_bad_toml():
+    with pytest.raises(toml_text.BadToml, match="nested too deep"):
+        toml_text.parse("a = " + "[" * 5000)
+
+
+def test_the_cause_of_any_other_error_is_the_systems():
+    assert cause(FileNotFoundError(2, "No such file or directory")) == "No such file or directory"
