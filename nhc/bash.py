@@ -71,6 +71,7 @@ class Bash:
             self._watch("started", self.pid)
         self._pidfd = process.pidfd(self.pid)
         self._status: Optional[int] = None
+        self.asker = 0  # the process whose request is being answered
         self._asker = 0  # who was answered last, until the answer has been read
         self._kept = bytearray()
         self._asked = bytearray()
@@ -86,6 +87,7 @@ class Bash:
             request = self._request()
             if request is not None:
                 asker, fields = int(request[0]), request[1:]
+                self.asker = asker
                 if fields[0] in ("ready", "end"):
                     self._drain()
                     return Ended(int(fields[1]))

@@ -33,6 +33,7 @@ EVIDENCE_LINES = 50
 _LENT = 128
 
 
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})$|/dev/stdin$", re.ASCII)
 _CHECK_NAME = re.compile(r"\bcheck_\w+")
 _PREFIX = re.compile(r"(check_\w+|\w+)::?\s+")
 _DROPPED = ("BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "IFS", "PS4")
@@ -132,7 +133,7 @@ class ShellSession:
                 self._outcomes.append(unknown("NoSuchCheck", f"there is no check called {argv[0]}"))
                 return "127"
             settings = dict(value.split("=", 1) for value in values)
-            found = list(self._call(argv[0], argv[1:], settings))
+            found = self._call_with_descriptors(argv, settings)
             self._outcomes.extend(found)
             worst = max((outcome.verdict for outcome in found), default=Verdict.UNKNOWN)
             if worst is Verdict.CRIT:
@@ -146,6 +147,14 @@ class ShellSession:
         elif kind == "gather":
             return gather(fields[1], self._host)
         return None
+
+    def _call_with_descriptors(self, argv: Sequence[str], settings: Mapping[str, str]) -> List[Outcome]:
+        """Call a check. A word such as /dev/fd/63, which a process substitution becomes, means the shell's own file."""
+        assert self._shell is not None
+        open_here = {word: f"/proc/{self._shell.asker}/fd/{found[1] or 0}" for word in argv[1:]
+                     for found in [_DESCRIPTOR.match(word)] if found}  # fmt: skip
+        found = list(self._call(argv[0], [open_here.get(word, word) for word in argv[1:]], settings))
+        return [_renamed(outcome, open_here) for outcome in found] if open_here else found
 
     def _judge(self, item: Item, ended: Ended, output: str) -> List[Outcome]:
         found = self._outcomes
@@ -248,6 +257,17 @@ def _message(text: str) -> str:
     if found and found[1].startswith("check_"):
         text = text[found.end() :]
     return text.strip() or "the check failed without saying why"
+
+
+def _renamed(outcome: Outcome, names: Mapping[str, str]) -> Outcome:
+    """An outcome with its files called as the line calls them."""
+    for shown, real in names.items():
+        outcome = outcome._replace(
+            message=outcome.message.replace(real, shown),
+            target=outcome.target.replace(real, shown),
+            evidence=tuple(line.replace(real, shown) for line in outcome.evidence),
+        )
+    return outcome
 
 
 def _failed(item: Item, ended: Ended, evidence: Tuple[str, ...]) -> Outcome:

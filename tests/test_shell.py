@@ -443,3 +443,26 @@ def test_the_output_of_a_command_is_a_variable_of_later_lines(tmp_path: Path) ->
     ], [result.outcome.message for result in report.results]  # fmt: skip
     assert "expected the name of a shell variable, not 'no name'" in report.results[5].outcome.message
     assert "returned by" in report.results[6].outcome.message, "the check failed, and the line saw its output"
+
+
+def test_a_process_substitution_is_the_shells_own_file(tmp_path):
+    """`<(command)` is /dev/fd/N, of the shell and not of the process that reads it."""
+    lines = [
+        ("check_file_contents <(printf 'one\\ntwo\\n') /two/", Verdict.OK),
+        ("check_file_contents <(printf 'one\\ntwo\\n') /three/", Verdict.CRIT),
+        ("check_file_contents <(seq 100000) 99999", Verdict.OK),
+        ("check_file_contents <(true) '!x'", Verdict.OK),
+        ("check_file_test -p <(true)", Verdict.OK),
+        ("check_cmd_output -m /x/ cat <(echo x)", Verdict.OK),
+        ("echo x | check_file_contents /dev/stdin x", Verdict.OK),
+        ("check_file_contents <(exit 1) /x/ || check_file_contents <(echo x) /x/", Verdict.CRIT),
+    ]
+    plan = load_text("".join(f"* || {line}\n" for line, _verdict in lines), "nhc.conf", "n1")
+    report = run(plan, Host(), state=State(str(tmp_path)), check_all=True)
+    worst = {result.line: Verdict.OK for result in report.results}
+    for result in report.results:
+        worst[result.line] = max(worst[result.line], result.verdict)
+    assert worst == dict(lines)
+    shown = next(result.outcome for result in report.results if "three" in result.line)
+    assert re.fullmatch(r'File "/dev/fd/\d+" failed to match "/three/"\.', shown.message)
+    assert "/proc/" not in shown.target

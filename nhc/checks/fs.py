@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 
 from nhc.check import Convert, arg, check
-from nhc.facts.mounts import at, mounts
+from nhc.facts.mounts import at, mounts, unescape
 from nhc.host import Filesystem, Host
 from nhc.model import Metric, Outcome, crit, ok, skip, unknown
 from nhc.units import count, percent, show_count, show_kb, show_size, size_kb, text
@@ -275,10 +275,10 @@ def _ask(host: Host, mountpoint: str) -> Union[Filesystem, Outcome]:
     `/` needs no line in /proc/mounts: in a chroot or some containers it has none. A device that is mounted
     stands for its file system; LBNL NHC, which knows mount points alone, lets such a line pass.
     """
-    path = mountpoint.rstrip("/") or "/"
+    path = unescape(mountpoint).rstrip("/") or "/"
     found = host.fact(mounts) if path != "/" else ()
     if path != "/" and at(found, path) is None:
-        path = next((mount.point for mount in found if mount.source == mountpoint), "")
+        path = next((mount.point for mount in found if mount.source == unescape(mountpoint)), "")
     if not path:
         return crit("FilesystemNotMounted", f"{mountpoint} not mounted", target=mountpoint)
     try:

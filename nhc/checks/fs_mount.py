@@ -7,7 +7,7 @@ is touched, to make it mount, and a path whose mount is missing.
 from __future__ import annotations
 
 from nhc.check import Param, check, flag, opt, rest
-from nhc.facts.mounts import MOUNTS, Mount, at, mounts, parse_mounts
+from nhc.facts.mounts import MOUNTS, Mount, at, escape, mounts, parse_mounts, unescape
 from nhc.host import Host
 from nhc.model import Outcome, Verdict, crit, ok, unknown, warn
 from nhc.nodeset import mcheck
@@ -127,7 +127,8 @@ def _judge(host: Host, request: Request, option: str = "") -> List[Outcome]:
         return [unknown("BadArguments", str(error))]
     if option:
         request = request._replace(options=[option, *request.options])
-    points = [*request.filesystems, *request.automounts]
+    request = request._replace(automounts=[unescape(point) for point in request.automounts])
+    points = [*map(unescape, request.filesystems), *request.automounts]
     if not points:
         return [unknown("BadArguments", "names no mount point")]
     for point in request.automounts:
@@ -184,7 +185,14 @@ def _mismatch(request: Request, point: str, mount: Mount) -> Optional[Fault]:
 def _fits(value: str, pattern: str) -> bool:
     """As `mcheck`; our own two patterns without `re`, which would cost more than the whole check."""
     option = _OPTION.get(pattern)
-    return mcheck(value, pattern) if option is None else option in value.split(",")
+    if option is not None:
+        return option in value.split(",")
+    if "\\" not in pattern and escape(value) == value:
+        return mcheck(value, pattern)
+    # A blank is `\040` for who looks at /proc/mounts, as LBNL NHC does, and a blank for who looks at the name.
+    negated = pattern.startswith("!")
+    patterns = (pattern[negated:], unescape(pattern[negated:]))
+    return any(mcheck(text, one) for text in (value, escape(value)) for one in patterns) != negated
 
 
 def _make_directory(host: Host, point: str) -> bool:

@@ -11,17 +11,17 @@ from nhc.units import text
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import List
+    from typing import List, Union
 
 
 @check(
     "check_hw_topology",
-    arg("file", text, "the description: `numa NODE: DEVICE ...` and `near: DEVICE ...` lines, or an NCCL topology",
-        required=True),
+    arg("file", text, "the description: `numa NODE: DEVICE ...` and `near: DEVICE ...` lines, or an NCCL topology "
+        "(default: $NCCL_TOPO_FILE, that of /etc/nccl.conf, Azure's)", ""),
     timeout=30,
     tags=("gpu", "topology"),
 )  # fmt: skip
-def check_hw_topology(host: Host, file: str) -> Judged:
+def check_hw_topology(host: Host, file: str = "") -> Judged:
     """Every device is on its NUMA node, and those that belong together are below one PCIe switch.
 
     A GPU behind the wrong processor halves a job's bandwidth and breaks no other check. Reads each
@@ -30,8 +30,16 @@ def check_hw_topology(host: Host, file: str) -> Judged:
     addresses. A topology file for NCCL serves too (Azure's are in /opt/microsoft). A missing device and a
     wrong node are CRIT; UNKNOWN where the firmware names no NUMA node, or FILE cannot be read.
 
+    Without FILE it is the one that NCCL uses: the variable NCCL_TOPO_FILE, else that line of /etc/nccl.conf,
+    else the one that Azure's image has for its type (/opt/microsoft/*topo.xml).
+
     Example: nd96isr* || check_hw_topology /opt/microsoft/ndv5-topo.xml
     """
+    if not file:
+        named = _default(host)
+        if isinstance(named, Outcome):
+            return named
+        file = named
     try:
         description = parse_description(host.read(file, 1 << 20), file)
     except OSError as error:
@@ -60,6 +68,28 @@ def check_hw_topology(host: Host, file: str) -> Judged:
             message = f"{', '.join(group)} are not below one PCIe switch"
             outcomes.append(crit("TopologyPath", message, target=group[0], action=Action.INSPECT))
     return outcomes or ok(f"{len(found)} devices in their places", metrics=(Metric("devices", len(found)),))
+
+
+_AZURE = "/opt/microsoft"
+
+
+def _default(host: Host) -> Union[str, Outcome]:
+    """The topology file that NCCL uses here, or why there is none to go by."""
+    named = host.setting("NCCL_TOPO_FILE")
+    for line in () if named else host.read_or("/etc/nccl.conf").splitlines():
+        name, equals, value = line.partition("=")
+        if equals and name.strip() == "NCCL_TOPO_FILE":
+            named = value.strip().strip("'\"")
+    if named:
+        return named
+    try:
+        found = [f"{_AZURE}/{name}" for name in host.listdir(_AZURE) if name.endswith("topo.xml")]
+    except OSError:
+        found = []
+    if len(found) == 1:
+        return found[0]
+    several = f"there are {', '.join(found)}: name one" if found else f"no file is named, and none is in {_AZURE}"
+    return unknown("BadArguments", f"{several} (or set NCCL_TOPO_FILE)")
 
 
 def _together(places_found: List[Place]) -> bool:

@@ -12,14 +12,14 @@ from nhc.model import Action, Outcome, crit, ok, skip, unknown
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Dict, Tuple
+    from typing import Dict, List, Tuple
 
 # nvidia-smi(1), "RETURN VALUE": reason, what it says, whether the node is at fault, and what repairs it.
 _SMI: Dict[int, Tuple[str, str, bool, Action]] = {
     2: ("NvidiaSmiArguments", "an argument or flag is invalid", False, Action.NONE),
     3: ("NvidiaSmiUnsupported", "the operation is not available on this GPU", False, Action.NONE),
     4: ("NvidiaSmiPermission", "permission denied", False, Action.NONE),
-    6: ("NvidiaSmiNotFound", "a query found no object", False, Action.NONE),
+    6: ("GpuMissing", "it finds no device", True, Action.REBOOT),
     8: ("GpuPowerCables", "a GPU's power cables are not attached", True, Action.INSPECT),
     9: ("GpuDriverNotLoaded", "the NVIDIA driver is not loaded", True, Action.RELOAD_DRIVER),
     10: ("GpuInterruptProblem", "a GPU has an interrupt problem", True, Action.REBOOT),
@@ -32,6 +32,24 @@ _SMI: Dict[int, Tuple[str, str, bool, Action]] = {
 
 def _no_gpu(host: Host) -> bool:
     return not any(function.vendor_name == "nvidia" for function in host.fact(accelerator_functions))
+
+
+def _expected(host: Host, status: int) -> bool:
+    """Whether a node on which nvidia-smi finds no driver (9) or no device (6) should have devices.
+
+    Those on its bus are expected, and those that its arguments name. A driver that is loaded was loaded for some:
+    without any it refuses to (nv.c, "No NVIDIA GPU found"), so with none left on the bus all of them are lost.
+    """
+    if not _no_gpu(host):
+        return True
+    named = any(word[:2] == "-i" or word.startswith("--id") for word in _arguments(host))
+    return status == 6 and (named or host.exists("/proc/driver/nvidia/version"))
+
+
+def _arguments(host: Host) -> List[str]:
+    import shlex
+
+    return shlex.split(host.setting("NVIDIA_SMI_HEALTHMON_ARGS"))
 
 
 def _run(host: Host, command: str, arguments: str) -> Completed:
@@ -50,9 +68,10 @@ def check_nvsmi_healthmon(host: Host) -> Outcome:
 
     Runs nvidia-smi (settings NVIDIA_SMI_HEALTHMON and NVIDIA_SMI_HEALTHMON_ARGS name another command and
     its arguments) and reads its exit status: power cables, driver, interrupts, a corrupted InfoROM, a GPU
-    off the bus, a crash and any status that the manual does not know are CRIT; a missing library or
-    permission and wrong arguments are UNKNOWN, as they tell nothing of the GPUs. UNKNOWN where the command
-    is not installed although the node has NVIDIA GPUs, SKIP where it has none.
+    off the bus, no device at all, a crash and any status that the manual does not know are CRIT; a missing
+    library or permission and wrong arguments are UNKNOWN, as they tell nothing of the GPUs. UNKNOWN where the
+    command is not installed although the node has NVIDIA GPUs. SKIP on a node that should have none: none is on
+    its PCI bus, the driver is not loaded, and the arguments name none.
 
     Example: * || check_nvsmi_healthmon
     """
@@ -69,7 +88,7 @@ def check_nvsmi_healthmon(host: Host) -> Outcome:
         return ok(f"{command} completed successfully")
     if ended.status > 127:
         return crit("NvidiaSmiCrashed", f"{command} was ended by signal {ended.status - 128}", evidence=evidence)
-    if ended.status == 9 and _no_gpu(host):
+    if ended.status in (6, 9) and not _expected(host, ended.status):
         return skip("NoAccelerator", "no NVIDIA device on this node's PCI bus")
     known = _SMI.get(ended.status)
     if known is None:

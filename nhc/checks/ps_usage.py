@@ -70,7 +70,9 @@ class Hit(NamedTuple):
 
 SHARED: Tuple[Param, ...] = (
     flag("-0 --non-fatal", "nonfatal", "only warn"),
-    flag("-A --all-users", "every_user", "judge system users' processes too (up to $MAX_SYS_UID)"),
+    flag(
+        "-A --all-users", "every_user", "judge system users' processes too (up to $MAX_SYS_UID; -u USER does for USER)"
+    ),
     flag("-a --all", "every_process", "find and act on all matching processes, not only the first"),
     opt("-e --exec", "action", text, "command for bash to run, without waiting, where one is found", changes=True),
     flag("-f --full", "full", "match and show the whole command line, not its first word"),
@@ -117,8 +119,10 @@ def _judge(host: Host, measure: Measure, options: Options) -> Outcome:
 def _over(host: Host, measure: Measure, options: Options) -> Tuple[List[Hit], List[int]]:
     """The processes at or over the limit, by number; and those that could be meant but hang."""
     now = host.fact(clock)
-    system = -1 if options.every_user else max_system_uid(host)
     owned = OwnerTest(host, options.user)
+    # Who names users means them, system users too: `-u root`. 1.4.3 leaves out nobody, what came after it all of them.
+    named = owned.pattern and not owned.negated
+    system = -1 if options.every_user or named else max_system_uid(host)
     hits: List[Hit] = []
     hang: List[int] = []
     for process in host.fact(stats).values():

@@ -37,6 +37,11 @@ def unescape(text: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)
 
 
+def escape(text: str) -> str:
+    r"""`/scratch/my dir` as the kernel writes it, and as who copies a line of /proc/mounts has it."""
+    return "".join(f"\\{ord(char):03o}" if char in " \t\n\\" else char for char in text)
+
+
 def parse_mounts(text: str) -> Tuple[Mount, ...]:
     """Every mount, in the order in which they were made. Lines with fewer than four fields are left out."""
     found: List[Mount] = []
@@ -54,9 +59,12 @@ def mounts(host: Host) -> Tuple[Mount, ...]:
 
 
 def at(found: Sequence[Mount], path: str) -> Optional[Mount]:
-    """What is mounted at exactly `path`: the last mount there, which covers the earlier ones; None where nothing is."""
+    r"""What is mounted at exactly `path`: the last mount there, which covers the earlier ones; None where nothing is.
+
+    The path may also be written as /proc/mounts has it, where a blank is `\040`.
+    """
     wanted = path.rstrip("/") or "/"
     for mount in reversed(found):
         if mount.point == wanted:
             return mount
-    return None
+    return at(found, unescape(path)) if unescape(path) != path else None

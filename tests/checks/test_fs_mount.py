@@ -17,6 +17,7 @@ bluearc0:/software /global/software nfs ro,relatime,vers=3,hard 0 0
 /dev/sdb1 /data xfs rw 0 0
 /dev/sdc1 /data xfs ro 0 0
 //nas/x /with\\040blank cifs rw 0 0
+//nas/my\\040share /share cifs rw 0 0
 """
 
 
@@ -239,3 +240,24 @@ def test_an_action_runs_in_the_background_and_the_check_does_not_wait(tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert (tmp_path / "done").read_text() == "it ran\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "check_fs_mount -s '//nas/my share' -f /share", r"check_fs_mount -s '//nas/my\040share' -f /share",
+        r"check_fs_mount -s '//nas/my\\040share' -f /share", r"check_fs_mount -s '*my\040*' -f /share",
+        r"check_fs_mount -s '/^\/\/nas\/my\\040share$/' -f /share", "check_fs_mount -s '/my share$/' -f /share",
+        "check_fs_mount -s '//nas/my*share' -f /share", r"check_fs_mount -s '!//nas/your\040share' -f /share",
+        r"check_fs_mount -f '/with\040blank' -s //nas/x", "check_fs_mount '/with blank' //nas/x cifs",
+        r"check_fs_mount_rw '/with\040blank' //nas/x cifs",
+    ],
+)  # fmt: skip
+def test_blanks_may_be_written_as_blanks_or_as_the_kernel_writes_them(line):
+    assert judge(node(), line).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize("source", ["//nas/my share", r"//nas/my\040share"])
+def test_a_source_with_blanks_can_be_forbidden(source):
+    outcome = judge(node(), f"check_fs_mount -s '!{source}' -f /share")
+    assert (outcome.verdict, outcome.reason) == (Verdict.CRIT, "MountSourceMismatch")

@@ -10,6 +10,7 @@ from nhc.checks.hw_topology import check_hw_topology
 from nhc.facts.topology import Description, parse_description
 from nhc.model import Verdict
 from nhc.testing import FakeHost, Symlink
+from tests.support.run import nhc
 
 ROOT_A, ROOT_B = "pci0000:00/0000:00:01.0", "pci0000:80/0000:80:01.0"
 WHERE = {
@@ -153,3 +154,31 @@ def test_any_text_is_a_description_or_a_value_error(text):
         parse_description(text)
     except ValueError:
         return
+
+
+@pytest.mark.parametrize(
+    ("files", "settings", "verdict", "message"),
+    [
+        ({}, {"NCCL_TOPO_FILE": "/etc/nhc/topology"}, Verdict.OK, "5 devices in their places"),
+        ({"/etc/nccl.conf": "# x\nNCCL_DEBUG=WARN\nNCCL_TOPO_FILE=/etc/nhc/topology\n"}, {}, Verdict.OK, "5 devices"),
+        ({"/opt/microsoft/ndv5-topo.xml": NCCL}, {}, Verdict.OK, "3 devices"),
+        ({"/opt/microsoft/ndv5-topo.xml": NCCL, "/opt/microsoft/ndv4-topo.xml": NCCL}, {}, Verdict.UNKNOWN, "name one"),
+        ({}, {}, Verdict.UNKNOWN, "no file is named, and none is in /opt/microsoft (or set NCCL_TOPO_FILE)"),
+        ({}, {"NCCL_TOPO_FILE": "/none"}, Verdict.UNKNOWN, "/none: No such file"),
+    ],
+)
+def test_azures_bare_line_takes_the_file_that_nccl_uses(files, settings, verdict, message):
+    node = host()
+    for path, content in files.items():
+        node.write(path, content)
+    outcome = check_hw_topology(node.with_settings(settings))
+    assert (outcome.verdict, message in outcome.message) == (verdict, True), outcome.message
+
+
+def test_the_configuration_names_nccls_file(tmp_path):
+    """In a shell line too, whose variables the check sees as the shell has them."""
+    lines = "* || export NCCL_TOPO_FILE=/none/a\n* || check_hw_topology\n* || [ -d / ] && NCCL_TOPO_FILE=/none/b\n"
+    (tmp_path / "nhc.conf").write_text(f"{lines}* || check_hw_topology\n")
+    done = nhc("check", "local", "--all", "-c", tmp_path / "nhc.conf", state=tmp_path / "state")
+    assert ("/none/a: No such file" in done.stdout, "/none/b: No such file" in done.stdout) == (True, True), done.stdout
+    assert nhc("config", "check", tmp_path / "nhc.conf").returncode == 0

@@ -15,6 +15,7 @@ from tests.support.nvml.fake import functions_tree, pci_tree
         (0, Verdict.OK, "", Action.NONE),
         (2, Verdict.UNKNOWN, "NvidiaSmiArguments", Action.NONE),
         (4, Verdict.UNKNOWN, "NvidiaSmiPermission", Action.NONE),
+        (6, Verdict.CRIT, "GpuMissing", Action.REBOOT),
         (8, Verdict.CRIT, "GpuPowerCables", Action.INSPECT),
         (9, Verdict.CRIT, "GpuDriverNotLoaded", Action.RELOAD_DRIVER),
         (10, Verdict.CRIT, "GpuInterruptProblem", Action.REBOOT),
@@ -51,6 +52,23 @@ def test_without_gpus_an_unloaded_driver_is_no_fault():
     host = FakeHost(functions_tree([]), {"nvidia-smi": Completed(9)})
 
     assert check_nvsmi_healthmon(host).verdict is Verdict.SKIP
+
+
+@pytest.mark.parametrize(
+    ("files", "arguments", "verdict"),
+    [
+        ({}, "", Verdict.SKIP),
+        ({}, "-q", Verdict.SKIP),
+        ({}, "-q -i 0", Verdict.CRIT),
+        ({}, "--id=GPU-1", Verdict.CRIT),
+        ({"/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX\n"}, "", Verdict.CRIT),
+    ],
+)
+def test_no_device_is_a_fault_where_devices_are_expected(files, arguments, verdict):
+    """As with LBNL NHC and Azure, whoever asks for the check on a node of GPUs wants to know that all are gone."""
+    smi = {"nvidia-smi": Completed(6, "No devices were found\n")}
+    host = FakeHost({**functions_tree([]), **files}, smi, {"NVIDIA_SMI_HEALTHMON_ARGS": arguments})
+    assert check_nvsmi_healthmon(host).verdict is verdict
 
 
 def test_lbnls_settings_name_the_command_and_its_arguments():

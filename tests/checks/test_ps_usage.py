@@ -28,7 +28,7 @@ def judge(line, host=None):
         "check_ps_cpu -m /bash/ 99",
         "check_ps_cpu -m !/wrf/ 1",
         "check_ps_cpu -m /-np/ 0",
-        "check_ps_cpu -u root 90",
+        "check_ps_cpu -u nobody 90",
         "check_ps_cpu -u !alice 90",
         "check_ps_mem 99999999",
         "check_ps_mem 99g",
@@ -37,7 +37,9 @@ def judge(line, host=None):
         "check_ps_time 7200",
         "check_ps_time 60m3600s",
         "check_ps_time 120m",
-        "check_ps_time -u root 30m",
+        "check_ps_time -u root 99999m",
+        "check_ps_time -u !alice 30m",
+        "check_ps_time -u daemon 30m",
     ],
 )
 def test_less_than_the_limit_passes(line):
@@ -72,6 +74,15 @@ def test_the_limit_reached_fails_in_lbnl_words(line, message):
     outcome = judge(line)
 
     assert (outcome.verdict, outcome.message) == (Verdict.CRIT, message)
+
+
+@pytest.mark.parametrize("user", ["root", "0", "r*", "/^root$/", "{root,daemon}"])
+@pytest.mark.parametrize(("check", "limit"), [("check_ps_time", "30m"), ("check_ps_cpu", "3"), ("check_ps_mem", "0"),
+                                              ("check_ps_physmem", "0")])  # fmt: skip
+def test_a_user_who_is_named_is_judged_system_user_or_not(check, limit, user):
+    """LBNL NHC 1.4.3 judges everybody; what came after it leaves system users out, `-u root` or not."""
+    found = judge(f"{check} -u {user} {limit}")
+    assert (found.verdict, " of root " in found.message) == (Verdict.CRIT, True)
 
 
 def test_system_users_are_left_out_unless_asked_for():
