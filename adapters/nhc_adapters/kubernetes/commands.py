@@ -19,8 +19,9 @@ from nhc.ports import AdapterError, Deed, Effect
 from nhc_adapters.kubernetes.access import find
 from nhc_adapters.kubernetes.adapter import Kubernetes
 from nhc_adapters.kubernetes.client import Client
-from nhc_adapters.kubernetes.conditions import FALSE, Condition, read_conditions, write_conditions
+from nhc_adapters.kubernetes.conditions import CLUSTER_SIDE, FALSE, Condition, read_conditions, write_conditions
 from nhc_adapters.kubernetes.controller import Controller, kept_types
+from nhc_adapters.kubernetes.detections import acknowledge_on
 from nhc_adapters.kubernetes.drain import Rules
 from nhc_adapters.kubernetes.errors import ApiError
 from nhc_adapters.kubernetes.fleet import Done, Fleet
@@ -267,6 +268,8 @@ def ack(cluster: Cluster, names: Sequence[str], types: Sequence[str], by: str) -
             if one.type in wanted and one.status != FALSE
         ]
         if ended:
+            # First what is covered for good: the controller may read the same lines again at any moment.
+            acknowledge_on(client, name, [one.type for one in ended if one.type in CLUSTER_SIDE], now)
             write_conditions(client, name, ended)
         cluster.say(f"{name}: {', '.join(one.type for one in ended) or 'nothing to acknowledge'}")
     return FAILED if failed else DONE

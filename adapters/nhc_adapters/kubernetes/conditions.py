@@ -42,7 +42,8 @@ CLUSTER_SIDE = (JOB_ERROR, KERNEL_LOG, ALLOCATABLE)
 class Condition:
     """One node condition. `since` and `seen` are Unix times: of the last change of status, and of the last word.
 
-    `renewed` is false for one without a heartbeat, whose writer says it once.
+    `renewed` is false for one without a heartbeat, whose writer says it once. `findings` are what a condition of the
+    controller's own stands on, each a place and a time (Unix); they are kept beside it (`acknowledged`).
     """
 
     type: str
@@ -52,6 +53,7 @@ class Condition:
     since: float = 0.0
     seen: float = 0.0
     renewed: bool = True
+    findings: Tuple[Tuple[str, float], ...] = ()
 
     def says_the_same(self, other: Optional[Condition]) -> bool:
         """Whether the two differ in nothing but times."""

@@ -14,14 +14,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 from nhc.ports import AdapterError, Deed, Effect
 from nhc_adapters.kubernetes.adapter import Kubernetes
 from nhc_adapters.kubernetes.client import Client
-from nhc_adapters.kubernetes.conditions import (
-    CLUSTER_SIDE,
-    FALSE,
-    TRUE,
-    Condition,
-    read_conditions,
-    write_conditions,
-)
+from nhc_adapters.kubernetes.conditions import CLUSTER_SIDE, KERNEL_LOG
+from nhc_adapters.kubernetes.detections import Detections
 from nhc_adapters.kubernetes.drain import Progress
 from nhc_adapters.kubernetes.drains import Drains
 from nhc_adapters.kubernetes.events import NORMAL, WARNING, Recorder, flush_quietly
@@ -31,8 +25,6 @@ from nhc_adapters.kubernetes.lease import Lease
 from nhc_adapters.kubernetes.ledger import ClusterLedger
 from nhc_adapters.kubernetes.loki_watch import LokiWatch
 from nhc_adapters.kubernetes.outage import Outages
-from nhc_adapters.kubernetes.podlogs import CONDITION as JOB_ERROR
-from nhc_adapters.kubernetes.podlogs import Reader
 from nhc_adapters.kubernetes.reflector import Reflector
 from nhc_adapters.kubernetes.rights import RightsWatch
 from nhc_adapters.kubernetes.settings import Settings
@@ -92,6 +84,7 @@ class Controller:
         self.leading = threading.Event()
         self._threads: List[threading.Thread] = []
         self._events = threading.Event()
+        self.detections = Detections(client, settings, self.nodes.objects, self.lease.held, clock, log)
         self.loki: Optional[LokiWatch] = None
         if settings.loki.url:
             self.loki = LokiWatch(
@@ -99,11 +92,12 @@ class Controller:
                 settings.namespace,
                 settings.loki,
                 self.lease.held,
-                self._say_conditions,
+                self.detections.say,
                 log,
                 clock,
                 remember=settings.apply,
             )
+            self.loki.logs.acknowledged = self.detections.acknowledged_of(KERNEL_LOG)
 
     # Life.
 
@@ -115,7 +109,7 @@ class Controller:
         self._thread("rounds", self._rounds)
         self._thread("events", self._send_events)
         if self.settings.podlogs.namespaces:
-            self._thread("podlogs", self._read_pods)
+            self._thread("podlogs", lambda: self.detections.read_pods(self.stop))
         if self.loki is not None:
             self._thread("loki", self._read_loki)
 
@@ -225,7 +219,7 @@ class Controller:
                 self.stop.wait(1.0)
                 continue
             self._start_drains()
-            self._clear_after_restart()
+            self.detections.clear_after_restart(self.fleet.sick())
             self.fleet.wake.wait(max(self.fleet.due(self.clock()), 0.01))
 
     def _after(self, done: Done) -> None:
@@ -286,57 +280,8 @@ class Controller:
                 flush_quietly(self.recorder, self.log, EVENTS_AT_ONCE)
                 self.stop.wait(EVENTS_PAUSE)
 
-    def _read_pods(self) -> None:
-        reader = Reader(self.client, self.settings.podlogs, self.log)
-        while not self.stop.wait(self.settings.podlogs.every):
-            if self.lease.held():
-                found = reader.look()
-                self._say_conditions({name: self._with_boot(name, said) for name, said in found.items()})
-
     def _read_loki(self) -> None:
         while not self.stop.is_set() and not self.nodes.synced.wait(0.5):
             continue  # a line of a node that is not known yet would be lost
         if self.loki is not None:
             self.loki.run(self.stop)
-
-    def _say_conditions(self, found: Mapping[str, Condition]) -> List[str]:
-        """Write conditions of nodes that there are. Returns the nodes whose could not be written."""
-        failed: List[str] = []
-        for name, condition in found.items():
-            if name not in self.nodes.objects:
-                continue
-            if not self.settings.apply:
-                self.log(f"dry run: would set {condition.type}={condition.status} on {name}: {condition.message}")
-                continue
-            now = self.clock()
-            standing = read_conditions(self.nodes.objects[name]).get(condition.type)
-            since = standing.since if standing is not None and standing.status == condition.status else now
-            timed = Condition(condition.type, condition.status, condition.reason, condition.message, since, now)
-            try:
-                write_conditions(self.client, name, [timed])
-                self.log(f"{name}: {condition.type}={condition.status}: {condition.message}")
-            except AdapterError as error:
-                self.log(f"{name}: {condition.type} could not be set: {error}")
-                failed.append(name)
-        return failed
-
-    def _with_boot(self, name: str, said: Condition) -> Condition:
-        boot = boot_of(self.nodes.objects.get(name) or {})
-        return Condition(said.type, said.status, said.reason, f"{said.message} (boot {boot})" if boot else said.message)
-
-    def _clear_after_restart(self) -> None:
-        """A job's device error ends with the boot it was met in: the restart was the repair."""
-        if not (self.settings.podlogs.namespaces and self.settings.apply):
-            return
-        for name in self.fleet.sick():
-            node = self.nodes.objects.get(name) or {}
-            standing, boot = read_conditions(node).get(JOB_ERROR), boot_of(node)
-            if standing is None or standing.status != TRUE or not boot or "(boot " not in standing.message:
-                continue
-            if f"(boot {boot})" not in standing.message:
-                self._say_conditions({name: Condition(JOB_ERROR, FALSE, "NodeRestarted", "the node was restarted")})
-
-
-def boot_of(node: Mapping[str, Any]) -> str:
-    """The first eight characters of a node's boot id."""
-    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("bootID") or "")[:8]

@@ -7,11 +7,12 @@ out, harmless ones are counted, and a burst is one finding. What stands becomes 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Dict, List, Sequence
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 from nhc.kernlog import findings
 from nhc.kernlog.catalogue import FATAL, Matcher
 from nhc.model import Action, printable
+from nhc_adapters.kubernetes.acknowledged import covers
 from nhc_adapters.kubernetes.conditions import FALSE, KERNEL_LOG, TRUE, Condition
 from nhc_adapters.kubernetes.loki import LogLine
 
@@ -30,7 +31,9 @@ class _Node:
 class KernelLogs:
     """What the kernel logs of all nodes came to so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, acknowledged: Callable[[str], Mapping[str, float]] = lambda node: {}) -> None:
+        self.acknowledged = acknowledged
+        """Up to which time each of a node's errors was acknowledged, by the key of its finding."""
         self._nodes: OrderedDict[str, _Node] = OrderedDict()
 
     def take(self, lines: Sequence[LogLine], now: float) -> Dict[str, Condition]:
@@ -49,22 +52,21 @@ class KernelLogs:
                 touched[line.node] = node
         said = {}
         for name, node in sorted(touched.items()):
-            condition = condition_of(node.state)
+            condition = condition_of(node.state, self.acknowledged(name))
             if condition.status == TRUE or node.said:
                 said[name] = condition
             node.said = condition.status == TRUE
         return said
 
-    def forget(self, node: str) -> None:
-        """Start anew for a node, as after an acknowledgement."""
-        self._nodes.pop(node, None)
 
-
-def condition_of(state: findings.State) -> Condition:
-    """The condition that a node's findings ask for: the fatal ones count."""
-    fatal: List[findings.Finding] = [
-        finding for _key, finding in findings.current(state) if finding["severity"] == FATAL
+def condition_of(state: findings.State, acks: Optional[Mapping[str, float]] = None) -> Condition:
+    """The condition that a node's findings ask for: the fatal ones count, unless they were acknowledged."""
+    standing = [
+        (key, finding)
+        for key, finding in findings.current(state)
+        if finding["severity"] == FATAL and not covers(acks or {}, key, float(finding["last"]))
     ]
+    fatal: List[findings.Finding] = [finding for _key, finding in standing]
     if not fatal:
         return Condition(CONDITION, FALSE, "NoKernelLogFault", "no fault in the kernel log that stands")
     first = max(fatal, key=lambda finding: float(finding["last"]))
@@ -73,4 +75,10 @@ def condition_of(state: findings.State) -> Condition:
     action = f" [action: {first['action']}]" if first["action"] != Action.NONE.value else ""
     kind = "Xid" if first["kind"] == "xid" else "SXid" if first["kind"] == "sxid" else ""
     message = printable(f"{device}{first['message']}", 600)
-    return Condition(CONDITION, TRUE, f"{kind}{first['code']}" or "KernelLogFault", f"{message}{more}{action}")
+    return Condition(
+        CONDITION,
+        TRUE,
+        f"{kind}{first['code']}" or "KernelLogFault",
+        f"{message}{more}{action}",
+        findings=tuple((key, float(finding["last"])) for key, finding in standing),
+    )

@@ -14,8 +14,9 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc_adapters.kubernetes.accelerators import is_accelerator
+from nhc_adapters.kubernetes.acknowledged import covers
 from nhc_adapters.kubernetes.client import Client, namespaced
-from nhc_adapters.kubernetes.conditions import JOB_ERROR, TRUE, Condition
+from nhc_adapters.kubernetes.conditions import JOB_ERROR, TRUE, Condition, unstamp
 from nhc_adapters.kubernetes.errors import ApiError
 
 CONDITION = JOB_ERROR
@@ -44,8 +45,8 @@ REMEMBERED = 20_000
 class PodLogs:
     """What to look for and where. No namespaces means that pod logs are not read at all.
 
-    `pods` different pods must have met an error on a node; a job that met one on more than `spread` nodes
-    within the look is not believed.
+    `pods` different pods must have met an error on a node; a job that met one on more than `spread` nodes within
+    `window` seconds is not believed of these.
     """
 
     namespaces: Tuple[str, ...] = ()
@@ -53,6 +54,7 @@ class PodLogs:
     every: float = 30.0
     pods: int = 1
     spread: int = 2
+    window: float = 600.0
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,13 @@ class Ending:
     owner: str
     restarts: int
     previous: bool
+    when: float = 0.0
+    """When it ended, by the node's clock (Unix time)."""
+
+    @property
+    def place(self) -> str:
+        """Where, as an acknowledgement names it."""
+        return f"{self.uid}/{self.container}/{self.restarts}"
 
     @property
     def key(self) -> Tuple[str, str, int]:
@@ -104,7 +113,7 @@ def endings(pod: Mapping[str, Any]) -> Iterator[Ending]:
             number = restarts - 1 if previous else restarts
             yield Ending(
                 str(metadata.get("namespace")), str(metadata.get("name")), str(metadata.get("uid")),
-                str(one.get("name")), str(node), owner, number, previous,
+                str(one.get("name")), str(node), owner, number, previous, unstamp(ended.get("finishedAt")),
             )  # fmt: skip
 
 
@@ -125,23 +134,44 @@ def find_line(log: str, patterns: Sequence[re.Pattern[str]]) -> str:
     return ""
 
 
-def blame(met: Sequence[Met], rules: PodLogs) -> Dict[str, Condition]:
-    """The nodes that these errors speak against, with the condition to set. Pure."""
-    nodes_of: Dict[str, set[str]] = {}
+def of_the_job(met: Sequence[Met], rules: PodLogs) -> List[Met]:
+    """The errors that are their job's own: it met some on too many nodes at about the same time. Pure."""
+    jobs: Dict[str, List[Met]] = {}
     for one in met:
-        nodes_of.setdefault(f"{one.ending.namespace}/{one.ending.owner}", set()).add(one.ending.node)
+        jobs.setdefault(f"{one.ending.namespace}/{one.ending.owner}", []).append(one)
+    found = []
+    for errors in jobs.values():
+        if len({one.ending.node for one in errors}) <= rules.spread:
+            continue
+        for one in errors:
+            near = {other.ending.node for other in errors if abs(other.ending.when - one.ending.when) <= rules.window}
+            if len(near) > rules.spread:
+                found.append(one)
+    return found
+
+
+def blame(
+    met: Sequence[Met], rules: PodLogs, acks: Callable[[str], Mapping[str, float]] = lambda node: {}
+) -> Dict[str, Condition]:
+    """The nodes that these errors speak against, with the condition to set. Pure.
+
+    `acks` says what was acknowledged on a node, by place.
+    """
+    excused = {one.ending.key for one in of_the_job(met, rules)}
     found: Dict[str, List[Met]] = {}
     for one in met:
-        if len(nodes_of[f"{one.ending.namespace}/{one.ending.owner}"]) <= rules.spread:
-            found.setdefault(one.ending.node, []).append(one)
+        ending = one.ending
+        if ending.key not in excused and not covers(acks(ending.node), ending.place, ending.when):
+            found.setdefault(ending.node, []).append(one)
     blamed = {}
     for node, errors in sorted(found.items()):
         if len({one.ending.uid for one in errors}) < rules.pods:
             continue
-        first = errors[0]
+        first = max(errors, key=lambda one: one.ending.when)
         said = f"pod {first.ending.namespace}/{first.ending.pod}: {first.line}"
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        blamed[node] = Condition(CONDITION, TRUE, "DeviceErrorInPodLog", said + more)
+        places = tuple((one.ending.place, one.ending.when) for one in errors)
+        blamed[node] = Condition(CONDITION, TRUE, "DeviceErrorInPodLog", said + more, findings=places)
     return blamed
 
 
@@ -152,6 +182,10 @@ class Reader:
     client: Client
     rules: PodLogs
     warn: Optional[Callable[[str], None]] = None
+    acknowledged: Callable[[str], Mapping[str, float]] = lambda node: {}
+    """Up to which time each place of a node was acknowledged."""
+    excused: Dict[str, List[str]] = field(default_factory=dict)
+    """Places whose errors turned out to be their job's own, by node."""
     _seen: Dict[Tuple[str, str, int], None] = field(default_factory=dict)
     _met: List[Met] = field(default_factory=list)
 
@@ -169,7 +203,13 @@ class Reader:
         # Errors of the same job arrive over some time: the last few looks are weighed together.
         nodes = {one.ending.node for one in fresh}
         self._met = (self._met + fresh)[-1000:]
-        return {node: said for node, said in blame(self._met, self.rules).items() if node in nodes}
+        if not fresh:
+            return {}
+        self.excused = {}
+        for one in of_the_job(self._met, self.rules):
+            self.excused.setdefault(one.ending.node, []).append(one.ending.place)
+        blamed = blame(self._met, self.rules, self.acknowledged)
+        return {node: said for node, said in blamed.items() if node in nodes}
 
     def _read(self, pod: Mapping[str, Any], patterns: Sequence[re.Pattern[str]]) -> List[Met]:
         found = []

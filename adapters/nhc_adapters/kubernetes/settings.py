@@ -11,6 +11,7 @@ Everything that acts is off or dry until it is switched on. Every mistake is one
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -262,15 +263,26 @@ class _Reader:
             found[kind] = {name: self.count(resources, name, 0) for name in resources}
         return found
 
+    def patterns(self, table: Mapping[str, Any]) -> Tuple[str, ...]:
+        found = self.words(table, "patterns", PATTERNS)
+        for pattern in found:
+            try:
+                if re.compile(pattern).search("") is not None:
+                    raise self.fail("podlogs.patterns", f"{pattern!r} fits every line")
+            except re.error as error:
+                raise self.fail("podlogs.patterns", f"{pattern!r} is no pattern: {error}") from None
+        return tuple(found)
+
     def podlogs(self, table: Mapping[str, Any]) -> PodLogs:
-        self.known("podlogs.", table, {"namespaces", "patterns", "every", "pods", "spread"})
+        self.known("podlogs.", table, {"namespaces", "patterns", "every", "pods", "spread", "window"})
         default = PodLogs()
         return PodLogs(
             tuple(self.words(table, "namespaces", ())),
-            tuple(self.words(table, "patterns", PATTERNS)),
+            self.patterns(table),
             self.seconds(table, "every", default.every),
             self.count(table, "pods", default.pods),
             self.count(table, "spread", default.spread),
+            self.seconds(table, "window", default.window),
         )
 
     def loki(self, table: Mapping[str, Any]) -> LokiSettings:

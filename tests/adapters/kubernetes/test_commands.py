@@ -167,6 +167,38 @@ def test_deep_checks_gate_a_node_in_hyperpods_words(kube: Kube, nhc: Any) -> Non
     assert "they know: checking, faulty, healthy" in refused.stderr
 
 
+@pytest.mark.parametrize("words", [["sync", "--apply"], ["controller"]])
+def test_a_bad_pattern_is_one_line_at_the_start(kube: Kube, nhc: Any, tmp_path: Path, words: list[str]) -> None:
+    path = tmp_path / "kubernetes.toml"
+    path.write_text("[podlogs]\nnamespaces = ['a']\npatterns = ['CUDA error (']\n")
+    done = nhc(*words, "--settings", str(path), *scope(kube))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert f"{path}: podlogs.patterns: 'CUDA error (' is no pattern" in done.stderr
+
+
+def test_the_controller_collects_its_garbage(kube: Kube) -> None:
+    """The command line switches the collector off, for runs that are over in a moment; this one lasts for months."""
+    import gc
+
+    from nhc_adapters.kubernetes import commands
+    from nhc_adapters.kubernetes.errors import Unreachable
+
+    class NoCluster(commands.Cluster):
+        def client(self, connections: int = 4, **options: Any) -> Any:
+            raise Unreachable("no cluster")
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    gc.disable()
+    try:
+        with pytest.raises(Unreachable):
+            commands.controller(NoCluster(), lambda: commands.make(namespace=kube.namespace))
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
 def test_an_acknowledged_finding_ends(kube: Kube, nhc: Any) -> None:
     node = kube.node(fake=False)
     kube.set_condition(node, "NhcJobDeviceError", "True", "DeviceErrorInPodLog", "invalid device ordinal")

@@ -14,15 +14,18 @@ from typing import Any, Iterator
 import pytest
 
 from nhc_adapters.kubernetes.client import MERGE_PATCH, STRATEGIC, namespaced, node_path
-from nhc_adapters.kubernetes.conditions import TRUE
+from nhc_adapters.kubernetes.conditions import TRUE, stamp
 from nhc_adapters.kubernetes.kernlogs import CONDITION as KERNEL_LOG
 from nhc_adapters.kubernetes.kernlogs import KernelLogs
 from nhc_adapters.kubernetes.loki import LogLine, Loki, LokiError, read_answer
 from nhc_adapters.kubernetes.podlogs import CONDITION as JOB_ERROR
 from nhc_adapters.kubernetes.podlogs import Ending, Met, PodLogs, Reader, blame, endings
 from nhc_adapters.kubernetes.settings import LokiSettings
-from tests.adapters.kubernetes.test_controller import marked, running, settings
+from tests.adapters.kubernetes.test_commands import nhc
+from tests.adapters.kubernetes.test_controller import heal, marked, running, settings
 from tests.support.kube import Kube, eventually
+
+__all__ = ["nhc"]
 
 ERROR = "RuntimeError: CUDA error: invalid device ordinal"
 
@@ -79,8 +82,8 @@ def test_only_containers_that_had_an_accelerator_and_failed_are_looked_at() -> N
     assert [(one.restarts, one.previous) for one in endings(again)] == [(2, True)]
 
 
-def met(node: str, owner: str, uid: str) -> Met:
-    return Met(Ending("ns", uid, uid, "c", node, owner, 0, False), ERROR)
+def met(node: str, owner: str, uid: str, when: float = 0.0) -> Met:
+    return Met(Ending("ns", uid, uid, "c", node, owner, 0, False, when), ERROR)
 
 
 def test_a_node_is_blamed_for_its_jobs_errors_but_not_for_a_job_that_fails_everywhere() -> None:
@@ -89,6 +92,23 @@ def test_a_node_is_blamed_for_its_jobs_errors_but_not_for_a_job_that_fails_every
     assert blame(everywhere, PodLogs()) == {}
     assert list(blame([*everywhere, met("n3", "Job/other", "x")], PodLogs())) == ["n3"]
     assert blame([met("n1", "Job/a", "1")], PodLogs(pods=2)) == {}
+
+
+def test_a_job_is_at_fault_where_it_fails_on_many_nodes_at_about_the_same_time_and_not_over_weeks() -> None:
+    week = 7 * 86400.0
+    slowly = [met(f"n{number}", "Deployment/serving", str(number), number * week) for number in range(5)]
+    assert len(blame(slowly, PodLogs())) == 5
+    burst = [met(f"m{number}", "Deployment/serving", f"b{number}", 9 * week + number * 60) for number in range(4)]
+    assert sorted(blame([*slowly, *burst], PodLogs())) == sorted(one.ending.node for one in slowly)
+    assert sorted(blame(burst, PodLogs(window=30.0))) == sorted(one.ending.node for one in burst)
+
+
+def test_what_was_acknowledged_blames_nobody_and_what_fails_anew_does() -> None:
+    acks = {"1/c/0": 100.0}
+    assert blame([met("n1", "Job/a", "1", 100.0)], PodLogs(), lambda node: acks) == {}
+    again = met("n1", "Job/a", "2", 50.0)
+    assert dict(blame([again], PodLogs(), lambda node: acks)["n1"].findings) == {"2/c/0": 50.0}
+    assert blame([again], PodLogs(), lambda node: {"*": 60.0}) == {}
 
 
 @pytest.fixture
@@ -108,7 +128,9 @@ def kubelet(kube: Kube) -> Iterator[tuple[Serving, list[str]]]:
     serving.close()
 
 
-def failed_pod(kube: Kube, node: str, kubelet: Serving, name: str = "train") -> None:
+def failed_pod(
+    kube: Kube, node: str, kubelet: Serving, name: str = "train", labels: dict[str, str] | None = None
+) -> None:
     """A pod with GPUs that failed on a node whose kubelet is ours."""
     kube.admin.patch(
         f"{node_path(node)}/status",
@@ -123,7 +145,7 @@ def failed_pod(kube: Kube, node: str, kubelet: Serving, name: str = "train") -> 
     )
     base = f"/api/v1/namespaces/{kube.namespace}/pods"
     body = {
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": labels or {}},
         "spec": {
             "nodeName": node,
             "restartPolicy": "Never",
@@ -131,7 +153,7 @@ def failed_pod(kube: Kube, node: str, kubelet: Serving, name: str = "train") -> 
         },
     }
     kube.admin.post(base, body)
-    ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": stamp(time.time())}}
     status = {"name": "c", "image": "x", "imageID": "", "ready": False, "restartCount": 0, "state": ended}
     kube.admin.patch(f"{base}/{name}/status", {"status": {"phase": "Failed", "containerStatuses": [status]}}, STRATEGIC)
 
@@ -149,6 +171,93 @@ def test_a_device_error_in_a_pods_log_marks_the_node(kube: Kube, kubelet: tuple[
         # The log was read once, at its end.
         assert len(kubelet[1]) == 1
         assert "tailLines=200" in kubelet[1][0]
+
+
+def reboot(kube: Kube, node: str, boot: str) -> None:
+    info = {**kube.get(node)["status"]["nodeInfo"], "bootID": boot}
+    kube.admin.patch(f"{node_path(node)}/status", {"status": {"nodeInfo": info}}, STRATEGIC)
+
+
+def job_error(kube: Kube, node: str) -> tuple[str, str]:
+    found = kube.condition(node, JOB_ERROR) or {}
+    return found.get("status", ""), found.get("reason", "")
+
+
+def read_again(kube: Kube, kubelet: tuple[Serving, list[str]], chosen: Any, node: str) -> None:
+    """A new controller, which reads the logs that there are and has had the time to say what it makes of them."""
+    before = len(kubelet[1])
+    with running(kube, chosen) as controller:
+        eventually(lambda: len(kubelet[1]) > before)
+        controller.detections.read_pods(_Once())  # type: ignore[arg-type]  # a whole look, from reading to writing
+        eventually(lambda: controller.fleet.judged.get(node))
+
+
+class _Once:
+    """Something to stop by, after one look."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def wait(self, seconds: float) -> bool:
+        self.asked += 1
+        return self.asked > 1
+
+
+def test_an_acknowledged_pods_error_stays_so_over_restarts_and_reboots(
+    kube: Kube, kubelet: tuple[Serving, list[str]], nhc: Any
+) -> None:
+    node = kube.node(fake=False)
+    heal(kube, node)
+    failed_pod(kube, node, kubelet[0])
+    chosen = settings(kube, podlogs=PodLogs((kube.namespace,), every=0.1))
+    with running(kube, chosen):
+        eventually(lambda: marked(kube) == {node})
+        assert nhc("ack", "--by", "alice", node).returncode == 0
+        eventually(lambda: marked(kube) == set())
+    read_again(kube, kubelet, chosen, node)
+    assert job_error(kube, node) == ("False", "Acknowledged")
+    reboot(kube, node, "fedcba9876543210")
+    read_again(kube, kubelet, chosen, node)
+    assert job_error(kube, node) == ("False", "Acknowledged")
+    assert marked(kube) == set()
+    # Another pod that fails so is another finding.
+    with running(kube, chosen):
+        failed_pod(kube, node, kubelet[0], "another")
+        eventually(lambda: marked(kube) == {node})
+
+
+def test_a_pods_error_ends_with_the_restart_of_its_node_for_good(
+    kube: Kube, kubelet: tuple[Serving, list[str]]
+) -> None:
+    node = kube.node(fake=False)
+    heal(kube, node)
+    failed_pod(kube, node, kubelet[0])
+    reboot(kube, node, "0123456789abcdef")
+    chosen = settings(kube, podlogs=PodLogs((kube.namespace,), every=0.1))
+    with running(kube, chosen):
+        eventually(lambda: marked(kube) == {node})
+    reboot(kube, node, "fedcba9876543210")  # while no controller looks
+    with running(kube, chosen):
+        eventually(lambda: job_error(kube, node) == ("False", "NodeRestarted"))
+        eventually(lambda: marked(kube) == set())
+    read_again(kube, kubelet, chosen, node)
+    assert job_error(kube, node) == ("False", "NodeRestarted")
+
+
+def test_a_node_is_excused_when_its_job_turns_out_to_fail_everywhere(
+    kube: Kube, kubelet: tuple[Serving, list[str]]
+) -> None:
+    nodes = [kube.node(f"n{number}", fake=False) for number in range(3)]
+    heal(kube, *nodes)
+    chosen = settings(kube, podlogs=PodLogs((kube.namespace,), every=0.1))
+    labels = {"batch.kubernetes.io/job-name": "wrong"}
+    with running(kube, chosen):
+        failed_pod(kube, nodes[0], kubelet[0], "p0", labels)
+        eventually(lambda: marked(kube) == {nodes[0]})
+        for number in (1, 2):
+            failed_pod(kube, nodes[number], kubelet[0], f"p{number}", labels)
+        eventually(lambda: job_error(kube, nodes[0]) == ("False", "JobAtFault"))
+        eventually(lambda: marked(kube) == set())
 
 
 def test_a_pod_whose_log_is_gone_is_not_asked_for_again(kube: Kube, kubelet: tuple[Serving, list[str]]) -> None:
@@ -366,3 +475,34 @@ def test_what_loki_held_while_no_controller_ran_is_read_by_the_next_and_nothing_
     loki.say(second, XID79, time.time() - 2 * 3600)
     with running(kube, chosen):
         eventually(lambda: marked(kube) == {first, second})
+
+
+def test_an_acknowledged_kernel_line_does_not_come_back(kube: Kube, loki: FakeLoki, nhc: Any) -> None:
+    """Not with the next line that means nothing bad, and not when a restart reads it again."""
+    node = kube.node(fake=False)
+    heal(kube, node)
+    chosen = settings(kube, loki=LokiSettings(loki.url, "{}", every=0.1))
+    begin = time.time() - 30
+    loki.say(node, XID79, begin)
+    with running(kube, chosen) as controller:
+        eventually(lambda: marked(kube) == {node})
+        assert nhc("ack", "--by", "alice", node).returncode == 0
+        eventually(lambda: marked(kube) == set())
+        seen = controller.loki.logs._nodes[node].state  # type: ignore[union-attr]
+        loki.say(node, "NVRM: Xid (PCI:0000:9b:00): 48, pid=1, a fault of another device ends in a mark", begin + 1)
+        eventually(lambda: marked(kube) == {node})
+        assert (kube.condition(node, KERNEL_LOG) or {})["reason"] == "Xid48"
+        assert "more)" not in (kube.condition(node, KERNEL_LOG) or {})["message"]
+        assert len(seen["findings"]) == 2
+        assert nhc("ack", "--by", "alice", node).returncode == 0
+        eventually(lambda: marked(kube) == set())
+        loki.say(node, XID31, begin + 2)  # means nothing for the node
+        eventually(lambda: seen["seen"].get("app"))
+        assert (kube.condition(node, KERNEL_LOG) or {})["status"] == "False"
+    base = f"/api/v1/namespaces/{kube.namespace}/configmaps/nhc-cursors"
+    kube.admin.delete(base)  # the next one knows no cursor, and reads it all again
+    with running(kube, chosen) as controller:
+        eventually(lambda: controller.loki.logs._nodes.get(node))  # type: ignore[union-attr]
+        assert (kube.condition(node, KERNEL_LOG) or {})["reason"] == "Acknowledged"
+        loki.say(node, XID79, begin + 3)  # the same error again is a new one
+        eventually(lambda: marked(kube) == {node})

@@ -1,0 +1,79 @@
+"""Findings of the cluster's side, each with an identity, so that an acknowledged one never comes back.
+
+A finding is known by the condition it sets (its source), by its place (a container of a pod; an error of a device)
+and by its time, which the log itself says. A node keeps what its conditions stand on (`nhc/findings`), and what was
+acknowledged (`nhc/acknowledged`): up to which time of each place. A place that fails anew later is a new finding.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Iterable, List, Mapping, Optional
+
+FINDINGS = "nhc/findings"
+"""Annotation: the findings that the controller's conditions stand on, by condition: place and time (Unix)."""
+
+ACKNOWLEDGED = "nhc/acknowledged"
+"""Annotation: the same of findings that a person, or a restart of the node, has dealt with."""
+
+ANY = "*"
+"""The place of an acknowledgement that covers every place: of a condition that has no findings written down."""
+
+KEPT = 64
+"""Findings kept of each condition, the latest. An annotation is bounded, and so is what anybody acknowledges."""
+
+Places = Mapping[str, float]
+Annotations = Dict[str, Optional[str]]
+
+
+def read_findings(node: Mapping[str, Any], annotation: str) -> Dict[str, Dict[str, float]]:
+    """Findings by condition, place and time; nothing where the annotation is missing or makes no sense."""
+    said = (node.get("metadata", {}).get("annotations") or {}).get(annotation)
+    if said is None:
+        return {}
+    try:
+        return {
+            str(kind): {str(place): float(when) for place, when in places.items()}
+            for kind, places in json.loads(said).items()
+        }
+    except (ValueError, TypeError, AttributeError):
+        return {}
+
+
+def acknowledged(node: Mapping[str, Any], kind: str) -> Dict[str, float]:
+    """What was acknowledged of one condition."""
+    return read_findings(node, ACKNOWLEDGED).get(kind, {})
+
+
+def covers(acks: Places, place: str, when: float) -> bool:
+    """Whether a finding was acknowledged."""
+    return when <= max(acks.get(place, float("-inf")), acks.get(ANY, float("-inf")))
+
+
+def record(node: Mapping[str, Any], kind: str, places: Places) -> Annotations:
+    """The annotation that has a condition stand on these findings; on none, where there are none."""
+    found = read_findings(node, FINDINGS)
+    found.pop(kind, None)
+    if places:
+        found[kind] = _latest(places)
+    return {FINDINGS: _text(found)}
+
+
+def acknowledge(node: Mapping[str, Any], kinds: Iterable[str], now: float) -> Annotations:
+    """The annotations after the findings of these conditions were acknowledged."""
+    found, acks = read_findings(node, FINDINGS), read_findings(node, ACKNOWLEDGED)
+    for kind in kinds:
+        places = found.pop(kind, None) or {ANY: now}
+        before = acks.get(kind, {})
+        newer = {place: max(when, before.get(place, when)) for place, when in places.items()}
+        acks[kind] = _latest({**before, **newer})
+    return {FINDINGS: _text(found), ACKNOWLEDGED: _text(acks)}
+
+
+def _latest(places: Places) -> Dict[str, float]:
+    kept: List[str] = sorted(places, key=lambda place: places[place])[-KEPT:]
+    return {place: places[place] for place in kept}
+
+
+def _text(found: Mapping[str, Places]) -> Optional[str]:
+    return json.dumps(found, separators=(",", ":"), sort_keys=True) if found else None
