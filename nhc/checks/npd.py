@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from nhc.check import arg, check, flag, opt, rest
+from nhc.checks.npd_programs import stand_in
 from nhc.host import Host
-from nhc.model import Outcome, crit, ok, printable, unknown, warn
+from nhc.model import Outcome, Verdict, crit, ok, printable, unknown, warn
 from nhc.units import seconds, show_seconds, text, whole
 from nhc.values import TYPE_CHECKING
 
@@ -33,12 +34,23 @@ def check_npd_plugin(
     Runs a custom plugin by its protocol (pkg/custompluginmonitor of node-problem-detector): exit status 0 is well,
     1 a problem, anything else, a signal or no answer in time is "could not tell". Its output, trimmed and cut to
     `--max-output` bytes, is the message. A plugin that does not end is killed with all it started, and a child of
-    it that keeps its output open is not waited for.
+    it that keeps its output open is not waited for. Where node-problem-detector's own health-checker or log-counter
+    is named and not installed, check_npd_health or check_npd_log_counter answers in its place.
 
     Example: * || check_npd_plugin --reason NtpIsDown /opt/npd/check_ntp.sh
     """
     try:
         ended = host.run([path, *words], timeout=timeout)
+    except FileNotFoundError as error:
+        replaced = stand_in(host, path, words)
+        if replaced is None:
+            return unknown("PluginUnusable", f"{path} cannot be run: {error.strerror}")
+        message = replaced.message.encode()[:limit].decode(errors="ignore")
+        if replaced.verdict is Verdict.OK:
+            return ok(message)
+        if replaced.verdict is Verdict.UNKNOWN:
+            return replaced if replaced.reason == "PluginUnusable" else unknown("PluginUnknown", message)
+        return (warn if temporary else crit)(reason, message, evidence=(replaced.message, *replaced.evidence))
     except OSError as error:
         return unknown("PluginUnusable", f"{path} cannot be run: {error.strerror}")
     said = printable(ended.stdout.encode()[:READ].decode(errors="ignore").strip())

@@ -70,7 +70,7 @@ _PATHS: Dict[str, Tuple[Tuple[str, str], ...]] = {
         ("name", "/metadata/instance/compute/name?api-version=2021-02-01&format=text"),
         ("events", "/metadata/scheduledevents?api-version=2020-07-01"),
     ),
-    "oci": (("instance", "/opc/v2/instance/"),),
+    "oci": (("due", "/opc/v2/instance/timeMaintenanceRebootDue"),),  # not the whole: it holds user data
 }
 _HEADERS = {"gcp": {"Metadata-Flavor": "Google"}, "azure": {"Metadata": "true"},
             "oci": {"Authorization": "Bearer Oracle"}}  # fmt: skip
@@ -211,13 +211,16 @@ def _azure(said: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
 
 
 def _oci(said: Dict[str, List[Any]]) -> Optional[Tuple[Announcement, ...]]:
-    instance = _json(_body(said, "instance", ()) or "", "instance")
-    if not isinstance(instance, dict):
-        raise BadAnswer("the metadata service's instance is not an object")
-    if "timeMaintenanceRebootDue" not in instance:
+    text = _body(said, "due")
+    if text is None:
         return None
-    due = moment(instance["timeMaintenanceRebootDue"])
-    return () if due is None else (Announcement("reboot", "the instance will be moved by a reboot", due),)
+    word = text.strip().strip('"')
+    if word in ("", "null"):
+        return ()
+    due = moment(word)
+    if due is None:
+        raise BadAnswer(f"the metadata service's timeMaintenanceRebootDue is no time: {text[:60]!r}")
+    return (Announcement("reboot", "the instance will be moved by a reboot", due),)
 
 
 _MONTHS = {name: number for number, name in enumerate(

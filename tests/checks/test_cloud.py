@@ -25,7 +25,7 @@ REBALANCE = "/latest/meta-data/events/recommendations/rebalance"
 GCP = "/computeMetadata/v1/instance"
 UPCOMING = f"{GCP}/upcoming-maintenance?alt=json"
 NAME = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
-OCI = "/opc/v2/instance/"
+OCI = "/opc/v2/instance/timeMaintenanceRebootDue"
 EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
 
 
@@ -135,9 +135,9 @@ def planned(ahead, status="PENDING"):
         ("azure", azure("Freeze", 7), Verdict.WARN, "pauses"),
         ("azure", azure("Reboot", 700, "node-2"), Verdict.OK, ""),
         ("azure", azure("Preempt", -5, status="Started"), Verdict.CRIT, "deleted"),
-        ("oci", {OCI: json.dumps({"shape": "BM.GPU.H100.8"})}, Verdict.SKIP, ""),
-        ("oci", {OCI: json.dumps({"timeMaintenanceRebootDue": None})}, Verdict.OK, ""),
-        ("oci", {OCI: json.dumps({"timeMaintenanceRebootDue": iso(86400)})}, Verdict.WARN, "by a reboot"),
+        ("oci", {}, Verdict.SKIP, ""),
+        ("oci", {OCI: "null"}, Verdict.OK, ""),
+        ("oci", {OCI: iso(86400)}, Verdict.WARN, "by a reboot"),
     ],
 )  # fmt: skip
 def test_what_each_cloud_announces(node, cloud, answers, verdict, said):
@@ -156,7 +156,7 @@ def test_what_each_cloud_announces(node, cloud, answers, verdict, said):
         ("gcp", gcp(event=(403, "")), "MetadataSilent"),
         ("azure", {NAME: "node-1", EVENTS: "{}"}, "MetadataUnreadable"),
         ("azure", {}, "MetadataSilent"),
-        ("oci", {}, "MetadataSilent"),
+        ("oci", {OCI: "soon"}, "MetadataUnreadable"),
     ],
 )
 def test_an_answer_that_makes_no_sense_is_unknown(node, cloud, answers, reason):

@@ -79,3 +79,55 @@ def test_what_cannot_be_told_is_unknown():
     )
     assert judge(node(), "check_npd_log_counter").verdict is Verdict.UNKNOWN
     assert judge(FakeHost({}, {"journalctl": LOG}), f"check_npd_log_counter {PATTERN}").reason == "BadData"
+
+
+# The command lines of node-problem-detector's config/health-checker-*.json and *-monitor-counter.json.
+STOCK = [
+    "health-checker --component=kubelet --enable-repair=true --cooldown-time=1m --loopback-time=0",
+    "health-checker --component=kube-proxy --enable-repair=false --cooldown-time 1m30s --v=2 --logtostderr",
+    "health-checker --component=kubelet --log-pattern=5:refused,7:denied --systemd-service=kubelet",
+    r"log-counter --journald-source=kernel --log-path=/var/log/journal --lookback=20m --count=3 --pattern='free.*\d+'",
+    "log-counter --journald-source=systemd --lookback=20m --delay=5m --count=5 "  # noqa: ISC004
+    "'--pattern=Started (Kubernetes kubelet|kubelet.service).' '--revert-pattern=Stopping (Kubernetes kubelet)...'",
+]
+
+
+def npd_node(status, log):
+    host = FakeHost(
+        {"/proc/uptime": "10000.00 1.0\n"},
+        {
+            "journalctl": log,
+            ("systemctl", "show"): "InactiveExitTimestampMonotonic=5000000000\n",
+            ("systemctl", "kill"): "",
+        },
+    )
+    for url in ("http://127.0.0.1:10248/healthz", "http://127.0.0.1:10256/livez"):
+        host.system.answers[f"http {url}"] = {"status": status, "said": "ok"}
+    return host
+
+
+@pytest.mark.parametrize("line", STOCK, ids=range(len(STOCK)))
+def test_stock_monitors_work_without_node_problem_detectors_programs(line):
+    words = f"check_npd_plugin --reason Bad --max-output 200 -- /home/kubernetes/bin/{line}"
+    assert judge(npd_node(200, ""), words).verdict is Verdict.OK
+    bad = npd_node(500, f"{STUCK}\n" * 3 + "Started kubelet.service.\n" * 5)
+    found = judge(bad, words)
+    assert (found.verdict, found.reason) == (Verdict.CRIT, "Bad"), found
+    assert judge(bad, words.replace("--reason", "--temporary --reason")).verdict is Verdict.WARN
+    killed = [argv for argv in bad.system.ran if argv[:2] == ("systemctl", "kill")]
+    assert bool(killed) == ("--enable-repair=true" in line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "health-checker --component=x",
+        "health-checker stray",
+        "log-counter --nothing=1",
+        "log-counter --lookback=soon",
+        "other-program --component=kubelet",
+    ],
+)
+def test_a_command_line_that_is_not_understood_is_unknown(line):
+    found = judge(npd_node(200, ""), f"check_npd_plugin --reason Bad -- /home/kubernetes/bin/{line}")
+    assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "PluginUnusable"), found

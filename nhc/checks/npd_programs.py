@@ -1,0 +1,86 @@
+"""node-problem-detector's own programs where they are not installed: our checks answer to their command lines.
+
+Its stock monitors call health-checker and log-counter. A node that has left node-problem-detector behind keeps the
+monitors' files and not the programs.
+"""
+
+from __future__ import annotations
+
+import re
+
+from nhc.check import BadArguments, find
+from nhc.host import Host
+from nhc.model import Outcome, unknown
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Sequence
+
+PROGRAMS = {"health-checker": "check_npd_health", "log-counter": "check_npd_log_counter"}
+_DURATIONS = ("cooldown-time", "loopback-time", "health-check-timeout", "lookback", "delay")
+_IGNORED = ("v", "vmodule", "logtostderr", "crictl-path", "cri-timeout")
+"""Of its logging, and of crictl, which we do without."""
+_KNOWN = (*_DURATIONS, "component", "service", "systemd-service", "cri-socket-path", "journald-source", "log-path",
+          "count", "pattern", "revert-pattern")  # fmt: skip
+_GO_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def stand_in(host: Host, path: str, words: Sequence[str]) -> Optional[Outcome]:
+    """What our check says in the program's place; None for a program of another name."""
+    name = PROGRAMS.get(path.rsplit("/", 1)[-1])
+    check = find(name) if name else None
+    if check is None:
+        return None
+    try:
+        found = check.run(host, **check.parse(translate(words)))
+    except BadArguments as error:
+        return unknown("PluginUnusable", f"{path} is not installed, and {name} does not understand: {error}")
+    assert isinstance(found, Outcome)
+    return found
+
+
+def translate(words: Sequence[str]) -> List[str]:
+    """Its command line as our checks take it. Raises BadArguments."""
+    found: List[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("-"):
+            raise BadArguments(f"unexpected argument {word!r}")
+        if name == "enable-repair":
+            if (value or "true").lower() in ("true", "t", "1"):
+                found.append("--enable-repair")
+            continue
+        if name == "logtostderr" or (name in _IGNORED and equals):
+            continue
+        if not equals:
+            if not left:
+                raise BadArguments(f"Option --{name} requires an argument.")
+            value = left.pop(0)
+        if name in _IGNORED:
+            continue
+        if name == "log-pattern":
+            for each in value.split(","):
+                found += ["--log-pattern", each]
+        elif name in _KNOWN:
+            if name in _DURATIONS and not value:
+                continue
+            found += [f"--{name}", _seconds(value) if name in _DURATIONS else value]
+        else:
+            raise BadArguments(f"Invalid option:  --{name}")
+    return found
+
+
+def _seconds(value: str) -> str:
+    """A duration as Go writes it (`1m30s`, `0`), in seconds. Raises BadArguments."""
+    parts: Dict[int, float] = {}
+    at = 0
+    for match in _GO_DURATION.finditer(value):
+        if match.start() != at:
+            break
+        parts[at], at = float(match[1]) * _UNITS[match[2]], match.end()
+    if value != "0" and (not parts or at != len(value)):
+        raise BadArguments(f"{value!r} is not a duration (as in 30s or 1m30s)")
+    return f"{sum(parts.values()):f}"
