@@ -80,8 +80,8 @@ def _asked(word: str) -> str:
 
 
 def write_line(text: str) -> None:
-    """A line to standard error, past Python's streams; one that cannot be written is lost."""
+    """A line to standard error; one that cannot be written is lost."""
     try:
-        os.write(2, f"{text}\n".encode("utf-8", "backslashreplace"))
-    except OSError:
+        print(text, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
         pass

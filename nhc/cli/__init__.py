@@ -73,8 +73,8 @@ def crashed(module: str, error: BaseException) -> None:
         tell(" ".join(["nhc", *words]) if name == "cli" else f"nhc-{name}", error)
     except BaseException:  # not even that can be loaded
         try:
-            os.write(2, f"nhc: internal error: {type(error).__name__}\n".encode())
-        except OSError:
+            print(f"nhc: internal error: {type(error).__name__}", file=sys.stderr, flush=True)
+        except (OSError, ValueError, MemoryError):
             pass
 
 
