@@ -108,7 +108,10 @@ def read_each(
             found.update(dict.fromkeys(left))
             break
         reader = _Reader(directory, left, leaf, limit)
-        _thread.start_new_thread(reader.run, ())
+        try:
+            _thread.start_new_thread(reader.run, ())
+        except RuntimeError:  # a limit of processes, which counts threads
+            raise OSError(11, "no thread can be started", directory) from None
         at = _wait(reader, min(patience, SHORT_PATIENCE) if stuck else patience)
         found.update(list(reader.read.items()))
         if at == len(left):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from nhc import check, words
+from nhc import check, shell_syntax, words
 from nhc.line_options import near, unknown_context, unknown_option
 from nhc.lines import CONTEXTS
 from nhc.values import TYPE_CHECKING
@@ -154,6 +154,10 @@ def in_shell(text: str, known: Collection[str], lookup: Lookup) -> Iterator[Mist
     quote = unclosed_quote(text)
     if quote >= 0:
         yield f"the quote {text[quote]} is never closed", quote
+        return
+    wrong = shell_syntax.problem(text)
+    if wrong:
+        yield f"bash cannot parse it: {wrong}", 0
         return
     for at, command in _simple_commands(text):
         split = command.split(None, 1)

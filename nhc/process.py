@@ -145,6 +145,20 @@ def run(
             watch("abandoned" if pid in _abandoned else "ended", pid)
 
 
+def could_not_fork(lines: Sequence[str]) -> str:
+    """The line by which a shell says that the node has no process or memory left for what it was to run, "" for none.
+
+    Such a command says nothing of what it was to judge. bash: `fork: retry: Resource temporarily unavailable`; dash:
+    `sh: 1: Cannot fork`.
+    """
+    for line in reversed(lines):
+        if "fork: " in line and ("Resource temporarily unavailable" in line or "Cannot allocate memory" in line):
+            return line.strip()
+        if line.endswith(": Cannot fork"):
+            return line.strip()
+    return ""
+
+
 def _streams(given: bool) -> Tuple[Tuple[int, int], ...]:
     """Both ends of a command's output and complaints, and its input's: a pipe if it is `given` any. Raises OSError."""
     made: List[Tuple[int, int]] = []

@@ -163,12 +163,19 @@ class ShellSession:
         if ended.status == 127:  # a script that did not load as it should explains what is missing
             evidence = (*_lines(self._loading), *evidence)[-EVIDENCE_LINES:]
         if not any(outcome.verdict > Verdict.WARN for outcome in found) and ended.status:
-            bad.append(_failed(item, ended, evidence))
+            bad.append(self._unparsed(item, evidence) or _failed(item, ended, evidence))
         if not bad:
             found = found or [ok()]
             return [found[0]._replace(evidence=evidence), *found[1:]] if shows_output(item.settings) else found
         told = ("CheckFailed", "NoSuchCheck")
         return [outcome._replace(evidence=evidence) if outcome.reason in told else outcome for outcome in bad]
+
+    def _unparsed(self, item: Item, evidence: Tuple[str, ...]) -> Optional[Outcome]:
+        """UNKNOWN for a line that failed because bash cannot parse it: a slip of the pen is no sick node."""
+        from nhc.shell_syntax import ENVIRONMENT, problem
+
+        wrong = problem(item.line, lambda argv: self._host.with_settings(ENVIRONMENT).run(argv, timeout=5.0))
+        return unknown("ShellSyntax", f"bash cannot parse the line: {wrong}", evidence=evidence) if wrong else None
 
     def _preamble(self, lent: Sequence[int]) -> str:
         plan = self._plan
@@ -273,6 +280,9 @@ def _renamed(outcome: Outcome, names: Mapping[str, str]) -> Outcome:
 def _failed(item: Item, ended: Ended, evidence: Tuple[str, ...]) -> Outcome:
     """A line that failed without any check saying so."""
     status = ended.status
+    starved = process.could_not_fork(evidence)
+    if starved:
+        return unknown("CannotRun", f"the line could start no process: {starved}", evidence=evidence)
     if ended.shell_gone and status > 128:
         return unknown("ShellDied", f"the line's shell was ended by signal {status - 128}", evidence=evidence)
     if status in (126, 127):

@@ -5,6 +5,7 @@ A bug in a check is that check's UNKNOWN, with its traceback as evidence; it nev
 
 from __future__ import annotations
 
+from nhc import process
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, Verdict, crit, named, ok, unknown
 from nhc.plan import Item
@@ -64,6 +65,9 @@ def run_command(item: Item, host: Host, timeout: float) -> Outcome:
     except OSError as error:
         return unknown("CommandUnusable", f"{program} cannot be run: {error.strerror}")
     evidence = tuple((ended.stdout + ended.stderr).splitlines()[-EVIDENCE_LINES:])
+    starved = process.could_not_fork(evidence) if ended.status or ended.timed_out else ""
+    if starved:
+        return unknown("CannotRun", f"{program} could start no process: {starved}", evidence=evidence)
     if ended.timed_out:
         verdict = crit if item.on_timeout == "crit" else unknown
         return verdict("CheckTimeout", f"{item.line or program} timed out", evidence=evidence)

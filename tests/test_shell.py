@@ -12,7 +12,7 @@ import pytest
 
 from nhc import data
 from nhc.classify import HELPERS
-from nhc.config import load_text
+from nhc.config import load_text, validate
 from nhc.engine import run
 from nhc.host import Host
 from nhc.model import Outcome, Verdict, crit, ok, skip, unknown, warn
@@ -137,7 +137,7 @@ class TestLines:
 
     def test_a_syntax_error_fails_the_line_alone(self, shell: MakeShell) -> None:
         outcomes = shell("if true", "[[ 1 == 1 ]]").run()
-        assert outcomes[0][0].verdict is Verdict.CRIT
+        assert (outcomes[0][0].verdict, outcomes[0][0].reason) == (Verdict.UNKNOWN, "ShellSyntax")
         assert any("syntax error" in line for line in outcomes[0][0].evidence)
         assert verdicts(outcomes[1:]) == ["OK"]
 
@@ -423,6 +423,28 @@ class TestSessions:
         session = ShellSession(Host(), plan, judge, True)
         assert session.run(Item(SHELL, "shell", "true | true")) == [ok()]
         session.close()
+
+
+@pytest.mark.parametrize("line", ["[[ -d / ] && true", "if true; then", "true && || false", "( true"])
+def test_a_line_that_bash_cannot_parse_is_unknown_and_config_check_says_so(tmp_path: Path, line: str) -> None:
+    plan = load_text(f"* || {line}\n* || check_file_test -d /\n", "nhc.conf", "n1", {})
+    report = run(plan, Host(), state=State(str(tmp_path / "state")))
+    assert [(one.verdict, one.outcome.reason) for one in report.results] == [
+        (Verdict.UNKNOWN, "ShellSyntax"), (Verdict.OK, "")]  # fmt: skip
+    assert "bash cannot parse the line: syntax error" in report.results[0].outcome.message
+    (tmp_path / "nhc.conf").write_text(f"* || true\n* || {line}\n")
+    problems = [problem.show() for problem in validate([str(tmp_path / "nhc.conf")]).problems]
+    assert len(problems) == 1
+    assert problems[0].startswith(f"{tmp_path}/nhc.conf:2:6: bash cannot parse it: syntax error")
+
+
+@pytest.mark.parametrize(
+    "line", ["[[ a == b ]] && true", "case a in @(b|c)) true;; esac; false", "! true", "eval ']]'"]
+)
+def test_a_line_that_fails_for_its_own_reasons_is_no_slip_of_the_pen(tmp_path: Path, line: str) -> None:
+    plan = load_text(f"* || {line}\n", "nhc.conf", "n1", {})
+    report = run(plan, Host(), state=State(str(tmp_path / "state")))
+    assert report.results[0].outcome.reason != "ShellSyntax"
 
 
 def test_the_output_of_a_command_is_a_variable_of_later_lines(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from nhc.check import check, opt, rest
 from nhc.host import Completed, Host
 from nhc.model import Metric, Outcome, crit, ok, unknown
 from nhc.nodeset import matcher
+from nhc.process import could_not_fork
 from nhc.units import integer, seconds, text
 from nhc.values import TYPE_CHECKING, NamedTuple
 
@@ -51,6 +52,10 @@ def run_to_end(
         return nothing, unknown("CommandMissing", f'no such command: {missing} (asked for by "{command.shown}")')
     except OSError as error:
         return nothing, unknown("CommandNotRun", f'"{command.shown}" cannot be started: {error.strerror}')
+    starved = could_not_fork(_tail(ended)) if ended.status or ended.timed_out else ""
+    if starved:
+        said = f'"{command.shown}" could start no process: {starved}'
+        return ended, unknown("CommandNotRun", said, evidence=_tail(ended))
     if command.shell and ended.status == 127 and status != 127:
         return ended, unknown("CommandMissing", f'127 returned by "{command.shown}"', evidence=_tail(ended))
     return ended, None
