@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.cli.options import CHECK_LOCAL, UsageError, read
 from nhc.model import Report, Verdict
 from nhc.plan import BUILT_IN, Plan
@@ -36,7 +36,9 @@ def main(argv: Sequence[str]) -> int:
         return run(read(CHECK_LOCAL, argv))
     except UsageError as error:
         print(f"nhc check local: {error}\nTry 'nhc check local --help'.", file=sys.stderr)
-        return EXIT_USAGE
+        from nhc.cli import unusable
+
+        return unusable.tell("WrongUsage", [str(error)], **unusable.asked(argv))
 
 
 def run(options: Mapping[str, Any]) -> int:
@@ -54,9 +56,12 @@ def run(options: Mapping[str, Any]) -> int:
         fresh = fresh_report(state, max_age, host, options) or _agents_report(state, max_age, host, options)
         if fresh is not None:
             return _told(fresh, options)
-    plan = load_plan(options, name, host, state)
+    problems: List[str] = []
+    plan = load_plan(options, name, host, state, problems)
     if plan is None:
-        return EXIT_USAGE
+        from nhc.cli import unusable
+
+        return unusable.tell("BadConfiguration", problems, options["format"], options["output"], name)
     plan = select(plan, options)
     if not plan.items:
         raise UsageError(_nothing(options, name))
@@ -132,9 +137,12 @@ def _time(options: Mapping[str, Any], name: str) -> Optional[float]:
         raise UsageError(f"--{name.replace('_', '-')}: {error}") from None
 
 
-def load_plan(options: Mapping[str, Any], name: str, host: Any, state: Any) -> Optional[Plan]:
+def load_plan(
+    options: Mapping[str, Any], name: str, host: Any, state: Any, said: Optional[List[str]] = None
+) -> Optional[Plan]:
     """The plan that the options ask for; None where the configuration cannot be used, which is said on stderr.
 
+    What is said there is added to `said` as well.
     A run in a scheduler's context, which holds a job up, never asks a cloud's metadata service for the node's type.
     """
     from nhc.node_plan import node_plan
@@ -158,8 +166,10 @@ def load_plan(options: Mapping[str, Any], name: str, host: Any, state: Any) -> O
         problems = getattr(error, "problems", None)  # config.ConfigError, whose module most runs never load
         if problems is None:
             raise
-        for problem in problems:
-            print(problem.show(), file=sys.stderr)
+        shown = [problem.show() for problem in problems]
+        print("\n".join(shown), file=sys.stderr)
+        if said is not None:
+            said += shown
         return None
     if not paths:
         plan = plan._replace(notes=(f"no {site.config}: running the built-in default checks", *plan.notes))

@@ -186,10 +186,10 @@ def _answer(
     if why:
         raise Trouble("HungCommand", f"nhc did not end within {task.seconds + GRACE:g} s and was killed there")
     report = talk.exactly(int(size), deadline)
+    status = said.get("status", "")
+    if status == "2":
+        raise Trouble("BadConfiguration", _refusal(said.get("stderr", "")) or "nhc refused its configuration")
     if not report.strip():
-        status = said.get("status", "")
-        if status == "2":
-            raise Trouble("BadConfiguration", _refusal(said.get("stderr", "")) or "nhc refused its configuration")
         raise Trouble("NoReport", f"nhc ended with status {printable(status, 10)}: {complaint or 'it said nothing'}")
     return Answer(
         report.decode(errors="replace"),

@@ -336,3 +336,40 @@ def test_make_check_prints_what_the_same_by_hand_prints(tmp_path):
         ]
 
     assert shape(made.stdout) == shape(by_hand.stdout)
+
+
+UNUSABLE = [
+    (["-c", "/none/nhc.conf"], "BadConfiguration", "/none/nhc.conf: No such file or directory"),
+    (["-c", "{bad}"], "BadConfiguration", "includes itself"),
+    (["--bogus"], "WrongUsage", "--bogus"),
+    (["--profile", "none-such"], "WrongUsage", "none-such"),
+    (["--check", "check_none"], "WrongUsage", "no configured check matches"),
+    (["--timeout", "soon"], "WrongUsage", "--timeout: 'soon' is not a duration"),
+    (["--root", "/none"], "WrongUsage", "/none"),
+]
+
+
+@pytest.mark.parametrize(("words", "reason", "said"), UNUSABLE, ids=lambda value: str(value)[:20])
+def test_what_cannot_be_judged_is_told_in_the_format_that_was_asked_for(words, reason, said, tmp_path):
+    """Nagios takes a status of 2 for CRITICAL, and a metrics file that is not replaced for the node's health."""
+    bad = tmp_path / "bad.conf"
+    bad.write_text(f"* || include {bad}\n* || check_fs_mount /\n")
+    words = [str(bad) if word == "{bad}" else word for word in words]
+    file = tmp_path / "metrics.prom"
+    file.write_text("nhc_node_verdict 1\n")
+    done = {form: nhc("check", "local", *words, "--format", form, state=tmp_path / "state")
+            for form in ("nagios", "npd", "json", "text")}  # fmt: skip
+    done["prometheus"] = nhc("check", "local", "-f", "prometheus", f"--output={file}", *words, state=tmp_path / "state")
+    assert {form: one.returncode for form, one in done.items()} == {
+        "nagios": 3, "npd": 2, "json": 2, "text": 2, "prometheus": 2,
+    }  # fmt: skip
+    assert all(said in one.stderr and "Traceback" not in one.stderr for one in done.values())
+    assert done["nagios"].stdout.startswith("NHC UNKNOWN - nhc: ")
+    assert said in done["nagios"].stdout.splitlines()[0]
+    assert done["npd"].stdout.startswith(f"{reason}: ")
+    assert len(done["npd"].stdout) <= 80
+    report = json.loads(done["json"].stdout)
+    jsonschema.validate(report, json.loads((ROOT / "docs/report.schema.json").read_text()))
+    assert (report["verdict"], report["results"][0]["reason"]) == ("UNKNOWN", reason)
+    assert done["text"].stdout == ""
+    assert "nhc_node_verdict 3\n" in file.read_text()

@@ -1,0 +1,53 @@
+"""`nhc check local` that cannot judge: its line of output in the format that was asked for.
+
+A program that reads the output takes none for a verdict of its own: to Nagios a status of 2 is CRITICAL, a file that is
+not replaced goes on saying what it said, and a reader of JSON finds none. So they get a report with one UNKNOWN result.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Dict, Sequence
+
+from nhc import __version__
+from nhc.cli import EXIT_USAGE
+from nhc.cli.options import FORMATS, UsageError
+from nhc.host import Host
+from nhc.model import CheckResult, Report, unknown
+
+NAME = "nhc"
+"""What the result is filed under: no check has run."""
+_STATUS = {"nagios": 3, "npd": 2}
+"""What these programs take for "could not tell"."""
+
+
+def tell(reason: str, problems: Sequence[str], format: str, output: str = "", node: str = "") -> int:
+    """Say what is wrong as `format` says it, besides the lines on standard error; the exit status."""
+    if format not in FORMATS or format == "text":
+        return EXIT_USAGE
+    from nhc.cli.check_local import emit
+
+    host = Host()
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    outcome = unknown(
+        reason, f"{problems[0] if problems else 'nothing could be judged'}{more}", evidence=tuple(problems)
+    )
+    boot_id = host.read_or("/proc/sys/kernel/random/boot_id")
+    report = Report(node or host.system.hostname(), boot_id, time.time(), 0.0, (CheckResult(NAME, outcome),),
+                    version=__version__)  # fmt: skip
+    try:
+        emit(report, {"format": format, "output": output, "evidence": True, "verbose": 0, "quiet": 0, "color": "never"})
+    except UsageError:
+        pass  # where it was to be written is what is wrong
+    return _STATUS.get(format, EXIT_USAGE)
+
+
+def asked(argv: Sequence[str]) -> Dict[str, str]:
+    """The format and the file that a command line asks for, as far as it can be read."""
+    found = {"format": "text", "output": ""}
+    flags = {"-f": "format", "--format": "format", "-o": "output", "--output": "output"}
+    for place, word in enumerate(argv):
+        name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
+        if name in flags:
+            found[flags[name]] = value if equals else argv[place + 1] if place + 1 < len(argv) else ""
+    return found
