@@ -10,6 +10,7 @@ import click
 from nhc.cli import EXIT_UNKNOWN
 from nhc.cli.check_local import SCRIPTS
 from nhc.config import external_matcher, validate
+from nhc.setting_rules import problem
 from nhc.site_settings import site_settings
 from nhc.targets import Targets, Undecided
 from nhc.values import TYPE_CHECKING
@@ -58,7 +59,10 @@ def check_command(files: Sequence[str], scripts: Sequence[str] = (), hostname: O
         print(site.note, file=sys.stderr)
     for trouble in found.problems:
         print(trouble.show(), file=sys.stderr)
-    if found.problems or site.note:
+    wrong = [said for said in (problem(*pair) for pair in site.settings.items()) if said]
+    for said in wrong:
+        print(f"{site.path}: {said}", file=sys.stderr)
+    if found.problems or site.note or wrong:
         return 2
     print(f"{_count(found.lines, 'line')}, {_count(found.checks, 'check')}: fine")
     return 0

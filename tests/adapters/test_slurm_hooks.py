@@ -90,6 +90,27 @@ def test_the_health_check_drains_within_its_interval_and_resumes_after_repair(cl
     assert cluster.reason("n3") == ""
 
 
+def test_a_watch_only_week_drains_nothing_starts_the_job_and_says_what_it_would_do(cluster, hooks):
+    hooks.configure(NHC_WATCH_ONLY="1")
+    hooks.sick("n1")
+    job = cluster.submit("true", "--nodelist=n1")
+    done = ended(cluster, job)
+    assert (done["Restarts"], done["NodeList"]) == ("0", "n1")
+    assert "AdminComment" not in done
+    assert f"the job {job} starts, otherwise it would be requeued" in hooks.said("prolog")
+    wait_for("the health check to say so", lambda: "not marked: watch only" in hooks.said("healthcheck"))
+    assert in_service(cluster, "n1")
+    assert cluster.reason("n1") == ""
+    hooks.configure()  # the week is over
+    wait_for("n1 to be drained", lambda: cluster.state("n1") == "drain")
+    hooks.configure(NHC_WATCH_ONLY="1")
+    hooks.well("n1")
+    wait_for("the health check to say so", lambda: "n1 is healthy; stays out: watch only" in hooks.said("healthcheck"))
+    assert cluster.state("n1") == "drain"
+    hooks.configure()
+    wait_for("n1 to be back", lambda: cluster.state("n1") == "idle")
+
+
 def test_an_unknown_verdict_neither_drains_nor_resumes(cluster, hooks):
     hooks.sick("n3")
     wait_for("n3 to be drained", lambda: cluster.state("n3") == "drain")
