@@ -125,7 +125,7 @@ def test_an_archive_is_not_run_from_where_others_can_write(ansible: Ansible, mac
 
 def test_what_keeps_nhc_from_judging_is_the_nodes_verdict(ansible: Ansible, tmp_path: Path) -> None:
     broken = tmp_path / "broken.conf"
-    broken.write_text("* check_hw_mem_free 1MB\n")
+    broken.write_text("nobody || check_hw_mem_free 1MB\n")
     run = ansible("fleet-check", "--limit", "gpu001", "--tags", "check", nhc_config_src=str(broken))
     assert run.status == 0, run.text
     assert run.folded[0].startswith("UNKNOWN 1 node gpu001: BadConfiguration"), run.folded
@@ -137,7 +137,35 @@ def test_what_keeps_nhc_from_judging_is_the_nodes_verdict(ansible: Ansible, tmp_
 def test_a_play_that_is_wrong_fails(ansible: Ansible, tmp_path: Path) -> None:
     run = ansible("fleet-check", "--limit", "gpu001", nhc_config_src="/nonesuch.conf", nhc_report_dir=str(tmp_path))
     assert run.status == 2
-    assert "/nonesuch.conf: no such file or directory on the controller" in run.text
+    assert "/nonesuch.conf: No such file or directory" in run.text
+
+
+def test_what_is_wrong_on_this_side_is_said_once_before_any_connection(controller: Ansible, tmp_path: Path) -> None:
+    """The hosts are not there: nobody tried to reach them."""
+    broken = tmp_path / "broken.conf"
+    broken.write_text("* check_hw_mem_free 1MB\n* || check_hw_mem_fre 1MB\n")
+    hosts = "gpu001,gpu002,gpu003,"
+    for playbook, variables, said in (
+        ("fleet-check", {"nhc_config_src": str(broken)}, f"{broken}:1:1: no `||`"),
+        ("remediate", {"nhc_config_src": str(broken)}, "(did you mean check_hw_mem_free?)"),
+        ("fleet-check", {"nhc_checks": ["TYPO"]}, "nhc_checks: TYPO: no check has this name"),
+        ("fleet-check", {"nhc_archive": "/no/such.pyz"}, "/no/such.pyz: no such archive"),
+    ):
+        run = controller(playbook, "-i", hosts, nhc_report_dir=str(tmp_path / "none"), **variables)
+        assert run.status == 2, run.text
+        assert said in run.text
+        assert run.text.count(said) <= 2, run.text  # ansible-core 2.19 shows an error and its task
+        assert "UNREACHABLE" not in run.text
+        assert "UNKNOWN" not in run.text
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_configuration_that_every_node_refuses_fails_the_play(ansible: Ansible, tmp_path: Path) -> None:
+    """It lies on the nodes, so only they can say."""
+    run = ansible("fleet-check", "--limit", "gpu", nhc_config="/no/such/nhc.conf", nhc_report_dir=str(tmp_path))
+    assert run.status == 2, run.text
+    assert "every node refuses its configuration" in run.text
+    assert "/no/such/nhc.conf" in run.folded[0]
 
 
 def test_site_scripts_travel_and_unprivileged_users_can_check(

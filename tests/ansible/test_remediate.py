@@ -76,7 +76,8 @@ def test_without_confirmation_the_plan_is_shown_and_nothing_done(
         run = remediate(*arguments, nhc_confirm=confirm)
         assert run.status == 0, run.text
         assert "drain, reboot, verify, resume: CRIT check_reboot_pending" in run.text, run.text
-        assert "dry run: nothing was changed" in run.text
+        at = run.folded.index("plan: 1 node: gpu002: drain, reboot, verify, resume")
+        assert run.folded[at + 1] == "dry run: nothing was changed; -e nhc_confirm=true carries the plan out"
     assert boot_id(machines, "gpu002") == before
     assert state(cluster, "gpu002") == "idle"
 
@@ -87,6 +88,7 @@ def test_a_sick_node_is_drained_rebooted_and_put_back(remediate: Remediate, mach
     job = cluster.submit("sleep 4", "--nodelist=gpu002")
     run = remediate(nhc_confirm=True)
     assert run.status == 0, run.text
+    assert run.folded[-1] == "plan: 1 node: gpu002: drain, reboot, verify, resume"
     assert boot_id(machines, "gpu002") != before["gpu002"]
     assert {boot_id(machines, name) == before[name] for name in ("gpu001", "gpu003")} == {True}, (
         "the others are as they were"
@@ -109,6 +111,7 @@ def test_a_node_that_got_well_while_it_was_drained_is_not_rebooted(
     )
     run = remediate(nhc_confirm=True)
     assert run.status == 0, run.text
+    assert run.folded[-1] == "plan: 1 node: gpu002: drain, reboot, verify, resume"
     assert boot_id(machines, "gpu002") == before
     assert state(cluster, "gpu002") == "idle"
     assert "well again" in run.text

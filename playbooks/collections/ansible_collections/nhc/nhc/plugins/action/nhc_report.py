@@ -56,6 +56,9 @@ class ActionModule(ActionBase):
         wrong = [found for found in results.values() if found.get("failed") and "verdict" not in found]
         if wrong and len(wrong) == len(results):
             result.update(failed=True, msg="the check ran on no host: %s" % wrong[0].get("msg"))
+        refused = findings.refused()
+        if refused and len(refused) == len(reports):
+            result.update(failed=True, msg="every node refuses its configuration: %s" % result["lines"][0])
         bad = [] if args["fail_on"] == "never" else findings.at_least(args["fail_on"].upper())
         result["within_limit"] = len(bad) <= limit
         if not result["within_limit"]:

@@ -11,7 +11,8 @@ short_description: Print nhc's verdicts, equal ones folded
 version_added: 0.1.0
 description:
   - At the end of a run, prints what M(nhc.nhc.nhc_check) found. Nodes of which the same is true share a line, and
-    their names are folded to ranges (C(gpu[001-127] OK)).
+    their names are folded to ranges (C(OK 127 nodes gpu[001-127])).
+  - Of a run of the playbook C(remediate), the plan comes last, which nodes are to be repaired how.
   - Nodes that could not be reached, or on which the check could not run, are V(UNKNOWN) with the reason.
   - The playbooks of this collection load it by themselves. For others, name it in C(callbacks_enabled).
 options:
@@ -32,6 +33,8 @@ author:
 """
 
 from ansible import constants as C
+from ansible import context
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.callback import CallbackBase
 
 from ansible_collections.nhc.nhc.plugins.plugin_utils.controller import Unavailable
@@ -51,10 +54,20 @@ class CallbackModule(CallbackBase):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.reports = {}
+        self.plans = {}
+        self.confirmed = False
+
+    def v2_playbook_on_play_start(self, play):
+        """Whether a plan of repairs is to be carried out, which is the same for all plays of a run."""
+        confirm = play.get_variable_manager().extra_vars.get("nhc_confirm", False)
+        self.confirmed = boolean(confirm, strict=False) and not context.CLIARGS.get("check")
 
     def _take(self, result):
         task, host = getattr(result, "task", None) or result._task, getattr(result, "host", None) or result._host
         values = getattr(result, "result", None) or result._result
+        steps = (values.get("ansible_facts") or {}).get("nhc_steps")
+        if steps and host.get_name() not in self.plans:
+            self.plans[host.get_name()] = ", ".join(str(step) for step in steps)
         if task.action in ACTIONS and not values.get("skipped"):
             self.reports[host.get_name()] = report_of(host.get_name(), values)
 
@@ -62,6 +75,19 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
         self._take(result)
+
+    def _planned(self, findings):
+        """What is to be done to which nodes, and whether it was begun: the last lines of a run that repairs."""
+        if not self.plans:
+            return
+        hosts = {}
+        for host, steps in self.plans.items():
+            hosts.setdefault(steps, []).append(host)
+        for steps, names in sorted(hosts.items()):
+            count = "%d node%s" % (len(names), "" if len(names) == 1 else "s")
+            yield "plan: %s: %s: %s" % (count, findings.folded(names), steps)
+        if not self.confirmed:
+            yield "dry run: nothing was changed; -e nhc_confirm=true carries the plan out"
 
     def v2_playbook_on_stats(self, stats):
         if not self.reports:
@@ -72,5 +98,7 @@ class CallbackModule(CallbackBase):
             for verdict, lines in findings.checks() if self.get_option("by") == "check" else findings.groups():
                 self._display.display("\n".join(lines), color=COLOURS.get(verdict))
             self._display.display(findings.total())
+            for line in self._planned(findings):
+                self._display.display(line)
         except Unavailable as error:
             self._display.warning(str(error))

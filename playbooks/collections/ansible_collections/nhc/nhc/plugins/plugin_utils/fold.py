@@ -128,6 +128,14 @@ class Findings:
         least = import_nhc("nhc.model").Verdict[verdict]
         return [result.node.name for result in self.results if result.report.verdict >= least]
 
+    def refused(self):
+        """The names of nodes whose configuration nhc could not use."""
+        return [
+            result.node.name
+            for result in self.results
+            if any(each.outcome.reason == "BadConfiguration" for each in result.report.results)
+        ]
+
     def folded(self, names):
         """Names as ranges."""
         return import_nhc("nhc.nodeset").fold(names)

@@ -1,0 +1,73 @@
+# Copyright the nhc authors
+# SPDX-License-Identifier: Apache-2.0
+"""See on the controller, before any connection, that what is to be sent to nodes and asked of them can be used."""
+
+from __future__ import annotations
+
+import os
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.nhc.nhc.plugins.plugin_utils.controller import Unavailable, find_archive, import_nhc
+
+_PATHS = {"type": "list", "elements": "path", "default": []}
+_NAMES = {"type": "list", "elements": "str", "default": []}
+ARGUMENTS = {
+    "config_src": _PATHS,
+    "scripts_src": _PATHS,
+    "config": _PATHS,
+    "scripts": _PATHS,
+    "profile": {"type": "str", "default": "auto"},
+    "checks": _NAMES,
+    "tags": _NAMES,
+    "context": {"type": "str", "default": ""},
+    "archive": {"type": "path"},
+    "engine": {"type": "str", "default": "auto", "choices": ["auto", "installed", "archive"]},
+}
+OPTIONS = (("--check ", "nhc_checks: "), ("--tag ", "nhc_tags: "), ("--profile ", "nhc_profile: "),
+           ("--context ", "nhc_context: "), ("send them with --scripts", "send them with nhc_scripts_src"))  # fmt: skip
+"""Options of `nhc fleet check` that its messages name, and what the playbooks call them."""
+
+
+class ActionModule(ActionBase):
+    """Runs on the controller and needs no connection."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        _spec, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        try:
+            preflight, push = import_nhc("nhc.fleet.preflight"), import_nhc("nhc.fleet.push")
+            if args["engine"] != "installed":
+                find_archive(args["archive"] and self._local(args["archive"]))
+            config = [self._local(path) for path in args["config_src"]]
+            scripts = [self._local(path) for path in args["scripts_src"]]
+            # Configurations and scripts that lie on the nodes are theirs: what they define is not known here.
+            own = bool(args["config"] or args["scripts"])
+            asked = preflight.Asked(config, scripts, args["profile"], [] if own else args["checks"],
+                                    [] if own else args["tags"], args["context"])  # fmt: skip
+            try:
+                preflight.look(asked)
+                if config or scripts:
+                    push.site(config, scripts)
+            except (preflight.Wrong, push.BadSite) as error:
+                raise Unavailable(str(error)) from None
+        except Unavailable as error:
+            message = str(error)
+            for option, variable in OPTIONS:
+                message = message.replace(option, variable)
+            raise AnsibleActionFail(message) from None
+        result.update(changed=False)
+        return result
+
+    def _local(self, path):
+        """A path on the controller, found as Ansible finds files: in files/ of the role or play, else as it stands."""
+        if os.path.isabs(os.path.expanduser(path)):
+            return os.path.expanduser(path)
+        try:
+            return self._find_needle("files", path)
+        except AnsibleError:
+            raise Unavailable("%s: no such file or directory on the controller" % path) from None
