@@ -34,6 +34,8 @@ from tests.support import ssh  # noqa: E402
 
 CONNECT, COMMAND = 5, 10
 """Seconds that every tool gives a host to connect, and a command to run."""
+KEX = "  KexAlgorithms curve25519-sha256,curve25519-sha256@libssh.org\n  LogLevel ERROR\n"
+"""One key exchange for all clients: it is most of what a connection costs."""
 FULL = 1.2
 """What a check on every host may cost, of the same check by itself: its start, its guard and its transport besides."""
 
@@ -164,6 +166,42 @@ def cpu(bench: Bench, count: int, rounds: int) -> List[str]:
     for name, limit in (("clush", 0.25), ("pdsh", 0.25), ("ansible -m raw", 0.1)):
         if name in samples:
             lines.append(verdict(f"client CPU a host, of {name}'s", ours / statistics.median(samples[name]), limit))
+    return lines
+
+
+def real(nhc: List[str], scratch: Path, count: int, rounds: int) -> List[str]:
+    """Client CPU per host where each host really judges itself, beside clush having each run `true`.
+
+    Start-up is in it. The nodes are this machine, a few at a time: their load is not the client's, but it costs caches.
+    """
+    python = next(path for path in ("/usr/bin/python3", sys.executable) if os.access(path, os.X_OK))
+    config = scratch / "real.conf"
+    config.write_text((ROOT / "conf" / "nhc.conf.example").read_text())
+    samples: Dict[str, List[float]] = {}
+    lines: List[str] = []
+    with ssh.sshd(scratch / "real") as server:
+        server.config.write_text(server.config.read_text() + KEX)
+        bench = Bench(server, scratch, nhc)
+        hosts = bench.hosts("real-hosts", ssh.addresses(count))
+        ours = bench.ours(hosts, "-c", str(config), "--node-dir", str(scratch / "real-node"), "--python", python,
+                          "--fanout", "16", "--profile", "none")  # fmt: skip
+        measure(ours, b"", bench.env)  # sends nhc
+        runs = [("ours", ours, b'"nhc":"pushed"')]
+        if shutil.which("clush"):
+            words = ["clush", "-f", "16", "-o", f"-F {server.config}", "--hostfile", str(hosts), "true && echo ok"]
+            runs.append(("clush", words, b" ok\n"))
+        for _ in range(rounds):
+            for name, argv, good in runs:
+                taken = measure(argv, good, bench.env)
+                if taken.good < count:
+                    raise SystemExit(f"{name}: {taken.good} of {count} hosts answered: {' '.join(argv)}")
+                samples.setdefault(name, []).append(1e3 * taken.cpu / count)
+                lines.append(f"{name}, real nodes: {1e3 * taken.cpu / count:.2f} ms CPU a host, {taken.wall:.1f} s")
+    own = statistics.median(samples["ours"])
+    lines.append(verdict("client CPU a host with real nodes, of 3 ms", own / 3, 1.0))
+    if "clush" in samples:
+        ratio = own / statistics.median(samples["clush"])
+        lines.append(verdict("client CPU a host with real nodes, of clush's for `true`", ratio, 0.25))
     return lines
 
 
@@ -305,7 +343,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--hosts", type=int, default=1000)
     parser.add_argument("--memory-hosts", type=int, default=10000)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--only", default="cpu,bad,memory,full")
+    parser.add_argument("--only", default="cpu,real,bad,memory,full")
     options = parser.parse_args(arguments)
     wanted = options.only.split(",")
     nhc = [sys.executable, "-m", "nhc"]
@@ -314,8 +352,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         scratch = Path(directory)
         script = answer(scratch / "answer")
         with ssh.sshd(scratch / "sshd", more=f"ForceCommand {script}") as server:
-            server.config.write_text(server.config.read_text() + "  KexAlgorithms curve25519-sha256,"
-                                     "curve25519-sha256@libssh.org\n  LogLevel ERROR\n")  # fmt: skip
+            server.config.write_text(server.config.read_text() + KEX)
             bench = Bench(server, scratch, nhc)
             # Once uncounted: it builds nhc.pyz.
             measure(bench.ours(bench.hosts("warm", ssh.addresses(8))), b"", bench.env)
@@ -325,6 +362,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
                 lines += bad(bench, options.hosts)
             if "memory" in wanted:
                 lines += memory(bench, options.memory_hosts)
+        if "real" in wanted:
+            lines += real(nhc, scratch, options.hosts, options.rounds)
         if "full" in wanted:
             lines += full(nhc, scratch, max(options.hosts // 20, 8), options.rounds)
     return 1 if any("MISSED" in line for line in lines) else 0
