@@ -58,7 +58,10 @@ class NodeSystem(System):
         ways = []
         if nsenter and self._reached:
             others = [(name, file) for name, file in _NAMESPACES if file == "mnt" or not self.shares(file)]
-            ways.append((nsenter, *(f"--{name}={self._first}/ns/{file}" for name, file in others), "--"))
+            # Process 1 may run below a chroot, and its namespace's own root is then another than what it calls /.
+            below = f"{self._first}/root"
+            spaces = (f"--{name}={self._first}/ns/{file}" for name, file in others)
+            ways.append((nsenter, *spaces, f"--root={below}", f"--wd={below}", "--"))
         if chroot:
             ways.append((chroot, root))
         for way in ways:

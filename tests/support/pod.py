@@ -42,7 +42,7 @@ class Node:
 
     def run(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """A command on the node itself, as its administrator would give it."""
-        enter = ["nsenter", "--target", str(self.pid), "--mount", "--pid", "--uts", "--"]
+        enter = ["nsenter", "--target", str(self.pid), "--mount", "--pid", "--uts", "--root", "--wd", "--"]
         return subprocess.run([*enter, *argv], capture_output=True, text=True, check=check, timeout=60)
 
     def sh(self, script: str) -> str:
