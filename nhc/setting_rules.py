@@ -48,8 +48,12 @@ def _switch(value: str) -> None:
 
 def _manager(value: str) -> None:
     """A site's own adapter may have any name: only what is nearly one of ours is taken for a mistake."""
+    from nhc.hooks.manager import ALIASES, INSTEAD
     from nhc.line_options import near
 
+    other = INSTEAD.get(ALIASES.get(value.lower(), value.lower()))
+    if other:
+        raise ValueError(other)
     close = near(value.lower(), MANAGERS)
     if value.lower() not in MANAGERS and close:
         raise ValueError(f"no resource manager is called {value!r}{close}")

@@ -11,7 +11,7 @@ import os
 
 from nhc.hooks import log, watch_only
 from nhc.policy import Ceiling, read_ceiling
-from nhc.ports import Applied, Deed, Effect, Mark, NodeState, Remedy, mark_text, may_clear, may_mark
+from nhc.ports import AdapterError, Applied, Deed, Effect, Mark, NodeState, Remedy, mark_text, may_clear, may_mark
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ TIMEOUT = 6.0
 
 
 def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Optional[Any]:
-    """The adapter, None where marking is switched off or no resource manager is there."""
+    """The adapter, None where marking is switched off, or there is none that a hook can use: the log says which."""
     if settings.get("MARK_OFFLINE", "1") == "0":
         return None
-    from nhc.hooks.manager import detect
+    from nhc.hooks.manager import INSTEAD, detect
     from nhc.host import Host
     from nhc.registry import NoAdapter, adapter
 
@@ -35,11 +35,22 @@ def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Option
     if name is None:
         log.info(f"nothing is marked: {how}")
         return None
+    problem = INSTEAD.get(name, "")
     try:
-        return adapter(name)(settings, environ, TIMEOUT)
-    except NoAdapter as error:
-        log.error(f"nothing is marked: {error} (found by {how})")
-        return None
+        found = None if problem else adapter(name)(settings, environ, TIMEOUT)
+        missing = [word for word in ("nodes", "mark", "clear") if not hasattr(found, word)]
+        if not problem and not missing:
+            return found
+        problem = problem or f"the adapter {name} cannot {' and '.join(missing)}, so no hook can use it"
+    except (NoAdapter, AdapterError) as error:
+        problem = str(error)
+    except TypeError as error:
+        trace = error.__traceback__
+        if trace is None or trace.tb_next is not None:
+            raise  # a bug inside the adapter
+        problem = f"the adapter {name} is not made as a hook makes one (settings, environment, timeout)"
+    log.error(f"nothing is marked: {problem} (found by {how})")
+    return None
 
 
 def take_out(

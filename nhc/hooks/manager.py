@@ -32,7 +32,21 @@ INSTALLED = (
     ("flux", "flux", ("flux-broker", "flux-broker-0")),
 )
 
-ALIASES = {"torque": "torque", "openpbs": "pbs", "pbspro": "pbs", "gridengine": "sge", "uge": "sge", "none": ""}
+INSTEAD = {
+    "kubernetes": "no hook marks a Kubernetes node: the agent does, with [sinks.kubernetes] in agent.toml, or "
+    "`nhc kubernetes publish` (docs/kubernetes.md)",
+}
+"""Adapters that a hook cannot use, and what to use in their place. Their names are no resource managers of a node."""
+
+ALIASES = {
+    "k8s": "kubernetes",
+    "torque": "torque",
+    "openpbs": "pbs",
+    "pbspro": "pbs",
+    "gridengine": "sge",
+    "uge": "sge",
+    "none": "",
+}
 
 
 def detect(environ: Mapping[str, str], settings: Mapping[str, str], host: Host) -> Tuple[Optional[str], str]:

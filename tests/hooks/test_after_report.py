@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
+import types
 
 import pytest
 
-from nhc import hooks
+from nhc import hooks, registry
+from nhc.hooks import act, manager
 from nhc.model import CheckResult, Report, crit, ok, unknown, warn
 from nhc.nodeset import fold
 from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState
@@ -231,3 +234,41 @@ def test_watch_only_leaves_no_comment_of_an_internal_error(scheduler, state):
 @pytest.mark.parametrize(("text", "on"), [("1", True), ("yes", True), ("0", False), ("no", False), ("", False)])
 def test_how_watch_only_is_written(text, on):
     assert hooks.watch_only({"NHC_WATCH_ONLY": text}) is on
+
+
+class NoMarker:
+    """An adapter of a stranger's that reads nodes and does not mark them."""
+
+    def __init__(self, settings, environ, timeout):
+        self.nodes = lambda names=None: []
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"NHC_RM": "kubernetes"}, "no hook marks a Kubernetes node: the agent does"),
+        ({"NHC_RM": "K8s"}, "no hook marks a Kubernetes node: the agent does"),
+        ({"NHC_RM": "slurm-rest"}, "NHC_SLURMREST is not set"),
+        ({"NHC_RM": "slurm-rest", "NHC_SLURMREST": "gopher://x"}, "'gopher://x' is not an address"),
+        ({"NHC_RM": "nowhere"}, "there is no adapter called 'nowhere'"),
+        ({"NHC_RM": "reader"}, "the adapter reader cannot mark and clear, so no hook can use it"),
+        ({"NHC_RM": "bare"}, "the adapter bare is not made as a hook makes one"),
+    ],
+)
+def test_an_adapter_that_a_hook_cannot_use_is_one_line(settings, said, state, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "a_strangers", types.SimpleNamespace(NoMarker=NoMarker))
+    monkeypatch.setitem(registry.ADAPTERS, "reader", "a_strangers:NoMarker")
+    monkeypatch.setitem(registry.ADAPTERS, "bare", "builtins:object")
+    for hook, outcome in (("healthcheck", BAD), ("healthcheck", ok()), ("prolog", BAD), ("epilog", BAD)):
+        assert hooks.after_report(hook, report(outcome), {}, settings, state) == 0
+        lines = [line for line in capsys.readouterr().err.splitlines() if "nothing is marked" in line]
+        assert [said in line for line in lines] == [True], (hook, lines)
+        state.save("mark", {})
+
+
+def test_every_adapter_of_ours_can_be_named_in_a_hook(state):
+    """Each marks from a hook, or `nhc.hooks.manager` says what to use instead."""
+    settings = {"NHC_SLURMREST": "unix:/none"}
+    for name in registry.ADAPTERS:
+        found = act.scheduler({}, {**settings, "NHC_RM": name})
+        assert (found is None) == (name in manager.INSTEAD), name
