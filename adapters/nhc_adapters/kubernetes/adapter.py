@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Opti
 from nhc.ports import AdapterError, Applied, Deed, Effect, Mark, NodeState, may_clear, may_mark
 from nhc_adapters.kubernetes.access import find
 from nhc_adapters.kubernetes.client import Client, node_path
-from nhc_adapters.kubernetes.conditions import CLUSTER_SIDE
+from nhc_adapters.kubernetes.conditions import CLUSTER_SIDE, Condition, write_conditions
 from nhc_adapters.kubernetes.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.evidence import REPORT, read_sources, source_types
 from nhc_adapters.kubernetes.manual import read_manual
@@ -222,6 +222,18 @@ class Kubernetes:
             return self._apply(name, plan, refused, None)
 
         return self._together(list(dict.fromkeys(names)), one)
+
+    def say(self, said: Mapping[str, Sequence[Condition]]) -> List[Applied]:
+        """Write conditions; by node."""
+
+        def one(name: str) -> Applied:
+            try:
+                write_conditions(self.client, name, said[name])
+            except AdapterError as error:
+                return Applied(name, Effect.FAILED, str(error))
+            return Applied(name, Effect.CHANGED)
+
+        return list(self._each(list(said), one))
 
     def annotate(self, texts: Mapping[str, Mapping[str, Optional[str]]]) -> List[Applied]:
         """Set or remove (None) annotations of ours; by node."""

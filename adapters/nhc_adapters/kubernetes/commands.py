@@ -27,7 +27,7 @@ from nhc_adapters.kubernetes.errors import ApiError
 from nhc_adapters.kubernetes.fleet import Done, Fleet
 from nhc_adapters.kubernetes.hand import drain, drain_one, known_nodes, uncordon
 from nhc_adapters.kubernetes.kernlogs import CONDITION as KERNEL_LOG
-from nhc_adapters.kubernetes.known_types import strangers
+from nhc_adapters.kubernetes.known_types import Fitting, strangers
 from nhc_adapters.kubernetes.lease import Lease
 from nhc_adapters.kubernetes.ledger import ClusterLedger
 from nhc_adapters.kubernetes.marks import apply, plan_state
@@ -154,7 +154,9 @@ def show_round(done: Done, settings: Settings, fleet: Fleet, form: str) -> str:
         lines.append(f"{how}{WORDS[one.deed]} {one.node}: {printable(one.because)}{note}")
     lines += [f"not {WORDS[w.deed]} {w.node}: {printable(w.why)}" for w in done.withheld]
     sick = len(fleet.sick())
-    lines.append(f"{len(fleet.states)} nodes, {sick} sick, {len(fleet.marked())} marked before")
+    lines.append(
+        f"{len(fleet.states)} nodes, {sick} sick, {fleet.unknown()} unknown, {len(fleet.marked())} marked before"
+    )
     if not settings.apply and done.remedies:
         lines.append("Nothing was changed: say --apply to carry this out.")
     return "\n".join(lines) + "\n"
@@ -170,7 +172,8 @@ def _remedy(remedy: Any, applied: Any) -> Dict[str, str]:
 def controller(cluster: Cluster, read: Callable[[], Settings], listen: str = "") -> int:
     """Follow the cluster until told to end (SIGTERM, SIGINT), under settings that are read again as they change."""
     gc.enable()  # the command line's runs are over before there is garbage; this one lasts
-    watched = Watched(read, lambda line: cluster.say(_logged(line)))
+    fitting = Fitting(read, lambda: Kubernetes(cluster.client()).objects())
+    watched = Watched(fitting.read, lambda line: cluster.say(_logged(line)))
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -190,6 +193,7 @@ def controller(cluster: Cluster, read: Callable[[], Settings], listen: str = "")
             cluster.say(_logged(f"starting, {acting}, server {running.client.access.server}"))
             try:
                 running.start()
+                fitting.started = True
                 sick = _until_changed(running, watched, stop)
             finally:
                 running.close()

@@ -96,6 +96,10 @@ class Fleet:
         """The nodes that are CRIT."""
         return sorted(self._sick)
 
+    def unknown(self) -> int:
+        """How many nodes nothing certain is known of: they are left as they are."""
+        return sum(1 for one in list(self.judged.values()) if one.report.verdict is Verdict.UNKNOWN)
+
     def look(self, now: float) -> List[str]:
         """Judge the nodes that changed or are due; returns their names."""
         with self._lock:

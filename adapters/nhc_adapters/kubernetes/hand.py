@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import getpass
 import time
-from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.ports import Effect, Mark
 from nhc_adapters.kubernetes.adapter import Kubernetes
@@ -16,8 +16,8 @@ from nhc_adapters.kubernetes.client import Client
 from nhc_adapters.kubernetes.drain import Drain, Progress, Rules, pods_on, sort_pods
 from nhc_adapters.kubernetes.evidence import OPERATOR, read_sources
 from nhc_adapters.kubernetes.known_types import bad_statuses
-from nhc_adapters.kubernetes.manual import Manual
-from nhc_adapters.kubernetes.marks import Facts
+from nhc_adapters.kubernetes.manual import MANUAL, Manual, read_manual
+from nhc_adapters.kubernetes.marks import HOLD, Facts, annotations_of, read_own_mark, released
 
 if TYPE_CHECKING:
     from nhc_adapters.kubernetes.commands import Cluster
@@ -53,7 +53,10 @@ def drain(
         for name, node in found.items()
     }
     states = {state.name: state for state in adapter.nodes(list(found))}
-    for applied in adapter.mark(dict.fromkeys(names, mark), facts=facts):
+    known = [name for name in dict.fromkeys(names) if not _drained_already(cluster, adapter, found.get(name), manual)]
+    for name in (name for name in dict.fromkeys(names) if name not in known):
+        failed |= not drain_one(cluster, client, name, rules, lambda: True)
+    for applied in adapter.mark(dict.fromkeys(known, mark), facts=facts):
         if applied.effect is Effect.FAILED:
             cluster.complain(f"{applied.node}: {applied.message}")
             failed = True
@@ -68,6 +71,21 @@ def drain(
             cluster.say(f"{applied.node}: not marked: {applied.message}")
         failed |= not drain_one(cluster, client, applied.node, rules, lambda: True)
     return FAILED if failed else DONE
+
+
+def _drained_already(cluster: Cluster, adapter: Kubernetes, node: Optional[Mapping[str, Any]], asked: Manual) -> bool:
+    """Whether a drain by hand keeps a node out already: it may be gone on with, and its owner may give it an end."""
+    before = read_manual(node) if node is not None else None
+    if node is None or before is None or not before.stands(asked.since):
+        return False
+    if read_own_mark(node) is None or released(node) or HOLD in annotations_of(node):
+        return False
+    name = str(node["metadata"]["name"])
+    if before.by == asked.by and asked.until is not None:
+        before = Manual(before.by, before.since, asked.until)
+        adapter.annotate({name: {MANUAL: before.text()}})
+    cluster.say(f"{name}: {before.line()} already")
+    return True
 
 
 def known_nodes(cluster: Cluster, adapter: Kubernetes, names: Sequence[str]) -> Tuple[List[str], bool]:

@@ -25,6 +25,8 @@ def metrics(controller: Controller, watched: Optional[Watched] = None) -> str:
 
     family("nhc_kubernetes_nodes", "gauge", "Nodes followed.", [("", len(fleet.states))])
     family("nhc_kubernetes_nodes_sick", "gauge", "Nodes whose conditions say CRIT.", [("", len(fleet.sick()))])
+    unknown = "Nodes of which nothing certain is known: silent, never heard of, or marked by a word not taken back."
+    family("nhc_kubernetes_nodes_unknown", "gauge", unknown, [("", fleet.unknown())])
     family("nhc_kubernetes_nodes_marked", "gauge", "Nodes that carry nhc's mark.", [("", len(fleet.marked()))])
     family(
         "nhc_kubernetes_nodes_withheld", "gauge", "Deeds that a ceiling or rate withholds.", [("", len(fleet.withheld))]

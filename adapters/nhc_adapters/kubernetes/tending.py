@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
 from nhc.model import Verdict
-from nhc.ports import AdapterError, Effect
+from nhc.ports import Effect
 from nhc_adapters.kubernetes.adapter import Kubernetes
 from nhc_adapters.kubernetes.conditions import (
     ALLOCATABLE,
@@ -20,7 +20,6 @@ from nhc_adapters.kubernetes.conditions import (
     UNKNOWN,
     Condition,
     read_conditions,
-    write_conditions,
 )
 from nhc_adapters.kubernetes.evidence import SOURCE, read_sources
 from nhc_adapters.kubernetes.judge import Judgement
@@ -57,17 +56,21 @@ class Tending:
         """Write what is to be written on these nodes. Returns those that are still to be decided on."""
         back: List[str] = []
         texts: Dict[str, Dict[str, Optional[str]]] = {}
+        said: Dict[str, List[Condition]] = {}
         for name in names:
             judgement, node = judged.get(name), objects.get(name)
             if judgement is None or node is None:
                 continue
-            self._say(name, node, judgement, now)
+            told = [one for one in (self._silence(name, node, judgement, now), _offered(node, judgement, now)) if one]
+            if told:
+                said[name] = told
             if read_own_mark(node) is not None and released(node):
                 back.append(name)
                 continue
             changed = {**self._overruled(node, now), **self._sources(node, judgement)}
             if changed:
                 texts[name] = changed
+        self._say(said, now)
         if not back and not texts:
             return list(names)
         if not self.allowed():
@@ -107,23 +110,22 @@ class Tending:
             return {}
         return {SOURCE: " ".join(judgement.sources)}
 
-    def _say(self, name: str, node: Node, judgement: Judgement, now: float) -> None:
-        said = [one for one in (self._silence(name, node, judgement, now), _offered(node, judgement, now)) if one]
+    def _say(self, said: Mapping[str, Sequence[Condition]], now: float) -> None:
         if not said:
             return
         if not self.allowed():
-            self.retry(name, now + 0.5)
+            for name in said:
+                self.retry(name, now + 0.5)
             return
-        try:
-            write_conditions(self.adapter.client, name, said)
-        except AdapterError as error:
-            self.log(f"{name}: {error}")
-            self.retry(name, now + AFTER_FAILURE)
-            return
-        for one in said:
-            self.log(f"{name}: {one.type}={one.status}: {one.message}")
-            if one.type == self.settings.verdict:
-                self._silenced.add(name)
+        for applied in self.adapter.say(said):
+            if applied.effect is Effect.FAILED:
+                self.log(f"{applied.node}: {applied.message}")
+                self.retry(applied.node, now + AFTER_FAILURE)
+                continue
+            for one in said[applied.node]:
+                self.log(f"{applied.node}: {one.type}={one.status}: {one.message}")
+                if one.type == self.settings.verdict:
+                    self._silenced.add(applied.node)
 
     def _silence(self, name: str, node: Node, judgement: Judgement, now: float) -> Optional[Condition]:
         if not judgement.silent:

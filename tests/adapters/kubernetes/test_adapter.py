@@ -204,3 +204,38 @@ def test_a_node_with_work_is_busy(kube: Kube) -> None:
     states = {state.name: state for state in Kubernetes(kube.admin).nodes([node, idle])}
 
     assert (states[node].busy, states[idle].busy) == (True, False)
+
+
+def test_a_report_does_not_clear_what_only_the_cluster_has_seen(kube: Kube) -> None:
+    found, reported = kube.node("found", fake=False), kube.node("reported", fake=False)
+    adapter = Kubernetes(kube.admin)
+    adapter.mark({found: FAULT}, facts={found: Facts(sources=["NhcJobDeviceError=True"])})
+    adapter.mark({reported: FAULT})
+    assert kube.get(reported)["metadata"]["annotations"]["nhc/source"] == "report"
+
+    applied = {one.node: one for one in adapter.clear([found, reported])}
+
+    assert (applied[found].effect, applied[found].message) == (
+        Effect.REFUSED,
+        "marked for NhcJobDeviceError, of which no report speaks",
+    )
+    assert applied[reported].effect is Effect.CHANGED
+    assert adapter.clear([found], judged=True)[0].effect is Effect.CHANGED
+
+
+def test_a_good_report_takes_off_what_is_left_on_a_node_that_was_put_back_and_a_bad_one_adds_nothing(
+    kube: Kube,
+) -> None:
+    node = kube.node(fake=False)
+    adapter = Kubernetes(kube.admin)
+    adapter.mark({node: FAULT})
+    kube.plane.kubectl("uncordon", node)
+
+    (state,) = adapter.nodes([node])
+    assert (state.available, state.hold) == (True, "")
+    assert adapter.mark({node: FAULT})[0].effect is Effect.REFUSED
+    assert not kube.get(node)["spec"].get("unschedulable")
+    assert adapter.clear([node])[0].effect is Effect.CHANGED
+    after = kube.get(node)
+    assert not any(taint["key"].startswith("nhc/") for taint in after["spec"].get("taints") or ())
+    assert not any(key.startswith("nhc/") for key in after["metadata"].get("annotations") or {})

@@ -361,6 +361,7 @@ def test_it_tells_how_it_is_and_what_it_did(kube: Kube) -> None:
         assert get("/readyz") == "ok\n"
         told = get("/metrics")
         assert "nhc_kubernetes_nodes_marked 1\n" in told
+        assert "nhc_kubernetes_nodes_unknown 0\n" in told
         assert 'nhc_kubernetes_deeds_total{deed="mark",effect="changed"} 1\n' in told
         server.close()
 
@@ -401,7 +402,7 @@ def test_a_platform_is_asked_for_a_repair_once_the_work_has_ended_and_only_if_al
         kube.admin.delete(namespaced(kube.namespace, "pods", "work"))
         if allowed:
             eventually(lambda: label() == "UnschedulablePendingReboot")
-            assert controller.counts["reboot_changed"] == 1
+            eventually(lambda: controller.counts.get("reboot_changed") == 1)  # counted once the server has answered
         else:
             controller.fleet.changed(node)
             eventually(lambda: not controller.fleet.wake.is_set())

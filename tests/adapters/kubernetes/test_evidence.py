@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from nhc_adapters.kubernetes.client import MERGE_PATCH, STRATEGIC, node_path
 from nhc_adapters.kubernetes.conditions import ALLOCATABLE
 from nhc_adapters.kubernetes.kernlogs import CONDITION as KERNEL_LOG
+from nhc_adapters.kubernetes.known_types import Fitting
+from nhc_adapters.kubernetes.reload import Watched
 from nhc_adapters.kubernetes.settings import LokiSettings
 from tests.adapters.kubernetes.test_commands import nhc, scope
 from tests.adapters.kubernetes.test_controller import cordoned, heal, marked, running, settings, sicken
@@ -176,3 +179,30 @@ def test_an_operators_text_where_our_mark_would_be_stays(kube: Kube) -> None:
         kube.plane.kubectl("uncordon", sick)
         eventually(lambda: controller.fleet.states[sick].available)
         assert not cordoned(kube, sick)
+
+
+def test_a_typing_error_in_new_settings_leaves_the_old_ones_in_force(kube: Kube, tmp_path: Path) -> None:
+    node = kube.node(fake=False)
+    kube.set_condition(node, "GpuXid", "False")
+    now, listed = [0.0], []
+
+    def nodes() -> list[dict[str, Any]]:
+        listed.append(1)
+        return [kube.get(node)]
+
+    faults = ["GpuXid"]
+    fitting = Fitting(lambda: settings(kube, faults=faults), nodes, monotonic=lambda: now[0])
+    said: list[str] = []
+    watched = Watched(fitting.read, said.append)
+    fitting.started = True
+    faults[:] = ["GpuXidd"]
+    for _look in range(2):
+        watched.asked.set()
+        assert watched.changed() is None
+    assert "settings refused, the ones in force stay: no node has a condition 'GpuXidd'" in said[0]
+    assert len(listed) == 1  # however often the files are looked at
+    assert [fault.type for fault in watched.settings.faults] == ["GpuXid"]
+    kube.set_condition(node, "GpuXidd", "False")
+    now[0] = 60.0
+    watched.asked.set()
+    assert watched.changed() is not None
