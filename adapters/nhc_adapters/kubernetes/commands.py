@@ -179,17 +179,17 @@ def controller(cluster: Cluster, read: Callable[[], Settings], listen: str = "")
         signal.signal(number, lambda *_: stop.set())
     signal.signal(signal.SIGHUP, lambda *_: watched.asked.set())
     server: Optional[Server] = None
+    before: Optional[Settings] = None
     try:
         while not stop.is_set():
-            running = Controller(
-                cluster.client(connections=36), watched.settings, log=lambda line: cluster.say(_logged(line))
-            )
+            chosen = watched.settings
+            running = Controller(cluster.client(connections=36), chosen, log=lambda line: cluster.say(_logged(line)))
             if server is not None:
                 server.serve(running)
             elif listen:
                 server = Server(listen, running, watched)
                 server.start()
-            acting = "acting" if watched.settings.apply else "dry run"
+            acting = "acting" if chosen.apply else "dry run"
             cluster.say(_logged(f"starting, {acting}, server {running.client.access.server}"))
             try:
                 running.start()
@@ -197,9 +197,14 @@ def controller(cluster: Cluster, read: Callable[[], Settings], listen: str = "")
                 sick = _until_changed(running, watched, stop)
             finally:
                 running.close()
-            if running.refused:
+            if running.refused and before is None:
                 cluster.complain(running.refused)
                 return USAGE
+            if running.refused and before is not None:
+                watched.restore(before, running.refused)
+                before = None
+                continue
+            before = chosen
             if sick:
                 cluster.complain(sick)
                 return FAILED

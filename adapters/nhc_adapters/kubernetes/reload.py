@@ -26,7 +26,13 @@ class Watched:
         """Why the files are not taken as they are now, "" while they are in force."""
         self.asked = threading.Event()
         """Set it to have the files read again, whatever they look like: SIGHUP."""
+        self._rejected: Optional[Settings] = None
         self._seen = self._look()
+
+    def restore(self, settings: Settings, why: str) -> None:
+        """Go back to these: the new ones make sense as a text and do not fit the cluster."""
+        self._log(f"settings refused, the ones before stay: {why}")
+        self._rejected, self.settings, self.refused = self.settings, settings, why
 
     def changed(self) -> Optional[Settings]:
         """New settings, None where the files say what is in force, or something that makes no sense."""
@@ -44,6 +50,9 @@ class Watched:
                 self._log(f"settings refused, the ones in force stay: {error}")
             self.refused = str(error)
             return None
+        if settings == self._rejected and not asked:
+            return None
+        self._rejected = None
         self._seen = {path: found.get(path) or _signature(path) for path in settings.sources}
         if self.refused:
             self._log("settings make sense again")

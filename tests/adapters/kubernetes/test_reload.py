@@ -128,9 +128,16 @@ def test_a_running_controller_acts_under_new_settings_and_keeps_the_old_when_the
     assert metric("nhc_kubernetes_settings_refused") == "1"
     assert not kube.get(node)["spec"].get("unschedulable")
 
+    # What only the cluster shows to be wrong, too: a condition type that nobody has.
+    mounted.put(kubernetes='policy = "policy.toml"\napply = true\nfaults = ["NhcHealthyy=False"]\n', policy=POLICY)
+    eventually(lambda: "settings refused, the ones before stay: " in log.read_text())
+    assert process.poll() is None
+    assert not kube.get(node)["spec"].get("unschedulable")
+
     mounted.put(kubernetes='policy = "policy.toml"\napply = true\n', policy=POLICY)
     eventually(lambda: kube.get(node)["spec"].get("unschedulable"))
     eventually(lambda: metric("nhc_kubernetes_settings_refused") == "0")
+    assert log.read_text().count("the ones before stay") == 1
     process.send_signal(signal.SIGHUP)
     eventually(lambda: "settings read again: nothing is different" in log.read_text())
     process.send_signal(signal.SIGTERM)
