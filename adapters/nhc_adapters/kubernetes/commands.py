@@ -179,7 +179,6 @@ def controller(cluster: Cluster, read: Callable[[], Settings], listen: str = "")
         signal.signal(number, lambda *_: stop.set())
     signal.signal(signal.SIGHUP, lambda *_: watched.asked.set())
     server: Optional[Server] = None
-    before: Optional[Settings] = None
     try:
         while not stop.is_set():
             chosen = watched.settings
@@ -197,14 +196,9 @@ def controller(cluster: Cluster, read: Callable[[], Settings], listen: str = "")
                 sick = _until_changed(running, watched, stop)
             finally:
                 running.close()
-            if running.refused and before is None:
+            if running.refused:
                 cluster.complain(running.refused)
                 return USAGE
-            if running.refused and before is not None:
-                watched.restore(before, running.refused)
-                before = None
-                continue
-            before = chosen
             if sick:
                 cluster.complain(sick)
                 return FAILED

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import Callable, Dict, List, Optional, Tuple
 
 from nhc_adapters.kubernetes.settings import Settings
+
+AGAIN = 10.0
+"""Seconds between two tries of settings that were refused and did not change."""
 
 Signature = Tuple[int, int, int, int]
 
@@ -26,21 +30,18 @@ class Watched:
         """Why the files are not taken as they are now, "" while they are in force."""
         self.asked = threading.Event()
         """Set it to have the files read again, whatever they look like: SIGHUP."""
-        self._rejected: Optional[Settings] = None
+        self._tried = 0.0
         self._seen = self._look()
-
-    def restore(self, settings: Settings, why: str) -> None:
-        """Go back to these: the new ones make sense as a text and do not fit the cluster."""
-        self._log(f"settings refused, the ones before stay: {why}")
-        self._rejected, self.settings, self.refused = self.settings, settings, why
 
     def changed(self) -> Optional[Settings]:
         """New settings, None where the files say what is in force, or something that makes no sense."""
         found = self._look()
         asked = self.asked.is_set()
-        # Refused ones are tried again each time: what they lack may be a file that we do not watch.
-        if found == self._seen and not asked and not self.refused:
+        # Refused ones are tried again now and then: what they lack may be a file that we do not watch, or a node.
+        again = bool(self.refused) and time.monotonic() - self._tried >= AGAIN
+        if found == self._seen and not asked and not again:
             return None
+        self._tried = time.monotonic()
         self.asked.clear()
         self._seen = found
         try:
@@ -50,9 +51,6 @@ class Watched:
                 self._log(f"settings refused, the ones in force stay: {error}")
             self.refused = str(error)
             return None
-        if settings == self._rejected and not asked:
-            return None
-        self._rejected = None
         self._seen = {path: found.get(path) or _signature(path) for path in settings.sources}
         if self.refused:
             self._log("settings make sense again")
