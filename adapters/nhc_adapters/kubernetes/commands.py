@@ -19,7 +19,14 @@ from nhc.ports import AdapterError, Deed, Effect
 from nhc_adapters.kubernetes.access import find
 from nhc_adapters.kubernetes.adapter import Kubernetes
 from nhc_adapters.kubernetes.client import Client
-from nhc_adapters.kubernetes.conditions import CLUSTER_SIDE, FALSE, Condition, read_conditions, write_conditions
+from nhc_adapters.kubernetes.conditions import (
+    ALLOCATABLE,
+    CLUSTER_SIDE,
+    FALSE,
+    Condition,
+    read_conditions,
+    write_conditions,
+)
 from nhc_adapters.kubernetes.controller import Controller, kept_types
 from nhc_adapters.kubernetes.detections import acknowledge_on
 from nhc_adapters.kubernetes.drain import Rules
@@ -27,7 +34,7 @@ from nhc_adapters.kubernetes.errors import ApiError
 from nhc_adapters.kubernetes.fleet import Done, Fleet
 from nhc_adapters.kubernetes.hand import drain, drain_one, known_nodes, uncordon
 from nhc_adapters.kubernetes.kernlogs import CONDITION as KERNEL_LOG
-from nhc_adapters.kubernetes.known_types import Fitting, strangers
+from nhc_adapters.kubernetes.known_types import KUBELET, Fitting, bad_statuses, strangers
 from nhc_adapters.kubernetes.lease import Lease
 from nhc_adapters.kubernetes.ledger import ClusterLedger
 from nhc_adapters.kubernetes.marks import apply, plan_state
@@ -259,6 +266,9 @@ def state(cluster: Cluster, names: Sequence[str], wanted: str, settings: Setting
 
 def ack(cluster: Cluster, names: Sequence[str], types: Sequence[str], by: str) -> int:
     """End conditions that the controller found and nothing shows to be gone (job errors, kernel logs from Loki)."""
+    for kind in types:
+        if kind in KUBELET or kind == ALLOCATABLE or (kind, FALSE) in bad_statuses(()):
+            raise BadSettings(f"{kind} cannot be acknowledged: it says how the node is at this moment")
     client = cluster.client()
     wanted = tuple(types) or (JOB_ERROR, KERNEL_LOG)
     adapter = Kubernetes(client)

@@ -98,6 +98,7 @@ class Controller:
                 remember=settings.apply,
             )
             self.loki.logs.acknowledged = self.detections.acknowledged_of(KERNEL_LOG)
+            self.loki.logs.standing = self.detections.standing_of(KERNEL_LOG)
 
     # Life.
 

@@ -47,6 +47,16 @@ class Detections:
         """What was acknowledged of one condition, by node."""
         return lambda name: acknowledged(self.objects.get(name) or {}, kind)
 
+    def standing_of(self, kind: str) -> Callable[[str], Mapping[str, float]]:
+        """What a condition that is bad stands on, by node."""
+
+        def standing(name: str) -> Mapping[str, float]:
+            node = self.objects.get(name) or {}
+            said = read_conditions(node).get(kind)
+            return read_findings(node, FINDINGS).get(kind, {}) if said is not None and said.status == TRUE else {}
+
+        return standing
+
     def say_of_pods(self, blamed: Mapping[str, Condition], excused: Mapping[str, Iterable[str]]) -> None:
         """Say what is new of the nodes that are blamed, and take it back where the job turned out to be at fault."""
         said = self._unsaid

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
-from nhc.kernlog import findings
-from nhc.kernlog.catalogue import FATAL, Matcher
+from nhc.kernlog import findings, xid
+from nhc.kernlog.catalogue import FATAL, Match, Matcher, rows
 from nhc.model import Action, printable
 from nhc_adapters.kubernetes.acknowledged import covers
 from nhc_adapters.kubernetes.conditions import FALSE, KERNEL_LOG, TRUE, Condition
@@ -31,9 +31,15 @@ class _Node:
 class KernelLogs:
     """What the kernel logs of all nodes came to so far."""
 
-    def __init__(self, acknowledged: Callable[[str], Mapping[str, float]] = lambda node: {}) -> None:
+    def __init__(
+        self,
+        acknowledged: Callable[[str], Mapping[str, float]] = lambda node: {},
+        standing: Callable[[str], Mapping[str, float]] = lambda node: {},
+    ) -> None:
         self.acknowledged = acknowledged
         """Up to which time each of a node's errors was acknowledged, by the key of its finding."""
+        self.standing = standing
+        """What a node's condition stands on already: keys of findings, with their times."""
         self._nodes: OrderedDict[str, _Node] = OrderedDict()
 
     def take(self, lines: Sequence[LogLine], now: float) -> Dict[str, Condition]:
@@ -42,7 +48,7 @@ class KernelLogs:
         for line in lines:
             node = self._nodes.get(line.node)
             if node is None:
-                node = self._nodes[line.node] = _Node()
+                node = self._nodes[line.node] = self._recalled(line.node, now)
                 while len(self._nodes) > NODES:
                     self._nodes.popitem(last=False)
             self._nodes.move_to_end(line.node)
@@ -53,10 +59,42 @@ class KernelLogs:
         said = {}
         for name, node in sorted(touched.items()):
             condition = condition_of(node.state, self.acknowledged(name))
+            if condition.status == TRUE and dict(condition.findings) == dict(self.standing(name)):
+                node.said = True
+                continue  # nothing new: what was said of it stays as it was said
             if condition.status == TRUE or node.said:
                 said[name] = condition
             node.said = condition.status == TRUE
         return said
+
+    def _recalled(self, name: str, now: float) -> _Node:
+        """A node as its condition has it: what stood before this process stands until a line or a person ends it."""
+        node = _Node()
+        for key, when in self.standing(name).items():
+            match = recall(key)
+            if match is not None:
+                findings.add(node.state, match, when, now)
+                found = node.state.get("findings", {}).get(key)
+                if found is not None:
+                    found["severity"] = FATAL  # as it was judged, whatever else there was then
+        node.said = bool(node.state.get("findings"))
+        return node
+
+
+def recall(key: str) -> Optional[Match]:
+    """What the catalogue has to say of a finding by its key alone, None for none of its own."""
+    kind, _, rest = key.partition("/")
+    code, _, device = rest.partition("/")
+    if kind in ("xid", "sxid") and code.isdigit():
+        if kind == "xid":
+            return xid.read_xid(int(code), device, "", "")
+        return xid.read_sxid(int(code), device, "", "Fatal", "")
+    if kind == "neuron":
+        return xid.read_neuron(code, "", "")._replace(device=device)
+    for row in rows():
+        if (row.kind, row.code) == (kind, code):
+            return Match(kind, code, FATAL, Action(row.action), device, row.message)
+    return None
 
 
 def condition_of(state: findings.State, acks: Optional[Mapping[str, float]] = None) -> Condition:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.ports import TAG, read_mark_text
-from nhc_adapters.kubernetes.conditions import UNKNOWN, Condition, read_conditions, stamp, unstamp
+from nhc_adapters.kubernetes.conditions import ALLOCATABLE, UNKNOWN, Condition, read_conditions, stamp, unstamp
 from nhc_adapters.kubernetes.evidence import SILENT_AFTER, fresh
 
 OVERRULED = "nhc/overruled"
@@ -23,6 +23,7 @@ Bad = FrozenSet[Tuple[str, str]]
 """Condition types, each with a status that is bad."""
 
 _MORE = re.compile(r" \(and (\d+) more\)$")
+_OFFERED = re.compile(r"(\d+) of (\d+) (\S+) can be given out")
 _CHECK = re.compile(r"check_\w+(?=: )")
 
 
@@ -63,6 +64,10 @@ class Overruled:
 
 def entry_of(condition: Condition) -> Entry:
     """Who is at fault in a condition that we wrote, by its words; of another's, its reason."""
+    if condition.type == ALLOCATABLE:  # one more device that cannot be given out is another fault
+        offered = _OFFERED.match(condition.message)
+        if offered:
+            return Entry(offered[3], int(offered[2]) - int(offered[1]))
     mark = read_mark_text(f"{TAG} {condition.message}")
     why = mark.why if mark is not None else ""
     more = _MORE.search(why)

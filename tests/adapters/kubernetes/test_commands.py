@@ -208,6 +208,16 @@ def test_an_acknowledged_finding_ends(kube: Kube, nhc: Any) -> None:
     assert after["message"] == "by alice; was: invalid device ordinal"
 
 
+@pytest.mark.parametrize("kind", ["NhcHealthy", "Ready", "NhcAllocatableProblem"])
+def test_what_says_how_a_node_is_now_cannot_be_acknowledged(kube: Kube, nhc: Any, kind: str) -> None:
+    node = kube.node(fake=False)
+    kube.set_condition(node, kind, "True")
+    refused = nhc("ack", "--condition", kind, node)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert f"{kind} cannot be acknowledged" in refused.stderr
+    assert (kube.condition(node, kind) or {})["status"] == "True"
+
+
 def test_the_controller_ends_cleanly_on_a_signal_and_leaves_its_lease(kube: Kube, tmp_path: Path) -> None:
     config = kube.kubeconfig(tmp_path)
     node = kube.node(fake=False)

@@ -506,3 +506,45 @@ def test_an_acknowledged_kernel_line_does_not_come_back(kube: Kube, loki: FakeLo
         assert (kube.condition(node, KERNEL_LOG) or {})["reason"] == "Acknowledged"
         loki.say(node, XID79, begin + 3)  # the same error again is a new one
         eventually(lambda: marked(kube) == {node})
+
+
+def test_what_stood_before_a_restart_stands_beside_what_comes_after_it(kube: Kube, loki: FakeLoki) -> None:
+    node = kube.node(fake=False)
+    heal(kube, node)
+    chosen = settings(kube, loki=LokiSettings(loki.url, "{}", every=0.1))
+
+    def said() -> dict[str, Any]:
+        return kube.condition(node, KERNEL_LOG) or {}
+
+    loki.say(node, XID79)
+    with running(kube, chosen):
+        eventually(lambda: marked(kube) == {node})
+    with running(kube, chosen):
+        link = "mlx5_core 0000:d2:00.0: poll_health:825: device's health compromised - reached miss count."
+        loki.say(node, link)
+        eventually(lambda: "(and 1 more)" in said().get("message", ""))
+        # The one ends by its driver's word, the other stands.
+        loki.say(node, "mlx5_core 0000:d2:00.0: mlx5_health_try_recover:337:(pid 8): health revovery succeded")
+        eventually(lambda: said().get("reason") == "Xid79")
+        assert said()["status"] == "True"
+        assert "[action: " in said()["message"]
+        assert marked(kube) == {node}
+    with running(kube, chosen):
+        loki.say(node, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.144.03  Mon Dec 30 17:44:08 UTC 2024")
+        eventually(lambda: said()["status"] == "False")
+        eventually(lambda: marked(kube) == set())
+
+
+@pytest.mark.parametrize("text", [XID79, "NEURON_HW_ERR=DMA_ERROR nd-id=2 nc-id=0",
+                                  "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Fatal, Link 32 egress error",
+                                  "XFS (sda1): Filesystem has been shut down due to log error (0x2)."])  # fmt: skip
+def test_a_finding_is_recalled_by_its_key_as_it_was(text: str) -> None:
+    now = time.time()
+    before = KernelLogs().take([LogLine("n1", int(now * 1e9), text)], now)["n1"]
+    standing = dict(before.findings)
+    again = KernelLogs(standing=lambda node: standing)
+    quiet = again.take([LogLine("n1", int(now * 1e9), XID31)], now)
+    assert quiet == {}  # what was said stays as it was said
+    more = again.take([LogLine("n1", int(now * 1e9) - 1, "NVRM: Xid (PCI:0000:9b:00): 79, pid=1, off")], now)["n1"]
+    assert set(dict(more.findings)) == {*standing, "xid/79/0000:9b:00.0"}
+    assert (more.reason, "(and 1 more)" in more.message) == (before.reason, True)

@@ -149,6 +149,23 @@ def test_a_plugin_that_never_registered_is_judged_where_the_settings_expect_it(k
         eventually(lambda: looked_at(controller, other, "OK"))
 
 
+def test_one_more_device_lost_on_a_node_that_was_put_back_is_another_fault(kube: Kube) -> None:
+    node = kube.node(capacity={GPU: "8"})
+    kube.ready(node)
+    heal(kube, node)
+    with running(kube, settings(kube, allocatable_grace=0.0)) as controller:
+        offers(kube, node, "6")
+        eventually(lambda: marked(kube) == {node})
+        kube.plane.kubectl("uncordon", node)
+        eventually(lambda: marked(kube) == set())
+        offers(kube, node, "7")  # better, and not yet good
+        eventually(lambda: (kube.condition(node, ALLOCATABLE) or {}).get("message", "").startswith("7 of 8"))
+        eventually(lambda: looked_at(controller, node, "WARN"))
+        assert marked(kube) == set()
+        offers(kube, node, "6")
+        eventually(lambda: marked(kube) == {node})
+
+
 def test_allocatable_can_be_left_out(kube: Kube) -> None:
     node = kube.node(capacity={GPU: "8"})
     kube.ready(node)
