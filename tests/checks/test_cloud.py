@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import re
 import socket
 import threading
 import time
@@ -31,6 +32,7 @@ EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
 
 class Service(http.server.BaseHTTPRequestHandler):
     def answer(self, status, body=""):
+        body = filled_in(body)
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -76,24 +78,31 @@ def node(service, tmp_path):
     return make
 
 
-def iso(ahead):
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + ahead))
+FORMS = {"iso": "%Y-%m-%dT%H:%M:%SZ", "rfc": "%d %b %Y %H:%M:%S GMT", "mail": "%a, %d %b %Y %H:%M:%S GMT"}
 
 
-def rfc(ahead, day=""):
-    return time.strftime(f"{day}%d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + ahead))
+def at(form, ahead):
+    """A time so many seconds after it is asked for: the service fills it in."""
+    return f"@{form}:{ahead}@"
+
+
+def filled_in(body):
+    def moment_of(match):
+        return time.strftime(FORMS[match[1]], time.gmtime(time.time() + int(match[2])))
+
+    return re.sub(r"@(\w+):(-?\d+)@", moment_of, body)
 
 
 def event(code, ahead, state="active"):
     return json.dumps(
-        [{"NotBefore": rfc(ahead), "Code": code, "Description": "scheduled", "EventId": "e-1", "State": state}]
+        [{"NotBefore": at("rfc", ahead), "Code": code, "Description": "scheduled", "EventId": "e-1", "State": state}]
     )
 
 
 def azure(kind, ahead, name="node-1", status="Scheduled"):
     found = {"EventId": "A1", "EventType": kind, "ResourceType": "VirtualMachine", "Resources": [name],
              "EventStatus": status,
-             "NotBefore": rfc(ahead, "%a, "), "Description": "Host is updated."}  # fmt: skip
+             "NotBefore": at("mail", ahead), "Description": "Host is updated."}  # fmt: skip
     return {NAME: "node-1", EVENTS: json.dumps({"DocumentIncarnation": 1, "Events": [found]})}
 
 
@@ -106,7 +115,7 @@ def gcp(**answers):
 
 def planned(ahead, status="PENDING"):
     return json.dumps({"can_reschedule": "true", "maintenance_status": status, "type": "SCHEDULED",
-                       "maintenance_reasons": ["PLANNED_UPDATE"], "window_start_time": iso(ahead)})  # fmt: skip
+                       "maintenance_reasons": ["PLANNED_UPDATE"], "window_start_time": at("iso", ahead)})  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -118,13 +127,13 @@ def planned(ahead, status="PENDING"):
         ("aws", {SCHEDULED: event("system-reboot", 40000, "completed")}, Verdict.OK, ""),
         ("aws", {SCHEDULED: event("instance-retirement", 100 * 86400)}, Verdict.OK, ""),
         ("aws", {SCHEDULED: event("instance-stop", 600)}, Verdict.CRIT, "will be stopped"),
-        ("aws", {SPOT: json.dumps({"action": "terminate", "time": iso(118)})}, Verdict.CRIT, "reclaimed (terminate)"),
-        ("aws", {REBALANCE: json.dumps({"noticeTime": iso(-1)})}, Verdict.WARN, "likely to be reclaimed"),
+        ("aws", {SPOT: json.dumps({"action": "stop", "time": at("iso", 118)})}, Verdict.CRIT, "reclaimed (stop)"),
+        ("aws", {REBALANCE: json.dumps({"noticeTime": at("iso", -1)})}, Verdict.WARN, "likely to be reclaimed"),
         ("gcp", gcp(), Verdict.OK, ""),
         ("gcp", gcp(upcoming="NONE"), Verdict.OK, ""),
         ("gcp", gcp(upcoming="{ }"), Verdict.OK, ""),
         ("gcp", gcp(upcoming=planned(7200)), Verdict.WARN, "PLANNED_UPDATE"),
-        ("gcp", gcp(upcoming=json.dumps({"upcomingMaintenance": {"windowStartTime": iso(60)}})), Verdict.CRIT, "in 5"),
+        ("gcp", gcp(upcoming=json.dumps({"x": {"windowStartTime": at("iso", 110)}})), Verdict.CRIT, "in 1m"),
         ("gcp", gcp(upcoming=planned(-50, "ONGOING")), Verdict.CRIT, "any moment"),
         ("gcp", gcp(event="TERMINATE_ON_HOST_MAINTENANCE"), Verdict.CRIT, "stopped"),
         ("gcp", gcp(event="MIGRATE_ON_HOST_MAINTENANCE"), Verdict.WARN, "migrated live"),
@@ -137,7 +146,7 @@ def planned(ahead, status="PENDING"):
         ("azure", azure("Preempt", -5, status="Started"), Verdict.CRIT, "deleted"),
         ("oci", {}, Verdict.SKIP, ""),
         ("oci", {OCI: "null"}, Verdict.OK, ""),
-        ("oci", {OCI: iso(86400)}, Verdict.WARN, "by a reboot"),
+        ("oci", {OCI: at("iso", 86400)}, Verdict.WARN, "by a reboot"),
     ],
 )  # fmt: skip
 def test_what_each_cloud_announces(node, cloud, answers, verdict, said):
