@@ -13,6 +13,7 @@ from nhc.plain_http import NoAnswer, left
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    import socket
     from typing import Any, Dict, List, Optional, Tuple
 
 VERSIONS = ("runtime.v1", "runtime.v1alpha2")
@@ -144,10 +145,10 @@ def call(socket_path: str, path: str, until: float) -> bytes:
                     if not spoke:
                         raise NoAnswer("it does not speak gRPC")
                     if kind == _SETTINGS and not flags & _ACK and not acknowledged:
-                        connection.sendall(frame(_SETTINGS, _ACK, 0, b""))
+                        _acknowledge(connection, frame(_SETTINGS, _ACK, 0, b""))
                         acknowledged = True
                     elif kind == _PING and not flags & _ACK:
-                        connection.sendall(frame(_PING, _ACK, 0, payload))
+                        _acknowledge(connection, frame(_PING, _ACK, 0, payload))
                     elif kind in (_RST, _GOAWAY):
                         raise NoAnswer("it broke the call off")
                     elif kind == _DATA:
@@ -170,6 +171,14 @@ def call(socket_path: str, path: str, until: float) -> bytes:
             gone = isinstance(error, (ConnectionRefusedError, FileNotFoundError))
             raise NoAnswer(error.strerror or str(error), gone) from None
     raise NoAnswer("its answer does not end")
+
+
+def _acknowledge(connection: socket.socket, reply: bytes) -> None:
+    """A server that has answered and closed wants no acknowledgement: what it said is still to be read."""
+    try:
+        connection.sendall(reply)
+    except (BrokenPipeError, ConnectionResetError):
+        pass
 
 
 def ask(socket_path: str, deadline: float) -> Dict[str, Any]:
