@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Sequence
 
 from nhc.agent import answers
 from nhc.agent.pausing import Pause
+from nhc.kept_verdict import forget
+from nhc.model import Verdict
 from nhc.ports import Standing
 from nhc.render.json import to_dict
 
@@ -39,8 +41,11 @@ def save(agent: Agent) -> None:
 def keep_report(agent: Agent) -> None:
     """Leave the report where `nhc check local --max-age` and the prolog find it."""
     if answers.complete(agent) and not any(entry.judged is None for entry in agent.schedule.entries.values()):
+        report = answers.report(agent)
+        if report.verdict is not Verdict.OK:
+            forget(agent.state)
         asked = {"config": list(agent.settings.config), "scripts": list(agent.settings.scripts), "root": agent.root}
-        agent.state.save(REPORT, {**to_dict(answers.report(agent)), **asked, "profile": agent.settings.profile})
+        agent.state.save(REPORT, {**to_dict(report), **asked, "profile": agent.settings.profile})
 
 
 def recall(agent: Agent) -> None:

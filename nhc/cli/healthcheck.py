@@ -127,11 +127,17 @@ def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
             broken("healthcheck", error, os.environ, settings)
         return None
     settings.update(plan.settings)
-    plan = _for_context(plan, "healthcheck")
+    whole, plan = plan, _for_context(plan, "healthcheck")
     called = node_name(os.environ, settings, name)
     check_all = settings["NHC_CHECK_ALL"] == "1"
     deadline = 0.0 if "EVAL_LINE" in settings else None
-    return run(plan, host, state=state, check_all=check_all, deadline=deadline, name=called)
+    report = run(plan, host, state=state, check_all=check_all, deadline=deadline, name=called)
+    if "NHC_PROLOG_MAX_AGE" in settings and "EVAL_LINE" not in settings:
+        from nhc.hooks.recent import max_age
+        from nhc.kept_verdict import keep
+
+        keep(state, whole, report, settings, max_age("prolog", settings), "healthcheck")
+    return report
 
 
 def _for_context(plan: Plan, context: str) -> Plan:

@@ -115,6 +115,7 @@ def _run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int
         recent = hooks.fresh_report(state, name, age, host.time(), boot_id)
         if recent is not None:
             return hooks.after_report(hook, recent, environ, everything, state)
+    whole = plan
     plan = _for_context(plan, context, hooks.skipped(environ, everything))
     if not plan.items and context != hooks.EPILOG:
         return 0  # this hook has nothing to judge by
@@ -122,6 +123,14 @@ def _run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int
     report = _judge(plan, host, state, name, boot_id, devices, hooks.deadline(context, everything))
     if age > 0 and devices is None:
         hooks.remember(state, hook, report)
+        if not hooks.skipped(environ, everything):
+            from nhc.kept_verdict import keep
+
+            keep(state, whole, report, everything, age, context)
+    elif age > 0 and report.verdict is not hooks.Verdict.OK:
+        from nhc.kept_verdict import forget
+
+        forget(state)
     return hooks.after_report(hook, report, environ, everything, state)
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         "PROLOG_SLURMCTLD",
         "UNHEALTHY",
         "Report",
+        "Verdict",
         "after_report",
         "broken",
         "context_of",
@@ -165,7 +166,9 @@ def broken(
     """Say where the fleet can see it that nhc itself is broken here. Returns 0: the job starts, the node stays."""
     try:
         from nhc.hooks.log import internal_error
+        from nhc.kept_verdict import forget
 
+        forget(state or State())
         internal_error(context, error, environ, settings, state or State())
     except Exception as second:  # the last resort
         import sys

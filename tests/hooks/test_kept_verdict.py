@@ -1,0 +1,191 @@
+"""The prolog's wrapper takes a kept healthy verdict without starting Python, and anything odd goes the full way."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from nhc.config import load
+from nhc.kept_verdict import FILE, SETTLED, keep
+from nhc.model import CheckResult, Outcome, Report, Verdict
+from nhc.state import State
+from tests.support.require import need
+from tests.support.run import ROOT
+
+WRAPPER = (ROOT / "adapters/slurm/prolog.sh").read_text()
+
+
+class Node:
+    """A node whose prolog is the wrapper, and whose nhc-prolog leaves a trace when it is started."""
+
+    def __init__(self, place):
+        self.place, self.state, self.calls = place, place / "state", place / "calls"
+        (place / "etc" / "scripts").mkdir(parents=True)
+        self.conf = place / "etc" / "nhc.conf"
+        self.well = place / "well"
+        self.well.touch()
+        self.write(f"* || NHC_PROLOG_MAX_AGE=300\n* || check_file_test -f {self.well}\n* || check_file_test -d /\n")
+        program = place / "nhc-prolog"
+        program.write_text(
+            f"#!/bin/sh\necho x >> {self.calls}\n"
+            f"exec {sys.executable} {ROOT}/nhc/launch/nhc-prolog -D {place}/etc MARK_OFFLINE=0\n"
+        )
+        program.chmod(0o755)
+        self.wrapper = place / "prolog.sh"
+        self.wrapper.write_text(WRAPPER.replace("program=/usr/bin/nhc-prolog\n", f"program={program}\n"))
+        self.wrapper.chmod(0o755)
+        self.env = {
+            "NHC_STATE_DIR": str(self.state),
+            "SLURMD_NODENAME": "n1",
+            "SLURM_JOB_ID": "1",
+            "PYTHONPATH": str(ROOT),
+            "SLURM_SCRIPT_CONTEXT": "prolog_slurmd",
+            "NHC_MUTES": "/no/such",
+            "PATH": os.environ["PATH"],
+        }
+
+    def write(self, text):
+        self.conf.write_text(text)
+        while time.time() < self.conf.stat().st_ctime + SETTLED + 0.02:
+            time.sleep(0.02)
+
+    def prolog(self, **environ):
+        """Whether Python was started."""
+        before = self.calls.read_text() if self.calls.exists() else ""
+        done = subprocess.run(
+            [str(self.wrapper)], env={**self.env, **environ}, timeout=60, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return (self.calls.read_text() if self.calls.exists() else "") != before
+
+    def healthcheck(self, *words):
+        argv = [sys.executable, str(ROOT / "nhc/launch/nhc-healthcheck"), "-D", str(self.place / "etc"), "-l",
+                str(self.place / "log"), *words, "MARK_OFFLINE=0"]  # fmt: skip
+        return subprocess.run(argv, env=self.env, timeout=60, capture_output=True, text=True).returncode
+
+    @property
+    def kept(self):
+        return self.state / FILE
+
+
+@pytest.fixture
+def node(tmp_path):
+    need("root", os.geteuid() == 0, "the file counts where root owns it")
+    return Node(tmp_path)
+
+
+@pytest.fixture
+def fresh(node):
+    """A node whose verdict is kept, and is taken."""
+    assert node.healthcheck() == 0
+    assert node.kept.stat().st_mode & 0o777 == 0o600
+    assert not node.prolog()
+    return node
+
+
+def test_a_prolog_keeps_its_own_verdict(node):
+    assert node.prolog()
+    assert not node.prolog()
+
+
+def test_without_the_setting_nothing_is_kept(node):
+    node.write("* || check_file_test -d /\n")
+    assert node.healthcheck() == 0
+    assert node.prolog()
+    assert node.prolog()
+    assert not node.kept.exists()
+
+
+def change(node, line, text):
+    lines = node.kept.read_text().splitlines()
+    lines[line] = text
+    node.kept.write_text("\n".join(lines) + "\n")
+
+
+def same_times(path, text):
+    """Other content under the old time and size, as `rsync -t` or `cp -p` can leave it."""
+    before = path.stat()
+    path.write_text(text.ljust(before.st_size, "\n")[: before.st_size])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+ODD = {
+    "another form": lambda n: change(n, 0, "nhc-prolog-healthy 2"),
+    "another boot": lambda n: change(n, 1, "00000000-0000-0000-0000-000000000000"),
+    "another node": lambda n: change(n, 2, "n2"),
+    "stale": lambda n: change(n, 3, "1"),
+    "no time": lambda n: change(n, 3, "soon"),
+    "no paths": lambda n: change(n, 4, "0"),
+    "too many paths": lambda n: change(n, 4, "500"),
+    "empty": lambda n: n.kept.write_text(""),
+    "cut short": lambda n: n.kept.write_text(n.kept.read_text()[:-20]),
+    "binary": lambda n: n.kept.write_bytes(os.urandom(4000)),
+    "a directory": lambda n: (n.kept.unlink(), n.kept.mkdir()),
+    "a user's": lambda n: os.chown(n.kept, 1000, 1000),
+    "in a user's directory": lambda n: os.chown(n.state, 1000, 1000),
+    "a link": lambda n: (n.kept.rename(n.place / "moved"), n.kept.symlink_to(n.place / "moved")),
+    "a changed configuration": lambda n: same_times(n.conf, "* || NHC_PROLOG_MAX_AGE=300\n"),
+    "a configuration of the prolog's own": lambda n: (n.place / "etc/nhc-prolog.conf").write_text("\n"),
+    "a new script": lambda n: (n.place / "etc/scripts/x.nhc").write_text("\n"),
+    "the configuration is gone": lambda n: n.conf.unlink(),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_what_is_odd_goes_the_full_way(fresh, what):
+    ODD[what](fresh)
+    assert fresh.prolog()
+
+
+@pytest.mark.parametrize("environ", [{"SLURMD_NODENAME": "n2"}, {"SLURM_SCRIPT_CONTEXT": "prolog_slurmctld"}])
+def test_another_node_and_the_controller_go_the_full_way(fresh, environ):
+    assert fresh.prolog(**environ)
+
+
+def test_a_wrapper_that_gives_arguments_says_no(fresh):
+    fresh.wrapper.write_text(fresh.wrapper.read_text().replace("kept=yes\n", "kept=no\n"))
+    assert fresh.prolog()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "* || check_file_test -e /no/such\n",
+        "* || no_such_program\n",
+        "* |strikes 3| check_file_test -e /no/such\n",
+        "* |context prolog| true\n",
+    ],
+)
+def test_a_verdict_that_is_not_plainly_healthy_is_not_kept(fresh, line):
+    fresh.write(fresh.conf.read_text() + line)
+    fresh.healthcheck()
+    assert not fresh.kept.exists()
+    assert fresh.prolog()
+
+
+def test_a_node_that_fell_sick_loses_the_kept_verdict(fresh):
+    fresh.well.unlink()
+    assert not fresh.prolog()  # within the time that NHC_PROLOG_MAX_AGE allows
+    assert fresh.healthcheck() == 1
+    assert not fresh.kept.exists()
+    assert fresh.prolog()
+
+
+def test_a_health_check_of_another_configuration_keeps_nothing(node):
+    other = node.place / "other.conf"
+    other.write_text(node.conf.read_text())
+    time.sleep(SETTLED + 0.02)  # as old as its content must be
+    assert node.healthcheck("-c", str(other)) == 0
+    assert not node.kept.exists()
+
+
+@pytest.mark.parametrize(("began", "there"), [(SETTLED / 2, False), (SETTLED + 1, True)])
+def test_a_configuration_changed_as_the_run_began_is_not_kept(node, began, there):
+    """`began` seconds after the change."""
+    plan, state = load([str(node.conf)], "n1"), State(str(node.state))
+    ok = CheckResult("check_x", Outcome(Verdict.OK), 0.0)
+    report = Report("n1", "a boot", node.conf.stat().st_ctime + began, 0.0, (ok,))
+    keep(state, plan, report, {"CONFDIR": str(node.conf.parent)}, 60.0, "prolog")
+    assert node.kept.exists() == there
