@@ -17,13 +17,12 @@ from nhc.classify import NO_SCRIPTS, SETTINGS, Classifier, Finding, Scripts
 from nhc.line_options import LineOptions, with_option
 from nhc.lines import RawLine, parse_line, parse_text
 from nhc.plan import COMMAND, SHELL, UNDECIDED, Item, Plan
-from nhc.targets import Targets, Undecided
+from nhc.targets import Targets, Undecided, external_matcher
 from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-    from nhc.nodeset import External
 
 __all__ = ["SETTINGS", "ConfigError", "Problem", "load", "load_check", "load_text", "parse_text", "validate"]
 
@@ -102,11 +101,12 @@ def load_check(
 
 
 class Validation(NamedTuple):
-    """What `nhc config check` says: problems, and how many lines and checks were read."""
+    """What `nhc config check` says: problems, how many lines and checks were read, and notes on the site's scripts."""
 
     problems: Tuple[Problem, ...]
     lines: int
     checks: int
+    notes: Tuple[str, ...] = ()
 
 
 def validate(
@@ -122,7 +122,7 @@ def validate(
     problems = [*loader.fatal, *loader.problems]
     order = {file: index for index, file in enumerate(loader.files)}
     problems.sort(key=lambda found: (order.get(found.file, -1), found.line, found.column))
-    return Validation(tuple(problems), loader.lines, len(loader.items))
+    return Validation(tuple(problems), loader.lines, len(loader.items), loader.scripts.notes)
 
 
 def origins(
@@ -389,12 +389,3 @@ class _Loader:
 
 def _problem(line: RawLine, message: str) -> Problem:
     return Problem(line.file, *line.position(line.check_offset), message)
-
-
-def external_matcher(settings: Mapping[str, str]) -> Optional[External]:
-    """The site's own matchers (NHC_MCHECK_DELIM, NHC_MCHECK_COMMAND), None where the settings have none."""
-    if not any(name.startswith("NHC_MCHECK_DELIM") for name in settings):
-        return None
-    from nhc.external import matcher_from
-
-    return matcher_from(settings)

@@ -57,6 +57,9 @@ class ShellSession:
         self._failures = 0
         self._loading = ""  # what the site's scripts said when they were loaded
         self._outcomes: List[Outcome] = []
+        self._at_script = ""  # the site's script that is being loaded
+        self._left_out: Dict[str, str] = {}  # those that end the shell, and what is to be said of it
+        self._untold: List[Outcome] = []
 
     def restore(self, items: Sequence[Item]) -> None:
         """Remember lines that an earlier session ran: those that only set variables run again before the next."""
@@ -76,7 +79,8 @@ class ShellSession:
         ended, output = self._evaluate(item)
         if words.assigns_only(item.line):
             self._past.append(item)
-        return self._judge(item, ended, output)
+        untold, self._untold = self._untold, []
+        return [*self._judge(item, ended, output), *untold]
 
     def close(self) -> None:
         """End the shell; what its lines left running goes on."""
@@ -96,10 +100,14 @@ class ShellSession:
                 os.close(fd)
         self._sent = {}
         self._outcomes = []
+        self._at_script = ""
         ended = self._shell.serve(self._answer)
         if ended.shell_gone:
             output = self._shell.take_output()
             self.close()
+            if self._at_script:
+                self._leave_out(self._at_script, ended, output)
+                return self._ready(bash)
             message = f"the shell ended with status {ended.status} while it loaded the site's scripts"
             return unknown("ShellUnusable", message, evidence=_lines(output))
         self._loading = self._shell.take_output()
@@ -107,6 +115,15 @@ class ShellSession:
             if self._evaluate(item)[0].shell_gone:
                 return unknown("ShellUnusable", f"the shell ended when it ran {item.line!r} again")
         return None
+
+    def _leave_out(self, path: str, ended: Ended, output: str) -> None:
+        """Go on without a script that ended the shell: told with the next line, whose result it is beside its own."""
+        how = f"status {ended.status}" if ended.status < 128 else f"signal {ended.status - 128}"
+        message = (
+            f"{path} ended the shell with {how} while it was loaded: it is left out, and what it defines is missing"
+        )
+        self._left_out[path] = message
+        self._untold.append(unknown("ScriptExited", message, evidence=_lines(output)))
 
     def _evaluate(self, item: Item) -> Tuple[Ended, str]:
         shell = self._shell
@@ -123,7 +140,9 @@ class ShellSession:
     def _answer(self, fields: Sequence[str]) -> Optional[str]:
         """What a request of the shell's gets for an answer; None where it expects none."""
         kind = fields[0]
-        if kind == "die":
+        if kind == "load":
+            self._at_script = fields[1]
+        elif kind == "die":
             self._failures += 1
             self._outcomes.append(crit("CheckFailed", _message(fields[2])))
         elif kind == "call":
@@ -179,8 +198,10 @@ class ShellSession:
 
     def _preamble(self, lent: Sequence[int]) -> str:
         plan = self._plan
-        text = "\n".join([*(item.line for item in plan.items if item.kind == SHELL), *_texts(plan.scripts)])
-        own = _own_functions(text)
+        scripts = list(zip(plan.scripts, _texts(plan.scripts)))
+        text = "\n".join([*(item.line for item in plan.items if item.kind == SHELL), *(one for _path, one in scripts)])
+        replaced = {path: _replaced(path, one) for path, one in scripts}
+        own = _own_functions(text) - frozenset(name for names in replaced.values() for name in names)
         stubs = [
             f'{name}() {{ nhc__call {name} "$@"; }}'
             for name in dict.fromkeys(_CHECK_NAME.findall(text))
@@ -200,13 +221,24 @@ class ShellSession:
                 *stubs,
                 # A built-in whose name is only put together when the line runs.
                 'command_not_found_handle() { case "$1" in check_*) nhc__call "$@" ;; *) nhc__missing "$1" ;; esac; }',
-                *(
-                    [f". /proc/self/fd/{fd}; exec {fd}<&-" for fd in lent]
-                    or [f". {quote(path)}" for path in plan.scripts]
-                ),
+                *self._loads(replaced, lent),
+                "nhc__send load ''",
                 "nhc__main",
             ]
         )
+
+    def _loads(self, replaced: Mapping[str, Sequence[str]], lent: Sequence[int]) -> List[str]:
+        """The lines that load the site's scripts, each saying first which one it is, for it may end the shell."""
+        lines: List[str] = []
+        for place, path in enumerate(self._plan.scripts):
+            if path in self._left_out:
+                continue
+            load = f". /proc/self/fd/{lent[place]}; exec {lent[place]}<&-" if lent else f". {quote(path)}"
+            names = " ".join(replaced[path])
+            if names:  # the file may have its own of these: ours stay
+                load = f'nhc__kept="$(declare -f {names})"; {load}; unset -f {names}; eval "$nhc__kept"'
+            lines += [f"nhc__send load {quote(path)}", load, "set +eu"]
+        return lines
 
     def _environment(self) -> Dict[str, str]:
         environment = {
@@ -300,8 +332,14 @@ def _texts(paths: Sequence[str]) -> List[str]:
         try:
             texts.append(read_text(path, errors="replace"))
         except OSError:
-            continue
+            texts.append("")
     return texts
+
+
+def _replaced(path: str, text: str) -> List[str]:
+    from nhc.scripts import replaced_in
+
+    return sorted(replaced_in(path.rpartition("/")[2], text))
 
 
 def _own_functions(text: str) -> frozenset[str]:

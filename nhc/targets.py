@@ -17,7 +17,7 @@ from nhc.nodeset import mcheck, needs_library, problem
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Optional, Tuple
+    from typing import Any, Callable, Mapping, Optional, Tuple
 
     from nhc.nodeset import External
     from nhc.unbraced import Unbraced
@@ -50,6 +50,15 @@ def may_take_long(pattern: str, name: str) -> bool:
         return again or repeats > 3 or text.count("(") > 3 or (repeats > 0 and len(name) > _LONG_NAME)
     stars = text.count("*")
     return stars > 3 or text.count("(") > 1 or "*(" in text or "+(" in text or (stars > 1 and len(name) > _LONG_NAME)
+
+
+def external_matcher(settings: Mapping[str, str]) -> Optional[External]:
+    """The site's own matchers (NHC_MCHECK_DELIM, NHC_MCHECK_COMMAND), None where the settings have none."""
+    if not any(name.startswith("NHC_MCHECK_DELIM") for name in settings):
+        return None
+    from nhc.external import matcher_from
+
+    return matcher_from(settings)
 
 
 def _unbraced(pattern: str) -> Optional[Unbraced]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc import lines
+from nhc import data, lines
 from nhc.config import SETTINGS, ConfigError, load, load_check, load_text, parse_text, validate
 from nhc.plan import BUILT_IN, COMMAND, SHELL, Item, Plan
 
@@ -373,6 +375,34 @@ class TestSiteScripts:
         made = plan("* || check_cmd_status x\n* || check_nvsmi_healthmon", scripts_dirs=where)
         assert made.scripts == (f"{tmp_path}/csc_nvidia_smi.nhc",)
         assert [item.kind for item in made.items] == [BUILT_IN, SHELL]
+        assert [note.partition(": ")[2].split(" is ")[0] for note in made.notes] == ["die", "check_cmd_status"]
+
+    def test_a_sites_own_file_is_loaded_whatever_it_is_called(self, tmp_path: Path) -> None:
+        where = scripts(tmp_path, lbnl_site="check_site() { :; }\n", ww_rack="check_rack() { :; }\n",
+                        lbnl_values="export SITE=1\n", common="check_common() { :; }\ndie() { :; }\n")  # fmt: skip
+        made = plan("* || check_site\n* || check_rack\n* || check_common", scripts_dirs=where)
+        assert [item.kind for item in made.items] == [SHELL] * 3
+        assert [path.rpartition("/")[2] for path in made.scripts] == [
+            "common.nhc", "lbnl_site.nhc", "lbnl_values.nhc", "ww_rack.nhc",
+        ]  # fmt: skip
+        assert [note.partition(": ")[2][:18] for note in made.notes] == ["die is nhc's own, "]
+
+    def test_lbnls_files_as_released_are_replaced_without_a_word(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By their digests: an edited one says what of it does not count."""
+        text = "check_hw_eth() { :; }\nnhc_hw_eth_gather_data() { :; }\n"
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        table = data.read("lbnl_files.tsv")
+        rows = re.findall(r"^\w+\.nhc\t[0-9a-f]{16}\t(?:[\w.]+ ?)+$", table, re.MULTILINE)
+        assert len(rows) == table.count(".nhc\t") > 60
+        monkeypatch.setattr(data, "read", lambda name: f"{table}lbnl_hw.nhc\t{digest}\t1.9\n")
+        where = scripts(tmp_path, lbnl_hw=text)
+        made = plan("* || check_hw_eth lo", scripts_dirs=where)
+        assert (made.scripts, made.notes) == ((), ())
+        scripts(tmp_path, lbnl_hw=text + "# ours\n")
+        made = plan("* || check_hw_eth lo", scripts_dirs=where)
+        assert (made.scripts, len(made.notes), made.items[0].kind) == ((), 1, BUILT_IN)
 
     def test_their_defaults_are_settings(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("MCELOG_ARGS", raising=False)

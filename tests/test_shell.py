@@ -16,7 +16,7 @@ from nhc.config import load_text, validate
 from nhc.engine import run
 from nhc.host import Host
 from nhc.model import Outcome, Verdict, crit, ok, skip, unknown, warn
-from nhc.plan import SHELL, Item
+from nhc.plan import BUILT_IN, SHELL, Item
 from nhc.shell import ShellSession
 from nhc.state import State
 from nhc.testing import FakeHost
@@ -325,10 +325,42 @@ class TestSiteScripts:
         assert any("syntax error" in line for line in outcomes[0][0].evidence)
         assert verdicts(outcomes[1:]) == ["OK"]
 
-    def test_a_script_that_exits_makes_lines_unknown(self, shell: MakeShell) -> None:
-        outcome = one(shell("true | true", script="echo no licence; exit 5\n").run())
-        assert (outcome.verdict, outcome.reason) == (Verdict.UNKNOWN, "ShellUnusable")
-        assert outcome.evidence == ("no licence",)
+    @pytest.mark.parametrize(
+        ("ending", "how"),
+        [("exit 5", "status 5"), ("exit", "status 0"), ("exec true", "status 0"), ("kill -9 $$", "signal 9"),
+         ("set -e; false", "status 1"), ("set -u; echo $nothing", "status 1")],  # 127 or 1, as bash has it
+    )  # fmt: skip
+    def test_a_script_that_ends_the_shell_is_named_and_left_out(self, tmp_path: Path, ending: str, how: str) -> None:
+        scripts = {"a": "check_a() { true; }\n", "b": f"echo no licence; {ending}\ncheck_b() {{ true; }}\n",
+                   "c": "check_c() { die 1 bad; }\n"}  # fmt: skip
+        for name, text in scripts.items():
+            (tmp_path / f"{name}.nhc").write_text(text)
+        plan = load_text("* || check_a\n* || check_c\n* || check_b\n", "nhc.conf", "n1", scripts_dirs=[str(tmp_path)])
+        report = run(plan, Host(), state=State(str(tmp_path / "state")), check_all=True)
+        found = [(result.check, result.verdict, result.outcome.reason) for result in report.results]
+        assert found[:3] == [("check_a", Verdict.OK, ""), ("check_a", Verdict.UNKNOWN, "ScriptExited"),
+                             ("check_c", Verdict.CRIT, "CheckFailed")]  # fmt: skip
+        assert [verdict for _check, verdict, _reason in found[3:]] == [Verdict.UNKNOWN], "what it would have defined"
+        told = report.results[1].outcome
+        assert told.message.startswith(f"{tmp_path}/b.nhc ended the shell with {how}")
+        assert "while it was loaded: it is left out" in told.message
+        assert told.evidence[0] == "no licence"
+
+    def test_a_script_that_sets_e_ends_no_line_of_others(self, shell: MakeShell) -> None:
+        assert one(shell("false; true", script="set -eu\n").run()).verdict is Verdict.OK
+
+    def test_ours_stay_beside_a_sites_file_that_is_called_as_lbnl_nhcs(self, tmp_path: Path) -> None:
+        (tmp_path / "lbnl_site.nhc").write_text(
+            "SITE=5\ncheck_hw_cpuinfo() { die 1 mine; }\nnhc_common_parse_size() { eval $2=broken; }\n"
+            "check_mine() { nhc_common_parse_size 1k X; [[ $X$SITE == 15 ]] || die 1 \"$X$SITE\"; helper; }\n"
+            "helper() { true; }\n")  # fmt: skip
+        text = "* || check_mine\n* || check_hw_cpuinfo\n* || false || check_hw_cpuinfo\n"
+        plan = load_text(text, "nhc.conf", "n1", scripts_dirs=[str(tmp_path)])
+        assert [item.kind for item in plan.items] == [SHELL, BUILT_IN, SHELL]
+        (note,) = plan.notes
+        assert note.startswith(f"{tmp_path}/lbnl_site.nhc: check_hw_cpuinfo, nhc_common_parse_size are nhc's own")
+        report = run(plan, Host(), state=State(str(tmp_path / "state")), check_all=True)
+        assert [result.verdict for result in report.results] == [Verdict.OK] * 3
 
 
 class TestHelpers:

@@ -9,10 +9,10 @@ import click
 
 from nhc.cli import EXIT_UNKNOWN
 from nhc.cli.check_local import SCRIPTS
-from nhc.config import external_matcher, validate
+from nhc.config import validate
 from nhc.setting_rules import problem
 from nhc.site_settings import site_settings
-from nhc.targets import Targets, Undecided
+from nhc.targets import Targets, Undecided, external_matcher
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ def check_command(files: Sequence[str], scripts: Sequence[str] = (), hostname: O
     found = validate(files or (site.config,), hostname, site.settings, scripts_dirs=where)
     if site.note:
         print(site.note, file=sys.stderr)
+    for note in found.notes:
+        print(f"note: {note}", file=sys.stderr)
     for trouble in found.problems:
         print(trouble.show(), file=sys.stderr)
     wrong = [said for said in (problem(*pair) for pair in site.settings.items()) if said]
