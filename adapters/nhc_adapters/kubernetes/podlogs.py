@@ -187,6 +187,7 @@ class Reader:
     excused: Dict[str, List[str]] = field(default_factory=dict)
     """Places whose errors turned out to be their job's own, by node."""
     _seen: Dict[Tuple[str, str, int], None] = field(default_factory=dict)
+    _failing: Dict[str, str] = field(default_factory=dict)
     _met: List[Met] = field(default_factory=list)
 
     def look(self) -> Dict[str, Condition]:
@@ -198,8 +199,9 @@ class Reader:
                 for pod in self.client.items(namespaced(namespace, "pods")):
                     fresh += self._read(pod, patterns)
             except AdapterError as error:
-                if self.warn is not None:
-                    self.warn(f"pods of {namespace}: {error}")
+                self._told(namespace, str(error))
+            else:
+                self._told(namespace, "")
         # Errors of the same job arrive over some time: the last few looks are weighed together.
         nodes = {one.ending.node for one in fresh}
         self._met = (self._met + fresh)[-1000:]
@@ -210,6 +212,13 @@ class Reader:
             self.excused.setdefault(one.ending.node, []).append(one.ending.place)
         blamed = blame(self._met, self.rules, self.acknowledged)
         return {node: said for node, said in blamed.items() if node in nodes}
+
+    def _told(self, namespace: str, cause: str) -> None:
+        """Why pods cannot be looked at, once for each cause, and that they can be again."""
+        known = self._failing.get(namespace, "")
+        self._failing[namespace] = cause
+        if self.warn is not None and cause != known:
+            self.warn(f"pods of {namespace}: {cause or 'looked at again'}")
 
     def _read(self, pod: Mapping[str, Any], patterns: Sequence[re.Pattern[str]]) -> List[Met]:
         found = []

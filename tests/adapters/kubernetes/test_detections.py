@@ -267,6 +267,28 @@ def test_a_pod_whose_log_is_gone_is_not_asked_for_again(kube: Kube, kubelet: tup
     assert len(kubelet[1]) == 1
 
 
+def test_why_pods_cannot_be_looked_at_is_told_once_and_the_end_of_it_too(kube: Kube) -> None:
+    said: list[str] = []
+    base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{kube.namespace}"
+    reader = Reader(kube.client(kube.token("default", kube.namespace)), PodLogs((kube.namespace,)), said.append)
+    reader.look()
+    reader.look()
+    assert len(said) == 1
+    assert "403 Forbidden" in said[0]
+    role = {"metadata": {"name": "pods"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]}
+    kube.admin.post(f"{base}/roles", role)
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": kube.namespace}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "pods"}
+    kube.admin.post(f"{base}/rolebindings", {"metadata": {"name": "p"}, "roleRef": reference, "subjects": [subject]})
+
+    def again() -> bool:
+        reader.look()
+        return len(said) == 2
+
+    eventually(again)
+    assert said[1] == f"pods of {kube.namespace}: looked at again"
+
+
 # Loki.
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 import zipfile
 from pathlib import Path
@@ -499,6 +500,25 @@ def test_the_settings_have_one_name_and_are_edited_with_kubectl_alone(
     assert done.returncode == 0, done.stderr
     path = f"/api/v1/namespaces/{SYSTEM}/configmaps/nhc-settings"
     assert "apply = true" in kube.admin.get(path)["data"]["kubernetes.toml"]
+
+
+def test_the_documented_installation_needs_kubectl_alone(plane: Any, tmp_path: Path) -> None:
+    """The directory that docs/kubernetes.md has its reader write, built by kubectl."""
+    text = (REPOSITORY / "docs/kubernetes.md").read_text()
+    _before, _cat, rest = text.partition("cat > deployed/kustomization.yaml <<'END'\n")
+    written = textwrap.dedent(rest.partition("    END\n")[0])
+    assert "kubectl apply -k deployed" in text
+    for tool in ("kustomize edit", "kustomize build"):
+        assert tool not in text
+    (tmp_path / "adapters").mkdir()
+    shutil.copytree(MANIFESTS, tmp_path / "adapters/kubernetes")
+    (tmp_path / "deployed").mkdir()
+    (tmp_path / "deployed/kustomization.yaml").write_text(written)
+    rendered = plane.kubectl("kustomize", str(tmp_path / "deployed")).stdout
+    images = {line.split()[-1] for line in rendered.splitlines() if line.strip().startswith("image:")}
+    (image,) = images
+    assert f"newName: {image.rpartition(':')[0]}" in written
+    assert "registry.example.com" not in image
 
 
 def test_the_chart_and_kustomize_give_the_same_rights_and_policy(plane: Any) -> None:
