@@ -1,0 +1,121 @@
+"""The columns: each fault, and how a door is started under it."""
+
+import contextlib
+import fcntl
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.faults.peers import Peer
+from tests.faults.under import NOBODY
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 40
+"""Within which every door ends under every fault."""
+LOCKS = ("run", "strikes", "stuck", "kernel-log", "kernel-log-acks", "ledger", "last", "agent")
+
+
+class Ended(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+SPACE = ("full", "read-only")
+LIMITS = ("memory=4", "memory=24", "descriptors=1", "descriptors=4", "processes=0", "clock=-400")
+OUTPUTS = {
+    "output closed": ">&-",
+    "output full": ">/dev/full",
+    "all full": ">/dev/full 2>&1",
+    "all closed": "<&- >&- 2>&-",
+}
+PAIRS = {
+    "TERM+HUP": (signal.SIGTERM, signal.SIGHUP),
+    "TERM+INT": (signal.SIGTERM, signal.SIGINT),
+    "INT+TERM": (signal.SIGINT, signal.SIGTERM),
+}
+PEERS = tuple(f"peer {step}" for step in Peer.STEPS)
+COLUMNS = ("none", *SPACE, *LIMITS, *OUTPUTS, "output gone", *PAIRS, "lock held")
+
+
+def environment(place):
+    return {
+        "PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "NHC_STATE_DIR": str(place.state),
+        "NHC_LEDGER_DIR": str(place.state),
+        "NHC_MUTES": str(place.state / "mutes.json"),
+        "HOME": str(place.base), "TMPDIR": str(place.state if place.state.name in SPACE else place.base),
+        "SLURM_JWT": "a.b.c", "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8",
+    }  # fmt: skip
+
+
+def argv(door, place, fault=""):
+    return [sys.executable, "-m", "tests.faults.under", fault, door.launcher, *map(str, door.words(place))]
+
+
+def carry_out(door, place, column):
+    """Knock at a door under a fault; how it ended."""
+    limit = column if column in LIMITS else ""
+    words = argv(door, place, limit)
+    if column in OUTPUTS:
+        words = ["bash", "-c", f'exec "$@" {OUTPUTS[column]}', "sh", *words]
+    if column == "processes=0":
+        hand_over(place.state)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with held_locks(place) if column == "lock held" else contextlib.nullcontext():
+        child = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=writing if column == "output gone" else subprocess.PIPE,
+            stderr=subprocess.PIPE, cwd=ROOT, env=environment(place), start_new_session=True,
+        )  # fmt: skip
+        os.close(writing)
+        try:
+            if column in PAIRS:
+                send(child, PAIRS[column], door.waits)
+            elif door.waits:
+                wait_ready(child)
+                child.send_signal(signal.SIGTERM)
+            out, err = child.communicate(timeout=SECONDS)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    return Ended(child.returncode, (out or b"").decode(errors="replace"), err.decode(errors="replace"))
+
+
+def send(child, pair, waits):
+    """Two signals in a row, as systemd sends them, at a moment of the run that is another one each time."""
+    time.sleep(random.Random(child.pid).uniform(0.02, 0.5 if waits else 0.25))
+    for number in pair:
+        child.send_signal(number)
+
+
+def wait_ready(child):
+    """Until a door that stays has begun, or has ended, or a moment has gone."""
+    until = time.monotonic() + 1.0
+    while time.monotonic() < until and child.poll() is None:
+        time.sleep(0.02)
+
+
+def hand_over(path):
+    for each in (path, *path.rglob("*")):
+        os.chown(each, NOBODY, NOBODY)
+
+
+@contextlib.contextmanager
+def held_locks(place):
+    """Somebody, who hangs, has every lock there is."""
+    files = []
+    for name in LOCKS:
+        fd = os.open(place.state / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        files.append(fd)
+    try:
+        yield
+    finally:
+        for fd in files:
+            os.close(fd)

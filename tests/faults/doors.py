@@ -1,0 +1,104 @@
+"""Every door of nhc: each executable and each command of the command table, and how it is knocked at here."""
+
+import json
+from pathlib import Path
+from typing import Callable, NamedTuple
+
+from nhc.cli.app import COMMANDS
+from tests.faults.under import LAUNCHERS
+
+KEPT = Path(__file__).resolve().parents[1] / "nodes" / "h100-xid79"
+CONFIG = "* || check_file_test -e /etc/passwd\n* || [[ -d / ]]\n* || true\n"
+LOG = "Nov 21 02:28:15 n1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"
+
+
+class Place:
+    """The files of one cell: `config`, `log`, `report` are there; `state` and `out` are where a fault may lie."""
+
+    def __init__(self, base: Path, state: Path, peer: str = "") -> None:
+        self.base, self.state, self.peer = base, state, peer
+        self.out = state
+        self.config, self.log, self.report = base / "nhc.conf", base / "messages", base / "report.json"
+        self.kubeconfig = base / f"kubeconfig-{peer.rpartition(':')[2]}"
+        if not self.kubeconfig.exists():
+            self.kubeconfig.write_text(json.dumps({
+                "apiVersion": "v1", "kind": "Config", "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+                "clusters": [{"name": "k", "cluster": {"server": peer or "http://127.0.0.1:9"}}],
+                "users": [{"name": "u", "user": {"token": "t"}}],
+            }))  # fmt: skip
+
+
+class Door(NamedTuple):
+    """How it is called. `waits` says that it runs until it is told to end; `peer` that it talks to an HTTP server."""
+
+    words: Callable[[Place], list]
+    launcher: str = "nhc"
+    waits: bool = False
+    peer: bool = False
+
+
+def _kube(*words):
+    return lambda p: ["kubernetes", *words, "--kubeconfig", p.kubeconfig]
+
+
+DOORS = {
+    "nhc-healthcheck": Door(lambda p: ["-l", "-", "-a", "-c", p.config, "NHC_RM=none"], "nhc-healthcheck"),
+    "nhc-prolog": Door(lambda p: ["-c", p.config, "NHC_RM=none"], "nhc-prolog"),
+    "nhc-epilog": Door(lambda p: ["-c", p.config, "NHC_RM=none"], "nhc-epilog"),
+    "nhc": Door(lambda p: ["--version"]),
+    "check local": Door(lambda p: ["check", "local", "-c", p.config, "--profile", "none", "--all"]),
+    "list": Door(lambda p: ["list"]),
+    "explain": Door(lambda p: ["explain", "check_fs_mount"]),
+    "genconf": Door(lambda p: ["genconf", "-c", "-"]),
+    "config check": Door(lambda p: ["config", "check", p.config]),
+    "config show": Door(lambda p: ["config", "show", p.config]),
+    "config match": Door(lambda p: ["config", "match", "n1", "{n[1-3]}"]),
+    "profile detect": Door(lambda p: ["profile", "detect"]),
+    "profile list": Door(lambda p: ["profile", "list"]),
+    "profile show": Door(lambda p: ["profile", "show", "dgx-h100"]),
+    "log classify": Door(lambda p: ["log", "classify", p.log]),
+    "inject": Door(lambda p: ["inject", "--list"]),
+    "ack": Door(lambda p: ["ack"]),
+    "mute": Door(lambda p: ["mute", "check_fs_mount", "--until", "3d", "--why", "a drill"]),
+    "unmute": Door(lambda p: ["unmute", "check_fs_mount"]),
+    "agent run": Door(lambda p: ["agent", "run", "-s", p.base / "own.toml"], waits=True),
+    "agent status": Door(lambda p: ["agent", "status", "--socket", p.base / "agent.sock"]),
+    "agent pause": Door(lambda p: ["agent", "pause", "1h", "--socket", p.base / "agent.sock"]),
+    "agent resume": Door(lambda p: ["agent", "resume", "--socket", p.base / "agent.sock"]),
+    "agent check": Door(lambda p: ["agent", "check", "--socket", p.base / "agent.sock"]),
+    "agent ack": Door(lambda p: ["agent", "ack", "x", "--socket", p.base / "agent.sock"]),
+    "agent reload": Door(lambda p: ["agent", "reload", "--socket", p.base / "agent.sock"]),
+    "fleet check": Door(lambda p: ["fleet", "check", "-w", "n[1-2]", "--transport", "local", "--shards", "1",
+                                   "--pyz", p.base / "nhc.pyz", "--node-dir", p.out / "node", "-c", p.config,
+                                   "--history", p.out / "history"]),
+    "fleet diff": Door(lambda p: ["fleet", "diff", "--history", p.base / "history"]),
+    "fleet report": Door(lambda p: ["fleet", "report", "--history", p.base / "history"]),
+    "slurm sync": Door(lambda p: ["slurm", "sync", "-r", p.report, "--rest", p.peer, "--ledger", p.out / "ledger",
+                                  "--patience", "0s", "--apply"], peer=True),
+    "kubernetes sync": Door(_kube("sync"), peer=True),
+    "kubernetes controller": Door(_kube("controller"), waits=True, peer=True),
+    "kubernetes status": Door(_kube("status"), peer=True),
+    "kubernetes drain": Door(lambda p: [*_kube("drain")(p), "n1"], peer=True),
+    "kubernetes uncordon": Door(lambda p: [*_kube("uncordon")(p), "n1"], peer=True),
+    "kubernetes publish": Door(lambda p: [*_kube("publish")(p), "-r", p.report], peer=True),
+    "kubernetes state": Door(lambda p: [*_kube("state")(p), "healthy", "n1"], peer=True),
+    "kubernetes ack": Door(lambda p: [*_kube("ack")(p), "n1"], peer=True),
+    "record": Door(lambda p: ["record", p.out / "recorded", "-c", p.config, "--profile", "none"]),
+    "replay": Door(lambda p: ["replay", KEPT]),
+    "completion": Door(lambda p: ["completion", "bash"]),
+}  # fmt: skip
+
+
+def commands(table=COMMANDS, before=()):
+    """The names of all commands in the command table."""
+    for name, (_first, second) in table.items():
+        if isinstance(second, dict):
+            yield from commands(second, (*before, name))
+        else:
+            yield " ".join((*before, name))
+
+
+def every_door():
+    """What has to have a row: every command, and every executable that is installed."""
+    return {*commands(), *(path.name for path in Path(LAUNCHERS).iterdir() if path.is_file())}
