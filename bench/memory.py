@@ -80,7 +80,10 @@ class Agent:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         found = [rss(self.process.pid)]
         for child in children:
-            words = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+            try:
+                words = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+            except OSError:  # a round that has just ended
+                continue
             if time.clock_gettime(time.CLOCK_BOOTTIME) - int(words[19]) / os.sysconf("SC_CLK_TCK") > 5:  # no round
                 found.append(rss(int(child)))
         return tuple(found)

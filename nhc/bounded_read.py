@@ -13,7 +13,7 @@ import time
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, List
+    from typing import Any, List, Union
 
 LIMIT = 64 << 20
 """Bytes of a file that a person or a program of theirs wrote."""
@@ -58,7 +58,7 @@ def read_input(limit: int = LIMIT, errors: str = "strict") -> str:
     return _to_the_end(0, "standard input", limit).decode("utf-8", errors)
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: Union[str, bytes]) -> Any:
     """A JSON value. Raises ValueError, also for arrays within arrays beyond what the parser can follow."""
     import json
 

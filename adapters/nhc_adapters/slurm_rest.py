@@ -20,12 +20,14 @@ import socket
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import quote, urlsplit
 
-from nhc.bounded_read import read_bytes
+from nhc.bounded_read import parse_json, read_bytes
 from nhc.model import Action, printable
 from nhc.ports import AdapterError, Mark, NodeState
 from nhc_adapters._command import CommandMarker, Failures, Runner, chunks, run_command
 from nhc_adapters._slurm_states import HYPERPOD_OWNER, parse_json_nodes
 
+LARGEST = 1 << 30
+"""Bytes of an answer: the nodes of the largest clusters."""
 KNOWN = range(38, 45)
 """API versions (v0.0.N) whose answers `_slurm_states` reads: Slurm 22.05 to 25.11."""
 WRITES_SINCE = 39
@@ -83,20 +85,22 @@ class SlurmRest(CommandMarker):
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
-            data = answer.read()
+            data = answer.read(LARGEST)
         except (OSError, http.client.HTTPException) as error:
             said = getattr(error, "strerror", None) or str(error) or "no answer"
             raise AdapterError(f"{where}: {said}") from None
         finally:
             connection.close()
         try:
-            value = json.loads(data)
+            value = parse_json(data.decode(errors="replace"))
         except ValueError:
             value = {}
         errors = [_error(one) for one in value.get("errors") or []] if isinstance(value, dict) else []
         if answer.status >= 400 or errors:
             said = "; ".join(errors) or printable(data[:200].decode(errors="replace")) or answer.reason
             raise AdapterError(f"{where}: {answer.status} {said}")
+        if not isinstance(value, dict):
+            raise AdapterError(f"{where}: {answer.status}, and no JSON object")
         return value
 
     def _connect(self) -> http.client.HTTPConnection:

@@ -166,7 +166,9 @@ def listen_unix(path: str) -> socket.socket:
         try:
             made.bind(path)
         except OSError as error:
-            if error.errno != errno.EADDRINUSE or _alive(path):
+            if error.errno != errno.EADDRINUSE:
+                raise OSError(error.errno, error.strerror, path) from None
+            if _alive(path):
                 raise OSError(error.errno, "another agent listens there", path) from None
             os.unlink(path)
             made.bind(path)

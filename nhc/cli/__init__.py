@@ -41,7 +41,7 @@ def entry(run: Callable[[], int] | str = "nhc.cli") -> None:
     try:
         standard_streams()
         clean_streams(colours=module == "nhc.cli" and sys.argv[1:2] in (["check"], ["fleet"]))
-        forgive_streams(module in HOOKS)
+        forgive_streams()
         main_of = __import__(module, fromlist=["main"]).main if isinstance(run, str) else run
         status = main_of()
     except SystemExit as leaving:
@@ -57,6 +57,13 @@ def entry(run: Callable[[], int] | str = "nhc.cli") -> None:
         status = status or EXIT_UNHEALTHY
     except (OSError, ValueError):
         status = status or EXIT_USAGE  # what was to be written is not
+    failure = getattr(sys.stdout, "failure", None)
+    if failure is not None and module not in HOOKS:  # a hook's status is its scheduler's, whoever reads what it prints
+        gone = isinstance(failure, BrokenPipeError)
+        status = status or (EXIT_UNHEALTHY if gone else EXIT_USAGE)
+        if not gone:
+            why = getattr(failure, "strerror", None) or failure
+            print(f"nhc: standard output: {why}: not everything could be printed", file=sys.stderr)
     custody = sys.modules.get("nhc.custody")
     if custody:
         custody.reap_all()

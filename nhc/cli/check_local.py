@@ -300,9 +300,14 @@ def _print(text: str) -> None:
             charset = sys.stdout.encoding
             sys.stdout.write(text.encode(charset, "backslashreplace").decode(charset))
         sys.stdout.flush()
+        failure: Optional[OSError] = getattr(sys.stdout, "failure", None)  # nhc.cli.clean_output
+        if failure is not None:
+            sys.stdout.failure = None  # type: ignore[union-attr]
+            raise failure
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python complains once more when it ends
     except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of it: said once
         raise UsageError(f"standard output: {error.strerror}: the report could not be written") from None
 
 

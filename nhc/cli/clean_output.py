@@ -9,6 +9,11 @@ from __future__ import annotations
 import io
 import sys
 
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Optional
+
 _BLANKS = "\t\u00a0\u202f\u3000"
 """What `str.isprintable` refuses although it does no harm."""
 _UNKNOWN = "\ufffd"
@@ -23,11 +28,14 @@ class CleanStream(io.TextIOWrapper):
     colours = False
     forgiving = False
     """Whether what cannot be written is lost, and nothing else: the other end is gone, or its disk is full."""
+    failure: Optional[BaseException] = None
+    """Why something was lost."""
 
     def write(self, text: str) -> int:
         try:
             return super().write(text if text.isprintable() else clean(text, self.colours))
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            self.failure = error
             if not self.forgiving:
                 raise
             return len(text)
@@ -35,7 +43,8 @@ class CleanStream(io.TextIOWrapper):
     def flush(self) -> None:
         try:
             super().flush()
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            self.failure = error
             if not self.forgiving:
                 raise
 
@@ -86,8 +95,8 @@ def clean_streams(colours: bool = False) -> None:
         setattr(sys, name, made)
 
 
-def forgive_streams(both: bool) -> None:
-    """Let nothing that standard error cannot take end a run; of `both` streams where nobody need read either."""
-    for stream in (sys.stderr, sys.stdout) if both else (sys.stderr,):
+def forgive_streams() -> None:
+    """Let nothing that a stream cannot take end a run: it has more to do than to print. `failure` tells of it."""
+    for stream in (sys.stderr, sys.stdout):
         if isinstance(stream, CleanStream):
             stream.forgiving = True

@@ -9,9 +9,9 @@ import tempfile
 import click
 
 from nhc.bounded_read import read_text
-from nhc.cli import EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.cli import EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.cli.check_local import CONFIG, emit, load_plan, select
-from nhc.cli.options import FORMATS, UsageError
+from nhc.cli.options import CHECK_LOCAL, FORMATS, UsageError, read
 from nhc.config import ConfigError, load
 from nhc.engine import run
 from nhc.model import Report
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
     from nhc.plan import Plan
 
-_OPTIONS: Dict[str, Any] = {
-    "scripts": [], "profile": "auto", "check": [], "tag": [], "context": "", "output": "", "evidence": False,
-    "verbose": 0, "quiet": 0, "color": "auto", "format": "text",
-}  # fmt: skip
+_OPTIONS: Dict[str, Any] = read(CHECK_LOCAL, [])
+"""Those of `nhc check local`, as they are where none is given."""
 
 
 @click.command()
@@ -49,13 +47,22 @@ def record_command(
     secret is cut out, and hosts, users, addresses, serial numbers and UUIDs get other names, the same ones
     throughout, so that it can be handed on; look it through first all the same.
     """
+    try:
+        _record(directory, list(config), list(check), profile, node, raw)
+    except OSError as error:
+        print(f"nhc record: {error.filename or directory}: {error.strerror}: not recorded", file=sys.stderr)
+        raise SystemExit(EXIT_UNKNOWN) from None
+
+
+def _record(directory: str, config: List[str], check: List[str], profile: str, node: str, raw: bool) -> None:
+    """Raises OSError where the directory cannot be written."""
     if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
         raise click.UsageError(f"{directory} is there already and not an empty directory")
     os.makedirs(directory, mode=0o700, exist_ok=True)
     host = RecordingHost(directory, raw=raw)
     name = node or host.system.hostname()
     started = (host.time(), host.monotonic())
-    options = {**_OPTIONS, "config": list(config), "check": list(check), "profile": profile}
+    options = {**_OPTIONS, "config": config, "check": check, "profile": profile}
     loaded = load_plan(options, name, host, State())
     if loaded is None:
         raise SystemExit(EXIT_USAGE)
@@ -85,14 +92,19 @@ def replay_command(
 ) -> None:
     """Judge the node that `nhc record` kept in DIR again. The exit status is that of `nhc check local`."""
     try:
-        report = _judge(Replay(directory), list(config))
+        replay = Replay(directory)
         if compare:
             golden = wire.parse(read_text(f"{directory}/report.json"))
+    except (OSError, ValueError) as error:
+        click.echo(f"nhc replay: {_said(error)}", err=True)
+        raise SystemExit(EXIT_USAGE) from None
+    try:
+        report = _judge(replay, list(config))
     except ConfigError as error:
         raise SystemExit(_show(error)) from None
-    except (OSError, ValueError) as error:
-        click.echo(f"nhc replay: {error}", err=True)
-        raise SystemExit(EXIT_USAGE) from None
+    except OSError as error:  # not the recording: this machine's own disk, descriptors or processes
+        click.echo(f"nhc replay: {_said(error)}", err=True)
+        raise SystemExit(EXIT_UNKNOWN) from None
     if compare:
         lines = differences(golden, report)
         for line in lines:
@@ -131,6 +143,10 @@ def differences(golden: Report, report: Report) -> List[str]:
                      for side in (before, after)]  # fmt: skip
             lines.append(f"{' '.join(part for part in (key[0], key[2]) if part)}: {shown[0]} -> {shown[1]}")
     return lines
+
+
+def _said(error: Exception) -> str:
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
 
 
 def _show(error: ConfigError) -> int:

@@ -20,6 +20,7 @@ import urllib3
 from urllib3.connection import HTTPConnection
 
 from nhc import __version__
+from nhc.bounded_read import parse_json
 from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc_adapters.kubernetes.access import Access
@@ -278,10 +279,16 @@ def namespaced(namespace: str, resource: str, name: str = "", group: str = "api/
     return f"{path}/{quote(name, safe='')}" if name else path
 
 
+LARGEST_EVENT = 64 << 20
+"""Bytes of one event of a watch. etcd keeps objects of 1.5 MB at most."""
+
+
 def _watch_events(response: urllib3.BaseHTTPResponse) -> Iterator[WatchEvent]:
     rest = b""
     for chunk in response.read_chunked():  # the server flushes once an event
         rest += chunk
+        if len(rest) > LARGEST_EVENT:
+            raise Unreachable("the watch sent an event without an end")
         if b"\n" not in chunk:
             continue
         *lines, rest = rest.split(b"\n")
@@ -289,7 +296,7 @@ def _watch_events(response: urllib3.BaseHTTPResponse) -> Iterator[WatchEvent]:
             if not line.strip():
                 continue
             try:
-                event = json.loads(line)
+                event = parse_json(line)
                 kind, subject = str(event["type"]), event["object"]
             except (ValueError, KeyError, TypeError):
                 raise Unreachable("the watch sent something that is no event") from None
@@ -308,7 +315,9 @@ def _backoff(attempt: int) -> float:
 
 def _decoded(answer: bytes) -> Dict[str, Any]:
     try:
-        value = json.loads(answer)
+        value = parse_json(answer.decode(errors="replace"))
     except ValueError:
         raise Unreachable(f"an answer that is no JSON: {printable(answer[:80].decode(errors='replace'))}") from None
-    return value if isinstance(value, dict) else {}
+    if not isinstance(value, dict):
+        raise Unreachable("an answer that is no JSON object")
+    return value

@@ -162,8 +162,10 @@ class Controller:
                 work()
             except Exception as error:
                 if not self.stop.is_set():
-                    self.log(f"internal error in {name}: {error!r}")
-                raise
+                    import traceback
+
+                    where = traceback.extract_tb(error.__traceback__)[-1]
+                    self.log(f"internal error in {name}: {error!r} ({where.filename}:{where.lineno})")
 
         thread = threading.Thread(target=run, name=name, daemon=True)
         self._threads.append(thread)
