@@ -98,6 +98,12 @@ class LazyGroup(click.Group):
         command.name = cmd_name
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # click's own end for it has status 1, which says that the node is sick
+            raise SystemExit(130) from None
+
     def resolve_command(
         self, ctx: click.Context, args: List[str]
     ) -> Tuple[Optional[str], Optional[click.Command], List[str]]:

@@ -79,6 +79,7 @@ DOORS = {
     "kubernetes sync": Door(_kube("sync"), peer=True),
     "kubernetes controller": Door(_kube("controller"), waits=True, peer=True),
     "kubernetes status": Door(_kube("status"), peer=True),
+    "kubernetes doctor": Door(_kube("doctor"), peer=True),
     "kubernetes drain": Door(lambda p: [*_kube("drain")(p), "n1"], peer=True),
     "kubernetes uncordon": Door(lambda p: [*_kube("uncordon")(p), "n1"], peer=True),
     "kubernetes publish": Door(lambda p: [*_kube("publish")(p), "-r", p.report], peer=True),

@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+from email.utils import formatdate
 
 EMPTY = {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
 """What a Kubernetes API server without anything in it answers to any list."""
@@ -13,7 +14,8 @@ def well(asked):
     path = asked.split(b" ", 2)[1].partition(b"?")[0].decode()
     before, _, name = path.rpartition("/")
     if before.endswith(("/nodes", "/leases", "/configmaps")):
-        return {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "resourceVersion": "1", "uid": "u"}}
+        meta = {"name": name, "resourceVersion": "1", "uid": "u"}
+        return {"kind": "Node", "apiVersion": "v1", "metadata": meta, "spec": {"renewTime": None}, "status": {}}
     return EMPTY
 
 
@@ -60,6 +62,7 @@ class Peer:
 
     def _said(self, asked):
         head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        head += f"Date: {formatdate(usegmt=True)}\r\n"
         bodies = {
             "well": json.dumps(well(asked)),
             "nonsense": "\0\x1b[2J not JSON",

@@ -1,0 +1,143 @@
+"""Every door under every fault: the status in the cell, no traceback, and of nhc's own failure one line.
+
+A new command or executable without a row fails here. Faults are real: the system's limits, full and read-only file
+systems, signals, peers that die (under.py, cells.py, peers.py). Root is needed, to mount and to become nobody.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.faults.cells import COLUMNS, PEERS, ROOT, SPACE, carry_out, environment
+from tests.faults.doors import CONFIG, DOORS, KEPT, LOG, Place, every_door
+from tests.faults.peers import Peer
+from tests.support.require import need
+from tests.support.slurmrest import FakeSlurmRest
+
+ENDED = {-15, -2, -1, 143, 130, 129, 3}
+"""How a program ends that signals end: by one of them, with a shell's status for that, or knowing nothing."""
+
+TABLE = Path(__file__).with_name("expected.txt").read_text().splitlines()
+
+
+def rows():
+    head, *lines = [line for line in TABLE if line and line[0] != "#"]
+    names = head[23:].split()
+    assert len(names) == len(COLUMNS) + len(PEERS)
+    for line in lines:
+        cells = dict(zip((*COLUMNS, *PEERS), line[23:].split()))
+        assert len(cells) == len(names), line
+        yield line[:23].strip(), cells
+
+
+EXPECTED = dict(rows())
+
+
+def statuses(cell, usual):
+    if cell == "end":
+        return ENDED | {int(usual)}
+    return {int(status) for status in cell.split("/")}
+
+
+def test_every_door_has_a_row():
+    """A command in the command table or an executable that nobody has tried under the faults is not finished."""
+    assert every_door() == set(DOORS) == set(EXPECTED)
+
+
+@pytest.fixture(scope="module")
+def world():
+    """The files, services and broken file systems that the cells share."""
+    need("root", os.geteuid() == 0, "to mount file systems and to become nobody")
+    base = Path(tempfile.mkdtemp(prefix="nhc-faults-"))  # pytest's own are closed to nobody
+    base.chmod(0o755)
+    (base / "nhc.conf").write_text(CONFIG)
+    (base / "messages").write_text(LOG)
+    report = {**json.loads((KEPT / "report.json").read_text()), "host": "n1", "started": time.time()}
+    (base / "report.json").write_text(json.dumps(report))
+    settings = f'[agent]\nnode = "n1"\nconfig = ["{base}/nhc.conf"]\nkernel-log = false\nlisten = []\n'
+    (base / "own.toml").write_text(settings)
+    (base / "agent.toml").write_text(f'{settings}state = "{base}/agent"\nsocket = "{base}/agent.sock"\n')
+    place = Place(base, base)
+
+    def nhc(*words, module="nhc"):
+        argv = [sys.executable, "-m", module, *map(str, words)]
+        subprocess.run(argv, env=environment(place), check=True, capture_output=True, timeout=60, cwd=ROOT)
+
+    nhc(base / "nhc.pyz", module="nhc.pyz")
+    for _twice in range(2):
+        nhc(*[word if word != base / "node" else base / "sent" for word in DOORS["fleet check"].words(place)])
+    nhc("mute", "check_fs_mount", "--until", "3d", "--why", "a drill")
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, base, ignore_errors=True)
+        for name in SPACE:
+            (base / name).mkdir()
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=755", "none", base / name], check=True)
+            stack.callback(subprocess.run, ["umount", "-l", base / name], check=True)
+        for door in DOORS:
+            for column in (*COLUMNS, *PEERS):
+                state = state_of(base, door, column)
+                state.mkdir(parents=True, mode=0o700)
+                state.parent.chmod(0o755)
+                if door == "unmute":
+                    shutil.copy(base / "mutes.json", state)
+        with contextlib.suppress(OSError), open(base / "full" / "filler", "wb", 0) as file:
+            while True:
+                file.write(b"x" * 4096)
+        subprocess.run(["mount", "-o", "remount,ro", base / "read-only"], check=True)
+        rest = FakeSlurmRest(["n1", "n2"], 40)
+        threading.Thread(target=rest.serve_forever, daemon=True).start()
+        stack.callback(rest.server_close)
+        stack.callback(rest.shutdown)
+        peers = {step: Peer(step) for step in ("well", *Peer.STEPS)}
+        for peer in peers.values():
+            stack.callback(peer.close)
+        agent = subprocess.Popen(
+            [sys.executable, "-m", "nhc", "agent", "run", "-s", base / "agent.toml"],
+            env=environment(place), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        stack.callback(agent.wait, 20)
+        stack.callback(agent.terminate)
+        until = time.monotonic() + 20
+        while not (base / "agent.sock").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        yield base, rest, peers
+
+
+def state_of(base: Path, door: str, column: str) -> Path:
+    name = door.replace(" ", "-")
+    return base / column / name if column in SPACE else base / "cells" / column.replace(" ", "-") / name
+
+
+def knock(world, name, column):
+    """What is wrong with one cell, "" for nothing."""
+    base, rest, peers = world
+    step = column[5:] if column in PEERS else "well"
+    peer = rest.address if name == "slurm sync" and step == "well" else peers[step].address
+    cells = EXPECTED[name]
+    ended = carry_out(DOORS[name], Place(base, state_of(base, name, column), peer), column)
+    wrong = []
+    if ended.status not in statuses(cells[column], cells["none"]):
+        wrong.append(f"status {ended.status}, expected {cells[column]}")
+    if "Traceback" in ended.out + ended.err:
+        wrong.append("a traceback")
+    if DOORS[name].launcher == "nhc" and "internal error" in ended.err and len(ended.err.splitlines()) > 1:
+        wrong.append("more than one line")
+    return f"{column}: {', '.join(wrong)}: {ended.err[-300:]!r}" if wrong else ""
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_a_door_under_every_fault(world, name):
+    columns = [column for column, cell in EXPECTED[name].items() if cell != "-"]
+    with ThreadPoolExecutor(3) as pool:
+        wrong = list(filter(None, pool.map(lambda column: knock(world, name, column), columns)))
+    assert wrong == []
