@@ -220,3 +220,11 @@ def test_a_site_bundle_is_the_same_for_the_same_files(tmp_path):
     show = archive("import sys; d = sys.argv[sys.argv.index('--config') + 1]; import os; print(os.listdir(d))")
     asked = task(tmp_path / "kept", show, site=one)
     assert ask(asked).report == "['a b%.conf']\n"
+
+
+def test_a_node_that_takes_long_says_that_it_has_begun(tmp_path):
+    """What it says first travels with its answer, but not when that takes longer than a login may."""
+    slow = archive("import time; time.sleep(2.5); print('{}')")
+    answer = ask(task(tmp_path / "kept", slow, login=2.0))
+    assert answer.report == "{}\n"
+    assert answer.python.startswith(f"{sys.version_info[0]}.")

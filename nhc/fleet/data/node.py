@@ -25,13 +25,26 @@ def write_all(fd, data):
         data = data[os.write(fd, data) :]
 
 
-def say(nonce, word, **values):
+QUIET = 1.0  # seconds after which the node says that it has begun, where it has nothing else to say
+held = []  # what is said with the next line, or after QUIET: each message wakes two threads of the client
+
+
+def say(nonce, word, more=b"", **values):
+    write_all(1, b"".join(held) + line_of(nonce, word, values) + more)
+    del held[:]
+
+
+def say_later(nonce, word, **values):
+    held.append(line_of(nonce, word, values))
+
+
+def line_of(nonce, word, values):
     text = "nhc-fleet %s %s" % (nonce, word)
     for key in sorted(values):
         raw = str(values[key]).encode("utf-8", "surrogateescape")
         quoted = "".join(chr(byte) if byte in PLAIN else "%%%02X" % byte for byte in raw)
         text += " %s=%s" % (key, quoted)
-    write_all(1, text.encode() + b"\n")
+    return text.encode() + b"\n"
 
 
 def digest_of(*pieces):
@@ -161,7 +174,10 @@ def collect(out, err, deadline, limit):
         if left <= 0:
             done["why"] = "Timeout"
             break
-        for fd, _event in poll.poll(min(left, 60) * 1000 + 1):
+        ready = poll.poll(min(left, QUIET if held else 60) * 1000 + 1)
+        if not ready and held:
+            write_all(1, held.pop(0))
+        for fd, _event in ready:
             data = os.read(fd, 65536)
             if fd == 0:
                 if not data:
@@ -219,7 +235,7 @@ def main(request, stream):
     os.umask(0o77)
     nonce = request["nonce"]
     version = "%d.%d.%d" % tuple(sys.version_info[:3])
-    say(nonce, "hello", python=version, hostname=os.uname()[1], uid=os.geteuid())
+    say_later(nonce, "hello", python=version, hostname=os.uname()[1], uid=os.geteuid())
     if sys.version_info < (3, 9):
         say(nonce, "old", python=version, others=",".join(others()))
         return
@@ -249,6 +265,5 @@ def main(request, stream):
         return
     say(
         nonce, "ran", size=len(done["stdout"]), status=done["status"], why=done["why"],
-        stderr=done["stderr"].decode("utf-8", "replace"), how="installed" if own else "pushed",
+        stderr=done["stderr"].decode("utf-8", "replace"), how="installed" if own else "pushed", more=done["stdout"],
     )  # fmt: skip
-    write_all(1, done["stdout"])
