@@ -131,7 +131,7 @@ def classify_command(
     try:
         rules = [rule for path in npd_rules for rule in load(path)]
     except BadRules as error:
-        print(f"nhc log classify: {error}", file=sys.stderr)
+        print(f"nhc log classify: {printable(str(error))}", file=sys.stderr)
         return EXIT_USAGE
     folder = Folder(Matcher(), show_all, rules=Rules(rules) if rules else None)
     try:
@@ -139,16 +139,17 @@ def classify_command(
         for chunk in chunks:
             folder.feed(chunk)
     except OSError as error:
-        print(f"nhc log classify: {file or 'standard input'}: {error.strerror}", file=sys.stderr)
+        print(f"nhc log classify: {printable(file or 'standard input')}: {error.strerror}", file=sys.stderr)
         return EXIT_USAGE
     left_out = getattr(chunks, "left_out", 0)
     if left_out:
         note = f"{left_out} bytes in lines longer than {ring.LINE >> 20} MiB were not read"
-        print(f"nhc log classify: {file or 'standard input'}: {note}", file=sys.stderr)
+        print(f"nhc log classify: {printable(file or 'standard input')}: {note}", file=sys.stderr)
     entries = folder.entries()
     out = sys.stdout
     if format == "json":
-        out.write("".join(f"{json.dumps(as_object(entry), ensure_ascii=False)}\n" for entry in entries))
+        text = "".join(f"{json.dumps(as_object(entry), ensure_ascii=False)}\n" for entry in entries)
+        out.write(text.encode(errors="backslashreplace").decode())  # a name of bytes that are no UTF-8
     else:
         out.write("".join(f"{line}\n" for line in as_text(entries, folder.lines)))
     out.flush()
@@ -175,7 +176,9 @@ def as_text(entries: Sequence[Entry], lines: int) -> List[str]:
     for entry in entries:
         match = entry.match
         name = f"{match.kind} {match.code}".rstrip()
-        cells.append((match.severity, name, match.device or "-", match.action.value, f"x{entry.times}"))
+        cells.append(
+            (match.severity, printable(name), printable(match.device) or "-", match.action.value, f"x{entry.times}")
+        )
     widths = [max((len(row[column]) for row in cells), default=0) for column in range(5)]
     out = []
     for row, entry in zip(cells, entries):

@@ -72,14 +72,14 @@ def run(options: Dict[str, Any]) -> int:
         reports = load_reports(options["reports"], read)
         scheduler = open_adapter(options)
     except (PolicyError, BadReports, NoAdapter, AdapterError, ValueError) as error:
-        print(f"nhc slurm sync: {error}", file=sys.stderr)
+        print(f"nhc slurm sync: {printable(str(error))}", file=sys.stderr)
         return 2
     ledger = Ledger(options["ledger_path"], "nhc slurm sync")
     apply = settings.apply if options["apply"] is None else bool(options["apply"])
     try:
         done = sync(scheduler, reports, settings.policy, ledger, apply=apply, patience=options["patience"])
     except (AdapterError, LedgerError) as error:
-        print(f"nhc slurm sync: {error}", file=sys.stderr)
+        print(f"nhc slurm sync: {printable(str(error))}", file=sys.stderr)
         return 3
     calls = scheduler.calls
     click.echo(show_json(done, calls) if options["form"] == "json" else show_text(done, calls), nl=False)
@@ -140,7 +140,7 @@ def show_text(done: Round, calls: int) -> str:
         rows.setdefault((f"not {WORDS[withheld.deed]}", withheld.why), []).append(withheld.node)
     width = max((len(word) for word, _why in rows), default=0)
     for (word, why), nodes in rows.items():
-        lines.append(f"{word:<{width}}  {fold(nodes)}  {printable(why)}")
+        lines.append(f"{word:<{width}}  {printable(fold(nodes))}  {printable(why)}")
     count = len(done.decision.remedies)
     summary = (
         f"{count} to do, dry run: nothing changed" if done.dry_run else f"{count - len(done.failed)} of {count} done"
@@ -156,7 +156,7 @@ def show_json(done: Round, calls: int) -> str:
         "calls": calls,
         "remedies": [
             {
-                "node": remedy.node,
+                "node": printable(remedy.node),
                 "deed": remedy.deed.value,
                 "because": printable(remedy.because),
                 "action": remedy.mark.action.value if remedy.mark else "none",
@@ -165,7 +165,7 @@ def show_json(done: Round, calls: int) -> str:
             for remedy in done.decision.remedies
         ],
         "withheld": [
-            {"node": withheld.node, "deed": withheld.deed.value, "why": printable(withheld.why)}
+            {"node": printable(withheld.node), "deed": withheld.deed.value, "why": printable(withheld.why)}
             for withheld in done.decision.withheld
         ],
     }

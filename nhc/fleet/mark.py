@@ -75,7 +75,7 @@ def show(done: Round, name: str) -> str:
     for withheld in done.decision.withheld:
         if withheld.deed is not Deed.CLEAR:
             rows.setdefault((f"not {withheld.deed.value}", withheld.why), []).append(withheld.node)
-    lines = [f"{name}: {word}  {fold(nodes)}  {printable(why)}" for (word, why), nodes in rows.items()]
+    lines = [f"{name}: {word}  {printable(fold(nodes))}  {printable(why)}" for (word, why), nodes in rows.items()]
     count = len(done.decision.remedies)
     lines.append(
         f"{name}: {count} to do, dry run: nothing changed (--apply does it)"

@@ -173,6 +173,8 @@ def _get(value: Mapping[str, Any], name: str, kind: Any, default: Any = _REQUIRE
     found = value.get(name, default)
     if found is _REQUIRED:
         raise ValueError(f"not a report: {name} is missing")
+    if type(found) is kind and kind is not int:  # a text, a list, an object: nearly all there is
+        return found
     if not isinstance(found, kind) or isinstance(found, bool):
         raise ValueError(f"not a report: {name} is {type(found).__name__}")
     if isinstance(found, float) and not abs(found) < float("inf"):

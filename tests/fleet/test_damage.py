@@ -15,6 +15,7 @@ from nhc.fleet.result import NodeResult, line
 from nhc.fleet.transport import Node
 from nhc.model import CheckResult, Report, crit, ok
 from tests.fleet.test_hostile_names import quiet
+from tests.support.run import nhc
 
 
 @pytest.fixture
@@ -110,6 +111,18 @@ def test_what_somebody_wrote_into_it_moves_no_terminal(fleet, kept):
 def test_arguments_that_are_no_text_are_one_line(fleet):
     done = fleet.check("-w", b"gpu\xff[1", "-i", b"/no/\x1b[2J\xff")
     assert done.returncode == 2
+    assert quiet(done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [
+    ["log", "classify", b"/no/\x1b[2J\xff"], ["slurm", "sync", "-r", b"/no/\x1b[2J\xff"],
+    ["fleet", "report", "-o", b"/no/\x1b[2J\xff"], ["fleet", "report", "--history", b"/no/\x1b[2J\xff"],
+    ["check", "local", "-c", "/dev/null", "-o", b"/no/\x1b[2J\xff"],
+])  # fmt: skip
+def test_names_of_files_move_no_terminal(fleet, kept, words):
+    done = nhc(*words, env={"NHC_FLEET_HISTORY": str(kept)})
+    assert done.returncode in (2, 3)
     assert quiet(done.stderr)
     assert "Traceback" not in done.stderr
 
