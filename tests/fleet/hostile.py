@@ -71,8 +71,13 @@ def control_characters(say, report, out):
     found = {"check": "check_x", "verdict": "CRIT", "reason": "Bad\x1b[31m<b>",
              "message": "a\x1b]0;owned\x07b\nc\u202ed",
              "evidence": ["\x1b[2J</script><script>alert(1)</script>"],
-             "metrics": [{"name": "m", "value": float("inf"), "unit": ""}]}  # fmt: skip
+             "metrics": [{"name": "m\x1b", "value": 1.5, "unit": "\x07"}]}  # fmt: skip
     report(host="evil", results=[found], started=1e300)
+
+
+def no_number(say, report, out):
+    metric = {"name": "m", "value": float("inf"), "unit": ""}
+    report(host="infinite", results=[{"check": "check_x", "verdict": "OK", "metrics": [metric]}])
 
 
 def asks_for_anything(say, report, out):
@@ -100,6 +105,7 @@ def another_node(say, report, out):
 MODES = {
     1: hung_login, 2: hung_command, 3: truncated, 4: endless, 5: endless_report, 6: not_json, 7: another_host,
     8: control_characters, 9: asks_for_anything, 10: no_python, 11: chatter, 12: another_node,
+    13: no_number,
 }  # fmt: skip
 
 if __name__ == "__main__":
