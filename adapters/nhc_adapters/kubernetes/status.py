@@ -13,6 +13,9 @@ from nhc_adapters.kubernetes.conditions import UNKNOWN, read_conditions, stamp, 
 from nhc_adapters.kubernetes.drains import read_drain
 from nhc_adapters.kubernetes.fleet import Fleet
 from nhc_adapters.kubernetes.judge import Judgement
+from nhc_adapters.kubernetes.manual import read_manual
+from nhc_adapters.kubernetes.marks import read_own_mark
+from nhc_adapters.kubernetes.overruled import read_overruled
 
 HEADER = ("NODE", "VERDICT", "STATE", "SINCE", "MARKED BY", "REASONS", "DETAILS")
 
@@ -39,7 +42,7 @@ def _decision(fleet: Fleet, now: float, names: Sequence[str]) -> Tuple[Decision,
 
 def _row(fleet: Fleet, name: str, withheld: str, due: str) -> Row:
     found, judged, node = fleet.states[name], fleet.judged[name], fleet.objects[name]
-    mark = found.mark
+    mark, overruled = found.mark, read_overruled(node)
     since = _since(fleet, node, judged)
     if since is None and mark is not None:
         since = mark.since
@@ -50,15 +53,22 @@ def _row(fleet: Fleet, name: str, withheld: str, due: str) -> Row:
         "since": stamp(since) if since else "",
         "reasons": [result.outcome.reason for result in _told(judged)],
         "details": [_detail(result) for result in _told(judged)],
-        "marked_by": "" if mark is None else mark.owner or "somebody",
+        "marked_by": "" if mark is None else _owner(node) or mark.owner or "somebody",
         "mark": "" if mark is None else mark.why,
         "marked_since": "" if mark is None or not mark.since else stamp(mark.since),
+        "overruled": overruled.line() if overruled is not None else "",
         "hold": found.hold,
         "withheld": withheld,
         "due": due,
         "drain": read_drain(node),
         "groups": list(found.groups),
     }
+
+
+def _owner(node: Mapping[str, Any]) -> str:
+    """Whose drain by hand keeps a node out, "" where none does."""
+    manual = read_manual(node)
+    return manual.by or "an operator" if manual is not None and read_own_mark(node) is not None else ""
 
 
 def _told(judged: Judgement) -> List[CheckResult]:
@@ -112,7 +122,9 @@ def as_text(rows: Sequence[Row], fleet: Fleet, now: float, unknown: str = "") ->
 
 
 def _worth_a_line(row: Row) -> bool:
-    return bool(row["verdict"] not in ("OK", "WARN") or row["mark"] or row["withheld"] or row["drain"])
+    return bool(
+        row["verdict"] not in ("OK", "WARN") or row["mark"] or row["withheld"] or row["drain"] or row["overruled"]
+    )
 
 
 def _cells(row: Row, now: float) -> List[str]:
@@ -120,7 +132,13 @@ def _cells(row: Row, now: float) -> List[str]:
     details = list(row["details"])
     if row["mark"] and row["mark"] not in details:
         details.append(f"mark: {row['mark']}" if details else row["mark"])
-    for key, title in (("withheld", "withheld"), ("hold", "hold"), ("due", "due"), ("drain", "drain")):
+    for key, title in (
+        ("overruled", "faults"),
+        ("withheld", "withheld"),
+        ("hold", "hold"),
+        ("due", "due"),
+        ("drain", "drain"),
+    ):
         if row[key]:
             details.append(f"{title}: {row[key]}")
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from nhc_adapters.kubernetes.client import MERGE_PATCH, node_path
 from nhc_adapters.kubernetes.conditions import unstamp
 from nhc_adapters.kubernetes.drain import Rules
-from tests.adapters.kubernetes.test_commands import nhc
+from tests.adapters.kubernetes.test_commands import nhc, scope
 from tests.adapters.kubernetes.test_controller import (
     Running,
     cordoned,
@@ -78,6 +79,9 @@ def test_a_node_put_back_by_hand_is_back_and_its_fault_overruled_until_it_has_en
 
         eventually(lambda: not remains(kube, node))
         assert not cordoned(kube, node)
+        (row,) = json.loads(nhc("status", "-f", "json", *scope(kube)).stdout)
+        assert (row["verdict"], row["mark"], row["due"]) == ("WARN", "", "")
+        assert row["overruled"].startswith("overruled by alice at " if how == "nhc" else "overruled at ")
         overruled = json.loads(annotations(kube, node)["nhc/overruled"])
         assert overruled["faults"] == {"NhcHealthy": ["Xid79 check_gpu_lost gpu3", 0]}
         assert overruled.get("by") == ("alice" if how == "nhc" else None)
@@ -172,6 +176,10 @@ def test_a_drain_by_hand_has_an_owner_and_is_not_undone(kube: Kube, nhc: Any) ->
         assert cordoned(kube, node)
         said = annotations(kube, node)
         assert (said["nhc/source"], json.loads(said["nhc/drained-by"])["by"]) == ("operator", "alice")
+        shown = nhc("status", *scope(kube)).stdout.splitlines()
+        (line,) = [line for line in shown if line.startswith(node)]
+        assert "alice" in line
+        assert "new DIMM" in line
         assert "nhc/drain" not in said  # the controller's own drain, with its rules, is not on it
         sicken(kube, node)
         settled(kube, controller, node)
@@ -250,3 +258,32 @@ def test_a_duration_that_is_none_is_refused(nhc: Any) -> None:
     assert done.returncode == 2
     assert "--for" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_nothing_of_ours_is_left_and_nothing_missed_after_a_storm_in_which_nodes_are_put_back(kube: Kube) -> None:
+    chance = random.Random(11)
+    nodes = [kube.node(f"n{number:02}", fake=False) for number in range(20)]
+    back = {"spec": {"unschedulable": None}}
+    with running(kube) as controller:
+        for _ in range(600):
+            node, what = chance.choice(nodes), chance.random()
+            if what < 0.35:
+                sicken(kube, node)
+            elif what < 0.7:
+                heal(kube, node)
+            elif what < 0.8:
+                kube.set_condition(node, "NhcHealthy", "Unknown")
+            else:
+                kube.admin.patch(node_path(node), back, MERGE_PATCH, fieldManager="kubectl")
+        heal(kube, *nodes)
+
+        def clean() -> bool:
+            return not any(
+                cordoned(kube, node) or remains(kube, node) or "nhc/overruled" in annotations(kube, node)
+                for node in nodes
+            )
+
+        eventually(clean, 30)
+        sicken(kube, *nodes)  # what was overruled has ended once: each counts again
+        eventually(lambda: marked(kube) == set(nodes), 30)
+        assert not controller.says("internal error")
