@@ -189,7 +189,7 @@ def container(
     }
     words = " ".join(f"{key}={shlex.quote(value)}" for key, value in environment.items())
     lines.append(f"exec env -i {words} chroot {root} {shlex.join(argv)}")
-    enter = ["nsenter", "--target", str(node.pid), "--mount", "--pid", "--uts", "--"]
+    enter = ["nsenter", "--target", str(node.pid), "--mount", "--pid", "--uts", "--root", "--wd", "--"]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*enter, "unshare", "--mount", "--propagation", "unchanged", "sh", "-ec", "\n".join(lines)],
