@@ -63,6 +63,9 @@ def node(directory: Path, name: str) -> Iterator[Node]:
         mount --make-rshared /
         mount -t proc proc /proc
         mount -t tmpfs tmpfs /run
+        cp -a /etc {scratch}/etc
+        [ -e /etc/hosts ] || echo 127.0.0.1 localhost >{scratch}/etc/hosts  # a minimal root has none
+        mount --bind {scratch}/etc /etc
         mount --bind {shlex.quote(str(users))} /etc/passwd
         mount --bind {shlex.quote(str(named))} /etc/hostname
         hostname {shlex.quote(name)}
