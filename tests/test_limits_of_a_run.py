@@ -101,6 +101,24 @@ def test_a_run_with_little_memory(limited, mebibytes):
     assert {line for line, verdict in verdicts(done).items() if verdict == "CRIT"} <= {FAILS}
 
 
+def test_a_detached_health_check_that_cannot_be_forked_says_so(tmp_path):
+    need("root", os.geteuid() == 0, "a limit of processes holds for others than root alone")
+
+    def restrict():
+        os.setgroups([])
+        os.setgid(USER)
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+        os.setuid(USER)
+
+    argv = [sys.executable, "-S", str(ROOT / "nhc/launch/nhc-healthcheck"), "-c", "/no/such", "-l", "-",
+            "DETACHED_MODE=1", "MARK_OFFLINE=0"]  # fmt: skip
+    done = subprocess.run(argv, env={"PYTHONPATH": str(ROOT), "NHC_STATE_DIR": "/no/such", "PATH": os.environ["PATH"]},
+                          capture_output=True, text=True, timeout=60, preexec_fn=restrict, cwd="/")  # fmt: skip
+    assert done.returncode == 3
+    assert done.stdout == "ERROR:  nhc:  no process can be started for the checks: Resource temporarily unavailable\n"
+    assert done.stderr == ""
+
+
 @pytest.mark.parametrize("said", ["x: fork: retry: Resource temporarily unavailable", "sh: 1: Cannot fork",
                                   "bash: line 1: fork: Cannot allocate memory"])  # fmt: skip
 @pytest.mark.parametrize(

@@ -61,8 +61,16 @@ class Journalctl:
             self._failed("journalctl is not installed")
             return
         argv = ["journalctl", "--follow", "--no-pager", "--quiet", *self.words()]
-        reading, writing = os.pipe()
-        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        opened: List[int] = []
+        try:
+            opened += os.pipe()
+            opened.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+        except OSError as error:
+            for fd in opened:
+                os.close(fd)
+            self._failed(f"journalctl: {error.strerror}")
+            return
+        reading, writing, null = opened
         try:
             program, argv = self.host.system.started(program, argv)
             self.pid = os.posix_spawn(

@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import sys
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from nhc.agent.control import Control, default_socket
 from nhc.agent.events import Recorder, Stream
@@ -106,8 +106,15 @@ def _what_keeps_from_loading(name: str) -> str:
 
     What a sink needs (an HTTP client, TLS) is 10 MB that the agent, and each round that it forks, does without.
     """
-    reading, writing = os.pipe()
-    pid = os.fork()
+    ends: Tuple[int, ...] = ()
+    try:
+        reading, writing = ends = os.pipe()
+        pid = os.fork()
+    except OSError as error:  # it is found out when the sink is started, which is tried again and again
+        complain(f"sinks.{name}: whether there is such a sink cannot be found out now: {error.strerror}")
+        for fd in ends:
+            os.close(fd)
+        return ""
     if pid == 0:
         try:
             os.close(reading)

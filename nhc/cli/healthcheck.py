@@ -302,7 +302,12 @@ def _detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
         report = None
     if report is not None and report.boot_id != _boot_id():
         report = None
-    if os.fork() == 0:
+    try:
+        child = os.fork()
+    except OSError as error:
+        _Output(settings).error(f"no process can be started for the checks: {error.strerror}")
+        return EXIT_UNKNOWN
+    if child == 0:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
