@@ -122,6 +122,13 @@ def test_what_openssl_made_is_read_as_openssl_reads_it(x509, tmp_path, days):
     assert parse_x509(x509(days, "DER")[1])[0].ends == pytest.approx(found.ends, abs=60)
 
 
+def test_years_of_two_digits_are_of_1950_to_2049(x509):
+    der = x509(365, "DER")[1]
+    at = der.index(b"\x17\x0d") + 2  # notBefore, a UTCTime
+    for text, begins in ((b"700101000000Z", 0.0), (b"500101000000Z", -631152000.0), (b"491231235959Z", 2524607999.0)):
+        assert parse_x509(der[:at] + text + der[at + 13 :])[0].begins == begins
+
+
 KUBELET = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 
 

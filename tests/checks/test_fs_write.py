@@ -101,9 +101,19 @@ def test_what_only_a_server_can_say(node, number, reason):
     assert judge(node, "check_fs_write /scratch").reason == reason
 
 
-def test_other_data_than_was_written(node):
-    node.system.ask = lambda question, answer: {**answer(), "differs": True}
-    assert judge(node, "check_fs_write /scratch").reason == "DataDiffers"
+def test_other_data_than_was_written(node, tmp_path, monkeypatch):
+    """What a server with a broken cache does, at the system call."""
+    true = os.readv
+
+    def damaged(fd, buffers):
+        got = true(fd, buffers)
+        buffers[0][100] ^= 1
+        return got
+
+    monkeypatch.setattr(os, "readv", damaged)
+    found = judge(node, "check_fs_write /scratch")
+    assert (found.verdict, found.reason) == (Verdict.CRIT, "DataDiffers")
+    assert os.listdir(tmp_path / "scratch") == []
 
 
 @pytest.mark.parametrize("words", [["-b", "0", "/x"], ["-b", "1G", "/x"], []])

@@ -61,6 +61,7 @@ def test_services_at_their_limit():
     assert [(o.verdict, o.target) for o in found] == [
         (Verdict.WARN, "user.slice"), (Verdict.CRIT, "system.slice/slurmd.service")
     ]  # fmt: skip
+    assert {metric.name for metric in found[0].metrics} == {"tasks_used", "tasks_limit", "tasks_share"}
     host.write("/sys/fs/cgroup/user.slice/pids.current", "3\n")
     assert judge(host, "check_limits_tasks -i 'system.slice/slurm*'").verdict is Verdict.OK
 

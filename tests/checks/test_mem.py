@@ -35,6 +35,12 @@ def test_the_index_is_the_share_that_no_large_block_can_come_from():
     assert node.unusable(0) == 0
 
 
+def test_zones_of_a_node_count_together_without_dma():
+    (node,) = parse_buddyinfo(WHOLE)
+    assert node.free[0] == 1100
+    assert node.free[10] == 20700
+
+
 def test_whole_and_cut_memory():
     assert judge(FakeHost({"/proc/buddyinfo": WHOLE}), "check_mem_fragmentation").verdict is Verdict.OK
 

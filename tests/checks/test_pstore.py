@@ -48,6 +48,8 @@ def test_a_record_that_systemd_moved_is_the_same_and_another_panic_is_not():
     host.remove(f"{PSTORE}/dmesg-ramoops-0")
     host.write("/var/lib/systemd/pstore/1721721721/001/dmesg.txt", PANIC + OLDER)
     assert judge(host, "check_pstore_panic").verdict is Verdict.OK
+    host.write(f"{PSTORE}/dmesg-ramoops-0", PANIC)  # in both places while systemd moves it
+    assert len(judge_all(host, "check_pstore_panic -f 0")) == 1
 
     host.write("/var/lib/systemd/pstore/1721799999/dmesg.txt", PANIC.replace("12.345678", "99.1"))
     assert len(judge_all(host, "check_pstore_panic")) == 1
