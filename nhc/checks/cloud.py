@@ -23,8 +23,8 @@ _DAY = 86400.0
 
 @check(
     "check_cloud_maintenance",
-    opt("-c --crit", "crit_at", seconds, "CRIT where it begins within this time (0: never)", 900.0),
-    opt("-w --warn", "warn_at", seconds, "WARN where it begins within this time", 14 * _DAY),
+    opt("-c --crit", "crit_at", seconds, "CRIT where it begins within this time (0: never) (default 15m)", 900.0),
+    opt("-w --warn", "warn_at", seconds, "WARN where it begins within this time (default 14d)", 14 * _DAY),
     opt("-u --url", "url", text, "where the metadata service is (default http://169.254.169.254)"),
     timeout=5,
 )

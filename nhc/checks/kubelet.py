@@ -6,6 +6,7 @@ import time
 
 from nhc import plain_http
 from nhc.check import check, opt
+from nhc.checks.runtime import KUBELET_TRACES
 from nhc.host import Host
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
 from nhc.plain_http import NoAnswer
@@ -19,7 +20,6 @@ HEALTHZ = "http://127.0.0.1:10248/healthz"
 """The kubelet's healthzBindAddress and healthzPort, as they are by default."""
 PROXY = "http://127.0.0.1:10256/livez"
 """kube-proxy's healthz-bind-address. livez fails where the proxy itself is stuck, not where the node is drained."""
-_TRACES = ("/var/lib/kubelet/config.yaml", "/var/lib/kubelet/pki", "/etc/kubernetes/kubelet.conf")
 
 
 @check(
@@ -44,7 +44,7 @@ def check_kubelet_healthz(host: Host, url: str = HEALTHZ, deadline: float = 5.0)
     metrics = (Metric("response_time", took, "s"),)
     if status == 200:
         return ok(f"the kubelet is healthy ({said[:40]})", metrics=metrics)
-    if not status and not any(host.exists(path) for path in _TRACES):
+    if not status and not any(host.exists(path) for path in KUBELET_TRACES):
         return skip("NoKubelet", "no kubelet runs on this node")
     if status == -1:
         return unknown("NotPermitted", f"{url}: {said}")

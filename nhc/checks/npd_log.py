@@ -52,8 +52,8 @@ def check_npd_log_counter(
     --revert-pattern takes one away; --count of them are a problem. As there, a pattern must match to the end of
     the message, and may begin anywhere. Where this node has been up for less than --delay, the result is OK and
     nothing is read. log-counter looks at single messages too: a pattern over several lines never matched in it.
-    The kernel's messages are read from
-    /dev/kmsg where there is no journal. UNKNOWN where neither can be read.
+    The
+    kernel's messages are read from /dev/kmsg where there is no journal. UNKNOWN where neither can be read.
 
     Example: * |every 5m| check_npd_log_counter --lookback=20m --count=3 --pattern='.*waiting for \w+ to become free.*'
     """

@@ -22,6 +22,10 @@ SOCKETS = ("/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-d
 """Where runtimes listen unless they are told otherwise (the kubelet's and docker's documentation)."""
 
 
+KUBELET_TRACES = ("/var/lib/kubelet/config.yaml", "/var/lib/kubelet/pki", "/etc/kubernetes/kubelet.conf")
+"""What shows that a kubelet was set up on this node."""
+
+
 @check(
     "check_runtime_ready",
     opt("-t --timeout", "deadline", seconds, "how long each socket may take to answer", 5.0),
@@ -36,10 +40,10 @@ def check_runtime_ready(
 
     Asks containerd, CRI-O and cri-dockerd what the kubelet asks them (CRI's Version and Status, over their
     socket, without crictl), and docker for /_ping. CRIT where nothing listens, the answer does not come in time,
-    or the runtime calls itself not ready; a pod network that is not ready (no CNI configuration) is WARN, unless
-    -n is given. A containerd that serves no CRI, as docker brings it along, need only answer. A named socket must
-    be there. SKIP where none is named and none is found; UNKNOWN where the socket may not be used, as without
-    root. GPUd watches the same sockets.
+    or the runtime calls itself not ready. A pod network that is not ready (no CNI configuration) is WARN on a
+    node that a kubelet was set up on, CRIT with -n, and of no matter elsewhere. A containerd that serves no CRI,
+    as docker brings it along, need only answer. A named socket must be there. SKIP where none is named and none
+    is found; UNKNOWN where the socket may not be used, as without root. GPUd watches the same sockets.
 
     Example: * || check_runtime_ready -n /run/containerd/containerd.sock
     """
@@ -98,6 +102,8 @@ def probe(host: Host, path: str, deadline: float, network: bool = False) -> Outc
             text += f": {message or why}" if message or why else ""
             if kind == "RuntimeReady":
                 return crit("RuntimeNotReady", text, target=path, metrics=took, action=Action.RESTART_APP)
+            if not network and not any(host.exists(trace) for trace in KUBELET_TRACES):
+                return ok(f"{name} on {path} is ready, without a pod network", target=path, metrics=took)
             return (crit if network else warn)("NetworkNotReady", text, target=path, metrics=took)
     return ok(f"{name} on {path} is ready", target=path, metrics=took)
 

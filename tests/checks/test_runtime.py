@@ -67,11 +67,18 @@ def containerd(tmp_path_factory):
 
 
 def test_a_real_containerd_is_ready_and_its_network_is_not(containerd):
-    found = judge(Host(), f"check_runtime_ready -t 60 {containerd}/c.sock")
-    assert (found.verdict, found.reason) == (Verdict.WARN, "NetworkNotReady"), found
+    host = Host(str(containerd))
+    (containerd / "etc/kubernetes").mkdir(parents=True, exist_ok=True)
+    found = judge(host, "check_runtime_ready -t 60 /c.sock")
+    assert found.verdict is Verdict.OK, found
     assert found.message.startswith("containerd ")
+    assert "without a pod network" in found.message
+
+    (containerd / "etc/kubernetes/kubelet.conf").touch()
+    found = judge(host, "check_runtime_ready -t 60 /c.sock")
+    assert (found.verdict, found.reason) == (Verdict.WARN, "NetworkNotReady"), found
     assert "cni" in found.message
-    assert judge(Host(), f"check_runtime_ready -t 60 -n unix://{containerd}/c.sock").verdict is Verdict.CRIT
+    assert judge(host, "check_runtime_ready -t 60 -n unix:///c.sock").verdict is Verdict.CRIT
 
 
 def test_a_real_containerd_as_node_problem_detector_asks_it(containerd):
@@ -165,8 +172,9 @@ NETWORK = ("NetworkReady", True, "")
 )  # fmt: skip
 def test_what_a_runtime_says(request, tmp_path, speak, expected):
     silent = "silent" in request.node.name
+    (tmp_path / "var/lib/kubelet/pki").mkdir(parents=True)
     with Serve(tmp_path / "crio.sock", speak):
-        found = judge(Host(), f"check_runtime_ready -t {0.5 if silent else 60} {tmp_path}/crio.sock")
+        found = judge(Host(str(tmp_path)), f"check_runtime_ready -t {0.5 if silent else 60} /crio.sock")
     assert (found.verdict, found.reason) == (expected or (Verdict.OK, "")), found
     if not expected:
         assert "cri-o 1.30.1" in found.message
