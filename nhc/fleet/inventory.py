@@ -64,7 +64,9 @@ def _ask(sources: Sequence[str], limit: str, facts: Sequence[str], vault: Sequen
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InventoryError(f"{', '.join(sources)}: Ansible cannot read it: {error}") from None
     if done.returncode:
-        raise InventoryError(f"{', '.join(sources)}: {_reason(done.stderr, sources) or 'Ansible failed'}")
+        said = (_reason(done.stderr, sources) or "Ansible failed").removeprefix("ERROR! ")
+        hint = " (--vault-password-file FILE or --ask-vault-pass)" if "no vault secrets" in said and not vault else ""
+        raise InventoryError(f"{', '.join(sources)}: {said}{hint}")
     return done.stdout, done.stderr
 
 

@@ -63,7 +63,7 @@ class Outlier(NamedTuple):
 
 
 def show_value(value: float, unit: str) -> str:
-    """A number with its unit as nhc shows sizes and durations everywhere: `118MB`, `4m10s`, `1980MHz`."""
+    """A number with its unit as nhc shows sizes and durations everywhere: `1536MB`, `4m10s`, `1980MHz`."""
     kilobytes = {"B": value / 1024, "kB": value}.get(unit, 0.0)
     if abs(kilobytes) >= 1:
         return show_kb(kilobytes) if kilobytes > 0 else f"-{show_kb(-kilobytes)}"

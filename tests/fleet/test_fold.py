@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from nhc.fleet import diff, fold, history
 from nhc.fleet.command import exit_status
-from nhc.fleet.outliers import Numbers, outliers
+from nhc.fleet.outliers import Numbers, outliers, show_value
 from nhc.fleet.output import Picture, picture_of
 from nhc.fleet.result import NodeResult, findings, line, metrics
 from nhc.fleet.transport import Node
-from nhc.model import CheckResult, Metric, Report, Verdict, crit, ok, unknown, warn
+from nhc.model import Action, CheckResult, Metric, Report, Verdict, crit, ok, skip, unknown, warn
 from nhc.nodeset import expand
 
 
@@ -99,6 +99,62 @@ def test_a_node_far_from_its_peers_is_listed_and_its_peers_are_not():
     assert (found.node, found.value) == ("n60", 1500.0)
     assert "clock=1500MHz" in found.show()
     assert "below the median" in found.show()
+
+
+@pytest.mark.parametrize(("value", "unit", "shown"), [
+    (123456789.0, "B", "120563kB"), (1572864.0, "kB", "1536MB"), (250.0, "s", "4m10s"), (0.85, "s", "850ms"),
+    (1980.0, "MHz", "1980MHz"), (12.345, "%", "12.35%"), (512.0, "B", "512B"), (-2048.0, "B", "-2kB"),
+])  # fmt: skip
+def test_numbers_have_the_units_that_checks_messages_have(value, unit, shown):
+    assert show_value(value, unit) == shown
+
+
+# Messages.
+
+
+@pytest.mark.parametrize(("messages", "said"), [
+    (["/ has 3% free", "/ has 1% free", "/ has 12% free"], "/ has 1-12% free"),
+    (["GPU at 0000:3b:00.0 is lost", "GPU at 0000:af:00.0 is lost"], "GPU at … is lost"),
+    (["load 1.5 of 2", "load 10.25 of 2"], "load 1.5-10.25 of 2"),
+    (["n0 port 22: refused", "n1 port 22: refused"], "NODE port 22: refused"),
+    (["taken at 10:11:12", "taken at 10:11:13"], "taken at …"),
+    (["the same 7 words", "the same 7 words"], "the same 7 words"),
+])  # fmt: skip
+def test_messages_that_differ_in_figures_are_one_cause(messages, said):
+    made = folder(*(report(f"n{place}", crit("Bad", text)) for place, text in enumerate(messages)))
+    (cause,) = made.by_check()[0].causes
+    assert (cause.message, len(cause.nodes)) == (said, len(messages))
+
+
+def test_several_causes_under_one_reason_are_counted_apart():
+    refused = [report(f"n{number}", unknown("HostKey", f"its key {number} is not known")) for number in range(3)]
+    made = folder(*refused, report("n3", unknown("HostKey", "its key 3 has changed")))
+    assert fold.show_by_node(made.by_node()).splitlines() == [
+        "UNKNOWN 4 nodes n[0-3]: HostKey check_0",
+        "    3 nodes n[0-2]: its key 0-2 is not known",
+        "    1 node n3: its key 3 has changed",
+    ]
+    (fact,) = made.by_node()[0]
+    assert fact.message == "3 x its key 0-2 is not known; 1 x its key 3 has changed"
+    assert [cause["count"] for cause in fact.to_json()["causes"]] == [3, 1]
+
+
+def test_a_suggested_action_is_in_view_and_checks_without_work_are_not():
+    made = folder(report("n1", crit("Xid79", "lost", action=Action.REBOOT), skip("NoGpu", "no GPU here")))
+    assert "CRIT 1 node n1: Xid79 check_0: lost (suggested: reboot)" in fold.show_by_node(made.by_node())
+    assert "SKIP" not in fold.show_by_check(made.by_check())
+    assert "SKIP check_1: 1 node n1" in fold.show_by_check(made.by_check(), skipped=True)
+
+
+def test_a_program_that_says_something_else_each_time_does_not_fill_the_memory():
+    words = ["".join(chr(ord("g") + int(digit)) for digit in f"{number:04}") for number in range(300)]
+    made = folder(*(report(f"n{number:03}", crit("Bad", word)) for number, word in enumerate(words)))
+    (fact,) = made.by_check()
+    assert len(fact.nodes) == sum(len(cause.nodes) for cause in fact.causes) == 300
+    assert len(fact.causes) == 51
+    text = fold.show_by_check([fact])
+    assert len(text.splitlines()) == 7
+    assert "46 more causes" in text
 
 
 def test_normal_scatter_lists_nobody():

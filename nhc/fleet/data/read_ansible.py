@@ -53,4 +53,9 @@ def main(limit, sources, facts, vault):
 
 
 if __name__ == "__main__":
-    main(**json.loads(sys.argv[1]))
+    from ansible.errors import AnsibleError
+
+    try:
+        main(**json.loads(sys.argv[1]))
+    except AnsibleError as error:  # a vault's password that is missing or wrong
+        sys.exit("ERROR! %s" % " ".join(str(error).split()))
