@@ -13,7 +13,7 @@ from nhc.facts import accelerator as model
 from nhc.facts.accelerator import Device, Inventory, Source, accelerators
 from nhc.facts.pci import PciFunction, normal_address
 from nhc.host import Host
-from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, skip, unknown
+from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, skip, unknown, warn
 from nhc.units import text, whole
 from nhc.values import TYPE_CHECKING, NamedTuple
 
@@ -259,17 +259,6 @@ def _subset(host: Host, devices: str, vendor: str) -> Judged:
     return bad or ok(f"{len(picked.devices)} of the node's devices asked for, all there", metrics=metrics)
 
 
-_RECOVERY = {
-    "reset the GPU": ("GpuResetRequired", Action.RESET_DEVICE),
-    "drain the GPU and reset it": ("GpuResetRequired", Action.RESET_DEVICE),
-    "reset the GPU's bus": ("GpuResetRequired", Action.RESET_DEVICE),
-    "drain peer-to-peer traffic": ("GpuDrainRequired", Action.RESET_DEVICE),
-    "recover the IMEX domain": ("GpuDrainRequired", Action.RESTART_APP),
-    "reboot the node": ("GpuRebootRequired", Action.REBOOT),
-    "reboot the system": ("GpuRebootRequired", Action.REBOOT),
-}
-
-
 @check("check_gpu_lost", DEVICES, timeout=30, on_timeout="crit", tags=("nvidia", "amd", "neuron", "gaudi"))
 def check_gpu_lost(host: Host, devices: str = "") -> Judged:
     """Every accelerator answers its driver, and none asks to be reset.
@@ -278,16 +267,20 @@ def check_gpu_lost(host: Host, devices: str = "") -> Judged:
     itself (driver 555 and newer), the amdgpu and habanalabs drivers for their devices' state, and the
     Neuron driver for hardware errors of its cores. CRIT for a lost device (reboot), for one that needs
     a reset or a reboot, for a device on the PCI bus that its driver does not show, and for a driver that
-    does not answer in time.
+    does not answer in time. WARN where the driver asks for less: peer-to-peer traffic drained, the IMEX
+    domain recovered, or what nobody knows yet.
 
     Example: * || check_gpu_lost
     """
 
     def judge(device: Device) -> Iterable[Outcome]:
         if device.recovery:
-            reason, action = _RECOVERY.get(device.recovery, ("GpuRecoveryRequired", Action.INSPECT))
+            from nhc.kernlog import recovery
+            from nhc.kernlog.catalogue import FATAL
+
+            severity, action, reason = recovery.of_device(device.recovery)
             message = f"{device.label}: its driver asks to {device.recovery}"
-            yield crit(reason, message, target=device.label, action=action)
+            yield (crit if severity == FATAL else warn)(reason, message, target=device.label, action=action)
         elif "recovery" in device.unread:
             yield untold(device, "recovery", "what would recover it")
         elif any(name != "repairable_dram" for name in device.hardware_errors):

@@ -199,7 +199,8 @@ class Matcher:
             words = (groups.get("words") or "").strip()
             code = groups["code"] or ""
             if row.kind == "xid":
-                return xid.read_xid(int(code), device, words, line, self.driver)
+                found = xid.read_xid(int(code), device, words, line, self.driver)
+                return xid.attributed(found, groups.get("mig") or "")
             if row.kind == "sxid":
                 return xid.read_sxid(int(code), device, groups.get("switch") or "", words, line)
             return xid.read_neuron(code, words, line)

@@ -222,9 +222,13 @@ def end(state: State, key: str, finding: Finding) -> bool:
 
 
 def current(state: State, kinds: Tuple[str, ...] = ()) -> List[Tuple[str, Finding]]:
-    """The findings, most serious first. Where Xid 154 names a GPU's repair, its other Xids follow it."""
+    """The findings, most serious first. Where Xid 154 names a GPU's repair, its other Xids follow it.
+
+    One that asks for less than a repair (peer-to-peer traffic drained) takes nothing back of what they ask for.
+    """
     findings: Dict[str, Finding] = state.get("findings", {})
-    repair = {f["device"]: f["action"] for f in findings.values() if f["kind"] == "xid" and f["code"] == "154"}
+    repair = {f["device"]: f["action"] for f in findings.values() if f["kind"] == "xid" and f["code"] == "154"
+              and f["severity"] == FATAL}  # fmt: skip
     out = []
     for key, finding in findings.items():
         if kinds and finding["kind"] not in kinds:

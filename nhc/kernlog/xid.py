@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from nhc.data import read
+from nhc.kernlog import recovery
 from nhc.kernlog.catalogue import DEGRADED, FATAL, INFO, RANK, Match, table
 from nhc.model import Action
 from nhc.values import TYPE_CHECKING, NamedTuple
@@ -25,18 +26,6 @@ _LINK74 = re.compile(r"(?a)link (\d{1,4}) ?\((0x[0-9a-fA-F]{1,16}(?:, ?0x[0-9a-f
 _NVLINK5 = re.compile(
     r"(?a)(\S+)\s+(Fatal|Nonfatal|Non-fatal)\s.*?Link (-?\d{1,4}) \((0x[0-9a-fA-F]{1,16}) (0x[0-9a-fA-F]{1,16})"
 )
-_RECOVERY = re.compile(
-    r"(?:to (?:0x[0-9a-fA-F]+ \()?|^)(None|GPU Reset Required|Node Reboot Required|Drain P2P|Drain and Reset)"
-)
-
-RECOVERY = {
-    "None": (INFO, Action.NONE),
-    "GPU Reset Required": (FATAL, Action.RESET_DEVICE),
-    "Node Reboot Required": (FATAL, Action.REBOOT),
-    "Drain P2P": (DEGRADED, Action.RESET_DEVICE),
-    "Drain and Reset": (FATAL, Action.RESET_DEVICE),
-}
-"""nvmlDeviceGpuRecoveryAction_t in the words of Xid 154. After "Drain P2P" work that uses no peer goes on."""
 
 _HINTS = {
     "INVESTIGATE_LINK_SI": "check the link's signal",
@@ -123,12 +112,23 @@ def read_xid(code: int, device: str, words: str, line: str, driver: str = "") ->
             severity, action, hint, unit = decoded
             text = f"{text}: {hint}" if hint else text
     elif code == 154:
-        wanted = _RECOVERY.search(said)
-        if wanted:
-            severity, action = RECOVERY[wanted[1]]
-            if wanted[1] == "None":
+        wanted = recovery.of_line(said)
+        if wanted is not None:
+            severity, action, _reason = recovery.of_number(wanted)
+            if wanted == 0:
                 recovers = ("device:xid",)
     return Match("xid", str(code), severity, action, device, text, line, unit, recovers)
+
+
+def attributed(match: Match, mig: str) -> Match:
+    """A match with the MIG instance that the line names behind the address (` GPU-I:05 GPU-CI:00`).
+
+    The device stays the whole GPU: it is what is reset, and what the same error is counted by on every driver.
+    """
+    places = dict(word.split(":") for word in mig.split())
+    names = (("GPU-I", "GPU instance"), ("GPU-CI", "compute instance"))
+    where = ", ".join(f"{name} {int(places[key])}" for key, name in names if key in places)
+    return match._replace(message=f"{match.message} ({where})") if where else match
 
 
 def _registers74(registers: Sequence[int]) -> Tuple[str, Action, str]:

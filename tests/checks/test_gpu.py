@@ -4,6 +4,7 @@ import pytest
 
 from nhc.check import BadArguments, find
 from nhc.checks.gpu import check_gpu_count, check_gpu_lost
+from nhc.kernlog.xid import read_xid
 from nhc.model import Action, Verdict
 from nhc.testing import FakeHost
 from tests.support.nvml.fake import ADDRESSES, functions_tree, pci_tree
@@ -107,19 +108,29 @@ def test_a_gpu_that_may_not_be_read_is_unknown_not_critical(nvml):
 
 
 @pytest.mark.parametrize(
-    ("code", "reason", "action"),
+    ("code", "verdict", "reason", "action"),
     [
-        (1, "GpuResetRequired", Action.RESET_DEVICE),
-        (2, "GpuRebootRequired", Action.REBOOT),
-        (3, "GpuDrainRequired", Action.RESET_DEVICE),
-        (4, "GpuResetRequired", Action.RESET_DEVICE),
-        (9, "GpuRecoveryRequired", Action.INSPECT),
+        (0, Verdict.OK, "", Action.NONE),
+        (1, Verdict.CRIT, "GpuResetRequired", Action.RESET_DEVICE),
+        (2, Verdict.CRIT, "GpuRebootRequired", Action.REBOOT),
+        (3, Verdict.WARN, "GpuDrainRequired", Action.RESET_DEVICE),
+        (4, Verdict.CRIT, "GpuResetRequired", Action.RESET_DEVICE),
+        (5, Verdict.WARN, "GpuDrainRequired", Action.RESTART_APP),
+        (6, Verdict.CRIT, "GpuResetRequired", Action.RESET_DEVICE),
+        (7, Verdict.CRIT, "GpuRebootRequired", Action.REBOOT),
+        (9, Verdict.WARN, "GpuRecoveryRequired", Action.INSPECT),
     ],
 )
-def test_the_recovery_that_the_driver_names_is_passed_on(nvml, code, reason, action):
-    [outcome] = [o for o in nvml.one("h100", "check_gpu_lost", f"6.field.230 u32 {code}") if o.verdict is Verdict.CRIT]
-
-    assert (outcome.reason, outcome.target, outcome.action) == (reason, "gpu6", action)
+def test_the_recovery_that_the_driver_names_is_passed_on(nvml, code, verdict, reason, action):
+    """What NVML says and what a line of Xid 154 says are judged alike, for every number."""
+    told = [outcome for outcome in nvml.one("h100", "check_gpu_lost", f"6.field.230 u32 {code}") if outcome.reason]
+    assert [(o.verdict, o.reason, o.target, o.action) for o in told] == (
+        [(verdict, reason, "gpu6", action)] if code else []
+    )
+    line = f"GPU recovery action changed from 0x0 (None) to {code:#x} (words of a driver to come)"
+    match = read_xid(154, "0000:3b:00.0", line, line)
+    wanted = {Verdict.OK: "info", Verdict.WARN: "degraded", Verdict.CRIT: "fatal"}[verdict]
+    assert (match.severity, match.action) == (wanted, action)
 
 
 @pytest.mark.parametrize(

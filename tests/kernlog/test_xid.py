@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from nhc.data import read
 from nhc.kernlog.catalogue import Matcher
+from nhc.kernlog.findings import add, current
 from nhc.kernlog.xid import find_xid, generation, in_context, read_xid
 from nhc.model import Action
 
@@ -103,7 +104,15 @@ def test_the_log_itself_tells_the_drivers_release():
         ("GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)", ("fatal", "reboot")),
         ("GPU recovery action changed from 0x0 (None) to 0x3 (Drain P2P)", ("degraded", "reset-device")),
         ("GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", ("info", "none")),
+        ("GPU recovery action changed from 0x0 (None) to 0x1 (words of a driver to come)", ("fatal", "reset-device")),
+        ("GPU recovery action changed from 0x2 (Node Reboot Required) to 0x5 (IMEX)", ("degraded", "restart-app")),
+        (
+            "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x1F (Node Reboot Required)",
+            ("degraded", "inspect"),
+        ),
+        ("GPU recovery action changed from 0 to 2", ("fatal", "reboot")),
         ("Node Reboot Required", ("fatal", "reboot")),
+        ("GPU recovery action changed from None to Drain and Reset", ("fatal", "reset-device")),
         ("words of a driver to come", ("info", "none")),
     ],
 )
@@ -159,3 +168,35 @@ def test_xid_74_with_registers_that_are_none_is_judged_by_its_number(registers):
 def test_no_nvidia_line_ends_in_a_traceback(head, code, words):
     matcher = Matcher("\u00b2")
     matcher.judge(f"{head}{code}, {''.join(words)}")
+
+
+# kernel_rc.c of NVIDIA's open modules prints the MIG attribution behind the address, on every branch since 450.
+@pytest.mark.parametrize(
+    ("mig", "words"),
+    [("", ""), (" GPU-I:05", " (GPU instance 5)"), (" GPU-I:05 GPU-CI:00", " (GPU instance 5, compute instance 0)"),
+     (" GPU-CI:01", " (compute instance 1)")],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "said", "severity", "action"),
+    [("79", "pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", "fatal", "reboot"),
+     ("95", "pid=7062, Uncontained: LTC TAG (0x2,0x1). RST: Yes, D-RST: No", "fatal", None),
+     ("13", "pid=9, name=a, Graphics Exception", "app", None)],
+)  # fmt: skip
+def test_a_line_with_mig_attribution_is_the_same_xid(mig, words, code, said, severity, action):
+    line = f"NVRM: Xid (PCI:0000:3b:00{mig}): {code}, {said}"
+    ((start, end, numbers),) = Matcher().candidates(line)
+    found = Matcher().judge(line[start:end], numbers)
+    plain = Matcher().judge(f"NVRM: Xid (PCI:0000:3b:00): {code}, {said}")
+    assert (found.code, found.device, found.severity, found.unit) == (code, "0000:3b:00.0", severity, plain.unit)
+    assert found.message == plain.message + words
+    assert action in (None, found.action.value)
+
+
+def test_what_asks_for_less_takes_back_no_repair():
+    """P2P to be drained after a GPU fell off the bus: the reboot stands."""
+    state = {}
+    for code, words in (("79", "GPU has fallen off the bus."), ("154", "changed from 0x2 (x) to 0x3 (Drain P2P)")):
+        add(state, Matcher().judge(f"NVRM: Xid (PCI:0000:3b:00): {code}, {words}"), 1.0, 1.0)
+    assert {finding["code"]: finding["action"] for _key, finding in current(state)} == {
+        "79": "reboot", "154": "reset-device",
+    }  # fmt: skip
