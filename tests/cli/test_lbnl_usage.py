@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 import pytest
 
-from nhc.cli.lbnl_usage import answer
-from tests.support.run import nhc
+from nhc.cli.lbnl_usage import answer, look_only
+from tests.support.run import ROOT, nhc
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,17 @@ def test_it_is_wrong_usage_one_line_and_nothing_on_standard_output():
 def test_nhc_alone_is_no_healthy_node():
     assert nhc().returncode == 2
     assert nhc("-h").returncode == 0
+
+
+def test_the_migration_page_says_the_same():
+    page = (ROOT / "docs/migration.md").read_text()
+    rows = [line.strip("| \n").split(" | ") for line in page.splitlines() if line.startswith("| `nhc ")]
+    told = {}
+    for asked, *_, looks in rows:
+        for words in re.findall(r"`(?:nhc )?(-[^`]*)`", asked):
+            found = re.match(r"`(nhc check local[^`]*)`", looks)
+            if found:
+                told[words] = found[1]
+    assert {"-a", "-c FILE", "-D DIR", "-n NAME", "-t SECONDS", "-v", "-d", "-x", "-q", "-l LOG"} <= set(told)
+    for words, command in told.items():
+        assert look_only(shlex.split(words)) == command
