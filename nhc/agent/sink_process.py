@@ -19,7 +19,7 @@ from nhc.ports import AdapterError, Delivery, Kept, Sink, Standing
 NEWS = 1000
 """Pieces of news kept, on either side of the pipe, for a sink that does not take them."""
 RETRY = (0.5, 15.0)
-LOOK = 2.0
+LOOK = 5.0
 """Seconds between two looks at what keeps a sink from writing that does so in its own time."""
 LENGTH = struct.Struct("=I")
 

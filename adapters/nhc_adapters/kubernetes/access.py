@@ -24,6 +24,10 @@ SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where the kubelet puts a pod's credentials."""
 
 
+IN_CLUSTER = "in-cluster"
+"""The `source` of a pod's own account."""
+
+
 @dataclass
 class Access:
     """One cluster seen by one user. `token` gives the bearer token of this moment, None for certificates."""
@@ -124,7 +128,7 @@ def in_cluster(directory: str = SERVICE_ACCOUNT, environ: Optional[Mapping[str, 
         f"https://{host}:{port}",
         namespace,
         ca_file=f"{directory}/ca.crt",
-        source="in-cluster",
+        source=IN_CLUSTER,
         credentials=TokenFile(f"{directory}/token"),
     )
 

@@ -85,7 +85,7 @@ def examine(client: Client, namespace: str, settings: Settings) -> List[Finding]
         except ApiError as error:
             topic = check.__name__.replace("_", " ")
             found.append(Finding(UNKNOWN, topic, f"cannot be looked at: {error}"))
-    return [*dict.fromkeys([*installation.unread, *found])]
+    return list(dict.fromkeys([*installation.unread, *found]))
 
 
 def names(many: Sequence[str]) -> str:

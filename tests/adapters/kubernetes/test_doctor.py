@@ -12,9 +12,11 @@ import yaml
 
 from nhc_adapters.kubernetes.client import MERGE_PATCH, STRATEGIC
 from nhc_adapters.kubernetes.conditions import stamp
+from nhc_adapters.kubernetes.doctor import examine, sick
 from nhc_adapters.kubernetes.doctor_controller import _allows
 from nhc_adapters.kubernetes.lease import Lease
 from nhc_adapters.kubernetes.node_selector import chooses
+from nhc_adapters.kubernetes.settings import make
 from tests.adapters.kubernetes.conftest import MANIFESTS
 from tests.adapters.kubernetes.test_commands import nhc as nhc_fixture
 from tests.support.kube import Kube, eventually
@@ -196,6 +198,16 @@ def test_who_may_not_look_is_told_what_could_not_be_looked_at(
     lines = [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("unknown")]
     assert {topic for _level, topic in lines} >= {"nodes", "agents", "rights", "settings"}
     assert "Traceback" not in done.stderr
+
+
+def test_in_the_controllers_own_pod_it_asks_for_its_own_rights(kube: Kube, installed: Any) -> None:
+    client = kube.client(kube.token("nhc-controller", "nhc-system"))
+    client.access.source = "in-cluster"
+    found = examine(client, "nhc-system", make(selector=f"test={kube.prefix}"))
+    said = {(one.level, one.text.partition(" has all ")[0]) for one in found if one.topic == "rights"}
+    assert ("ok", "nhc-controller") in said
+    assert any(one.level == "unknown" and one.text.startswith("nhc-agent: ") for one in found if one.topic == "rights")
+    assert not sick([one for one in found if one.topic == "rights"])
 
 
 def test_nothing_installed_is_said(kube: Kube, nhc: Any) -> None:
