@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: check test quick lint types build pyz kube bench clean setup system-packages fresh fresh-services services
+.PHONY: check test quick lint types build pyz kube bench fuzz clean setup system-packages fresh fresh-services services
 
 check: $(VENV)/.run  ## judge this machine with the built-in checks
 	@$(BIN)/nhc check local --all; [ $$? -ne 2 ]
@@ -63,6 +63,9 @@ bench: setup  ## every benchmark on an idle machine; LBNL=DIR and NPD=BINARY add
 	  $(BIN)/python bench/prolog.py --lbnl $(LBNL) --nhc-prolog $(BIN)/nhc-prolog; }
 	@if command -v clush >/dev/null && command -v pdsh >/dev/null; then PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python bench/fleet.py; \
 	  else echo "bench/fleet.py: left out, its peers clush and pdsh are not installed"; fi
+
+fuzz: setup  ## generated inputs for every parser and output: MINUTES=5, SEED=N for the same again, ONLY=TARGET
+	PYTHONPATH=.:adapters $(BIN)/python -m tests.fuzz.run --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

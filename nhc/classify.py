@@ -128,7 +128,7 @@ class Classifier:
             return self._built_in(line, declared, split, argv)
         if self._commands_in_shell and not name.startswith("check_"):
             return self._shell(line)
-        return Finding(COMMAND, name.rsplit("/", 1)[-1], argv)
+        return Finding(COMMAND, name.rstrip("/").rsplit("/", 1)[-1] or name, argv)
 
     def _built_in(self, line: str, declared: check.Check, split: List[words.Word], argv: Tuple[str, ...]) -> Finding:
         error, offset, named = "", 0, ""

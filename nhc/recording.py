@@ -295,6 +295,9 @@ class ReplaySystem(System):
     def hostname(self) -> str:
         return str(self.replay.machine["hostname"])
 
+    def in_network(self) -> bool:
+        return bool(self.replay.ask(["in_network"], lambda: True))
+
     def kernel_log(self, after: int) -> List[str]:
         """Of all records that were recorded those above `after`: where a replay's memory stands is another matter."""
         asked = [question for question in self.replay.answers if question.startswith('["kernel_log", ')]
@@ -336,7 +339,7 @@ def _replayed(name: str, otherwise: Optional[Callable[..., Any]]) -> Callable[..
 
 # Methods whose arguments and answers are JSON's own types (a tuple comes back as a list).
 for _name in ("which", "stat", "statvfs", "access", "user_name", "user_id", "group_name", "resolve", "connect",
-              "effective_uid", "effective_gid", "sysconf", "kernel_log", "log_tail"):  # fmt: skip
+              "effective_uid", "effective_gid", "sysconf", "in_network", "kernel_log", "log_tail"):  # fmt: skip
     setattr(RecordingSystem, _name, _recorded(_name))
     if _name not in ReplaySystem.__dict__:
         setattr(ReplaySystem, _name, _replayed(_name, None))

@@ -82,7 +82,10 @@ def parse(text: str, path: str) -> RuleFile:
     buffer = config.get("bufferSize", BUFFER)
     if not isinstance(buffer, int) or buffer < 1:
         raise BadRules(f"{path}: bufferSize: {buffer!r}, expected a whole number above 0")
-    conditions = {str(c.get("type")) for c in config.get("conditions") or [] if isinstance(c, dict)}
+    given = config.get("conditions") or []
+    if not isinstance(given, list):
+        raise BadRules(f"{path}: conditions: {given!r}, expected a list of objects")
+    conditions = {str(c.get("type")) for c in given if isinstance(c, dict)}
     source = str(config.get("source") or path.rpartition("/")[2])
     rules = tuple(
         _rule(rule, f"{path}: rule {n}", conditions, buffer, source) for n, rule in enumerate(config["rules"], 1)

@@ -86,7 +86,7 @@ def go_duration(text: str) -> float:
             break
         total += float(found[1]) * _UNITS[found[2]]
         at = found.end()
-    if not text or at != len(text):
+    if not text or at != len(text) or total > 9.3e9:  # Go's int64 of nanoseconds: 292 years
         raise ValueError(f"{text!r} is not a duration (as in 30s or 1m30s)")
     return total
 
