@@ -27,6 +27,8 @@ def identify(pid: int) -> Optional[Process]:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
+    if len(fields) < 20:
+        return None  # it ends as it is read
     # After the name: state is field 3 of proc_pid_stat(5), start time field 22. A zombie is over.
     return None if fields[0] in (b"Z", b"X") else Process(pid, int(fields[19]), fields[0] == b"D")
 

@@ -7,6 +7,7 @@ application in `nhc.cli.app`, whose `check local` is built from the same option 
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` makes enumerations of it: 0.3 ms
 import gc
 import os
 import sys
@@ -47,6 +48,7 @@ def entry(run: Callable[[], int] | str = "nhc.cli") -> None:
     except SystemExit as leaving:
         status = leaving.code if isinstance(leaving.code, int) else EXIT_USAGE if leaving.code else EXIT_HEALTHY
     except KeyboardInterrupt:
+        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)  # a second one changes nothing about how this ends
         status = 130
     except BaseException as error:
         crashed(module, error)
