@@ -91,7 +91,7 @@ def enter_boot(state: State, boot: str, clean: Callable[[Finding], Optional[bool
 def add(state: State, match: Match, when: float, now: float) -> None:
     """Take in one line."""
     for what in match.recovers:
-        _recover(state, what, match.device)
+        _recover(state, what, match.device, when)
     seen: Dict[str, int] = state.setdefault("seen", {})
     severity = match.severity
     if match.kind == "xid":
@@ -147,7 +147,22 @@ def _keep(state: State, match: Match, severity: str, when: float, now: float, an
         finding["drill"] = True
 
 
-def _recover(state: State, what: str, device: str) -> None:
+OF_THE_LOAD = 10.0
+"""Seconds before a driver's banner in which its probe failures are of that very load: it probes, then prints its banner
+(nv.c: nvidia_init_module registers the PCI driver before it says "loading NVIDIA UNIX")."""
+_AT_LOAD = (("nvrm", "ProbeFailed"),)
+_NO_RESET_MENDS = ("xid", "sxid", "nvrm", "amdgpu", "neuron")
+
+
+def _outlasts(finding: Finding, scope: str, when: float) -> bool:
+    """Whether a reset or a load leaves a finding standing: it asks for new hardware, or it is of that very load."""
+    if finding["kind"] in _NO_RESET_MENDS and finding["action"] == Action.REPLACE.value:
+        return True
+    at_load = (finding["kind"], finding["code"]) in _AT_LOAD
+    return scope == "all" and at_load and abs(when - finding["last"]) <= OF_THE_LOAD
+
+
+def _recover(state: State, what: str, device: str, when: float) -> None:
     """Drop the findings that a line shows to be gone."""
     scope, _, target = what.partition(":")
     kind, _, code = target.partition("/")
@@ -160,7 +175,7 @@ def _recover(state: State, what: str, device: str) -> None:
             continue
         if finding["kind"] != kind or (code and finding["code"] != code):
             continue
-        if scope == "all" or finding["device"] == device:
+        if (scope == "all" or finding["device"] == device) and not _outlasts(finding, scope, when):
             del findings[key]
 
 

@@ -192,3 +192,37 @@ def test_it_does_not_matter_where_one_run_ends_and_the_next_begins(said, cut):
     take_in(parts, said[cut:], NOW)
     assert standing(whole) == standing(parts)
     assert {k: f["count"] for k, f in current(whole)} == {k: f["count"] for k, f in current(parts)}
+
+
+BANNER = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.144.03  Mon Dec 30 17:44:08 UTC 2024"
+PROBE = "nvidia: probe of 0000:3b:00.0 failed with error -1"
+
+
+def test_a_banner_does_not_end_the_probe_failures_of_its_own_load():
+    """The driver probes its devices, says what failed, and then says that it is loaded: in one second."""
+    state = log((PROBE, NOW), (BANNER, NOW + 0.4))
+    assert list(standing(state)) == ["nvrm/ProbeFailed/0000:3b:00.0"]
+    log((BANNER, NOW + 60), state=state)
+    assert standing(state) == {}, "a later load went well"
+
+
+NONE = xid(154, words="GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
+
+
+@pytest.mark.parametrize(
+    ("faults", "repair", "key"),
+    [
+        ([xid(95)] * 5, BANNER, "xid/95/0000:3b:00.0"),
+        ([xid(95)] * 5, NONE, "xid/95/0000:3b:00.0"),
+        (["amdgpu 0000:c3:00.0: amdgpu: Saved bad pages(128) reaches threshold value(128)."],
+         "amdgpu 0000:c3:00.0: amdgpu: GPU reset(1) succeeded!", "amdgpu/BadPageThreshold/0000:c3:00.0"),
+    ],
+)  # fmt: skip
+def test_no_reset_ends_what_asks_for_new_hardware(faults, repair, key):
+    state = log(*[(fault, NOW + number * HOUR) for number, fault in enumerate(faults)])
+    assert standing(state)[key] == ("fatal", "replace")
+    log((repair, NOW + 6 * HOUR), state=state)
+    assert standing(state) == {key: ("fatal", "replace")}
+    enter_boot(state, "boot-1", lambda finding: None)
+    enter_boot(state, "boot-2", lambda finding: True)
+    assert standing(state) == {}, "found clean after a restart"
