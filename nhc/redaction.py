@@ -238,7 +238,8 @@ def _question(redactor: Redactor, question: Sequence[Any]) -> List[Any]:
     """What was asked. The kernel's own paths are nobody's names."""
     kernels = ("/proc/", "/sys/", "/dev/")
     words = [one if isinstance(one, str) and one.startswith(kernels) else redactor.value(one) for one in question]
-    for place in range(2, len(words)) if words[0] == "run" else ():  # the word after --password
+    # The word after --password; getent's `passwd` is a table's name.
+    for place in range(2, len(words)) if words[0] == "run" and words[1:2] != ["getent"] else ():
         if secrets(f"{words[place - 1]} {words[place]}") == f"{words[place - 1]} {CUT}":
             words[place] = CUT
     return words

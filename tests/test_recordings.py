@@ -1,6 +1,8 @@
 """A recorded machine replays exactly: every node in tests/nodes against its golden report, and new ones."""
 
 import json
+import os
+import pwd
 import shutil
 from pathlib import Path
 
@@ -40,6 +42,7 @@ def config(tmp_path):
         "* || MAX=900\n* || check_ps_loadavg 900 900 900\n* |strikes 3| check_hw_swap 900TB\n"
         "* || check_cmd_output -m '/Linux/' uname -a\n* || no-such-program\n* || check_fs_mount -f /nowhere\n"
         "* || [[ -d / ]] && check_hw_mem_free 1k\n"
+        f"* || check_user_paths -u {pwd.getpwuid(os.geteuid()).pw_name} /\n"
     )
     return path
 
@@ -48,9 +51,20 @@ def test_record_then_replay_gives_the_same_verdicts(config, tmp_path):
     kept = tmp_path / "kept"
     done = nhc("record", kept, "-c", config, state=tmp_path / "state")
     assert done.returncode == 0, done.stderr
-    assert "9 results recorded, CRIT" in done.stdout
+    assert "10 results recorded, CRIT" in done.stdout
     report = wire.parse((kept / "report.json").read_text())
-    assert [r.verdict.name for r in report.results] == ["OK", "OK", "OK", "OK", "WARN", "OK", "UNKNOWN", "CRIT", "OK"]
+    assert [r.verdict.name for r in report.results] == [
+        "OK",
+        "OK",
+        "OK",
+        "OK",
+        "WARN",
+        "OK",
+        "UNKNOWN",
+        "CRIT",
+        "OK",
+        "OK",
+    ]
     moved = shutil.move(kept, tmp_path / "elsewhere")
     done = nhc("replay", "--compare", moved, state=tmp_path / "state")
     assert (done.returncode, done.stdout) == (0, "")

@@ -20,7 +20,7 @@ _TESTS = {"-r": "read", "-w": "write in", "-x": "enter"}
     opt("-u --user", "name", text, "the user, by name or number"),
     flag("-r --read", "read", "the user must be able to list them too"),
     flag("-w --write", "write", "the user must be able to write in them too"),
-    rest("paths", text, "directories; ~ is the user's home", required=True),
+    rest("paths", text, "directories; '~', in quotes, is the user's home", required=True),
     timeout=40,
 )
 def check_user_paths(
@@ -34,7 +34,7 @@ def check_user_paths(
     where a path does not exist or does not answer, where the name service does not know the user. Name a user
     that stands for all, as nobody or a test account. UNKNOWN without root, or without setpriv.
 
-    Example: * || check_user_paths -u testuser -w ~ /scratch /apps
+    Example: * || check_user_paths -u testuser -w '~' /scratch /apps
     """
     if not name:
         return unknown("BadArguments", "needs -u USER")

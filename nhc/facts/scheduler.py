@@ -31,6 +31,15 @@ _DOWN = re.compile(
 """How the clients say that nobody answers, rather than that they cannot ask."""
 
 
+_STRANGER = {
+    "slurm": r"^Node \S+ not found",
+    "pbs": r"unknown node",
+    "lsf": r"bad host name|unknown host",
+    "sge": r"unknown host",
+}
+"""How they say that they know no such node."""
+
+
 class Answer(NamedTuple):
     """Whether the scheduler answers; `partly` says that one of its controllers does not."""
 
@@ -108,8 +117,7 @@ def view(host: Host, name: str, node: str, deadline: float) -> View:
     if ended.timed_out:
         raise Untold(f"no answer to {asked[0]} within {deadline:g} s")
     found = {"slurm": _slurm, "pbs": _pbs, "lsf": _lsf, "sge": _sge}[name](ended.stdout, node)
-    if found is None and re.search(r"not found|unknown node|unknown host|bad host|invalid node|does not exist",
-                                   ended.stdout + ended.stderr, re.IGNORECASE):  # fmt: skip
+    if found is None and re.search(_STRANGER[name], ended.stdout + ended.stderr, re.IGNORECASE):
         return View(frozenset(), "", _said(ended))
     if found is None:
         raise Untold(f"{asked[0]}: {_said(ended)}")
