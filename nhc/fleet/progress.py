@@ -35,7 +35,10 @@ class Progress:
                 console=Console(file=sys.stderr), transient=True, refresh_per_second=5,
             )  # fmt: skip
             self.task = self.bar.add_task("", total=len(self.names), counts="", awaited="")
-            self.bar.start()
+            try:
+                self.bar.start()
+            except RuntimeError:  # no thread can be started to draw it: the sweep goes on without
+                self.bar = None
         return self
 
     def __exit__(
