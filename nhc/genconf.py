@@ -230,8 +230,9 @@ def _accelerators(host: Host) -> Group:
 
 
 def _board(host: Host) -> Group:
-    about = ("Fans, power supplies and temperatures, by the management controller and by the kernel, and its log.",)
-    return Group("Board", about, ("check_bmc_sensors", "check_bmc_sel", "check_sensors_hwmon"))
+    about = ("Temperatures and fans as the kernel reads them. The management controller's own view (check_bmc_sensors,",
+             "check_bmc_sel) takes seconds: ask it in the agent, with |every 10m|, and not before a job.")  # fmt: skip
+    return Group("Board", about, ("check_sensors_hwmon",))
 
 
 def _pci(host: Host) -> Group:

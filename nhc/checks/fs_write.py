@@ -44,6 +44,7 @@ def block_size(value: str) -> int:
     rest("directories", text, "directories that root may write in", required=True),
     timeout=20,
     on_timeout="crit",
+    every=300,
 )
 def check_fs_write(
     host: Host, directories: Sequence[str], size: int = 65536, slow: float = 5.0, local: bool = False

@@ -22,6 +22,7 @@ _TESTS = {"-r": "read", "-w": "write in", "-x": "enter"}
     flag("-w --write", "write", "the user must be able to write in them too"),
     rest("paths", text, "directories; '~', in quotes, is the user's home", required=True),
     timeout=40,
+    every=300,
 )
 def check_user_paths(
     host: Host, paths: Sequence[str], name: Optional[str] = None, read: bool = False, write: bool = False
