@@ -352,6 +352,7 @@ def test_the_chart_lints(plane: Any) -> None:
         ("scripts.mine=x", "mine"),
         ("podMonitor.enabled=true", "agent.metrics"),
         ("image.repository=", "image.repository"),
+        ("admissionPolicy.conditions={Site'Fan}", "/admissionPolicy/conditions/0"),
     ],
 )
 def test_the_chart_refuses_values_that_make_no_sense(plane: Any, option: str, said: str) -> None:
