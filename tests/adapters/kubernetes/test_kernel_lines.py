@@ -104,7 +104,9 @@ def test_what_no_condition_tells_is_an_event_and_a_file_systems_fault_the_storag
 
     reasons = ("ContainerOom", "NodeOom", "TaskHung", "SoftLockup", "BlockMediumError")
     until(lambda: all(events().get(reason) == "Warning" for reason in reasons))
-    assert (kube.condition(node, "NhcHealthy") or {})["status"] == "True"  # none of them takes a node out
+    # None of them takes a node out, unless other runs of this test have written it often enough (repeats.tsv).
+    healthy = kube.condition(node, "NhcHealthy") or {}
+    assert healthy["status"] == "True" or " times within " in healthy["message"], healthy
 
     kernel(f"EXT4-fs ({name}1): Remounting filesystem read-only {DRILL}")
     until(lambda: (kube.condition(node, "NhcStorageProblem") or {}).get("reason") == "Ext4ReadOnly")
