@@ -28,6 +28,9 @@ PATIENCE = 0.05
 SHORT_PATIENCE = 0.005
 """The same once one file was held up: a job that hangs has hundreds of processes."""
 
+STARVED = 2.0
+"""Seconds for which a reader may wait for a processor instead, all in all: a busy node is no hung one."""
+
 STUCK_LIMIT = 512
 """Threads that may be left behind; beyond it the remaining files count as held up unread."""
 
@@ -41,6 +44,7 @@ class _Reader:
         self.leaf = leaf
         self.limit = limit
         self.at = 0
+        self.thread = 0  # the kernel's number of it, 0 before it has begun
         self.read: Dict[str, bytes] = {}
         self.abandoned = False
         self.finished = False
@@ -48,6 +52,7 @@ class _Reader:
         self.done.acquire()
 
     def run(self) -> None:
+        self.thread = _thread.get_native_id()
         try:
             self._read_all()
         except OSError:  # the directory cannot be opened any more: nothing was read
@@ -130,9 +135,19 @@ def read_each(
 def _wait(reader: _Reader, patience: float) -> int:
     """Where the reader stands: at the end, or, told to stop, where it has stood still for `patience` seconds."""
     seen = 0
+    until = time.monotonic() + STARVED
     while not reader.done.acquire(timeout=patience):
-        if reader.at == seen:
+        if reader.at == seen and not (_starved(reader.thread) and time.monotonic() < until):
             reader.abandoned = True
             return seen
         seen = reader.at
     return len(reader.names)
+
+
+def _starved(thread: int) -> bool:
+    """Whether a thread of this process is ready to run and has no processor (state R), or has not even begun."""
+    try:
+        with open(f"/proc/self/task/{thread}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[:1] == [b"R"]
+    except OSError:
+        return not thread

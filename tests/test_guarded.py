@@ -1,6 +1,7 @@
 """Reading many files of which some hold the reader up. A FIFO without a writer stands for a hung process."""
 
 import os
+import threading
 import time
 
 import pytest
@@ -101,3 +102,21 @@ def test_no_threads_beyond_a_limit_are_left_behind(tree, monkeypatch):
 
     assert read_each(str(tree), list("abc"), "cmdline") == dict.fromkeys("abc")
     release(tree, "a")
+
+
+def test_a_thread_without_a_processor_is_told_from_one_that_sleeps():
+    """On a busy node a reader may not run for a while: its file is not held up."""
+    asleep = threading.Event()
+    sleeper = threading.Thread(target=asleep.wait)
+    sleeper.start()
+    try:
+        assert guarded._starved(0), "it has not begun"
+        assert guarded._starved(threading.get_native_id()), "it runs"
+        end = time.monotonic() + 10
+        while guarded._starved(sleeper.native_id) and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not guarded._starved(sleeper.native_id)
+    finally:
+        asleep.set()
+        sleeper.join()
+    assert not guarded._starved(sleeper.native_id), "it is gone"
