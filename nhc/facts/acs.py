@@ -45,7 +45,7 @@ def parse_port(config: bytes) -> Tuple[int, Optional[int]]:
     if len(config) <= 64:
         raise ShortConfig
     kind, at, steps = -1, config[_CAP_POINTER] & ~3, 0
-    while 0x40 <= at < 0xFF and steps < 48:
+    while 0x40 <= at < min(0xFD, len(config) - 2) and steps < 48:
         if config[at] == _CAP_PCIE:
             kind = config[at + 2] >> 4
             break

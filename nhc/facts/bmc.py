@@ -115,7 +115,10 @@ def event_time(text: str) -> Optional[float]:
     month, day, year, hour, minute, second = (int(found[n]) for n in range(1, 7))
     if found[7]:
         hour = hour % 12 + (12 if found[7] == "PM" else 0)
-    return float(timegm((year if year > 99 else 2000 + year, month, day, hour, minute, second)))
+    try:
+        return float(timegm((year if year > 99 else 2000 + year, month, day, hour, minute, second)))
+    except ValueError:  # a month of 13: a time, but of no clock
+        return None
 
 
 def run(host: Host, *words: str, timeout: float) -> str:

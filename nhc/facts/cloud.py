@@ -233,8 +233,11 @@ def moment(text: object) -> Optional[float]:
     """Unix time of `21 Jan 2019 09:00:43 GMT` or `2019-01-21T09:00:43Z`; None for anything else."""
     from calendar import timegm
 
-    found = _RFC.fullmatch(str(text).strip())
-    if found and found[2] in _MONTHS:
-        return float(timegm((int(found[3]), _MONTHS[found[2]], int(found[1]), *map(int, found.groups()[3:]))))
-    found = _ISO.fullmatch(str(text).strip())
-    return float(timegm(tuple(map(int, found.groups())))) if found else None
+    words = str(text).strip()
+    mail, iso = _RFC.fullmatch(words), _ISO.fullmatch(words)
+    try:
+        if mail and mail[2] in _MONTHS:
+            return float(timegm((int(mail[3]), _MONTHS[mail[2]], int(mail[1]), *map(int, mail.groups()[3:]))))
+        return float(timegm(tuple(map(int, iso.groups())))) if iso else None
+    except ValueError:  # the 31st of a month that has none
+        return None

@@ -108,8 +108,8 @@ def parse_status(message: bytes) -> Tuple[Condition, ...]:
     """The conditions of a StatusResponse. Raises ValueError."""
     found = []
     for number, status in fields(message):
-        for inner, condition in fields(status) if number == 1 else ():
-            if inner == 1:
+        for inner, condition in fields(status) if number == 1 and isinstance(status, bytes) else ():
+            if inner == 1 and isinstance(condition, bytes):
                 values: Dict[int, Any] = dict(fields(condition))
                 found.append(Condition(_text(values.get(1)), bool(values.get(2)), _text(values.get(3)),
                                        _text(values.get(4))))  # fmt: skip
