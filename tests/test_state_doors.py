@@ -89,6 +89,7 @@ def test_a_hook_ends_by_its_rule(unusable, conf, module, tmp_path):
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
     assert "internal error" not in done.stderr
+    assert ("is unhealthy: check_file_test" in done.stderr) == (module == "prolog")
 
 
 def test_an_agents_round_gives_its_verdict(unusable, conf):
