@@ -88,12 +88,13 @@ def test_what_no_condition_tells_is_an_event_and_a_file_systems_fault_the_storag
     kube: Kube, live: tuple[Any, str], kernel: Any
 ) -> None:
     agent, node = live
-    name = f"sd{random.choice('qrstuv')}{random.choice('abcdef')}"
+    name = f"sd{''.join(random.choices('abcdefghij', k=4))}"
+    cpu = str(random.randrange(1000, 99999))
     for line in (
         f"Memory cgroup out of memory: Killed process 4242 (train) total-vm:1kB {DRILL}",
         f"Out of memory: Killed process 4243 (train) total-vm:1kB {DRILL}",
         f"INFO: task train:4244 blocked for more than 122 seconds. {DRILL}",
-        f"watchdog: BUG: soft lockup - CPU#{random.randrange(64, 999)} stuck for 22s! [train:4245] {DRILL}",
+        f"watchdog: BUG: soft lockup - CPU#{cpu} stuck for 22s! [train:4245] {DRILL}",
         f"critical medium error, dev {name}, sector 4711 op 0x0:(READ) {DRILL}",
     ):
         kernel(line)
@@ -104,9 +105,9 @@ def test_what_no_condition_tells_is_an_event_and_a_file_systems_fault_the_storag
 
     reasons = ("ContainerOom", "NodeOom", "TaskHung", "SoftLockup", "BlockMediumError")
     until(lambda: all(events().get(reason) == "Warning" for reason in reasons))
-    # None of them takes a node out, unless other runs of this test have written it often enough (repeats.tsv).
-    healthy = kube.condition(node, "NhcHealthy") or {}
-    assert healthy["status"] == "True" or " times within " in healthy["message"], healthy
+    # By itself none takes a node out. The kernel's log is the machine's, so only devices of this test's own are judged.
+    verdicts = {result["target"]: result["verdict"] for result in agent.report()["results"] if result["target"]}
+    assert (verdicts[cpu], verdicts[name]) == ("WARN", "WARN")
 
     kernel(f"EXT4-fs ({name}1): Remounting filesystem read-only {DRILL}")
     until(lambda: (kube.condition(node, "NhcStorageProblem") or {}).get("reason") == "Ext4ReadOnly")
