@@ -67,6 +67,7 @@ def run(
     name: str = "",
     progress: Optional[Progress] = None,
     meanwhile: Optional[Callable[[], None]] = None,
+    in_turn: bool = False,
 ) -> Report:
     """Carry out `plan` on `host`.
 
@@ -74,6 +75,8 @@ def run(
     reported. `deadline` is the whole run's, in seconds (default: the plan's TIMEOUT, else 30; 0 for
     none). `name` is what the node is called (default: the kernel's host name). `progress` is told the
     number of checks done, of all, and the name of the last. `meanwhile` is called while the first checks run.
+    With `in_turn` every line begins when all above it have ended, so that a replay is the same each time: of two checks
+    that read one log, the first reads what is new.
     """
     begun, started = time.monotonic(), host.time()
     muted: Optional[Mutes] = None
@@ -90,6 +93,8 @@ def run(
     host.memory = state
     stuck, strikes = StuckChecks(state), Strikes(state)
     jobs = [prepare(item, host, limit, stuck.get(_key(item)))._replace(muted=muted) for item in plan.items]
+    if in_turn:
+        jobs = [job._replace(changes=True) for job in jobs]
     not_run = 0
     if not check_all:
         for number, job in enumerate(jobs):

@@ -126,7 +126,7 @@ def _judge(replay: Replay, config: List[str] | None = None) -> Report:
     name = str(replay.machine["name"])
     plan = replay.plan(load(config or [f"{replay.directory}/nhc.conf"], name, targets=OwnTargets()))
     with tempfile.TemporaryDirectory() as memory:
-        report = run(plan, host, state=State(memory), check_all=True, name=name)
+        report = run(plan, host, state=State(memory), check_all=True, name=name, in_turn=True)
     # What varies from run to run is no part of a golden report.
     results = tuple(result._replace(elapsed=0.0, source=os.path.basename(result.source)) for result in report.results)
     return report._replace(results=results, elapsed=0.0)
