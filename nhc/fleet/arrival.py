@@ -56,19 +56,20 @@ class Returned(NamedTuple):
     places: Tuple[int, ...]
 
 
-class Note(NamedTuple):
-    """What a shard has to say that is about no node."""
+class Scarce(NamedTuple):
+    """A shard had fewer nodes in hand at a time than it was to have, for want of processes, threads or descriptors."""
 
-    text: str
+    least: int
+    most: int
 
 
-def pack_message(message: Union[Returned, Note]) -> bytes:
+def pack_message(message: Union[Returned, Scarce]) -> bytes:
     """A shard's message as the pipe carries it."""
     data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(data)) + data
 
 
-def unpack(buffer: bytearray) -> Iterator[Union[Arrived, Returned, Note]]:
+def unpack(buffer: bytearray) -> Iterator[Union[Arrived, Returned, Scarce]]:
     """The whole arrivals and messages at the start of what came over the pipe, which they are taken from."""
     at = 0
     while len(buffer) - at >= LENGTH.size:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import TracebackType
-from typing import Any, Collection, Mapping, Optional, Sequence, Type
+from typing import Any, Collection, Mapping, Optional, Sequence, TextIO, Type
 
 from nhc.model import Verdict, printable
 from nhc.nodeset import fold
@@ -32,7 +33,7 @@ class Progress:
             self.bar = Bar(
                 BarColumn(24), MofNCompleteColumn(), TextColumn("{task.fields[counts]}"), TimeElapsedColumn(),
                 TextColumn("{task.fields[awaited]}", markup=False),
-                console=Console(file=sys.stderr), transient=True, refresh_per_second=5,
+                console=Console(file=self._terminal()), transient=True, refresh_per_second=5,
             )  # fmt: skip
             self.task = self.bar.add_task("", total=len(self.names), counts="", awaited="")
             try:
@@ -40,6 +41,14 @@ class Progress:
             except RuntimeError:  # no thread can be started to draw it: the sweep goes on without
                 self.bar = None
         return self
+
+    def _terminal(self) -> TextIO:
+        """Standard error as it is: the bar moves the cursor, which `nhc.cli.clean_output` lets nobody do.
+
+        All that is drawn is ours: numbers, verdicts, and names that are printable.
+        """
+        encoding = sys.stderr.encoding or "utf-8"
+        return open(os.dup(sys.stderr.fileno()), "w", encoding=encoding, errors="backslashreplace")
 
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]

@@ -52,10 +52,3 @@ class Scarcity:
     def hopeless(self, now: float) -> bool:
         """Whether nothing has come of it for long."""
         return self._since is not None and now - self._since > HOPELESS
-
-    def show(self) -> str:
-        """One line for the user."""
-        return (
-            f"one process had at most {self.least} of {self.most} nodes in hand at a time: this machine gives it no "
-            "more processes, threads or descriptors (see ulimit -u, ulimit -n and pids.max)"
-        )

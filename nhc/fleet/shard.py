@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, NoReturn, Optional, Sequence, Tuple
 
 from nhc.fleet import remote, result
-from nhc.fleet.arrival import Note, Returned, failed, pack, pack_message
+from nhc.fleet.arrival import Returned, Scarce, failed, pack, pack_message
 from nhc.fleet.scarcity import Scarcity
 from nhc.fleet.transport import Node, OutOfResources, Session, Transport, Trouble
 
@@ -143,7 +143,7 @@ class _Shard:
         if self.scarcity.waiting:
             self._send(pack_message(Returned(tuple(self.scarcity.waiting))))
         if self.scarcity.least < self.fanout and self.finished:
-            self._send(pack_message(Note(self.scarcity.show())))
+            self._send(pack_message(Scarce(self.scarcity.least, self.fanout)))
 
     def _staff(self, now: float) -> None:
         """Start workers until the fan-out is reached, those that have waited for long left out of the count."""

@@ -70,7 +70,11 @@ class SshConfig:
             self.config: Any = _Config.from_text("\n".join(lines) + "\n")
         except (ConfigParseError, ValueError) as error:
             raise ValueError(f"{' and '.join(files)}: {error}") from None
-        self.user = getpass.getuser()
+        try:
+            self.user = getpass.getuser()
+        except (KeyError, OSError, ImportError):  # a number without a name, as in containers
+            self.user = ""
+            os.environ.setdefault("LOGNAME", str(os.getuid()))  # paramiko asks again, where it knows no user
 
     def lookup(self, node: Node) -> Route:
         """The route to a node: what its source says first, then the configuration. Raises Trouble."""
@@ -89,7 +93,12 @@ class SshConfig:
     def _route(self, host: str, user: str, port: int, identities: Sequence[str]) -> Route:
         try:
             options: Dict[str, Any] = self.config.lookup(host)
-            return _route(host, user or options.get("user") or self.user, port, identities, options)
+            login = user or options.get("user") or self.user
+            if not login:
+                raise Trouble(
+                    "BadSshConfig", f"{host}: user {os.getuid()} has no name here: say whom to log in as (-u)"
+                )
+            return _route(host, login, port, identities, options)
         except Trouble:
             raise
         except Exception as error:  # whatever a Match line or a token makes paramiko raise

@@ -16,7 +16,7 @@ import time
 from typing import Any, Callable, Dict, Generator, Iterator, List, Sequence, Set
 
 from nhc.fleet import shard
-from nhc.fleet.arrival import Arrived, Note, Returned, arrival, failed, unpack
+from nhc.fleet.arrival import Arrived, Returned, Scarce, arrival, failed, unpack
 from nhc.fleet.shard import Settings
 from nhc.fleet.transport import Node, Trouble, is_scarce
 
@@ -30,8 +30,9 @@ def sweep(
     """Every node once, as they finish. Closing the iterator ends the shards. `note` is told what is of no node."""
     left: List[int] = list(range(len(nodes)))
     since = time.monotonic()
+    shards = settings.shards or _cores()
     while left:
-        one = _Round(nodes, left, settings, note)
+        one = _Round(nodes, left, settings, min(shards, len(left)), note)
         try:
             yield from one.run()
         finally:
@@ -42,6 +43,7 @@ def sweep(
         if left and not one.finished:
             if time.monotonic() - since > PATIENCE:
                 break
+            shards = 1  # several may take all there is and leave none for their own threads
             time.sleep(1.0)
     for place in left:
         trouble = Trouble("OutOfResources", f"{_WANTING} for {PATIENCE:g} s: {_LIMITS}")
@@ -56,20 +58,26 @@ class _Round:
     """Shards over the nodes that are left."""
 
     def __init__(
-        self, nodes: Sequence[Node], order: Sequence[int], settings: Settings, note: Callable[[str], None]
+        self,
+        nodes: Sequence[Node],
+        order: Sequence[int],
+        settings: Settings,
+        count: int,
+        note: Callable[[str], None],
     ) -> None:
-        self.nodes, self.order, self.settings, self.note = nodes, order, settings, note
+        self.nodes, self.order, self.settings, self.count, self.note = nodes, order, settings, count, note
         self.finished = 0
         self._missing: Set[int] = set(order)
         self._returned: List[int] = []
         self._claimed = 0
+        self._short = 0
         self._pipes: Dict[int, int] = {}
 
     def run(self) -> Iterator[Arrived]:
         # What was read and imported stays shared with the shards: the collector would touch, and so copy, it all.
         gc.collect()
         gc.freeze()
-        count = min(self.settings.shards or _cores(), len(self.order))
+        count = self.count
         try:
             counter: Any = multiprocessing.get_context("fork").Value("Q", 0)
             for _number in range(count):
@@ -81,6 +89,12 @@ class _Round:
         if not self._pipes:
             return
         yield from self._collect()
+        if self._short:
+            most = self.settings.fanout
+            self.note(
+                f"at times only {max(1, most - self._short)} of {most} nodes at once: this machine gives no more "
+                f"processes, threads or descriptors ({_LIMITS})"
+            )
         self._claimed = min(int(counter.value), len(self.order))
         back = set(self._returned)
         for place in self.order[: self._claimed]:
@@ -125,8 +139,8 @@ class _Round:
                         continue
                     buffers[read] += data
                     for said in unpack(buffers[read]):
-                        if isinstance(said, Note):
-                            self.note(said.text)
+                        if isinstance(said, Scarce):
+                            self._short += said.most - said.least
                         elif isinstance(said, Returned):
                             self._returned += said.places
                         else:

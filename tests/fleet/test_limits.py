@@ -97,10 +97,30 @@ def limited(config, limit, number, count, shards=2):
 def test_a_limit_makes_a_sweep_slower_and_loses_no_node(many, limit, number):
     said = limited(many, limit, number, 150)
     assert said["found"] == {"": 150}
-    assert any("no more processes, threads or descriptors" in note for note in said["notes"])
+    (note,) = said["notes"]
+    assert "nodes at once: this machine gives no more processes, threads or descriptors" in note
 
 
-def test_one_of_two_processes_that_can_be_started_does_the_work_of_both(many):
+def test_a_user_without_a_name_logs_in_as_whom_the_configuration_names(many):
+    """As in a container that runs under a number."""
+    need("root", os.geteuid() == 0, "to be a user without a name")
+    config = many.with_name("named_config")
+    config.write_text("Host named\n  User somebody\n")
+    os.chmod(config, 0o644)
+    script = (
+        "import os; from nhc.fleet.ssh_config import SshConfig; from nhc.fleet.transport import Node, Trouble\n"
+        f"os.setuid({UID}); config = SshConfig({str(config)!r})\n"
+        "print(config.lookup(Node('named')).user)\n"
+        "try: config.lookup(Node('other'))\n"
+        "except Trouble as trouble: print(trouble.message)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], text=True, capture_output=True,
+                          env={"PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}"})  # fmt: skip
+    said = f"other: user {UID} has no name here: say whom to log in as (-u)"
+    assert done.stdout.splitlines() == ["somebody", said], done.stderr
+
+
+def test_processes_that_leave_no_thread_for_themselves_give_way_to_one(many):
     said = limited(many, "RLIMIT_NPROC", 6, 40, shards=6)
     assert said["found"] == {"": 40}
 
