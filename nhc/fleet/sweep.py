@@ -31,8 +31,15 @@ def sweep(
     left: List[int] = list(range(len(nodes)))
     since = time.monotonic()
     shards = settings.shards or _cores()
+    said: Set[str] = set()
+
+    def once(line: str) -> None:  # a limit is met anew with every try
+        if line not in said:
+            said.add(line)
+            note(line)
+
     while left:
-        one = _Round(nodes, left, settings, min(shards, len(left)), note)
+        one = _Round(nodes, left, settings, min(shards, len(left)), once)
         try:
             yield from one.run()
         finally:

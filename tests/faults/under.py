@@ -11,7 +11,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LAUNCHERS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "nhc", "launch")
-NOBODY = 65534
+NOBODY = 64321  # a number that nobody has: the limit of processes counts all of a user
 
 
 def memory(spare):

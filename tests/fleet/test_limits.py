@@ -128,6 +128,7 @@ def test_processes_that_leave_no_thread_for_themselves_give_way_to_one(many):
 def test_what_cannot_be_begun_at_all_is_given_up_with_a_reason(many):
     said = limited(many, "RLIMIT_NPROC", 1, 20)
     assert said["found"] == {"OutOfResources": 20}
+    assert len(said["notes"]) == len(set(said["notes"])), "tried for half a minute, said once"
 
 
 def test_a_killed_shard_costs_the_nodes_it_had_in_hand_and_no_others(tmp_path):
