@@ -222,11 +222,15 @@ def state_command(**given: Any) -> None:
 def ack_command(**given: Any) -> None:
     """End conditions that nothing shows to be gone: device errors in pod logs, kernel lines from Loki."""
     import getpass
+    import os
 
-    _run(
-        given,
-        lambda kit, cluster, read: kit.ack(cluster, given["nodes"], given["types"], given["by"] or getpass.getuser()),
-    )
+    by = given["by"]
+    if not by:
+        try:
+            by = getpass.getuser()
+        except (KeyError, OSError):  # a container's user need not have a name
+            by = str(os.getuid())
+    _run(given, lambda kit, cluster, read: kit.ack(cluster, given["nodes"], given["types"], by))
 
 
 def _run(given: Dict[str, Any], work: Callable[[Any, Any, Any], int]) -> None:

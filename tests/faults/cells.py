@@ -59,7 +59,8 @@ def argv(door, place, fault=""):
 
 def carry_out(door, place, column):
     """Knock at a door under a fault; how it ended."""
-    limit = column if column in LIMITS else ""
+    begun, begins = os.pipe()
+    limit = column if column in LIMITS else f"begun={begins}" if column in PAIRS else ""
     words = argv(door, place, limit)
     if column in OUTPUTS:
         words = ["bash", "-c", f'exec "$@" {OUTPUTS[column]}', "sh", *words]
@@ -71,16 +72,20 @@ def carry_out(door, place, column):
         child = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=writing if column == "output gone" else subprocess.PIPE,
             stderr=subprocess.PIPE, cwd=ROOT, env=environment(place), start_new_session=True,
+            pass_fds=(begins,) if column in PAIRS else (),
         )  # fmt: skip
         os.close(writing)
+        os.close(begins)
         try:
             if column in PAIRS:
+                os.read(begun, 1)
                 send(child, PAIRS[column], door.waits)
             elif door.waits:
                 wait_ready(child)
                 child.send_signal(signal.SIGTERM)
             out, err = child.communicate(timeout=SECONDS)
         finally:
+            os.close(begun)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
@@ -89,7 +94,7 @@ def carry_out(door, place, column):
 
 def send(child, pair, waits):
     """Two signals in a row, as systemd sends them, at a moment of the run that is another one each time."""
-    time.sleep(random.Random(child.pid).uniform(0.02, 0.5 if waits else 0.25))
+    time.sleep(random.Random(child.pid).uniform(0, 0.5 if waits else 0.2))
     for number in pair:
         child.send_signal(number)
 

@@ -46,7 +46,14 @@ def clock(jump):
     time.time = jumping
 
 
-FAULTS = {"memory": memory, "descriptors": descriptors, "processes": processes, "clock": clock}
+def begun(fd):
+    """None yet: say that nhc's entry is about to begin. What ends Python before that is Python's own."""
+    __import__("nhc.cli")
+    os.write(int(fd), b"x")
+    os.close(int(fd))
+
+
+FAULTS = {"begun": begun, "memory": memory, "descriptors": descriptors, "processes": processes, "clock": clock}
 
 
 def main():
