@@ -242,9 +242,6 @@ class _Loader:
         self.lines += 1
         if line.odd and self._odd(line):
             return
-        if not line.check:
-            self._wrong(line, "no `||`: expected TARGET || CHECK", line.target_offset)
-            return
         if not self._applies(line):
             if line.target in self._undecided:
                 self._leave_open(line)
@@ -272,7 +269,7 @@ class _Loader:
         if line.trouble:
             self._wrong(line, line.trouble, line.target_offset)
             return True
-        found = mistakes.without_bars(line.text) if not line.check else mistakes.bars_in_target(line.target)
+        found = mistakes.without_check(line.text) if not line.check else mistakes.bars_in_target(line.target)
         if found:
             self._wrong(line, found[0], found[1] + (line.target_offset if line.check else 0))
             return True

@@ -10,7 +10,7 @@ import re
 
 from nhc import check, shell_syntax, words
 from nhc.line_options import near, unknown_context, unknown_option
-from nhc.lines import CONTEXTS
+from nhc.lines import CONTEXTS, OPTIONS
 from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -61,8 +61,27 @@ def odd_character(text: str) -> Optional[Tuple[str, int]]:
     return None
 
 
-def without_bars(text: str) -> Optional[Tuple[str, int]]:
-    """What is wrong with a line that has no `||`, where it is more than that: `* |evry 5m| check_x`."""
+def without_check(text: str) -> Mistake:
+    """What is wrong with a line that has no check, and where: no bars, one bar, `* |evry 5m| check_x`, `* ||`."""
+    begin = len(text) - len(text.lstrip(" \t"))
+    bars = text.find("|")
+    if text.split() == ["include"]:
+        return "include: expected a file or a pattern, as in include conf.d/*.conf", begin
+    if bars < 0 or text[begin : begin + 2].lstrip("!").startswith("/"):
+        return "no `||`: expected TARGET || CHECK", begin
+    if text.rstrip().endswith("|") and text.count("|") > 1:
+        return "nothing after the bars: expected TARGET || CHECK", bars
+    return _strange_option(text) or _single_bar(text, bars)
+
+
+def _single_bar(text: str, bars: int) -> Mistake:
+    word = re.match(r"\|\s*([a-z-]*)", text[bars:])
+    if word and word[1] in OPTIONS:
+        return f"the bar before {word[1]!r} has no partner: expected TARGET |{word[1]} ...| CHECK", bars
+    return "a single bar: expected TARGET || CHECK", bars
+
+
+def _strange_option(text: str) -> Optional[Mistake]:
     found = re.search(r"\|\s*([A-Za-z][\w-]*)[^|]*\|", text)
     return (unknown_option(found[1]), found.start(1)) if found else None
 
@@ -73,7 +92,7 @@ def bars_in_target(target: str) -> Optional[Tuple[str, int]]:
     if len(plain) > 1 and plain[0] == plain[-1] == "/":
         return None
     masked = re.sub(r"\([^()]*\)", lambda group: "x" * len(group[0]), target)
-    return without_bars(masked) if "|" in masked else None
+    return _strange_option(masked) if "|" in masked else None
 
 
 def context_comment(names: List[str]) -> str:
@@ -100,7 +119,7 @@ def misspelt_program(name: str) -> str:
 
     if "/" in name or "_" not in name:
         return ""
-    close = get_close_matches(name, [declared.name for declared in check.find_all()], 1, 0.8)
+    close = get_close_matches(name.lower(), [declared.name for declared in check.find_all()], 1, 0.8)
     if not close:
         return ""
     from shutil import which
@@ -162,7 +181,12 @@ def in_shell(text: str, known: Collection[str], lookup: Lookup) -> Iterator[Mist
     for at, command in _simple_commands(text):
         split = command.split(None, 1)
         name = split[0] if split else ""
-        if not re.fullmatch(r"check_\w+", name) or name in known:
+        if name in known or not re.fullmatch(r"\w+", name):
+            continue
+        if not name.startswith("check_"):
+            misspelt = misspelt_program(name)
+            if misspelt:
+                yield misspelt, at
             continue
         declared = check.find(name)
         if declared is None:

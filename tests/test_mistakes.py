@@ -44,6 +44,15 @@ BOTH = [
     ("* || check_fs_size / 10g 5g", "1:26: check_fs_size: min is above max"),
     ("* || check_hw_physmem 10g 5g", "1:27: check_hw_physmem: min is above max"),
     ("no bars", "1:1: no `||`: expected TARGET || CHECK"),
+    ("/a|b/ check_fs_mount_rw /", "1:1: no `||`: expected TARGET || CHECK"),
+    ("* | check_fs_mount_rw /", "1:3: a single bar: expected TARGET || CHECK"),
+    ("* || ", "1:3: nothing after the bars: expected TARGET || CHECK"),
+    ("* |every 5m|", "1:3: nothing after the bars: expected TARGET || CHECK"),
+    (
+        "* |every 5m, strikes 2 check_fs_mount_rw /",
+        "1:3: the bar before 'every' has no partner: expected TARGET |every ...|",
+    ),
+    ("include", "1:1: include: expected a file or a pattern, as in include conf.d/*.conf"),
 ]
 
 
@@ -70,6 +79,8 @@ ONLY_CHECKED = [
         "* || check_gpu_count $(check_gpu_cont -q)",
         "1:24: no such check: check_gpu_cont (did you mean check_gpu_count?)",
     ),
+    ("* || CHECK_FS_FREE / 5%", "1:6: no such check or program: CHECK_FS_FREE (did you mean check_fs_free?)"),
+    ("* || true && chek_fs_free / 5%", "1:14: no such check or program: chek_fs_free (did you mean check_fs_free?)"),
     ('* || check_fs_mount_rw -Q "$HOME" | cat', "1:24: check_fs_mount_rw: Invalid option:  -Q"),
 ]
 
@@ -91,6 +102,7 @@ FINE = [
     "* || TIMEOUT=45\n* || export NHC_RM=our-own",
     "* || check_uptime -m 100 -x 0",
     "* || check_site() { echo it; }\n* || check_site -x",
+    "* || chek_fs_free() { echo it; }\n* || true && chek_fs_free -x",
     "* || x=(check_a check_b); true",
     "* || for x in check_a check_b; do echo $x; done",
     "* || [[ $x == check_a ]] || true",
@@ -132,6 +144,7 @@ def test_no_text_raises(text):
     mistakes.unclosed_quote(text)
     mistakes.odd_character(text)
     mistakes.bars_in_target(text)
+    mistakes.without_check(text)
     list(mistakes.in_shell(text, frozenset(), lambda name: None))
 
 

@@ -100,6 +100,7 @@ def test_it_ends_by_itself_and_by_unmute(node):
     ("words", "said"),
     [
         (["check_hw_phymem", "--until", "3d", "--why", "x"], "no such check: check_hw_phymem (did you mean"),
+        (["chek_hw_physmem", "--until", "3d", "--why", "x"], "no such check or program: chek_hw_physmem (did you mean"),
         (["check_hw_physmem", "--until", "3d"], "expected --until DATE and --why TEXT"),
         (["check_hw_physmem", "--why", "x"], "expected --until DATE and --why TEXT"),
         (["check_hw_physmem", "--until", "soon", "--why", "x"], "'soon' is neither a date"),

@@ -127,11 +127,15 @@ def _known(pattern: str) -> str:
     from nhc import scripts
     from nhc.check import find_all
     from nhc.line_options import near
+    from nhc.mistakes import misspelt_program
 
     names = [declared.name for declared in find_all()]
     names += scripts.scan([SCRIPTS] if os.path.isdir(SCRIPTS) else []).functions
     if pattern.startswith("check_") and not any(fnmatchcase(name, pattern) for name in names):
         raise click.UsageError(f"no such check: {pattern}{near(pattern, names)}")
+    misspelt = "" if pattern in names else misspelt_program(pattern)
+    if misspelt:
+        raise click.UsageError(misspelt)
     return pattern
 
 

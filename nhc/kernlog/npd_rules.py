@@ -71,10 +71,28 @@ def load_file(path: str) -> RuleFile:
     return parse(text, path)
 
 
+def parse_config(text: str) -> Any:
+    """The JSON of one of node-problem-detector's files. Raises ValueError.
+
+    A comma after the last element is passed over: disk-log-message-filelog.json is shipped with two of them
+    (v1.34.0, where node-problem-detector itself refuses the file).
+    """
+    try:
+        return parse_json(text)
+    except ValueError:
+        mended = re.sub(r'("(?:\\.|[^"\\])*")|,(?=\s*[\]}])', lambda found: found[1] or "", text)
+        if mended == text:
+            raise
+    try:
+        return parse_json(mended)
+    except ValueError:
+        return parse_json(text)  # its own error, with its own line and column
+
+
 def parse(text: str, path: str) -> RuleFile:
     """A rule file's text. Raises BadRules naming the file, the rule and what was expected."""
     try:
-        config = parse_json(text)
+        config = parse_config(text)
     except ValueError as error:
         raise BadRules(f"{path}: not JSON: {error}") from None
     if not isinstance(config, dict) or not isinstance(config.get("rules"), list):

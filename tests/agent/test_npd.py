@@ -323,7 +323,14 @@ def test_check_settings_reads_every_file_that_the_settings_name(tmp_path):
 
     filelog = {**KERNEL, "plugin": "filelog", "logPath": "/log"}
     assert said(json.dumps({**filelog, "pluginConfig": STOCK_FILELOGS[0][0]})) == (0, "")
+    # config/disk-log-message-filelog.json of node-problem-detector v1.34 has commas after its last elements
+    shipped = '{"plugin": "filelog", "logPath": "/log", "conditions": [], "source": "a,]", "rules": [%s\n,\t], }'
+    rule = '{"type": "temporary", "reason": "DiskBadBlock", "pattern": "bad, }",}'
+    assert said(shipped % rule) == (0, "")
+    (monitor,) = load_log_monitor(str(tmp_path / "monitor.json")).rules
+    assert (monitor.reason, monitor.pattern.search("a bad, }") is not None) == ("DiskBadBlock", True)
     for content, key, expected in [
+        (shipped % f"{rule},", "system-log-monitor", "monitor.json: not JSON: Expecting property name"),
         ("not json", "system-log-monitor", "monitor.json: not JSON"),
         ("not json", "custom-plugin-monitor", "monitor.json: not JSON"),
         ("not json", "system-stats-monitor", "monitor.json: not JSON"),

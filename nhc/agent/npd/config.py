@@ -11,9 +11,9 @@ import re
 from typing import Any, Dict, List, Mapping, Optional, Pattern, Tuple
 
 from nhc.agent.settings import BadSettings
-from nhc.bounded_read import parse_json, read_text
+from nhc.bounded_read import read_text
 from nhc.kernlog.catalogue import BadRules
-from nhc.kernlog.npd_rules import PERMANENT, TEMPORARY, Rule, compile_go
+from nhc.kernlog.npd_rules import PERMANENT, TEMPORARY, Rule, compile_go, parse_config
 from nhc.kernlog.npd_rules import parse as parse_rules
 from nhc.values import NamedTuple
 
@@ -94,7 +94,7 @@ def go_duration(text: str) -> float:
 def read_json(path: str) -> Dict[str, Any]:
     """A file's JSON object. Raises BadSettings."""
     try:
-        value = parse_json(read_text(path))
+        value = parse_config(read_text(path))
     except OSError as error:
         raise BadSettings(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
