@@ -12,6 +12,7 @@ import click
 
 from nhc.bounded_read import read_input, read_text
 from nhc.cli.durations import DURATION
+from nhc.cli.option_groups import GroupedCommand, under
 from nhc.ledger import Ledger, LedgerError
 from nhc.model import printable
 from nhc.nodeset import fold
@@ -29,8 +30,8 @@ POLICY = "/etc/nhc/policy.toml"
 WORDS = {Deed.MARK: "drain", Deed.CLEAR: "resume", Deed.REBOOT: "reboot", Deed.REPLACE: "replace"}
 
 
-@click.command("sync")
-@click.option(
+@click.command("sync", cls=GroupedCommand)
+@under("What is judged")(
     "-r",
     "--report",
     "reports",
@@ -39,14 +40,26 @@ WORDS = {Deed.MARK: "drain", Deed.CLEAR: "resume", Deed.REBOOT: "reboot", Deed.R
     metavar="FILE",
     help="Reports as JSON: one, a list, or one a line; a directory's *.json; - for standard input. Repeatable.",
 )
-@click.option("--policy", "policy_path", metavar="FILE", help=f"Ceilings and rates (TOML). Default: {POLICY}, if any.")
-@click.option("--apply/--dry-run", "apply", default=None, help="Carry the plan out, or only show it (the default).")
-@click.option("--max-drained", metavar="LIMIT", help="Most nodes drained by nhc at once: 20, 10%, '20 10%' or none.")
-@click.option("--rest", metavar="URL", help="Use slurmrestd: http://host:6820 or unix:/path. Default: scontrol.")
-@click.option("--token-file", metavar="FILE", help="The JWT for --rest. Default: $SLURM_JWT.")
-@click.option("--hyperpod", is_flag=True, help="Write SageMaker HyperPod's reasons (Action:Reboot, Action:Replace).")
-@click.option("--ledger", "ledger_path", metavar="DIR", help="Where deeds are remembered. Default: /var/lib/nhc.")
-@click.option(
+@under("What may be done")(
+    "--apply/--dry-run", "apply", default=None, help="Carry the plan out, or only show it (the default)."
+)
+@under("What may be done")(
+    "--max-drained", metavar="LIMIT", help="Most nodes drained by nhc at once: 20, 10%, '20 10%' or none."
+)
+@under("What may be done")(
+    "--policy", "policy_path", metavar="FILE", help=f"Ceilings and rates (TOML). Default: {POLICY}, if any."
+)
+@under("What may be done")(
+    "--ledger", "ledger_path", metavar="DIR", help="Where deeds are remembered. Default: /var/lib/nhc."
+)
+@under("What may be done")(
+    "--hyperpod", is_flag=True, help="Write SageMaker HyperPod's reasons (Action:Reboot, Action:Replace)."
+)
+@under("How Slurm is reached")(
+    "--rest", metavar="URL", help="Use slurmrestd: http://host:6820 or unix:/path. Default: scontrol."
+)
+@under("How Slurm is reached")("--token-file", metavar="FILE", help="The JWT for --rest. Default: $SLURM_JWT.")
+@under("How Slurm is reached")(
     "--patience",
     type=DURATION,
     default="1m",
@@ -54,7 +67,15 @@ WORDS = {Deed.MARK: "drain", Deed.CLEAR: "resume", Deed.REBOOT: "reboot", Deed.R
     metavar="TIME",
     help="How long a controller that does not answer is tried again.",
 )
-@click.option("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@under("What is shown")(
+    "-f",
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How the plan and what was done are printed.",
+)
 def sync_command(**options: Any) -> None:
     """Drain and resume nodes as their reports say.
 

@@ -56,6 +56,9 @@ def test_ansible_tests_sanity(environ: dict[str, str]) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+HOOKS = ROOT / "playbooks/roles/nhc_slurm_hooks"
+
+
 def test_every_variable_of_the_playbooks_is_documented() -> None:
     playbooks = "".join(path.read_text() for path in (COLLECTION / "playbooks").rglob("*.yml"))
     asked = set(re.findall(r"\b(nhc_\w+)\s*\|\s*default\(", playbooks)) - {"nhc_to_repair"}  # a group
@@ -77,11 +80,10 @@ def test_every_plugin_and_role_is_documented(environ: dict[str, str]) -> None:
         folder = {"module": "modules"}.get(kind, kind)
         assert sorted(path.stem for path in (COLLECTION / "plugins" / folder).glob("*.py")) == names
         assert len(documented(kind, *(f"nhc.nhc.{name}" for name in names))) == len(names)
-    described = documented("role", "nhc.nhc.nhc")["nhc.nhc.nhc"]["entry_points"]["main"]["options"]  # type: ignore[index]
-    defaults = {
-        line.partition(":")[0] for line in (COLLECTION / "roles/nhc/defaults/main.yml").read_text().splitlines()
-    }
-    assert set(described) == {name for name in defaults if name.startswith("nhc_")}
+    for role, home in (("nhc.nhc.nhc", COLLECTION / "roles/nhc"), ("nhc_slurm_hooks", HOOKS)):
+        described = documented("role", role)[role]["entry_points"]["main"]["options"]  # type: ignore[index]
+        defaults = {line.partition(":")[0] for line in (home / "defaults/main.yml").read_text().splitlines()}
+        assert set(described) == {name for name in defaults if name.startswith("nhc_")}
 
 
 def test_the_published_collection_needs_no_checkout(environ: dict[str, str], tmp_path: Path) -> None:

@@ -81,6 +81,19 @@ def test_an_installed_node_checks_itself(install: Install, node: Any) -> None:
     assert "broken" not in hook.stderr
 
 
+def test_watch_only_is_a_setting_of_the_role(install: Install, node: Any, tmp_path: Path) -> None:
+    sick = tmp_path / "sick.conf"
+    sick.write_text("* || check_file_test -f /etc/nonesuch\n")
+    for settings, status in (({"NHC_WATCH_ONLY": "1", "NHC_RM": "none"}, 0), ({"NHC_RM": "none"}, 1)):
+        run = install("--tags", "configuration", nhc_conf_src=str(sick), nhc_settings=settings)
+        assert run.status == 0, run.text
+        checked = node.run("nhc-healthcheck -l /tmp/watch.log")
+        assert checked.rc == status, checked
+        assert ("ERROR" in checked.stdout) is bool(status)
+        assert "check_file_test" in node.file("/tmp/watch.log").content_string
+    assert install("--tags", "configuration").status == 0
+
+
 def test_a_second_run_changes_nothing(install: Install) -> None:
     run = install()
     assert run.status == 0, run.text

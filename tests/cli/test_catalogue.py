@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,9 @@ def test_every_command_has_help(words, _where):
     done = nhc(*words, "--help")
     assert done.returncode == 0, done.stderr
     assert "Usage: nhc " + " ".join(words) in done.stdout
+    options = re.findall(r"^  (?:-\w, )?--", done.stdout, re.MULTILINE)
+    headings = re.findall(r"^[A-Z][\w ,]+:$", done.stdout, re.MULTILINE)
+    assert len(options) < 12 or len(headings) > 2, "too many options for one list"
 
 
 def test_help_and_mistakes():
