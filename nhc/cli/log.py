@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.cli import EXIT_HEALTHY, EXIT_USAGE
-from nhc.kernlog.catalogue import APP, DEGRADED, FATAL, INFO, BadRules, Match, Matcher
+from nhc.kernlog.catalogue import APP, DEGRADED, FATAL, INFO, BadRules, Match, Matcher, lines_of
 from nhc.model import Action, printable
 
 if TYPE_CHECKING:
@@ -60,14 +60,23 @@ class Folder:
                 self._rest(text[done:start])
                 done = end + 1
             line = text[start:end].rstrip("\r")
-            said = message(line)
-            match = None if said is None else self._matcher.judge(said, numbers)
-            if match is not None:
-                self._add(line, said or "", match)
-            elif self._all:
+            if (
+                not self._judge(line, _record(text, start) if line[:2] == "  " else message(line), numbers)
+                and self._all
+            ):
                 self._rest(line)
         if self._all:
             self._rest(text[done:])
+
+    def _judge(self, line: str, said: Optional[str], numbers: List[int]) -> bool:
+        """Whether a record, or one of its lines, means something to the catalogue."""
+        known = False
+        for part in lines_of(said) if said is not None else ():
+            match = self._matcher.judge(part, numbers)
+            if match is not None:
+                self._add(line, part, match)
+                known = True
+        return known
 
     def _apply(self, rules: Rules, text: str) -> None:
         """Put every line before the rules of node-problem-detector, which may span several."""
@@ -105,6 +114,22 @@ class Folder:
             if entry.match.kind == "xid" and entry.match.code not in ("45", "154"):
                 beside.setdefault(entry.match.device, entry.match.code)
         return [_clean_up(entry, beside) for entry in entries]
+
+
+def _record(text: str, start: int) -> Optional[str]:
+    """An indented line as what it is: a further line of the record above, whose stamp stands before the first one."""
+    from nhc.facts.kmsg import message
+
+    end = text.find("\n", start)
+    line = text[start : None if end < 0 else end].rstrip("\r")
+    first = start
+    while first and text.startswith("  ", first):
+        first = text.rfind("\n", 0, first - 1) + 1
+    head = message(text[first : text.find("\n", first)].rstrip("\r"))
+    if head is None or first == start:
+        return message(line)
+    *_others, last = lines_of(f"{head}\n{line}")
+    return last if len(_others) else message(line)
 
 
 def _clean_up(entry: Entry, beside: Dict[str, str]) -> Entry:

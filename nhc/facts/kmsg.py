@@ -26,23 +26,42 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 # What may stand in front of a message, outermost first. Every part is optional.
 _PRIORITY = r"(?:<(?P<priority>\d{1,3})>)?"
 _FACILITY = (
-    r"(?:(?:kern|user|mail|daemon|auth|syslog|lpr|news)\s*:(?:emerg|alert|crit|err|warn|notice|info|debug)\s*: )?"
+    r"(?:(?:kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local[0-7])\s*:"
+    r"(?:emerg|alert|crit|err|warn|notice|info|debug)\s*: )?"
 )
 _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _BSD = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
 _TAG = r"(?P<tag>[^\s:\[]+)(?:\[\d+\])?: ?"
+_HOST = r"(?!\[)\S+(?<!:) "
+_BARE = r"(?:kernel|(?P<bare>[^\s:\[]+)\[\d+\]): ?"
+"""The name of a program where `journalctl --no-hostname` wrote the line."""
+
+
+def _said_by(number: str) -> str:
+    """Who a journal's or syslog's line is from, its groups numbered."""
+    return (rf"(?:{_HOST}{_TAG}|{_BARE})").replace("<tag>", f"<tag{number}>").replace("<bare>", f"<bare{number}>")
+
+
+# systemd src/shared/logs-show.c output_timestamp_realtime: short-full is `Fri 2026-11-20 02:28:15 UTC`, short-unix
+# `1763605695.123456`, short-monotonic `[   12.345678]`, and each is followed by the host (unless --no-hostname).
 _STAMP = (
     _PRIORITY + _FACILITY + r"(?:"
     rf"1 (?P<rfc>{_ISO}) (?P<host1>\S+) (?P<app>\S+) \S+ \S+ (?:-|(?:\[(?:[^\]\\]|\\.)*\])+) ?(?:\ufeff)?"
     rf"|(?P<dmesg>{_ISO.replace('[.,]', ',').replace('+)?(?:Z', '+)(?:Z')}) "
-    rf"|(?P<iso>{_ISO}) (?:(?P<host2>(?!\[)\S+) {_TAG})?"
-    rf"|(?P<bsd>{_BSD}) (?P<host3>\S+) {_TAG.replace('tag', 'tag3')}"
+    rf"|(?P<iso>{_ISO}) (?:{_said_by('2')})?"
+    rf"|[A-Z][a-z]{{2}} (?P<full>\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \S+) {_said_by('5')}"
+    rf"|(?P<unix>\d{{9,11}}\.\d+) {_said_by('4')}"
+    rf"|(?P<bsd>{_BSD}) (?:{_said_by('3')}|(?=\[))"
     r")?"
     rf"(?:\[(?P<ctime>[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d \d{{4}})\] ?"
-    r"|\[ *(?P<mono>\d+\.\d+)(?: *<[^>]*>)?\] ?(?:\S+ kernel: )?"
+    rf"|\[(?P<boxed>{_ISO})\] ?"
+    r"|\[ *(?P<mono>\d+\.\d+)(?: *<[^>]*>)?\] ?(?:(?:\S+ )?kernel: )?"
     r"|\[[ <+]*(?:\d+\.\d+>?|[A-Z][a-z]{2} *\d+ \d\d:\d\d)\] ?)?"
     r"(?:\[ *[TC]\d+\] ?)?"
 )
+_STACKED = 3
+"""Stamps that may stand before one another: a collector stamps what syslog, and before it the kernel, has stamped."""
+_NUMBERS = frozenset("0123456789[<")
 # A pattern is compiled by `re` when it is first used, and kept there: a run that reads no text compiles none.
 
 
@@ -90,10 +109,8 @@ def message(line: str) -> Optional[str]:
         record = parse_record(line)
         if record:
             return record.text
-    found = re.match(_STAMP, line)
-    assert found is not None  # every part of the pattern is optional
-    tag = found["tag"] or found["tag3"] or found["app"]
-    return line[found.end() :] if not tag or tag in _KERNEL_TAGS else None
+    stamp = _take_off(line)
+    return None if stamp.program else unescape(line[stamp.end :])
 
 
 def parse_line(line: str, now: float) -> Record:
@@ -105,26 +122,70 @@ def parse_line(line: str, now: float) -> Record:
     record = parse_record(line) if line[:1].isdecimal() else None
     if record:
         return record
-    found = re.match(_STAMP, line)
-    assert found is not None  # every part of the pattern is optional
+    stamp = _take_off(line)
     when: Optional[float] = None
-    iso = found["iso"] or found["rfc"] or found["dmesg"]
-    if iso:
-        when = iso_time(iso)
-    elif found["bsd"]:
-        when = bsd_time(found["bsd"], now)
-    elif found["ctime"]:
-        when = _ctime(found["ctime"])
-    tag = found["tag"] or found["tag3"] or found["app"]
-    mono = found["mono"]
-    priority = found["priority"]
+    if stamp.iso:
+        when = iso_time(stamp.iso)
+    elif stamp.unix:
+        when = float(stamp.unix)
+    elif stamp.bsd:
+        when = bsd_time(stamp.bsd, now)
+    elif stamp.ctime:
+        when = _ctime(stamp.ctime)
     return Record(
-        line[found.end() :],
+        unescape(line[stamp.end :]),
         when,
-        float(mono) if mono else None,
-        level=int(priority) & 7 if priority else 6,
-        kernel=not tag or tag in _KERNEL_TAGS,
+        float(stamp.mono) if stamp.mono else None,
+        level=int(stamp.priority) & 7 if stamp.priority else 6,
+        kernel=not stamp.program,
     )
+
+
+class _Stamp(NamedTuple):
+    """What stands before a message, and where the message begins. `program` is who wrote it, "" for the kernel."""
+
+    end: int
+    program: str
+    priority: str
+    iso: str
+    unix: str
+    bsd: str
+    ctime: str
+    mono: str
+
+
+def _take_off(line: str) -> _Stamp:
+    """The stamps of a line; of several of one kind the outermost, which the last collector wrote, gives the time."""
+    end, values = 0, [""] * 7
+    for _ in range(_STACKED):
+        found = re.match(_STAMP, line[end:] if end else line)
+        assert found is not None  # every part of the pattern is optional
+        if not found.end():
+            break
+        end += found.end()
+        tag = next((found[name] for name in _TAGS if found[name]), "")
+        full = found["full"] or ""
+        iso = found["iso"] or found["rfc"] or found["dmesg"] or found["boxed"] or _without_zone(full)
+        new = ("" if tag in _KERNEL_TAGS else tag, found["priority"], iso, found["unix"], found["bsd"], found["ctime"],
+               found["mono"])  # fmt: skip
+        values = [old or (value or "") for old, value in zip(values, new)]
+        if line[end : end + 1] not in _NUMBERS and line[end : end + 3] not in _MONTHS:
+            break
+    return _Stamp(end, *values)
+
+
+_TAGS = ("app", "tag2", "bare2", "tag3", "bare3", "tag4", "bare4", "tag5", "bare5")
+
+
+def _without_zone(full: str) -> str:
+    """The stamp of `journalctl -o short-full`: UTC by its name; another zone is this node's own."""
+    stamp, _, zone = full.rpartition(" ")
+    return f"{stamp}Z" if zone in ("UTC", "GMT") else stamp
+
+
+def unescape(text: str) -> str:
+    """A message whose line breaks syslog wrote as #012 (rsyslog, $EscapeControlCharactersOnReceive), as it was."""
+    return text.replace("#012", "\n") if "#012" in text else text
 
 
 def iso_time(text: str) -> Optional[float]:
@@ -274,6 +335,9 @@ def read_file(host: Host, path: str, cursor: object, keep_all: bool = False) -> 
     records: List[Record] = []
     for line in "".join(parts).split("\n"):
         if not line:
+            continue
+        if line[:2] == "  " and records:  # dmesg and journalctl indent the further lines of a record, without a stamp
+            records[-1] = records[-1]._replace(text=f"{records[-1].text}\n{line.strip()}")
             continue
         record = parse_line(line, now)
         if record.when is None and record.since_boot is not None:

@@ -125,10 +125,11 @@ def take_in(
         state["tail"] = reader.tail()
     if not catalogue:
         return
-    from nhc.kernlog.catalogue import Matcher
+    from nhc.kernlog.catalogue import Matcher, lines_of
 
     matcher = Matcher(state.get("driver", ""))
-    texts = [text.replace("\n", " ") for text, _when in said]
+    lines = [(line, when) for text, when in said for line in (lines_of(text) if "\n" in text else (text,))]
+    texts = [line for line, _when in lines]
     starts: Dict[int, int] = {}
     at = 0
     for index, text in enumerate(texts):
@@ -138,7 +139,7 @@ def take_in(
         index = starts[start]
         found = matcher.judge(texts[index], numbers)
         if found is not None:
-            when = said[index][1]
+            when = lines[index][1]
             findings.add(state, found, now if when is None else when, now)
     if matcher.driver:
         state["driver"] = matcher.driver

@@ -73,6 +73,9 @@ _PROCESS = (
 )
 """The start of a line about a process, which its user named (TASK_COMM_LEN: 15 characters): mm/memory.c print_vma_addr,
 arch/*/mm/fault.c, arch/x86/kernel/traps.c, mm/oom_kill.c."""
+_TOGETHER = "NVRM: "
+"""What begins every line of a record of several: NVIDIA's driver names a GPU in one and its end in the next, all in one
+printk (osapi.c rm_is_supported_device, nv.c)."""
 _SPEAKER = 80
 """Characters that may stand before a fault in its line, to say who speaks."""
 
@@ -121,6 +124,20 @@ def _speaker(before: str) -> bool:
         return False
     *units, word = before.split(":")
     return all(len(unit.split()) <= 2 for unit in units) and len(word.split()) <= 1
+
+
+def lines_of(text: str) -> List[str]:
+    """The lines of a record, each to be judged alone, where one driver wrote them all; else the record on one line.
+
+    A line break may also stand in the name of a program or a file, which any user can choose: such a record stays one.
+    """
+    if "\n" not in text:
+        return [text]
+    whole = text.replace("\n", " ")
+    lines = [line.strip() for line in text.strip("\n").split("\n")]
+    if not all(line.startswith(_TOGETHER) for line in lines) or re.match(_PROCESS, whole):
+        return [whole]
+    return lines
 
 
 class Matcher:

@@ -55,6 +55,20 @@ FORMS = [
     (f"<4>1 2026-11-21T02:28:15.123456Z node001 kernel - - - {TEXT}", NOW - 105 + 0.123456, None),
     (f'<4>1 2026-11-21T02:28:15Z node001 kernel - - [meta sequenceId="1" x="a\\]b"] {TEXT}', NOW - 105, None),
     (f"4,1234,1713685134,-;{TEXT}", None, 1713.685134),
+    (f"Sat 2026-11-21 02:28:15 UTC node001 kernel: {TEXT}", NOW - 105, None),  # journalctl -o short-full
+    (f"Sat 2026-11-21 02:28:15 UTC kernel: {TEXT}", NOW - 105, None),  # with --no-hostname, and so on
+    (f"1795228095.500000 node001 kernel: {TEXT}", NOW - 104.5, None),  # -o short-unix
+    (f"1795228095.500000 kernel: {TEXT}", NOW - 104.5, None),
+    (f"Nov 21 02:28:15 kernel: {TEXT}", NOW - 105, None),
+    (f"2026-11-21T02:28:15+0000 kernel: {TEXT}", NOW - 105, None),
+    (f"[ 1713.685134] node001 kernel: {TEXT}", None, 1713.685134),  # -o short-monotonic
+    (f"[ 1713.685134] kernel: {TEXT}", None, 1713.685134),
+    (f"kern  :emerg : [Sat Nov 21 02:28:15 2026] {TEXT}", NOW - 105, None),  # dmesg -x -T
+    (f"local0:notice: [ 1713.685134] {TEXT}", None, 1713.685134),
+    (f"2026-11-21T02:28:15Z Nov 21 02:28:14 node001 kernel: [ 1713.6] {TEXT}", NOW - 105, 1713.6),
+    (f"2026-11-21T02:28:15Z node001 kernel: <4>[ 1713.6][  T70] {TEXT}", NOW - 105, 1713.6),
+    (f"Nov 21 02:28:15 [ 1713.6] {TEXT}", NOW - 105, 1713.6),  # ts(1) before dmesg
+    (f"[2026-11-21 02:28:15] [ 1713.6] {TEXT}", NOW - 105, 1713.6),  # a serial console's log
 ]
 
 
@@ -72,6 +86,9 @@ def test_every_form_of_stamp_is_read(line, when, since_boot):
     "line",
     [f"Nov 21 02:28:15 node001 myapp[12]: {TEXT}", f"2026-11-21T02:28:15Z node001 sshd: {TEXT}",
      f"<13>1 2026-11-21T02:28:15Z node001 logger 123 - - {TEXT}",
+     f"Sat 2026-11-21 02:28:15 UTC node001 sshd[7]: {TEXT}", f"1795228095.500000 node001 logger: {TEXT}",
+     f"Nov 21 02:28:15 sshd[7]: {TEXT}", f"Sat 2026-11-21 02:28:15 UTC sshd[7]: {TEXT}",
+     f"2026-11-21T02:28:15Z Nov 21 02:28:14 node001 sshd[7]: {TEXT}",
      json.dumps({"MESSAGE": TEXT, "_TRANSPORT": "syslog"})],
 )  # fmt: skip
 def test_what_another_program_wrote_is_not_the_kernels(line):

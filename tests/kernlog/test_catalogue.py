@@ -1,5 +1,6 @@
 """Real lines of drivers, and what the catalogue makes of each."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.kernlog import catalogue
+from nhc.cli.log import Folder
+from nhc.host import Host
+from nhc.kernlog import DMESG, Source, catalogue, read_log, take_in
 from nhc.kernlog.catalogue import Matcher, address, rows
 from nhc.kernlog.findings import repeats
 from nhc.model import Action
@@ -82,6 +85,58 @@ def test_the_gpu_that_fell_off_is_named_by_the_line_before():
     assert matcher.judge("NVRM: (PCI ID: 10de:2901) installed in this system has") is None
     found = matcher.judge("NVRM: fallen off the bus and is not responding to commands.")
     assert (found.code, found.device) == ("GpuFallenOffBus", "0000:18:00.0")
+
+
+OFF_BUS = [
+    "NVRM: The NVIDIA GPU 0000:18:00.0",
+    "NVRM: (PCI ID: 10de:2901) installed in this system has",
+    "NVRM: fallen off the bus and is not responding to commands.",
+]
+FORGED = ["NVRM: a[42]: segfault at 0 ip 1 in a", f"{XID}[1132]"]
+
+
+def record_in(form, lines):
+    """A record of several lines as each keeper of the kernel's log writes it."""
+    stamp = "[    1.393436] "
+    syslog = "Nov 21 02:28:15 host kernel: "
+    return {
+        "kmsg": f"4,1,1393436,-;{chr(92)}x0a".join(["", *lines]).replace(f"{chr(92)}x0a", "", 1) + "\n",
+        "dmesg": stamp + f"\n{' ' * len(stamp)}".join(lines) + "\n",
+        "journalctl": syslog + f"\n{' ' * len(syslog)}".join(lines) + "\n",
+        "journald": json.dumps({"MESSAGE": "\n".join(lines), "_TRANSPORT": "kernel"}) + "\n",
+        "rsyslog": syslog + "#012".join(lines) + "\n",
+        "klogd": "".join(f"{syslog}{line}\n" for line in lines),
+    }[form]
+
+
+@pytest.mark.parametrize("form", ["kmsg", "dmesg", "journalctl", "journald", "rsyslog", "klogd"])
+def test_a_record_of_several_lines_is_read_as_its_driver_wrote_it(form):
+    """osapi.c rm_is_supported_device: one printk names the GPU in its first line, and what is wrong in its last."""
+
+    def said(lines):
+        folder = Folder(Matcher())
+        folder.feed("[    1.0] usb 1-1: new device\n" + record_in(form, lines))
+        return [(entry.match.code, entry.match.device, entry.match.severity) for entry in folder.entries()]
+
+    assert said(OFF_BUS) == [("GpuFallenOffBus", "0000:18:00.0", "fatal")]
+    if form != "klogd":  # there every line has a stamp of its own, as another record would
+        assert said(FORGED) == []
+
+
+@pytest.mark.parametrize("form", ["dmesg", "rsyslog"])
+def test_a_file_is_read_record_by_record(form, tmp_path):
+    log = tmp_path / "log"
+    log.write_text(record_in(form, OFF_BUS))
+    found = read_log(Host(), Source(DMESG, str(log)), since_boot=True).state
+    assert list(found["findings"]) == ["nvrm/GpuFallenOffBus/0000:18:00.0"]
+    log.write_text(record_in(form, FORGED))
+    assert "findings" not in read_log(Host(), Source(DMESG, str(log)), since_boot=True).state
+
+
+def test_the_live_log_gives_the_lines_of_one_record():
+    state = {}
+    take_in(state, [("\n".join(OFF_BUS), 1.0), ("\n".join(FORGED), 1.0)], 2.0)
+    assert list(state["findings"]) == ["nvrm/GpuFallenOffBus/0000:18:00.0"]
 
 
 def test_the_record_that_firmware_kept_of_the_last_boot_is_not_news():
