@@ -14,7 +14,7 @@ from nhc.values import TYPE_CHECKING, NamedTuple
 from nhc.words import assignment, split
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Mapping, Sequence, Tuple
+    from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 FLAGS = {"a": "NHC_CHECK_ALL", "d": "DEBUG", "f": "NHC_CHECK_FORKED", "q": "SILENT", "v": "VERBOSE", "x": "TRACE"}
 VALUES = {"D": "CONFDIR", "c": "CONFFILE", "e": "EVAL_LINE", "l": "LOGFILE", "n": "NAME", "t": "TIMEOUT"}
@@ -88,11 +88,12 @@ def host_names() -> Dict[str, str]:
     return {"HOSTNAME": name, "HOSTNAME_S": name.partition(".")[0]}
 
 
-def read_sysconfig(path: str, known: Mapping[str, str] = {}) -> Dict[str, str]:
+def read_sysconfig(path: str, known: Mapping[str, str] = {}, said: Optional[List[str]] = None) -> Dict[str, str]:
     """The variables that a sysconfig file sets. One that does more than assign literals is read by bash.
 
-    The file can use what is `known` by then: HOSTNAME, NAME, the command line's settings.
-    Raises OSError when it cannot be read, ValueError when bash finds it wrong.
+    The file can use what is `known` by then: HOSTNAME, NAME, the command line's settings. A command in it that
+    fails costs nothing, as in LBNL NHC; what it prints on standard error is added to `said`.
+    Raises OSError when it cannot be read, ValueError when bash cannot parse it or does not come to its end.
     """
     text = read_text(path, errors="replace")
     settings: Dict[str, str] = {}
@@ -102,7 +103,7 @@ def read_sysconfig(path: str, known: Mapping[str, str] = {}) -> Dict[str, str]:
             words = words[1:]
         pairs = [assignment(word) for word in words or ()]
         if words is None or None in pairs:
-            return _read_with_bash(path, known)
+            return _read_with_bash(path, known, said)
         settings.update(pair for pair in pairs if pair)
     return settings
 
@@ -116,12 +117,17 @@ done; unset nhc__i
 """Prints the arrays of external matchers, which no environment holds."""
 
 
-def _read_with_bash(path: str, known: Mapping[str, str]) -> Dict[str, str]:
-    script = 'set -a; . "$1" >/dev/null || exit 1; ' + _ARRAYS + "exec env -0"
+def _read_with_bash(path: str, known: Mapping[str, str], said: Optional[List[str]] = None) -> Dict[str, str]:
+    script = 'bash -n "$1" || exit 1; set -a; . "$1" >/dev/null; set +eu; ' + _ARRAYS + "exec env -0"
     env = {**known, "PATH": process.PATH}
     ended = process.run(["bash", "-c", script, "nhc", path], timeout=5.0, env=env)
-    if ended.status or ended.timed_out:
-        raise ValueError(f"{path}: bash cannot read it: {ended.stderr.strip() or f'status {ended.status}'}")
+    complaint = ended.stderr.strip()
+    if ended.timed_out:
+        raise ValueError(f"{path}: bash has not read it within 5 s")
+    if ended.status or not ended.stdout:
+        raise ValueError(f"{path}: bash cannot read it: {complaint or f'it ends the shell with status {ended.status}'}")
+    if said is not None and complaint:
+        said.append(complaint.splitlines()[0])
     pairs = (entry.partition("=") for entry in ended.stdout.split("\0") if entry)
     ours = ("PWD", "SHLVL", "_", "OLDPWD")
     return {name: value for name, _, value in pairs if name not in ours and env.get(name) != value}
@@ -141,7 +147,7 @@ def resolve(argv: Sequence[str], environ: Mapping[str, str], program: str) -> Tu
     path = site_settings.path_of(settings["NAME"])
     if path:
         try:
-            settings.update(site_settings.read(path, {"PATH": process.PATH, **settings}))
+            settings.update(site_settings.read(path, {"PATH": process.PATH, **settings}, warnings))
         except (OSError, ValueError) as error:
             warnings.append(f"{path} is left out: {error}")
     defaults = {"CONFDIR": "/etc/nhc", "MARK_OFFLINE": "1", "TIMEOUT": "30", "NHC_CHECK_ALL": "0", "SILENT": "0",

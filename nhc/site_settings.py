@@ -22,7 +22,10 @@ _SECRET = ("TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "CREDENTIAL", 
 
 
 class SiteSettings(NamedTuple):
-    """What the file says. `path` is empty where there is none, `note` says why one that is there is left out."""
+    """What the file says. `path` is empty where there is none.
+
+    `note` says why one that is there is left out, or what its commands complain of.
+    """
 
     path: str = ""
     settings: Mapping[str, str] = {}
@@ -60,9 +63,10 @@ def path_of(name: str = "nhc") -> str:
     return found[0] if found else ""
 
 
-def read(path: str, known: Mapping[str, str]) -> Dict[str, str]:
+def read(path: str, known: Mapping[str, str], said: Optional[List[str]] = None) -> Dict[str, str]:
     """The variables that a settings file sets. Raises OSError, and ValueError where bash finds it wrong.
 
+    What its commands print on standard error is added to `said`.
     Mere literals, as most files hold, are read without the modules that understand words of a shell.
     """
     from nhc.bounded_read import read_text
@@ -72,7 +76,7 @@ def read(path: str, known: Mapping[str, str]) -> Dict[str, str]:
         return literals
     from nhc.lbnl import host_names, read_sysconfig
 
-    return read_sysconfig(path, {**host_names(), **known})
+    return read_sysconfig(path, {**host_names(), **known}, said)
 
 
 def site_settings() -> SiteSettings:
@@ -80,8 +84,10 @@ def site_settings() -> SiteSettings:
     path = path_of()
     if not path:
         return SiteSettings()
+    said: List[str] = []
     try:
-        return SiteSettings(path, read(path, {"NAME": "nhc", "CONFDIR": CONFDIR}))
+        settings = read(path, {"NAME": "nhc", "CONFDIR": CONFDIR}, said)
+        return SiteSettings(path, settings, "".join(said[:1]))
     except OSError as error:
         return SiteSettings(path, note=f"{path} is left out: {error.strerror or error}")
     except ValueError as error:

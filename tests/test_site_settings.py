@@ -183,6 +183,35 @@ def test_a_file_that_is_wrong_is_said_by_every_door(node):
         node.file.write_text(before)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("NHC_WATCH_ONLY=1\n[[ -d /no/such ]] && OTHER=1\n", ""),
+        ("NHC_WATCH_ONLY=1\nOTHER =1\n", "/etc/default/nhc: line 2: OTHER: command not found"),
+        ("NHC_WATCH_ONLY=1\nexit 0\n", "/etc/default/nhc is left out: /etc/default/nhc: bash cannot read it: it ends"),
+        (
+            "NHC_WATCH_ONLY=1\nset -e\nfalse\n",
+            "/etc/default/nhc is left out: /etc/default/nhc: bash cannot read it: it ends",
+        ),
+    ],
+)
+def test_a_command_that_fails_in_the_file_costs_no_variable(node, text, said):
+    """A site that watches only must not drain because the last command of its settings had nothing to do."""
+    before = node.file.read_text()
+    config = node.directory / "sick.conf"
+    config.write_text("* || check_file_test -e /no/such/file\n")
+    try:
+        node.file.write_text(text)
+        done = node.hook("healthcheck", "-c", config, "-l", "-", "NHC_RM=none")
+        assert done.returncode == ("left out" in said), done.stdout
+        assert said in done.stdout + done.stderr
+        checked = node.nhc("config", "check", config)
+        assert checked.returncode == (2 if said else 0)
+        assert said in checked.stderr
+    finally:
+        node.file.write_text(before)
+
+
 def test_a_file_of_literals_costs_no_module_that_reads_a_shell(node):
     """The path before every job: see tests/test_architecture.py."""
     config = node.directory / "quick.conf"
