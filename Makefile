@@ -34,7 +34,7 @@ build: pyz  ## wheel, sdist and nhc.pyz into dist/
 	$(BIN)/python -m build --outdir dist .
 
 pyz: $(VENV)/.build  ## the one file that runs on any node, dist/nhc.pyz
-	$(BIN)/python -m nhc.pyz dist/nhc.pyz
+	$(BIN)/python -m nhc.archive.build dist/nhc.pyz
 
 # SUITE=trixie tries Debian's next release. FRESH='make setup' stops after the installation.
 SUITE ?= bookworm

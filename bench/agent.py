@@ -27,14 +27,15 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 from common import adopt_orphans, tree_pss, verdict  # noqa: E402
 
-from nhc import data, ring  # noqa: E402
+from nhc.data import reader  # noqa: E402
+from nhc.system import kernel_ring  # noqa: E402
 
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 def sixty() -> str:
     """Sixty lines, each for a minute: the built-in default's, and more of the same kinds."""
-    lines = [line for line in data.read("default.conf").splitlines() if line.startswith("*")]
+    lines = [line for line in reader.read("default.conf").splitlines() if line.startswith("*")]
     more = [
         "check_hw_cpuinfo",
         "check_ps_loadavg 9999 9999 9999",
@@ -135,12 +136,14 @@ def latency(agent: Agent, lines: int) -> None:
         device = f"{random.randrange(16, 256):02x}:{number % 32:02x}"
         seen = agent.events.stat().st_size
         began = time.perf_counter()
-        ring.write(f"NVRM: Xid (PCI:0000:{device}): 79, pid={number}, GPU has fallen off the bus. (nhc-drill)", 3)
+        kernel_ring.write(
+            f"NVRM: Xid (PCI:0000:{device}): 79, pid={number}, GPU has fallen off the bus. (nhc-drill)", 3
+        )
         while agent.events.stat().st_size == seen:
             time.sleep(0.0002)
         took.append((time.perf_counter() - began) * 1000)
         time.sleep(0.05)
-    ring.write("nhc-drill ended", 6)
+    kernel_ring.write("nhc-drill ended", 6)
     print(f"kernel line to event in the stream, {lines} times: p50 {statistics.median(took):.1f} ms, "
           f"p99 {sorted(took)[int(len(took) * 0.99)]:.1f} ms")  # fmt: skip
 
@@ -160,7 +163,7 @@ def flood(agent: Agent, seconds: float, rate: int = 100_000) -> None:
 
 
 def _flood(agent: Agent, seconds: float, rate: int) -> None:
-    fd = os.open(ring.KMSG, os.O_WRONLY)
+    fd = os.open(kernel_ring.KMSG, os.O_WRONLY)
     kernel: Dict[str, int] = agent.status()["kernel_log"]  # type: ignore[assignment]
     before = agent.cpu()
     began, lines = time.monotonic(), 0
@@ -192,7 +195,7 @@ def main() -> None:
         agent = Agent(Path(directory))
         try:
             at_rest(agent, options.seconds)
-            if os.access(ring.KMSG, os.W_OK):
+            if os.access(kernel_ring.KMSG, os.W_OK):
                 latency(agent, options.lines)
                 flood(agent, options.flood)
             print(f"resident after it all: {rss(agent.process.pid):.1f} MB")

@@ -34,9 +34,9 @@ from bench import npd
 from bench.agent import rss
 from bench.common import tree_pss, verdict
 from bench.kubernetes import TAINT, Watcher, controller, metrics
-from nhc import ring
-from nhc_adapters.kubernetes.access import from_kubeconfig
-from nhc_adapters.kubernetes.client import MERGE_PATCH, Client, node_path
+from nhc.system import kernel_ring
+from nhc_adapters.kubernetes.api.access import from_kubeconfig
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
 
 NODE = "bench-kmsg"
 P50, P99 = 30.0, 200.0
@@ -132,9 +132,9 @@ def measure(client: Client, watcher: Watcher, rounds: int) -> Dict[str, List[flo
         device = f"0000:{random.randrange(16, 256):02x}:{number % 32:02x}"
         line = f"NVRM: Xid (PCI:{device}): 79, pid={number}, GPU has fallen off the bus. (nhc-drill)"
         begin = time.perf_counter()
-        ring.write(line, 3)
+        kernel_ring.write(line, 3)
         taken.append((watcher.wait([NODE], within=30.0) - begin) * 1e3)
-        ring.write("nhc-drill ended", 6)
+        kernel_ring.write("nhc-drill ended", 6)
         watcher.wait([NODE], tainted=False, within=30.0)
         begin = time.perf_counter()
         client.patch(node_path(NODE), {"metadata": {"labels": {"round": str(number)}}}, MERGE_PATCH)
@@ -164,8 +164,8 @@ def main() -> int:
     given = parser.parse_args()
     if given.rounds < 1:
         parser.error("--rounds takes a number from 1 on")
-    if not (os.access(ring.KMSG, os.W_OK) and os.access(LIMIT, os.W_OK)):
-        raise SystemExit(f"{ring.KMSG} and {LIMIT} must be writable: run it as root")
+    if not (os.access(kernel_ring.KMSG, os.W_OK) and os.access(LIMIT, os.W_OK)):
+        raise SystemExit(f"{kernel_ring.KMSG} and {LIMIT} must be writable: run it as root")
     binaries = build.build(lambda line: sys.stderr.write(line + "\n"))
     with tempfile.TemporaryDirectory(prefix="nhc-bench-") as name, unlimited():
         directory = Path(name)

@@ -31,9 +31,9 @@ import build
 import plane as planes
 
 from bench.common import verdict
-from nhc_adapters.kubernetes.access import from_kubeconfig
-from nhc_adapters.kubernetes.client import MERGE_PATCH, STRATEGIC, Client, node_path
-from nhc_adapters.kubernetes.conditions import stamp
+from nhc_adapters.kubernetes.api.access import from_kubeconfig
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client, node_path
+from nhc_adapters.kubernetes.nodes.conditions import stamp
 
 TAINT = "nhc/unhealthy"
 IN_FLIGHT = 32

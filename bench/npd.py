@@ -11,8 +11,8 @@ import uuid
 from pathlib import Path
 from typing import Iterator, List
 
-from nhc import ring
-from nhc_adapters.kubernetes.client import Client, node_path
+from nhc.system import kernel_ring
+from nhc_adapters.kubernetes.api.client import Client, node_path
 
 CONDITION = "BenchXid"
 
@@ -55,7 +55,7 @@ def measure(binary: str, client: Client, url: str, kubeconfig: Path, node: str, 
         for number in range(rounds):
             time.sleep(0.37 * (number % 3))  # not in step with its own second
             begin = time.perf_counter()
-            ring.write(f"{word} turn {number % 2} GPU has fallen off the bus", 3)
+            kernel_ring.write(f"{word} turn {number % 2} GPU has fallen off the bus", 3)
             _await(client, node, f"Turn{number % 2}")
             taken.append((time.perf_counter() - begin) * 1e3)
         memory = Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0]

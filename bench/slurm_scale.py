@@ -20,11 +20,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "adapters")]
 
-from nhc.ledger import Ledger  # noqa: E402
 from nhc.model import CheckResult, Report, crit, ok  # noqa: E402
-from nhc.policy import Ceiling, Policy  # noqa: E402
-from nhc.sync import sync  # noqa: E402
-from nhc_adapters.slurm import Slurm  # noqa: E402
+from nhc.policy.decide import Ceiling, Policy  # noqa: E402
+from nhc.policy.ledger import Ledger  # noqa: E402
+from nhc.policy.reconcile import sync  # noqa: E402
+from nhc_adapters.slurm.adapter import Slurm  # noqa: E402
 from tests.support.slurm import Cluster, missing  # noqa: E402
 
 

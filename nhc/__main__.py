@@ -1,6 +1,6 @@
 """`python -m nhc`: the same command as the `nhc` executable."""
 
-from nhc.cli import entry
+from nhc.cli.main import entry
 
 if __name__ == "__main__":
     entry()

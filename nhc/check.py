@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import sys
 
+from nhc import check_index
+from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Outcome
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
@@ -136,74 +137,11 @@ def check(
     return register
 
 
-# Where a family's checks do not lie in the module of the family's own name. The longest prefix wins.
-MODULES: Dict[str, str] = {
-    "app_gpu": "gpu_clocks",
-    "eth_mtu": "eth_mtu",
-    "fabric_manager": "gpu_fabric",
-    "fs_mount": "fs_mount",
-    "fs_write": "fs_write",
-    "gpu_clock": "gpu_clocks",
-    "gpu_compute": "gpu_modes",
-    "gpu_driver": "gpu_firmware",
-    "gpu_ecc": "gpu_memory",
-    "gpu_ecc_mode": "gpu_modes",
-    "gpu_fabric": "gpu_fabric",
-    "gpu_inforom": "gpu_firmware",
-    "gpu_links": "gpu_links",
-    "gpu_mig": "gpu_modes",
-    "gpu_p2p": "gpu_links",
-    "gpu_pcie": "gpu_pcie",
-    "gpu_persistence": "gpu_modes",
-    "gpu_power": "gpu_clocks",
-    "gpu_processes": "gpu_processes",
-    "gpu_retired": "gpu_memory",
-    "gpu_row": "gpu_memory",
-    "gpu_temp": "gpu_clocks",
-    "gpu_xgmi": "gpu_links",
-    "gpu_xid": "gpu_xid",
-    "hw_mem": "hw_mem",
-    "hw_physmem": "hw_mem",
-    "hw_swap": "hw_mem",
-    "hw_topology": "hw_topology",
-    "ib_errors": "ib_errors",
-    "ib_firmware": "ib_identity",
-    "ib_guid": "ib_identity",
-    "ib_link": "ib_flapping",
-    "limits_conntrack": "limits_tables",
-    "limits_neighbours": "limits_tables",
-    "limits_tasks": "limits_tables",
-    "mount_fstab": "mount_fstab",
-    "net_ping": "net_ping",
-    "npd_health": "npd_health",
-    "npd_log": "npd_log",
-    "nv": "nvsmi",
-    "nvlink": "gpu_links",
-    "nvme_count": "nvme_count",
-    "pcie_acs": "pcie_acs",
-    "ps_cpu": "ps_usage",
-    "ps_dstate": "procstate",
-    "ps_kswapd": "ps_load",
-    "ps_loadavg": "ps_load",
-    "ps_mem": "ps_usage",
-    "ps_physmem": "ps_usage",
-    "ps_service": "ps_service",
-    "ps_time": "ps_usage",
-    "ps_unauth_users": "ps_users",
-    "ps_userproc_lineage": "ps_users",
-    "ps_zombies": "procstate",
-    "reboot": "uptime",
-    "ssh": "certs",
-    "tls": "certs",
-    "vbios": "gpu_firmware",
-}
-
-
 def module_of(name: str) -> str:
     """The module that would define the check `name`, whether or not it does."""
     parts = name.split("_")[1:]
     for end in range(len(parts), 0, -1):
-        module = MODULES.get("_".join(parts[:end]))
+        module = check_index.MODULES.get("_".join(parts[:end]))
         if module:
             return f"nhc.checks.{module}"
     return f"nhc.checks.{parts[0] if parts else ''}"
@@ -229,9 +167,7 @@ def find(name: str) -> Optional[Check]:
 
 def find_all() -> List[Check]:
     """Every built-in check, by name. Imports every family: for listings, never on the path of a run."""
-    from nhc.checks import FAMILIES
-
-    for family in FAMILIES:
+    for family in check_index.FAMILIES:
         __import__(f"nhc.checks.{family}")
     return [REGISTRY[name] for name in sorted(REGISTRY)]
 

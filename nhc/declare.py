@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from nhc.check import BadArguments, find
+from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, unknown
 from nhc.plan import Declared
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Sequence, Tuple, Union

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import time
 
-from nhc import process
+from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.memory import Memory, RunMemory
-from nhc.process import Completed
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.system import process
+from nhc.system.process import Completed
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
@@ -161,7 +161,7 @@ class System:
 
     def read_each(self, directory: str, names: Sequence[str], leaf: str) -> Dict[str, Optional[str]]:
         """The text of `directory/NAME/leaf` for each name that has one; None where the read was held up."""
-        from nhc.guarded import read_each
+        from nhc.system.deadline_read import read_each
 
         found = read_each(self._below(directory), names, leaf)
         return {name: None if data is None else data.decode(errors="replace") for name, data in found.items()}
@@ -172,15 +172,15 @@ class System:
 
     def kernel_log(self, after: int) -> List[str]:
         """The records of /dev/kmsg numbered above `after`, raw, without waiting for more. Raises OSError."""
-        from nhc import ring
+        from nhc.system import kernel_ring
 
-        return ring.read(self._below(ring.KMSG), after)
+        return kernel_ring.read(self._below(kernel_ring.KMSG), after)
 
     def log_tail(self, path: str, offset: int, limit: int) -> List[Any]:
-        """The lines of a log file from `offset` on, where they end, what was left out: see `nhc.ring.tail`."""
-        from nhc import ring
+        """The lines of a log file from `offset` on, where they end, what was left out: see `kernel_ring.tail`."""
+        from nhc.system import kernel_ring
 
-        return list(ring.tail(self._below(path), offset, limit))
+        return list(kernel_ring.tail(self._below(path), offset, limit))
 
     # What a check does to the machine, and only because one of its options asks for it.
 
@@ -189,7 +189,7 @@ class System:
 
         Raises ProcessLookupError when it is gone, even if its number is in use again; OSError otherwise.
         """
-        from nhc.signalling import kill
+        from nhc.system.signals import kill
 
         kill(pid, started, number)
 
@@ -283,7 +283,7 @@ class Host:
         return os.path.isdir(self.path(path))
 
     def read_each(self, directory: str, names: Sequence[str], leaf: str) -> Dict[str, Optional[str]]:
-        """The first 64 KiB of `directory/NAME/leaf` for each name, fast and never held up (`nhc.guarded`).
+        """The first 64 KiB of `directory/NAME/leaf` for each name, fast and never held up (`nhc.system.deadline_read`).
 
         A name is left out where it has no such file; its value is None where the read did not return.
         """

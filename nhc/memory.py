@@ -1,8 +1,8 @@
-"""What checks remember from run to run, as they see it. `nhc.state.State` is the one that lasts."""
+"""What checks remember from run to run, as they see it. `nhc.state.store.State` is the one that lasts."""
 
 from __future__ import annotations
 
-from nhc.values import TYPE_CHECKING
+from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Protocol
@@ -11,7 +11,7 @@ else:
 
 
 class Memory(Protocol):
-    """What checks remember from run to run: named JSON objects. `nhc.state.State` is one that lasts."""
+    """What checks remember from run to run: named JSON objects. `nhc.state.store.State` is one that lasts."""
 
     def load(self, name: str) -> Dict[str, Any]: ...
 

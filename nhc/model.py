@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import Enum, IntEnum
 
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Mapping, Tuple

@@ -1,11 +1,11 @@
 """A plan: what one run is to do, as the configuration asks and this node needs it.
 
-`nhc.config` makes a plan from files, `nhc.engine` carries it out. Pure values, no parsing.
+`nhc.language.loader` makes a plan from files, `nhc.run.engine` carries it out. Pure values, no parsing.
 """
 
 from __future__ import annotations
 
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Mapping, Optional, Tuple
@@ -46,7 +46,7 @@ class Item(NamedTuple):
     in force when it runs. `timeout` (seconds), `every` (seconds) and `on_timeout` ("crit" or "unknown")
     are None where the line leaves them to the check. `strikes` is how many failures in a row make one
     count. `contexts` limits the item to some callers ("prolog", "epilog", "healthcheck", "agent");
-    empty means all. `source` is `file:line`. `declared` is there where a kept plan knows it (`nhc.plan_cache`).
+    empty means all. `source` is `file:line`. `declared` is there where a kept plan knows it (`nhc.planning.cache`).
     """
 
     kind: str

@@ -1,6 +1,6 @@
 """What nhc asks of a scheduler, a cloud or a cluster: small Protocols, and the values they exchange.
 
-An adapter implements the Protocols that its world has an answer to. It never decides: `nhc.policy` does,
+An adapter implements the Protocols that its world has an answer to. It never decides: `nhc.policy.decide` does,
 and `may_mark` and `may_clear` below are the one place that says what an adapter must leave alone, so that
 every adapter respects an operator in the same way. `nhc.testing_adapters` holds the contract as tests.
 """
@@ -12,7 +12,7 @@ import time
 from enum import Enum
 from typing import FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
-from nhc.mark_cause import same_words
+from nhc.matching.mark_cause import same_words
 from nhc.model import Action, CheckResult, Report, Verdict, printable, told
 
 TAG = "NHC:"

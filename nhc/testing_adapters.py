@@ -1,6 +1,7 @@
 """The adapter contract as tests: every adapter passes them, ours and a site's own.
 
-    from nhc.testing import AdapterContract, AdapterWorld
+    from nhc.testing import AdapterContract
+    from nhc.testing import AdapterWorld
 
     class TestMine(AdapterContract):
         @pytest.fixture

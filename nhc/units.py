@@ -6,7 +6,7 @@ They serve as converters of check parameters (`nhc.check.Param`).
 
 from __future__ import annotations
 
-from nhc.values import TYPE_CHECKING
+from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Optional, Tuple

@@ -13,20 +13,20 @@ import pytest
 from nhc.agent.npd.config import load_log_monitor
 from nhc.agent.npd.logs import CHUNK, FileFollower
 from nhc.agent.settings import load as load_settings
-from nhc.bounded_read import LIMIT, parse_json, read_bytes
-from nhc.config import validate
 from nhc.facts import kmsg
-from nhc.fleet.known_hosts import KnownHosts
-from nhc.fleet.nodes import from_file
-from nhc.fleet.ssh_config import SshConfig
+from nhc.fleet.node_sources import from_file
+from nhc.fleet.ssh.config import SshConfig
+from nhc.fleet.ssh.known_hosts import KnownHosts
+from nhc.hosts.recording import Replay
 from nhc.kernlog.npd_rules import load as load_rules
-from nhc.lbnl import read_sysconfig
+from nhc.language.lbnl_settings import read_sysconfig
+from nhc.language.loader import validate
+from nhc.language.site_scripts import scan
 from nhc.model import Verdict
-from nhc.policy_file import load as load_policy
-from nhc.recording import Replay
-from nhc.scripts import scan
+from nhc.policy.policy_file import load as load_policy
+from nhc.system.bounded_read import LIMIT, parse_json, read_bytes
 from nhc.testing import FakeHost
-from nhc_adapters.kubernetes.vocabulary_file import load as load_vocabulary
+from nhc_adapters.kubernetes.nodes.vocabulary_file import load as load_vocabulary
 from tests.agent.test_npd import KERNEL, Heard, write
 from tests.support.judge import judge_all
 
@@ -226,7 +226,7 @@ def test_reading_a_log_takes_no_more_memory_than_it_may(tmp_path):
 
     def classify(*words, given=None):
         code = "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (600 << 20,) * 2)\n"
-        code += "from nhc.cli import entry; entry()"
+        code += "from nhc.cli.main import entry; entry()"
         argv = [sys.executable, "-c", code, "log", "classify", *words]
         return subprocess.run(argv, stdin=given, capture_output=True, text=True, timeout=60, check=False)
 
@@ -247,24 +247,24 @@ def test_reading_a_log_takes_no_more_memory_than_it_may(tmp_path):
 # So that the next reader is bounded as well.
 
 OWN = {
-    "nhc/agent/run.py": "the answer of our own child",
-    "nhc/bash.py": "/proc/PID/stat",
-    "nhc/cli/__init__.py": "a standard stream",
+    "nhc/agent/main.py": "the answer of our own child",
+    "nhc/run/shell_process.py": "/proc/PID/stat",
+    "nhc/cli/main.py": "a standard stream",
     "nhc/cli/healthcheck.py": "/proc's boot id",
     "nhc/cli/profile.py": "files of the package",
     "nhc/fleet/inventory.py": "the first 4 KiB",
-    "nhc/lbnl.py": "/proc's host name",
-    "nhc/recording.py": "the lines that we just recorded",
-    "nhc/fleet/given.py": "one byte, to see that it can be read",
+    "nhc/archive/build.py": "files of the package",
+    "nhc/cli/fleet_options.py": "one byte, to see that it can be read",
+    "nhc/fleet/bundles.py": "nhc.pyz, which we built",
     "nhc/fleet/html.py": "a file of the package",
-    "nhc/fleet/remote.py": "files of the package",
-    "nhc/fleet/push.py": "nhc.pyz, which we built",
-    "nhc/guarded.py": "/proc/self/task/TID/stat",
-    "nhc/ledger.py": "our own directory, root's",
-    "nhc/pyz.py": "files of the package",
-    "nhc/redaction.py": "what was just recorded, in our own directory",
-    "nhc/state.py": "our own directory, 0700",
-    "nhc/survivors.py": "/proc/PID/stat",
+    "nhc/fleet/node_session.py": "files of the package",
+    "nhc/hosts/recording.py": "the lines that we just recorded",
+    "nhc/hosts/redaction.py": "what was just recorded, in our own directory",
+    "nhc/language/lbnl_settings.py": "/proc's host name",
+    "nhc/policy/ledger.py": "our own directory, root's",
+    "nhc/state/store.py": "our own directory, 0700",
+    "nhc/system/deadline_read.py": "/proc/self/task/TID/stat",
+    "nhc/system/process_identity.py": "/proc/PID/stat",
 }
 
 

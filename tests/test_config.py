@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc import data, lines
-from nhc.config import SETTINGS, ConfigError, load, load_check, load_text, parse_text, validate
+from nhc.data import reader
+from nhc.language import lines
+from nhc.language.loader import SETTINGS, ConfigError, load, load_check, load_text, parse_text, validate
 from nhc.plan import BUILT_IN, COMMAND, SHELL, Item, Plan
 
 HOST = "n01.cluster"
@@ -393,10 +394,10 @@ class TestSiteScripts:
         """By their digests: an edited one says what of it does not count."""
         text = "check_hw_eth() { :; }\nnhc_hw_eth_gather_data() { :; }\n"
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        table = data.read("lbnl_files.tsv")
+        table = reader.read("lbnl_files.tsv")
         rows = re.findall(r"^\w+\.nhc\t[0-9a-f]{16}\t(?:[\w.]+ ?)+$", table, re.MULTILINE)
         assert len(rows) == table.count(".nhc\t") > 60
-        monkeypatch.setattr(data, "read", lambda name: f"{table}lbnl_hw.nhc\t{digest}\t1.9\n")
+        monkeypatch.setattr(reader, "read", lambda name: f"{table}lbnl_hw.nhc\t{digest}\t1.9\n")
         where = scripts(tmp_path, lbnl_hw=text)
         made = plan("* || check_hw_eth lo", scripts_dirs=where)
         assert (made.scripts, made.notes) == ((), ())
@@ -453,15 +454,15 @@ def test_planning_imports_nothing_dear() -> None:
     import sys
 
     code = (
-        "import sys; from nhc.config import load_text;"
+        "import sys; from nhc.language.loader import load_text;"
         "load_text('* || true', 'f', 'h'); print(*sorted(m for m in sys.modules if m.startswith('nhc.')))"
     )
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True,
                           cwd=Path(__file__).parent.parent)  # fmt: skip
     loaded: Dict[str, None] = dict.fromkeys(done.stdout.split())
-    assert "nhc.patterns" not in loaded
-    assert "nhc.scripts" not in loaded
-    assert "nhc.external" not in loaded
+    assert "nhc.matching.patterns" not in loaded
+    assert "nhc.language.site_scripts" not in loaded
+    assert "nhc.language.external_matcher" not in loaded
 
 
 def test_what_never_ends_or_never_begins_is_no_configuration(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from nhc import check as registry
 from nhc.check import arg, check, opt
-from nhc.engine import run
 from nhc.model import Metric, Outcome, Verdict, crit, ok, skip, unknown, warn
 from nhc.plan import BUILT_IN, COMMAND, Item, Plan
-from nhc.state import State
+from nhc.run.engine import run
+from nhc.state.store import State
 from nhc.testing import FakeHost
 from nhc.units import integer, seconds
 

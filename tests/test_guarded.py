@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from nhc import guarded
-from nhc.guarded import read_each
+from nhc.system import deadline_read
+from nhc.system.deadline_read import read_each
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_what_holds_us_up_is_none_and_the_rest_is_read(tree):
 def test_what_held_us_up_is_not_tried_again_until_it_lets_go(tree):
     hold(tree, "c")
     read_each(str(tree), list("abcd"), "cmdline")
-    reader = guarded._held[f"{tree}/c/cmdline"]
+    reader = deadline_read._held[f"{tree}/c/cmdline"]
     begun = time.monotonic()
 
     again = read_each(str(tree), list("abcd"), "cmdline")
@@ -90,14 +90,14 @@ def test_a_job_of_hundreds_that_hangs_costs_about_a_second(tmp_path):
 
     assert time.monotonic() - begun < 6
     assert found == dict.fromkeys(names)
-    readers = [guarded._held[f"{tmp_path}/{name}/cmdline"] for name in names]
+    readers = [deadline_read._held[f"{tmp_path}/{name}/cmdline"] for name in names]
     for name in names:
         release(tmp_path, name)
     assert settled(lambda: all(reader.finished for reader in readers))
 
 
 def test_no_threads_beyond_a_limit_are_left_behind(tree, monkeypatch):
-    monkeypatch.setattr(guarded, "STUCK_LIMIT", 1)
+    monkeypatch.setattr(deadline_read, "STUCK_LIMIT", 1)
     hold(tree, "a")
 
     assert read_each(str(tree), list("abc"), "cmdline") == dict.fromkeys("abc")
@@ -110,13 +110,13 @@ def test_a_thread_without_a_processor_is_told_from_one_that_sleeps():
     sleeper = threading.Thread(target=asleep.wait)
     sleeper.start()
     try:
-        assert guarded._starved(0), "it has not begun"
-        assert guarded._starved(threading.get_native_id()), "it runs"
+        assert deadline_read._starved(0), "it has not begun"
+        assert deadline_read._starved(threading.get_native_id()), "it runs"
         end = time.monotonic() + 10
-        while guarded._starved(sleeper.native_id) and time.monotonic() < end:
+        while deadline_read._starved(sleeper.native_id) and time.monotonic() < end:
             time.sleep(0.01)
-        assert not guarded._starved(sleeper.native_id)
+        assert not deadline_read._starved(sleeper.native_id)
     finally:
         asleep.set()
         sleeper.join()
-    assert not guarded._starved(sleeper.native_id), "it is gone"
+    assert not deadline_read._starved(sleeper.native_id), "it is gone"

@@ -10,13 +10,13 @@ import pytest
 
 from nhc import check as registry
 from nhc.check import check
-from nhc.engine import run
 from nhc.host import Host
 from nhc.model import ok
 from nhc.plan import BUILT_IN, COMMAND, Item, Plan
-from nhc.state import State
-from nhc.stuck import PATIENCE, StuckChecks
-from nhc.survivors import Process, identify, is_alive
+from nhc.run.engine import run
+from nhc.state.store import State
+from nhc.state.stuck import PATIENCE, StuckChecks
+from nhc.system.process_identity import Process, identify, is_alive
 from nhc.testing import FakeHost
 from tests.support.require import need
 
@@ -99,8 +99,8 @@ def test_a_command_in_d_state_is_remembered_too(frozen, checks, tmp_path):
 def test_the_callers_pipe_closes_although_a_process_stays_behind(frozen, checks, tmp_path):
     """slurmd, sshd and node-problem-detector read our output to its end: an abandoned process must not hold it."""
     script = (
-        "import os, sys; from nhc.check import check; from nhc.engine import run; from nhc.plan import *; "
-        "from nhc.state import State; from nhc.testing import FakeHost\n"
+        "import os, sys; from nhc.check import check; from nhc.run.engine import run; from nhc.plan import *; "
+        "from nhc.state.store import State; from nhc.testing import FakeHost\n"
         "@check('check_test_touch', timeout=0.4)\n"
         f"def _(host): os.open({str(frozen / 'third')!r}, os.O_CREAT | os.O_WRONLY)\n"
         "item = Item(BUILT_IN, 'check_test_touch', 'x', argv=('check_test_touch',))\n"

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nhc.ledger import TRIM_AT, Ledger, LedgerError
+from nhc.policy.ledger import TRIM_AT, Ledger, LedgerError
 from nhc.ports import Applied, Deed, Effect, Remedy
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from nhc.model import Verdict
 from nhc.plan import COMMAND, Item
-from nhc.process import Completed
+from nhc.run.call_check import run_command
+from nhc.system.process import Completed
 from nhc.testing import FakeHost
-from nhc.work import run_command
 from tests.support.judge import judge
 from tests.support.require import need
 from tests.support.run import ROOT

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.mark_cause import same_words
+from nhc.matching.mark_cause import same_words
 from nhc.model import Action, CheckResult, Report, crit
 from nhc.ports import Effect, Mark, NodeState, mark_of, mark_text, may_mark, read_mark_text
 

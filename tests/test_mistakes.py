@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc import engine, mistakes, setting_rules
-from nhc.config import ConfigError, load, load_text, validate
+from nhc.language import mistakes, setting_rules
+from nhc.language.loader import ConfigError, load, load_text, validate
+from nhc.matching.nodeset import mcheck
 from nhc.model import Verdict
-from nhc.nodeset import mcheck
 from nhc.plan import UNDECIDED
-from nhc.state import State
+from nhc.planning.profiles import problem_of
+from nhc.run import engine
+from nhc.state.store import State
 from nhc.testing import FakeHost
 
 
@@ -22,7 +24,9 @@ def found(tmp_path: Path, text: str) -> list[str]:
     """What `nhc config check` says, from the line number on."""
     path = tmp_path / "nhc.conf"
     path.write_text(text, encoding="utf-8")
-    return [problem.show()[len(str(path)) + 1 :] for problem in validate([str(path)]).problems]
+    return [
+        problem.show()[len(str(path)) + 1 :] for problem in validate([str(path)], profile_problem=problem_of).problems
+    ]
 
 
 BOTH = [

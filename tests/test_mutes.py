@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from nhc import mutes
-from nhc.agent.kernel import KernelLog
+from nhc.agent.kernel_findings import KernelLog
 from nhc.model import Action, Verdict, crit, ok, unknown, warn
-from nhc.mutes import Mute, Mutes
+from nhc.state import mutes
+from nhc.state.mutes import Mute, Mutes
 from nhc.testing import FakeHost
 from tests.support.run import nhc
 
@@ -139,7 +139,7 @@ def test_only_what_is_muted_changes():
 
 
 def test_the_local_path_loads_nothing_more_where_nothing_is_muted(node):
-    code = "import sys; from nhc.cli.prolog import main; main(); print('nhc.mutes' in sys.modules)"
+    code = "import sys; from nhc.cli.prolog import main; main(); print('nhc.state.mutes' in sys.modules)"
     import os
     import subprocess
     import sys

@@ -15,8 +15,8 @@ from typing import Any, Iterator, Mapping
 
 import pytest
 
-from nhc import node_paths
-from nhc.node_root import BadRoot, NodeHost, NodeSystem
+from nhc.hosts import container_paths
+from nhc.hosts.container import BadRoot, NodeHost, NodeSystem
 from tests.agent.conftest import until
 from tests.support import pod
 from tests.support.pod import Node, possible
@@ -175,7 +175,7 @@ def test_where_the_node_s_namespace_cannot_be_entered_commands_run_below_its_roo
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As for an agent without CAP_SYS_PTRACE: by chroot, with the files of the directory."""
-    monkeypatch.setattr("nhc.node_root._same", lambda one, other: False)
+    monkeypatch.setattr("nhc.hosts.container._same", lambda one, other: False)
     host = NodeHost("/proc/self/root")
     assert host.root == "/proc/self/root"
     done = host.run(["sh", "-c", "echo $0 $(id -u)"])
@@ -198,14 +198,14 @@ def test_a_path_leads_where_it_would_with_that_root(tmp_path: Path) -> None:
     said = subprocess.run([sys.executable, "-c", script, str(tmp_path)], input="\n".join(paths), check=True,
                           capture_output=True, text=True).stdout  # fmt: skip
 
-    assert [node_paths.resolve(str(tmp_path), path) for path in paths] == said.split()
+    assert [container_paths.resolve(str(tmp_path), path) for path in paths] == said.split()
 
 
 def test_links_that_go_round_end_and_lead_nowhere_else(tmp_path: Path) -> None:
     (tmp_path / "one").symlink_to("/two")
     (tmp_path / "two").symlink_to("/one")
-    assert node_paths.resolve(str(tmp_path), "/one/etc/passwd") == "/one/etc/passwd"
-    assert node_paths.resolve(str(tmp_path), "/one", follow=False) == "/one"
+    assert container_paths.resolve(str(tmp_path), "/one/etc/passwd") == "/one/etc/passwd"
+    assert container_paths.resolve(str(tmp_path), "/one", follow=False) == "/one"
 
 
 def test_a_directory_that_is_no_node_s_root_is_refused(tmp_path: Path) -> None:

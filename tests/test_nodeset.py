@@ -9,8 +9,8 @@ from ClusterShell.NodeSet import NodeSet
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nhc import nodeset
-from nhc.nodeset import BadRange, expand, fold, mcheck, nodeset_match, problem
+from nhc.matching import nodeset
+from nhc.matching.nodeset import BadRange, expand, fold, mcheck, nodeset_match, problem
 
 # What LBNL NHC 1.4.3 says of each.
 PINNED = [

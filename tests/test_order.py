@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from nhc import config
-from nhc.engine import run
 from nhc.host import Host
+from nhc.language import loader
 from nhc.model import Verdict
-from nhc.state import State
-from nhc.watchdog import Supervisor, Task
+from nhc.run.engine import run
+from nhc.run.supervisor import Supervisor, Task
+from nhc.state.store import State
 
 NHC = [sys.executable, "-m", "nhc", "check", "local", "--profile", "none", "-a", "-c"]
 
@@ -29,7 +29,7 @@ class Lines:
 
     def run(self, text, **options):
         said = text.format(log=self.log, say=self.place / "say", tmp=self.place)
-        plan = config.load_text(said, "nhc.conf", "n1", {})
+        plan = loader.load_text(said, "nhc.conf", "n1", {})
         return run(plan, Host(), state=State(str(self.place / "state")), deadline=30.0, **options)
 
     def trace(self):

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from nhc import process, worker
-from nhc.survivors import identify, is_alive
-from nhc.watchdog import Supervisor, Task
+from nhc.run import worker
+from nhc.run.supervisor import Supervisor, Task
+from nhc.system import process
+from nhc.system.process_identity import identify, is_alive
 
 NHC = [sys.executable, "-m", "nhc", "check", "local", "--profile", "none", "--all"]
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from nhc import output_file
+from nhc.system import output_file
 from tests.support.require import need
 from tests.support.run import nhc
 
@@ -67,7 +67,7 @@ def test_links_to_themselves_are_one_line(tmp_path):
 
 
 def test_what_is_no_file_is_written_to_and_stays(tmp_path):
-    script = "from nhc import output_file; output_file.replace('/dev/stdout', lambda file: file.write('said'))"
+    script = "from nhc.system import output_file; output_file.replace('/dev/stdout', lambda file: file.write('said'))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True,
                           env={"PYTHONPATH": os.pathsep.join(sys.path)})  # fmt: skip
     assert done.stdout == "said"

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from nhc import config, plan_cache
 from nhc.declare import declare
-from nhc.engine import prepare
 from nhc.host import Host
+from nhc.language import loader
 from nhc.plan import BUILT_IN, COMMAND, Item, Plan
-from nhc.plan_cache import cached
-from nhc.state import State
+from nhc.planning import cache
+from nhc.planning.cache import cached
+from nhc.run.engine import prepare
+from nhc.state.store import State
 
 ROOT = Path(__file__).resolve().parents[1]
 LINES = """\
@@ -28,7 +29,7 @@ LINES = """\
 
 def settle(path):
     """Wait until the file is not so young that it may have changed while it was read."""
-    while time.time_ns() < os.stat(path).st_ctime_ns + 2 * plan_cache._RACY:
+    while time.time_ns() < os.stat(path).st_ctime_ns + 2 * cache._RACY:
         time.sleep(0.005)
 
 
@@ -45,7 +46,7 @@ class Node:
     def plan(self, *question):
         def make():
             self.read += 1
-            return config.load([str(self.path)], "node1")
+            return loader.load([str(self.path)], "node1")
 
         return cached(State(self.state.directory), question, make)
 
@@ -90,7 +91,7 @@ def test_an_edited_file_is_read_again(node):
 def test_a_file_that_may_have_changed_while_it_was_read_is_not_kept(node):
     def make():
         node.path.write_text(LINES)
-        return config.load([str(node.path)], "node1")
+        return loader.load([str(node.path)], "node1")
 
     cached(node.state, ("q",), make)
     assert not node.kept()
@@ -104,7 +105,7 @@ def test_a_file_that_appears_in_a_directory_is_seen(tmp_path):
     state = str(tmp_path / "state")
 
     def plan():
-        return cached(State(state), ("q",), lambda: config.load([str(directory)], "node1"))
+        return cached(State(state), ("q",), lambda: loader.load([str(directory)], "node1"))
 
     assert len(plan().items) == len(plan().items) == 1
     assert list((tmp_path / "state").glob("plan-*.cache"))
@@ -132,7 +133,7 @@ def test_a_damaged_plan_is_made_anew(node, damage):
 
 def test_a_plan_of_another_code_is_made_anew(node, monkeypatch):
     node.plan("q")
-    monkeypatch.setattr("nhc.plan_cache.__version__", "0.0.0")
+    monkeypatch.setattr("nhc.planning.cache.__version__", "0.0.0")
     node.plan("q")
     assert node.read == 2
 
@@ -148,7 +149,7 @@ def test_a_plan_with_a_warning_is_not_kept(node):
 
 
 def test_a_plan_that_would_fill_the_state_directory_is_not_kept(node, monkeypatch):
-    monkeypatch.setattr(plan_cache, "_LARGEST", 100)
+    monkeypatch.setattr(cache, "_LARGEST", 100)
     assert len(node.plan("q").items) == len(node.plan("q").items)
     assert (node.read, node.kept()) == (2, [])
 
@@ -194,9 +195,10 @@ def test_with_a_kept_plan_the_supervisor_imports_no_check(tmp_path):
     settle(path)
     script = (
         "import sys\n"
-        "from nhc.cli import main\n"
+        "from nhc.cli.main import main\n"
         f"status = main(['check', 'local', '-c', {str(path)!r}])\n"
-        "print([n for n in sys.modules if n.startswith(('nhc.checks.', 'nhc.facts.')) or n in ('re', 'nhc.config')])\n"
+        "late = ('nhc.checks.', 'nhc.facts.', 'nhc.language.loader')\n"
+        "print([n for n in sys.modules if n.startswith(late) or n == 're'])\n"
         "sys.exit(status)\n"
     )
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "NHC_STATE_DIR": str(tmp_path / "state")}
@@ -227,7 +229,7 @@ def test_the_directory_matters_only_to_relative_paths(tmp_path, monkeypatch):
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
-    assert plan_cache.directory(["/etc/nhc/nhc.conf", ""]) == ""
-    assert plan_cache.directory(["nhc.conf"]) == str(gone)
+    assert cache.directory(["/etc/nhc/nhc.conf", ""]) == ""
+    assert cache.directory(["nhc.conf"]) == str(gone)
     gone.rmdir()
-    assert plan_cache.directory(["nhc.conf"]) == ""
+    assert cache.directory(["nhc.conf"]) == ""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.model import Action, CheckResult, Report, crit, ok, skip, unknown, warn
-from nhc.policy import Ceiling, Past, Policy, Rate, decide, read_ceiling
+from nhc.policy.decide import Ceiling, Past, Policy, Rate, decide, read_ceiling
 from nhc.ports import Deed, Mark, NodeState
 
 NOW = 1_000_000.0

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nhc.policy import Ceiling, Policy, Rate
-from nhc.policy_file import PolicyError, load, parse
+from nhc.policy.decide import Ceiling, Policy, Rate
+from nhc.policy.policy_file import PolicyError, load, parse
 from nhc.ports import Deed
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from nhc import config, metadata, node_type, profiles
-from nhc.facts import cloud
+from nhc.facts import cloud, cloud_metadata
 from nhc.host import Host
+from nhc.language import loader
 from nhc.model import Verdict
-from nhc.profiles import NoProfile, Profile, resolve
+from nhc.planning import node_type, profiles
+from nhc.planning.profiles import NoProfile, Profile, resolve
 from nhc.testing import FakeHost
 from tests.support.judge import judge
 from tests.support.rdma import device
@@ -100,7 +101,7 @@ def test_what_no_profile_describes_says_so_once_and_is_judged_without(bus):
     assert first.name == ""
     assert "no profile for PowerEdge XE" in first.note
     assert (second.name, second.note) == ("", "")
-    plan = config.load_text("* || check_ib_state\n", "x", "n")
+    plan = loader.load_text("* || check_ib_state\n", "x", "n")
     assert profiles.add(plan, first, host, load) == plan
 
 
@@ -165,11 +166,11 @@ def test_names_files_and_none():
 
 
 def load(text, source):
-    return config.load_text(text, source, "n1")
+    return loader.load_text(text, source, "n1")
 
 
 def added(site, text, **kind):
-    plan = config.load_text(site, "nhc.conf", "n1")
+    plan = loader.load_text(site, "nhc.conf", "n1")
     host = FakeHost({"/p.conf": text})
     return profiles.add(plan, Profile("p", "/p.conf"), host, load, **kind)
 
@@ -213,7 +214,7 @@ def test_the_package_holds_every_profile_as_it_stands_in_conf():
 @pytest.mark.parametrize("path", sorted((ROOT / "conf/profiles").glob("*.conf")), ids=lambda path: path.stem)
 def test_every_profile_is_valid_and_names_its_source(path):
     text = path.read_text()
-    plan = config.load_text(text, path.name, "n1", strict=True)
+    plan = loader.load_text(text, path.name, "n1", strict=True)
     names = [item.name for item in plan.items if item.name != "check_ib_ports"]
 
     assert "\n# Source: " in text
@@ -301,7 +302,7 @@ def service():
     ("aws", "trn2.48xlarge"), ("gcp", "a4-highgpu-8g"), ("azure", "Standard_ND96asr_v4"), ("oci", "BM.GPU4.8"),
 ])  # fmt: skip
 def test_each_clouds_service_is_asked_as_it_wants(service, cloud, kind):
-    assert metadata.instance_type(cloud, service) == kind
+    assert cloud_metadata.instance_type(cloud, service) == kind
 
 
 def test_the_type_from_a_service_to_a_profile(service, tmp_path):
@@ -319,8 +320,8 @@ def test_a_service_that_hangs_is_given_up_within_its_deadline():
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         begin = time.monotonic()
-        with pytest.raises(metadata.NoAnswer):
-            metadata.instance_type("aws", f"http://127.0.0.1:{silent.getsockname()[1]}", deadline=0.1)
+        with pytest.raises(cloud_metadata.NoAnswer):
+            cloud_metadata.instance_type("aws", f"http://127.0.0.1:{silent.getsockname()[1]}", deadline=0.1)
         assert time.monotonic() - begin < 1
 
 
@@ -341,8 +342,8 @@ def test_a_service_that_trickles_is_given_up_within_its_deadline():
         thread = threading.Thread(target=trickle, args=(listener,))
         thread.start()
         begin = time.monotonic()
-        with pytest.raises(metadata.NoAnswer):
-            metadata.instance_type("gcp", f"http://127.0.0.1:{listener.getsockname()[1]}", deadline=0.1)
+        with pytest.raises(cloud_metadata.NoAnswer):
+            cloud_metadata.instance_type("gcp", f"http://127.0.0.1:{listener.getsockname()[1]}", deadline=0.1)
         assert time.monotonic() - begin < 1
         thread.join()
 
@@ -350,11 +351,11 @@ def test_a_service_that_trickles_is_given_up_within_its_deadline():
 @pytest.mark.parametrize(("base", "why"), [
     ("http://127.0.0.1:1", "refused"), ("ftp://x", "not an http"), ("http://127.0.0.1:x/", "not an http")])  # fmt: skip
 def test_no_service(base, why):
-    with pytest.raises(metadata.NoAnswer, match=why):
-        metadata.instance_type("gcp", base)
+    with pytest.raises(cloud_metadata.NoAnswer, match=why):
+        cloud_metadata.instance_type("gcp", base)
 
 
 def test_an_answer_that_is_no_type_is_not_believed(service):
-    with pytest.raises(metadata.NoAnswer, match="403"):
-        metadata.request("GET", f"{service}/opc/v2/instance/shape", {}, time.monotonic() + 1)
-    assert "problem" in metadata.ask("azure", "http://127.0.0.1:1")
+    with pytest.raises(cloud_metadata.NoAnswer, match="403"):
+        cloud_metadata.request("GET", f"{service}/opc/v2/instance/shape", {}, time.monotonic() + 1)
+    assert "problem" in cloud_metadata.ask("azure", "http://127.0.0.1:1")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nhc import pyz
-from nhc.pyz import INTERPRETERS, NODE_ADAPTERS, SOURCE
+from nhc.archive import build
+from nhc.archive.build import INTERPRETERS, NODE_ADAPTERS, SOURCE
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -39,7 +39,7 @@ COMPILED = OTHERS[1:]  # not the first: the sources have to do there
 @pytest.fixture(scope="session")
 def archive(tmp_path_factory):
     path = tmp_path_factory.mktemp("pyz") / "nhc.pyz"
-    pyz.build(str(path), interpreters=COMPILED)
+    build.build(str(path), interpreters=COMPILED)
     return path
 
 
@@ -113,7 +113,7 @@ def test_modules_come_out_of_the_compiled_piece_with_their_sources(archive, tmp_
 
 def test_the_same_inputs_give_the_same_bytes(archive, tmp_path):
     again = tmp_path / "nhc.pyz"
-    pyz.build(str(again), interpreters=COMPILED)
+    build.build(str(again), interpreters=COMPILED)
     assert again.read_bytes() == archive.read_bytes()
 
 
@@ -129,11 +129,13 @@ def test_the_archives_directory_stays_short(archive):
 
 def test_what_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    done = subprocess.run([sys.executable, "-m", "nhc.pyz", "--help"], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-m", "nhc.archive.build", "--help"], capture_output=True, text=True, cwd=ROOT
+    )
     assert done.returncode == 2
     assert done.stderr.startswith("usage: ")
     with pytest.raises(OSError, match="file"):
-        pyz.build(str(tmp_path / "file" / "nhc.pyz"), interpreters=())
+        build.build(str(tmp_path / "file" / "nhc.pyz"), interpreters=())
 
 
 @pytest.mark.parametrize("name", NODE_ADAPTERS)
@@ -152,7 +154,10 @@ def test_the_nodes_adapters_need_the_standard_library_alone(name):
     for root in roots:
         top, _, rest = root.partition(".")
         if top == "nhc_adapters":
-            assert not rest or f"{rest.split('.')[0]}.py" in NODE_ADAPTERS, f"{root} is not in the archive"
+            place = rest.replace(".", "/")
+            assert not rest or {f"{place}.py", f"{place}/__init__.py"} & set(NODE_ADAPTERS), (
+                f"{root} is not in the archive"
+            )
         elif top == "nhc":
             assert not rest.startswith("fleet"), f"{root} is not in the archive"
         else:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nhc.cli.record import differences, judge
-from nhc.recording import Recorder
-from nhc.redaction import secrets
+from nhc.hosts.recording import Recorder
+from nhc.hosts.redaction import secrets
 from nhc.render import json as wire
 from tests.support.run import nhc
 

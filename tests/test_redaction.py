@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.cli.record import differences, judge
-from nhc.redaction import Redactor, redact_recording, secrets
+from nhc.hosts.redaction import Redactor, redact_recording, secrets
 from nhc.render import json as wire
 
 NODES = sorted(path.parent for path in (Path(__file__).parent / "nodes").glob("*/machine.json"))

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from nhc import runbooks
 from nhc.checks.kmsg import reason
+from nhc.cli import runbooks
 from nhc.kernlog.catalogue import table
 from nhc.kernlog.xid import NEURON
 from nhc.model import Action
@@ -21,14 +21,14 @@ NOT_REASONS = frozenset([
     "ActiveState", "ClusterShell", "InfiniBand", "InfoROM", "LinkSpeedExtSupported", "LinkSpeedExtSupported2",
     "LinkSpeedSupported", "LinkUp", "LinkWidthSupported", "LoadState", "MainPID", "MemAvailable", "MemFree", "MemTotal",
     "NeuronLink", "NetworkReady", "NotBefore", "EventStatus", "EventType", "OpenStack", "OracleCloud", "RuntimeReady",
-    "SubState", "SrcValid", "TransBlk",
+    "NoAnswer", "SubState", "SrcValid", "TransBlk",
     "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans",
     "SwapFree", "SwapTotal", "UncParity", "UncSecDed", "VirtualBox",
     # The first half of a reason
     "GpuDriver", "GpuInforom", "GpuVbios",
 ])  # fmt: skip
-ROOMS = ("checks", "facts", "fleet", "hooks")
-ALONE = ("declare", "engine", "model", "shell", "strikes", "work", "agent/rounds", "agent/transitions")
+ROOMS = ("checks", "facts", "fleet", "hooks", "run", "state")
+ALONE = ("declare", "model", "agent/check_round", "agent/problems")
 
 
 def constants(node: ast.AST) -> set[str]:

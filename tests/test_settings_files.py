@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from nhc import policy_file, toml_text
+from nhc import toml_text
 from nhc.agent import settings as agent_settings
-from nhc.bounded_read import cause
-from nhc.config import load as load_configuration
-from nhc_adapters.kubernetes import settings as kubernetes_settings
+from nhc.language.loader import load as load_configuration
+from nhc.policy import policy_file
+from nhc.system.bounded_read import cause
+from nhc_adapters.kubernetes.controller import settings as kubernetes_settings
 from tests.support.run import nhc
 
 READERS = [

@@ -10,15 +10,15 @@ from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import pytest
 
-from nhc import data
-from nhc.classify import HELPERS
-from nhc.config import load_text, validate
-from nhc.engine import run
+from nhc.data import reader
 from nhc.host import Host
+from nhc.language.classifier import HELPERS
+from nhc.language.loader import load_text, validate
 from nhc.model import Outcome, Verdict, crit, ok, skip, unknown, warn
 from nhc.plan import BUILT_IN, SHELL, Item
-from nhc.shell import ShellSession
-from nhc.state import State
+from nhc.run.engine import run
+from nhc.run.shell_session import ShellSession
+from nhc.state.store import State
 from nhc.testing import FakeHost
 
 Made = Dict[str, List[ShellSession]]
@@ -365,7 +365,7 @@ class TestSiteScripts:
 
 class TestHelpers:
     def test_the_names_known_before_the_run_are_those_defined(self) -> None:
-        defined = set(re.findall(r"^(\w+)\(\)", data.read("shell.bash"), re.MULTILINE))
+        defined = set(re.findall(r"^(\w+)\(\)", reader.read("shell.bash"), re.MULTILINE))
         assert {name for name in defined if not name.startswith(("nhc__", "toggle_"))} == set(HELPERS)
 
     @pytest.mark.parametrize(

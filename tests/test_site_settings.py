@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc import lbnl, site_settings
+from nhc.language import lbnl_settings, site_settings
 from tests.agent.conftest import until
 from tests.support.require import need
 from tests.support.run import ROOT
@@ -222,7 +222,7 @@ def test_a_file_of_literals_costs_no_module_that_reads_a_shell(node):
         node.file.write_text('# a comment\nexport SITE_FILE="/a b"\nTIMEOUT=20\n')
         run = textwrap.dedent(f"""
             import sys
-            from nhc.cli import main
+            from nhc.cli.main import main
             main(['check', 'local', '-c', {str(config)!r}])
             print(chr(10).join(sys.modules), file=sys.stderr)
         """)
@@ -244,4 +244,4 @@ def test_literals_are_read_as_bash_reads_them(text, tmp_path):
     path.write_text(text)
     found = site_settings._literals(text)
     if found is not None:
-        assert found == lbnl._read_with_bash(str(path), {})
+        assert found == lbnl_settings._read_with_bash(str(path), {})

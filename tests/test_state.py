@@ -5,9 +5,9 @@ import json
 import pytest
 
 from nhc.model import Verdict, crit
-from nhc.state import State
-from nhc.strikes import Strikes
-from nhc.stuck import StuckChecks
+from nhc.state.store import State
+from nhc.state.strikes import Strikes
+from nhc.state.stuck import StuckChecks
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from nhc.state import LOCK_TIMEOUT, State
+from nhc.state.store import LOCK_TIMEOUT, State
 from tests.support.require import need
 from tests.support.run import ROOT, nhc
 
@@ -93,10 +93,10 @@ def test_a_hook_ends_by_its_rule(unusable, conf, module, tmp_path):
 
 
 def test_an_agents_round_gives_its_verdict(unusable, conf):
-    from nhc.agent.loop import Loop
-    from nhc.agent.rounds import Round
-    from nhc.config import load
+    from nhc.agent.check_round import Round
+    from nhc.agent.event_loop import Loop
     from nhc.host import Host
+    from nhc.language.loader import load
 
     loop, ended = Loop(), []
     state = State(str(unusable))

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc import config, target_library, targets
-from nhc.engine import run
 from nhc.host import Host
+from nhc.language import loader, target_library, targets
+from nhc.language.targets import Targets, Undecided, may_take_long
+from nhc.matching.nodeset import mcheck
 from nhc.model import Verdict
-from nhc.nodeset import mcheck
 from nhc.plan import BUILT_IN, UNDECIDED, Item, Plan
-from nhc.state import State
-from nhc.targets import Targets, Undecided, may_take_long
+from nhc.run.engine import run
+from nhc.state.store import State
 from nhc.testing import FakeHost
 from tests.support.run import nhc
 
@@ -81,7 +81,7 @@ def test_a_node_without_processes_to_spare_says_so(monkeypatch):
 
 def test_an_undecided_line_is_unknown_and_the_run_goes_on(tmp_path):
     text = "* || check_hw_mem_free 1k\n/(a+)+$/ || check_fs_mount /\n/(a+)+$/ || X=1\n* || check_hw_mem_free 2k\n"
-    plan = config.load_text(text, "nhc.conf", NAME)
+    plan = loader.load_text(text, "nhc.conf", NAME)
     assert [item.kind for item in plan.items] == [BUILT_IN, UNDECIDED, UNDECIDED, BUILT_IN]
     assert plan.inputs == (), "such a plan is not kept"
     host = FakeHost({"/proc/meminfo": "MemTotal: 9999999 kB\nMemFree: 999999 kB\nBuffers: 0 kB\nCached: 0 kB\n"})
@@ -203,14 +203,14 @@ def test_a_source_that_fails_is_that_lines_unknown(groups, tmp_path, target):
 
 
 def test_a_site_s_matcher_that_hangs_or_is_not_there_is_its_lines_unknown(tmp_path, monkeypatch):
-    from nhc import external
+    from nhc.language import external_matcher
 
-    monkeypatch.setattr(external, "TIMEOUT", 0.5)
+    monkeypatch.setattr(external_matcher, "TIMEOUT", 0.5)
     for command, why in (("sleep 60", "did not end within"), ("no-such-matcher %h %m", "could not be run")):
-        matcher = external.matcher_from({"NHC_MCHECK_DELIM": "<>", "NHC_MCHECK_COMMAND": command})
+        matcher = external_matcher.matcher_from({"NHC_MCHECK_DELIM": "<>", "NHC_MCHECK_COMMAND": command})
         with pytest.raises(Undecided, match=why):
             Targets().applies("n1", "<@rack1>", matcher)
-    matcher = external.matcher_from({"NHC_MCHECK_DELIM": "<>", "NHC_MCHECK_COMMAND": "test %h = n1"})
+    matcher = external_matcher.matcher_from({"NHC_MCHECK_DELIM": "<>", "NHC_MCHECK_COMMAND": "test %h = n1"})
     assert Targets().applies("n1", "<@rack1>", matcher)
     assert not Targets().applies("n1", "!<@rack1>", matcher)
     assert Targets().applies("n2", "!<@rack1>", matcher)

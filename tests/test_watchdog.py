@@ -11,9 +11,9 @@ from itertools import chain, repeat
 
 import pytest
 
-from nhc import process
-from nhc.survivors import identify, is_alive
-from nhc.watchdog import Done, Supervisor, Task
+from nhc.run.supervisor import Done, Supervisor, Task
+from nhc.system import process
+from nhc.system.process_identity import identify, is_alive
 
 
 def supervise(works, timeouts=None, *, serial=(), deadline=0.0, stop=lambda number, done: False):
@@ -266,7 +266,7 @@ def test_a_run_without_descriptors_to_spare_is_told_task_by_task(monkeypatch):
 
 
 def test_workers_that_end_at_once_are_not_forked_for_ever(monkeypatch):
-    monkeypatch.setattr("nhc.watchdog.quiet", lambda *_: os._exit(1))
+    monkeypatch.setattr("nhc.run.supervisor.quiet", lambda *_: os._exit(1))
     done, elapsed = supervise(numbered(2), serial=[1])
     assert done[0].how == "no-worker"
     assert done[1].how in ("no-worker", "died")
@@ -275,7 +275,7 @@ def test_workers_that_end_at_once_are_not_forked_for_ever(monkeypatch):
 
 def test_a_command_that_dies_a_moment_after_its_worker_is_not_called_stuck(monkeypatch):
     alive = chain([True] * 4, repeat(False))
-    monkeypatch.setattr("nhc.survivors.is_alive", lambda _process: next(alive))
+    monkeypatch.setattr("nhc.system.process_identity.is_alive", lambda _process: next(alive))
 
     def make(notify, _completed):
         return lambda _number: process.run(["sleep", "60"], timeout=60, env={}, watch=notify)
@@ -286,7 +286,7 @@ def test_a_command_that_dies_a_moment_after_its_worker_is_not_called_stuck(monke
 
 def test_what_cannot_be_killed_costs_one_last_breath_however_many_there_are(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "fifo")
-    monkeypatch.setattr("nhc.survivors.is_alive", lambda _process: True)
+    monkeypatch.setattr("nhc.system.process_identity.is_alive", lambda _process: True)
     done, wall = supervise([hang_fifo(tmp_path / "fifo") for _ in range(6)], deadline=0.6)
     assert values(done) == ["timeout"] * 6
     assert wall < 0.6 + 0.3

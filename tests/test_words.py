@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nhc import words
+from nhc.language import shell_words
 
 
 def split(text: str) -> Optional[List[str]]:
-    found = words.split(text)
+    found = shell_words.split(text)
     return None if found is None else [word.text for word in found]
 
 
@@ -49,23 +49,23 @@ def test_plain_words(text: str, expected: List[str]) -> None:
     ],
 )  # fmt: skip
 def test_what_only_a_shell_can_read(text: str) -> None:
-    assert words.split(text) is None
+    assert shell_words.split(text) is None
 
 
 def test_known_variables_are_filled_in() -> None:
     known = {"RATE": "400", "TWO": "a b", "EMPTY": ""}.get
-    found = words.split('check_hw_ib $RATE "${TWO}" "$EMPTY" "${EMPTY:-x}"', known)
+    found = shell_words.split('check_hw_ib $RATE "${TWO}" "$EMPTY" "${EMPTY:-x}"', known)
     assert found is not None
     assert [word.text for word in found] == ["check_hw_ib", "400", "a b", "", "x"]
-    assert words.split("check $TWO", known) is None  # it would become two words
-    assert words.split("check $EMPTY", known) is None  # it would vanish
-    assert words.split("check $UNKNOWN", known) is None
+    assert shell_words.split("check $TWO", known) is None  # it would become two words
+    assert shell_words.split("check $EMPTY", known) is None  # it would vanish
+    assert shell_words.split("check $UNKNOWN", known) is None
 
 
 def test_assignments() -> None:
-    found = words.split("""A=1 B='x y' "C"=2 1D=3 e=""")
+    found = shell_words.split("""A=1 B='x y' "C"=2 1D=3 e=""")
     assert found is not None
-    assert [words.assignment(word) for word in found] == [("A", "1"), ("B", "x y"), None, None, ("e", "")]
+    assert [shell_words.assignment(word) for word in found] == [("A", "1"), ("B", "x y"), None, None, ("e", "")]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_assignments() -> None:
     ],
 )
 def test_lines_that_can_be_run_again(line: str, expected: bool) -> None:
-    assert words.assigns_only(line) is expected
+    assert shell_words.assigns_only(line) is expected
 
 
 _WORD = st.text(alphabet=st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\n\r"), max_size=12)
@@ -95,9 +95,9 @@ _WORD = st.text(alphabet=st.characters(blacklist_categories=["Cs"], blacklist_ch
 
 @given(st.lists(_WORD, min_size=1, max_size=6))
 def test_quoting_round_trips(argv: List[str]) -> None:
-    text = words.quote(argv)
-    found = words.split(text)
-    if argv[0] in words.RESERVED:  # no quotes were needed around it, so it keeps its meaning
+    text = shell_words.quote(argv)
+    found = shell_words.split(text)
+    if argv[0] in shell_words.RESERVED:  # no quotes were needed around it, so it keeps its meaning
         return
     assert found is not None
     assert [word.text for word in found] == argv
@@ -105,8 +105,8 @@ def test_quoting_round_trips(argv: List[str]) -> None:
 
 @given(st.text(max_size=40))
 def test_no_text_raises(text: str) -> None:
-    words.split(text, {"a": "b"}.get)
-    words.assigns_only(text)
+    shell_words.split(text, {"a": "b"}.get)
+    shell_words.assigns_only(text)
 
 
 _SHELLISH = st.text(alphabet=st.sampled_from("ab $'\"\\#~{},.=*[]-!%:@^"), max_size=14)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from nhc.model import Action, CheckResult, Metric, Outcome, Report, Verdict, crit, ok, reason_key
 from nhc.render import json as as_json
-from nhc.work import EVIDENCE_WIDTH, decode, encode_all
+from nhc.render.plain import EVIDENCE_WIDTH, decode
+from nhc.run.call_check import encode_all
 from tests.support.run import ROOT
 
 EVIL = 'gpu\x1b[31m0\n\x00"\\\u202e\udcff\u2028' + "x" * 5000

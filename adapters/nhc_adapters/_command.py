@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from nhc import process
 from nhc.model import printable
 from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, mark_text, may_clear, may_mark, same_cause
-from nhc.process import Completed
+from nhc.system import process
+from nhc.system.process import Completed
 
 Runner = Callable[[Sequence[str], float, Mapping[str, str]], Completed]
 
@@ -93,7 +93,7 @@ ARGUMENT_LIMIT = 100_000
 
 def chunks(names: Iterable[str], limit: int = ARGUMENT_LIMIT) -> List[Tuple[List[str], str]]:
     """The names in as few lists as fit an argument each, with their folded form."""
-    from nhc.nodeset import fold
+    from nhc.matching.nodeset import fold
 
     todo = [sorted(set(names))]
     done: List[Tuple[List[str], str]] = []

@@ -9,7 +9,7 @@ from nhc.kernlog.catalogue import address
 from nhc.kernlog.findings import Finding, current
 from nhc.kernlog.shape import ACKS, acknowledged, load, stores
 from nhc.model import printable
-from nhc.state import State
+from nhc.state.store import State
 
 KEPT = 256
 

@@ -12,7 +12,7 @@ import select
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Mapping, Optional
 
-from nhc.agent.transitions import BOOT_WINDOW, ENDED, Change
+from nhc.agent.problems import BOOT_WINDOW, ENDED, Change
 from nhc.model import Action, Verdict, printable
 from nhc.ports import Delivery, Kept, Standing
 from nhc.render.json import utc

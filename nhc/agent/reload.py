@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List
 
-from nhc.agent import plans
+from nhc.agent import agent_plan
 from nhc.model import printable
 
 if TYPE_CHECKING:
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 def reload(agent: Agent) -> List[str]:
     """Read settings and configuration anew. Returns the problems; with any, everything stays as it was."""
+    from nhc.agent.agent_plan import BadConfig
     from nhc.agent.npd.monitors import load as load_monitors
-    from nhc.agent.plans import BadConfig
     from nhc.agent.settings import BadSettings
 
-    agent.stamps = plans.stamps(agent.plan, agent.settings)
+    agent.stamps = agent_plan.stamps(agent.plan, agent.settings)
     try:
         settings = agent.read_settings()
-        plan = plans.load(settings, agent.node, agent.host, agent.state, strict=True)
+        plan = agent_plan.load(settings, agent.node, agent.host, agent.state, strict=True)
         monitors = load_monitors(settings)
     except (BadSettings, BadConfig) as error:
         problems = getattr(error, "problems", None) or [str(error)]

@@ -7,27 +7,27 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from nhc import __version__
-from nhc.agent import answers, pausing, plans
+from nhc.agent import agent_plan, latest_report, pause
 from nhc.agent.app_faults import AppFaults
+from nhc.agent.check_round import Finished, Round, lost
+from nhc.agent.event_loop import Loop, Timer
 from nhc.agent.events import Event, event, of_change
-from nhc.agent.follow import Follower
-from nhc.agent.journal import KernelJournal
-from nhc.agent.keeping import keep_report, recall, save
-from nhc.agent.kernel import KernelLog
-from nhc.agent.loop import Loop, Timer
-from nhc.agent.outlet import PATIENCE, Outlet
-from nhc.agent.pausing import Pause
+from nhc.agent.journal_follower import KernelJournal
+from nhc.agent.kernel_findings import KernelLog
+from nhc.agent.kmsg_follower import Follower
+from nhc.agent.pause import Pause
+from nhc.agent.persistence import keep_report, recall, save
+from nhc.agent.problems import ENDED, Board, Change, too_early
 from nhc.agent.reload import reload
-from nhc.agent.rounds import Finished, Round, lost
 from nhc.agent.schedule import Entry, Schedule
 from nhc.agent.settings import Settings
+from nhc.agent.sink_handle import PATIENCE, Outlet
 from nhc.agent.sink_process import Make
-from nhc.agent.transitions import ENDED, Board, Change, too_early
 from nhc.cli.check_local import root_of
 from nhc.host import Host
 from nhc.model import CheckResult, Verdict
 from nhc.plan import Item, Plan
-from nhc.state import State
+from nhc.state.store import State
 
 ROUNDS = 4
 """Rounds at a time: one that waits for a hung check holds up nobody else."""
@@ -91,7 +91,7 @@ class Agent:
 
     def start(self) -> None:
         """Begin: raises BadConfig where there is nothing to run."""
-        self.adopt_plan(plans.load(self.settings, self.node, self.host, self.state, strict=False))
+        self.adopt_plan(agent_plan.load(self.settings, self.node, self.host, self.state, strict=False))
         recall(self)
         self.follower = Follower(self.loop, self.host, self.state, self.kernel.heard, self.log)
         self.follower.apps = AppFaults(
@@ -146,15 +146,15 @@ class Agent:
 
     def adopt_plan(self, plan: Plan) -> None:
         now = self.host.monotonic()
-        from nhc.agent.rounds import key_of
+        from nhc.agent.check_round import key_of
 
         extra = self.monitors.items() if self.monitors else ()
         plan = plan._replace(items=(*plan.items, *extra))
         self.plan = plan
         self.items = {key_of(item): item for item in plan.items}
-        self.kernel.key = next((key for key, item in self.items.items() if plans.follows(item)), "")
-        gone = self.schedule.set(plans.entries(plan), now)
-        self.stamps = plans.stamps(plan, self.settings)
+        self.kernel.key = next((key for key, item in self.items.items() if agent_plan.follows(item)), "")
+        gone = self.schedule.set(agent_plan.entries(plan), now)
+        self.stamps = agent_plan.stamps(plan, self.settings)
         for note in plan.notes:
             self.log(note)
         self.news(self.board.remove([key for key in self.board.rows if key in gone], self.host.time()))
@@ -163,7 +163,7 @@ class Agent:
         """Follow journald while a check reads the kernel's messages there."""
         keys = self._journal_keys()
         if keys:
-            self.journal.follow(plans.needles([self.items[key] for key in keys]))
+            self.journal.follow(agent_plan.needles([self.items[key] for key in keys]))
         else:
             self.journal.close()
 
@@ -171,7 +171,7 @@ class Agent:
         if not self.settings.kernel_log:
             return []
         live = self.follower is not None and self.follower.live
-        return [key for key, item in self.items.items() if plans.reads_journal(item, self.host, live)]
+        return [key for key, item in self.items.items() if agent_plan.reads_journal(item, self.host, live)]
 
     def _journal_spoke(self) -> None:
         now = self.host.monotonic()
@@ -187,7 +187,7 @@ class Agent:
             return
         now = self.host.monotonic()
         if self.paused and self.pause_ends <= now:
-            pausing.resume(self, "its time is over")
+            pause.resume(self, "its time is over")
         if not self.paused and len(self.rounds) < ROUNDS:
             due = self.schedule.due(now)
             slow = [entry for entry in due if entry.elapsed >= SLOW]
@@ -205,7 +205,7 @@ class Agent:
     def _start_round(self, batch: Sequence[Entry], now: float) -> None:
         wanted = {entry.key for entry in batch}
         items = tuple(item for key, item in self.items.items() if key in wanted)
-        if self.follower and any(plans.is_kernel_log(item) for item in items):
+        if self.follower and any(agent_plan.is_kernel_log(item) for item in items):
             self.follower.note()
         self.schedule.begin(batch, now)
         try:
@@ -229,7 +229,7 @@ class Agent:
         if self.stopping:
             return
         if self.paused:
-            finished = pausing.interrupted(self, finished)
+            finished = pause.interrupted(self, finished)
         now, wall = self.host.monotonic(), self.host.time()
         self._count("rounds")
         self.round_seconds = finished.elapsed
@@ -268,12 +268,12 @@ class Agent:
     def state_bytes(self) -> bytes:
         """How the node is, for sinks."""
         if self._state is None:
-            self._state = answers.state_bytes(self)
+            self._state = latest_report.state_bytes(self)
         return self._state
 
     def _judge(self, key: str, item: Item, results: Sequence[CheckResult], wall: float) -> List[Change]:
         uptime = self.host.monotonic()
-        kernel = plans.is_kernel_log(item)
+        kernel = agent_plan.is_kernel_log(item)
         if uptime < self.settings.boot_window and not kernel and not self._counts_early(item):
             results = [too_early(result, uptime) for result in results]
             self.schedule.hurry(key, self.settings.boot_window)
@@ -362,5 +362,5 @@ class Agent:
         now = self.host.monotonic()
         if self.settings.watch_config and now - self._checked_config >= 10.0:
             self._checked_config = now
-            if plans.stamps(self.plan, self.settings) != self.stamps:
+            if agent_plan.stamps(self.plan, self.settings) != self.stamps:
                 self.reload()

@@ -9,9 +9,9 @@ import os
 from typing import Any, Dict, List, Mapping, Tuple
 
 from nhc.agent.events import FORMATS
-from nhc.bounded_read import cause, read_text
+from nhc.light import NamedTuple
+from nhc.system.bounded_read import cause, read_text
 from nhc.units import percent, seconds
-from nhc.values import NamedTuple
 
 PATH = "/etc/nhc/agent.toml"
 

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, NoReturn, Optional
 
-from nhc.agent.loop import READ
+from nhc.agent.event_loop import READ
 from nhc.model import Report, printable
 from nhc.ports import AdapterError, Delivery, Kept, Sink, Standing
 

@@ -8,7 +8,7 @@ import socket
 import struct
 from typing import Callable, Dict, List, Optional, Tuple
 
-from nhc.agent.loop import READ, WRITE, Loop, Timer
+from nhc.agent.event_loop import READ, WRITE, Loop, Timer
 
 CONNECTIONS = 64
 PATIENCE = 10.0

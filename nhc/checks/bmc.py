@@ -7,9 +7,9 @@ import re
 from nhc.check import check, flag, opt
 from nhc.facts import bmc
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import percent, seconds, show_seconds
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Pattern, Sequence, Set, Tuple, Union

@@ -8,9 +8,9 @@ from nhc.check import check, flag, opt, rest
 from nhc.facts import certificates
 from nhc.facts.certificates import FOREVER, HOST, Validity
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import seconds, show_seconds, text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Union

@@ -5,9 +5,9 @@ from __future__ import annotations
 from nhc.check import check, flag, opt
 from nhc.facts.timesync import ClockState, NoTimeServiceError, clock_state
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Metric, Outcome, crit, ok, unknown, warn
 from nhc.units import seconds
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Union

@@ -7,10 +7,10 @@ import time
 from nhc.check import check, opt
 from nhc.facts import cloud
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
-from nhc.plain_http import NoAnswer
+from nhc.system.plain_http import NoAnswer
 from nhc.units import seconds, show_seconds, text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple, Union

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from nhc.check import check, opt, rest
 from nhc.host import Completed, Host
+from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.matching.nodeset import matcher
 from nhc.model import Metric, Outcome, crit, ok, unknown
-from nhc.nodeset import matcher
-from nhc.process import could_not_fork
+from nhc.system.process import could_not_fork
 from nhc.units import integer, seconds, text
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple

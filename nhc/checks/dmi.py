@@ -5,10 +5,10 @@ from __future__ import annotations
 from nhc.check import check, flag, opt, rest
 from nhc.facts.dmi import DmiUnreadable, NoDmi, Structure, dmidecode, structures
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
+from nhc.matching.nodeset import mcheck
 from nhc.model import Outcome, crit, ok, skip, unknown
-from nhc.nodeset import mcheck
 from nhc.units import text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Iterable, List, Optional, Sequence, Union

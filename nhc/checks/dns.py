@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from nhc.check import check, opt, rest
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, warn
 from nhc.units import seconds, show_seconds, text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Union

@@ -6,9 +6,9 @@ from nhc.check import arg, check, flag, opt
 from nhc.facts import efa
 from nhc.facts.history import amount, growth
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count, percent, seconds, show_seconds, whole
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Union

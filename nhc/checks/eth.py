@@ -7,9 +7,9 @@ from nhc.facts import ethernet
 from nhc.facts.ethernet import Interface
 from nhc.facts.history import amount, growth
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count, percent, seconds, show_seconds, text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple, Union

@@ -7,10 +7,10 @@ import stat
 
 from nhc.check import arg, check, flag, opt, rest
 from nhc.host import Host, Stat
+from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.matching.nodeset import mcheck
 from nhc.model import Outcome, Verdict, crit, ok, unknown
-from nhc.nodeset import mcheck
 from nhc.units import seconds, text, whole
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List, Sequence

@@ -11,9 +11,9 @@ import errno
 from nhc.check import Convert, arg, check
 from nhc.facts.mounts import at, mounts, unescape
 from nhc.host import Filesystem, Host
+from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Metric, Outcome, crit, ok, skip, unknown
 from nhc.units import count, percent, show_count, show_kb, show_size, size_kb, text
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Callable, Optional, Union

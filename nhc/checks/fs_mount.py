@@ -9,10 +9,10 @@ from __future__ import annotations
 from nhc.check import Param, check, flag, opt, rest
 from nhc.facts.mounts import MOUNTS, Mount, at, escape, mounts, parse_mounts, unescape
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.matching.nodeset import mcheck
 from nhc.model import Outcome, Verdict, crit, ok, unknown, warn
-from nhc.nodeset import mcheck
 from nhc.units import text
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Any, List, Optional, Sequence, Tuple

@@ -10,9 +10,9 @@ from nhc.facts import mounts as table
 from nhc.facts import write_probe
 from nhc.facts.fstab import NETWORK
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
 from nhc.units import seconds, show_seconds, size_bytes, text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Sequence, Union

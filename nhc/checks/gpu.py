@@ -13,9 +13,9 @@ from nhc.facts import accelerator as model
 from nhc.facts.accelerator import Device, Inventory, Source, accelerators
 from nhc.facts.pci import PciFunction, normal_address
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, skip, unknown, warn
 from nhc.units import text, whole
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Callable, Iterable, List, Optional, Sequence, Tuple, Union

@@ -6,9 +6,9 @@ from nhc.check import arg, check, flag, opt
 from nhc.checks.gpu import DEVICES, Judged, each, untold
 from nhc.facts.accelerator import HARDWARE_REASONS, Device
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, warn
 from nhc.units import number, whole
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Iterable, List, Optional, Tuple

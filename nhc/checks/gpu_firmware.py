@@ -6,9 +6,9 @@ from nhc.check import arg, check, flag
 from nhc.checks.gpu import DEVICES, Judged, pick, untold
 from nhc.facts.accelerator import Device
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Outcome, crit, ok, unknown
 from nhc.units import text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, Iterable, List, Optional, Sequence

@@ -10,9 +10,9 @@ from nhc.check import arg, check, opt
 from nhc.checks.gpu import DEVICES, Judged, each, untold
 from nhc.facts.accelerator import Device, ErrorCount
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
 from nhc.units import count
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Iterable, List, Tuple

@@ -6,8 +6,8 @@ from nhc.check import arg, check
 from nhc.checks.gpu import DEVICES, Judged, each, on_or_off, untold
 from nhc.facts.accelerator import Device
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Outcome, crit, ok, warn
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Iterable, Optional

@@ -7,9 +7,9 @@ from nhc.checks.gpu import DEVICES, Judged, each, pick, untold
 from nhc.facts.accelerator import Device
 from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, warn
 from nhc.units import count, whole
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, Iterable, List, Optional

@@ -6,9 +6,9 @@ from nhc.check import check, opt
 from nhc.checks.gpu import DEVICES, Judged, each, untold
 from nhc.facts.accelerator import Device
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok
 from nhc.units import show_kb, size_bytes, text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Iterable, List, Optional, Tuple

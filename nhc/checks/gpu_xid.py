@@ -8,9 +8,9 @@ from nhc.facts.pci import accelerator_functions, switch_functions
 from nhc.host import Host
 from nhc.kernlog import Source
 from nhc.kernlog.findings import NVIDIA
+from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, skip
 from nhc.units import number
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Optional, Union

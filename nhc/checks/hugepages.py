@@ -6,9 +6,9 @@ from nhc.check import check, opt
 from nhc.facts import hugepages
 from nhc.facts.kernel import cmdline
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
 from nhc.units import count, show_kb, size_kb, text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Optional

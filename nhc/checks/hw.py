@@ -8,10 +8,10 @@ from nhc.facts.infiniband import Port, ports
 from nhc.facts.mcelog import Errors, parse_mcelog
 from nhc.facts.netdev import interfaces
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
+from nhc.matching.nodeset import mcheck
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
-from nhc.nodeset import mcheck
 from nhc.units import number, text, whole
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Optional

@@ -5,9 +5,9 @@ from __future__ import annotations
 from nhc.check import Param, arg, check
 from nhc.facts.meminfo import Memory, memory
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Metric, Outcome, crit, ok, unknown
 from nhc.units import percent, show_size, size_kb
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Callable, Optional, Tuple

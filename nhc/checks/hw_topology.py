@@ -6,9 +6,9 @@ from nhc.check import arg, check
 from nhc.checks.gpu import Judged
 from nhc.facts.topology import Place, parse_description, places
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown
 from nhc.units import text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Union

@@ -9,10 +9,10 @@ from nhc.facts.ib_portinfo import best_rate
 from nhc.facts.infiniband import Port
 from nhc.facts.infiniband import ports as all_ports
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
+from nhc.matching.nodeset import mcheck
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
-from nhc.nodeset import mcheck
 from nhc.units import number, text, whole
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple, Union

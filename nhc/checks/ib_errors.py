@@ -8,9 +8,9 @@ from nhc.facts.history import amount, growth
 from nhc.facts.ib_counters import CEILING, EFA_LAYER, read_counters
 from nhc.facts.infiniband import Port
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import seconds, show_seconds
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Union

@@ -10,10 +10,10 @@ from nhc.facts.ib_counters import EFA_LAYER, number, read_counters
 from nhc.facts.infiniband import Port, ports
 from nhc.facts.kmsg import boot_time
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown
 from nhc.units import integer, show_seconds, text
 from nhc.units import number as decimal
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, List, Sequence, Tuple, Union

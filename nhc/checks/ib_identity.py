@@ -6,9 +6,9 @@ from nhc.check import arg, check, opt
 from nhc.checks.ib import NAMES, NO_PORT, chosen
 from nhc.facts.ib_counters import EFA_LAYER, Adapter, adapter, gids
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Outcome, crit, ok, unknown, warn
 from nhc.units import text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Union

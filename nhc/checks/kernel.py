@@ -8,9 +8,9 @@ from nhc.check import check, opt, rest
 from nhc.facts import kernel
 from nhc.facts.versions import Requirement, requirement
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
 from nhc.units import text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Sequence

@@ -9,9 +9,9 @@ from nhc.host import Host
 from nhc.kernlog import DMESG, FILE, JOURNAL, KMSG, Log, Source, default_log, drop, in_context, own_source, read_log
 from nhc.kernlog.catalogue import FATAL, BadRules
 from nhc.kernlog.findings import Finding, current
+from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Metric, Outcome, Verdict, ok, reason_key, unknown, warn
 from nhc.units import text
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple, Union

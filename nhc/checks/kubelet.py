@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from nhc import plain_http
 from nhc.check import check, opt
 from nhc.checks.runtime import KUBELET_TRACES
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
-from nhc.plain_http import NoAnswer
+from nhc.system import plain_http
+from nhc.system.plain_http import NoAnswer
 from nhc.units import seconds, text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Tuple

@@ -6,9 +6,9 @@ from nhc.check import check, opt
 from nhc.checks.limits import judge_share
 from nhc.facts import limits
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, ok, skip, unknown
 from nhc.units import percent, text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Sequence, Union

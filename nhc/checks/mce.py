@@ -6,9 +6,9 @@ from nhc.check import check, opt
 from nhc.facts import mce
 from nhc.facts.history import amount, growth
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, warn
 from nhc.units import count, seconds, show_seconds
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Union

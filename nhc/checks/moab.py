@@ -7,10 +7,10 @@ import re
 from nhc.check import check, opt
 from nhc.checks.cmd import command_of, judge_output, run_to_end
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
+from nhc.matching.nodeset import mcheck
 from nhc.model import Outcome, crit, ok, unknown
-from nhc.nodeset import mcheck
 from nhc.units import seconds, text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple

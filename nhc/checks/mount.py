@@ -9,9 +9,9 @@ from nhc.facts import mounts as table
 from nhc.facts.fstab import NETWORK, fstab, holds_data
 from nhc.facts.history import boot_id
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, warn
 from nhc.units import seconds, show_seconds, text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Union

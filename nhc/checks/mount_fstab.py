@@ -7,9 +7,9 @@ from nhc.facts import mounts as table
 from nhc.facts import swaps
 from nhc.facts.fstab import NETWORK, Entry, fstab
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Outcome, crit, ok, skip, warn
 from nhc.units import text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Union

@@ -8,10 +8,10 @@ from nhc.facts.processes import command_lines, first_word, owner, parse_stat, pi
 from nhc.facts.sockets import Socket, inodes_of, sockets
 from nhc.facts.users import user_name
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.matching.nodeset import matcher
 from nhc.model import Metric, Outcome, crit, ok, unknown, warn
-from nhc.nodeset import matcher
 from nhc.units import text
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Callable, FrozenSet, List, Optional, Sequence, Tuple

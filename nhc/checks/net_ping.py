@@ -5,9 +5,9 @@ from __future__ import annotations
 from nhc.check import check, flag, opt, rest
 from nhc.facts.ping import Summary, parse_summary
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Metric, Outcome, crit, ok, unknown, warn
 from nhc.units import number, percent, seconds, show_seconds, text, whole
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple

@@ -5,9 +5,9 @@ from __future__ import annotations
 from nhc.check import arg, check, flag, opt, rest
 from nhc.checks.npd_programs import stand_in
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, Verdict, crit, ok, printable, unknown, warn
 from nhc.units import seconds, show_seconds, text, whole
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Sequence

@@ -9,9 +9,9 @@ from nhc.checks.kubelet import HEALTHZ, PROXY, ask
 from nhc.checks.runtime import component_socket, probe
 from nhc.facts import systemd
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, unknown
 from nhc.units import seconds, show_seconds, text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple

@@ -6,9 +6,9 @@ from nhc.check import check, flag, opt
 from nhc.facts.journal import messages
 from nhc.host import Host
 from nhc.kernlog.npd_rules import compile_go
+from nhc.light import TYPE_CHECKING
 from nhc.model import Metric, Outcome, crit, ok, unknown, warn
 from nhc.units import integer, seconds, show_seconds, text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Optional, Pattern

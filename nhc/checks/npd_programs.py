@@ -10,8 +10,8 @@ import re
 
 from nhc.check import BadArguments, find
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, unknown
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence

@@ -6,9 +6,9 @@ from nhc.check import check, opt
 from nhc.facts import smart
 from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count, percent, seconds, show_seconds
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple, Union

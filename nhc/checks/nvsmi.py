@@ -8,8 +8,8 @@ from __future__ import annotations
 from nhc.check import check
 from nhc.facts.pci import accelerator_functions
 from nhc.host import Completed, Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Outcome, crit, ok, skip, unknown
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, List, Tuple

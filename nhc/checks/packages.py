@@ -6,8 +6,8 @@ from nhc.check import check, rest
 from nhc.facts import packages as facts
 from nhc.facts.versions import PackageRequirement, package_requirement
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, crit, ok, unknown
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Sequence, Union

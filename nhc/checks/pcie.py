@@ -9,9 +9,9 @@ from nhc.facts import pcie
 from nhc.facts.history import amount, growth
 from nhc.facts.virtualization import virtual
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count, seconds, text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple, Union

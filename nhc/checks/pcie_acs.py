@@ -7,8 +7,8 @@ from nhc.facts import acs
 from nhc.facts.pci import accelerator_functions
 from nhc.facts.virtualization import virtual
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Union

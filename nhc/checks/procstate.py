@@ -8,9 +8,9 @@ from nhc.check import check, opt
 from nhc.facts.history import boot_id
 from nhc.facts.processes import ProcessStat, stats
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Metric, Outcome, crit, ok, warn
 from nhc.units import count, seconds, show_seconds, text
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Sequence, Union

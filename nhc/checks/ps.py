@@ -6,10 +6,10 @@ from nhc.check import arg, check
 from nhc.facts.processes import all_args, args_of, is_ssh_session, owner, unreadable
 from nhc.facts.users import user_id, user_name
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
+from nhc.matching.nodeset import matcher
 from nhc.model import Metric, Outcome, crit, ok, unknown
-from nhc.nodeset import matcher
 from nhc.units import text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Sequence, Tuple

@@ -7,9 +7,9 @@ from nhc.checks.ps import action_word, actions_in_turn, no_processes
 from nhc.facts.loadavg import loadavg
 from nhc.facts.processes import clock, cpu_seconds, stats
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING, regex
 from nhc.model import Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import number, whole
-from nhc.values import TYPE_CHECKING, regex
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple

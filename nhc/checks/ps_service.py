@@ -9,9 +9,9 @@ from nhc.checks.ps import OwnerTest, any_matches, cannot_read, described, no_pro
 from nhc.facts.processes import all_args, first_word, is_ssh_session, one, unreadable
 from nhc.facts.users import user_name
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Outcome, crit, ok, warn
 from nhc.units import text
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple

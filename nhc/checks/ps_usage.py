@@ -24,9 +24,9 @@ from nhc.facts.processes import (
 )
 from nhc.facts.users import max_system_uid, user_name
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
 from nhc.units import integer, show_kb, size_kb, text
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Callable, List, Optional, Tuple

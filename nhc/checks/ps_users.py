@@ -10,10 +10,10 @@ from nhc.facts.jobs import JobsUnknown, job_users, resource_manager
 from nhc.facts.processes import args_of, one, owner, pids, stats
 from nhc.facts.users import max_system_uid, user_name
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.matching.nodeset import mcheck
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
-from nhc.nodeset import mcheck
 from nhc.units import text
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Callable, FrozenSet, Iterator, List, Optional, Sequence, Tuple

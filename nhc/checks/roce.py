@@ -7,9 +7,9 @@ from nhc.checks.ib import NAMES, chosen
 from nhc.facts.ib_counters import gid_type, gids
 from nhc.facts.infiniband import Port
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
 from nhc.units import whole
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Union

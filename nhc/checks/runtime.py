@@ -5,14 +5,14 @@ from __future__ import annotations
 import stat
 import time
 
-from nhc import plain_http
 from nhc.check import check, flag, opt, rest
 from nhc.facts import cri
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
-from nhc.plain_http import NoAnswer
+from nhc.system import plain_http
+from nhc.system.plain_http import NoAnswer
 from nhc.units import seconds, text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Union

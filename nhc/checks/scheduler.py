@@ -5,9 +5,9 @@ from __future__ import annotations
 from nhc.check import check, flag, opt
 from nhc.facts import scheduler
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, crit, ok, skip, unknown, warn
 from nhc.units import seconds, text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Optional, Tuple, Union

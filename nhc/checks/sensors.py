@@ -5,9 +5,9 @@ from __future__ import annotations
 from nhc.check import check, flag, opt
 from nhc.facts import hwmon
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, warn
 from nhc.units import text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Sequence, Union

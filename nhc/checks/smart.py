@@ -5,9 +5,9 @@ from __future__ import annotations
 from nhc.check import check, opt
 from nhc.facts import smart
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Tuple, Union

@@ -6,9 +6,9 @@ from nhc.check import check, flag, opt
 from nhc.facts import reboot
 from nhc.facts.kernel import release
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import seconds, show_seconds
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Optional

@@ -5,9 +5,9 @@ from __future__ import annotations
 from nhc.check import check, flag, opt, rest
 from nhc.facts.accounts import Account, NoAccount, account, obstacle
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, crit, ok, unknown
 from nhc.units import text
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Union

@@ -6,13 +6,13 @@ import json
 import sys
 import time
 
-from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.host import Memory
 from nhc.kernlog import STORE, Source, drop, read_log
 from nhc.kernlog.findings import Finding, current
 from nhc.kernlog.shape import ACKS, acknowledged, load, stores
+from nhc.light import TYPE_CHECKING
 from nhc.model import printable
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple
@@ -56,7 +56,7 @@ def ack_command(
     from nhc.kernlog.catalogue import address
 
     if memory is None:
-        from nhc.state import State
+        from nhc.state.store import State
 
         memory = State()
         _catch_up(memory)

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 
 import click
 
-from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.units import seconds, show_seconds
 
 Command = Callable[..., Any]
@@ -63,15 +63,15 @@ def run(
 
     if check_settings:
         raise SystemExit(_check_settings(read))
-    from nhc.agent.run import run as start
+    from nhc.agent.main import run as start
 
     raise SystemExit(start(read))
 
 
 def _check_settings(read: Callable[[], Any]) -> int:
     """Say what in the settings, and in the files that they name, the agent would refuse. The exit status."""
+    from nhc.agent.main import sinks
     from nhc.agent.npd import monitors
-    from nhc.agent.run import sinks
     from nhc.agent.settings import BadSettings
 
     try:
@@ -245,7 +245,7 @@ def _who() -> str:
 def _socket() -> str:
     """Where this node's agent listens: as its settings say, where this user may read them."""
     from nhc.agent import settings
-    from nhc.agent.control import default_socket
+    from nhc.agent.control_socket import default_socket
 
     try:
         found = settings.load()

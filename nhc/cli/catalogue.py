@@ -8,10 +8,10 @@ import json
 import click
 
 from nhc.check import Check, Param, find, find_all
-from nhc.runbooks import find as runbook
-from nhc.runbooks import reasons
+from nhc.cli.runbooks import find as runbook
+from nhc.cli.runbooks import reasons
+from nhc.light import TYPE_CHECKING
 from nhc.units import show_seconds
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, List, Optional, Tuple
@@ -100,7 +100,7 @@ def completion_command(shell: str) -> None:
     """Print the completion script for SHELL; load it with: eval "$(nhc completion bash)"."""
     from click.shell_completion import get_completion_class
 
-    from nhc.cli.app import application
+    from nhc.cli.click_app import application
 
     kind = get_completion_class(shell)
     assert kind is not None

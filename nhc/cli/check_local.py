@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import sys
 
-from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.cli.options import CHECK_LOCAL, UsageError, read
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
+from nhc.light import TYPE_CHECKING
 from nhc.model import Report, Verdict
 from nhc.plan import BUILT_IN, Plan
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
 
 def run(options: Mapping[str, Any]) -> int:
     """Carry out `nhc check local` with its options as a dictionary. Raises UsageError."""
-    from nhc.state import State
+    from nhc.state.store import State
 
     if options["context"]:
         _known_context(options["context"])
@@ -65,7 +65,7 @@ def run(options: Mapping[str, Any]) -> int:
     plan = select(plan, options)
     if not plan.items:
         raise UsageError(_nothing(options, name))
-    from nhc.engine import run as judge
+    from nhc.run.engine import run as judge
 
     report = judge(
         plan,
@@ -97,8 +97,8 @@ def _told(report: Report, options: Mapping[str, Any]) -> int:
 
 def _known_context(name: str) -> None:
     """Raises UsageError: a run for a context that there is not would judge by the lines without one."""
-    from nhc.line_options import unknown_context
-    from nhc.lines import CONTEXTS
+    from nhc.language.line_options import unknown_context
+    from nhc.language.lines import CONTEXTS
 
     if name not in CONTEXTS:
         raise UsageError(f"--{unknown_context(name)}")
@@ -117,7 +117,7 @@ def live_host(asked: str, memory: Any) -> Host:
         from nhc.host import Host
 
         return Host(memory=memory)
-    from nhc.node_root import BadRoot, NodeHost
+    from nhc.hosts.container import BadRoot, NodeHost
 
     try:
         return NodeHost(root, memory=memory)
@@ -145,9 +145,9 @@ def load_plan(
     What is said there is added to `said` as well.
     A run in a scheduler's context, which holds a job up, never asks a cloud's metadata service for the node's type.
     """
-    from nhc.node_plan import node_plan
-    from nhc.profiles import NoProfile
-    from nhc.site_settings import site_settings
+    from nhc.language.site_settings import site_settings
+    from nhc.planning.node_plan import node_plan
+    from nhc.planning.profiles import NoProfile
 
     site = site_settings()
     paths = site.paths(options["config"])
@@ -178,9 +178,9 @@ def load_plan(
 
 def default_text() -> str:
     """The configuration that suits any Linux node (nhc/data/default.conf), read in a way that works in a zip file."""
-    from nhc import data
+    from nhc.data import reader
 
-    return data.read("default.conf")
+    return reader.read("default.conf")
 
 
 def select(plan: Plan, options: Mapping[str, Any]) -> Plan:
@@ -313,7 +313,7 @@ def _print(text: str) -> None:
 
 def write_atomically(path: str, text: str) -> None:
     """Replace `path` so that a reader sees the old content or the new one whole. Raises UsageError when it cannot."""
-    from nhc.output_file import replace
+    from nhc.system.output_file import replace
 
     try:
         replace(path, lambda file: file.write(text))

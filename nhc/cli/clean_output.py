@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import sys
 
-from nhc.values import TYPE_CHECKING
+from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Optional

@@ -7,18 +7,19 @@ import sys
 
 import click
 
-from nhc.cli import EXIT_UNKNOWN
 from nhc.cli.check_local import SCRIPTS
-from nhc.config import validate
-from nhc.setting_rules import problem
-from nhc.site_settings import site_settings
-from nhc.targets import Targets, Undecided, external_matcher
-from nhc.values import TYPE_CHECKING
+from nhc.exit_status import EXIT_UNKNOWN
+from nhc.language.loader import validate
+from nhc.language.setting_rules import problem
+from nhc.language.site_settings import site_settings
+from nhc.language.targets import Targets, Undecided, external_matcher
+from nhc.light import TYPE_CHECKING
+from nhc.planning.profiles import problem_of
 
 if TYPE_CHECKING:
     from typing import Optional, Sequence, Tuple
 
-    from nhc.nodeset import External
+    from nhc.matching.nodeset import External
 
 
 @click.command()
@@ -50,11 +51,12 @@ def match(name: str, pattern: Optional[str]) -> None:
 def check_command(files: Sequence[str], scripts: Sequence[str] = (), hostname: Optional[str] = None) -> int:
     """Validate configurations: every line, or with `hostname` the lines for that node. Exit status 0 or 2.
 
-    `scripts` are the directories of the site's own checks. What is not given is this node's own (`nhc.site_settings`).
+    `scripts` are the directories of the site's own checks. What is not given is this node's own
+    (`nhc.language.site_settings`).
     """
     site = site_settings()
     where = [path for path in scripts or (site.scripts,) if scripts or os.path.isdir(path)]
-    found = validate(files or (site.config,), hostname, site.settings, scripts_dirs=where)
+    found = validate(files or (site.config,), hostname, site.settings, where, profile_problem=problem_of)
     if site.note:
         print(site.note, file=sys.stderr)
     for note in found.notes:

@@ -7,15 +7,16 @@ from typing import Any, Dict, Optional, Tuple
 
 import click
 
-from nhc import config, profiles
 from nhc.check import find
 from nhc.cli.check_local import SCRIPTS, default_text
 from nhc.host import Host
+from nhc.language import loader
+from nhc.language.site_settings import is_secret, site_settings
 from nhc.model import printable
-from nhc.node_plan import PROFILE, node_plan
 from nhc.plan import BUILT_IN, Item, Plan
-from nhc.site_settings import is_secret, site_settings
-from nhc.state import State
+from nhc.planning import profiles
+from nhc.planning.node_plan import PROFILE, node_plan
+from nhc.state.store import State
 from nhc.units import show_seconds
 
 DEFAULT = "the built-in default"
@@ -49,8 +50,8 @@ def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: s
                          ask=True, default=default_text)  # fmt: skip
         chosen = _profile(plan, host, wanted)
         origins = dict.fromkeys(site.settings, (site.path, 0))
-        origins.update(config.origins(paths, name, directories, site.settings) if paths else {})
-    except config.ConfigError as error:
+        origins.update(loader.origins(paths, name, directories, site.settings) if paths else {})
+    except loader.ConfigError as error:
         raise SystemExit(_refuse(str(error))) from None
     except (profiles.NoProfile, OSError) as error:
         raise click.UsageError(str(error)) from None

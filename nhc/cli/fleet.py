@@ -7,8 +7,8 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 import click
 
-from nhc.cli import EXIT_USAGE
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.exit_status import EXIT_USAGE
 
 _TIMES = "TIME"
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -151,8 +151,8 @@ def check(**options: Any) -> None:
     Exit status, of the worst node: 0 healthy, 1 unhealthy (CRIT), 3 unknown; 2 wrong usage. 3 too when the adapter
     of --from or --mark does not answer, and 1 when marking failed.
     """
-    from nhc.fleet.command import run
-    from nhc.fleet.given import Usage
+    from nhc.cli.fleet_check import run
+    from nhc.cli.fleet_options import Usage
     from nhc.model import printable
 
     for value in options.pop("short_f"):
@@ -196,7 +196,7 @@ def diff(**options: Any) -> None:
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
 def report(**options: Any) -> None:
     """Show a sweep again: a number, last, last-1, ..."""
-    from nhc.fleet.command import again
+    from nhc.cli.fleet_check import again
 
     raise SystemExit(_history(again, options))
 

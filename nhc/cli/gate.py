@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY
 from nhc.model import Report, Verdict, printable
 
 ADMIT, REFUSE = "admit", "refuse"

@@ -12,13 +12,15 @@ from typing import Dict, List, Tuple
 
 import click
 
-from nhc import __version__, config, genconf, node_type, profiles
-from nhc.engine import run
-from nhc.genconf import Group
+from nhc import __version__
 from nhc.host import Host
+from nhc.language import loader
+from nhc.matching.nodeset import problem
 from nhc.model import Outcome, Verdict, printable
-from nhc.nodeset import problem
-from nhc.state import State
+from nhc.planning import generate, node_type, profiles
+from nhc.planning.generate import Group
+from nhc.run.engine import run
+from nhc.state.store import State
 
 _SOURCE = "genconf"
 
@@ -32,7 +34,7 @@ _SOURCE = "genconf"
 @click.option("-n", "--name", default="nhc", show_default=True, metavar="NAME", help="The configuration's name.")
 @click.option("-D", "--directory", default="/etc/nhc", show_default=True, metavar="DIR",
               help="The configuration directory.")  # fmt: skip
-@click.option("-b", "--dmi", "dmi", default=genconf.DMI_MATCH, show_default=True, metavar="REGEX",
+@click.option("-b", "--dmi", "dmi", default=generate.DMI_MATCH, show_default=True, metavar="REGEX",
               help="Which of the firmware's properties become lines.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace the file where there is one.")
 @click.option("-v", "--verbose", is_flag=True, help="Say on standard error which lines do not hold, and why.")
@@ -58,7 +60,7 @@ def command(target: str, output: str, name: str, directory: str, dmi: str, force
     except re.error as error:
         raise click.UsageError(f"-b: {dmi!r} is not a regular expression: {error}") from None
     host = Host(memory=State())
-    groups = genconf.groups(host, pattern)
+    groups = generate.groups(host, pattern)
     held = judge(groups)
     text = render(groups, held, mask, host)
     if verbose:
@@ -74,7 +76,7 @@ def judge(groups: List[Group]) -> Dict[str, Outcome]:
     """What each line says of this node now, the worst where it says several things."""
     lines = list(dict.fromkeys(line for group in groups for line in group.lines))
     text = "".join(f"* || {line}\n" for line in lines)
-    plan = config.load_text(text, _SOURCE, socket.gethostname())
+    plan = loader.load_text(text, _SOURCE, socket.gethostname())
     found: Dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory() as memory:
         report = run(plan, Host(), state=State(memory), check_all=True, deadline=120)

@@ -12,12 +12,12 @@ import gc
 import os
 import sys
 
-from nhc import lbnl
-from nhc.cli import EXIT_UNKNOWN, EXIT_USAGE
+from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
+from nhc.language import lbnl_settings
+from nhc.light import TYPE_CHECKING
 from nhc.model import CheckResult, Report, Verdict, printable, told
 from nhc.plan import Plan
-from nhc.values import TYPE_CHECKING
-from nhc.work import shows_output
+from nhc.run.call_check import shows_output
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Mapping, Optional, Sequence
@@ -49,8 +49,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     """Entry point of the nhc-healthcheck executable."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        settings, warnings = lbnl.resolve(words, os.environ, _program())
-    except lbnl.BadCommandLine as error:
+        settings, warnings = lbnl_settings.resolve(words, os.environ, _program())
+    except lbnl_settings.BadCommandLine as error:
         print(f"{USAGE}\nnhc:  ERROR:  {error}", file=sys.stderr)
         return 10
     if settings.get("HELP"):
@@ -97,13 +97,13 @@ def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
 
     What nhc.conf sets is added to `settings`, so that it counts for marking as well.
     """
-    from nhc import config
-    from nhc.engine import run
     from nhc.hooks import broken, node_name, target_name
     from nhc.host import Host
-    from nhc.node_plan import node_plan
-    from nhc.profiles import UNLESS_NAMED, NoProfile
-    from nhc.state import State
+    from nhc.language import loader
+    from nhc.planning.node_plan import node_plan
+    from nhc.planning.profiles import UNLESS_NAMED, NoProfile
+    from nhc.run.engine import run
+    from nhc.state.store import State
 
     state = State()
     host = Host(settings=settings, memory=state)
@@ -114,13 +114,13 @@ def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
     output.verbose("Node Health Check starting.")
     try:
         if "EVAL_LINE" in settings:
-            plan = config.load_check(settings["EVAL_LINE"], "-e", name, given, scripts_dirs=scripts)
+            plan = loader.load_check(settings["EVAL_LINE"], "-e", name, given, scripts_dirs=scripts)
         else:
             plan = node_plan(
                 state, host, name, [settings["CONFFILE"]],
                 scripts=scripts, settings=given, profile=UNLESS_NAMED, ask=True,
             )  # fmt: skip
-    except (config.ConfigError, NoProfile, OSError) as error:
+    except (loader.ConfigError, NoProfile, OSError) as error:
         for line in str(error).splitlines():
             output.error(line)
         if "SLURMD_NODENAME" in os.environ:  # run by slurmd: nobody reads the line above
@@ -134,7 +134,7 @@ def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
     report = run(plan, host, state=state, check_all=check_all, deadline=deadline, name=called)
     if "NHC_PROLOG_MAX_AGE" in settings and "EVAL_LINE" not in settings:
         from nhc.hooks.recent import max_age
-        from nhc.kept_verdict import keep
+        from nhc.planning.kept_verdict import keep
 
         keep(state, whole, report, settings, max_age("prolog", settings), "healthcheck")
     return report
@@ -228,7 +228,7 @@ def _mark(report: Report, settings: Mapping[str, str], output: _Output) -> None:
 
 def _helpers_name(node: str, settings: Mapping[str, str]) -> str:
     """What a helper program is told the node is called: $HOSTNAME as ever, unless the scheduler has another name."""
-    name = settings.get("HOSTNAME") or lbnl.host_names()["HOSTNAME"]
+    name = settings.get("HOSTNAME") or lbnl_settings.host_names()["HOSTNAME"]
     return name if node == name.partition(".")[0] else node
 
 
@@ -241,7 +241,7 @@ class _Output:
         self.mute = False
         """Whether failures are kept from standard output; the log and syslog have them all the same."""
         self.is_verbose = settings["VERBOSE"] == "1" or settings["DEBUG"] == "1"
-        target = lbnl.Log() if "EVAL_LINE" in settings else lbnl.log_target(settings["LOGFILE"])
+        target = lbnl_settings.Log() if "EVAL_LINE" in settings else lbnl_settings.log_target(settings["LOGFILE"])
         self.fd = -1
         if target.path:
             mode = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if target.append else os.O_TRUNC) | os.O_CLOEXEC
@@ -293,7 +293,7 @@ def _detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     healthy node) and the detached run keeps the command line.
     """
     from nhc.render.json import from_dict, to_dict
-    from nhc.state import State
+    from nhc.state.store import State
 
     kept = State().load("detached")
     try:
@@ -319,7 +319,7 @@ def _detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
         if found is not None:
             _tell(found, settings, output)
             State().save("detached", {"report": to_dict(found)})
-            from nhc.custody import reap_all
+            from nhc.system.children import reap_all
 
             reap_all()
         os._exit(0)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import sys
 
-from nhc import hooks, site_settings
-from nhc.state import State
-from nhc.values import TYPE_CHECKING
+from nhc import hooks
+from nhc.language import site_settings
+from nhc.light import TYPE_CHECKING
+from nhc.state.store import State
 
 if TYPE_CHECKING:
     from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence
@@ -83,8 +84,8 @@ def resolve(hook: str, words: List[str]) -> Dict[str, str]:
 
 def _run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
     from nhc.host import Host
-    from nhc.node_plan import node_plan
-    from nhc.profiles import NONE, UNLESS_NAMED
+    from nhc.planning.node_plan import node_plan
+    from nhc.planning.profiles import NONE, UNLESS_NAMED
 
     context = hooks.context_of(hook, environ)
     state = State()
@@ -124,11 +125,11 @@ def _run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int
     if age > 0 and devices is None:
         hooks.remember(state, hook, report)
         if not hooks.skipped(environ, everything):
-            from nhc.kept_verdict import keep
+            from nhc.planning.kept_verdict import keep
 
             keep(state, whole, report, everything, age, context)
     elif age > 0 and report.verdict is not hooks.Verdict.OK:
-        from nhc.kept_verdict import forget
+        from nhc.planning.kept_verdict import forget
 
         forget(state)
     return hooks.after_report(hook, report, environ, everything, state)
@@ -139,7 +140,7 @@ def _judge(
 ) -> hooks.Report:
     if not plan.items:
         return hooks.Report(name, boot_id, host.time(), 0.0, ())
-    from nhc.engine import run
+    from nhc.run.engine import run
 
     if devices is not None:  # the GPU checks judge these alone
         ours = tuple(item._replace(settings={**item.settings, "NHC_DEVICES": devices}) for item in plan.items)

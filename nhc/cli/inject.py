@@ -11,9 +11,9 @@ import os
 import re
 import sys
 
-from nhc.cli import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.kernlog.findings import DRILL
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Dict, Optional
@@ -144,12 +144,12 @@ def inject_command(
         )
         if input("Write it? [y/N] ").strip().lower() not in ("y", "yes"):
             return EXIT_UNHEALTHY
-    from nhc import ring
+    from nhc.system import kernel_ring
 
     numbered = re.match(r"s?xid", fault.lower())
     level = FAULTS[numbered[0] if numbered else fault].level
     try:
-        ring.write(line, level, path)
+        kernel_ring.write(line, level, path)
     except OSError as error:
         print(f"nhc inject: {path}: {error.strerror}", file=sys.stderr)
         return EXIT_UNHEALTHY

@@ -7,7 +7,7 @@ import click
 from nhc.cli import ack as acknowledge
 from nhc.cli import inject as injection
 from nhc.cli import log
-from nhc.values import TYPE_CHECKING
+from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any

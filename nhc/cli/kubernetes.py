@@ -8,10 +8,10 @@ from typing import Any, Callable, Dict, List
 
 import click
 
-from nhc.bounded_read import read_input, read_text
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.registry import NoAdapter, adapter
+from nhc.plugins import NoAdapter, adapter
+from nhc.system.bounded_read import read_input, read_text
 
 SETTINGS = "/etc/nhc/kubernetes.toml"
 Command = Callable[..., Any]
@@ -193,7 +193,7 @@ def publish_command(**given: Any) -> None:
     """
 
     def work(kit: Any, cluster: Any, _read: Any) -> int:
-        from nhc.sync import load_reports
+        from nhc.policy.reconcile import load_reports
 
         reports = load_reports(given["reports"], _read_file)
         if given["node"] and len(reports) != 1:
@@ -235,7 +235,7 @@ def ack_command(**given: Any) -> None:
 
 def _run(given: Dict[str, Any], work: Callable[[Any, Any, Any], int]) -> None:
     """Load the adapter, run the command, and exit with its status."""
-    from nhc.sync import BadReports
+    from nhc.policy.reconcile import BadReports
 
     try:
         kit = adapter("kubernetes").commands()
@@ -251,7 +251,7 @@ def _settings(kit: Any, given: Dict[str, Any], **more: Any) -> Any:
     """The settings file's, with the command line's changes."""
     import os
 
-    from nhc.policy import Policy, read_ceiling
+    from nhc.policy.decide import Policy, read_ceiling
 
     words: Dict[str, Any] = {key: value for key, value in more.items() if value is not None}
     for key in ("namespace", "selector", "apply"):

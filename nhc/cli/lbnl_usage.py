@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import sys
 
-from nhc import lbnl
-from nhc.values import TYPE_CHECKING
-from nhc.words import quote
+from nhc.language import lbnl_settings
+from nhc.language.shell_words import quote
+from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List, Mapping, Optional, Sequence
@@ -26,14 +26,14 @@ def answer(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> Opt
     """What to say of LBNL NHC's command line, one line; None where it is not that."""
     first = words[0] if words else ""
     try:
-        lbnl.parse_command_line(words)
-    except lbnl.BadCommandLine:
+        lbnl_settings.parse_command_line(words)
+    except lbnl_settings.BadCommandLine:
         return None
     if not words:
         if not any(name in environ for name in DAEMONS) or sys.stdout.isatty():
             return None
         said = "a scheduler has run nhc without arguments"
-    elif len(first) > 1 and first[0] == "-" and first[1] in {**lbnl.FLAGS, **lbnl.VALUES}:
+    elif len(first) > 1 and first[0] == "-" and first[1] in {**lbnl_settings.FLAGS, **lbnl_settings.VALUES}:
         said = f"{first} is an option of LBNL NHC"
     elif "=" in first and first.partition("=")[0].isidentifier():
         said = f"{first} is a setting of LBNL NHC's command line"
@@ -51,7 +51,7 @@ def answer(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> Opt
 
 def look_only(words: Sequence[str]) -> str:
     """The `nhc check local` that checks what LBNL NHC's command line would; "" where there is none (`-e`)."""
-    asked = lbnl.parse_command_line(words)
+    asked = lbnl_settings.parse_command_line(words)
     if "EVAL_LINE" in asked or "HELP" in asked:
         return ""
     found: List[str] = ["nhc", "check", "local"]

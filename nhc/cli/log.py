@@ -10,7 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.cli import EXIT_HEALTHY, EXIT_USAGE
+from nhc.exit_status import EXIT_HEALTHY, EXIT_USAGE
 from nhc.kernlog.catalogue import APP, DEGRADED, FATAL, INFO, BadRules, Match, Matcher, lines_of
 from nhc.model import Action, printable
 
@@ -150,8 +150,8 @@ def classify_command(
     catalogue. `npd_rules` are rule files of node-problem-detector that are applied as well. Returns 0, or 2
     where the log or a rule file cannot be read.
     """
-    from nhc import ring
     from nhc.kernlog.npd_rules import Rules, load
+    from nhc.system import kernel_ring
 
     try:
         rules = [rule for path in npd_rules for rule in load(path)]
@@ -160,7 +160,7 @@ def classify_command(
         return EXIT_USAGE
     folder = Folder(Matcher(), show_all, rules=Rules(rules) if rules else None)
     try:
-        chunks = ring.Chunks(0) if file in (None, "-") else ring.contents(str(file))
+        chunks = kernel_ring.Chunks(0) if file in (None, "-") else kernel_ring.contents(str(file))
         for chunk in chunks:
             folder.feed(chunk)
     except OSError as error:
@@ -168,7 +168,7 @@ def classify_command(
         return EXIT_USAGE
     left_out = getattr(chunks, "left_out", 0)
     if left_out:
-        note = f"{left_out} bytes in lines longer than {ring.LINE >> 20} MiB were not read"
+        note = f"{left_out} bytes in lines longer than {kernel_ring.LINE >> 20} MiB were not read"
         print(f"nhc log classify: {printable(file or 'standard input')}: {note}", file=sys.stderr)
     entries = folder.entries()
     out = sys.stdout

@@ -13,9 +13,9 @@ import click
 
 from nhc.cli.check_local import SCRIPTS, root_of, write_atomically
 from nhc.cli.options import UsageError
-from nhc.engine import mutes_path
 from nhc.model import printable
-from nhc.mutes import Mute, named, parse, render
+from nhc.run.engine import mutes_path
+from nhc.state.mutes import Mute, named, parse, render
 from nhc.units import seconds
 
 LONGEST = 366 * 86400.0
@@ -86,7 +86,7 @@ def _path() -> str:
 
 
 def _read(path: str) -> List[Mute]:
-    from nhc.bounded_read import read_text
+    from nhc.system.bounded_read import read_text
 
     try:
         return parse(read_text(path))
@@ -124,13 +124,13 @@ def _locked(directory: str) -> Iterator[None]:
 
 def _known(pattern: str) -> str:
     """A check, or a pattern of some, that there is. Raises UsageError."""
-    from nhc import scripts
     from nhc.check import find_all
-    from nhc.line_options import near
-    from nhc.mistakes import misspelt_program
+    from nhc.language import site_scripts
+    from nhc.language.line_options import near
+    from nhc.language.mistakes import misspelt_program
 
     names = [declared.name for declared in find_all()]
-    names += scripts.scan([SCRIPTS] if os.path.isdir(SCRIPTS) else []).functions
+    names += site_scripts.scan([SCRIPTS] if os.path.isdir(SCRIPTS) else []).functions
     if pattern.startswith("check_") and not any(fnmatchcase(name, pattern) for name in names):
         raise click.UsageError(f"no such check: {pattern}{near(pattern, names)}")
     misspelt = "" if pattern in names else misspelt_program(pattern)

@@ -1,4 +1,4 @@
-"""One definition of options for two readers: the quick one below, and click (`nhc.cli.app`).
+"""One definition of options for two readers: the quick one below, and click (`nhc.cli.click_app`).
 
 The quick reader understands what click does: `-c FILE`, `-cFILE`, `--config FILE`, `--config=FILE`, and
 clusters of switches (`-qv`).
@@ -6,7 +6,7 @@ clusters of switches (`-qv`).
 
 from __future__ import annotations
 
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Sequence, Tuple

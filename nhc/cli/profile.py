@@ -8,8 +8,8 @@ from typing import Dict, Optional
 
 import click
 
-from nhc import node_type, profiles
 from nhc.host import Host
+from nhc.planning import node_type, profiles
 
 
 @click.command()
@@ -24,8 +24,8 @@ def detect(no_metadata: bool, form: str) -> None:
 
     Exit status: 0 where there is a profile, 3 where there is none.
     """
-    from nhc.cli import EXIT_UNKNOWN
-    from nhc.state import State
+    from nhc.exit_status import EXIT_UNKNOWN
+    from nhc.state.store import State
 
     host = Host(memory=State())
     found = node_type.detect(host, ask=not no_metadata)
@@ -60,7 +60,7 @@ def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
 @click.argument("name", metavar="NAME", shell_complete=_names)
 def show(name: str) -> None:
     """Print the profile NAME, a file of that form, or the one of this node (`auto`)."""
-    from nhc.state import State
+    from nhc.state.store import State
 
     host = Host(memory=State())
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.values import TYPE_CHECKING
+from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Optional, Sequence
@@ -15,7 +15,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
         return hook("prolog", argv)
     except Exception as error:
-        from nhc.crash import tell
+        from nhc.run.crash_report import tell
 
         tell("nhc-prolog", error)
         return 0

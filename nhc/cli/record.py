@@ -8,19 +8,19 @@ import tempfile
 
 import click
 
-from nhc.bounded_read import read_text
-from nhc.cli import EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.cli.check_local import CONFIG, emit, load_plan, select
 from nhc.cli.options import CHECK_LOCAL, FORMATS, UsageError, read
-from nhc.config import ConfigError, load
-from nhc.engine import run
+from nhc.exit_status import EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.hosts.recording import RecordingHost, Replay, finish
+from nhc.language.loader import ConfigError, load
+from nhc.language.site_settings import is_secret
+from nhc.language.targets import OwnTargets
+from nhc.light import TYPE_CHECKING
 from nhc.model import Report
-from nhc.recording import RecordingHost, Replay, finish
 from nhc.render import json as wire
-from nhc.site_settings import is_secret
-from nhc.state import State
-from nhc.targets import OwnTargets
-from nhc.values import TYPE_CHECKING
+from nhc.run.engine import run
+from nhc.state.store import State
+from nhc.system.bounded_read import read_text
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Tuple

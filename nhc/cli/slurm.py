@@ -10,18 +10,18 @@ import sys
 
 import click
 
-from nhc.bounded_read import read_input, read_text
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.ledger import Ledger, LedgerError
+from nhc.light import TYPE_CHECKING
+from nhc.matching.nodeset import fold
 from nhc.model import printable
-from nhc.nodeset import fold
-from nhc.policy import Policy, read_ceiling
-from nhc.policy_file import PolicyError, PolicyFile, load
+from nhc.plugins import NoAdapter, adapter
+from nhc.policy.decide import Policy, read_ceiling
+from nhc.policy.ledger import Ledger, LedgerError
+from nhc.policy.policy_file import PolicyError, PolicyFile, load
+from nhc.policy.reconcile import BadReports, Round, load_reports, sync
 from nhc.ports import AdapterError, Deed, Effect
-from nhc.registry import NoAdapter, adapter
-from nhc.sync import BadReports, Round, load_reports, sync
-from nhc.values import TYPE_CHECKING
+from nhc.system.bounded_read import read_input, read_text
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple

@@ -10,8 +10,8 @@ import time
 from typing import Dict, Sequence
 
 from nhc import __version__
-from nhc.cli import EXIT_USAGE
 from nhc.cli.options import FORMATS, UsageError
+from nhc.exit_status import EXIT_USAGE
 from nhc.host import Host
 from nhc.model import CheckResult, Report, unknown
 

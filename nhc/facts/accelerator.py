@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from nhc.facts.pci import PciFunction, accelerator_functions, switch_functions
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple

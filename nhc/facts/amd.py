@@ -16,7 +16,7 @@ from nhc.facts.accelerator import Device, ErrorCount, Source, by_number, whole
 from nhc.facts.amd_metrics import throttle_reasons
 from nhc.facts.pci import DEVICES, PciFunction, accelerator_functions, link_speed
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Dict, List, Mapping, Optional, Tuple

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from nhc.facts.history import growth
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Dict, Mapping, Optional, Tuple

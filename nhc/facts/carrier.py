@@ -12,7 +12,7 @@ import re
 from nhc.facts.history import boot_id
 from nhc.facts.kmsg import boot_time, log_tail, parse_line
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple

@@ -9,7 +9,7 @@ import re
 from binascii import Error, a2b_base64
 
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple

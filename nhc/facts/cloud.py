@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 import time
 
-from nhc import metadata, plain_http
+from nhc.facts import cloud_metadata
 from nhc.host import Host
-from nhc.plain_http import NoAnswer
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.system import plain_http
+from nhc.system.plain_http import NoAnswer
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -78,9 +79,9 @@ _HEADERS = {"gcp": {"Metadata-Flavor": "Google"}, "azure": {"Metadata": "true"},
 
 def ask(cloud: str, base: Optional[str], deadline: float) -> Dict[str, List[Any]]:
     """Status and body of each question, or [0, PROBLEM], as plain values for a recording, within `deadline` seconds."""
-    base, until = base or metadata.BASE, time.monotonic() + deadline
+    base, until = base or cloud_metadata.BASE, time.monotonic() + deadline
     try:
-        headers = metadata.aws_session(base, until) if cloud == "aws" else _HEADERS[cloud]
+        headers = cloud_metadata.aws_session(base, until) if cloud == "aws" else _HEADERS[cloud]
     except NoAnswer as error:
         return {name: [0, str(error)] for name, _ in _PATHS[cloud]}
     found: Dict[str, List[Any]] = {}

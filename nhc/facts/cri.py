@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 
-from nhc.plain_http import NoAnswer, left
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.system.plain_http import NoAnswer, left
 
 if TYPE_CHECKING:
     import socket

@@ -10,7 +10,7 @@ from __future__ import annotations
 from nhc.facts.ib_counters import EFA_LAYER, adapter, device_counters, read_counters
 from nhc.facts.infiniband import Port, ports
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Dict, Tuple

@@ -13,7 +13,7 @@ from nhc.facts import accelerator as model
 from nhc.facts.accelerator import Device, ErrorCount, Source, by_number, whole
 from nhc.facts.pci import normal_address
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING
+from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, List, Mapping, Optional, Tuple

@@ -8,7 +8,7 @@ however often the check runs, so that two runs a second apart judge the same hou
 from __future__ import annotations
 
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Sequence, Tuple

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from nhc.host import Host
+from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.units import size_kb
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Dict, Optional, Sequence, Tuple

@@ -9,7 +9,7 @@ import re
 
 from nhc.facts.infiniband import Port
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING
+from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, Optional

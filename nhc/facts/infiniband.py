@@ -7,7 +7,7 @@ reading `state` and `rate` costs a query of the driver's cache, so a port that i
 from __future__ import annotations
 
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING, NamedTuple, regex
+from nhc.light import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple

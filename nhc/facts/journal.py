@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from nhc.facts.kmsg import Batch, boot_id, boot_time, parse_journal, read_kmsg
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING
+from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.host import Host
-from nhc.values import NamedTuple
+from nhc.light import NamedTuple
 
 
 class LoadAverage(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.values import TYPE_CHECKING, NamedTuple, regex
+from nhc.light import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
     from typing import List, Tuple

@@ -6,7 +6,7 @@ Reading it touches no file system: a hung server does not hang the reader.
 from __future__ import annotations
 
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING, NamedTuple, regex
+from nhc.light import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple

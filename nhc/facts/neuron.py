@@ -20,7 +20,7 @@ from nhc.facts.accelerator import (
 )
 from nhc.facts.pci import normal_address
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING
+from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Optional, Tuple

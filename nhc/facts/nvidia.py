@@ -22,7 +22,7 @@ from nhc.facts.nvml_codes import (
 )
 from nhc.facts.pci import accelerator_functions, link_speed, normal_address
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING
+from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Optional, Tuple

@@ -10,7 +10,7 @@ processes it can lose, so there is no defence against that here.
 
 from __future__ import annotations
 
-from nhc.values import TYPE_CHECKING
+from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Tuple

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.values import TYPE_CHECKING
+from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, Mapping, Tuple

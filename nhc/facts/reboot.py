@@ -6,7 +6,7 @@ import re
 
 from nhc.facts.versions import compare
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence

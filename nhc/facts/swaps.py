@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nhc.facts.mounts import unescape
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import FrozenSet, Tuple

@@ -16,7 +16,7 @@ import re
 from nhc.facts.accelerator import accelerators
 from nhc.facts.pci import DEVICES, normal_address
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple

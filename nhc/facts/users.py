@@ -6,7 +6,7 @@ A cluster's name service can be slow or away, and a check of local daemons must 
 from __future__ import annotations
 
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING, NamedTuple, regex
+from nhc.light import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
     from typing import Dict, Optional

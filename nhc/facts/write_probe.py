@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from nhc.values import TYPE_CHECKING
+from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List

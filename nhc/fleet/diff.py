@@ -9,10 +9,10 @@ import sys
 from typing import Any, Dict, List, Mapping, NamedTuple, Set, Tuple
 
 from nhc.fleet.history import History, Sweep, default_path
-from nhc.fleet.output import sweep_line
-from nhc.fleet.result import findings
+from nhc.fleet.node_result import findings
+from nhc.fleet.summary import sweep_line
+from nhc.matching.nodeset import fold
 from nhc.model import Verdict
-from nhc.nodeset import fold
 
 Problem = Tuple[str, str, int, str]
 

@@ -10,9 +10,9 @@ from array import array
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.fleet.causes import Cause, Causes
-from nhc.fleet.result import REACH, Finding
+from nhc.fleet.node_result import REACH, Finding
+from nhc.matching.nodeset import fold
 from nhc.model import Verdict, printable
-from nhc.nodeset import fold
 
 COLOURS = {Verdict.SKIP: "2", Verdict.OK: "32", Verdict.WARN: "33", Verdict.UNKNOWN: "35", Verdict.CRIT: "31;1"}
 SHOWN = 5

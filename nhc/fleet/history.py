@@ -14,7 +14,7 @@ import time
 import zlib
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.fleet.result import safe
+from nhc.fleet.node_result import safe
 from nhc.model import Report, printable
 from nhc.render.json import from_dict
 

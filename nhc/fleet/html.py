@@ -18,10 +18,10 @@ from nhc.fleet.causes import OTHERS, Cause, template_of
 from nhc.fleet.fold import Problem
 from nhc.fleet.history import History
 from nhc.fleet.outliers import Outlier
-from nhc.fleet.output import Picture
+from nhc.fleet.summary import Picture
 from nhc.fleet.transport import Node
+from nhc.matching.nodeset import fold
 from nhc.model import Verdict
-from nhc.nodeset import fold
 from nhc.render.json import utc
 
 MANY = 2000

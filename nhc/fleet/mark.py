@@ -10,16 +10,16 @@ import sys
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from nhc.fleet.history import History
-from nhc.fleet.result import REACH
-from nhc.ledger import Ledger, LedgerError
+from nhc.fleet.node_result import REACH
+from nhc.matching.nodeset import fold
 from nhc.model import Report, printable
-from nhc.nodeset import fold
-from nhc.policy import Policy, read_ceiling
-from nhc.policy_file import PolicyError, PolicyFile, load
+from nhc.plugins import NoAdapter, adapter
+from nhc.policy.decide import Policy, read_ceiling
+from nhc.policy.ledger import Ledger, LedgerError
+from nhc.policy.policy_file import PolicyError, PolicyFile, load
+from nhc.policy.reconcile import Round, sync
 from nhc.ports import AdapterError, Deed, Effect
-from nhc.registry import NoAdapter, adapter
 from nhc.render.json import from_dict
-from nhc.sync import Round, sync
 
 POLICY = "/etc/nhc/policy.toml"
 

@@ -12,9 +12,9 @@ import re
 from difflib import get_close_matches
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
 
-from nhc.config import Problem, validate_lines
-from nhc.lines import CONTEXTS, RawLine, parse_text
-from nhc.scripts import scan
+from nhc.language.lines import CONTEXTS, RawLine, parse_text
+from nhc.language.loader import Problem, validate_lines
+from nhc.language.site_scripts import scan
 
 SHOWN = 20
 """Problems that are listed; of more, only the number."""
@@ -58,7 +58,7 @@ def _profile(name: str) -> None:
     if name in ("", "auto", "none") or os.path.isfile(name) or "/" in name:
         return  # a path that is not here is one on the node
     from nhc.host import Host
-    from nhc.profiles import names
+    from nhc.planning.profiles import names
 
     known = names(Host())
     if name not in known:
@@ -70,7 +70,7 @@ def _profile(name: str) -> None:
 
 def _lines(paths: Sequence[str]) -> Tuple[List[RawLine], List[Problem]]:
     """The lines of these files and of what they include by relative names, and the includes that lead nowhere."""
-    from nhc.fleet.push import config_files
+    from nhc.fleet.bundles import config_files
 
     lines: List[RawLine] = []
     problems: List[Problem] = []

@@ -7,8 +7,8 @@ import sys
 from types import TracebackType
 from typing import Any, Collection, Mapping, Optional, Sequence, TextIO, Type
 
+from nhc.matching.nodeset import fold
 from nhc.model import Verdict, printable
-from nhc.nodeset import fold
 
 _STYLES = {Verdict.CRIT: "bold red", Verdict.UNKNOWN: "magenta", Verdict.WARN: "yellow", Verdict.OK: "green",
            Verdict.SKIP: "dim"}  # fmt: skip

@@ -1,6 +1,6 @@
 """Run a task on many nodes: one process per core, every node's end within its deadline.
 
-The shards (`nhc.fleet.shard`) are forked from a parent that has no threads; they take nodes one by one from a
+The shards (`nhc.fleet.worker`) are forked from a parent that has no threads; they take nodes one by one from a
 shared counter, so that a shard with bad hosts does not fall behind. What a shard hands back, and what a shard that was
 killed had not begun, goes to further shards.
 """
@@ -15,10 +15,10 @@ import signal
 import time
 from typing import Any, Callable, Dict, Generator, Iterator, List, Sequence, Set
 
-from nhc.fleet import shard
-from nhc.fleet.arrival import Arrived, Returned, Scarce, arrival, failed, unpack
-from nhc.fleet.shard import Settings
+from nhc.fleet import worker
+from nhc.fleet.result_frame import Arrived, Returned, Scarce, arrival, failed, unpack
 from nhc.fleet.transport import Node, Trouble, is_scarce
+from nhc.fleet.worker import Settings
 
 PATIENCE = 30.0
 """Seconds without any finished node, for want of processes, threads or descriptors, before the rest is given up."""
@@ -127,7 +127,7 @@ class _Round:
             os.close(read)
             for other in self._pipes:
                 os.close(other)
-            shard.be(self.nodes, self.order, self.settings, counter, write, count)
+            worker.be(self.nodes, self.order, self.settings, counter, write, count)
         os.close(write)
         self._pipes[read] = pid
 

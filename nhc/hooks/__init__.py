@@ -10,7 +10,7 @@ node as a comment, and answered with exit status 0.
 
 from __future__ import annotations
 
-from nhc.hooks.names import (
+from nhc.hooks.job_environment import (
     EPILOG,
     EPILOG_SLURMCTLD,
     HEALTHCHECK,
@@ -22,9 +22,9 @@ from nhc.hooks.names import (
     target_name,
 )
 from nhc.hooks.recent import fresh_report, remember
+from nhc.light import TYPE_CHECKING
 from nhc.model import Report, Verdict
-from nhc.state import State
-from nhc.values import TYPE_CHECKING
+from nhc.state.store import State
 
 if TYPE_CHECKING:
     from typing import FrozenSet, Mapping, Optional
@@ -97,7 +97,7 @@ def only_relevant(report: Report, devices: Optional[str], without: FrozenSet[str
     """The report as it concerns one job: without results for GPUs that are not the job's, and skipped checks."""
     if devices is None and not without:
         return report
-    from nhc.hooks.names import concerns
+    from nhc.hooks.job_environment import concerns
 
     kept = tuple(
         result for result in report.results
@@ -166,7 +166,7 @@ def broken(
     """Say where the fleet can see it that nhc itself is broken here. Returns 0: the job starts, the node stays."""
     try:
         from nhc.hooks.log import internal_error
-        from nhc.kept_verdict import forget
+        from nhc.planning.kept_verdict import forget
 
         forget(state or State())
         internal_error(context, error, environ, settings, state or State())

@@ -12,9 +12,10 @@ import signal
 import stat
 import time
 
-from nhc.hooks.leftovers import GPU, PROCESSES, Leftover, parse_stat
+from nhc.hooks.leftovers import Leftover, parse_stat
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING
+from nhc.language.setting_words import GPU, PROCESSES
+from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Callable, Iterable, List, Set

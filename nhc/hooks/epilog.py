@@ -15,13 +15,14 @@ from __future__ import annotations
 import time
 
 from nhc.hooks import UNHEALTHY, log, watch_only
-from nhc.hooks.leftovers import KINDS, Leftover, find
-from nhc.hooks.names import job_devices
+from nhc.hooks.job_environment import job_devices
+from nhc.hooks.leftovers import Leftover, find
 from nhc.host import Host
+from nhc.language.setting_words import KINDS
+from nhc.light import TYPE_CHECKING
 from nhc.model import CheckResult, Outcome, Report, Verdict, crit, warn
 from nhc.ports import AdapterError, Effect, mark_of
-from nhc.state import State
-from nhc.values import TYPE_CHECKING
+from nhc.state.store import State
 
 if TYPE_CHECKING:
     from typing import List, Mapping, Optional, Sequence, Tuple
@@ -49,8 +50,8 @@ def epilog(
     mark = mark_of(report)
     if mark is None:
         return 0
-    from nhc.hooks.act import scheduler, take_out
     from nhc.hooks.healthcheck import know, known, tell
+    from nhc.hooks.marking import scheduler, take_out
 
     adapter = scheduler(environ, settings)
     if adapter is None:
@@ -114,7 +115,7 @@ def _show(some: Sequence[Leftover]) -> str:
 
 def _has_other_jobs(node: str, environ: Mapping[str, str], settings: Mapping[str, str]) -> bool:
     """Whether the user has another job here. Where nobody can say, yes: nothing of another job may be touched."""
-    from nhc.hooks.act import scheduler
+    from nhc.hooks.marking import scheduler
 
     adapter = scheduler(environ, settings)
     user, job = environ.get("SLURM_JOB_USER") or environ.get("SLURM_JOB_UID", ""), environ.get("SLURM_JOB_ID", "")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 
 from nhc.hooks import log, watch_only
+from nhc.light import TYPE_CHECKING
 from nhc.model import Report, Verdict
 from nhc.ports import AdapterError, Effect, Mark, mark_of, mark_text
-from nhc.state import State
-from nhc.values import TYPE_CHECKING
+from nhc.state.store import State
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Mapping, Optional
@@ -28,7 +28,7 @@ def healthcheck(report: Report, environ: Mapping[str, str], settings: Mapping[st
     healthy = report.verdict is not Verdict.CRIT
     if healthy and not _read_again(report, settings, state):
         return 0
-    from nhc.hooks.act import WATCHING, put_back, scheduler, take_out
+    from nhc.hooks.marking import WATCHING, put_back, scheduler, take_out
 
     adapter = scheduler(environ, settings)
     if adapter is None:

@@ -11,13 +11,12 @@ from __future__ import annotations
 import stat
 
 from nhc.host import Host
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.language.setting_words import GPU, PROCESSES, SHM, TMP
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple
 
-PROCESSES, GPU, SHM, TMP = "processes", "gpu", "shm", "tmp"
-KINDS = (PROCESSES, GPU, SHM, TMP)
 
 SESSION = frozenset({"systemd", "(sd-pam)", "sshd", "sshd-session", "dbus-daemon"})
 """A login session's own processes: they end with the session, and a login without a job is not ours to judge."""

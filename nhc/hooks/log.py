@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 
+from nhc.light import TYPE_CHECKING
 from nhc.model import printable
-from nhc.state import State
-from nhc.values import TYPE_CHECKING
+from nhc.state.store import State
 
 if TYPE_CHECKING:
     from typing import Mapping
@@ -47,17 +47,17 @@ def internal_error(
     """Log that nhc itself failed, and leave it on the node, once an hour at most."""
     import time
 
-    from nhc.config import ConfigError
     from nhc.hooks import BadArgument, watch_only
-    from nhc.profiles import NoProfile
+    from nhc.language.loader import ConfigError
+    from nhc.planning.profiles import NoProfile
 
     if isinstance(failure, (ConfigError, NoProfile, BadArgument)):  # a person's mistake, not ours
         of = "arguments" if isinstance(failure, BadArgument) else "configuration"
         said = f"the {context}'s {of} cannot be used: {failure}"
         error(said)
     else:
-        from nhc.crash import keep
-        from nhc.redaction import secrets
+        from nhc.hosts.redaction import secrets
+        from nhc.run.crash_report import keep
 
         said = secrets(f"internal error in the {context}: {type(failure).__name__}: {failure}")
         path = keep(f"nhc-{context}", failure)
@@ -66,8 +66,8 @@ def internal_error(
     last = state.load(MEMORY).get(context)
     if isinstance(last, (int, float)) and 0 <= now - last < QUIET:
         return
-    from nhc.hooks.act import scheduler
-    from nhc.hooks.names import node_name
+    from nhc.hooks.job_environment import node_name
+    from nhc.hooks.marking import scheduler
     from nhc.host import Host
 
     name = node_name(environ, settings, Host().system.hostname())
@@ -86,7 +86,7 @@ def works_again(environ: Mapping[str, str], settings: Mapping[str, str], state: 
     memory = state.load(MEMORY)
     if not memory or watch_only(settings):
         return
-    from nhc.hooks.act import scheduler
+    from nhc.hooks.marking import scheduler
 
     adapter = scheduler(environ, settings)
     if memory.get("node") and adapter is not None and hasattr(adapter, "comment"):

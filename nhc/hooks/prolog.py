@@ -8,11 +8,11 @@ nohold_on_prolog_fail. A failing PrologSlurmctld requeues the job and touches no
 from __future__ import annotations
 
 from nhc.hooks import UNHEALTHY, log, watch_only
-from nhc.hooks.names import PROLOG_SLURMCTLD
+from nhc.hooks.job_environment import PROLOG_SLURMCTLD
+from nhc.light import TYPE_CHECKING
 from nhc.model import Report
 from nhc.ports import AdapterError, Applied, Effect, mark_of
-from nhc.state import State
-from nhc.values import TYPE_CHECKING
+from nhc.state.store import State
 
 if TYPE_CHECKING:
     from typing import Any, Mapping
@@ -22,7 +22,7 @@ def unhealthy(
     context: str, report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: State
 ) -> int:
     """Returns UNHEALTHY, which makes Slurm requeue the job; 0 where the bound on drained nodes is reached."""
-    from nhc.hooks.act import scheduler, take_out
+    from nhc.hooks.marking import scheduler, take_out
 
     mark = mark_of(report)
     assert mark is not None

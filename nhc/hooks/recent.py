@@ -6,9 +6,9 @@ anything else the checks run again, since the fault may have been repaired a sec
 
 from __future__ import annotations
 
+from nhc.light import TYPE_CHECKING
 from nhc.model import Report
-from nhc.state import State
-from nhc.values import TYPE_CHECKING
+from nhc.state.store import State
 
 if TYPE_CHECKING:
     from typing import Mapping, Optional, Sequence

@@ -11,7 +11,7 @@ from nhc.host import Host, Memory
 from nhc.kernlog import findings
 from nhc.kernlog.findings import Finding, State
 from nhc.kernlog.shape import ACKS, fit, stores
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
+from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Dict, Iterator, List, Optional, Pattern, Tuple
@@ -82,7 +82,7 @@ _SPEAKER = 80
 
 def table(name: str) -> List[List[str]]:
     """The rows of a table of nhc.data: no comments, no head, "-" as an empty cell."""
-    from nhc.data import read
+    from nhc.data.reader import read
 
     lines = [line for line in read(name).split("\n") if line and line[0] != "#"]
     return [["" if cell == "-" else cell for cell in line.split("\t")] for line in lines[1:]]

@@ -9,8 +9,8 @@ when a person acknowledges it: never because time has passed.
 from __future__ import annotations
 
 from nhc.kernlog.catalogue import DEGRADED, FATAL, INFO, RANK, Match, table
+from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, printable
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple

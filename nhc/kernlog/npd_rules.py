@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 
-from nhc.bounded_read import parse_json, read_text
 from nhc.kernlog.catalogue import FATAL, INFO, BadRules, Match
+from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.system.bounded_read import parse_json, read_text
 
 if TYPE_CHECKING:
     from re import Match as Match_

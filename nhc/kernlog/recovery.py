@@ -12,8 +12,8 @@ import re
 
 from nhc.facts.nvml_codes import RECOVERY
 from nhc.kernlog.catalogue import DEGRADED, FATAL, INFO
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, Optional, Tuple

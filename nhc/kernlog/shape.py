@@ -6,8 +6,8 @@ What does not fit is left out and the rest stays: a fault that is remembered is 
 from __future__ import annotations
 
 from nhc.kernlog.catalogue import RANK
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 
-from nhc.data import read
+from nhc.data.reader import read
 from nhc.kernlog import recovery
 from nhc.kernlog.catalogue import DEGRADED, FATAL, INFO, RANK, Match, table
+from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action
-from nhc.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Dict, Iterator, List, Optional, Sequence, Tuple

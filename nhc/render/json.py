@@ -10,8 +10,8 @@ import io
 import json
 import time
 
+from nhc.light import TYPE_CHECKING
 from nhc.model import SCHEMA, Action, CheckResult, Metric, Outcome, Report, Verdict, printable
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Mapping

@@ -6,8 +6,8 @@ not OK. Exit status 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
 
 from __future__ import annotations
 
+from nhc.light import TYPE_CHECKING
 from nhc.model import Report, Verdict, printable, subject
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict

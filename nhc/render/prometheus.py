@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nhc.light import TYPE_CHECKING
 from nhc.model import Report, Verdict, printable
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, List, Tuple

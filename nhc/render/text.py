@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, CheckResult, Report, Verdict, printable, subject
 from nhc.units import show_seconds
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import List

@@ -7,14 +7,14 @@ import threading
 import pytest
 
 from nhc.ports import AdapterError
-from nhc.process import Completed
+from nhc.system.process import Completed
 from nhc.testing_adapters import AdapterContract, AdapterWorld
 from nhc_adapters.flux import Flux
 from nhc_adapters.lsf import Lsf
 from nhc_adapters.pbs import Pbs, Torque
 from nhc_adapters.sge import GridEngine
-from nhc_adapters.slurm import Slurm
-from nhc_adapters.slurm_rest import SlurmRest
+from nhc_adapters.slurm.adapter import Slurm
+from nhc_adapters.slurm.rest import SlurmRest
 from tests.support.schedulers import FakeFlux, FakeGridEngine, FakeLsf, FakePbs, FakeTorque
 from tests.support.slurm import wait_for
 from tests.support.slurmrest import FakeSlurmRest

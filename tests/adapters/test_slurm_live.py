@@ -12,16 +12,16 @@ from click.testing import CliRunner
 
 from nhc.cli.slurm import sync_command
 from nhc.hooks.healthcheck import healthcheck
-from nhc.ledger import Ledger
 from nhc.model import Action, CheckResult, Report, crit, ok, unknown
-from nhc.policy import Ceiling, Policy
+from nhc.policy.decide import Ceiling, Policy
+from nhc.policy.ledger import Ledger
+from nhc.policy.reconcile import sync
 from nhc.ports import AdapterError, Deed, Effect, Mark, mark_of
-from nhc.process import Completed
 from nhc.render.json import to_dict
-from nhc.state import State
-from nhc.sync import sync
-from nhc_adapters.slurm import Slurm
-from nhc_adapters.slurm_rest import SlurmRest
+from nhc.state.store import State
+from nhc.system.process import Completed
+from nhc_adapters.slurm.adapter import Slurm
+from nhc_adapters.slurm.rest import SlurmRest
 from tests.support.require import need
 from tests.support.slurm import wait_for
 

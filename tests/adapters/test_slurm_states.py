@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nhc.model import Action
 from nhc.ports import Effect, Mark, may_clear, may_mark
-from nhc_adapters._slurm_states import node_state, parse_json_nodes, parse_show, parse_sinfo
+from nhc_adapters.slurm.states import node_state, parse_json_nodes, parse_show, parse_sinfo
 
 MARK = Mark("check_x: new")
 YES, SAME, NO = Effect.CHANGED, Effect.UNCHANGED, Effect.REFUSED

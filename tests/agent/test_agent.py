@@ -13,7 +13,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from nhc import ring
+from nhc.system import kernel_ring
 from tests.agent.conftest import ROOT, until
 from tests.support.require import need
 
@@ -361,13 +361,13 @@ def test_a_full_disk_stops_nothing_and_what_was_kept_is_written_when_there_is_ro
 
 
 def test_a_kernel_line_is_an_event_at_once_and_stays_until_it_is_acknowledged(agent, tmp_path):
-    need("kmsg", os.access(ring.KMSG, os.W_OK), "this user may not write to the kernel log")
+    need("kmsg", os.access(kernel_ring.KMSG, os.W_OK), "this user may not write to the kernel log")
     agent.configure(wants(flag(tmp_path), "1h"), agent="kernel-log = true")
     agent.start()
     before = {r["target"] for r in agent.report()["results"]}
     device = f"0000:{random.randrange(16, 255):02x}:{random.randrange(32):02x}.0"
     began = time.monotonic()
-    ring.write(f"NVRM: Xid (PCI:{device[:-2]}): 79, pid=1, GPU has fallen off the bus. (nhc-drill)", 3)
+    kernel_ring.write(f"NVRM: Xid (PCI:{device[:-2]}): 79, pid=1, GPU has fallen off the bus. (nhc-drill)", 3)
     until(lambda: [p for p in agent.events("problem.began") if p["target"] == device], every=0.001)
     assert time.monotonic() - began < 1.0
     assert device not in before

@@ -7,7 +7,7 @@ import pytest
 
 from nhc.agent.events import Recorder, Stream, event, of_change, shape
 from nhc.agent.history import History, read
-from nhc.agent.transitions import Board, too_early
+from nhc.agent.problems import Board, too_early
 from nhc.model import Action, CheckResult, Report, crit, ok, unknown
 from nhc.ports import Delivery, Kept
 

@@ -2,10 +2,10 @@ import socket
 
 import pytest
 
-from nhc.agent.follow import ALIKE, Follower
-from nhc.agent.loop import Loop
+from nhc.agent.event_loop import Loop
+from nhc.agent.kmsg_follower import ALIKE, Follower
 from nhc.kernlog import STORE, Source, read_log
-from nhc.state import State
+from nhc.state.store import State
 from nhc.testing import FakeHost
 
 BOOT = "11111111-2222-3333-4444-555555555555"

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from nhc.agent.journal import APART, LINE, Journalctl, KernelJournal
-from nhc.agent.loop import Loop
+from nhc.agent.event_loop import Loop
+from nhc.agent.journal_follower import APART, LINE, Journalctl, KernelJournal
 from nhc.testing import FakeHost
 
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=77, GPU has fallen off the bus."

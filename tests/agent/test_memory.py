@@ -5,7 +5,7 @@ import json
 import socket
 from pathlib import Path
 
-from nhc.agent.loop import Loop
+from nhc.agent.event_loop import Loop
 from nhc.render import json as wire
 
 REPORT = Path(__file__).parents[1] / "nodes" / "h100-xid79" / "report.json"

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from nhc.agent import outlet, sink_process
-from nhc.agent.loop import Loop
-from nhc.agent.outlet import Outlet
+from nhc.agent import sink_handle, sink_process
+from nhc.agent.event_loop import Loop
+from nhc.agent.sink_handle import Outlet
 from nhc.agent.sink_process import NEWS
 from nhc.model import CheckResult, Report, ok
 from nhc.ports import AdapterError, Kept, Standing
@@ -61,7 +61,7 @@ class Written:
 
 @pytest.fixture
 def sink(request, tmp_path, monkeypatch):
-    monkeypatch.setattr(outlet, "BACKOFF", (0.05, 0.2))
+    monkeypatch.setattr(sink_handle, "BACKOFF", (0.05, 0.2))
     monkeypatch.setattr(sink_process, "RETRY", (0.05, 0.2))
 
     class Sink:
@@ -230,8 +230,8 @@ def test_a_sink_that_gets_no_process_is_started_when_it_gets_one(sink):
 
 NO_PROCESS = """\
 import os, resource, time
-from nhc.agent import outlet
-from nhc.agent.loop import Loop
+from nhc.agent import sink_handle as outlet
+from nhc.agent.event_loop import Loop
 
 class Silent:
     def standing(self):

@@ -89,7 +89,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One archive for all tests, whatever becomes of the checkout while they run."""
     path = tmp_path_factory.mktemp("archive") / "nhc.pyz"
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/adapters"}
-    subprocess.run([sys.executable, "-m", "nhc.pyz", str(path)], env=environ, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "nhc.archive.build", str(path)], env=environ, check=True, capture_output=True)
     return path
 
 

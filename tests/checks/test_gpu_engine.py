@@ -11,9 +11,11 @@ from tests.support.nvml.fake import ROOT, pci_tree
 
 RUN = """
 import json, sys, tempfile
-from nhc import engine
-from nhc.plan import BUILT_IN, Item, Plan
-from nhc.state import State
+from nhc.run import engine
+from nhc.plan import BUILT_IN
+from nhc.plan import Item
+from nhc.plan import Plan
+from nhc.state.store import State
 from nhc.testing import FakeHost
 host = FakeHost(json.loads(sys.argv[1]))
 host.system.ask = lambda name, answer: answer()

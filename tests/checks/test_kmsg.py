@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from nhc import ring
 from nhc.check import BadArguments
 from nhc.facts.accelerator import Device, Inventory, Modes, RowRemap, Source, accelerators
 from nhc.facts.kmsg import BOOT_ID
 from nhc.host import Host
 from nhc.kernlog import STORE
 from nhc.model import Action, Verdict
-from nhc.state import State
+from nhc.state.store import State
+from nhc.system import kernel_ring
 from nhc.testing import FakeHost
 from tests.support.judge import judge, judge_all
 from tests.support.require import need
@@ -301,7 +301,7 @@ def test_a_fault_written_into_the_real_log_is_found_once_and_ends_with_its_drill
         return [o for o in judge_all(Host(memory=memory), "check_kmsg --source kmsg") if o.target == name]
 
     assert run() == []
-    ring.write(f"nfs: server {name} not responding, still trying nhc-drill", 4)
+    kernel_ring.write(f"nfs: server {name} not responding, still trying nhc-drill", 4)
     try:
         (outcome,) = run()
         assert outcome.reason == "NfsServerNotResponding"
@@ -309,7 +309,7 @@ def test_a_fault_written_into_the_real_log_is_found_once_and_ends_with_its_drill
         assert "1 lines" not in outcome.message
         assert [o.message for o in run()] == [outcome.message]
     finally:
-        ring.write(f"nfs: server {name} OK nhc-drill", 4)
+        kernel_ring.write(f"nfs: server {name} OK nhc-drill", 4)
     assert run() == []
 
 
@@ -317,10 +317,10 @@ def test_two_processes_at_once_count_each_line_once(tmp_path):
     need("/dev/kmsg", os.geteuid() == 0 and os.access("/dev/kmsg", os.R_OK | os.W_OK), "it needs root")
     name = f"test-{uuid.uuid4().hex[:12]}"
     for _line in range(20):
-        ring.write(f"nfs: server {name} not responding, still trying nhc-drill", 4)
+        kernel_ring.write(f"nfs: server {name} not responding, still trying nhc-drill", 4)
     try:
         code = (
-            "from nhc.host import Host; from nhc.state import State; from nhc.kernlog import Source, read_log\n"
+            "from nhc.host import Host; from nhc.state.store import State; from nhc.kernlog import Source, read_log\n"
             "read_log(Host(memory=State()), Source('kmsg'))"
         )
         env = {**os.environ, "NHC_STATE_DIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -329,7 +329,7 @@ def test_two_processes_at_once_count_each_line_once(tmp_path):
         held = State(str(tmp_path)).load(STORE)
         assert held["findings"][f"nfs/ServerNotResponding/{name}"]["count"] == 20
     finally:
-        ring.write(f"nfs: server {name} OK nhc-drill", 4)
+        kernel_ring.write(f"nfs: server {name} OK nhc-drill", 4)
 
 
 # Beside what NVML says
@@ -418,7 +418,7 @@ def test_after_a_restart_the_gpu_itself_tells_whether_it_is_well(machine, gpu, v
 
 
 def test_a_recorded_machine_replays_its_kernel_log(tmp_path):
-    from nhc.recording import Replay
+    from nhc.hosts.recording import Replay
 
     (tmp_path / "root" / "proc/sys/kernel/random").mkdir(parents=True)
     (tmp_path / "root" / BOOT_ID.lstrip("/")).write_text("boot-1\n")

@@ -235,10 +235,10 @@ def test_the_quick_reader_and_click_agree_on_every_option():
     """One definition, two readers: what click accepts the quick reader accepts with the same values."""
     from click.testing import CliRunner
 
-    from nhc.cli import app
+    from nhc.cli import click_app
 
     got = {}
-    command = app.check_local
+    command = click_app.check_local
     before, command.callback = command.callback, lambda **values: got.update(values)
     try:
         for words in (

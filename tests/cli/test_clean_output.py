@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from nhc.cli.clean_output import CleanStream, clean
 from nhc.cli.slurm import show_json, show_text
 from nhc.model import Action
-from nhc.policy import Decision
+from nhc.policy.decide import Decision
+from nhc.policy.reconcile import Round
 from nhc.ports import Deed, Mark, Remedy
-from nhc.sync import Round
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = "n1\033[2J\033]0;title\a\x9b31m\u202e\udc80\r"

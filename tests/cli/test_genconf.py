@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from nhc import config, genconf
 from nhc.cli.genconf import render
 from nhc.host import Filesystem
+from nhc.language import loader
 from nhc.model import Verdict, crit, ok
+from nhc.planning import generate
 from nhc.testing import FakeHost, Symlink
 from tests.support.judge import judge
 from tests.support.rdma import device, eight
@@ -40,7 +41,7 @@ VARYING = {"check_ps_loadavg", "check_kmsg", "check_oom_kills"}
 
 
 def lines_of(host, title, **kind):
-    return next((group.lines for group in genconf.groups(host, **kind) if group.title == title), ())
+    return next((group.lines for group in generate.groups(host, **kind) if group.title == title), ())
 
 
 def test_every_line_holds_on_the_node_that_wrote_it(tmp_path):
@@ -175,11 +176,11 @@ def test_a_link_of_an_ethernet_port():
 
 
 def test_a_node_that_can_hardly_be_read_still_gets_a_configuration():
-    assert [group.title for group in genconf.groups(FakeHost())]
+    assert [group.title for group in generate.groups(FakeHost())]
 
 
 def test_what_does_not_hold_is_a_comment_with_its_reason():
-    group = genconf.Group("Memory", ("About it.",), ("check_hw_swap 0 0", "check_hw_mem_free 1k", "check_edac_errors"))
+    group = generate.Group("Memory", ("About it.",), ("check_hw_swap 0 0", "check_hw_mem_free 1k", "check_edac_errors"))
     held = {"check_hw_swap 0 0": ok(), "check_hw_mem_free 1k": crit("X", "only 3\nkB")}
 
     text = render([group], held, "*", FakeHost())
@@ -189,12 +190,12 @@ def test_what_does_not_hold_is_a_comment_with_its_reason():
         in text
     )
     assert "check_edac_errors" not in text
-    assert [item.argv for item in config.load_text(text, "x", "n", strict=True).items] == [("check_hw_swap", "0", "0")]
+    assert [item.argv for item in loader.load_text(text, "x", "n", strict=True).items] == [("check_hw_swap", "0", "0")]
 
 
 @pytest.mark.parametrize("word", ["plain", "two words", "it's", "$HOME", "a;b", "`x`", "*", "#x", ""])
 def test_words_are_read_back_as_they_were(word):
-    plan = config.load_text(f"* || check_cmd_status echo {genconf.quoted(word)}\n", "x", "n", strict=True)
+    plan = loader.load_text(f"* || check_cmd_status echo {generate.quoted(word)}\n", "x", "n", strict=True)
 
     assert plan.items[0].argv[-1] == word
 

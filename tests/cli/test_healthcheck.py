@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from nhc import lbnl
 from nhc.cli.healthcheck import load_values
+from nhc.language import lbnl_settings
 from nhc.model import CheckResult, Report, crit
 from tests.support.run import nhc
 
@@ -190,7 +190,7 @@ def test_grid_engines_load_sensor_protocol(health):
 
 
 def test_command_line_settings_beat_defaults_and_the_environment_does_not(monkeypatch):
-    settings, _ = lbnl.resolve(["-a", "-t", "7", "FOO=a b=c"], {"TIMEOUT": "99", "MARK_OFFLINE": "0"}, "nhc")
+    settings, _ = lbnl_settings.resolve(["-a", "-t", "7", "FOO=a b=c"], {"TIMEOUT": "99", "MARK_OFFLINE": "0"}, "nhc")
     assert (settings["NHC_CHECK_ALL"], settings["TIMEOUT"], settings["FOO"]) == ("1", "7", "a b=c")
     assert settings["MARK_OFFLINE"] == "0"
     assert settings["CONFFILE"] == "/etc/nhc/nhc.conf"
@@ -207,20 +207,20 @@ def test_command_line_settings_beat_defaults_and_the_environment_does_not(monkey
     ],
 )
 def test_log_specifications(spec, target):
-    assert tuple(lbnl.log_target(spec)) == target
+    assert tuple(lbnl_settings.log_target(spec)) == target
 
 
 def test_a_sysconfig_file_is_read_by_bash_only_where_it_takes_one(tmp_path, monkeypatch):
     plain = tmp_path / "plain"
     plain.write_text("# comment\nTIMEOUT=60\nexport NHC_RM='slurm'\nLOGFILE=\">>/x 2>&1\"\n")
-    assert lbnl.read_sysconfig(str(plain)) == {"TIMEOUT": "60", "NHC_RM": "slurm", "LOGFILE": ">>/x 2>&1"}
+    assert lbnl_settings.read_sysconfig(str(plain)) == {"TIMEOUT": "60", "NHC_RM": "slurm", "LOGFILE": ">>/x 2>&1"}
     clever = tmp_path / "clever"
     clever.write_text("BASE=30\nTIMEOUT=$((BASE * 2))\n[ -d / ] && DEBUG=1\n")
-    assert lbnl.read_sysconfig(str(clever)) == {"BASE": "30", "TIMEOUT": "60", "DEBUG": "1"}
+    assert lbnl_settings.read_sysconfig(str(clever)) == {"BASE": "30", "TIMEOUT": "60", "DEBUG": "1"}
     broken = tmp_path / "broken"
     broken.write_text("TIMEOUT=$((\n")
     with pytest.raises(ValueError, match="bash cannot read it"):
-        lbnl.read_sysconfig(str(broken))
+        lbnl_settings.read_sysconfig(str(broken))
 
 
 def test_the_log_is_not_readable_by_everybody(health):

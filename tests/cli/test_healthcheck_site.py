@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from nhc import lbnl
-from nhc.config import load_text
+from nhc.language import lbnl_settings
+from nhc.language.loader import load_text
 from nhc.model import CheckResult, crit, told
 from tests.support.run import nhc
 
@@ -109,7 +109,7 @@ def test_without_v_a_passing_line_is_silent(health):
 
 def test_command_line_settings_are_evaluated_as_a_shell_would():
     words = ["TIMEOUT='60'", 'OFFLINE_NODE="/opt/off --why"', "HOSTNAME=$HOSTNAME_S", "X='a", "Y=$(date)"]
-    found = lbnl.parse_command_line(words, {"HOSTNAME_S": "n1"})
+    found = lbnl_settings.parse_command_line(words, {"HOSTNAME_S": "n1"})
     assert found == {"TIMEOUT": "60", "OFFLINE_NODE": "/opt/off --why", "HOSTNAME": "n1", "X": "'a", "Y": "$(date)"}
 
 
@@ -118,21 +118,21 @@ def test_a_sysconfig_file_uses_what_is_known_by_then(tmp_path, computed):
     path = tmp_path / "nhc"
     path.write_text(f"HOSTNAME=$HOSTNAME_S\nLOGFILE=/var/log/$NAME.log\nexport PATH=$PATH:/opt/slurm/bin\n{computed}")
     known = {"HOSTNAME": "n1.example", "HOSTNAME_S": "n1", "NAME": "nhc-cron", "PATH": "/bin"}
-    found = lbnl.read_sysconfig(str(path), known)
+    found = lbnl_settings.read_sysconfig(str(path), known)
     found.pop("DEBUG", None)
     assert found.pop("PATH").endswith(":/opt/slurm/bin")
     assert found == {"HOSTNAME": "n1", "LOGFILE": "/var/log/nhc-cron.log"}
 
 
 def test_the_hosts_names_are_the_kernels():
-    assert lbnl.host_names()["HOSTNAME"] == os.uname().nodename
-    assert "." not in lbnl.host_names()["HOSTNAME_S"]
+    assert lbnl_settings.host_names()["HOSTNAME"] == os.uname().nodename
+    assert "." not in lbnl_settings.host_names()["HOSTNAME_S"]
 
 
 def test_external_matchers_of_a_sysconfig_file_decide_about_targets(tmp_path):
     """Arrays, which an environment cannot hold (docs/configuration.md has them written so)."""
     path = tmp_path / "nhc"
     path.write_text("NHC_MCHECK_DELIM=( '<>' %% )\nNHC_MCHECK_COMMAND=( '[[ %h == *%m ]]' '[ %h = %m ]' )\n")
-    settings = lbnl.read_sysconfig(str(path))
+    settings = lbnl_settings.read_sysconfig(str(path))
     plan = load_text("<01> || check_hw_eth a\n%n01% || check_hw_eth b\n<02> || check_hw_eth c\n", "f", "n01", settings)
     assert [item.argv[1] for item in plan.items] == ["a", "b"]

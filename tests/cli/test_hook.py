@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nhc import config, profiles
 from nhc.cli.hook import _for_context
+from nhc.language import loader
+from nhc.planning import profiles
 from nhc.testing import FakeHost
 from tests.support.nvml import fake
 from tests.support.nvml.fake import Nvml, pci_tree
@@ -135,8 +136,8 @@ def test_a_word_that_is_no_option_lets_the_job_start_and_is_one_line(tmp_path):
 
 def test_what_a_prolog_takes_of_a_shipped_profile():
     """Whether the parts are there and sound; what is watched over time is the health check's."""
-    plan = config.load_text("* || check_ps_zombies\n", "nhc.conf", "n1")
-    plan = profiles.add(plan, profiles.Profile("dgx-h100"), FakeHost(), lambda text, source: config.load_text(
+    plan = loader.load_text("* || check_ps_zombies\n", "nhc.conf", "n1")
+    plan = profiles.add(plan, profiles.Profile("dgx-h100"), FakeHost(), lambda text, source: loader.load_text(
         text, source, "n1"))  # fmt: skip
     names = [item.name for item in _for_context(plan, "prolog", frozenset()).items]
     assert names == [

@@ -17,7 +17,7 @@ from nhc.cli.log import Folder, classify_command
 from nhc.facts.kmsg import BOOT_ID
 from nhc.kernlog import ACKS, STORE, Source, read_log
 from nhc.kernlog.catalogue import Matcher
-from nhc.state import State
+from nhc.state.store import State
 from nhc.testing import FakeHost
 from tests.support.require import need
 

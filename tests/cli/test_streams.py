@@ -9,7 +9,7 @@ import pytest
 
 from nhc.cli.check_local import write_atomically
 from nhc.cli.options import UsageError
-from nhc.fleet.output import write_file
+from nhc.fleet.summary import write_file
 from tests.support.run import ROOT
 
 HEALTHY = "* || check_fs_mount -f /\n"

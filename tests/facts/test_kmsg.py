@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc import ring
 from nhc.facts import kmsg
 from nhc.facts.kmsg import bsd_time, iso_time, message, parse_journal, parse_line, parse_record
 from nhc.host import Host
+from nhc.system import kernel_ring
 from nhc.testing import FakeHost
 from tests.support.require import need
 
@@ -154,7 +154,7 @@ def test_the_real_kernel_log_gives_a_line_once():
     host = Host()
     before = kmsg.read_kmsg(host, None)
     mark = f"nhc-test {uuid.uuid4()}"
-    ring.write(f"{mark}\nforged second line", 6)
+    kernel_ring.write(f"{mark}\nforged second line", 6)
     after = kmsg.read_kmsg(host, before.cursor)
     mine = [record for record in after.records if mark in record.text]
     assert [record.text for record in mine] == [f"{mark} forged second line"], "one line, whatever it holds"
@@ -164,9 +164,9 @@ def test_the_real_kernel_log_gives_a_line_once():
 
 def test_reading_the_real_ring_never_waits():
     need("/dev/kmsg", os.access("/dev/kmsg", os.R_OK), "no permission to read it")
-    last = ring.read(ring.KMSG, -1)[-1].split(",")[1]
+    last = kernel_ring.read(kernel_ring.KMSG, -1)[-1].split(",")[1]
     begin = time.monotonic()
-    ring.read(ring.KMSG, int(last) + 1_000_000)
+    kernel_ring.read(kernel_ring.KMSG, int(last) + 1_000_000)
     assert time.monotonic() - begin < 2
 
 

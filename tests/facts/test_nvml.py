@@ -7,9 +7,9 @@ import pytest
 from nhc.checks.gpu_memory import check_gpu_row_remap
 from nhc.facts.nvidia import nvidia
 from nhc.host import System
+from nhc.hosts.recording import Recorder, RecordingSystem, Replay, finish
 from nhc.model import Verdict
 from nhc.plan import Plan
-from nhc.recording import Recorder, RecordingSystem, Replay, finish
 from nhc.testing import FakeHost
 from tests.support.nvml.fake import pci_tree
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Callable, NamedTuple
 
-from nhc.cli.app import COMMANDS
+from nhc.cli.click_app import COMMANDS
 from tests.faults.under import LAUNCHERS
 
 KEPT = Path(__file__).resolve().parents[1] / "nodes" / "h100-xid79"

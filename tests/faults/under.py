@@ -48,7 +48,7 @@ def clock(jump):
 
 def begun(fd):
     """None yet: say that nhc's entry is about to begin. What ends Python before that is Python's own."""
-    __import__("nhc.cli")
+    __import__("nhc.cli.main")
     os.write(int(fd), b"x")
     os.close(int(fd))
 

@@ -264,8 +264,8 @@ def test_all_tries_together_stay_within_the_time_for_connecting(fleet, fine, tmp
 
 
 def test_a_run_that_breaks_off_is_tried_again_within_what_is_left_of_its_time(tmp_path):
-    from nhc.fleet import remote, shard, sweep
-    from nhc.fleet.push import Site
+    from nhc.fleet import node_session, sweep, worker
+    from nhc.fleet.bundles import Site
     from nhc.fleet.transport import Node, Trouble
 
     class Immediate:
@@ -281,11 +281,11 @@ def test_a_run_that_breaks_off_is_tried_again_within_what_is_left_of_its_time(tm
         time.sleep(1.0)
         raise Trouble("ConnectionLost", "it broke", passing=True)
 
-    task = remote.Task(None, Site(None, ()), seconds=3.0, login=0.2)
-    settings = shard.Settings(task, {"ssh": Immediate()}, shards=1, connect=1.7, retries=9, judge=breaks)
+    task = node_session.Task(None, Site(None, ()), seconds=3.0, login=0.2)
+    settings = worker.Settings(task, {"ssh": Immediate()}, shards=1, connect=1.7, retries=9, judge=breaks)
     begin = time.monotonic()
     (found,) = sweep.sweep([Node("n1")], settings)
-    assert time.monotonic() - begin < 1.7 + 0.2 + 3.0 + 2 * remote.GRACE + 1
+    assert time.monotonic() - begin < 1.7 + 0.2 + 3.0 + 2 * node_session.GRACE + 1
     seconds = [float(line) for line in (tmp_path / "given").read_text().split()]
     assert len(seconds) == json.loads(found.text())["fleet"]["attempts"] > 1
     assert seconds[0] == 3.0
@@ -315,8 +315,8 @@ def relay(connection, port):
 
 
 def test_a_shard_that_is_killed_loses_no_node(fleet, few, tmp_path):
-    from nhc.fleet import remote, shard, sweep
-    from nhc.fleet.push import Site
+    from nhc.fleet import node_session, sweep, worker
+    from nhc.fleet.bundles import Site
     from nhc.fleet.transport import Node
 
     class Suicidal:
@@ -329,7 +329,7 @@ def test_a_shard_that_is_killed_loses_no_node(fleet, few, tmp_path):
             """Nothing is open."""
 
     nodes = [Node(f"n{number}") for number in range(6)]
-    settings = shard.Settings(remote.Task(None, Site(None, ())), {"ssh": Suicidal()}, shards=1, fanout=6)
+    settings = worker.Settings(node_session.Task(None, Site(None, ())), {"ssh": Suicidal()}, shards=1, fanout=6)
     found = [json.loads(arrived.text()) for arrived in sweep.sweep(nodes, settings)]
     assert sorted(report["host"] for report in found) == [f"n{number}" for number in range(6)]
     assert {reason(report) for report in found} == {"SweepBroken"}
@@ -338,13 +338,15 @@ def test_a_shard_that_is_killed_loses_no_node(fleet, few, tmp_path):
 def test_a_resolver_that_hangs_is_given_up(monkeypatch):
     import socket
 
-    from nhc.fleet import remote, shard, sweep
-    from nhc.fleet.push import Site
-    from nhc.fleet.ssh_paramiko import Paramiko
+    from nhc.fleet import node_session, sweep, worker
+    from nhc.fleet.bundles import Site
+    from nhc.fleet.ssh.transport_paramiko import Paramiko
     from nhc.fleet.transport import Node
 
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_words, **_more: time.sleep(60))
-    settings = shard.Settings(remote.Task(None, Site(None, ())), {"ssh": Paramiko("/dev/null")}, shards=1, connect=0.5)
+    settings = worker.Settings(
+        node_session.Task(None, Site(None, ())), {"ssh": Paramiko("/dev/null")}, shards=1, connect=0.5
+    )
     begin = time.monotonic()
     (found,) = sweep.sweep([Node("somewhere.example")], settings)
     assert reason(json.loads(found.text())) == "Timeout"

@@ -11,7 +11,7 @@ import zlib
 import pytest
 
 from nhc.fleet import history
-from nhc.fleet.result import NodeResult, line
+from nhc.fleet.node_result import NodeResult, line
 from nhc.fleet.transport import Node
 from nhc.model import CheckResult, Report, crit, ok
 from tests.fleet.test_hostile_names import quiet

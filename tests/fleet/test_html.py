@@ -15,8 +15,8 @@ import pytest
 from nhc.fleet import history
 from nhc.fleet.fold import show_by_check
 from nhc.fleet.html import write_html
-from nhc.fleet.output import picture_of, write_file
-from nhc.fleet.result import NodeResult, line
+from nhc.fleet.node_result import NodeResult, line
+from nhc.fleet.summary import picture_of, write_file
 from nhc.fleet.transport import Node
 from nhc.model import Action, CheckResult, Report, crit, ok, unknown
 from tests.support.require import need

@@ -23,10 +23,13 @@ import json, os, resource, sys, time
 limit, number, uid, config, count, shards = (
     getattr(resource, sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5]), int(sys.argv[6]))
 sys.path[:0] = sys.argv[7].split(":")
-from nhc.fleet import remote, shard, sweep
-from nhc.fleet.push import Site
-from nhc.fleet.ssh_paramiko import Paramiko
-from nhc.fleet.transport import Node, Trouble
+from nhc.fleet import node_session as remote
+from nhc.fleet import worker as shard
+from nhc.fleet import sweep
+from nhc.fleet.bundles import Site
+from nhc.fleet.ssh.transport_paramiko import Paramiko
+from nhc.fleet.transport import Node
+from nhc.fleet.transport import Trouble
 from tests.support import ssh
 sweep.PATIENCE = 4.0
 import nhc.fleet.scarcity
@@ -108,7 +111,7 @@ def test_a_user_without_a_name_logs_in_as_whom_the_configuration_names(many):
     config.write_text("Host named\n  User somebody\n")
     os.chmod(config, 0o644)
     script = (
-        "import os; from nhc.fleet.ssh_config import SshConfig; from nhc.fleet.transport import Node, Trouble\n"
+        "import os; from nhc.fleet.ssh.config import SshConfig; from nhc.fleet.transport import Node, Trouble\n"
         f"os.setuid({UID}); config = SshConfig({str(config)!r})\n"
         "print(config.lookup(Node('named')).user)\n"
         "try: config.lookup(Node('other'))\n"
@@ -132,8 +135,8 @@ def test_what_cannot_be_begun_at_all_is_given_up_with_a_reason(many):
 
 
 def test_a_killed_shard_costs_the_nodes_it_had_in_hand_and_no_others(tmp_path):
-    from nhc.fleet import remote, shard, sweep
-    from nhc.fleet.push import Site
+    from nhc.fleet import node_session, sweep, worker
+    from nhc.fleet.bundles import Site
     from nhc.fleet.transport import Node, Trouble
 
     class Suicidal:
@@ -146,7 +149,7 @@ def test_a_killed_shard_costs_the_nodes_it_had_in_hand_and_no_others(tmp_path):
             """Nothing is open."""
 
     nodes = [Node(f"n{number:02}") for number in range(40)]
-    settings = shard.Settings(remote.Task(None, Site(None, ())), {"ssh": Suicidal()}, shards=1, fanout=1)
+    settings = worker.Settings(node_session.Task(None, Site(None, ())), {"ssh": Suicidal()}, shards=1, fanout=1)
     found = {arrived.place: arrived.findings[0][3] for arrived in sweep.sweep(nodes, settings)}
     assert sorted(found) == list(range(40))
     assert found.pop(3) == "SweepBroken"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nhc.fleet import mark
 from nhc.fleet.history import History
-from nhc.fleet.result import NodeResult, line, read_report, unreached
+from nhc.fleet.node_result import NodeResult, line, read_report, unreached
 from nhc.fleet.transport import Node, Trouble
 from nhc.model import CheckResult, Report, crit, ok
 from nhc.ports import Applied, Effect, NodeState

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from nhc.fleet import remote
-from nhc.fleet.local import Local
-from nhc.fleet.push import Bundle, Site, bundle, site
+from nhc.fleet import node_session
+from nhc.fleet.bundles import Bundle, Site, bundle, site
 from nhc.fleet.transport import Node, Trouble
+from nhc.fleet.transport_local import Local
 from tests.support.require import need
 
 NODE = Node("gpu01", python=sys.executable)
@@ -35,18 +35,18 @@ def archive(text: str) -> Bundle:
 ECHO = archive("import json, sys, os; print(json.dumps([sys.argv[1:], os.environ['PATH']]))")
 
 
-def ask(task: remote.Task, node: Node = NODE) -> remote.Answer:
+def ask(task: node_session.Task, node: Node = NODE) -> node_session.Answer:
     session = Local().connect(node, time.monotonic() + 10)
-    return remote.judge(session, node, task)
+    return node_session.judge(session, node, task)
 
 
-def task(directory: Path, engine: Bundle = ECHO, **more: object) -> remote.Task:
+def task(directory: Path, engine: Bundle = ECHO, **more: object) -> node_session.Task:
     values = {"engine": engine, "site": Site(None, ()), "use": "pushed", "directory": str(directory), "nonce": "abc",
               "seconds": 5.0, **more}  # fmt: skip
-    return remote.Task(**values)  # type: ignore[arg-type]
+    return node_session.Task(**values)  # type: ignore[arg-type]
 
 
-def trouble(asked: remote.Task, node: Node = NODE) -> Trouble:
+def trouble(asked: node_session.Task, node: Node = NODE) -> Trouble:
     with pytest.raises(Trouble) as found:
         ask(asked, node)
     return found.value
@@ -127,14 +127,14 @@ def test_a_python_that_is_too_old_names_one_that_is_not(tmp_path):
 
     class Elsewhere:
         def start(self, command: str, deadline: float) -> object:
-            from nhc.fleet.local import ProcessStream
+            from nhc.fleet.transport_local import ProcessStream
 
             return ProcessStream(["/bin/sh", "-c", command], {"PATH": f"{bin_directory}:/bin"})
 
         def close(self) -> None:
             """Nothing is open."""
 
-    answer = remote.judge(Elsewhere(), Node("gpu01"), task(tmp_path / "kept"))  # type: ignore[arg-type]
+    answer = node_session.judge(Elsewhere(), Node("gpu01"), task(tmp_path / "kept"))  # type: ignore[arg-type]
     assert answer.python.startswith(".".join(map(str, sys.version_info[:2])))
     found = trouble(task(tmp_path / "kept"), Node("gpu01", python=str(old)))
     assert (found.reason, "3.6.8" in found.message) == ("OldPython", True)
@@ -156,17 +156,17 @@ def test_the_node_s_own_nhc_is_used_where_it_is_the_same_version(tmp_path, versi
     assert with_path(f"{own.parent}:{os.environ['PATH']}", asked).how == "pushed"
 
 
-def with_path(path: str, asked: remote.Task) -> remote.Answer:
+def with_path(path: str, asked: node_session.Task) -> node_session.Answer:
     class Session:
         def start(self, command: str, deadline: float) -> object:
-            from nhc.fleet.local import ProcessStream
+            from nhc.fleet.transport_local import ProcessStream
 
             return ProcessStream(["/bin/sh", "-c", command], {**os.environ, "PATH": path})
 
         def close(self) -> None:
             """Nothing is open."""
 
-    return remote.judge(Session(), NODE, asked)  # type: ignore[arg-type]
+    return node_session.judge(Session(), NODE, asked)  # type: ignore[arg-type]
 
 
 def test_only_an_installed_nhc_is_used_where_that_is_asked(tmp_path):
@@ -174,14 +174,14 @@ def test_only_an_installed_nhc_is_used_where_that_is_asked(tmp_path):
 
 
 def test_output_without_end_and_a_run_without_end_are_ended_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(remote, "GRACE", 1.0)
+    monkeypatch.setattr(node_session, "GRACE", 1.0)
     endless = archive("import sys\nwhile True: sys.stdout.write('x' * 65536)")
     assert trouble(task(tmp_path / "kept", endless)).reason == "OutputTooLarge"
     hung = archive("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)")
     begin = time.monotonic()
     asked = task(tmp_path / "kept", hung, seconds=0.2)
     assert trouble(asked).reason == "HungCommand"
-    assert time.monotonic() - begin < 0.2 + 2 * remote.GRACE + 2
+    assert time.monotonic() - begin < 0.2 + 2 * node_session.GRACE + 2
 
 
 def test_what_nhc_complains_of_is_passed_on(tmp_path):
@@ -191,7 +191,7 @@ def test_what_nhc_complains_of_is_passed_on(tmp_path):
 
 def test_neither_the_program_nor_a_password_is_an_argument(tmp_path):
     node = NODE._replace(sudo=True, sudo_password="s3cret")
-    command = remote.command(node, task(tmp_path))
+    command = node_session.command(node, task(tmp_path))
     assert "s3cret" not in command
     assert "def main" not in command
     assert "\n" not in command  # csh ends a quoted word at one

@@ -12,9 +12,10 @@ from collections import Counter
 
 import pytest
 
-from nhc.fleet import remote, shard, ssh_connection, sweep
-from nhc.fleet.push import Site
-from nhc.fleet.ssh_paramiko import Paramiko
+from nhc.fleet import node_session, sweep, worker
+from nhc.fleet.bundles import Site
+from nhc.fleet.ssh import connection
+from nhc.fleet.ssh.transport_paramiko import Paramiko
 from nhc.fleet.transport import Node, Trouble
 from tests.fleet.conftest import HOSTS, aliases
 from tests.support import ssh
@@ -39,8 +40,8 @@ def test_a_node_that_has_answered_and_gone_is_no_trouble():
         def close(self):
             raise EOFError
 
-    ssh_connection.ParamikoStream(Gone()).close()
-    jumped = ssh_connection.Buffered(Gone())
+    connection.ParamikoStream(Gone()).close()
+    jumped = connection.Buffered(Gone())
     jumped.end()
     jumped.close()
 
@@ -176,7 +177,7 @@ def test_a_thousand_hosts_each_once(server, tmp_path):
     config = tmp_path / "ssh_config"
     config.write_text(server.config.read_text().replace(str(server.known_hosts), str(tmp_path / "known")))
     transport = Paramiko(str(config), accept_new=True)
-    settings = shard.Settings(remote.Task(None, Site(None, ())), {"ssh": transport}, judge=light, fanout=64)
+    settings = worker.Settings(node_session.Task(None, Site(None, ())), {"ssh": transport}, judge=light, fanout=64)
     nodes = [Node(address) for address in hosts]
     verdicts = Counter(arrived.verdict for arrived in sweep.sweep(nodes, settings))
     assert verdicts == {1: 1000}
@@ -189,4 +190,4 @@ def light(session, node, task):
         raise Trouble("Truncated", "it did not say ok")
     report = {"schema": 1, "host": node.name, "started": time.time(), "elapsed": 0,
               "results": [{"check": "x", "verdict": "OK"}]}  # fmt: skip
-    return remote.Answer(json.dumps(report), "x", "3", "pushed")
+    return node_session.Answer(json.dumps(report), "x", "3", "pushed")

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.fleet import inventory, nodes
-from nhc.fleet.known_hosts import KnownHosts
-from nhc.fleet.nodes import NodesError, Wanted, group_of
-from nhc.fleet.ssh_config import SshConfig
+from nhc.fleet import inventory, node_sources
+from nhc.fleet.node_sources import NodesError, Wanted, group_of
+from nhc.fleet.ssh.config import SshConfig
+from nhc.fleet.ssh.known_hosts import KnownHosts
 from nhc.fleet.transport import Node, Trouble
 from tests.support.require import need
 
@@ -24,7 +24,7 @@ from tests.support.require import need
 
 
 def names(**wanted):
-    return [node.name for node in nodes.nodes(Wanted(**wanted))]
+    return [node.name for node in node_sources.nodes(Wanted(**wanted))]
 
 
 def test_node_sets_add_up_less_what_is_excluded():
@@ -37,7 +37,7 @@ def test_set_operators_and_groups_are_clustershell_s(tmp_path, monkeypatch):
     (tmp_path / "clustershell" / "groups.conf").write_text(
         f"[Main]\ndefault: local\nconfdir: {groups}\nautodir: {tmp_path}\n[local]\nmap: echo n[1-4]\nlist: echo racks\n"
     )
-    script = "from nhc.fleet.nodes import from_set; print(from_set('@racks'), from_set('n[1-9]&n[8-20]'))"
+    script = "from nhc.fleet.node_sources import from_set; print(from_set('@racks'), from_set('n[1-9]&n[8-20]'))"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True,
                           env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "PYTHONPATH": os.getcwd(),
                                "CLUSTERSHELL_CFGDIR": str(tmp_path / "clustershell")})  # fmt: skip
@@ -63,17 +63,17 @@ def test_what_cannot_be_read_is_one_line(wanted, said):
 
 
 def test_nodes_from_a_scheduler_bring_its_partitions(monkeypatch):
-    from nhc import registry
+    from nhc import plugins
     from nhc.ports import NodeState
 
     class Scheduler:
         def nodes(self, names=None):
             return [NodeState("gpu01", "idle", True, groups=("batch", "debug"))]
 
-    monkeypatch.setattr(nodes, "adapter", lambda name: Scheduler)
-    (found,) = nodes.nodes(Wanted(sources=("slurm",)))
+    monkeypatch.setattr(node_sources, "adapter", lambda name: Scheduler)
+    (found,) = node_sources.nodes(Wanted(sources=("slurm",)))
     assert (found.name, found.groups, group_of(found)) == ("gpu01", ("batch", "debug"), "batch")
-    assert registry.adapter  # the real one is left alone
+    assert plugins.adapter  # the real one is left alone
 
 
 def test_the_heat_map_s_groups():

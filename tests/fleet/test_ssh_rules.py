@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fabric import Config, Connection
 
-from nhc.fleet.ssh_config import SshConfig
+from nhc.fleet.ssh.config import SshConfig
 from nhc.fleet.transport import Node
 from tests.support.require import need
 

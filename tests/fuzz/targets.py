@@ -13,21 +13,23 @@ from typing import Any, Callable, NamedTuple
 
 from hypothesis import strategies as st
 
-from nhc import config, nodeset, units
+from nhc import units
 from nhc.agent import settings as agent_settings
 from nhc.agent.npd.config import go_duration, load_log_monitor, load_plugin_monitor
 from nhc.agent.settings import BadSettings
 from nhc.checks.kmsg import outcome
 from nhc.cli.log import Folder, as_object, as_text
 from nhc.cli.record import judge
-from nhc.config import ConfigError
 from nhc.facts import kmsg
 from nhc.kernlog import findings, take_in
 from nhc.kernlog.catalogue import BadRules, Matcher
 from nhc.kernlog.npd_rules import Rules, parse
+from nhc.language import loader
+from nhc.language.loader import ConfigError
+from nhc.matching import nodeset
 from nhc.model import Action, CheckResult, Metric, Outcome, Report, Verdict
-from nhc.policy_file import PolicyError
-from nhc.policy_file import parse as parse_policy
+from nhc.policy.policy_file import PolicyError
+from nhc.policy.policy_file import parse as parse_policy
 from nhc.render import json as wire
 from nhc.render import nagios, npd, prometheus, text
 
@@ -403,7 +405,7 @@ def a_configuration_is_a_plan_or_problems(given: str) -> None:
         return
     for strict in (False, True):
         try:
-            plan = config.load_text(given, "nhc.conf", "n1", strict=strict)
+            plan = loader.load_text(given, "nhc.conf", "n1", strict=strict)
         except ConfigError as error:
             one_line(error.problems[0].show())
             continue

@@ -8,12 +8,13 @@ import types
 
 import pytest
 
-from nhc import hooks, registry
-from nhc.hooks import act, manager
+from nhc import hooks, plugins
+from nhc.hooks import marking
+from nhc.language.setting_words import INSTEAD
+from nhc.matching.nodeset import fold
 from nhc.model import CheckResult, Report, crit, ok, unknown, warn
-from nhc.nodeset import fold
 from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState
-from nhc.state import State
+from nhc.state.store import State
 
 
 class Scheduler:
@@ -52,7 +53,7 @@ class Scheduler:
 @pytest.fixture
 def scheduler(monkeypatch, tmp_path):
     fake = Scheduler()
-    monkeypatch.setattr("nhc.hooks.act.scheduler", lambda environ, settings: fake)
+    monkeypatch.setattr("nhc.hooks.marking.scheduler", lambda environ, settings: fake)
     monkeypatch.setenv("NHC_LEDGER_DIR", str(tmp_path / "ledger"))
     return fake
 
@@ -257,8 +258,8 @@ class NoMarker:
 )
 def test_an_adapter_that_a_hook_cannot_use_is_one_line(settings, said, state, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "a_strangers", types.SimpleNamespace(NoMarker=NoMarker))
-    monkeypatch.setitem(registry.ADAPTERS, "reader", "a_strangers:NoMarker")
-    monkeypatch.setitem(registry.ADAPTERS, "bare", "builtins:object")
+    monkeypatch.setitem(plugins.ADAPTERS, "reader", "a_strangers:NoMarker")
+    monkeypatch.setitem(plugins.ADAPTERS, "bare", "builtins:object")
     for hook, outcome in (("healthcheck", BAD), ("healthcheck", ok()), ("prolog", BAD), ("epilog", BAD)):
         assert hooks.after_report(hook, report(outcome), {}, settings, state) == 0
         lines = [line for line in capsys.readouterr().err.splitlines() if "nothing is marked" in line]
@@ -267,8 +268,8 @@ def test_an_adapter_that_a_hook_cannot_use_is_one_line(settings, said, state, ca
 
 
 def test_every_adapter_of_ours_can_be_named_in_a_hook(state):
-    """Each marks from a hook, or `nhc.hooks.manager` says what to use instead."""
+    """Each marks from a hook, or `nhc.hooks.resource_manager` says what to use instead."""
     settings = {"NHC_SLURMREST": "unix:/none"}
-    for name in registry.ADAPTERS:
-        found = act.scheduler({}, {**settings, "NHC_RM": name})
-        assert (found is None) == (name in manager.INSTEAD), name
+    for name in plugins.ADAPTERS:
+        found = marking.scheduler({}, {**settings, "NHC_RM": name})
+        assert (found is None) == (name in INSTEAD), name

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from nhc.config import load
-from nhc.kept_verdict import FILE, SETTLED, keep
+from nhc.language.loader import load
 from nhc.model import CheckResult, Outcome, Report, Verdict
-from nhc.state import State
+from nhc.planning.kept_verdict import FILE, SETTLED, keep
+from nhc.state.store import State
 from tests.support.require import need
 from tests.support.run import ROOT
 

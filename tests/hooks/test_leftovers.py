@@ -104,7 +104,7 @@ def jobs(monkeypatch):
             return self.others
 
     scheduler = Scheduler()
-    monkeypatch.setattr("nhc.hooks.act.scheduler", lambda environ, settings: scheduler)
+    monkeypatch.setattr("nhc.hooks.marking.scheduler", lambda environ, settings: scheduler)
     return scheduler
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nhc import hooks
-from nhc.hooks.manager import detect
-from nhc.hooks.names import concerns, context_of, job_devices, node_name, target_name
+from nhc.hooks.job_environment import concerns, context_of, job_devices, node_name, target_name
+from nhc.hooks.resource_manager import detect
 from nhc.model import CheckResult, Report, Verdict, crit, ok
 from nhc.testing import FakeHost
 

@@ -173,7 +173,7 @@ def test_every_row_of_the_catalogue_can_be_used():
     "name", ["kernel.tsv", "repeats.tsv", "xid.tsv", "sxid.tsv", "nvlink5.tsv", "xid74.tsv", "xid_context.tsv"]
 )
 def test_tables_are_rectangular(name):
-    from nhc.data import read
+    from nhc.data.reader import read
 
     lines = [line.split("\t") for line in read(name).split("\n") if line and not line.startswith("#")]
     assert {len(line) for line in lines} == {len(lines[0])}

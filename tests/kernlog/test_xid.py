@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.data import read
+from nhc.data.reader import read
 from nhc.kernlog.catalogue import Matcher
 from nhc.kernlog.findings import add, current
 from nhc.kernlog.xid import find_xid, generation, in_context, read_xid

@@ -9,13 +9,13 @@ from typing import Callable, List, NamedTuple, Tuple
 
 import pytest
 
-from nhc import words
 from nhc.check import BadArguments, find
 from nhc.host import Host
-from nhc.lines import parse_text
+from nhc.language import shell_words
+from nhc.language.lines import parse_text
+from nhc.matching.nodeset import mcheck
 from nhc.model import Outcome, Verdict, unknown
-from nhc.nodeset import mcheck
-from nhc.work import call
+from nhc.run.call_check import call
 from tests.lbnl import node
 
 TABLE = Path(__file__).parents[1] / "data" / "lbnl-1.4.3.tsv"
@@ -37,7 +37,7 @@ def rows(*families: str) -> List[Row]:
 
 def judge(host: Host, line: str) -> List[Outcome]:
     """What our check says of a line."""
-    split = words.split(line)
+    split = shell_words.split(line)
     assert split, line
     check = find(split[0].text)
     assert check is not None, line

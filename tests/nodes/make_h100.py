@@ -38,12 +38,12 @@ KERNEL = (
 
 def record(directory: str) -> None:
     """In the process that has the fake library: run the checks and keep everything."""
-    from nhc import config
     from nhc.cli.record import judge
-    from nhc.engine import run
-    from nhc.recording import RecordingHost, finish
+    from nhc.hosts.recording import RecordingHost, finish
+    from nhc.language import loader
     from nhc.render import json
-    from nhc.state import State
+    from nhc.run.engine import run
+    from nhc.state.store import State
     from nhc.testing import FakeHost
     from tests.support.nvml.fake import pci_tree
 
@@ -59,7 +59,7 @@ def record(directory: str) -> None:
     fake.system.kernel = list(KERNEL)
     fake.system.ask = lambda question, answer: answer()  # type: ignore[method-assign]
     host = RecordingHost(directory, fake.root, fake.system)
-    plan = config.load_text(CHECKS, "nhc.conf", "gpu017")
+    plan = loader.load_text(CHECKS, "nhc.conf", "gpu017")
     with tempfile.TemporaryDirectory() as memory:
         run(plan, host, state=State(memory), check_all=True, name="gpu017")
     finish(directory, plan, host, "gpu017", (host.time(), host.monotonic()), raw=True)

@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator
 
 import pytest
 
-from nhc import ring
+from nhc.system import kernel_ring
 from tests.agent.conftest import ROOT, Running, until
 from tests.npd.conftest import Detector, series
 from tests.support.require import need
@@ -43,7 +43,7 @@ def monitor(word: str) -> Dict[str, Any]:
 
 
 def test_the_same_lines_and_files_give_the_same_numbers(npd: Detector, agent: Running) -> None:
-    need("/dev/kmsg", os.access(ring.KMSG, os.W_OK), "it cannot be written")
+    need("/dev/kmsg", os.access(kernel_ring.KMSG, os.W_OK), "it cannot be written")
     word = f"frob{uuid.uuid4().hex[:8]}"
     path = npd.write("monitor.json", monitor(word))
     npd.start("--enable-k8s-exporter=false", f"--config.system-log-monitor={path}")
@@ -61,7 +61,7 @@ def test_the_same_lines_and_files_give_the_same_numbers(npd: Detector, agent: Ru
         "job frobd:42 held for more than 9 seconds.",
         "job frobd:43 held for more than 9 seconds.",
     ):
-        ring.write(f"{word} {text}", 4)
+        kernel_ring.write(f"{word} {text}", 4)
 
     def numbers(text: str) -> Any:
         """Of these rules: the agent's own checks count as well, and the kernel log may hold what others wrote."""

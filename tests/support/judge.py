@@ -8,7 +8,7 @@ from typing import List
 from nhc.check import find
 from nhc.host import Host
 from nhc.model import Outcome, worst
-from nhc.work import call
+from nhc.run.call_check import call
 
 
 def judge_all(host: Host, line: str) -> List[Outcome]:

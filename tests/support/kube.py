@@ -24,7 +24,7 @@ from tests.support.require import missing
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from nhc_adapters.kubernetes.client import Client
+    from nhc_adapters.kubernetes.api.client import Client
 
 T = TypeVar("T")
 WHAT = "kubernetes"
@@ -96,9 +96,9 @@ class Kube:
         return made
 
     def _client(self, token: str, url: str = "", **options: Any) -> Client:
-        from nhc_adapters.kubernetes.access import Access
-        from nhc_adapters.kubernetes.client import Client
-        from nhc_adapters.kubernetes.credentials import Credentials
+        from nhc_adapters.kubernetes.api.access import Access
+        from nhc_adapters.kubernetes.api.client import Client
+        from nhc_adapters.kubernetes.api.credentials import Credentials
 
         access = Access(
             url or self.plane.url,
@@ -272,7 +272,7 @@ def kube(plane: Any) -> Iterator[Kube]:
 
 
 def _exists(client: Client, path: str) -> bool:
-    from nhc_adapters.kubernetes.errors import ApiError
+    from nhc_adapters.kubernetes.api.errors import ApiError
 
     try:
         client.get(path)

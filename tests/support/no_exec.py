@@ -44,7 +44,7 @@ def lock_down() -> None:
 
 
 if __name__ == "__main__":
-    from nhc.cli import entry
+    from nhc.cli.main import entry
 
     lock_down()
     sys.argv = ["nhc", *sys.argv[1:]]

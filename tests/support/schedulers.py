@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Callable, Dict, List, Mapping, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
-from nhc.nodeset import expand, fold
-from nhc.process import Completed
+from nhc.matching.nodeset import expand, fold
+from nhc.system.process import Completed
 
 
 @dataclass

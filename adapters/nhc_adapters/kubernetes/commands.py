@@ -16,10 +16,22 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence, TextIO
 
 from nhc.model import Report, printable
 from nhc.ports import AdapterError, Deed, Effect
-from nhc_adapters.kubernetes.access import find
-from nhc_adapters.kubernetes.adapter import Kubernetes
-from nhc_adapters.kubernetes.client import Client
-from nhc_adapters.kubernetes.conditions import (
+from nhc_adapters.kubernetes.api.access import find
+from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.api.lease import Lease
+from nhc_adapters.kubernetes.controller.controller import Controller, kept_types
+from nhc_adapters.kubernetes.controller.detections import acknowledge_on
+from nhc_adapters.kubernetes.controller.http_server import Server
+from nhc_adapters.kubernetes.controller.kernlogs import CONDITION as KERNEL_LOG
+from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
+from nhc_adapters.kubernetes.controller.podlogs import CONDITION as JOB_ERROR
+from nhc_adapters.kubernetes.controller.reload import Watched
+from nhc_adapters.kubernetes.controller.rounds import Done, Fleet
+from nhc_adapters.kubernetes.controller.settings import BadSettings, Settings, make, read
+from nhc_adapters.kubernetes.controller.status import as_json, as_text, look
+from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
+from nhc_adapters.kubernetes.nodes.conditions import (
     ALLOCATABLE,
     CLUSTER_SIDE,
     FALSE,
@@ -27,25 +39,13 @@ from nhc_adapters.kubernetes.conditions import (
     read_conditions,
     write_conditions,
 )
-from nhc_adapters.kubernetes.controller import Controller, kept_types
-from nhc_adapters.kubernetes.detections import acknowledge_on
-from nhc_adapters.kubernetes.drain import Rules
-from nhc_adapters.kubernetes.errors import ApiError
-from nhc_adapters.kubernetes.fleet import Done, Fleet
-from nhc_adapters.kubernetes.hand import drain, drain_one, known_nodes, uncordon
-from nhc_adapters.kubernetes.kernlogs import CONDITION as KERNEL_LOG
-from nhc_adapters.kubernetes.known_types import KUBELET, Fitting, bad_statuses, strangers
-from nhc_adapters.kubernetes.lease import Lease
-from nhc_adapters.kubernetes.ledger import ClusterLedger
-from nhc_adapters.kubernetes.marks import apply, plan_state
-from nhc_adapters.kubernetes.podlogs import CONDITION as JOB_ERROR
-from nhc_adapters.kubernetes.reload import Watched
-from nhc_adapters.kubernetes.reporter import Reporter
-from nhc_adapters.kubernetes.serve import Server
-from nhc_adapters.kubernetes.settings import BadSettings, Settings, make, read
-from nhc_adapters.kubernetes.status import as_json, as_text, look
-from nhc_adapters.kubernetes.view import trim
-from nhc_adapters.kubernetes.vocabulary_file import BadVocabulary, load
+from nhc_adapters.kubernetes.nodes.drain import Rules
+from nhc_adapters.kubernetes.nodes.hand import drain, drain_one, known_nodes, uncordon
+from nhc_adapters.kubernetes.nodes.known_types import KUBELET, Fitting, bad_statuses, strangers
+from nhc_adapters.kubernetes.nodes.marks import apply, plan_state
+from nhc_adapters.kubernetes.nodes.view import trim
+from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
+from nhc_adapters.kubernetes.sink.reporter import Reporter
 
 __all__ = ["Cluster", "Rules", "drain", "make", "read", "replace", "uncordon"]
 
@@ -309,7 +309,7 @@ def status(cluster: Cluster, settings: Settings, form: str = "text") -> int:
 
 def doctor(cluster: Cluster, settings: Settings, form: str = "text") -> int:
     """What would keep the installation in this namespace from working. 1 where there is a problem."""
-    from nhc_adapters.kubernetes import doctor as asked
+    from nhc_adapters.kubernetes.doctor import doctor as asked
 
     found = asked.examine(cluster.client(connections=8), settings.namespace, settings)
     cluster.out.write(asked.as_json(found) if form == "json" else asked.as_text(found))

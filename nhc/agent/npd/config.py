@@ -11,11 +11,11 @@ import re
 from typing import Any, Dict, List, Mapping, Optional, Pattern, Tuple
 
 from nhc.agent.settings import BadSettings
-from nhc.bounded_read import read_text
 from nhc.kernlog.catalogue import BadRules
 from nhc.kernlog.npd_rules import PERMANENT, TEMPORARY, Rule, compile_go, parse_config
 from nhc.kernlog.npd_rules import parse as parse_rules
-from nhc.values import NamedTuple
+from nhc.light import NamedTuple
+from nhc.system.bounded_read import read_text
 
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}

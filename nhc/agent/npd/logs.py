@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, List, Match, Optional, Sequence, Tuple
 
-from nhc.agent.journal import Journalctl
-from nhc.agent.loop import Loop
+from nhc.agent.event_loop import Loop
+from nhc.agent.journal_follower import Journalctl
 from nhc.agent.npd.conditions import TRUE, Conditions
 from nhc.agent.npd.config import LogMonitor
 from nhc.facts.journal import FIELDS, same_entry

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
+from nhc.agent.check_round import Finished, key_of
 from nhc.agent.npd.conditions import FALSE, TRUE, UNKNOWN, Conditions
 from nhc.agent.npd.config import LogMonitor, PluginMonitor, PluginRule, load_log_monitor, load_plugin_monitor
 from nhc.agent.npd.logs import FileFollower, JournalFollower, KernelCatchUp, LogReader
-from nhc.agent.rounds import Finished, key_of
 from nhc.agent.settings import BadSettings, Settings
 from nhc.kernlog.npd_rules import PERMANENT
 from nhc.model import Verdict
 from nhc.plan import BUILT_IN, Item
 
 if TYPE_CHECKING:
-    from nhc.agent.metrics import Family
+    from nhc.agent.prometheus_text import Family
     from nhc.agent.service import Agent
 
 CHECK = "check_npd_plugin"

@@ -11,13 +11,13 @@ import os
 import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.agent.metrics import Family
 from nhc.agent.npd.config import go_duration, read_json
+from nhc.agent.prometheus_text import Family
 from nhc.agent.settings import BadSettings
-from nhc.bounded_read import parse_json, read_text
 from nhc.host import Host
 from nhc.kernlog.catalogue import BadRules
 from nhc.kernlog.npd_rules import compile_go
+from nhc.system.bounded_read import parse_json, read_text
 
 TICKS = 100.0
 """Clock ticks a second in /proc/stat (USER_HZ, the same on every Linux architecture of today)."""

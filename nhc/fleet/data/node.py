@@ -1,4 +1,4 @@
-# What runs on a node during a sweep: nhc.fleet.remote sends this text to the node's Python over standard input,
+# What runs on a node during a sweep: nhc.fleet.node_session sends this text to the node's Python over standard input,
 # followed by a call of main(). It is older Python than the rest so that a Python below 3.9 can say that it is
 # too old. It looks for nhc on the node, takes what is missing, checks digests, runs, and sees that it ends.
 #

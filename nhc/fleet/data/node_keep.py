@@ -1,5 +1,5 @@
-# The node's side of a sweep, second part: where what was sent is kept. nhc.fleet.remote sends node.py, this, and a
-# call of main() as one text; names of node.py are used here without an import.
+# The node's side of a sweep, second part: where what was sent is kept. nhc.fleet.node_session sends node.py, this, and
+# a call of main() as one text; names of node.py are used here without an import.
 # ruff: noqa: F821 (the other part has them)
 
 import errno

@@ -9,11 +9,11 @@ import pytest
 from nhc.model import Action
 from nhc.ports import Deed, Effect, Mark, Marker
 from nhc.testing_adapters import AdapterContract, AdapterWorld
-from nhc_adapters.kubernetes.access import Access
-from nhc_adapters.kubernetes.adapter import Kubernetes
-from nhc_adapters.kubernetes.client import MERGE_PATCH, Client, node_path
-from nhc_adapters.kubernetes.marks import MARK, SET, Facts, Treatment
-from nhc_adapters.kubernetes.vocabulary_file import load
+from nhc_adapters.kubernetes.api.access import Access
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
+from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
+from nhc_adapters.kubernetes.nodes.marks import MARK, SET, Facts, Treatment
+from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from tests.support.kube import Kube
 
 FAULT = Mark("check_gpu_lost: gpu3: fell off the bus", Action.REBOOT, 1_700_000_000.0)

@@ -8,10 +8,10 @@ from typing import Any, Iterator
 import pytest
 import yaml
 
-from nhc_adapters.kubernetes.client import MERGE_PATCH, STRATEGIC, Client, node_path
-from nhc_adapters.kubernetes.conditions import Condition, write_conditions
-from nhc_adapters.kubernetes.errors import ApiError
-from nhc_adapters.kubernetes.vocabulary_file import known, load
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client, node_path
+from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.nodes.conditions import Condition, write_conditions
+from nhc_adapters.kubernetes.nodes.vocabulary_file import known, load
 from tests.adapters.kubernetes.conftest import MANIFESTS
 from tests.adapters.kubernetes.test_manifests import SYSTEM, chart
 from tests.support.kube import Kube, eventually

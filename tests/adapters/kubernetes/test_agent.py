@@ -11,7 +11,7 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc import ring
+from nhc.system import kernel_ring
 from tests.agent.conftest import Running, until
 from tests.support.kube import Kube
 from tests.support.require import need
@@ -122,7 +122,7 @@ def test_while_the_server_is_away_nothing_piles_up_and_what_is_so_is_written_on_
 
 
 def test_a_kernel_line_is_a_condition_in_a_moment(kube: Kube, agent: Any, node: str, tmp_path: Path) -> None:
-    need("kmsg", os.access(ring.KMSG, os.W_OK), "this user may not write to the kernel log")
+    need("kmsg", os.access(kernel_ring.KMSG, os.W_OK), "this user may not write to the kernel log")
     good = tmp_path / "good"
     good.write_text("")
     configure(agent, kube, node, good, kernel_log="true")
@@ -132,7 +132,7 @@ def test_a_kernel_line_is_a_condition_in_a_moment(kube: Kube, agent: Any, node: 
     agent.nhc("agent", "check")
     device = f"0000:{random.randrange(16, 255):02x}:00"
     began = time.monotonic()
-    ring.write(f"NVRM: Xid (PCI:{device}): 79, pid=1, GPU has fallen off the bus. (nhc-drill)", 3)
+    kernel_ring.write(f"NVRM: Xid (PCI:{device}): 79, pid=1, GPU has fallen off the bus. (nhc-drill)", 3)
     until(lambda: status(kube, node, "NhcGpuProblem") == "True", every=0.002)
     assert time.monotonic() - began < 2.0
     agent.nhc("agent", "ack", f"xid/79/{device}.0")

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from nhc_adapters.kubernetes.client import MERGE_PATCH, namespaced, node_path
-from nhc_adapters.kubernetes.errors import ApiError
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_path
+from nhc_adapters.kubernetes.api.errors import ApiError
 from tests.support.kube import Kube, eventually
 
 

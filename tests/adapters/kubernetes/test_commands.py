@@ -14,8 +14,8 @@ import pytest
 
 from nhc.model import Action, CheckResult, Report, crit, ok
 from nhc.render.json import render
-from nhc_adapters.kubernetes.client import STRATEGIC
-from nhc_adapters.kubernetes.conditions import stamp
+from nhc_adapters.kubernetes.api.client import STRATEGIC
+from nhc_adapters.kubernetes.nodes.conditions import stamp
 from tests.support.kube import Kube, environment, eventually
 
 
@@ -119,7 +119,7 @@ def test_status_says_why_since_when_and_what_withholds_a_mark(kube: Kube, nhc: A
 
 
 def test_two_never_act_at_once(kube: Kube, nhc: Any) -> None:
-    from nhc_adapters.kubernetes.lease import Lease
+    from nhc_adapters.kubernetes.api.lease import Lease
 
     Lease(kube.admin, kube.namespace, holder="the-controller", duration=60.0).attempt()
     refused = nhc("sync", "--apply", *scope(kube))
@@ -181,7 +181,7 @@ def test_the_controller_collects_its_garbage(kube: Kube) -> None:
     import gc
 
     from nhc_adapters.kubernetes import commands
-    from nhc_adapters.kubernetes.errors import Unreachable
+    from nhc_adapters.kubernetes.api.errors import Unreachable
 
     class NoCluster(commands.Cluster):
         def client(self, connections: int = 4, **options: Any) -> Any:

@@ -11,17 +11,17 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc.policy import Ceiling, Policy, Rate
+from nhc.policy.decide import Ceiling, Policy, Rate
 from nhc.ports import Deed
-from nhc_adapters.kubernetes.adapter import Kubernetes
-from nhc_adapters.kubernetes.client import MERGE_PATCH, STRATEGIC, namespaced, node_path
-from nhc_adapters.kubernetes.conditions import stamp
-from nhc_adapters.kubernetes.controller import Controller
-from nhc_adapters.kubernetes.errors import ApiError
-from nhc_adapters.kubernetes.lease import Lease
-from nhc_adapters.kubernetes.marks import MARK
-from nhc_adapters.kubernetes.serve import Server
-from nhc_adapters.kubernetes.settings import Settings, make
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, namespaced, node_path
+from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.api.lease import Lease
+from nhc_adapters.kubernetes.controller.controller import Controller
+from nhc_adapters.kubernetes.controller.http_server import Server
+from nhc_adapters.kubernetes.controller.settings import Settings, make
+from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
+from nhc_adapters.kubernetes.nodes.conditions import stamp
+from nhc_adapters.kubernetes.nodes.marks import MARK
 from tests.support.kube import Kube, eventually
 
 OPEN = Policy(ceiling=Ceiling(share=1.0))
@@ -370,7 +370,7 @@ def test_a_marked_node_is_drained_where_that_is_wanted(kube: Kube) -> None:
     node = kube.node()
     kube.ready(node)
     kube.pod("work", node)
-    from nhc_adapters.kubernetes.drain import Rules
+    from nhc_adapters.kubernetes.nodes.drain import Rules
 
     with running(kube, settings(kube, drain=True, rules=Rules(force=True))) as controller:
         sicken(kube, node)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from nhc.ports import Mark
-from nhc_adapters.kubernetes.adapter import Kubernetes
-from nhc_adapters.kubernetes.client import MERGE_PATCH, namespaced, node_path
-from nhc_adapters.kubernetes.conditions import stamp
-from nhc_adapters.kubernetes.drain import Drain, Progress, Rules, sort_pods
-from nhc_adapters.kubernetes.drains import Drains, read_drain
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_path
+from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
+from nhc_adapters.kubernetes.nodes.conditions import stamp
+from nhc_adapters.kubernetes.nodes.drain import Drain, Progress, Rules, sort_pods
+from nhc_adapters.kubernetes.nodes.drains import Drains, read_drain
 from tests.support.kube import Kube, eventually
 
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "1", "controller": True}

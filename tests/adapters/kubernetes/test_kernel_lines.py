@@ -10,12 +10,12 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc import ring
 from nhc.checks.kmsg import check_kmsg, source
 from nhc.model import CheckResult, Outcome, Report
+from nhc.system import kernel_ring
 from nhc.testing import FakeHost
-from nhc_adapters.kubernetes.vocabulary import conditions_of
-from nhc_adapters.kubernetes.vocabulary_file import load
+from nhc_adapters.kubernetes.nodes.vocabulary import conditions_of
+from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from tests.agent.conftest import Running, until
 from tests.support.kube import Kube
 from tests.support.require import need
@@ -33,9 +33,9 @@ DRILL = "(nhc-drill)"
 @pytest.fixture
 def kernel() -> Iterator[Any]:
     """Writes lines into the kernel's log, and ends what they caused for whoever reads it later."""
-    need("kmsg", os.access(ring.KMSG, os.W_OK), "this user may not write to the kernel log")
-    yield lambda line: ring.write(line, 3)
-    ring.write("nhc: drill over: nhc-drill ended", 6)
+    need("kmsg", os.access(kernel_ring.KMSG, os.W_OK), "this user may not write to the kernel log")
+    yield lambda line: kernel_ring.write(line, 3)
+    kernel_ring.write("nhc: drill over: nhc-drill ended", 6)
 
 
 @pytest.fixture

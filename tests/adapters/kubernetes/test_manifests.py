@@ -19,16 +19,17 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from nhc import __version__, config
+from nhc import __version__
 from nhc.agent import settings as agent_settings
-from nhc.policy import read_ceiling
-from nhc.policy_file import rate as read_rate
-from nhc_adapters.kubernetes.client import JSON_PATCH, MERGE_PATCH, STRATEGIC, Client, node_path
-from nhc_adapters.kubernetes.conditions import Condition, write_conditions
-from nhc_adapters.kubernetes.errors import ApiError
-from nhc_adapters.kubernetes.judge import parse_fault
-from nhc_adapters.kubernetes.settings import read
-from nhc_adapters.kubernetes.vocabulary_file import load
+from nhc.language import loader
+from nhc.policy.decide import read_ceiling
+from nhc.policy.policy_file import rate as read_rate
+from nhc_adapters.kubernetes.api.client import JSON_PATCH, MERGE_PATCH, STRATEGIC, Client, node_path
+from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.controller.judge import parse_fault
+from nhc_adapters.kubernetes.controller.settings import read
+from nhc_adapters.kubernetes.nodes.conditions import Condition, write_conditions
+from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from tests.support.kube import REPOSITORY, Kube, eventually
 
 MANIFESTS = REPOSITORY / "adapters/kubernetes"
@@ -580,7 +581,7 @@ def test_an_agent_s_settings_and_checks_are_ones_it_takes(plane: Any, how: str, 
         assert (container["args"][:2], option, place) == (["agent", "run"], "--settings", "/etc/nhc/agent.toml")
         found = agent_settings.parse(files["agent.toml"], "agent.toml")
         assert [*found.config] == ["/etc/nhc/nhc.conf", "/etc/nhc/accelerator.conf"]
-        assert not config.validate([str(tmp_path / Path(path).name) for path in found.config]).problems
+        assert not loader.validate([str(tmp_path / Path(path).name) for path in found.config]).problems
         assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/etc/nhc", *found.scripts, found.state,
                                                                                "/host"}  # fmt: skip
         for vocabulary in found.sinks["kubernetes"]["vocabularies"]:
@@ -675,7 +676,7 @@ def test_what_the_containerfile_copies_is_what_the_package_needs(tmp_path: Path)
     with zipfile.ZipFile(wheel) as content:
         names = content.namelist()
         (metadata,) = [content.read(name).decode() for name in names if name.endswith(".dist-info/METADATA")]
-    assert {"nhc/node_root.py", "nhc_adapters/kubernetes/reporter.py"} <= set(names)
+    assert {"nhc/hosts/container.py", "nhc_adapters/kubernetes/sink/reporter.py"} <= set(names)
     assert any(name.endswith(".data/scripts/nhc") for name in names)
     assert sorted(extras) == ["agent", "kubernetes"]
     assert all(f"Provides-Extra: {extra}" in metadata for extra in extras)

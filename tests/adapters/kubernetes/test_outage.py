@@ -8,12 +8,12 @@ from typing import Iterator
 import pytest
 import urllib3
 
-from nhc_adapters.kubernetes.access import Access
-from nhc_adapters.kubernetes.client import Client
-from nhc_adapters.kubernetes.controller import Controller
-from nhc_adapters.kubernetes.errors import Unreachable, plain
-from nhc_adapters.kubernetes.lease import Lease
-from nhc_adapters.kubernetes.outage import Outages
+from nhc_adapters.kubernetes.api.access import Access
+from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.api.errors import Unreachable, plain
+from nhc_adapters.kubernetes.api.lease import Lease
+from nhc_adapters.kubernetes.api.outage import Outages
+from nhc_adapters.kubernetes.controller.controller import Controller
 from tests.adapters.kubernetes.test_controller import settings
 from tests.support.kube import Kube, eventually
 from tests.support.wire import Wire, error

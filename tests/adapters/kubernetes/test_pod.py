@@ -19,7 +19,7 @@ from typing import Any, Iterator
 import pytest
 import yaml
 
-from nhc import ring
+from nhc.system import kernel_ring
 from tests.adapters.kubernetes.test_manifests import MANIFESTS, SYSTEM, chart
 from tests.agent.conftest import free_port, until
 from tests.support import pod
@@ -121,7 +121,7 @@ class Deployed:
 def deployed(
     request: pytest.FixtureRequest, kube: Kube, installed: Any, node: Node, tmp_path: Path
 ) -> Iterator[Deployed]:
-    need("kmsg", os.access(ring.KMSG, os.W_OK), "this user may not write to the kernel log")
+    need("kmsg", os.access(kernel_ring.KMSG, os.W_OK), "this user may not write to the kernel log")
     rendered = list(yaml.safe_load_all(request.param(installed, node, tmp_path)))
     (daemonset,) = [document for document in rendered if document["kind"] == "DaemonSet"]
     template = daemonset["spec"]["template"]
@@ -173,7 +173,7 @@ def test_a_fatal_kernel_line_is_a_condition_until_it_is_acknowledged(deployed: D
     until(lambda: deployed.probe("readinessProbe") == 200)
     container.exec("nhc", "agent", "ack", "--all")
     device = f"0000:{random.randrange(16, 255):02x}:00"
-    ring.write(f"NVRM: Xid (PCI:{device}): 79, pid=1, GPU has fallen off the bus. (nhc-drill)", 3)
+    kernel_ring.write(f"NVRM: Xid (PCI:{device}): 79, pid=1, GPU has fallen off the bus. (nhc-drill)", 3)
     until(lambda: deployed.condition("NhcGpuProblem") == ("True", "Xid79"))
     done = container.exec("nhc", "agent", "ack", f"xid/79/{device}.0")
     assert done.returncode == 0, done.stderr

@@ -12,8 +12,8 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc_adapters.kubernetes.reload import Watched
-from nhc_adapters.kubernetes.settings import read
+from nhc_adapters.kubernetes.controller.reload import Watched
+from nhc_adapters.kubernetes.controller.settings import read
 from tests.agent.conftest import free_port
 from tests.support.kube import Kube, environment, eventually
 

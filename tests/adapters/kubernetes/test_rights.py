@@ -10,15 +10,15 @@ from typing import Any, Iterator
 import pytest
 import yaml
 
-from nhc.policy import Policy, Rate
+from nhc.policy.decide import Policy, Rate
 from nhc.ports import Deed
-from nhc_adapters.kubernetes.client import Client
-from nhc_adapters.kubernetes.controller import Controller
-from nhc_adapters.kubernetes.lease import Lease
-from nhc_adapters.kubernetes.podlogs import PodLogs
-from nhc_adapters.kubernetes.rights import Right, denied, of_controller
-from nhc_adapters.kubernetes.serve import Server
-from nhc_adapters.kubernetes.settings import LokiSettings, make
+from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.api.lease import Lease
+from nhc_adapters.kubernetes.controller.controller import Controller
+from nhc_adapters.kubernetes.controller.http_server import Server
+from nhc_adapters.kubernetes.controller.podlogs import PodLogs
+from nhc_adapters.kubernetes.controller.rights import Right, denied, of_controller
+from nhc_adapters.kubernetes.controller.settings import LokiSettings, make
 from tests.adapters.kubernetes.test_controller import OPEN, settings
 from tests.support.kube import Kube, eventually
 

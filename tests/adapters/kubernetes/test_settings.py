@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from nhc.policy import Ceiling, Policy
-from nhc_adapters.kubernetes.kernlogs import CONDITION as KERNEL_LOG
-from nhc_adapters.kubernetes.podlogs import CONDITION as JOB_ERROR
-from nhc_adapters.kubernetes.settings import BadSettings, ceilings_for, make, read
+from nhc.policy.decide import Ceiling, Policy
+from nhc_adapters.kubernetes.controller.kernlogs import CONDITION as KERNEL_LOG
+from nhc_adapters.kubernetes.controller.podlogs import CONDITION as JOB_ERROR
+from nhc_adapters.kubernetes.controller.settings import BadSettings, ceilings_for, make, read
 from tests.support.kube import REPOSITORY
 
 

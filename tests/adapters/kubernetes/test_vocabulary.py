@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from nhc.check import find_all
 from nhc.model import Action, CheckResult, Outcome, Report, crit, ok, skip, unknown, warn
 from nhc.ports import Mark
-from nhc_adapters.kubernetes.conditions import Condition
-from nhc_adapters.kubernetes.marks import Treatment
-from nhc_adapters.kubernetes.reporter import said_by
-from nhc_adapters.kubernetes.vocabulary import Taint, conditions_of, label_value, parse_taint
-from nhc_adapters.kubernetes.vocabulary_file import BadVocabulary, known, load
+from nhc_adapters.kubernetes.nodes.conditions import Condition
+from nhc_adapters.kubernetes.nodes.marks import Treatment
+from nhc_adapters.kubernetes.nodes.vocabulary import Taint, conditions_of, label_value, parse_taint
+from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, known, load
+from nhc_adapters.kubernetes.sink.reporter import said_by
 
 LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 
@@ -37,7 +37,7 @@ def test_every_vocabulary_that_is_shipped_can_be_read_and_says_where_it_is_from(
     loaded = load(name)
     assert loaded.name == name
     assert loaded.summary
-    raw = json.loads((Path(load.__code__.co_filename).parents[1] / f"data/kubernetes/{name}.json").read_text())
+    raw = json.loads((Path(load.__code__.co_filename).parents[2] / f"data/kubernetes/{name}.json").read_text())
     assert raw["source"]
 
 

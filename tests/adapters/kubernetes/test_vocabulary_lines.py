@@ -13,10 +13,10 @@ from nhc.kernlog.catalogue import DEGRADED, FATAL, rows
 from nhc.model import CheckResult, Outcome, Report, ok
 from nhc.ports import Delivery
 from nhc.testing import FakeHost
-from nhc_adapters.kubernetes.agent import NodeSink
-from nhc_adapters.kubernetes.conditions import FALSE, TRUE, Condition
-from nhc_adapters.kubernetes.vocabulary import Said
-from nhc_adapters.kubernetes.vocabulary_file import known, load
+from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition
+from nhc_adapters.kubernetes.nodes.vocabulary import Said
+from nhc_adapters.kubernetes.nodes.vocabulary_file import known, load
+from nhc_adapters.kubernetes.sink.sink import NodeSink
 from tests.support.judge import judge_all
 from tests.support.nvml.fake import Nvml
 from tests.support.rdma import device, eight

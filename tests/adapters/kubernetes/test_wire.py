@@ -10,14 +10,14 @@ from typing import Any, Iterator
 import pytest
 
 from nhc.ports import Effect, Mark
-from nhc_adapters.kubernetes.adapter import Kubernetes
-from nhc_adapters.kubernetes.client import MERGE_PATCH, Client, node_path
-from nhc_adapters.kubernetes.conditions import FALSE, TRUE, Condition
-from nhc_adapters.kubernetes.errors import ApiError, Unreachable
-from nhc_adapters.kubernetes.events import WARNING, Recorder
-from nhc_adapters.kubernetes.reflector import Reflector
-from nhc_adapters.kubernetes.reporter import Reporter
-from nhc_adapters.kubernetes.vocabulary_file import load
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
+from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
+from nhc_adapters.kubernetes.api.events import WARNING, Recorder
+from nhc_adapters.kubernetes.api.reflector import Reflector
+from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
+from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition
+from nhc_adapters.kubernetes.nodes.vocabulary_file import load
+from nhc_adapters.kubernetes.sink.reporter import Reporter
 from tests.support.kube import Kube, eventually
 from tests.support.wire import Fault, Wire, error, gone, page, reset, silent, slow
 

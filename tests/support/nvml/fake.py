@@ -120,7 +120,7 @@ class Nvml:
         return self.judge(base, [check], *faults, **more)[0]
 
     def _ask(self, question: Mapping[str, Any]) -> List[List[Any]]:
-        from nhc.work import decode
+        from nhc.render.plain import decode
 
         assert self._process.stdin
         assert self._process.stdout

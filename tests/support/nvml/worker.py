@@ -7,8 +7,9 @@ import sys
 
 from nhc.check import find
 from nhc.host import Completed
+from nhc.render.plain import encode
+from nhc.run.call_check import call
 from nhc.testing import FakeHost
-from nhc.work import call, encode
 
 
 def outcomes(question, host):

@@ -52,8 +52,8 @@ class ActionModule(ActionBase):
 
     def _sync(self, args, findings, apply):
         """One round of the policy over these reports. Raises Unavailable, AnsibleActionFail."""
-        policy_file, sync = import_nhc("nhc.policy_file"), import_nhc("nhc.sync")
-        ledger, ports, registry = import_nhc("nhc.ledger"), import_nhc("nhc.ports"), import_nhc("nhc.registry")
+        policy_file, sync = import_nhc("nhc.policy.policy_file"), import_nhc("nhc.policy.reconcile")
+        ledger, ports, registry = import_nhc("nhc.policy.ledger"), import_nhc("nhc.ports"), import_nhc("nhc.plugins")
         path = args["policy"] or import_nhc("nhc.fleet.mark").POLICY
         judged = [
             result.report
@@ -64,7 +64,7 @@ class ActionModule(ActionBase):
             if args["policy"] or os.path.exists(path):
                 policy = policy_file.load(path).policy
             else:
-                policy = import_nhc("nhc.policy").Policy()
+                policy = import_nhc("nhc.policy.decide").Policy()
             marker = registry.adapter(args["adapter"])()
             if not hasattr(marker, "mark"):
                 raise AnsibleActionFail("adapter %s knows nodes but cannot mark them" % args["adapter"])

@@ -40,7 +40,7 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         _spec, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
         try:
-            preflight, push = import_nhc("nhc.fleet.preflight"), import_nhc("nhc.fleet.push")
+            preflight, push = import_nhc("nhc.fleet.preflight"), import_nhc("nhc.fleet.bundles")
             if args["engine"] != "installed":
                 find_archive(args["archive"] and self._local(args["archive"]))
             config = [self._local(path) for path in args["config_src"]]

@@ -28,7 +28,7 @@ def checkout():
     root = COLLECTION
     for _level in range(5):
         root = os.path.dirname(root)
-    return root if os.path.isfile(root + "/nhc/pyz.py") else ""
+    return root if os.path.isfile(root + "/nhc/archive/build.py") else ""
 
 
 def import_nhc(name):
@@ -78,7 +78,12 @@ def built(root):
         python = builder(root)
         environ = dict(os.environ, PYTHONPATH="%s:%s/adapters" % (root, root))
         ended = subprocess.run(
-            [python, "-m", "nhc.pyz", path], cwd=root, env=environ, check=False, capture_output=True, text=True
+            [python, "-m", "nhc.archive.build", path],
+            cwd=root,
+            env=environ,
+            check=False,
+            capture_output=True,
+            text=True,
         )
         if ended.returncode:
             raise Unavailable("nhc.pyz could not be built: %s" % (ended.stderr.strip().split("\n")[-1]))

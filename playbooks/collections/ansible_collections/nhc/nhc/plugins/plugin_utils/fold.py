@@ -64,8 +64,8 @@ class Findings:
     """
 
     def __init__(self, reports, about=None, group_by="", own_names=False):
-        self._output = import_nhc("nhc.fleet.output")
-        self._result = import_nhc("nhc.fleet.result")
+        self._output = import_nhc("nhc.fleet.summary")
+        self._result = import_nhc("nhc.fleet.node_result")
         self._show = import_nhc("nhc.fleet.fold")
         transport = import_nhc("nhc.fleet.transport")
         about = about or {}
@@ -138,7 +138,7 @@ class Findings:
 
     def folded(self, names):
         """Names as ranges."""
-        return import_nhc("nhc.nodeset").fold(names)
+        return import_nhc("nhc.matching.nodeset").fold(names)
 
     def write(self, paths, history_path=""):
         """Write what `nhc fleet check` writes: JSON, HTML and text. Kept in a history where one is named."""

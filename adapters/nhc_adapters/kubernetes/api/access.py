@@ -1,0 +1,214 @@
+"""Where the API server is and how to prove who we are: in a pod, or with a kubeconfig outside.
+
+In a pod, the kubelet writes a token and replaces it before it expires (an hour by default), so the file is
+read again as it changes. Outside, the kubeconfig's user may hold a token, a file of one, a certificate, or
+the name of a program that prints credentials (the clouds' way). Everything here is read lazily and again
+after a 401: no credential outlives its replacement.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import ssl
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional
+
+from nhc.ports import AdapterError
+from nhc.system.bounded_read import read_text
+from nhc_adapters.kubernetes.api.credentials import Credentials, Program, TokenFile
+
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where the kubelet puts a pod's credentials."""
+
+
+IN_CLUSTER = "in-cluster"
+"""The `source` of a pod's own account."""
+
+
+@dataclass
+class Access:
+    """One cluster seen by one user. `token` gives the bearer token of this moment, None for certificates."""
+
+    server: str
+    namespace: str = "default"
+    ca_file: str = ""
+    ca_data: bytes = b""
+    verify: bool = True
+    server_name: str = ""
+    cert: str = ""
+    key: str = ""
+    cert_data: bytes = b""
+    key_data: bytes = b""
+    proxy: str = ""
+    source: str = ""
+    headers: Dict[str, str] = field(default_factory=dict)
+    credentials: Optional[Credentials] = None
+
+    def authorization(self) -> str:
+        """The Authorization header of this moment, "" where a certificate speaks for us."""
+        return self.credentials.header() if self.credentials else ""
+
+    def forget(self) -> None:
+        """The server refused what we showed: ask for credentials anew."""
+        if self.credentials:
+            self.credentials.forget()
+
+    def tls(self) -> Optional[ssl.SSLContext]:
+        """A fresh TLS context, so that rotated certificates count; None for plain HTTP."""
+        if not self.server.startswith("https:"):
+            return None
+        try:
+            context = ssl.create_default_context(
+                cafile=self.ca_file or None, cadata=self.ca_data.decode() if self.ca_data else None
+            )
+            if not self.verify:
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+            self._load_certificate(context)
+        except (OSError, ValueError) as error:
+            raise AdapterError(f"{self.source}: TLS to {self.server}: {error}") from None
+        return context
+
+    def _load_certificate(self, context: ssl.SSLContext) -> None:
+        cert, key = self.cert, self.key
+        if self.credentials is not None:
+            given = self.credentials.certificate()
+            if given is not None:
+                self.cert_data, self.key_data = given
+        if self.cert_data:  # ssl reads certificates from files only; these live as long as the call
+            with tempfile.TemporaryDirectory(prefix="nhc-") as directory:
+                paths = []
+                for name, data in (("cert", self.cert_data), ("key", self.key_data)):
+                    path = Path(directory, name)
+                    path.touch(mode=0o600)
+                    path.write_bytes(data)
+                    paths.append(str(path))
+                context.load_cert_chain(paths[0], paths[1])
+        elif cert:
+            context.load_cert_chain(cert, key or None)
+
+
+def find(kubeconfig: str = "", context: str = "") -> Access:
+    """The cluster to talk to: the kubeconfig named, else `$KUBECONFIG`, else this pod's, else `~/.kube/config`.
+
+    Raises AdapterError saying what was looked for.
+    """
+    named = kubeconfig or os.environ.get("KUBECONFIG", "")
+    if named:
+        # kubectl merges a list of files; we read the first that exists, which is what a list is used for.
+        paths = [path for path in named.split(os.pathsep) if path]
+        existing = [path for path in paths if os.path.exists(path)]
+        if not existing:
+            raise AdapterError(f"kubeconfig {named}: no such file")
+        return from_kubeconfig(existing[0], context)
+    if os.environ.get("KUBERNETES_SERVICE_HOST") and os.path.exists(f"{SERVICE_ACCOUNT}/token"):
+        return in_cluster()
+    usual = os.path.expanduser("~/.kube/config")
+    if os.path.exists(usual):
+        return from_kubeconfig(usual, context)
+    raise AdapterError("no cluster: not in a pod, KUBECONFIG not set, and no ~/.kube/config")
+
+
+def in_cluster(directory: str = SERVICE_ACCOUNT, environ: Optional[Mapping[str, str]] = None) -> Access:
+    """The ServiceAccount of the pod we run in."""
+    environ = os.environ if environ is None else environ
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise AdapterError("not in a pod: KUBERNETES_SERVICE_HOST is not set")
+    if ":" in host:
+        host = f"[{host}]"
+    try:
+        namespace = read_text(f"{directory}/namespace", 4096).strip()
+    except OSError:
+        namespace = "default"
+    return Access(
+        f"https://{host}:{port}",
+        namespace,
+        ca_file=f"{directory}/ca.crt",
+        source=IN_CLUSTER,
+        credentials=TokenFile(f"{directory}/token"),
+    )
+
+
+def from_kubeconfig(path: str, context: str = "") -> Access:
+    """The cluster and user of one context of a kubeconfig file, the current one by default."""
+    import yaml
+
+    try:
+        text = read_text(path)
+        config = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (both are the safe one)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise AdapterError(f"{path}: {_one_line(error)}") from None
+    if not isinstance(config, dict):
+        raise AdapterError(f"{path}: not a kubeconfig (expected a mapping)")
+    name = context or config.get("current-context") or ""
+    if not name:
+        raise AdapterError(f"{path}: no current-context; name one with --context")
+    chosen = _named(path, config, "contexts", name, "context")
+    cluster = _named(path, config, "clusters", str(chosen.get("cluster", "")), "cluster")
+    user = _named(path, config, "users", str(chosen["user"]), "user") if chosen.get("user") else {}
+    base = os.path.dirname(os.path.abspath(path))
+    server = str(cluster.get("server", ""))
+    if not server.startswith(("https://", "http://")):
+        raise AdapterError(f"{path}: cluster {chosen.get('cluster')!r}: server {server!r} is not a URL")
+    if user.get("auth-provider"):
+        raise AdapterError(
+            f"{path}: user {chosen['user']!r} uses auth-provider, which Kubernetes 1.26 removed; use exec"
+        )
+    return Access(
+        server.rstrip("/"),
+        str(chosen.get("namespace") or "default"),
+        ca_file=_below(base, cluster.get("certificate-authority")),
+        ca_data=_decoded(path, cluster, "certificate-authority-data"),
+        verify=not cluster.get("insecure-skip-tls-verify"),
+        server_name=str(cluster.get("tls-server-name") or ""),
+        cert=_below(base, user.get("client-certificate")),
+        key=_below(base, user.get("client-key")),
+        cert_data=_decoded(path, user, "client-certificate-data"),
+        key_data=_decoded(path, user, "client-key-data"),
+        proxy=str(cluster.get("proxy-url") or ""),
+        source=f"{path} ({name})",
+        headers={"Impersonate-User": str(user["as"])} if user.get("as") else {},
+        credentials=_credentials(user, base, cluster),
+    )
+
+
+def _credentials(user: Mapping[str, Any], base: str, cluster: Mapping[str, Any]) -> Optional[Credentials]:
+    # The order of client-go: a token file outranks a token, and either outranks a program.
+    if user.get("tokenFile"):
+        return TokenFile(_below(base, user["tokenFile"]))
+    if user.get("token"):
+        return Credentials(str(user["token"]))
+    if user.get("exec"):
+        return Program(user["exec"], base, cluster)
+    if user.get("username"):
+        pair = f"{user['username']}:{user.get('password', '')}".encode()
+        return Credentials(basic=f"Basic {base64.b64encode(pair).decode()}")
+    return None
+
+
+def _named(path: str, config: Mapping[str, Any], section: str, name: str, key: str) -> Dict[str, Any]:
+    entries: List[Any] = config.get(section) or []
+    for entry in entries:
+        if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(key), dict):
+            return dict(entry[key])
+    known = ", ".join(sorted(str(e.get("name")) for e in entries if isinstance(e, dict))) or "none"
+    raise AdapterError(f"{path}: no {key} {name!r} (there are: {known})")
+
+
+def _below(base: str, path: Any) -> str:
+    return os.path.join(base, str(path)) if path else ""
+
+
+def _decoded(path: str, section: Mapping[str, Any], key: str) -> bytes:
+    try:
+        return base64.b64decode(str(section.get(key) or ""), validate=True)
+    except ValueError:
+        raise AdapterError(f"{path}: {key} is not base64") from None
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,323 @@
+"""A small Kubernetes client: requests with retries that cannot do harm twice, and watches that notice silence.
+
+urllib3 carries the bytes (docs/decisions/0007 has the measurements); this module knows the API's manners:
+bearer tokens that rotate, Retry-After, continue tokens, resourceVersion, bookmarks and 410 Gone. Every write
+of ours is safe to repeat (a patch with a resourceVersion test, a strategic merge of our own conditions, a
+create under a name chosen beforehand), so that a connection that breaks after the server acted is retried.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import threading
+import time
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Union
+from urllib.parse import quote, urlencode
+
+import urllib3
+from urllib3.connection import HTTPConnection
+
+from nhc import __version__
+from nhc.model import printable
+from nhc.ports import AdapterError
+from nhc.system.bounded_read import parse_json
+from nhc_adapters.kubernetes.api.access import Access
+from nhc_adapters.kubernetes.api.errors import ApiError, Gone, Unreachable, api_error, plain
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+
+PATIENCE = 15.0
+"""Seconds over which one request is tried again before the caller hears of it."""
+
+CONNECT_TIMEOUT = 5.0
+READ_TIMEOUT = 30.0
+
+WATCH_IDLE = 90.0
+"""Seconds of silence after which a watch is taken for dead. With bookmarks, the server speaks every minute or so."""
+
+PAGE = 500
+"""Objects asked for at a time: a real node's object is 20 kB, so a page is about 10 MB on the wire."""
+
+RETRIED = frozenset({429, 500, 502, 503, 504})
+
+# A peer that vanished without a word is noticed in half a minute, with data under way or without.
+_KEEPALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, getattr(socket, "TCP_USER_TIMEOUT", 18), 30_000),
+]
+
+Body = Union[Mapping[str, Any], List[Dict[str, Any]]]
+
+
+class WatchEvent(NamedTuple):
+    """One line of a watch. `kind` is ADDED, MODIFIED, DELETED or BOOKMARK."""
+
+    kind: str
+    object: Dict[str, Any]
+
+
+class Client:
+    """One API server, spoken to as one user; safe to use from several threads.
+
+    `connections` is how many stay open. `counts` says how many requests went out, by method.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        connections: int = 4,
+        patience: float = PATIENCE,
+        read_timeout: float = READ_TIMEOUT,
+        agent: str = "nhc",
+    ) -> None:
+        self.access = access
+        self.patience = patience
+        self.counts: Dict[str, int] = {}
+        self.stopping = threading.Event()
+        self._timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT, read=read_timeout)
+        self._connections = connections
+        self._agent = f"{agent}/{__version__}"
+        self._lock = threading.Lock()
+        self._manager = self._open()
+
+    def _open(self) -> urllib3.PoolManager:
+        options: Dict[str, Any] = {
+            "maxsize": self._connections,
+            "block": False,
+            "retries": False,
+            "ssl_context": self.access.tls(),
+            "socket_options": [*HTTPConnection.default_socket_options, *_KEEPALIVE],
+        }
+        if self.access.server_name:
+            options.update(assert_hostname=self.access.server_name, server_hostname=self.access.server_name)
+        if options["ssl_context"] is None:
+            del options["ssl_context"]
+        if self.access.proxy:
+            return urllib3.ProxyManager(self.access.proxy, **options)
+        return urllib3.PoolManager(**options)
+
+    def close(self) -> None:
+        """End all waiting and close the connections."""
+        self.stopping.set()
+        self._manager.clear()
+
+    # One object or action at a time.
+
+    def get(self, path: str, **query: str) -> Dict[str, Any]:
+        return self.request("GET", path, query=query)
+
+    def post(self, path: str, body: Body, *, retry: bool = True) -> Dict[str, Any]:
+        return self.request("POST", path, body=body, retry=retry)
+
+    def put(self, path: str, body: Body) -> Dict[str, Any]:
+        return self.request("PUT", path, body=body)
+
+    def patch(self, path: str, body: Body, kind: str, **query: str) -> Dict[str, Any]:
+        return self.request("PATCH", path, body=body, content_type=kind, query=query)
+
+    def delete(self, path: str, body: Optional[Body] = None) -> Dict[str, Any]:
+        return self.request("DELETE", path, body=body)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Optional[Body] = None,
+        content_type: str = "application/json",
+        query: Optional[Mapping[str, str]] = None,
+        retry: bool = True,
+    ) -> Dict[str, Any]:
+        """One request for a JSON object, tried again while `patience` lasts. Raises ApiError or Unreachable.
+
+        With `retry` off, an answer of the server is final (an eviction's 429 means a budget, not a crowd).
+        """
+        return _decoded(self._request(method, path, body, content_type, query, retry))
+
+    def text(self, path: str, **query: str) -> str:
+        """What is no JSON: a pod's log."""
+        return self._request("GET", path, query=query).decode(errors="replace")
+
+    def date(self) -> str:
+        """The server's clock, as the Date header of an answer has it. Raises Unreachable."""
+        try:
+            return str(self._send("GET", "/version", None, "", None)[1].get("Date", ""))
+        except urllib3.exceptions.HTTPError as error:
+            raise Unreachable(f"{self.access.server}: {plain(error)}") from None
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: Optional[Body] = None,
+        content_type: str = "application/json",
+        query: Optional[Mapping[str, str]] = None,
+        retry: bool = True,
+    ) -> bytes:
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        deadline = time.monotonic() + self.patience
+        attempt, asked_anew = 0, False
+        while True:
+            failure: AdapterError
+            wait = 0.0
+            try:
+                status, headers, answer = self._send(method, path, data, content_type, query)
+                if status < 300:
+                    return answer
+                failure = api_error(status, headers, answer)
+                if status == 401 and not asked_anew:
+                    asked_anew = True
+                    self.access.forget()
+                    continue
+                if not retry or status not in RETRIED:
+                    raise failure
+                wait = failure.retry_after
+            except urllib3.exceptions.HTTPError as error:
+                failure = Unreachable(f"{self.access.server}: {plain(error)}")
+                if isinstance(error, urllib3.exceptions.SSLError):
+                    with self._lock:  # certificates may have been rotated under us
+                        before, self._manager = self._manager, self._open()
+                    before.clear()
+            attempt += 1
+            wait = max(wait, _backoff(attempt))
+            if time.monotonic() + wait > deadline or self.stopping.wait(wait):
+                raise failure
+
+    def _send(
+        self, method: str, path: str, data: Optional[bytes], content_type: str, query: Optional[Mapping[str, str]]
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        response = self._manager.request(
+            method,
+            self._url(path, query),
+            body=data,
+            headers=self._headers(content_type if data is not None else ""),
+            timeout=self._timeout,
+        )
+        self.counts[method] = self.counts.get(method, 0) + 1
+        return response.status, response.headers, response.data
+
+    def _url(self, path: str, query: Optional[Mapping[str, str]]) -> str:
+        return f"{self.access.server}{path}?{urlencode(query)}" if query else f"{self.access.server}{path}"
+
+    def _headers(self, content_type: str) -> Dict[str, str]:
+        headers = {"Accept": "application/json", "User-Agent": self._agent, **self.access.headers}
+        authorization = self.access.authorization()
+        if authorization:
+            headers["Authorization"] = authorization
+        if content_type:
+            headers["Content-Type"] = content_type
+        return headers
+
+    # Collections.
+
+    def pages(self, path: str, **query: str) -> Iterator[Dict[str, Any]]:
+        """A collection a page at a time, as List objects. Raises Gone when it expires midway."""
+        query.setdefault("limit", str(PAGE))
+        while True:
+            try:
+                page = self.get(path, **query)
+            except ApiError as error:
+                if error.status == 410:
+                    raise Gone(error.message) from None
+                raise
+            yield page
+            following = page.get("metadata", {}).get("continue")
+            if not following:
+                return
+            query["continue"] = following
+
+    def items(self, path: str, **query: str) -> Iterator[Dict[str, Any]]:
+        """The objects of a collection."""
+        for page in self.pages(path, **query):
+            yield from page.get("items") or ()
+
+    def watch(self, path: str, version: str, *, idle: float = WATCH_IDLE, **query: str) -> Iterator[WatchEvent]:
+        """What happens to a collection after `version`, until the server ends the watch (some minutes).
+
+        Raises Gone when `version` is too old, Unreachable when the connection breaks or stays silent.
+        """
+        query.update(watch="1", resourceVersion=version, allowWatchBookmarks="true", timeoutSeconds="300")
+        response = None
+        try:
+            self.counts["WATCH"] = self.counts.get("WATCH", 0) + 1
+            response = self._manager.request(
+                "GET",
+                self._url(path, query),
+                headers=self._headers(""),
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=idle),
+                preload_content=False,
+            )
+            if response.status >= 300:
+                error = api_error(response.status, response.headers, response.read())
+                if response.status == 401:
+                    self.access.forget()
+                raise Gone(error.message) if response.status == 410 else error
+            yield from _watch_events(response)
+        except urllib3.exceptions.HTTPError as error:
+            raise Unreachable(f"{self.access.server}: {plain(error)}") from None
+        finally:
+            if response is not None:
+                response.close()  # never back to the pool: what is left unread would be the next answer
+                response.release_conn()
+
+
+def node_path(name: str) -> str:
+    return f"/api/v1/nodes/{quote(name, safe='')}"
+
+
+def namespaced(namespace: str, resource: str, name: str = "", group: str = "api/v1") -> str:
+    """`/api/v1/namespaces/NS/pods/NAME`; `group` is "apis/policy/v1" and such for the other groups."""
+    path = f"/{group}/namespaces/{quote(namespace, safe='')}/{resource}"
+    return f"{path}/{quote(name, safe='')}" if name else path
+
+
+LARGEST_EVENT = 64 << 20
+"""Bytes of one event of a watch. etcd keeps objects of 1.5 MB at most."""
+
+
+def _watch_events(response: urllib3.BaseHTTPResponse) -> Iterator[WatchEvent]:
+    rest = b""
+    for chunk in response.read_chunked():  # the server flushes once an event
+        rest += chunk
+        if len(rest) > LARGEST_EVENT:
+            raise Unreachable("the watch sent an event without an end")
+        if b"\n" not in chunk:
+            continue
+        *lines, rest = rest.split(b"\n")
+        for line in lines:
+            if not line.strip():
+                continue
+            try:
+                event = parse_json(line)
+                kind, subject = str(event["type"]), event["object"]
+            except (ValueError, KeyError, TypeError):
+                raise Unreachable("the watch sent something that is no event") from None
+            if kind == "ERROR":
+                if subject.get("code") == 410:
+                    raise Gone(str(subject.get("message", "")))
+                raise ApiError(int(subject.get("code") or 500), str(subject.get("reason", "")), str(subject))
+            yield WatchEvent(kind, subject)
+
+
+def _backoff(attempt: int) -> float:
+    """0.05 s doubled up to 5 s, and a random part of as much again, so that a fleet does not return in step."""
+    step = min(0.05 * 2 ** min(attempt - 1, 10), 5.0)
+    return float(step * (0.5 + random.random()))  # noqa: S311 (nothing secret)
+
+
+def _decoded(answer: bytes) -> Dict[str, Any]:
+    try:
+        value = parse_json(answer.decode(errors="replace"))
+    except ValueError:
+        raise Unreachable(f"an answer that is no JSON: {printable(answer[:80].decode(errors='replace'))}") from None
+    if not isinstance(value, dict):
+        raise Unreachable("an answer that is no JSON object")
+    return value

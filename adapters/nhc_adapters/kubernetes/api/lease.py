@@ -1,0 +1,180 @@
+"""Leader election through a Lease: at most one controller acts, and it knows when it no longer may.
+
+The protocol is client-go's (tools/leaderelection): a Lease counts as held until it has not changed for its
+duration as measured by our own clock, so that no two clocks have to agree. The holder stops acting when it
+could not renew for `renew_within`, well before anybody else may take over.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from typing import Any, Callable, Dict, Optional
+
+from nhc.ports import AdapterError
+from nhc_adapters.kubernetes.api.client import Client, namespaced
+from nhc_adapters.kubernetes.api.errors import ApiError
+
+GROUP = "apis/coordination.k8s.io/v1"
+
+
+def identity() -> str:
+    """Who we are among the candidates: the pod's name, and something that no restart shares."""
+    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+
+
+class Lease:
+    """One candidate for one Lease."""
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        name: str = "nhc-controller",
+        *,
+        duration: float = 15.0,
+        renew_within: float = 10.0,
+        every: float = 4.0,
+        holder: str = "",
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.client, self.namespace, self.name = client, namespace, name
+        self.duration, self.renew_within, self.every = duration, renew_within, every
+        self.holder = holder or identity()
+        self._clock = monotonic
+        self._seen: Optional[tuple[str, str]] = None
+        self._seen_at = 0.0
+        self._renewed = float("-inf")
+        self._lease: Optional[Dict[str, Any]] = None
+        self.other = ""
+        """Who holds the Lease, when it is not us."""
+
+    def held(self) -> bool:
+        """Whether we may act now."""
+        return self._clock() - self._renewed < self.renew_within
+
+    def fresh(self) -> bool:
+        """Whether it was renewed so lately that it need not be renewed yet."""
+        return self._clock() - self._renewed < self.every
+
+    def attempt(self) -> bool:
+        """Take or renew the Lease if that can be done now. Returns whether it is ours; raises AdapterError."""
+        # The time before the request: the Lease is ours from when the server wrote it, which is later.
+        now = self._clock()
+        path = namespaced(self.namespace, "leases", self.name, GROUP)
+        if self._lease is not None and self._renew(path, now):
+            return True
+        try:
+            lease = self.client.get(path)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return self._create(now)
+        spec = lease.get("spec") or {}
+        holder, renewed = str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")
+        if self._seen != (holder, renewed):
+            self._seen, self._seen_at = (holder, renewed), now
+        if holder and holder != self.holder:
+            length = float(spec.get("leaseDurationSeconds") or self.duration)
+            if now - self._seen_at < length:
+                self.other = holder
+                self._renewed = float("-inf")
+                return False
+        lease["spec"] = self._spec(spec, holder)
+        try:
+            self._won(now, self.client.put(path, lease))
+        except ApiError as error:
+            if error.status == 409:  # another was faster
+                return False
+            raise
+        return True
+
+    def _renew(self, path: str, now: float) -> bool:
+        """Renew without reading: the version we wrote last makes it fail if anybody wrote since."""
+        lease, self._lease = dict(self._lease or {}), None
+        lease["spec"] = self._spec(lease.get("spec") or {}, self.holder)
+        try:
+            self._won(now, self.client.put(path, lease))
+        except ApiError as error:
+            if error.status in (404, 409):
+                return False
+            raise
+        return True
+
+    def release(self) -> None:
+        """Give it up, so that the next need not wait. Best effort."""
+        if not self.held():
+            return
+        self._renewed, self._lease = float("-inf"), None
+        path = namespaced(self.namespace, "leases", self.name, GROUP)
+        try:
+            lease = self.client.get(path)
+            if (lease.get("spec") or {}).get("holderIdentity") != self.holder:
+                return
+            lease["spec"].update(holderIdentity="", leaseDurationSeconds=1, renewTime=_now())
+            self.client.put(path, lease)
+        except AdapterError:
+            return
+
+    def keep(
+        self, stop: threading.Event, changed: Callable[[bool], None], told: Callable[[str], None] = lambda cause: None
+    ) -> None:
+        """Hold the Lease until `stop`, telling `changed` of every gain and loss. For a thread of its own.
+
+        `told` hears after each attempt why it failed, "" where it did not.
+        """
+        was = False
+        while not stop.is_set():
+            try:
+                self.attempt()
+                told("")
+            except AdapterError as error:
+                told(str(error))  # held() runs out by itself
+            if self.held() != was:
+                was = not was
+                changed(was)
+            stop.wait(self.every)
+        self.release()
+        if was:
+            changed(False)
+
+    def _create(self, now: float) -> bool:
+        spec = self._spec({}, "")
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self.name, "namespace": self.namespace},
+            "spec": spec,
+        }
+        try:
+            made = self.client.post(namespaced(self.namespace, "leases", group=GROUP), body)
+        except ApiError as error:
+            if error.status == 409:
+                return False
+            raise
+        self._won(now, made)
+        return True
+
+    def _won(self, now: float, lease: Dict[str, Any]) -> None:
+        self._lease, self._renewed = lease, now
+        self._seen, self._seen_at = (self.holder, str((lease.get("spec") or {}).get("renewTime"))), now
+        self.other = ""
+
+    def _spec(self, before: Dict[str, Any], holder: str) -> Dict[str, Any]:
+        moved = holder != self.holder
+        return {
+            **before,
+            "holderIdentity": self.holder,
+            "leaseDurationSeconds": max(1, round(self.duration)),
+            "renewTime": _now(),
+            "acquireTime": _now() if moved or not before.get("acquireTime") else before["acquireTime"],
+            "leaseTransitions": int(before.get("leaseTransitions") or 0) + (1 if moved and holder else 0),
+        }
+
+
+def _now() -> str:
+    now = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"

@@ -1,0 +1,155 @@
+"""A local copy of a collection that follows the server: list once, then watch, and list again when told to.
+
+What survives is bounded: objects are trimmed before they are kept. A watch that breaks goes on from where it
+was; a version that the server no longer has (410) means a new list, out of which what vanished meanwhile is
+told as deleted.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Callable, Dict, Mapping, Optional
+
+from nhc.ports import AdapterError
+from nhc_adapters.kubernetes.api.client import WATCH_IDLE, Client
+from nhc_adapters.kubernetes.api.errors import Gone, Unreachable
+
+Object = Dict[str, Any]
+Trim = Callable[[Mapping[str, Any]], Object]
+Changed = Callable[[str, Optional[Object]], None]
+
+
+class Reflector:
+    """Follows one collection. `changed` hears of every object that is new or different, None for one that is gone.
+
+    It is called from the thread that runs `run`, and from callers of `put`.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        path: str,
+        changed: Changed,
+        *,
+        trim: Trim = dict,
+        idle: float = WATCH_IDLE,
+        retry: float = 1.0,
+        monotonic: Callable[[], float] = time.monotonic,
+        selector: str = "",
+        told: Callable[[str], None] = lambda cause: None,
+    ) -> None:
+        """`told` hears why following fails, and "" when it works again."""
+        self.client, self.path, self._told = client, path, told
+        self.query = {"labelSelector": selector} if selector else {}
+        self.objects: Dict[str, Object] = {}
+        self.synced = threading.Event()
+        self.lists = 0
+        """How often the whole collection was read."""
+        self.error = ""
+        """What went wrong last, "" while all is well."""
+        self.heard = float("-inf")
+        """When the server last said anything, on the monotonic clock."""
+        self._changed, self._trim = changed, trim
+        self._idle, self._retry, self._clock = idle, retry, monotonic
+        self._lock = threading.RLock()
+        self._version = ""
+
+    def run(self, stop: threading.Event) -> None:
+        """Follow until `stop` is set. For a thread of its own."""
+        failures = 0
+        while not stop.is_set():
+            try:
+                if not self._version:
+                    self._list()
+                self._watch(stop)
+                failures = 0
+            except Gone:
+                self._version = ""
+                continue
+            except Unreachable as error:
+                self.error = str(error)
+                if self._clock() - self.heard < self._idle:
+                    failures = 0  # it was alive a moment ago: a broken connection, not a dead server
+            except AdapterError as error:
+                self.error = str(error)
+                self._version = ""
+            if self.error:
+                failures += 1
+                if failures > 1:  # a connection that breaks is no outage: a server ends watches now and then
+                    self._told(self.error)
+                stop.wait(0.0 if failures == 1 else min(self._retry * 2 ** (failures - 2), 30.0))
+
+    def put(self, item: Mapping[str, Any]) -> None:
+        """Take in an object that a write of ours returned, unless something newer is here already, or it is gone."""
+        with self._lock:
+            if _key(item) in self.objects:
+                self._keep(item)
+
+    def _list(self) -> None:
+        found: Dict[str, Object] = {}
+        version = ""
+        for page in self.client.pages(self.path, **self.query):
+            version = str(page.get("metadata", {}).get("resourceVersion", ""))
+            for item in page.get("items") or ():
+                found[_key(item)] = self._trim(item)
+        self.lists += 1
+        with self._lock:
+            for key in [key for key in self.objects if key not in found]:
+                del self.objects[key]
+                self._changed(key, None)
+            for key, item in found.items():
+                if _version(self.objects.get(key)) != _version(item):
+                    self.objects[key] = item
+                    self._changed(key, item)
+        self._version = version
+        self._alive()
+        self.synced.set()
+
+    def _watch(self, stop: threading.Event) -> None:
+        for event in self.client.watch(self.path, self._version, idle=self._idle, **self.query):
+            self._alive()
+            if event.kind != "BOOKMARK":
+                if event.kind == "DELETED":
+                    with self._lock:
+                        if self.objects.pop(_key(event.object), None) is not None:
+                            self._changed(_key(event.object), None)
+                else:
+                    self._keep(event.object)
+            self._version = str(event.object.get("metadata", {}).get("resourceVersion") or self._version)
+            if stop.is_set():
+                return
+        self._alive()
+
+    def _keep(self, item: Mapping[str, Any]) -> None:
+        key = _key(item)
+        with self._lock:
+            standing = self.objects.get(key)
+            # Versions are numbers that grow, by the API's promise since 1.35 (KEP-5504) and in fact ever since.
+            if standing is not None and _number(standing) >= _number(item):
+                return
+            kept = self._trim(item)
+            self.objects[key] = kept
+            self._changed(key, kept)
+
+    def _alive(self) -> None:
+        self.heard = self._clock()
+        self.error = ""
+        self._told("")
+
+
+def _key(item: Mapping[str, Any]) -> str:
+    metadata = item.get("metadata", {})
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata.get('name')}" if namespace else str(metadata.get("name"))
+
+
+def _version(item: Optional[Mapping[str, Any]]) -> str:
+    return "" if item is None else str(item.get("metadata", {}).get("resourceVersion", ""))
+
+
+def _number(item: Mapping[str, Any]) -> int:
+    try:
+        return int(_version(item))
+    except ValueError:
+        return 0

@@ -1,0 +1,290 @@
+"""`nhc kubernetes controller`: follows every node and keeps marks and drains in step with their conditions.
+
+Threads: one follows the nodes, one holds the Lease, one decides and acts, one sends events, and one each looks
+at pod logs and at Loki where that is asked for. Only the holder of the Lease acts; the others follow along, so
+that they are in sync when their turn comes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from nhc.ports import AdapterError, Deed, Effect
+from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, Recorder, flush_quietly
+from nhc_adapters.kubernetes.api.lease import Lease
+from nhc_adapters.kubernetes.api.outage import Outages
+from nhc_adapters.kubernetes.api.reflector import Reflector
+from nhc_adapters.kubernetes.controller.detections import Detections
+from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
+from nhc_adapters.kubernetes.controller.loki_watch import LokiWatch
+from nhc_adapters.kubernetes.controller.rights import RightsWatch
+from nhc_adapters.kubernetes.controller.rounds import Done, Fleet, Log
+from nhc_adapters.kubernetes.controller.settings import Settings
+from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
+from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, KERNEL_LOG
+from nhc_adapters.kubernetes.nodes.drain import Progress
+from nhc_adapters.kubernetes.nodes.drains import Drains
+from nhc_adapters.kubernetes.nodes.known_types import strangers
+from nhc_adapters.kubernetes.nodes.view import trim
+
+WORDS = {Deed.MARK: "NhcMarked", Deed.CLEAR: "NhcCleared", Deed.REBOOT: "NhcReboot", Deed.REPLACE: "NhcReplace"}
+
+EVENTS_AT_ONCE = 10
+EVENTS_PAUSE = 0.2
+
+
+def kept_types(settings: Settings) -> frozenset[str]:
+    """The condition types that decide anything."""
+    found = {fault.type for fault in settings.faults} | {"Ready", *CLUSTER_SIDE}
+    return frozenset(found | ({settings.verdict} if settings.verdict else set()))
+
+
+class Controller:
+    """The whole of it. `run` returns when `stop` is set."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        *,
+        lease: Optional[Lease] = None,
+        log: Log = lambda line: None,
+        clock: Callable[[], float] = time.time,
+        heard: Optional[Client] = None,
+    ) -> None:
+        self.client, self.settings, self.log, self.clock = client, settings, log, clock
+        self.stop = threading.Event()
+        self.refused = ""
+        """Why these settings do not fit this cluster; then nothing was done, and nothing will be."""
+        self.lease = lease or Lease(client, settings.namespace)
+        self.adapter = Kubernetes(client, settings.treatment, topologies=settings.topologies)
+        self.ledger = ClusterLedger(client, settings.namespace, settings.policy)
+        self.outages = Outages(log, "the API server")
+        self.rights = RightsWatch(client, settings, self.outages, log)
+        types = kept_types(settings)
+        self.nodes = Reflector(
+            heard or client,
+            "/api/v1/nodes",
+            self._changed,
+            trim=lambda node: trim(node, types),
+            selector=settings.selector,
+            told=lambda cause: self.outages.heard("following the nodes", cause),
+        )
+        self.fleet = Fleet(
+            settings, self.adapter, self.ledger, self.nodes.objects, clock, self.lease.held, log=self._say
+        )
+        self.recorder = Recorder(client, "nhc-controller", queue=8192)
+        self.drains = Drains(
+            client, settings.rules, self.nodes.objects.get, allowed=self.lease.held, ended=self._drained
+        )
+        self.counts: Dict[str, int] = {}
+        self.leading = threading.Event()
+        self._threads: List[threading.Thread] = []
+        self._events = threading.Event()
+        self.detections = Detections(client, settings, self.nodes.objects, self.lease.held, clock, log)
+        self.loki: Optional[LokiWatch] = None
+        if settings.loki.url:
+            self.loki = LokiWatch(
+                client,
+                settings.namespace,
+                settings.loki,
+                self.lease.held,
+                self.detections.say,
+                log,
+                clock,
+                remember=settings.apply,
+            )
+            self.loki.logs.acknowledged = self.detections.acknowledged_of(KERNEL_LOG)
+            self.loki.logs.standing = self.detections.standing_of(KERNEL_LOG)
+
+    # Life.
+
+    def start(self) -> None:
+        """Start all threads; returns at once."""
+        self._thread("nodes", lambda: self.nodes.run(self.stop))
+        self._thread("rights", lambda: self.rights.run(self.stop))
+        self._thread("lease", lambda: self.lease.keep(self.stop, self._led, self._lease_told))
+        self._thread("rounds", self._rounds)
+        self._thread("events", self._send_events)
+        if self.settings.podlogs.namespaces:
+            self._thread("podlogs", lambda: self.detections.read_pods(self.stop))
+        if self.loki is not None:
+            self._thread("loki", self._read_loki)
+
+    def run(self) -> None:
+        """Work until `stop` is set."""
+        self.start()
+        self.stop.wait()
+        self.close()
+
+    def close(self) -> None:
+        """End everything; the Lease is given up so that the next need not wait."""
+        self.stop.set()
+        self.fleet.wake.set()
+        self._events.set()
+        self.drains.close()
+        for thread in self._threads:
+            if thread.name != "nodes":  # that one waits for the server; closing the connection ends it
+                thread.join(10.0)
+        flush_quietly(self.recorder)
+        self.nodes.client.close()
+        self.adapter.close()
+
+    def healthy(self) -> str:
+        """Why this controller should be restarted, "" while it works."""
+        if self.refused:
+            return self.refused
+        dead = [thread.name for thread in self._threads if not thread.is_alive()]
+        if dead and not self.stop.is_set():
+            return f"thread {dead[0]} has ended"
+        return ""
+
+    def unready(self) -> str:
+        """Why this controller cannot do its work now, "" while it can."""
+        missing = self.rights.blocking()
+        if missing:
+            more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+            return f"{missing[0].missing()}{more}"
+        standing = self.outages.standing()
+        if standing:
+            what, why = next(iter(standing.items()))
+            return f"{what} fails: {why}"
+        if not self.nodes.synced.is_set():
+            return f"not in sync: {self.nodes.error or 'still listing the nodes'}"
+        return ""
+
+    def _thread(self, name: str, work: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:
+                if not self.stop.is_set():
+                    import traceback
+
+                    where = traceback.extract_tb(error.__traceback__)[-1]
+                    self.log(f"internal error in {name}: {error!r} ({where.filename}:{where.lineno})")
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    # Nodes.
+
+    def _changed(self, name: str, node: Optional[Mapping[str, Any]]) -> None:
+        self.fleet.changed(name, node)
+
+    def _lease_told(self, cause: str) -> None:
+        where = f"{self.lease.namespace}/{self.lease.name}"
+        self.outages.heard(f"holding the Lease {where}", cause)
+
+    def _led(self, leading: bool) -> None:
+        if leading:
+            self.log(f"leading as {self.lease.holder}")
+            self.leading.set()
+            for name in list(self.nodes.objects):  # everything anew, with the right to act
+                self.fleet.changed(name)
+        else:
+            self.leading.clear()
+            self.log("no longer leading")
+
+    def _rounds(self) -> None:
+        while not self.stop.is_set() and not self.nodes.synced.wait(0.5):
+            continue
+        if not self.stop.is_set():
+            self.refused = "; ".join(
+                strangers(self.settings.faults, list(self.nodes.objects.values()), self.settings.vocabularies)
+            )
+            if self.refused:
+                self.log(f"these settings are refused: {self.refused}")
+                self.stop.wait()
+        loaded = False
+        while not self.stop.is_set():
+            if not self.leading.is_set():
+                loaded = False
+                self.leading.wait(0.5)
+                continue
+            self.fleet.wake.clear()
+            try:
+                if not loaded:
+                    self.ledger.load()
+                    loaded = True
+                self._after(self.fleet.round())
+                self.outages.well("this round")
+            except AdapterError as error:
+                # Nothing was done that is not written down; what changed is looked at again.
+                loaded = False
+                self.outages.failed("this round", error)
+                for name in list(self.fleet.judged):
+                    self.fleet.changed(name)
+                self.stop.wait(1.0)
+                continue
+            self._start_drains()
+            self.detections.clear_after_restart(self.fleet.sick())
+            self.fleet.wake.wait(max(self.fleet.due(self.clock()), 0.01))
+
+    def _after(self, done: Done) -> None:
+        """Tell what a round did."""
+        for name in list(self.adapter.changed):
+            self.nodes.put(self.adapter.changed.pop(name))
+        because = {(remedy.node, remedy.deed): remedy.because for remedy in done.remedies}
+        if not self.settings.apply:
+            for remedy in done.remedies:
+                self.log(f"dry run: would {remedy.deed.value} {remedy.node}: {remedy.because}")
+            return
+        for deed, one in done.applied:
+            why = because.get((one.node, deed), "")
+            self._count(f"{deed.value}_{one.effect.value}")
+            if one.effect is Effect.CHANGED:
+                self.log(f"{one.node}: {deed.value}: {why}")
+                kind = NORMAL if deed is Deed.CLEAR else WARNING
+                self.recorder.say(kind, one.node, WORDS[deed], why, self._uid(one.node))
+            elif one.effect is not Effect.UNCHANGED:
+                self.log(f"{one.node}: {deed.value} {one.effect.value}: {one.message}")
+        if self.recorder.waiting:
+            self._events.set()
+
+    def _say(self, line: str) -> None:
+        self.log(line)
+
+    def _uid(self, name: str) -> str:
+        return str((self.nodes.objects.get(name) or {}).get("metadata", {}).get("uid", ""))
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    # Drains.
+
+    def _start_drains(self) -> None:
+        if not (self.settings.treatment.drain and self.settings.apply):
+            return
+        for name in self.fleet.marked():
+            node = self.nodes.objects.get(name)
+            if node is not None and self.drains.wanted(name, node):
+                self.drains.start(name)
+
+    def _drained(self, name: str, progress: Progress, state: str) -> None:
+        self._count(f"drain_{state}")
+        self.log(f"drain {state}: {progress.line()}")
+        kind = NORMAL if progress.clean else WARNING
+        self.recorder.say(kind, name, f"NhcDrain{state.capitalize()}", progress.line(), self._uid(name))
+        self._events.set()
+
+    # Events, and what the cluster's side finds itself.
+
+    def _send_events(self) -> None:
+        while not self.stop.is_set():
+            self._events.wait(30.0)
+            self._events.clear()
+            while self.recorder.waiting and not self.stop.is_set():
+                # In small helpings: a thousand marks must not wait for a thousand events.
+                flush_quietly(self.recorder, self.log, EVENTS_AT_ONCE)
+                self.stop.wait(EVENTS_PAUSE)
+
+    def _read_loki(self) -> None:
+        while not self.stop.is_set() and not self.nodes.synced.wait(0.5):
+            continue  # a line of a node that is not known yet would be lost
+        if self.loki is not None:
+            self.loki.run(self.stop)

@@ -1,0 +1,162 @@
+"""What the cluster's side finds itself, written as conditions of its nodes: device errors in pod logs, kernel lines.
+
+A finding that stands is said once, whatever is read again; one that was acknowledged is not said at all.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any, Callable, Dict, Iterable, List, Mapping
+
+from nhc.ports import AdapterError
+from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.controller.acknowledged import FINDINGS, acknowledge, acknowledged, read_findings, record
+from nhc_adapters.kubernetes.controller.podlogs import Reader
+from nhc_adapters.kubernetes.controller.settings import Settings
+from nhc_adapters.kubernetes.nodes.conditions import (
+    FALSE,
+    JOB_ERROR,
+    TRUE,
+    Condition,
+    read_conditions,
+    write_conditions,
+)
+from nhc_adapters.kubernetes.nodes.marks import Op, Patch, annotations_of, apply
+
+Node = Mapping[str, Any]
+
+
+class Detections:
+    """Writes them. `objects` are the nodes as last seen, `held` says whether we may act."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        objects: Mapping[str, Node],
+        held: Callable[[], bool],
+        clock: Callable[[], float],
+        log: Callable[[str], None],
+    ) -> None:
+        self.client, self.settings, self.objects = client, settings, objects
+        self.held, self.clock, self.log = held, clock, log
+        self._unsaid: Dict[str, Condition] = {}
+
+    def read_pods(self, stop: threading.Event) -> None:
+        """Look at pod logs until `stop` is set. For a thread of its own."""
+        reader = Reader(self.client, self.settings.podlogs, self.log, acknowledged=self.acknowledged_of(JOB_ERROR))
+        while not stop.wait(self.settings.podlogs.every):
+            if self.held():
+                self.say_of_pods(reader.look(), reader.excused)
+
+    def acknowledged_of(self, kind: str) -> Callable[[str], Mapping[str, float]]:
+        """What was acknowledged of one condition, by node."""
+        return lambda name: acknowledged(self.objects.get(name) or {}, kind)
+
+    def standing_of(self, kind: str) -> Callable[[str], Mapping[str, float]]:
+        """What a condition that is bad stands on, by node."""
+
+        def standing(name: str) -> Mapping[str, float]:
+            node = self.objects.get(name) or {}
+            said = read_conditions(node).get(kind)
+            return read_findings(node, FINDINGS).get(kind, {}) if said is not None and said.status == TRUE else {}
+
+        return standing
+
+    def say_of_pods(self, blamed: Mapping[str, Condition], excused: Mapping[str, Iterable[str]]) -> None:
+        """Say what is new of the nodes that are blamed, and take it back where the job turned out to be at fault."""
+        said = self._unsaid
+        for name, condition in blamed.items():
+            node = self.objects.get(name)
+            if node is None:
+                continue
+            standing = read_findings(node, FINDINGS).get(JOB_ERROR, {})
+            if not set(condition.findings) <= set(standing.items()):
+                findings = tuple({**standing, **dict(condition.findings)}.items())
+                said[name] = replace(self._with_boot(node, condition), findings=findings)
+        for name, places in excused.items():
+            standing = read_findings(self.objects.get(name) or {}, FINDINGS).get(JOB_ERROR, {})
+            if standing and name not in said and set(standing) <= set(places):
+                text = "the same job failed so on other nodes at the same time: the job is at fault"
+                said[name] = Condition(JOB_ERROR, FALSE, "JobAtFault", text)
+        failed = self.say(said)
+        self._unsaid = {name: condition for name, condition in said.items() if name in failed}
+
+    def say(self, found: Mapping[str, Condition]) -> List[str]:
+        """Write conditions of nodes that there are. Returns the nodes whose could not be written."""
+        failed: List[str] = []
+        for name, condition in found.items():
+            node = self.objects.get(name)
+            if node is None:
+                continue
+            standing = read_conditions(node).get(condition.type)
+            same = standing is not None and standing.status == condition.status
+            if same and condition.status == FALSE:
+                continue  # why it ended, as by whose word, is not to be written over
+            known = read_findings(node, FINDINGS).get(condition.type, {})
+            if condition.says_the_same(standing) and known == dict(condition.findings):
+                continue
+            if not self.settings.apply:
+                self.log(f"dry run: would set {condition.type}={condition.status} on {name}: {condition.message}")
+                continue
+            now = self.clock()
+            since = standing.since if same and standing is not None else now
+            try:
+                # First what it stands on: whoever reads the condition can then acknowledge all of it.
+                self._annotate(name, condition)
+                write_conditions(self.client, name, [replace(condition, since=since, seen=now)])
+                self.log(f"{name}: {condition.type}={condition.status}: {condition.message}")
+            except AdapterError as error:
+                self.log(f"{name}: {condition.type} could not be set: {error}")
+                failed.append(name)
+        return failed
+
+    def _annotate(self, name: str, condition: Condition) -> None:
+        places = dict(condition.findings) if condition.status == TRUE else {}
+
+        def plan(node: Node) -> List[Op]:
+            patch = Patch(node)
+            patch.annotations.update(record(node, condition.type, places))
+            return patch.ops()
+
+        apply(self.client, name, plan)
+
+    def _with_boot(self, node: Node, said: Condition) -> Condition:
+        boot = boot_of(node)
+        return replace(said, message=f"{said.message} (boot {boot})") if boot else said
+
+    def clear_after_restart(self, sick: Iterable[str]) -> None:
+        """A job's device error ends with the boot it was met in: the restart was the repair, and covers it for good."""
+        if not (self.settings.podlogs.namespaces and self.settings.apply):
+            return
+        told = [name for name, node in list(self.objects.items()) if FINDINGS in annotations_of(node)]
+        for name in {*sick, *told}:
+            node = self.objects.get(name) or {}
+            standing, boot = read_conditions(node).get(JOB_ERROR), boot_of(node)
+            if standing is None or standing.status != TRUE or not boot or "(boot " not in standing.message:
+                continue
+            if f"(boot {boot})" not in standing.message and self.held():
+                try:
+                    acknowledge_on(self.client, name, (JOB_ERROR,), self.clock())
+                except AdapterError as error:
+                    self.log(f"{name}: {JOB_ERROR} could not be acknowledged: {error}")
+                    continue
+                self.say({name: Condition(JOB_ERROR, FALSE, "NodeRestarted", "the node was restarted")})
+
+
+def acknowledge_on(client: Client, name: str, kinds: Iterable[str], now: float) -> None:
+    """Acknowledge on a node all findings of these conditions. Raises AdapterError."""
+    wanted = tuple(kinds)
+
+    def plan(node: Node) -> List[Op]:
+        patch = Patch(node)
+        patch.annotations.update(acknowledge(node, wanted, now))
+        return patch.ops()
+
+    apply(client, name, plan)
+
+
+def boot_of(node: Node) -> str:
+    """The first eight characters of a node's boot id."""
+    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("bootID") or "")[:8]

@@ -1,0 +1,253 @@
+"""Conditions read back: what a node's object says of its health, as a Report that nhc's policy understands.
+
+Pure. The rules are a list of Faults (a type, the status that is bad, for how long), from vocabularies or given
+in draino's own words (`GpuXid`, `GpuCount=True,10m`). Silence is not health: what nobody says or renews is UNKNOWN,
+and so is a marked node until the word that marked it was taken back. An UNKNOWN node is left as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.model import Action, CheckResult, Report, crit, named, ok, unknown, warn
+from nhc.ports import TAG, read_mark_text
+from nhc.units import seconds
+from nhc_adapters.kubernetes.nodes import accelerators
+from nhc_adapters.kubernetes.nodes.accelerators import Offer
+from nhc_adapters.kubernetes.nodes.conditions import (
+    ALLOCATABLE,
+    CLUSTER_SIDE,
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    Condition,
+    read_conditions,
+)
+from nhc_adapters.kubernetes.nodes.evidence import (
+    SILENT_AFTER,
+    fresh,
+    read_sources,
+    source_of,
+    source_types,
+    sources_now,
+    unsettled,
+)
+from nhc_adapters.kubernetes.nodes.manual import read_manual
+from nhc_adapters.kubernetes.nodes.marks import read_own_mark, released
+from nhc_adapters.kubernetes.nodes.overruled import Overruled, read_overruled
+from nhc_adapters.kubernetes.nodes.vocabulary import Fault
+
+_CHECK = re.compile(r"(check_\w+): (?=\S)")
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a node's conditions come to. `again` is when to look anew though nothing changes (Unix time)."""
+
+    report: Report
+    reasons: Tuple[str, ...] = ()
+    types: Tuple[str, ...] = ()
+    again: Optional[float] = None
+    silent: bool = False
+    """Whether it is UNKNOWN because the condition that is renewed by the agent's life is not."""
+    sources: Tuple[str, ...] = ()
+    """What a mark that is set now stands on (`evidence.SOURCE`)."""
+    offer: Optional[Offer] = None
+    """What the node offers of its accelerators, None where that cannot be judged."""
+
+
+@dataclass(frozen=True)
+class Accelerators:
+    """What is expected of a node. `asked` says that the settings name it; `grace` is in seconds."""
+
+    expected: Sequence[Tuple[str, int]] = ()
+    asked: bool = False
+    grace: float = accelerators.GRACE
+    short_since: Optional[float] = None
+    """Since when too few are known to be offered, where the node's own condition does not say it yet."""
+
+
+def parse_fault(text: str) -> Fault:
+    """`Type`, `Type=Status` or `Type=Status,duration`: draino's arguments. Raises ValueError."""
+    head, comma, lasting = text.partition(",")
+    kind, equals, status = head.partition("=")
+    if not kind or not kind.isprintable() or " " in kind:
+        raise ValueError(f"{text!r} names no condition (expected Type, Type=Status or Type=Status,duration)")
+    status = status if equals else TRUE
+    if status not in (TRUE, "False", UNKNOWN):
+        raise ValueError(f"{text!r}: status {status!r} is not True, False or Unknown")
+    return Fault(kind, status, seconds(lasting.strip()) if comma else 0.0)
+
+
+class _Failure(NamedTuple):
+    """A fault that counts: its result, and what labels and the mark's sources say of it."""
+
+    result: CheckResult
+    reason: str
+    type: str
+    source: str
+
+
+@dataclass
+class _Run:
+    """One judgement under way. `others` are the results that are no failures."""
+
+    now: float
+    silent_after: float
+    overruled: Optional[Overruled]
+    failures: List[_Failure] = field(default_factory=list)
+    others: List[CheckResult] = field(default_factory=list)
+    times: List[float] = field(default_factory=list)
+
+    def fault(self, condition: Condition, fault: Fault, since: float) -> None:
+        """Judge a condition that is bad since then."""
+        said = condition.message or condition.reason or condition.type
+        mark = read_mark_text(f"{TAG} {said}")
+        why = mark.why if mark is not None else said
+        due = since + fault.lasting
+        if self.overruled is not None and self.overruled.covers(condition):
+            self.add(fault.type, warn(condition.reason or fault.type, f"{why} ({self.overruled.line()})"))
+        elif self.now < due:
+            self.times.append(due)
+            waits = f"{why} (counts after {fault.lasting:.0f} s)"
+            self.add(fault.type, warn(condition.reason or fault.type, waits))
+        else:
+            action = mark.action if mark is not None and mark.action is not Action.NONE else fault.action
+            # Our own conditions say which check it was; the mark says so too, as Slurm's does.
+            check = _CHECK.match(why)
+            name, why = (check[1], why[check.end() :]) if check else (fault.type, why)
+            reason = condition.reason or fault.type
+            result = _result(name, crit(reason, why, action=action))
+            self.failures.append(_Failure(result, reason, fault.type, source_of(fault)))
+
+    def other(self, condition: Condition, fault: Fault) -> None:
+        """Judge a condition that is not bad, or that nobody renews any more."""
+        said = condition.message or condition.reason or condition.type
+        if not fresh(condition, self.now, self.silent_after):
+            silence = f"{condition.type} was not renewed for {self.now - condition.seen:.0f} s"
+            self.add(fault.type, unknown("NotRenewed", silence))
+            return
+        if condition.type not in CLUSTER_SIDE and condition.renewed:
+            self.times.append(condition.seen + self.silent_after)
+        if condition.status == UNKNOWN:
+            self.add(fault.type, unknown(condition.reason or "Unknown", said))
+        else:
+            self.add(fault.type, ok(condition.message))
+
+    def add(self, check: str, outcome: Any) -> None:
+        self.others.append(_result(check, outcome))
+
+
+def judge(
+    node: Mapping[str, Any],
+    faults: Sequence[Fault],
+    now: float,
+    *,
+    verdict: str = "",
+    silent_after: float = SILENT_AFTER,
+    accelerators_of: Optional[Accelerators] = None,
+) -> Judgement:
+    """Judge one node object.
+
+    `verdict` names the condition whose heartbeat says that the agent lives. `accelerators_of` says what must be
+    allocatable, None where that is not watched.
+    """
+    conditions = read_conditions(node)
+    run = _Run(now, silent_after, read_overruled(node))
+    for fault in faults:
+        condition = conditions.get(fault.type)
+        if condition is None:
+            continue
+        if condition.status == fault.status and fresh(condition, now, silent_after):
+            run.fault(condition, fault, condition.since)
+        else:
+            run.other(condition, fault)
+    if faults and not run.failures and not run.others:
+        wanted = ", ".join(dict.fromkeys(fault.type for fault in faults))
+        run.add(verdict or faults[0].type, unknown("NeverReported", f"nobody ever said {wanted} of this node"))
+    offer = _offer(run, node, conditions, accelerators_of)
+    _switched_off(run, conditions, faults, accelerators_of is not None)
+    voice = conditions.get(verdict) if verdict else None
+    silent = voice is not None and now - voice.seen > silent_after
+    if silent and voice is not None:
+        said = f"nothing heard from the node's agent for {now - voice.seen:.0f} s"
+        # What the cluster's side found itself stands, whatever became of the agent.
+        run.failures = [one for one in run.failures if one.type in CLUSTER_SIDE]
+        run.others = [_result(verdict, unknown("NoReport", said))]
+    ready = conditions.get("Ready")
+    if ready is not None and ready.status == UNKNOWN and not run.failures:
+        run.add("Ready", unknown("NodeStatusUnknown", ready.message or "the kubelet stopped reporting"))
+    sources = _standing_mark(run, node, conditions)
+    results = (*(one.result for one in run.failures), *run.others)
+    report = Report(str(node.get("metadata", {}).get("name", "")), _boot(node), now, 0.0, results)
+    return Judgement(
+        report,
+        tuple(one.reason for one in run.failures),
+        tuple(one.type for one in run.failures),
+        min((at for at in run.times if at > now), default=None),
+        silent,
+        sources,
+        offer,
+    )
+
+
+def _offer(
+    run: _Run, node: Mapping[str, Any], conditions: Mapping[str, Condition], wanted: Optional[Accelerators]
+) -> Optional[Offer]:
+    """Judge what the node offers: too little is CRIT once that has lasted for the grace."""
+    if wanted is None:
+        return None
+    offer = accelerators.look(node, wanted.expected, wanted.asked)
+    standing = conditions.get(ALLOCATABLE)
+    stands = standing is not None and standing.status == TRUE
+    if offer is None:
+        if stands and standing is not None:
+            run.add(ALLOCATABLE, unknown("CannotBeJudged", f"{standing.message}; nothing newer can be said"))
+        return None
+    if not offer.short:
+        run.add("kubernetes_allocatable", ok(offer.message))
+        return offer
+    known = standing.since if stands and standing is not None else wanted.short_since
+    since = max(run.now if known is None else known, offer.since)
+    fault = Fault(ALLOCATABLE, TRUE, wanted.grace)
+    run.fault(Condition(ALLOCATABLE, TRUE, offer.reason, offer.message, since, run.now), fault, since)
+    return offer
+
+
+def _switched_off(run: _Run, conditions: Mapping[str, Condition], faults: Sequence[Fault], allocatable: bool) -> None:
+    """A finding of ours that stands, while its source is not asked any more, is neither a fault nor health."""
+    on = {fault.type for fault in faults} | ({ALLOCATABLE} if allocatable else set())
+    for kind in CLUSTER_SIDE:
+        standing = conditions.get(kind)
+        if standing is not None and kind not in on and standing.status != FALSE:
+            said = f"{standing.message or standing.reason}; its source is switched off here"
+            run.add(kind, unknown("SourceSwitchedOff", said))
+
+
+def _standing_mark(run: _Run, node: Mapping[str, Any], conditions: Mapping[str, Condition]) -> Tuple[str, ...]:
+    """Hold a marked node until the sources of its mark take their word back. Returns what a mark stands on now."""
+    bad = [one.source for one in run.failures]
+    if read_own_mark(node) is None or released(node):
+        return tuple(bad)
+    before, manual = read_sources(node), read_manual(node)
+    if manual is not None:
+        if manual.until is not None:
+            run.times.append(manual.until)
+        if not manual.stands(run.now) and not source_types(before) and not run.failures:
+            # A person took it out and said until when: that is the word, and it needs no other.
+            run.others = [_result("drain", ok(f"{manual.line()}, which is over"))]
+    for source in before:
+        why = unsettled(source, conditions, run.now, run.silent_after)
+        if why is not None and source not in bad:
+            run.add(source.partition("=")[0], unknown("NotTakenBack", why))
+    return tuple(sources_now(bad, before, conditions, run.now, run.silent_after))
+
+
+def _result(check: str, outcome: Any) -> CheckResult:
+    return CheckResult(check, named(outcome))  # another agent's condition has whatever reason that agent chose
+
+
+def _boot(node: Mapping[str, Any]) -> str:
+    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("bootID") or "")

@@ -1,0 +1,122 @@
+"""Kernel lines that a collector brought to Loki, judged as the node itself would judge them.
+
+Each line goes through nhc's own catalogue and findings, one memory a node, so application faults take nobody
+out, harmless ones are counted, and a burst is one finding. What stands becomes a condition of the node.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
+
+from nhc.kernlog import findings, xid
+from nhc.kernlog.catalogue import FATAL, Match, Matcher, rows
+from nhc.model import Action, printable
+from nhc_adapters.kubernetes.controller.acknowledged import covers
+from nhc_adapters.kubernetes.controller.loki import LogLine
+from nhc_adapters.kubernetes.nodes.conditions import FALSE, KERNEL_LOG, TRUE, Condition
+
+CONDITION = KERNEL_LOG
+NODES = 20_000
+"""Nodes remembered, those heard from last."""
+
+
+class _Node:
+    def __init__(self) -> None:
+        self.matcher = Matcher()
+        self.state: findings.State = {}
+        self.said = False
+
+
+class KernelLogs:
+    """What the kernel logs of all nodes came to so far."""
+
+    def __init__(
+        self,
+        acknowledged: Callable[[str], Mapping[str, float]] = lambda node: {},
+        standing: Callable[[str], Mapping[str, float]] = lambda node: {},
+    ) -> None:
+        self.acknowledged = acknowledged
+        """Up to which time each of a node's errors was acknowledged, by the key of its finding."""
+        self.standing = standing
+        """What a node's condition stands on already: keys of findings, with their times."""
+        self._nodes: OrderedDict[str, _Node] = OrderedDict()
+
+    def take(self, lines: Sequence[LogLine], now: float) -> Dict[str, Condition]:
+        """Take in lines; the conditions that changed by them, by node."""
+        touched: Dict[str, _Node] = {}
+        for line in lines:
+            node = self._nodes.get(line.node)
+            if node is None:
+                node = self._nodes[line.node] = self._recalled(line.node, now)
+                while len(self._nodes) > NODES:
+                    self._nodes.popitem(last=False)
+            self._nodes.move_to_end(line.node)
+            match = node.matcher.judge(line.text)
+            if match is not None:
+                findings.add(node.state, match, line.when / 1e9, now)
+                touched[line.node] = node
+        said = {}
+        for name, node in sorted(touched.items()):
+            condition = condition_of(node.state, self.acknowledged(name))
+            if condition.status == TRUE and dict(condition.findings) == dict(self.standing(name)):
+                node.said = True
+                continue  # nothing new: what was said of it stays as it was said
+            if condition.status == TRUE or node.said:
+                said[name] = condition
+            node.said = condition.status == TRUE
+        return said
+
+    def _recalled(self, name: str, now: float) -> _Node:
+        """A node as its condition has it: what stood before this process stands until a line or a person ends it."""
+        node = _Node()
+        for key, when in self.standing(name).items():
+            match = recall(key)
+            if match is not None:
+                findings.add(node.state, match, when, now)
+                found = node.state.get("findings", {}).get(key)
+                if found is not None:
+                    found["severity"] = FATAL  # as it was judged, whatever else there was then
+        node.said = bool(node.state.get("findings"))
+        return node
+
+
+def recall(key: str) -> Optional[Match]:
+    """What the catalogue has to say of a finding by its key alone, None for none of its own."""
+    kind, _, rest = key.partition("/")
+    code, _, device = rest.partition("/")
+    if kind in ("xid", "sxid") and code.isdigit():
+        if kind == "xid":
+            return xid.read_xid(int(code), device, "", "")
+        return xid.read_sxid(int(code), device, "", "Fatal", "")
+    if kind == "neuron":
+        return xid.read_neuron(code, "", "")._replace(device=device)
+    for row in rows():
+        if (row.kind, row.code) == (kind, code):
+            return Match(kind, code, FATAL, Action(row.action), device, row.message)
+    return None
+
+
+def condition_of(state: findings.State, acks: Optional[Mapping[str, float]] = None) -> Condition:
+    """The condition that a node's findings ask for: the fatal ones count, unless they were acknowledged."""
+    standing = [
+        (key, finding)
+        for key, finding in findings.current(state)
+        if finding["severity"] == FATAL and not covers(acks or {}, key, float(finding["last"]))
+    ]
+    fatal: List[findings.Finding] = [finding for _key, finding in standing]
+    if not fatal:
+        return Condition(CONDITION, FALSE, "NoKernelLogFault", "no fault in the kernel log that stands")
+    first = max(fatal, key=lambda finding: float(finding["last"]))
+    more = f" (and {len(fatal) - 1} more)" if len(fatal) > 1 else ""
+    device = f"{first['device']}: " if first["device"] else ""
+    action = f" [action: {first['action']}]" if first["action"] != Action.NONE.value else ""
+    kind = "Xid" if first["kind"] == "xid" else "SXid" if first["kind"] == "sxid" else ""
+    message = printable(f"{device}{first['message']}", 600)
+    return Condition(
+        CONDITION,
+        TRUE,
+        f"{kind}{first['code']}" or "KernelLogFault",
+        f"{message}{more}{action}",
+        findings=tuple((key, float(finding["last"])) for key, finding in standing),
+    )

@@ -1,0 +1,96 @@
+"""What the controller did lately, kept in a ConfigMap: budgets in time survive a restart and a change of leader.
+
+The ceilings need no memory, since the nodes themselves show what is out. A rate ("at most 20 nodes an hour")
+and the count of repairs do: each deed that one of them counts is written here before it is done, as
+`nhc.policy.ledger` does in a file on a head node.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, FrozenSet, Iterable, List, Optional
+
+from nhc.policy.decide import Past, Policy, history_needed
+from nhc.ports import Deed, Remedy
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
+from nhc_adapters.kubernetes.api.errors import ApiError
+
+NAME = "nhc-ledger"
+KEY = "deeds"
+LIMIT = 6000
+"""Deeds kept: 60 bytes each stay well below the 1 MiB of a ConfigMap."""
+
+
+class ClusterLedger:
+    """The history of deeds that `policy` counts. One writer at a time: the holder of the Lease."""
+
+    def __init__(self, client: Client, namespace: str, policy: Policy, name: str = NAME) -> None:
+        self.client, self.namespace, self.name = client, namespace, name
+        self.policy = policy
+        self._past: List[Past] = []
+        self._version = ""
+
+    @property
+    def counted(self) -> FrozenSet[Deed]:
+        """The kinds of deeds worth remembering."""
+        return frozenset(self.policy.rates) | frozenset(self.policy.repairs)
+
+    def load(self) -> None:
+        """Read the history anew, as after a change of leader. Raises AdapterError."""
+        try:
+            found = self.client.get(namespaced(self.namespace, "configmaps", self.name))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            self._past, self._version = [], ""
+            return
+        self._past = _read((found.get("data") or {}).get(KEY, ""))
+        self._version = str(found["metadata"]["resourceVersion"])
+
+    def history(self) -> List[Past]:
+        return list(self._past)
+
+    def begin(self, remedies: Iterable[Remedy], now: float) -> None:
+        """Write down what is about to be done, before it is. Raises AdapterError: then nothing may be done."""
+        new = [Past(now, one.node, one.deed) for one in remedies if one.deed in self.counted]
+        if not new:
+            return
+        horizon = now - history_needed(self.policy)
+        kept = [past for past in self._past if past.when >= horizon] + new
+        self._save(kept[-LIMIT:])
+
+    def undo(self, node: str, deed: Deed) -> None:
+        """Forget the latest of a deed that turned out not to be needed. Kept in memory until the next `begin`."""
+        for place in range(len(self._past) - 1, -1, -1):
+            if (self._past[place].node, self._past[place].deed) == (node, deed):
+                del self._past[place]
+                return
+
+    def _save(self, past: List[Past]) -> None:
+        data = {"data": {KEY: "\n".join(json.dumps([p.when, p.node, p.deed.value]) for p in past)}}
+        if not self._version:
+            body: Dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self.name}, **data}
+            saved = self.client.post(namespaced(self.namespace, "configmaps"), body)
+        else:
+            # The version makes a second writer fail: two controllers must not spend one budget.
+            body = {"metadata": {"resourceVersion": self._version}, **data}
+            saved = self.client.patch(namespaced(self.namespace, "configmaps", self.name), body, MERGE_PATCH)
+        self._past, self._version = past, str(saved["metadata"]["resourceVersion"])
+
+
+def _read(text: str) -> List[Past]:
+    """Deeds, one JSON list a line; a line that makes no sense is skipped."""
+    found = []
+    for line in text.splitlines():
+        past = _line(line)
+        if past is not None:
+            found.append(past)
+    return found
+
+
+def _line(line: str) -> Optional[Past]:
+    try:
+        when, node, deed = json.loads(line)
+        return Past(float(when), str(node), Deed(deed))
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,191 @@
+"""Kernel logs out of Loki, for clusters that collect them there: query_range, from a cursor that moves with time.
+
+Each look asks for what came since the last one, in windows of bounded length, oldest first and page by page. So a
+Loki that was away costs delay and no lines, and a quiet cluster never asks for more than the server allows. Lines
+that are equal in time and text are told once. A line that makes no sense, or whose stream does not name a node, is
+set aside and counted. What a line means is for nhc's catalogue to say; here it becomes a condition of its node.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from urllib.parse import urlencode
+
+import urllib3
+
+from nhc.model import printable
+from nhc.ports import AdapterError
+from nhc_adapters.kubernetes.api.errors import plain
+
+PAGE = 1000
+"""Lines asked for at a time. A Loki refuses more than its `max_entries_limit_per_query`, 5,000 by default."""
+
+MAX_PAGES = 50
+"""Pages read in one look; the next look goes on from there."""
+
+LOOKBACK = 3600.0
+"""Seconds looked back on where no cursor is known: what is older, a restart of the node has likely ended."""
+
+SECOND = 1_000_000_000
+
+OVERLAP = 300 * SECOND
+"""Nanoseconds asked for again: collectors deliver late, and Loki takes lines in any order within a stream."""
+
+WINDOW = 6 * 3600 * SECOND
+"""Nanoseconds asked for at most in one query. A Loki refuses more than its `max_query_length`, 721 h by default."""
+
+SMALLEST_WINDOW = 60 * SECOND
+
+TOO_LONG = "exceeds the limit"
+"""Loki's words for a time range that is too long: "the query time range exceeds the limit (query length: ..."."""
+
+
+class LokiError(AdapterError):
+    """Loki did not answer, or not sensibly."""
+
+
+class LogLine(NamedTuple):
+    """One line. `when` is nanoseconds since 1970."""
+
+    node: str
+    when: int
+    text: str
+
+
+class Page(NamedTuple):
+    """One answer. `entries` counts all its lines, those set aside too; `last` is the time of the latest of them."""
+
+    lines: Tuple[LogLine, ...]
+    entries: int = 0
+    last: int = 0
+    aside: Tuple[int, ...] = ()
+    """The times of lines whose stream does not name a node, or which are not a time and a text (0 then)."""
+    labels: Tuple[str, ...] = ()
+    """What the first stream that names no node is labelled with."""
+
+
+def read_answer(answer: Any, node_label: str) -> Page:
+    """A query_range answer, its lines oldest first. Pure. Raises LokiError where it is no such answer."""
+    try:
+        if answer["status"] != "success" or answer["data"]["resultType"] != "streams":
+            raise LokiError(f"not streams: {printable(str(answer.get('error') or answer)[:200])}")
+        streams = [(dict(stream["stream"]), list(stream["values"])) for stream in answer["data"]["result"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise LokiError(f"an answer without {error}") from None
+    found: List[LogLine] = []
+    aside: List[int] = []
+    labels: Tuple[str, ...] = ()
+    entries = last = 0
+    for stream, values in streams:
+        node = stream.get(node_label)
+        if not node:
+            labels = labels or tuple(sorted(stream))
+        for value in values:
+            entries += 1
+            try:
+                when, text = int(value[0]), value[1]
+            except (KeyError, TypeError, ValueError, IndexError):
+                aside.append(0)
+                continue
+            last = max(last, when)
+            if node and isinstance(text, str):
+                found.append(LogLine(str(node), when, text))
+            else:
+                aside.append(when)
+    return Page(tuple(sorted(found, key=lambda line: line.when)), entries, last, tuple(aside), labels)
+
+
+@dataclass
+class Loki:
+    """One query, asked again and again. `since` is how far the log has been read (nanoseconds), 0 for not at all."""
+
+    url: str
+    query: str
+    node_label: str = "k8s_node_name"
+    tenant: str = ""
+    timeout: float = 10.0
+    clock: Callable[[], float] = time.time
+    since: int = 0
+    lookback: float = LOOKBACK
+    http: Optional[urllib3.PoolManager] = None
+    window: int = WINDOW
+    """Nanoseconds asked for at most: halved when the server refuses so much."""
+    aside: int = 0
+    """Lines set aside since the start: they name no node, or make no sense."""
+    labels: Tuple[str, ...] = ()
+    """The labels of a stream that names no node."""
+    _told: Dict[LogLine, None] = field(default_factory=dict)
+    _counted: int = 0
+    """Up to when lines set aside have been counted: the overlap asks for the same ones again."""
+    _overlap: bool = False
+
+    def look(self) -> List[LogLine]:
+        """The lines that are new since the last look.
+
+        Raises LokiError where there is none and something failed. The next look goes on from where this one failed.
+        """
+        now = int(self.clock() * 1e9)
+        if not self.since:
+            self.since = now - int(self.lookback * 1e9)
+        # Not at the first look: whoever gave us the cursor was told the lines before it already.
+        begin = self.since - OVERLAP if self._overlap else self.since
+        fresh: List[LogLine] = []
+        pages = MAX_PAGES
+        try:
+            while begin < now and pages:
+                begin, pages = self._read(begin, min(now, begin + self.window), pages, fresh)
+                self.since = max(self.since, begin)
+            # Behind, a look begins where the last one ended: the overlap would be read for ever.
+            self._overlap = begin >= now
+        except LokiError:
+            if not fresh:
+                raise
+        oldest = self.since - OVERLAP
+        self._told = {line: None for line in self._told if line.when >= oldest}
+        return fresh
+
+    def _read(self, begin: int, end: int, pages: int, fresh: List[LogLine]) -> Tuple[int, int]:
+        """Read a window into `fresh`. Returns how far it is read, and how many pages are left to read."""
+        while begin < end and pages:
+            page = read_answer(self._ask(begin, end), self.node_label)
+            pages -= 1
+            self._set_aside(page)
+            for line in page.lines:
+                if line not in self._told:
+                    self._told[line] = None
+                    fresh.append(line)
+            if page.entries < PAGE or not page.last:
+                return end, pages
+            # The last instant again, whose lines may have been cut apart; unless it alone fills a page.
+            begin = page.last if page.last > begin else begin + 1
+        return begin, pages
+
+    def _set_aside(self, page: Page) -> None:
+        self.labels = self.labels or page.labels
+        self.aside += sum(1 for when in page.aside if (when or page.last) > self._counted)
+        self._counted = max(self._counted, page.last)
+
+    def _ask(self, begin: int, end: int) -> Any:
+        if self.http is None:
+            self.http = urllib3.PoolManager(
+                retries=urllib3.Retry(2, backoff_factor=0.2, status_forcelist=[502, 503, 504], raise_on_status=False)
+            )
+        query = {"query": self.query, "start": begin, "end": end, "limit": PAGE, "direction": "forward"}
+        headers: Mapping[str, str] = {"X-Scope-OrgID": self.tenant} if self.tenant else {}
+        url = f"{self.url.rstrip('/')}/loki/api/v1/query_range?{urlencode(query)}"
+        try:
+            response = self.http.request("GET", url, headers=dict(headers), timeout=self.timeout)
+        except urllib3.exceptions.HTTPError as error:
+            raise LokiError(f"{self.url}: {plain(error)}") from None
+        if response.status != 200:
+            said = printable(response.data[:160].decode(errors="replace"))
+            if response.status == 400 and TOO_LONG in said and self.window > SMALLEST_WINDOW:
+                self.window = max(self.window // 2, SMALLEST_WINDOW)
+            raise LokiError(f"{self.url}: {response.status} {said}")
+        try:
+            return json.loads(response.data)
+        except ValueError:
+            raise LokiError(f"{self.url}: an answer that is no JSON") from None

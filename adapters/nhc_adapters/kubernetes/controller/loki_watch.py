@@ -1,0 +1,162 @@
+"""The controller's reader of Loki: asks, turns lines into conditions, and remembers how far the log was read.
+
+The place reached is kept in a ConfigMap, so that a restart or a new leader goes on where the last one ended. It is
+written only after the conditions were, so what was read but not yet said is read again.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Callable, Dict, Iterable, Mapping
+
+from nhc.ports import AdapterError
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
+from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.api.outage import Outages
+from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
+from nhc_adapters.kubernetes.controller.loki import SECOND, Loki
+from nhc_adapters.kubernetes.controller.settings import LokiSettings
+from nhc_adapters.kubernetes.nodes.conditions import Condition
+
+NAME = "nhc-cursors"
+"""The ConfigMap that holds how far each log was read."""
+KEY = "loki"
+
+OLDEST = 7 * 86400 * SECOND
+"""Nanoseconds after which a cursor is too old: a Loki may have forgotten what came then."""
+
+WRITE_EVERY = 60.0
+"""Seconds between two writings of a cursor that only time has moved."""
+
+Say = Callable[[Mapping[str, Condition]], Iterable[str]]
+"""Writes conditions, and returns the nodes whose could not be written."""
+
+
+class Cursor:
+    """A place in a log, in a ConfigMap of our own."""
+
+    def __init__(self, client: Client, namespace: str, query: str) -> None:
+        self.client, self.namespace, self.query = client, namespace, query
+
+    def load(self) -> int:
+        """The place, 0 where none is known for this query. Raises AdapterError."""
+        try:
+            found = self.client.get(namespaced(self.namespace, "configmaps", NAME))
+        except ApiError as error:
+            if error.status == 404:
+                return 0
+            raise
+        try:
+            said = json.loads((found.get("data") or {}).get(KEY, ""))
+            return int(said["since"]) if said["query"] == self.query else 0
+        except (ValueError, KeyError, TypeError):
+            return 0
+
+    def save(self, since: int) -> None:
+        """Raises AdapterError."""
+        data = {"data": {KEY: json.dumps({"query": self.query, "since": since})}}
+        try:
+            self.client.patch(namespaced(self.namespace, "configmaps", NAME), data, MERGE_PATCH)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}, **data}
+            self.client.post(namespaced(self.namespace, "configmaps"), body)
+
+
+class LokiWatch:
+    """Looks at Loki while `held` says that we may act. `say` writes conditions.
+
+    Without `remember`, as in a dry run, the place reached is not written down: what was only shown is still to be said.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        asked: LokiSettings,
+        held: Callable[[], bool],
+        say: Say,
+        log: Callable[[str], None],
+        clock: Callable[[], float] = time.time,
+        remember: bool = True,
+    ) -> None:
+        self.remember = remember
+        self.held, self.say, self.log, self.clock = held, say, log, clock
+        self.every = asked.every
+        self.loki = Loki(asked.url, asked.query, asked.node_label, asked.tenant, clock=clock, lookback=asked.lookback)
+        self.cursor = Cursor(client, namespace, asked.query)
+        self.logs = KernelLogs()
+        self.outages = Outages(log, "Loki")
+        self._unsaid: Dict[str, Condition] = {}
+        self._leading = False
+        self._saved = 0.0
+        self._aside_told = False
+
+    def run(self, stop: threading.Event) -> None:
+        """Until `stop` is set. For a thread of its own."""
+        while not stop.wait(self.every):
+            if not self.held():
+                self._leading = False
+                continue
+            if self._leading or self._resume():
+                self.look()
+
+    def behind(self) -> float:
+        """Seconds of the log that are not read yet; 0 where we do not read it."""
+        return max(0.0, self.clock() - self.loki.since / 1e9) if self._leading and self.loki.since else 0.0
+
+    def look(self) -> None:
+        """One look: new lines into conditions, and the place reached written down."""
+        try:
+            lines = self.loki.look()
+        except AdapterError as error:
+            self.outages.failed("reading Loki", error)
+            lines = []
+        else:
+            self.outages.well("reading Loki")
+        self._tell_set_aside()
+        said = {**self._unsaid, **self.logs.take(lines, self.clock())}
+        failed = set(self.say(said)) if said else set()
+        self._unsaid = {name: condition for name, condition in said.items() if name in failed}
+        if self.remember and not self._unsaid and (lines or self.clock() - self._saved >= WRITE_EVERY):
+            self._save()
+
+    def _resume(self) -> bool:
+        """Begin where the last leader ended. Whether that is known."""
+        try:
+            since = self.cursor.load()
+        except ApiError as error:
+            if error.status != 403:
+                self.outages.failed("reading how far Loki was read", error)
+                return False
+            since = 0  # the missing right is told where all rights are
+        except AdapterError as error:
+            self.outages.failed("reading how far Loki was read", error)
+            return False
+        self.outages.well("reading how far Loki was read")
+        now = int(self.clock() * SECOND)
+        self.loki.since = min(max(since, now - OLDEST), now) if since else 0
+        self._leading = True
+        return True
+
+    def _save(self) -> None:
+        try:
+            self.cursor.save(self.loki.since)
+        except AdapterError as error:
+            self.outages.failed("writing how far Loki was read", error)
+        else:
+            self.outages.well("writing how far Loki was read")
+            self._saved = self.clock()
+
+    def _tell_set_aside(self) -> None:
+        if not self.loki.aside or self._aside_told:
+            return
+        self._aside_told = True
+        labels = ", ".join(self.loki.labels) or "none"
+        self.log(
+            f"Loki: {self.loki.aside} lines set aside: their streams have no label {self.loki.node_label!r} that names "
+            f"the node (they have: {labels}); set node-label under [loki]"
+        )

@@ -1,0 +1,253 @@
+"""Device errors that only a job sees: `invalid device ordinal` in the log of a pod that failed on a node.
+
+A device that is gone for CUDA may look well from outside, and the job that meets it says so as it dies. Only
+pods that asked for an accelerator count, only when they ended badly, and each ending once. Where one job fails
+so on several nodes at the same time, the job is at fault and not the nodes: then nobody is blamed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from nhc.model import printable
+from nhc.ports import AdapterError
+from nhc_adapters.kubernetes.api.client import Client, namespaced
+from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.controller.acknowledged import covers
+from nhc_adapters.kubernetes.nodes.accelerators import is_accelerator
+from nhc_adapters.kubernetes.nodes.conditions import JOB_ERROR, TRUE, Condition, unstamp
+
+CONDITION = JOB_ERROR
+
+PATTERNS = (
+    # CUDA's cudaErrorInvalidDevice; Konduktor's one pattern.
+    r"(?i)invalid device ordinal",
+    # cudaErrorDevicesUnavailable, cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable, cudaErrorNoDevice
+    r"(?i)CUDA-capable device\(s\) is/are busy or unavailable",
+    r"(?i)uncorrectable (ECC|NVLink) error (encountered|detected during the execution)",
+    r"(?i)no CUDA-capable device is detected",
+    # HIP's names for the same
+    r"hipError(InvalidDevice|NoDevice|ECCNotCorrectable)\b",
+    # the Neuron runtime: hardware errors 1200 to 1205
+    r"\bNRT_EXEC_HW_ERR_\w+",
+)
+
+TAIL = 200
+"""Lines read of a log. What killed a job stands at its end."""
+
+TAIL_BYTES = 256 << 10
+REMEMBERED = 20_000
+
+
+@dataclass(frozen=True)
+class PodLogs:
+    """What to look for and where. No namespaces means that pod logs are not read at all.
+
+    `pods` different pods must have met an error on a node; a job that met one on more than `spread` nodes within
+    `window` seconds is not believed of these.
+    """
+
+    namespaces: Tuple[str, ...] = ()
+    patterns: Tuple[str, ...] = PATTERNS
+    every: float = 30.0
+    pods: int = 1
+    spread: int = 2
+    window: float = 600.0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """One container of one pod that ended badly."""
+
+    namespace: str
+    pod: str
+    uid: str
+    container: str
+    node: str
+    owner: str
+    restarts: int
+    previous: bool
+    when: float = 0.0
+    """When it ended, by the node's clock (Unix time)."""
+
+    @property
+    def place(self) -> str:
+        """Where, as an acknowledgement names it."""
+        return f"{self.uid}/{self.container}/{self.restarts}"
+
+    @property
+    def key(self) -> Tuple[str, str, int]:
+        return (self.uid, self.container, self.restarts)
+
+
+@dataclass(frozen=True)
+class Met:
+    """A device error in a pod's log."""
+
+    ending: Ending
+    line: str
+
+
+def endings(pod: Mapping[str, Any]) -> Iterator[Ending]:
+    """The containers of a pod that ended with an error, now or before their last restart. Pure."""
+    spec, status, metadata = pod.get("spec", {}), pod.get("status", {}), pod.get("metadata", {})
+    node = spec.get("nodeName")
+    if not node or not _wants_accelerator(spec):
+        return
+    owners = metadata.get("ownerReferences") or ()
+    owner = f"{owners[0].get('kind')}/{owners[0].get('name')}" if owners else f"Pod/{metadata.get('name')}"
+    # A job's pods belong to one Job or JobSet, whatever made them.
+    for label in ("jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "batch.kubernetes.io/job-name"):
+        value = (metadata.get("labels") or {}).get(label)
+        if value:
+            owner = f"{label}={value}"
+            break
+    for one in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        restarts = int(one.get("restartCount") or 0)
+        for state, previous in ((one.get("state"), False), (one.get("lastState"), True)):
+            ended = (state or {}).get("terminated")
+            if not ended or not ended.get("exitCode"):
+                continue
+            number = restarts - 1 if previous else restarts
+            yield Ending(
+                str(metadata.get("namespace")), str(metadata.get("name")), str(metadata.get("uid")),
+                str(one.get("name")), str(node), owner, number, previous, unstamp(ended.get("finishedAt")),
+            )  # fmt: skip
+
+
+def _wants_accelerator(spec: Mapping[str, Any]) -> bool:
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        resources = container.get("resources") or {}
+        for name in (*(resources.get("limits") or {}), *(resources.get("requests") or {})):
+            if "/" in name and is_accelerator(name):
+                return True
+    return False
+
+
+def find_line(log: str, patterns: Sequence[re.Pattern[str]]) -> str:
+    """The first line of a log that one of the patterns finds, "" where there is none."""
+    for line in log.splitlines():
+        if any(pattern.search(line) for pattern in patterns):
+            return printable(line, 300)
+    return ""
+
+
+def of_the_job(met: Sequence[Met], rules: PodLogs) -> List[Met]:
+    """The errors that are their job's own: it met some on too many nodes at about the same time. Pure."""
+    jobs: Dict[str, List[Met]] = {}
+    for one in met:
+        jobs.setdefault(f"{one.ending.namespace}/{one.ending.owner}", []).append(one)
+    found = []
+    for errors in jobs.values():
+        if len({one.ending.node for one in errors}) <= rules.spread:
+            continue
+        for one in errors:
+            near = {other.ending.node for other in errors if abs(other.ending.when - one.ending.when) <= rules.window}
+            if len(near) > rules.spread:
+                found.append(one)
+    return found
+
+
+def blame(
+    met: Sequence[Met], rules: PodLogs, acks: Callable[[str], Mapping[str, float]] = lambda node: {}
+) -> Dict[str, Condition]:
+    """The nodes that these errors speak against, with the condition to set. Pure.
+
+    `acks` says what was acknowledged on a node, by place.
+    """
+    excused = {one.ending.key for one in of_the_job(met, rules)}
+    found: Dict[str, List[Met]] = {}
+    for one in met:
+        ending = one.ending
+        if ending.key not in excused and not covers(acks(ending.node), ending.place, ending.when):
+            found.setdefault(ending.node, []).append(one)
+    blamed = {}
+    for node, errors in sorted(found.items()):
+        if len({one.ending.uid for one in errors}) < rules.pods:
+            continue
+        first = max(errors, key=lambda one: one.ending.when)
+        said = f"pod {first.ending.namespace}/{first.ending.pod}: {first.line}"
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        places = tuple((one.ending.place, one.ending.when) for one in errors)
+        blamed[node] = Condition(CONDITION, TRUE, "DeviceErrorInPodLog", said + more, findings=places)
+    return blamed
+
+
+@dataclass
+class Reader:
+    """Looks through the pods of some namespaces now and then; what was seen is not read again."""
+
+    client: Client
+    rules: PodLogs
+    warn: Optional[Callable[[str], None]] = None
+    acknowledged: Callable[[str], Mapping[str, float]] = lambda node: {}
+    """Up to which time each place of a node was acknowledged."""
+    excused: Dict[str, List[str]] = field(default_factory=dict)
+    """Places whose errors turned out to be their job's own, by node."""
+    _seen: Dict[Tuple[str, str, int], None] = field(default_factory=dict)
+    _failing: Dict[str, str] = field(default_factory=dict)
+    _met: List[Met] = field(default_factory=list)
+
+    def look(self) -> Dict[str, Condition]:
+        """The nodes to blame for what is new since the last look. Never raises AdapterError."""
+        patterns = [re.compile(pattern) for pattern in self.rules.patterns]
+        fresh: List[Met] = []
+        for namespace in self.rules.namespaces:
+            try:
+                for pod in self.client.items(namespaced(namespace, "pods")):
+                    fresh += self._read(pod, patterns)
+            except AdapterError as error:
+                self._told(namespace, str(error))
+            else:
+                self._told(namespace, "")
+        # Errors of the same job arrive over some time: the last few looks are weighed together.
+        nodes = {one.ending.node for one in fresh}
+        self._met = (self._met + fresh)[-1000:]
+        if not fresh:
+            return {}
+        self.excused = {}
+        for one in of_the_job(self._met, self.rules):
+            self.excused.setdefault(one.ending.node, []).append(one.ending.place)
+        blamed = blame(self._met, self.rules, self.acknowledged)
+        return {node: said for node, said in blamed.items() if node in nodes}
+
+    def _told(self, namespace: str, cause: str) -> None:
+        """Why pods cannot be looked at, once for each cause, and that they can be again."""
+        known = self._failing.get(namespace, "")
+        self._failing[namespace] = cause
+        if self.warn is not None and cause != known:
+            self.warn(f"pods of {namespace}: {cause or 'looked at again'}")
+
+    def _read(self, pod: Mapping[str, Any], patterns: Sequence[re.Pattern[str]]) -> List[Met]:
+        found = []
+        for ending in endings(pod):
+            if ending.key in self._seen:
+                continue
+            try:
+                log = pod_log(self.client, ending)
+            except ApiError as error:
+                if error.status in (400, 404):  # the container or its log is gone already
+                    self._remember(ending)
+                continue
+            except AdapterError:
+                continue
+            self._remember(ending)
+            line = find_line(log, patterns)
+            if line:
+                found.append(Met(ending, line))
+        return found
+
+    def _remember(self, ending: Ending) -> None:
+        self._seen[ending.key] = None
+        while len(self._seen) > REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+
+
+def pod_log(client: Client, ending: Ending) -> str:
+    """The end of a container's log. Raises AdapterError."""
+    query = {"container": ending.container, "tailLines": str(TAIL), "limitBytes": str(TAIL_BYTES)}
+    if ending.previous:
+        query["previous"] = "true"
+    return client.text(f"{namespaced(ending.namespace, 'pods', ending.pod)}/log", **query)

@@ -1,0 +1,81 @@
+"""Settings that are read again when their files change, or on SIGHUP; a bad one is refused, and said.
+
+The kubelet replaces a mounted ConfigMap by swapping a symbolic link, so what a path leads to is compared and not the
+time of the link.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Callable, Dict, List, Optional, Tuple
+
+from nhc_adapters.kubernetes.controller.settings import Settings
+
+AGAIN = 10.0
+"""Seconds between two tries of settings that were refused and did not change."""
+
+Signature = Tuple[int, int, int, int]
+
+
+class Watched:
+    """The settings in force, and whether their files say something else by now."""
+
+    def __init__(self, read: Callable[[], Settings], log: Callable[[str], None]) -> None:
+        """Reads them. Raises BadSettings, as every first reading may."""
+        self._read, self._log = read, log
+        self.settings = read()
+        self.refused = ""
+        """Why the files are not taken as they are now, "" while they are in force."""
+        self.asked = threading.Event()
+        """Set it to have the files read again, whatever they look like: SIGHUP."""
+        self._tried = 0.0
+        self._seen = self._look()
+
+    def changed(self) -> Optional[Settings]:
+        """New settings, None where the files say what is in force, or something that makes no sense."""
+        found = self._look()
+        asked = self.asked.is_set()
+        # Refused ones are tried again now and then: what they lack may be a file that we do not watch, or a node.
+        again = bool(self.refused) and time.monotonic() - self._tried >= AGAIN
+        if found == self._seen and not asked and not again:
+            return None
+        self._tried = time.monotonic()
+        self.asked.clear()
+        self._seen = found
+        try:
+            settings = self._read()
+        except ValueError as error:  # BadSettings, BadVocabulary, and what the command line says of them
+            if asked or str(error) != self.refused:
+                self._log(f"settings refused, the ones in force stay: {error}")
+            self.refused = str(error)
+            return None
+        self._seen = {path: found.get(path) or _signature(path) for path in settings.sources}
+        if self.refused:
+            self._log("settings make sense again")
+        self.refused = ""
+        if settings == self.settings:
+            if asked:
+                self._log("settings read again: nothing is different")
+            return None
+        self._log(f"settings changed: {', '.join(differences(self.settings, settings))}")
+        self.settings = settings
+        return settings
+
+    def _look(self) -> Dict[str, Optional[Signature]]:
+        return {path: _signature(path) for path in self.settings.sources}
+
+
+def differences(before: Settings, after: Settings) -> List[str]:
+    """The names of the settings that differ."""
+    names = (name for name in before.__dataclass_fields__ if name != "sources")
+    return [name.replace("_", "-") for name in names if getattr(before, name) != getattr(after, name)]
+
+
+def _signature(path: str) -> Optional[Signature]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)

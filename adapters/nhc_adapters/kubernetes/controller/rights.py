@@ -1,0 +1,171 @@
+"""What nhc must be allowed to do in a cluster, asked of the API server, and the rule to add for what is missing.
+
+The question is a SelfSubjectAccessReview, which every authenticated user may ask (ClusterRole system:basic-user).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+
+from nhc.ports import AdapterError
+from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.api.outage import Outages
+from nhc_adapters.kubernetes.controller.ledger import NAME as LEDGER
+from nhc_adapters.kubernetes.controller.loki_watch import NAME as CURSORS
+from nhc_adapters.kubernetes.controller.settings import Settings
+
+REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+COORDINATION = "coordination.k8s.io"
+EVENTS = "default"
+"""The namespace of events about nodes, which have none themselves."""
+
+
+AGAIN, SOON = 300.0, 10.0
+"""Seconds between two askings: while all is granted, and while something is missing."""
+
+
+class Right(NamedTuple):
+    """One verb on one resource. No namespace means all of them; `resource` may have a /subresource.
+
+    `acting` says that it is needed only once `apply` is true.
+    """
+
+    verb: str
+    resource: str
+    group: str = ""
+    namespace: str = ""
+    name: str = ""
+    purpose: str = ""
+    acting: bool = False
+
+    def __str__(self) -> str:
+        named = f" {self.name}" if self.name else ""
+        where = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {self.resource}{named}{where}"
+
+    def rule(self) -> str:
+        """The rule to add, as YAML on one line."""
+        named = f", resourceNames: [{self.name}]" if self.name else ""
+        return f'{{apiGroups: ["{self.group}"], resources: [{self.resource}]{named}, verbs: [{self.verb}]}}'
+
+    def missing(self) -> str:
+        """One line: what may not be done, what it is for, and the rule that allows it."""
+        role = f"a Role in namespace {self.namespace}" if self.namespace else "a ClusterRole"
+        return f"missing right: {self} ({self.purpose}); add to {role} of this account: {self.rule()}"
+
+
+def of_controller(settings: Settings) -> List[Right]:
+    """What the controller needs under these settings."""
+    own = settings.namespace
+    found = [
+        *(Right(verb, "nodes", purpose="to follow the nodes") for verb in ("get", "list", "watch")),
+        *_lease(own),
+        Right("patch", "nodes", purpose="to mark and clear nodes", acting=True),
+        Right("patch", "nodes/status", purpose="to say that a node's agent is silent", acting=True),
+        Right("create", "events", "", EVENTS, purpose="to tell what was done", acting=True),
+    ]
+    policy = settings.policy
+    kept = {LEDGER: "to remember rates and repairs"} if policy.rates or policy.repairs else {}
+    if settings.loki.url:
+        kept[CURSORS] = "to remember how far Loki was read"
+    if kept:
+        found.append(Right("create", "configmaps", "", own, purpose=", ".join(kept.values()), acting=True))
+    for name, purpose in kept.items():
+        found += [Right(verb, "configmaps", "", own, name, purpose, True) for verb in ("get", "patch")]
+    if settings.treatment.drain or policy.repairs or settings.podlogs.namespaces:
+        found.append(Right("list", "pods", purpose="to see what runs on a node"))
+    if settings.treatment.drain:
+        found.append(Right("create", "pods/eviction", purpose="to drain nodes", acting=True))
+    for namespace in settings.podlogs.namespaces:
+        found.append(Right("get", "pods/log", "", namespace, purpose="[podlogs] namespaces"))
+    return found
+
+
+def _lease(namespace: str) -> Tuple[Right, ...]:
+    name, purpose = "nhc-controller", "to hold the Lease: without it this controller never leads"
+    return (
+        Right("create", "leases", COORDINATION, namespace, purpose=purpose),
+        Right("get", "leases", COORDINATION, namespace, name, purpose),
+        Right("update", "leases", COORDINATION, namespace, name, purpose),
+    )
+
+
+def of_agent() -> List[Right]:
+    """What an agent needs: to say how its own node is."""
+    return [
+        Right("get", "nodes", purpose="to see what its node's conditions say"),
+        Right("patch", "nodes/status", purpose="to write its node's conditions"),
+        Right("create", "events", "", EVENTS, purpose="to tell what happened"),
+        Right("patch", "events", "", EVENTS, purpose="to count what happens again"),
+    ]
+
+
+def denied(client: Client, rights: Sequence[Right], account: str = "") -> List[Right]:
+    """Those that the API server does not grant, to us or to an account of ours. Raises AdapterError.
+
+    `account` is `system:serviceaccount:NAMESPACE:NAME`; to ask about it takes the right to create SubjectAccessReviews.
+    """
+    return [right for right in rights if not _granted(client, right, account)]
+
+
+class RightsWatch:
+    """Asks for rights at the start and now and then, and tells each missing one once, and when it is there."""
+
+    def __init__(self, client: Client, settings: Settings, outages: Outages, log: Callable[[str], None]) -> None:
+        self.client, self.outages, self.log = client, outages, log
+        self.rights = of_controller(settings)
+        self.apply = settings.apply
+        self.asked = threading.Event()
+        """Whether the API server has answered once."""
+        self.missing: List[Right] = []
+        self.soon = SOON
+
+    def blocking(self) -> List[Right]:
+        """The missing rights without which the controller cannot do what it is told to."""
+        return [right for right in self.missing if self.apply or not right.acting]
+
+    def run(self, stop: threading.Event) -> None:
+        """Until `stop` is set. For a thread of its own."""
+        while not stop.is_set():
+            self.look()
+            stop.wait(AGAIN if self.asked.is_set() and not self.missing else self.soon)
+
+    def look(self) -> None:
+        try:
+            found = denied(self.client, self.rights)
+        except AdapterError as error:
+            self.outages.failed("asking for rights", error)
+            return
+        self.outages.well("asking for rights")
+        for right in found:
+            if right not in self.missing:
+                later = "" if self.apply or not right.acting else " [once apply = true]"
+                self.log(f"{right.missing()}{later}")
+        for right in self.missing:
+            if right not in found:
+                self.log(f"right granted: {right}")
+        self.missing = found
+        self.asked.set()
+
+
+def _granted(client: Client, right: Right, account: str) -> bool:
+    resource, _, sub = right.resource.partition("/")
+    asked: Dict[str, str] = {
+        "verb": right.verb,
+        "group": right.group,
+        "resource": resource,
+        "subresource": sub,
+        "namespace": right.namespace,
+        "name": right.name,
+    }
+    spec: Dict[str, Any] = {"resourceAttributes": {key: value for key, value in asked.items() if value}}
+    kind, path = "SelfSubjectAccessReview", REVIEW
+    if account:
+        namespace = account.split(":")[2]
+        spec["user"] = account
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+        spec["groups"] = groups
+        kind, path = "SubjectAccessReview", REVIEW.replace("self", "")
+    answer = client.post(path, {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
+    return bool((answer.get("status") or {}).get("allowed"))

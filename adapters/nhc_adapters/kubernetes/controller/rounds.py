@@ -1,0 +1,292 @@
+"""Every node of a cluster judged, and in each round what policy makes of it carried out.
+
+A round looks only at nodes that changed, or whose time has come, but decides for all that are sick or marked
+at once, since the ceilings are common. It belongs to one thread; `changed` may be called from any.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+
+from nhc.model import Verdict
+from nhc.policy.decide import Decision, Policy, Withheld, decide
+from nhc.ports import Applied, Deed, Effect, Mark, NodeState, Remedy
+from nhc_adapters.kubernetes.controller.judge import Accelerators, Judgement, judge
+from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
+from nhc_adapters.kubernetes.controller.settings import Settings, ceilings_for
+from nhc_adapters.kubernetes.controller.tending import Tending
+from nhc_adapters.kubernetes.nodes.accelerators import asked_for, expected_accelerators
+from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
+from nhc_adapters.kubernetes.nodes.marks import Facts, read_own_mark, released
+from nhc_adapters.kubernetes.nodes.view import node_state
+
+CHUNK = 200
+"""Nodes changed between two looks at the Lease: a fifth of a second's work."""
+
+MAX_WAIT = 60.0
+LATER = 0.5
+AGAIN = 30.0
+"""Seconds after which what was withheld is thought over: a rate has room again, work has ended, and no node says so."""
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a round came to. In a dry run `applied` is empty and `remedies` are what would have been done."""
+
+    remedies: Tuple[Remedy, ...] = ()
+    applied: Tuple[Tuple[Deed, Applied], ...] = ()
+    withheld: Tuple[Withheld, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.remedies or self.withheld)
+
+
+@dataclass
+class Fleet:
+    """`objects` are the nodes as last seen, `allowed` says whether we may act at this moment (the Lease)."""
+
+    settings: Settings
+    adapter: Kubernetes
+    ledger: ClusterLedger
+    objects: Mapping[str, Mapping[str, Any]]
+    clock: Callable[[], float]
+    allowed: Callable[[], bool] = lambda: True
+    log: Log = lambda line: None
+    again: float = AGAIN
+    wake: threading.Event = field(default_factory=threading.Event)
+    judged: Dict[str, Judgement] = field(default_factory=dict)
+    states: Dict[str, NodeState] = field(default_factory=dict)
+    withheld: Dict[Tuple[str, Deed], str] = field(default_factory=dict)
+    _dirty: Set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _again: Dict[str, float] = field(default_factory=dict)
+    _sick: Set[str] = field(default_factory=set)
+    _ours: Set[str] = field(default_factory=set)
+    _said: Set[Tuple[str, Deed, str]] = field(default_factory=set)
+    _short: Dict[str, float] = field(default_factory=dict)
+    _tending: Tending = field(init=False)
+    _soonest: float = float("inf")
+    _spelt: Optional[Policy] = None
+
+    def __post_init__(self) -> None:
+        self._tending = Tending(self.settings, self.adapter, self.allowed_now, self.retry, self.log)
+
+    def allowed_now(self) -> bool:
+        return self.allowed()
+
+    def changed(self, name: str, _node: Optional[Mapping[str, Any]] = None) -> None:
+        """A node is new, different or gone."""
+        with self._lock:
+            self._dirty.add(name)
+        self.wake.set()
+
+    def due(self, now: float) -> float:
+        """Seconds until some node has to be looked at though nothing changed."""
+        return min(max(self._soonest - now, 0.0), MAX_WAIT)
+
+    def marked(self) -> List[str]:
+        """The nodes that carry our mark."""
+        return sorted(self._ours)
+
+    def sick(self) -> List[str]:
+        """The nodes that are CRIT."""
+        return sorted(self._sick)
+
+    def unknown(self) -> int:
+        """How many nodes nothing certain is known of: they are left as they are."""
+        return sum(1 for one in list(self.judged.values()) if one.report.verdict is Verdict.UNKNOWN)
+
+    def look(self, now: float) -> List[str]:
+        """Judge the nodes that changed or are due; returns their names."""
+        with self._lock:
+            names, self._dirty = self._dirty, set()
+        if now >= self._soonest:
+            names |= {name for name, when in self._again.items() if when <= now}
+            self._soonest = min((when for name, when in self._again.items() if name not in names), default=float("inf"))
+        for name in names:
+            self._look_at(name, now)
+        return sorted(names)
+
+    def _look_at(self, name: str, now: float) -> None:
+        node = self.objects.get(name)
+        self._again.pop(name, None)
+        self._sick.discard(name)
+        self._ours.discard(name)
+        if node is None:
+            self.judged.pop(name, None)
+            self.states.pop(name, None)
+            self._short.pop(name, None)
+            self._tending.forget(name)
+            return
+        settings = self.settings
+        judgement = judge(
+            node,
+            settings.faults,
+            now,
+            verdict=settings.verdict,
+            silent_after=settings.silent_after,
+            accelerators_of=self._accelerators(name, node),
+        )
+        if judgement.offer is not None and judgement.offer.short:
+            self._short.setdefault(name, now)
+        else:
+            self._short.pop(name, None)
+        state = node_state(node, self.adapter.foreign, settings.topologies)
+        before = self.states.get(name)
+        if before is None or before.groups != state.groups:
+            self._spelt = None
+        self.judged[name], self.states[name] = judgement, state
+        if judgement.again is not None:
+            self.retry(name, judgement.again)
+        if read_own_mark(node) is not None and released(node):
+            return  # somebody put it back by hand: what is left of our mark is only to be taken off
+        if judgement.report.verdict is Verdict.CRIT:
+            self._sick.add(name)
+        if state.mark is not None and state.mark.ours:
+            self._ours.add(name)
+            # A mark is kept for a while by policy: look again when that is over.
+            since = state.mark.since
+            if since is not None and settings.policy.healthy_for and name not in self._again:
+                self.retry(name, max(since + settings.policy.healthy_for, now + 1.0))
+
+    def _accelerators(self, name: str, node: Mapping[str, Any]) -> Optional[Accelerators]:
+        settings = self.settings
+        if not settings.watch_allocatable:
+            return None
+        return Accelerators(
+            expected_accelerators(node, settings.expected),
+            bool(asked_for(node, settings.expected)),
+            settings.allocatable_grace,
+            self._short.get(name),
+        )
+
+    def decide(self, now: float, looked_at: Iterable[str]) -> Decision:
+        """What policy makes of the sick and the marked among the nodes looked at, and of those withheld before.
+
+        A node that is marked and as sick as before needs no decision, unless it might be repaired.
+        """
+        names = self._sick | self._ours
+        if not self.settings.policy.repairs:
+            names &= {*looked_at, *(node for node, _deed in self.withheld)}
+        reports = {name: self.judged[name].report._replace(started=now) for name in names}
+        if not reports:
+            return Decision((), ())
+        policy = self._policy()
+        states = list(self.states.values())
+        if policy.count_all:
+            states = [self._counted(state) for state in states]
+        if policy.repairs:
+            states = self._with_work(states)
+        return decide(reports, states, policy, self.ledger.history(), now)
+
+    def _policy(self) -> Policy:
+        """The policy with its patterns of groups spelt out, anew when the groups changed."""
+        if self._spelt is None:
+            groups = {group for state in self.states.values() for group in state.groups}
+            self._spelt = ceilings_for(self.settings.policy, groups)
+        return self._spelt
+
+    def _counted(self, state: NodeState) -> NodeState:
+        """With `count-all`, a node that is not Ready takes no work either; one that we are to mark still may be."""
+        if "NOTREADY" in state.flags and state.name not in self._sick:
+            return state._replace(available=False)
+        return state
+
+    def _with_work(self, states: List[NodeState]) -> List[NodeState]:
+        """Whether work still runs on the nodes that may be repaired: asked only for those."""
+        asked = [s.name for s in states if s.name in self._sick and s.name in self._ours and not s.available]
+        if not asked:
+            return states
+        busy = {state.name: state.busy for state in self.adapter.nodes(asked)}
+        # One that could not be found is taken for busy: nothing is rebooted in doubt.
+        return [s._replace(busy=busy.get(s.name, True)) if s.name in asked else s for s in states]
+
+    def round(self) -> Done:
+        """One round: look, decide, act. Raises AdapterError when ledger or pods could not be read or written."""
+        now = self.clock()
+        names = self.look(now)
+        if not names:
+            return Done()
+        if self.settings.apply:
+            names = self._tending.tend(names, self.judged, self.objects, now)
+        decision = self.decide(now, names)
+        self._note_withheld(decision.withheld, now)
+        if not self.settings.apply:
+            fresh = tuple(remedy for remedy in decision.remedies if self._first(remedy))
+            return Done(fresh, (), decision.withheld)
+        if not decision.remedies:
+            return Done((), (), decision.withheld)
+        if not self.allowed():
+            self._later(remedy.node for remedy in decision.remedies)
+            return Done((), (), decision.withheld)
+        self.ledger.begin(decision.remedies, now)
+        applied: List[Tuple[Deed, Applied]] = []
+        for deed in (Deed.CLEAR, Deed.MARK, Deed.REBOOT, Deed.REPLACE):
+            applied += self._carry_out(deed, [one for one in decision.remedies if one.deed is deed])
+        return Done(decision.remedies, tuple(applied), decision.withheld)
+
+    def _carry_out(self, deed: Deed, remedies: Sequence[Remedy]) -> List[Tuple[Deed, Applied]]:
+        done: List[Tuple[Deed, Applied]] = []
+        for begin in range(0, len(remedies), CHUNK):
+            part = remedies[begin : begin + CHUNK]
+            if not self.allowed():
+                self.log(f"lost the lease: {len(remedies) - begin} x {deed.value} left undone")
+                self._later(remedy.node for remedy in remedies[begin:])
+                break
+            for one in self._act(deed, part):
+                done.append((deed, one))
+                if one.effect in (Effect.REFUSED, Effect.UNCHANGED):
+                    self.ledger.undo(one.node, deed)
+                elif one.effect is Effect.FAILED:
+                    self.retry(one.node, self.clock() + 5.0)
+        return done
+
+    def _act(self, deed: Deed, remedies: Sequence[Remedy]) -> List[Applied]:
+        names = [one.node for one in remedies]
+        if deed is Deed.CLEAR:
+            return self.adapter.clear(names, judged=True)
+        if deed is Deed.MARK:
+            marks: Dict[str, Mark] = {one.node: one.mark for one in remedies if one.mark is not None}
+            facts = {name: _facts(self.judged[name]) for name in marks}
+            return self.adapter.mark(marks, objects=self.objects, facts=facts)
+        if deed not in self.adapter.repairs():
+            return [Applied(name, Effect.REFUSED, f"no vocabulary in use can ask for a {deed.value}") for name in names]
+        applied = []
+        for one in remedies:
+            applied += self.adapter.repair(deed, [one.node], one.because)
+        return applied
+
+    def retry(self, name: str, when: float) -> None:
+        """Look at a node again at that time."""
+        self._again[name] = min(when, self._again.get(name, when))
+        self._soonest = min(self._soonest, when)
+
+    def _later(self, names: Iterable[str]) -> None:
+        """What may not be done at this moment is looked at again soon: the right to act may be back by then."""
+        when = self.clock() + LATER
+        for name in names:
+            self.retry(name, when)
+
+    def _first(self, remedy: Remedy) -> bool:
+        """Whether a dry run says this for the first time."""
+        key = (remedy.node, remedy.deed, remedy.because)
+        if key in self._said:
+            return False
+        self._said = {one for one in self._said if one[0] in self.objects} | {key}
+        return True
+
+    def _note_withheld(self, withheld: Sequence[Withheld], now: float) -> None:
+        standing = {(one.node, one.deed): one.why for one in withheld}
+        for (node, deed), why in standing.items():
+            if (node, deed) not in self.withheld:
+                self.log(f"{node}: {deed.value} withheld: {why}")
+            self.retry(node, now + self.again)
+        self.withheld = standing
+
+
+def _facts(judgement: Judgement) -> Facts:
+    return Facts(judgement.reasons, judgement.types, judgement.sources)

@@ -1,0 +1,157 @@
+"""`nhc kubernetes status`: each node's verdict and why, since when, who marked it, and what keeps nhc from acting."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from nhc.model import CheckResult, Verdict
+from nhc.policy.decide import Decision
+from nhc.ports import AdapterError
+from nhc.units import show_seconds
+from nhc_adapters.kubernetes.controller.judge import Judgement
+from nhc_adapters.kubernetes.controller.rounds import Fleet
+from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN, read_conditions, stamp, unstamp
+from nhc_adapters.kubernetes.nodes.drains import read_drain
+from nhc_adapters.kubernetes.nodes.manual import read_manual
+from nhc_adapters.kubernetes.nodes.marks import read_own_mark
+from nhc_adapters.kubernetes.nodes.overruled import read_overruled
+
+HEADER = ("NODE", "VERDICT", "STATE", "SINCE", "MARKED BY", "REASONS", "DETAILS")
+
+Row = Dict[str, Any]
+
+
+def look(fleet: Fleet, now: float) -> Tuple[List[Row], str]:
+    """A row a node, and what could not be considered. Raises AdapterError where the nodes cannot be read."""
+    names = fleet.look(now)
+    decision, unknown = _decision(fleet, now, names)
+    withheld = {one.node: f"{one.deed.value}: {one.why}" for one in decision.withheld}
+    due = {one.node: one.deed.value for one in decision.remedies}
+    return [_row(fleet, name, withheld.get(name, ""), due.get(name, "")) for name in sorted(fleet.objects)], unknown
+
+
+def _decision(fleet: Fleet, now: float, names: Sequence[str]) -> Tuple[Decision, str]:
+    try:
+        if fleet.settings.policy.rates or fleet.settings.policy.repairs:
+            fleet.ledger.load()
+        return fleet.decide(now, names), ""
+    except AdapterError as error:
+        return Decision((), ()), f"what is withheld is not known: {error}"
+
+
+def _row(fleet: Fleet, name: str, withheld: str, due: str) -> Row:
+    found, judged, node = fleet.states[name], fleet.judged[name], fleet.objects[name]
+    mark, overruled = found.mark, read_overruled(node)
+    since = _since(fleet, node, judged)
+    if since is None and mark is not None:
+        since = mark.since
+    return {
+        "node": name,
+        "verdict": judged.report.verdict.name,
+        "state": found.shown,
+        "since": stamp(since) if since else "",
+        "reasons": [result.outcome.reason for result in _told(judged)],
+        "details": [_detail(result) for result in _told(judged)],
+        "marked_by": "" if mark is None else _owner(node) or mark.owner or "somebody",
+        "mark": "" if mark is None else mark.why,
+        "marked_since": "" if mark is None or not mark.since else stamp(mark.since),
+        "overruled": overruled.line() if overruled is not None else "",
+        "hold": found.hold,
+        "withheld": withheld,
+        "due": due,
+        "drain": read_drain(node),
+        "groups": list(found.groups),
+    }
+
+
+def _owner(node: Mapping[str, Any]) -> str:
+    """Whose drain by hand keeps a node out, "" where none does."""
+    manual = read_manual(node)
+    return manual.by or "an operator" if manual is not None and read_own_mark(node) is not None else ""
+
+
+def _told(judged: Judgement) -> List[CheckResult]:
+    """The results that make the verdict what it is, where it is not a good one."""
+    worst = judged.report.verdict
+    if worst <= Verdict.OK:
+        return []
+    return [result for result in judged.report.results if result.verdict is worst]
+
+
+def _detail(result: CheckResult) -> str:
+    return f"{result.check}: {result.outcome.message}".rstrip(": ")
+
+
+def _since(fleet: Fleet, node: Mapping[str, Any], judged: Judgement) -> Optional[float]:
+    """Since when a condition that makes the verdict has its status; of a silent node, when it was last heard of."""
+    conditions = read_conditions(node)
+    if judged.silent:
+        voice = conditions.get(fleet.settings.verdict)
+        return voice.seen if voice is not None else None
+    worst = judged.report.verdict
+    if worst <= Verdict.OK:
+        return None
+    telling = (
+        conditions[fault.type]
+        for fault in fleet.settings.faults
+        if fault.type in conditions and _tells(conditions[fault.type].status, fault.status, worst)
+    )
+    return min((condition.since for condition in telling if condition.since), default=None)
+
+
+def _tells(status: str, bad: str, verdict: Verdict) -> bool:
+    """Whether a condition of this status makes such a verdict."""
+    return status == bad if verdict in (Verdict.CRIT, Verdict.WARN) else status == UNKNOWN
+
+
+def as_json(rows: Sequence[Row]) -> str:
+    return json.dumps(rows, indent=2) + "\n"
+
+
+def as_text(rows: Sequence[Row], fleet: Fleet, now: float, unknown: str = "") -> str:
+    """The nodes of which there is something to say, in columns, and a line that counts."""
+    table = [list(HEADER)] + [_cells(row, now) for row in rows if _worth_a_line(row)]
+    lines = _columns(table) if len(table) > 1 else []
+    held = sum(1 for row in rows if row["withheld"])
+    counts = f"{len(rows)} nodes, {len(fleet.sick())} sick, {len(fleet.marked())} marked by nhc"
+    lines.append(f"{counts}, {held} withheld" if held else counts)
+    if unknown:
+        lines.append(unknown)
+    return "\n".join(lines) + "\n"
+
+
+def _worth_a_line(row: Row) -> bool:
+    return bool(
+        row["verdict"] not in ("OK", "WARN") or row["mark"] or row["withheld"] or row["drain"] or row["overruled"]
+    )
+
+
+def _cells(row: Row, now: float) -> List[str]:
+    since = unstamp(row["since"]) if row["since"] else 0.0
+    details = list(row["details"])
+    if row["mark"] and row["mark"] not in details:
+        details.append(f"mark: {row['mark']}" if details else row["mark"])
+    for key, title in (
+        ("overruled", "faults"),
+        ("withheld", "withheld"),
+        ("hold", "hold"),
+        ("due", "due"),
+        ("drain", "drain"),
+    ):
+        if row[key]:
+            details.append(f"{title}: {row[key]}")
+    return [
+        row["node"],
+        row["verdict"],
+        row["state"],
+        f"{show_seconds(max(now - since, 0.0))} ago" if since else "-",
+        row["marked_by"] or "-",
+        ",".join(row["reasons"]) or "-",
+        "; ".join(details) or "-",
+    ]
+
+
+def _columns(table: Sequence[Sequence[str]]) -> List[str]:
+    widths = [max(len(row[column]) for row in table) for column in range(len(HEADER) - 1)]
+    return ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[-1]]).rstrip() for row in table]

@@ -1,0 +1,150 @@
+"""What a round writes on nodes besides marks: conditions that only the cluster's side can know, and marks' remains.
+
+A silent agent's condition becomes Unknown, as the node controller does with Ready. A node that offers too little says
+so. A node that somebody uncordoned is back in service: the rest of our mark goes, and what was bad is overruled. What
+has ended since is overruled no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
+
+from nhc.model import Verdict
+from nhc.ports import Effect
+from nhc_adapters.kubernetes.controller.judge import Judgement
+from nhc_adapters.kubernetes.controller.settings import Settings
+from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
+from nhc_adapters.kubernetes.nodes.conditions import (
+    ALLOCATABLE,
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    Condition,
+    read_conditions,
+)
+from nhc_adapters.kubernetes.nodes.evidence import SOURCE, read_sources
+from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
+from nhc_adapters.kubernetes.nodes.manual import read_manual
+from nhc_adapters.kubernetes.nodes.marks import read_own_mark, released
+from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, Bad, read_overruled, renewed
+
+Node = Mapping[str, Any]
+
+AFTER_FAILURE = 30.0
+
+
+@dataclass
+class Tending:
+    """`allowed` says whether we may act now, `retry` has a node looked at again at a time."""
+
+    settings: Settings
+    adapter: Kubernetes
+    allowed: Callable[[], bool]
+    retry: Callable[[str, float], None]
+    log: Callable[[str], None]
+    _silenced: Set[str] = field(default_factory=set)
+    _bad: Optional[Bad] = None
+
+    def forget(self, name: str) -> None:
+        """A node is gone."""
+        self._silenced.discard(name)
+
+    def tend(
+        self, names: Sequence[str], judged: Mapping[str, Judgement], objects: Mapping[str, Node], now: float
+    ) -> List[str]:
+        """Write what is to be written on these nodes. Returns those that are still to be decided on."""
+        back: List[str] = []
+        texts: Dict[str, Dict[str, Optional[str]]] = {}
+        said: Dict[str, List[Condition]] = {}
+        for name in names:
+            judgement, node = judged.get(name), objects.get(name)
+            if judgement is None or node is None:
+                continue
+            told = [one for one in (self._silence(name, node, judgement, now), _offered(node, judgement, now)) if one]
+            if told:
+                said[name] = told
+            if read_own_mark(node) is not None and released(node):
+                back.append(name)
+                continue
+            changed = {**self._overruled(node, now), **self._sources(node, judgement)}
+            if changed:
+                texts[name] = changed
+        self._say(said, now)
+        if not back and not texts:
+            return list(names)
+        if not self.allowed():
+            for name in (*back, *texts):
+                self.retry(name, now + 0.5)
+            return [name for name in names if name not in back]
+        for applied in self.adapter.release(back, self._bad_now(), now) if back else ():
+            if applied.effect is Effect.CHANGED:
+                self.log(f"{applied.node}: put back by hand; our mark is taken off, what is bad is overruled")
+            elif applied.effect is Effect.FAILED:
+                self.retry(applied.node, now + AFTER_FAILURE)
+        for applied in self.adapter.annotate(texts) if texts else ():
+            if applied.effect is Effect.FAILED:
+                self.retry(applied.node, now + AFTER_FAILURE)
+        return [name for name in names if name not in back]
+
+    def _bad_now(self) -> Bad:
+        if self._bad is None:
+            self._bad = bad_statuses(self.settings.faults, self.settings.vocabularies)
+        return self._bad
+
+    def _overruled(self, node: Node, now: float) -> Dict[str, Optional[str]]:
+        """Take out of what was overruled what has ended since."""
+        before = read_overruled(node)
+        if before is None:
+            return {}
+        after = renewed(before, node, self._bad_now(), now, self.settings.silent_after)
+        if after is not None and after.entries == before.entries:
+            return {}
+        return {OVERRULED: after.text() if after is not None else None}
+
+    def _sources(self, node: Node, judgement: Judgement) -> Dict[str, Optional[str]]:
+        """A standing mark is to know all faults that it stands on, though its text has not changed."""
+        if judgement.report.verdict is not Verdict.CRIT or read_own_mark(node) is None or read_manual(node) is not None:
+            return {}
+        if set(judgement.sources) <= set(read_sources(node)):
+            return {}
+        return {SOURCE: " ".join(judgement.sources)}
+
+    def _say(self, said: Mapping[str, Sequence[Condition]], now: float) -> None:
+        if not said:
+            return
+        if not self.allowed():
+            for name in said:
+                self.retry(name, now + 0.5)
+            return
+        for applied in self.adapter.say(said):
+            if applied.effect is Effect.FAILED:
+                self.log(f"{applied.node}: {applied.message}")
+                self.retry(applied.node, now + AFTER_FAILURE)
+                continue
+            for one in said[applied.node]:
+                self.log(f"{applied.node}: {one.type}={one.status}: {one.message}")
+                if one.type == self.settings.verdict:
+                    self._silenced.add(applied.node)
+
+    def _silence(self, name: str, node: Node, judgement: Judgement, now: float) -> Optional[Condition]:
+        if not judgement.silent:
+            self._silenced.discard(name)
+            return None
+        voice = read_conditions(node).get(self.settings.verdict)
+        if voice is None or voice.status == UNKNOWN or name in self._silenced:
+            return None
+        message = f"nothing heard from the node's agent for {now - voice.seen:.0f} s"
+        return Condition(voice.type, UNKNOWN, "NoReport", message, now, voice.seen)
+
+
+def _offered(node: Node, judgement: Judgement, now: float) -> Optional[Condition]:
+    """The condition that says what the node offers, where it says something else as yet."""
+    offer, standing = judgement.offer, read_conditions(node).get(ALLOCATABLE)
+    if offer is None or (standing is None and not offer.short):
+        return None
+    status = TRUE if offer.short else FALSE
+    same = standing is not None and standing.status == status
+    since = standing.since if same and standing is not None else now
+    said = Condition(ALLOCATABLE, status, offer.reason, offer.message, since, now)
+    return None if said.says_the_same(standing) else said

@@ -1,0 +1,263 @@
+"""What the doctor asks of the controller: settings, policy, rights, its pods, its Lease, its network, the clock."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from email.utils import parsedate_to_datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+
+from nhc_adapters.kubernetes.api.access import IN_CLUSTER
+from nhc_adapters.kubernetes.api.client import namespaced
+from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.controller.rights import denied, of_agent, of_controller
+from nhc_adapters.kubernetes.controller.settings import BadSettings, Settings, read
+from nhc_adapters.kubernetes.doctor.doctor import OK, PROBLEM, UNKNOWN, WARN, Check, Finding, Installation
+from nhc_adapters.kubernetes.nodes.conditions import unstamp
+from nhc_adapters.kubernetes.nodes.view import groups
+
+SKEW = 30.0
+"""Seconds by which a clock may differ. Marks, rates and silences are counted in minutes."""
+
+SETTINGS = "nhc-settings"
+OLDEST = (1, 30)
+"""The first version whose API server tells the admission policy which node a pod's token belongs to."""
+
+
+def api(found: Installation) -> Iterator[Finding]:
+    version = found.client.get("/version")
+    said = str(version.get("gitVersion", ""))
+    number = tuple(int("".join(filter(str.isdigit, str(version.get(key, "0")))) or 0) for key in ("major", "minor"))
+    if number < OLDEST:
+        yield Finding(
+            PROBLEM,
+            "api",
+            f"Kubernetes {said} is too old",
+            "the admission policy that binds agents to their nodes needs 1.30: upgrade, or switch it off in the chart",
+        )
+    else:
+        yield Finding(OK, "api", f"Kubernetes {said} at {found.client.access.server}")
+    when = parsedate_to_datetime(found.client.date()).timestamp()
+    apart = time.time() - when
+    if abs(apart) > SKEW:
+        yield Finding(
+            PROBLEM,
+            "clocks",
+            f"this machine's clock is {abs(apart):.0f} s {'ahead of' if apart > 0 else 'behind'} the API server's",
+            "synchronise it: NTP or chrony",
+        )
+    else:
+        yield Finding(OK, "clocks", "this machine's clock and the API server's agree")
+
+
+def settings(found: Installation) -> Iterator[Finding]:
+    """The settings in force are those of the ConfigMap; those of the command line count where there is none."""
+    data = found.configmaps.get(SETTINGS) or _hashed(found)
+    if data is None:
+        if found.readable("settings"):
+            yield Finding(
+                WARN,
+                "settings",
+                f"there is no ConfigMap {SETTINGS} in {found.namespace}",
+                "install the base or the chart; --namespace says where it is",
+            )
+        return
+    try:
+        found.settings = parsed(data)
+    except BadSettings as error:
+        yield Finding(PROBLEM, "settings", str(error), f"kubectl -n {found.namespace} edit configmap {SETTINGS}")
+        return
+    if found.settings.apply:
+        yield Finding(OK, "settings", "the controller acts (apply = true)")
+    else:
+        yield Finding(
+            WARN,
+            "settings",
+            "a dry run: the controller only says what it would do",
+            f"kubectl -n {found.namespace} edit configmap {SETTINGS}: apply = true",
+        )
+    if found.settings.namespace != found.namespace:
+        yield Finding(
+            PROBLEM,
+            "settings",
+            f"namespace = {found.settings.namespace!r}, but the controller is in "
+            f"{found.namespace}: its rights to a Lease are there",
+            f'set namespace = "{found.namespace}"',
+        )
+
+
+def _hashed(found: Installation) -> Optional[Mapping[str, str]]:
+    """The settings under a name of kustomize's, with a hash behind it, as older overlays have them."""
+    for deployment in found.deployments:
+        for volume in deployment["spec"]["template"]["spec"].get("volumes") or ():
+            name = str((volume.get("configMap") or {}).get("name", ""))
+            if name.startswith(SETTINGS):
+                return found.configmaps.get(name)
+    return None
+
+
+def parsed(data: Mapping[str, str]) -> Settings:
+    """The settings that a ConfigMap's files hold. Raises BadSettings, which names the file alone."""
+    with tempfile.TemporaryDirectory(prefix="nhc-doctor-") as directory:
+        for name, text in data.items():
+            Path(directory, os.path.basename(name)).write_text(text, encoding="utf-8")
+        try:
+            return read(os.path.join(directory, "kubernetes.toml"))
+        except BadSettings as error:
+            raise BadSettings(str(error).replace(f"{directory}/", "")) from None
+
+
+def policy(found: Installation) -> Iterator[Finding]:
+    chosen = found.settings.policy
+    size = len(found.nodes)
+    limit = chosen.ceiling.limit(size)
+    if limit == 0:
+        yield Finding(
+            WARN,
+            "policy",
+            "the ceiling allows no node to be out: none will ever be marked",
+            "raise `all` under [ceiling]",
+        )
+    elif size:
+        most = "any number" if limit is None else str(limit)
+        yield Finding(OK, "policy", f"at most {most} of {size} nodes may be out by nhc's doing")
+    there = {group for node in found.nodes for group in groups(node, found.settings.topologies)}
+    for name in sorted(chosen.groups):
+        if name != "*" and not any(fnmatchcase(group, name) for group in there):
+            yield Finding(
+                WARN,
+                "policy",
+                f"the ceiling of {name} holds for nothing: no node is in such a group",
+                "groups are labels named under `topologies`, as label=value",
+            )
+
+
+def rights(found: Installation) -> Iterator[Finding]:
+    accounts = [
+        (f"{found.namespace}:{_account(found.deployments, 'nhc-controller')}", of_controller(found.settings)),
+        (f"{found.namespace}:{_account(found.agents, 'nhc-agent')}", of_agent()),
+    ]
+    for account, wanted in accounts:
+        name = account.partition(":")[2]
+        try:
+            missing = denied(found.client, wanted, f"system:serviceaccount:{account}")
+        except ApiError as error:
+            if error.status != 403 or found.client.access.source != IN_CLUSTER or name != "nhc-controller":
+                found.unread.append(Finding(UNKNOWN, "rights", f"{name}: cannot be looked at: {error}"))
+                continue
+            missing = denied(found.client, wanted)  # in the controller's own pod: that account asks for itself
+        for right in missing:
+            yield Finding(PROBLEM, "rights", f"{name}: {right.missing()}")
+        if not missing:
+            yield Finding(OK, "rights", f"{name} has all {len(wanted)} rights that it needs")
+
+
+def _account(owners: List[Dict[str, Any]], usual: str) -> str:
+    for owner in owners:
+        return str(owner["spec"]["template"]["spec"].get("serviceAccountName") or usual)
+    return usual
+
+
+def controller(found: Installation) -> Iterator[Finding]:
+    if not found.deployments:
+        if found.readable("controller"):
+            yield Finding(
+                WARN, "controller", f"no controller is installed in {found.namespace}: nothing will be marked"
+            )
+        return
+    for deployment in found.deployments:
+        name, status = deployment["metadata"]["name"], deployment.get("status") or {}
+        wanted, ready = int(deployment["spec"].get("replicas", 1)), int(status.get("readyReplicas") or 0)
+        if ready:
+            yield Finding(OK if ready >= wanted else WARN, "controller", f"{name}: {ready} of {wanted} ready")
+        else:
+            why = _why_not_running(found, deployment)
+            yield Finding(
+                PROBLEM,
+                "controller",
+                f"{name}: none of {wanted} is ready{why}",
+                f"kubectl -n {found.namespace} describe pods -l app.kubernetes.io/component=controller",
+            )
+    lease = found.get(
+        "controller", namespaced(found.namespace, "leases", "nhc-controller", "apis/coordination.k8s.io/v1")
+    )
+    spec = (lease or {}).get("spec") or {}
+    holder, renewed = str(spec.get("holderIdentity") or ""), unstamp(spec.get("renewTime"))
+    if holder and time.time() - renewed < 60.0 + SKEW:
+        yield Finding(OK, "controller", f"{holder} leads")
+    else:
+        since = f"since {spec.get('renewTime')}" if renewed else "yet"
+        yield Finding(PROBLEM, "controller", f"nobody has led {since}", "the controller's log says why; see rights")
+
+
+def _why_not_running(found: Installation, deployment: Mapping[str, Any]) -> str:
+    labels = (deployment["spec"].get("selector") or {}).get("matchLabels") or {}
+    selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    for pod in found.list("controller", namespaced(found.namespace, "pods"), labelSelector=selector):
+        status = pod.get("status") or {}
+        for one in status.get("conditions") or ():
+            if one.get("type") == "PodScheduled" and one.get("status") == "False":
+                return f": {one.get('message')}"
+        for one in status.get("containerStatuses") or ():
+            waiting = (one.get("state") or {}).get("waiting")
+            if waiting:
+                return f": {waiting.get('reason')}: {waiting.get('message', '')}".rstrip(": ")
+    return ""
+
+
+def network(found: Installation) -> Iterator[Finding]:
+    """Whether the NetworkPolicy lets the controller reach the API server where its endpoints are."""
+    path = namespaced(found.namespace, "networkpolicies", "nhc-controller", "apis/networking.k8s.io/v1")
+    limits = found.get("network", path)
+    if limits is None or "Egress" not in (limits["spec"].get("policyTypes") or ()):
+        return
+    slices = found.list(
+        "network",
+        namespaced("default", "endpointslices", group="apis/discovery.k8s.io/v1"),
+        labelSelector="kubernetes.io/service-name=kubernetes",
+    )
+    wanted = {int(port["port"]) for one in slices for port in one.get("ports") or () if port.get("port")}
+    shut = sorted(port for port in wanted if not _allows(limits["spec"].get("egress") or (), port))
+    if shut:
+        yield Finding(
+            PROBLEM,
+            "network",
+            f"the NetworkPolicy nhc-controller shuts the API server's port {shut[0]}",
+            f"add {shut[0]} to networkPolicy.egressPorts (chart) or to base/networkpolicy.yaml",
+        )
+    elif wanted:
+        yield Finding(OK, "network", f"the NetworkPolicy lets the controller reach port {sorted(wanted)[0]}")
+
+
+def _allows(egress: Any, port: int) -> bool:
+    for rule in egress:
+        ports = rule.get("ports")
+        if not ports:
+            return True
+        for one in ports:
+            first = one.get("port")
+            if one.get("protocol", "TCP") == "TCP" and (
+                first is None or (isinstance(first, int) and first <= port <= int(one.get("endPort") or first))
+            ):
+                return True
+    return False
+
+
+def admission(found: Installation) -> Iterator[Finding]:
+    group = "/apis/admissionregistration.k8s.io/v1"
+    if found.get("admission", f"{group}/validatingadmissionpolicybindings/nhc-agent") is not None:
+        yield Finding(OK, "admission", "each agent is bound to its own node")
+    elif found.readable("admission"):
+        yield Finding(
+            WARN,
+            "admission",
+            "no admission policy binds agents to their nodes: each may change every node's status",
+            "install base/admission.yaml, or the chart with admissionPolicy.enabled",
+        )
+
+
+CHECKS: Tuple[Check, ...] = (api, settings, policy, rights, controller, network, admission)
+__all__ = ["CHECKS", "UNKNOWN"]

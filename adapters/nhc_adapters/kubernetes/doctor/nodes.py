@@ -1,0 +1,221 @@
+"""What the doctor asks of the nodes: labels, agents, the runtime class, clocks, and who else writes our conditions."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
+
+from nhc import toml_text
+from nhc_adapters.kubernetes.doctor.controller import SKEW
+from nhc_adapters.kubernetes.doctor.doctor import OK, PROBLEM, WARN, Check, Finding, Installation, names
+from nhc_adapters.kubernetes.doctor.node_selector import chooses, keys
+from nhc_adapters.kubernetes.nodes.accelerators import is_accelerator
+from nhc_adapters.kubernetes.nodes.conditions import read_conditions, unstamp
+from nhc_adapters.kubernetes.nodes.vocabulary import Vocabulary
+from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
+
+OURS = frozenset({"nhc"})
+"""The field managers under which nhc writes conditions."""
+
+
+def labels(found: Installation) -> Iterator[Finding]:
+    """Each node is to have one agent, the one of its kind."""
+    if not found.agents:
+        if found.readable("agents"):
+            yield Finding(
+                PROBLEM,
+                "labels",
+                f"no agent is installed in {found.namespace}",
+                "apply an overlay, or install the chart; --namespace says where it is",
+            )
+        return
+    chosen: Dict[str, List[str]] = {}
+    for agent in found.agents:
+        name, spec = str(agent["metadata"]["name"]), agent["spec"]["template"]["spec"]
+        nodes = [str(node["metadata"]["name"]) for node in found.nodes if chooses(spec, node)]
+        for node in nodes:
+            chosen.setdefault(node, []).append(name)
+        if nodes:
+            yield Finding(OK, "labels", f"{name} is for {len(nodes)} nodes")
+        else:
+            wanted = ", ".join(f"{key}={values}" for key, values in keys(spec)) or "any"
+            yield Finding(
+                PROBLEM,
+                "labels",
+                f"{name} is for no node: none has a label that it looks for ({wanted})",
+                "install GPU feature discovery or node feature discovery, or choose other labels "
+                "(agents.KIND.nodeSelectorTerms in the chart)",
+            )
+    twice = [node for node, agents in chosen.items() if len(agents) > 1]
+    if twice:
+        yield Finding(
+            PROBLEM,
+            "labels",
+            f"several agents are for {names(twice)}: they overwrite each other's conditions",
+            f"narrow one of {', '.join(sorted(set(chosen[twice[0]])))}",
+        )
+    bare = [
+        str(node["metadata"]["name"]) for node in found.nodes if _accelerators(node) and not chosen.get(_name(node))
+    ]
+    if bare:
+        yield Finding(
+            PROBLEM,
+            "labels",
+            f"no agent is for {names(bare)}, which have accelerators",
+            "their labels are not those that an agent looks for: kubectl get nodes --show-labels",
+        )
+
+
+def agents(found: Installation) -> Iterator[Finding]:
+    """Whether the agents that there should be are there, and heard."""
+    for agent in found.agents:
+        name, status = str(agent["metadata"]["name"]), agent.get("status") or {}
+        wanted, ready = int(status.get("desiredNumberScheduled") or 0), int(status.get("numberReady") or 0)
+        if wanted and ready == wanted:
+            yield Finding(OK, "agents", f"{name}: all {wanted} are ready")
+        elif wanted:
+            yield Finding(
+                PROBLEM,
+                "agents",
+                f"{name}: {ready} of {wanted} are ready",
+                f"kubectl -n {found.namespace} get pods -l app.kubernetes.io/component=agent -o wide",
+            )
+    verdict = found.settings.verdict
+    if not verdict or not found.agents:
+        return
+    specs = [agent["spec"]["template"]["spec"] for agent in found.agents]
+    expected = [node for node in found.nodes if any(chooses(spec, node) for spec in specs)]
+    never, silent = [], []
+    for node in expected:
+        voice = read_conditions(node).get(verdict)
+        if voice is None:
+            never.append(_name(node))
+        elif found.now() - voice.seen > found.settings.silent_after:
+            silent.append(_name(node))
+    for nodes, what in ((never, "nothing was ever heard"), (silent, "nothing was heard lately")):
+        if nodes:
+            yield Finding(
+                PROBLEM,
+                "agents",
+                f"{what} of {len(nodes)} nodes: {names(nodes)}",
+                f"kubectl -n {found.namespace} logs of the agent there; `nhc agent status` in it",
+            )
+    if expected and not never and not silent:
+        yield Finding(OK, "agents", f"all {len(expected)} nodes that should have an agent are heard of")
+
+
+def runtime_class(found: Installation) -> Iterator[Finding]:
+    for agent in found.agents:
+        wanted = agent["spec"]["template"]["spec"].get("runtimeClassName")
+        if not wanted:
+            continue
+        name = agent["metadata"]["name"]
+        if found.get("runtime", f"/apis/node.k8s.io/v1/runtimeclasses/{wanted}") is not None:
+            yield Finding(OK, "runtime", f"{name}: the RuntimeClass {wanted} is there")
+        elif found.readable("runtime"):
+            yield Finding(
+                PROBLEM,
+                "runtime",
+                f"{name}: there is no RuntimeClass {wanted}, so no pod of it can be made",
+                "install the GPU operator or make one; where the nodes' default runtime is NVIDIA's, leave it out: "
+                "overlays/no-runtimeclass, or agents.nvidia.runtimeClassName='' in the chart",
+            )
+
+
+def clocks(found: Installation) -> Iterator[Finding]:
+    """A kubelet stamps its Lease by the node's clock, and the API server notes by its own when that was written."""
+    leases = found.list("clocks", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
+    nodes = {_name(node) for node in found.nodes}
+    wrong: Dict[str, float] = {}
+    judged = 0
+    for lease in leases:
+        name = _name(lease)
+        renewed, written = unstamp((lease.get("spec") or {}).get("renewTime")), _written(lease)
+        if name not in nodes or not renewed or written is None:
+            continue
+        judged += 1
+        if abs(renewed - written) > SKEW:
+            wrong[name] = renewed - written
+    if wrong:
+        worst = max(wrong, key=lambda name: abs(wrong[name]))
+        way = "ahead" if wrong[worst] > 0 else "behind"
+        yield Finding(
+            PROBLEM,
+            "clocks",
+            f"{len(wrong)} nodes' clocks are wrong: {names(list(wrong))} ({worst} is {abs(wrong[worst]):.0f} s {way})",
+            "synchronise them: NTP or chrony",
+        )
+    elif judged:
+        yield Finding(OK, "clocks", f"{judged} nodes' clocks agree with the API server's")
+
+
+def _written(item: Mapping[str, Any]) -> Optional[float]:
+    """When the API server last took a change of this object, by its own clock."""
+    times = [unstamp(one.get("time")) for one in item["metadata"].get("managedFields") or ()]
+    return max(times) if times else None
+
+
+def vocabularies(found: Installation) -> Iterator[Finding]:
+    """Condition types that both an agent of ours and somebody else writes: they would overwrite each other."""
+    spoken: Dict[str, str] = {}
+    for agent in found.agents:
+        for one in _spoken(found, agent):
+            for said in one.said:
+                spoken.setdefault(said.type, one.name)
+    rivals: Dict[Tuple[str, str], List[str]] = {}
+    for node in found.nodes:
+        for manager, types in _writers(node).items():
+            for kind in types & set(spoken):
+                rivals.setdefault((kind, manager), []).append(_name(node))
+    for (kind, manager), nodes in sorted(rivals.items()):
+        yield Finding(
+            PROBLEM,
+            "vocabularies",
+            f"{kind} is written by nhc and by {manager} on {len(nodes)} nodes: {names(nodes)}",
+            f"take {spoken[kind]!r} out of the agents' vocabularies, or that condition out of {manager}",
+        )
+    if spoken and not rivals:
+        yield Finding(OK, "vocabularies", f"nobody else writes the {len(spoken)} conditions that agents write")
+
+
+def _spoken(found: Installation, agent: Mapping[str, Any]) -> List[Vocabulary]:
+    """The vocabularies of an agent, from the ConfigMap with its agent.toml."""
+    for volume in agent["spec"]["template"]["spec"].get("volumes") or ():
+        text = found.configmaps.get(str((volume.get("configMap") or {}).get("name")), {}).get("agent.toml")
+        if text is None:
+            continue
+        try:
+            chosen = toml_text.parse(text)["sinks"]["kubernetes"].get("vocabularies", ["nhc"])
+            return [load(name) for name in ([chosen] if isinstance(chosen, str) else chosen)]
+        except (toml_text.BadToml, toml_text.NoToml, BadVocabulary, KeyError, TypeError, AttributeError):
+            return []
+    return []
+
+
+def _writers(node: Mapping[str, Any]) -> Dict[str, Set[str]]:
+    """The condition types on a node by who else writes them, as the API server notes it."""
+    found: Dict[str, Set[str]] = {}
+    for one in node["metadata"].get("managedFields") or ():
+        manager = str(one.get("manager", ""))
+        if manager in OURS:
+            continue
+        for key in ((one.get("fieldsV1") or {}).get("f:status") or {}).get("f:conditions") or {}:
+            if key.startswith("k:"):
+                try:
+                    found.setdefault(manager, set()).add(str(json.loads(key[2:])["type"]))
+                except (ValueError, KeyError, TypeError):
+                    continue
+    return found
+
+
+def _accelerators(node: Mapping[str, Any]) -> bool:
+    capacity = (node.get("status") or {}).get("capacity") or {}
+    return any("/" in name and is_accelerator(name) and str(count) != "0" for name, count in capacity.items())
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    return str(item["metadata"]["name"])
+
+
+CHECKS: Tuple[Check, ...] = (labels, agents, runtime_class, clocks, vocabularies)
+__all__ = ["CHECKS", "WARN"]

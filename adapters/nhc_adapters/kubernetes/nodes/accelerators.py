@@ -1,0 +1,102 @@
+"""Accelerators that a node should be able to give out, and whether it can.
+
+What the kubelet does (pkg/kubelet/cm/devicemanager): a device that its plugin finds unhealthy leaves `allocatable`
+and stays in `capacity`. When a plugin stops, all of its devices leave `allocatable` at once; five minutes later
+(endpointStopGracePeriod) `capacity` is 0, too. So a restart of a plugin shows 0 of 8 for some seconds or minutes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc_adapters.kubernetes.nodes.conditions import TRUE, read_conditions
+
+GRACE = 600.0
+"""Seconds for which too few may be allocatable: twice what the kubelet waits for a plugin to come back."""
+
+SHORT, NOT_REGISTERED, GOOD = "AllocatableBelowExpected", "DevicePluginNotRegistered", "AllAllocatable"
+
+Expected = Sequence[Tuple[str, int]]
+
+
+class Offer(NamedTuple):
+    """What a node offers. `since` is the earliest moment (Unix time) from which that may be counted against it."""
+
+    short: bool
+    reason: str
+    message: str
+    since: float
+
+
+def look(node: Mapping[str, Any], expected: Expected, asked: bool = False) -> Optional[Offer]:
+    """What a node offers of what is expected of it, None where that cannot be judged.
+
+    Judged is a node whose kubelet is Ready, and counted from when it became so: before, allocatable says nothing.
+    A resource whose plugin is not registered (no capacity) is judged only where it is `asked` for by name.
+    """
+    ready = read_conditions(node).get("Ready")
+    if not expected or ready is None or ready.status != TRUE:
+        return None
+    status = node.get("status") or {}
+    capacity, allocatable = status.get("capacity") or {}, status.get("allocatable") or {}
+    judged = False
+    for resource, count in expected:
+        registered = _count(capacity.get(resource)) or 0
+        if not registered:
+            if asked and count:
+                said = f"0 of {count} {resource} can be given out: its device plugin is not registered"
+                return Offer(True, NOT_REGISTERED, said, ready.since)
+            continue
+        found = _count(allocatable.get(resource, "0"))
+        if found is None:
+            continue
+        judged = True
+        if found < count:
+            return Offer(True, SHORT, f"{found} of {count} {resource} can be given out", ready.since)
+    return Offer(False, GOOD, "all accelerators can be given out", ready.since) if judged else None
+
+
+def _count(text: object) -> Optional[int]:
+    try:
+        return int(str(text))
+    except ValueError:
+        return None
+
+
+def asked_for(node: Mapping[str, Any], configured: Mapping[str, Mapping[str, int]]) -> Mapping[str, int]:
+    """What the settings expect of a node of this instance type by name, nothing where they do not say."""
+    labels = node.get("metadata", {}).get("labels") or {}
+    return configured.get(labels.get("node.kubernetes.io/instance-type", "")) or configured.get("*") or {}
+
+
+def expected_accelerators(
+    node: Mapping[str, Any], configured: Mapping[str, Mapping[str, int]]
+) -> List[Tuple[str, int]]:
+    """How many accelerators a node should have: by its instance type as configured, else as it shows itself.
+
+    A device that its plugin finds unhealthy stays in `capacity`; the count that GPU feature discovery wrote is
+    believed where it is higher.
+    """
+    chosen = asked_for(node, configured)
+    if chosen:
+        return list(chosen.items())
+    labels = node.get("metadata", {}).get("labels") or {}
+    found = []
+    for resource, count in (node.get("status", {}).get("capacity") or {}).items():
+        if "/" not in resource or not is_accelerator(resource) or not str(count).isdigit():
+            continue
+        wanted = int(str(count))
+        if resource == "nvidia.com/gpu" and str(labels.get("nvidia.com/gpu.count", "")).isdigit():
+            # With sharing, one GPU is given out several times; then capacity is the larger number.
+            wanted = max(wanted, int(labels["nvidia.com/gpu.count"]))
+        found.append((resource, wanted))
+    return sorted(found)
+
+
+def is_accelerator(resource: str) -> bool:
+    domain, _, name = resource.partition("/")
+    return (domain in {
+        "nvidia.com", "amd.com", "gpu.intel.com", "habana.ai", "google.com", "huawei.com",
+    } and not name.startswith("hostdev")) or resource in {
+        "aws.amazon.com/neuron", "aws.amazon.com/neuroncore", "aws.amazon.com/neurondevice",
+    }  # fmt: skip

@@ -1,0 +1,317 @@
+"""Kubernetes as a Marker: nodes listed, marked and cleared under the contract that Slurm's adapter obeys too."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+from nhc.ports import AdapterError, Applied, Deed, Effect, Mark, NodeState, may_clear, may_mark
+from nhc_adapters.kubernetes.api.access import find
+from nhc_adapters.kubernetes.api.client import Client, node_path
+from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
+from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, Condition, write_conditions
+from nhc_adapters.kubernetes.nodes.evidence import REPORT, read_sources, source_types
+from nhc_adapters.kubernetes.nodes.manual import read_manual
+from nhc_adapters.kubernetes.nodes.marks import (
+    Facts,
+    Op,
+    Patch,
+    Treatment,
+    apply,
+    clear_patch,
+    plan_clear,
+    plan_mark,
+    read_own_mark,
+    released,
+)
+from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, Bad, overrule
+from nhc_adapters.kubernetes.nodes.view import TOPOLOGIES, node_state, workload
+from nhc_adapters.kubernetes.nodes.vocabulary import Foreign, Vocabulary
+from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
+
+IN_FLIGHT = 32
+"""Nodes changed at a time. One connection does 700 a second, 32 about twice that; more gain nothing."""
+
+BUSY_BY_NODE = 20
+"""Up to so many nodes, pods are asked for node by node; above it, all at once."""
+
+ALL_FOREIGN = ("konduktor", "hyperpod", "nvsentinel", "aks")
+"""Vocabularies whose marks are always recognised, whichever are spoken."""
+
+
+def foreign_marks(spoken: Sequence[Vocabulary] = ()) -> Tuple[Foreign, ...]:
+    """How others' marks look, those of the spoken vocabularies first."""
+    found: List[Foreign] = [one for vocabulary in spoken for one in vocabulary.foreign]
+    found += [one for name in ALL_FOREIGN for one in load(name).foreign]
+    return tuple(dict.fromkeys(found))
+
+
+class Kubernetes:
+    """A cluster's nodes. Safe to use from one thread at a time; it uses several itself."""
+
+    def __init__(
+        self,
+        client: Client,
+        treatment: Optional[Treatment] = None,
+        *,
+        topologies: Sequence[str] = TOPOLOGIES,
+        in_flight: int = IN_FLIGHT,
+        selector: str = "",
+    ) -> None:
+        self.client = client
+        self.treatment = treatment if treatment is not None else Treatment((load("nhc"),))
+        self.topologies = tuple(topologies)
+        self.foreign = foreign_marks(self.treatment.vocabularies)
+        self.selector = selector
+        self.changed: Dict[str, Dict[str, Any]] = {}
+        """Node objects as the last operation left them, by name: newer than any watch for a moment."""
+        self._in_flight = in_flight
+        self._pool: Optional[ThreadPoolExecutor] = None
+        self._unreachable: List[Unreachable] = []
+
+    # Reading.
+
+    def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
+        """The states of these nodes, of all where None. Raises AdapterError."""
+        objects = self.objects(names)
+        busy = self._busy(names)
+        return [
+            node_state(node, self.foreign, self.topologies, str(node["metadata"]["name"]) in busy) for node in objects
+        ]
+
+    def objects(self, names: Optional[Sequence[str]] = None) -> List[Dict[str, Any]]:
+        """The node objects themselves, by name."""
+        if names is None:
+            query = {"labelSelector": self.selector} if self.selector else {}
+            found = list(self.client.items("/api/v1/nodes", **query))
+        else:
+            asked = self._each(sorted(set(names)), self._get)
+            found = [node for node in asked if node is not None]
+        return sorted(found, key=lambda node: str(node["metadata"]["name"]))
+
+    def _get(self, name: str) -> Optional[Dict[str, Any]]:
+        try:
+            return self.client.get(node_path(name))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def _busy(self, names: Optional[Sequence[str]]) -> frozenset[str]:
+        running = "status.phase!=Succeeded,status.phase!=Failed"
+        if names is None or len(names) > BUSY_BY_NODE:
+            pods = list(self.client.items("/api/v1/pods", fieldSelector=running))
+        else:
+            pods = []
+            for name in names:
+                pods += self.client.items("/api/v1/pods", fieldSelector=f"{running},spec.nodeName={name}")
+        return frozenset(str(pod.get("spec", {}).get("nodeName") or "") for pod in workload(pods))
+
+    # Acting.
+
+    def mark(
+        self,
+        marks: Mapping[str, Mark],
+        seen: Optional[Iterable[NodeState]] = None,
+        *,
+        objects: Optional[Mapping[str, Mapping[str, Any]]] = None,
+        facts: Optional[Mapping[str, Facts]] = None,
+    ) -> List[Applied]:
+        """Take nodes out of service; as `nhc.ports.Marker`.
+
+        `objects` are node objects seen a moment ago, which save a read each; `facts` say what each mark stands on:
+        a report, unless told otherwise.
+        """
+        objects, given = objects or {}, facts or {}
+
+        def one(name: str) -> Applied:
+            mark = marks[name]
+            refused: List[Applied] = []
+
+            def plan(node: Mapping[str, Any]) -> List[Op]:
+                state = node_state(node, self.foreign, self.topologies)
+                wanted = mark
+                if state.mark is not None and state.mark.ours and not state.available:
+                    wanted = mark._replace(since=state.mark.since)  # out since then, whatever the reason is now
+                effect, why = may_mark(state, wanted)
+                if read_own_mark(node) is not None and released(node):
+                    effect, why = Effect.REFUSED, "somebody put it back by hand; the mark's remains are to be taken off"
+                refused[:] = [] if effect is Effect.CHANGED else [Applied(name, effect, why)]
+                if effect is not Effect.CHANGED:
+                    return []
+                known = given.get(name) or Facts(sources=read_sources(node) or (REPORT,))
+                return plan_mark(node, wanted, self.treatment, known)
+
+            return self._apply(name, plan, refused, objects.get(name))
+
+        return self._together(list(marks), one)
+
+    def clear(
+        self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None, *, judged: bool = False
+    ) -> List[Applied]:
+        """Put nodes back that carry our mark; as `nhc.ports.Marker`. Each is looked at anew first.
+
+        Asked for by a report, unless the conditions were `judged`: a report does not speak of what the controller
+        found itself, in pod logs or Loki.
+        """
+
+        def one(name: str) -> Applied:
+            refused: List[Applied] = []
+
+            def plan(node: Mapping[str, Any]) -> List[Op]:
+                effect, why = may_clear(node_state(node, self.foreign, self.topologies))
+                theirs = sorted(source_types(read_sources(node)) & set(CLUSTER_SIDE))
+                if theirs and not judged and effect is Effect.CHANGED:
+                    effect, why = Effect.REFUSED, f"marked for {theirs[0]}, of which no report speaks"
+                refused[:] = [] if effect is Effect.CHANGED else [Applied(name, effect, why)]
+                return plan_clear(node, self.treatment) if effect is Effect.CHANGED else []
+
+            return self._apply(name, plan, refused, None)
+
+        return self._together(list(dict.fromkeys(names)), one)
+
+    def repairs(self) -> FrozenSet[Deed]:
+        """The deeds that one of the spoken vocabularies has a word for, by which a platform does them."""
+        spoken = {word for vocabulary in self.treatment.vocabularies for word in vocabulary.triggers}
+        return frozenset(deed for deed in (Deed.REBOOT, Deed.REPLACE) if deed.value in spoken)
+
+    def repair(self, deed: Deed, names: Sequence[str], because: str) -> List[Applied]:
+        """Ask the platform to reboot or replace nodes that carry our mark. Raises AdapterError."""
+        if deed not in self.repairs():
+            raise AdapterError(f"none of the vocabularies in use can ask for a {deed.value}")
+
+        def one(name: str) -> Applied:
+            refused: List[Applied] = []
+
+            def plan(node: Mapping[str, Any]) -> List[Op]:
+                state = node_state(node, self.foreign, self.topologies)
+                if state.hold or state.available or state.mark is None or not state.mark.ours:
+                    refused[:] = [Applied(name, Effect.REFUSED, state.hold or "our mark does not keep it out")]
+                    return []
+                mark = state.mark if state.mark.action.value == deed.value else state.mark._replace(why=because)
+                return plan_mark(node, mark, self.treatment, repair=deed.value)
+
+            return self._apply(name, plan, refused, None)
+
+        return self._together(list(dict.fromkeys(names)), one)
+
+    def release(self, names: Sequence[str], bad: Bad, now: float, by: str = "") -> List[Applied]:
+        """Back in service by a person's word: our marks go, and what is bad is overruled until it has ended once.
+
+        Whoever uncordoned a node (`kubectl uncordon`) has said so already; then this takes off what is left.
+        """
+
+        def one(name: str) -> Applied:
+            refused: List[Applied] = []
+
+            def plan(node: Mapping[str, Any]) -> List[Op]:
+                state = node_state(node, self.foreign, self.topologies)
+                if read_own_mark(node) is None:
+                    effect, why = may_clear(state)
+                    refused[:] = [Applied(name, effect, why)]
+                    return []
+                held = "" if read_manual(node) is not None else state.hold
+                refused[:] = [Applied(name, Effect.REFUSED, f"left alone: {held}")] if held else []
+                if held:
+                    return []
+                patch = clear_patch(node, self.treatment)
+                left = overrule(node, bad | set(map(_pair, read_sources(node))), now, by)
+                patch.annotations[OVERRULED] = left.text() if left is not None else None
+                return patch.ops()
+
+            return self._apply(name, plan, refused, None)
+
+        return self._together(list(dict.fromkeys(names)), one)
+
+    def say(self, said: Mapping[str, Sequence[Condition]]) -> List[Applied]:
+        """Write conditions; by node."""
+
+        def one(name: str) -> Applied:
+            try:
+                write_conditions(self.client, name, said[name])
+            except AdapterError as error:
+                return Applied(name, Effect.FAILED, str(error))
+            return Applied(name, Effect.CHANGED)
+
+        return list(self._each(list(said), one))
+
+    def annotate(self, texts: Mapping[str, Mapping[str, Optional[str]]]) -> List[Applied]:
+        """Set or remove (None) annotations of ours; by node."""
+
+        def one(name: str) -> Applied:
+            def plan(node: Mapping[str, Any]) -> List[Op]:
+                patch = Patch(node)
+                patch.annotations.update(texts[name])
+                return patch.ops()
+
+            return self._apply(name, plan, [], None)
+
+        return self._together(list(texts), one)
+
+    def _apply(
+        self,
+        name: str,
+        plan: Callable[[Mapping[str, Any]], List[Op]],
+        refused: List[Applied],
+        seen: Optional[Mapping[str, Any]],
+    ) -> Applied:
+        try:
+            after = apply(self.client, name, plan, seen)
+        except ApiError as error:
+            if error.status == 404:
+                return Applied(name, Effect.FAILED, "not a node that the cluster knows")
+            return Applied(name, Effect.FAILED, str(error))
+        except Unreachable as error:
+            self._unreachable.append(error)
+            return Applied(name, Effect.FAILED, str(error))
+        if after is not None:
+            self.changed[name] = after
+            return Applied(name, Effect.CHANGED)
+        return refused[0] if refused else Applied(name, Effect.UNCHANGED, "already so")
+
+    def _together(self, names: Sequence[str], work: Callable[[str], Applied]) -> List[Applied]:
+        """Several nodes at a time. Raises Unreachable when the server answered for none of them."""
+        self._unreachable.clear()
+        applied = self._each(names, work)
+        if self._unreachable and all(one.effect is Effect.FAILED for one in applied):
+            raise self._unreachable[0]
+        return applied
+
+    def _each(self, names: Sequence[str], work: Callable[[str], Any]) -> List[Any]:
+        if len(names) < 2:
+            return [work(name) for name in names]
+        if self._pool is None:  # threads are made as they are needed, up to the limit, and stay
+            self._pool = ThreadPoolExecutor(self._in_flight, thread_name_prefix="nhc-kubernetes")
+        return list(self._pool.map(work, names))
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+        self.client.close()
+
+
+def _pair(source: str) -> Tuple[str, str]:
+    kind, _, status = source.partition("=")
+    return kind, status
+
+
+class Adapter(Kubernetes):
+    """The same, from nhc's settings: NHC_KUBECONFIG, NHC_KUBE_CONTEXT, NHC_KUBE_VOCABULARY (names with commas)."""
+
+    def __init__(self, settings: Optional[Mapping[str, str]] = None) -> None:
+        given = settings or {}
+        names = [name for name in given.get("NHC_KUBE_VOCABULARY", "nhc").split(",") if name]
+        try:
+            spoken = tuple(load(name) for name in names)
+        except BadVocabulary as error:
+            raise AdapterError(str(error)) from None
+        access = find(given.get("NHC_KUBECONFIG", ""), given.get("NHC_KUBE_CONTEXT", ""))
+        super().__init__(Client(access, connections=IN_FLIGHT), Treatment(spoken))
+
+    @staticmethod
+    def commands() -> Any:
+        """What stands behind `nhc kubernetes`."""
+        from nhc_adapters.kubernetes import commands
+
+        return commands

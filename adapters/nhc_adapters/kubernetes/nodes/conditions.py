@@ -1,0 +1,204 @@
+"""Node conditions: what a node says of itself, written so that nobody else's condition is touched.
+
+A strategic merge patch of `nodes/status` merges the list of conditions by their `type`, so a patch that holds
+only ours leaves the kubelet's, node-problem-detector's and everybody's alone, whatever they write meanwhile.
+Changes go out at once, a heartbeat with everything every five minutes (node-problem-detector's rhythm). The
+conditions that stand on the node when we start are taken over: a restart neither clears a fault nor makes it
+look new.
+"""
+
+from __future__ import annotations
+
+import time
+from calendar import timegm
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+
+from nhc.model import printable
+from nhc_adapters.kubernetes.api.client import STRATEGIC, Client, node_path
+
+HEARTBEAT = 300.0
+"""Seconds between two writings of conditions that did not change."""
+
+MESSAGE_LIMIT = 1024
+"""Characters of a message. The API sets no limit; events stop at 1024 bytes, and so do we."""
+
+TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+
+JOB_ERROR = "NhcJobDeviceError"
+"""A device error in the log of a pod that failed on the node: the controller says it, from pod logs."""
+
+KERNEL_LOG = "NhcKernelLogFault"
+"""A fatal line of the node's kernel: the controller says it, from Loki."""
+
+ALLOCATABLE = "NhcAllocatableProblem"
+"""Fewer accelerators can be given out than should be: the controller says it, from the node's status."""
+
+CLUSTER_SIDE = (JOB_ERROR, KERNEL_LOG, ALLOCATABLE)
+"""The conditions that the controller itself sets. It says each once, when it changes."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One node condition. `since` and `seen` are Unix times: of the last change of status, and of the last word.
+
+    `renewed` is false for one without a heartbeat, whose writer says it once. `findings` are what a condition of the
+    controller's own stands on, each a place and a time (Unix); they are kept beside it (`acknowledged`).
+    """
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    since: float = 0.0
+    seen: float = 0.0
+    renewed: bool = True
+    findings: Tuple[Tuple[str, float], ...] = ()
+
+    def says_the_same(self, other: Optional[Condition]) -> bool:
+        """Whether the two differ in nothing but times."""
+        return other is not None and (self.status, self.reason, self.message) == (
+            other.status,
+            other.reason,
+            other.message,
+        )
+
+    def manifest(self) -> Dict[str, str]:
+        return {
+            "type": self.type,
+            "status": self.status,
+            "reason": self.reason,
+            "message": printable(self.message, MESSAGE_LIMIT),
+            "lastTransitionTime": stamp(self.since),
+            "lastHeartbeatTime": stamp(self.seen),
+        }
+
+
+Turn = Tuple[Optional[Condition], Condition]
+
+
+def stamp(when: float) -> str:
+    """Unix time as the API writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+
+
+def unstamp(text: object, default: float = 0.0) -> float:
+    """The API's time (RFC 3339 in UTC) as Unix time; `default` where there is none or it makes no sense."""
+    # strptime takes ten times as long, and a controller reads three of these a node.
+    written = str(text)
+    try:
+        return float(
+            timegm(
+                (
+                    int(written[:4]), int(written[5:7]), int(written[8:10]),
+                    int(written[11:13]), int(written[14:16]), int(written[17:19]),
+                )
+            )
+        )  # fmt: skip
+    except (ValueError, OverflowError):
+        return default
+
+
+def read_conditions(node: Mapping[str, Any]) -> Dict[str, Condition]:
+    """The conditions on a node object, by type; entries that are not understood are left out."""
+    found: Dict[str, Condition] = {}
+    status = node.get("status")
+    for entry in (status.get("conditions") if isinstance(status, dict) else None) or ():
+        if not isinstance(entry, dict) or not entry.get("type"):
+            continue
+        since = unstamp(entry.get("lastTransitionTime"))
+        found[str(entry["type"])] = Condition(
+            str(entry["type"]),
+            str(entry.get("status", UNKNOWN)),
+            str(entry.get("reason") or ""),
+            str(entry.get("message") or ""),
+            since,
+            unstamp(entry.get("lastHeartbeatTime"), since),
+            bool(entry.get("lastHeartbeatTime")),
+        )
+    return found
+
+
+def write_conditions(client: Client, node: str, conditions: Iterable[Condition]) -> Dict[str, Any]:
+    """Set these conditions on a node and leave all others. Returns the node as it is then. Raises AdapterError."""
+    body = {"status": {"conditions": [condition.manifest() for condition in conditions]}}
+    return client.patch(f"{node_path(node)}/status", body, STRATEGIC, fieldManager="nhc")
+
+
+@dataclass
+class Conditions:
+    """The conditions that one agent keeps on one node.
+
+    `say` what is so, as often as wanted; `flush` writes when something changed or the heartbeat is due. What
+    could not be written is not lost and not queued: the next flush writes what is so then.
+    """
+
+    client: Client
+    node: str
+    heartbeat: float = HEARTBEAT
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    uid: str = ""
+    _wanted: Dict[str, Condition] = field(default_factory=dict)
+    _written: Dict[str, Condition] = field(default_factory=dict)
+    _flushed: Optional[float] = None
+
+    def adopt(self, types: Iterable[str]) -> Dict[str, Condition]:
+        """Take over what stands on the node under these types; returns it. Raises AdapterError."""
+        node = self.client.get(node_path(self.node))
+        self.uid = str(node.get("metadata", {}).get("uid", ""))
+        wanted = set(types)
+        standing = {kind: found for kind, found in read_conditions(node).items() if kind in wanted}
+        self._written.update(standing)
+        # What is already wanted was said by this process, which knows better than its predecessor; but a
+        # status that did not change did not change now.
+        for kind, found in standing.items():
+            newer = self._wanted.get(kind)
+            if newer is None:
+                self._wanted[kind] = found
+            elif newer.status == found.status:
+                self._wanted[kind] = _at(newer, found.since, newer.seen)
+        return standing
+
+    def say(self, conditions: Iterable[Condition]) -> List[Turn]:
+        """State what is so now. Returns what turned: the status before (None at first) and the condition now."""
+        now = self.clock()
+        turned: List[Turn] = []
+        for condition in conditions:
+            before = self._wanted.get(condition.type)
+            same = before is not None and before.status == condition.status
+            self._wanted[condition.type] = _at(condition, before.since if same and before else now, now)
+            if not same:
+                turned.append((before, self._wanted[condition.type]))
+        return turned
+
+    @property
+    def standing(self) -> Mapping[str, Condition]:
+        """What is so, as last said."""
+        return self._wanted
+
+    def changed(self) -> bool:
+        """Whether the node says something else than we do."""
+        return any(not found.says_the_same(self._written.get(kind)) for kind, found in self._wanted.items())
+
+    def due(self) -> bool:
+        """Whether `flush` would write."""
+        if not self._wanted:
+            return False
+        return self.changed() or self._flushed is None or self.monotonic() - self._flushed >= self.heartbeat
+
+    def flush(self) -> bool:
+        """Write what is so, if that is due. Returns whether it was written. Raises AdapterError."""
+        if not self.due():
+            return False
+        now = self.clock()
+        current = [_at(found, found.since or now, now) for found in self._wanted.values()]
+        write_conditions(self.client, self.node, current)
+        for condition in current:
+            self._written[condition.type] = condition
+        self._flushed = self.monotonic()
+        return True
+
+
+def _at(condition: Condition, since: float, seen: float) -> Condition:
+    return Condition(condition.type, condition.status, condition.reason, condition.message, since, seen)

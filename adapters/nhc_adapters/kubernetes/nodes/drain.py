@@ -1,0 +1,252 @@
+"""Drain a node through the Eviction API: budgets are honoured, and what stands in the way is said.
+
+Evicted is what somebody will start again or asked to lose. Left alone are the kubelet's own pods (mirror
+pods) and a DaemonSet's, which would come straight back. A pod that nobody controls, or that keeps data in an
+emptyDir, is evicted only when asked for (`force`, `empty_dir`); a pod marked
+`cluster-autoscaler.kubernetes.io/safe-to-evict: "false"` or with a protected annotation never.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from nhc.ports import AdapterError
+from nhc_adapters.kubernetes.api.client import Client, namespaced
+from nhc_adapters.kubernetes.api.errors import ApiError
+
+DEADLINE = 1800.0
+"""Seconds after which a drain is given up, with what is left said."""
+
+BUDGET_WAIT = 5.0
+"""Seconds between two tries of an eviction that a budget forbids: kubectl's and draino's pause."""
+
+POLL = 1.0
+
+ENDING = "because it is being terminated"
+"""The server's words (403) for a namespace that is being deleted: its pods go by themselves."""
+
+SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+MIRROR = "kubernetes.io/config.mirror"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a drain may do.
+
+    `grace` is the longest grace period allowed to a pod (seconds), None for whatever the pod asks. `selector`
+    limits the pods by label; `protected` are `key` or `key=value` annotations that protect a pod.
+    """
+
+    grace: Optional[int] = None
+    deadline: float = DEADLINE
+    force: bool = False
+    empty_dir: bool = False
+    protected: Tuple[str, ...] = (f"{SAFE}=false",)
+    namespaces: Tuple[str, ...] = ()
+    selector: str = ""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a drain has come. `blocked` says of each pod that cannot go, why."""
+
+    node: str
+    evicted: int
+    left: int
+    elapsed: float
+    blocked: Mapping[str, str] = field(default_factory=dict)
+    done: bool = False
+    error: str = ""
+
+    @property
+    def clean(self) -> bool:
+        """Whether everything that had to go is gone."""
+        return self.done and not self.left and not self.error
+
+    def line(self) -> str:
+        return self._line(f" after {self.elapsed:.0f} s")
+
+    def shown(self) -> str:
+        """The line without the time, to tell whether anything has changed."""
+        return self._line("")
+
+    def _line(self, after: str) -> str:
+        if self.left < 0:
+            return f"{self.node}: {self.evicted} evicted, the rest cannot be seen{after}; {self.error}"
+        text = f"{self.node}: {self.evicted} evicted, {self.left} left{after}"
+        if self.blocked:
+            name, why = sorted(self.blocked.items())[0]
+            more = f" (and {len(self.blocked) - 1} more)" if len(self.blocked) > 1 else ""
+            text += f"; waits for {name}: {why}{more}"
+        return text + (f"; {self.error}" if self.error else "")
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """The pods of a node: to evict, to leave in peace, and in the way (each with the reason)."""
+
+    evict: Tuple[Mapping[str, Any], ...]
+    leave: Mapping[str, str]
+    block: Mapping[str, str]
+
+
+def sort_pods(pods: Sequence[Mapping[str, Any]], rules: Rules) -> Sorted:
+    """What a drain would do to each of these pods. Pure."""
+    evict: List[Mapping[str, Any]] = []
+    leave: Dict[str, str] = {}
+    block: Dict[str, str] = {}
+    for pod in pods:
+        name = pod_name(pod)
+        metadata = pod.get("metadata", {})
+        annotations = metadata.get("annotations") or {}
+        controller = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), None)
+        finished = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        if rules.namespaces and metadata.get("namespace") not in rules.namespaces:
+            leave[name] = "its namespace is left out"
+        elif MIRROR in annotations:
+            leave[name] = "the kubelet's own"
+        elif controller is not None and controller.get("kind") == "DaemonSet" and not finished:
+            leave[name] = f"of DaemonSet {controller.get('name')}"
+        elif any(_annotated(annotations, wanted) for wanted in rules.protected) and not finished:
+            block[name] = "protected by its annotation"
+        elif controller is None and not finished and not rules.force:
+            block[name] = "nothing would start it again (force it to go)"
+        elif _has_empty_dir(pod) and not finished and not rules.empty_dir:
+            block[name] = "keeps data in an emptyDir (say that it may be lost)"
+        else:
+            evict.append(pod)
+    return Sorted(tuple(evict), leave, block)
+
+
+def pods_on(client: Client, node: str, selector: str = "") -> List[Dict[str, Any]]:
+    """The pods of one node. Raises AdapterError."""
+    query = {"labelSelector": selector} if selector else {}
+    return list(client.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}", **query))
+
+
+def pod_name(pod: Mapping[str, Any]) -> str:
+    metadata = pod.get("metadata", {})
+    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+
+
+class Drain:
+    """One node's drain, advanced a step at a time so that a caller can show progress, persist it, or stop."""
+
+    def __init__(
+        self,
+        client: Client,
+        node: str,
+        rules: Rules = Rules(),
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        budget_wait: float = BUDGET_WAIT,
+        elapsed: float = 0.0,
+    ) -> None:
+        """`elapsed` is how many seconds ago the drain was begun, by another leader perhaps: the deadline is its own."""
+        self.client, self.node, self.rules = client, node, rules
+        self._clock = monotonic
+        self._budget_wait = budget_wait
+        self._begin = monotonic() - elapsed
+        self._refused: Dict[str, str] = {}  # uid to why the server will never evict it for us
+        self._evicted: Dict[str, str] = {}  # uid to name, of evictions that the server accepted
+        self._again: Dict[str, float] = {}  # uid to when the next try is due
+        self._waits: Dict[str, str] = {}
+
+    def step(self) -> Progress:
+        """Look at the node, evict what can go now, and say how it stands. Never raises AdapterError."""
+        elapsed = self._clock() - self._begin
+        try:
+            found = sort_pods(pods_on(self.client, self.node, self.rules.selector), self.rules)
+            for pod in found.evict if elapsed < self.rules.deadline else ():
+                self._evict(pod)
+        except AdapterError as error:
+            # No right to see pods: waiting would not bring it. All else may pass.
+            over = elapsed >= self.rules.deadline or (isinstance(error, ApiError) and error.status in (401, 403))
+            return Progress(self.node, len(self._evicted), -1, elapsed, {}, over, str(error))
+        found = self._without_refused(found)
+        present = {str(pod["metadata"].get("uid")) for pod in found.evict}
+        gone = sum(1 for uid in self._evicted if uid not in present)
+        waits = {pod_name(pod): self._waits[uid] for pod in found.evict if (uid := _uid(pod)) in self._waits}
+        if not found.evict:
+            if found.block:
+                left = len(found.block)
+                return Progress(self.node, gone, left, elapsed, found.block, True, f"{left} may not be evicted")
+            return Progress(self.node, gone, 0, elapsed, {}, True)
+        left = len(found.evict) + len(found.block)
+        if elapsed >= self.rules.deadline:
+            return Progress(self.node, gone, left, elapsed, {**found.block, **waits}, True, "deadline passed")
+        return Progress(self.node, gone, left, elapsed, {**found.block, **waits})
+
+    def run(self, stop: Optional[threading.Event] = None, poll: float = POLL) -> Iterator[Progress]:
+        """Every step until it is done, or `stop` is set."""
+        stop = stop or threading.Event()
+        while True:
+            progress = self.step()
+            yield progress
+            if progress.done or stop.wait(poll):
+                return
+
+    def _without_refused(self, found: Sorted) -> Sorted:
+        """What the server refuses for good is in the way: no waiting helps."""
+        if not self._refused:
+            return found
+        evict = tuple(pod for pod in found.evict if _uid(pod) not in self._refused)
+        refused = {pod_name(pod): self._refused[_uid(pod)] for pod in found.evict if _uid(pod) in self._refused}
+        return Sorted(evict, found.leave, {**found.block, **refused})
+
+    def _evict(self, pod: Mapping[str, Any]) -> None:
+        metadata, uid = pod["metadata"], _uid(pod)
+        if metadata.get("deletionTimestamp"):
+            self._evicted.setdefault(uid, pod_name(pod))
+            self._waits[uid] = "is ending"
+            return
+        now = self._clock()
+        if uid in self._evicted or uid in self._refused or now < self._again.get(uid, now):
+            return
+        body: Dict[str, Any] = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+            # Not another pod that took its name in between.
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        if self.rules.grace is not None:
+            asked = pod.get("spec", {}).get("terminationGracePeriodSeconds")
+            body["deleteOptions"]["gracePeriodSeconds"] = min(
+                self.rules.grace, self.rules.grace if asked is None else int(asked)
+            )
+        path = f"{namespaced(metadata['namespace'], 'pods', metadata['name'])}/eviction"
+        try:
+            self.client.post(path, body, retry=False)
+        except ApiError as error:
+            if error.status in (404, 409):  # gone, or replaced by another of its name
+                self._evicted.setdefault(uid, pod_name(pod))
+            elif error.status == 429:
+                self._again[uid] = now + max(error.retry_after, self._budget_wait)
+                self._waits[uid] = error.message or "a disruption budget"
+            elif error.status >= 500 or ENDING in error.message:  # as when two budgets cover one pod
+                self._again[uid] = now + self._budget_wait
+                self._waits[uid] = error.message
+            else:
+                # 403: the rule for pods/eviction is missing, or a webhook says no. The other pods can still go.
+                self._refused[uid] = f"the server refuses its eviction: {error.message or error.reason}"
+        else:
+            self._evicted[uid] = pod_name(pod)
+            self._waits[uid] = "is ending"
+
+
+def _uid(pod: Mapping[str, Any]) -> str:
+    return str(pod["metadata"].get("uid"))
+
+
+def _annotated(annotations: Mapping[str, str], wanted: str) -> bool:
+    key, separator, value = wanted.partition("=")
+    return key in annotations and (not separator or annotations[key] == value)
+
+
+def _has_empty_dir(pod: Mapping[str, Any]) -> bool:
+    # One in memory is lost at every restart anyway, but its loss still surprises: kubectl counts it too.
+    return any("emptyDir" in volume for volume in pod.get("spec", {}).get("volumes") or ())

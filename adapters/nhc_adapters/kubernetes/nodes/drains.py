@@ -1,0 +1,146 @@
+"""The drains that follow marks: a few at a time, resumed after a restart, ended when the mark goes.
+
+How far each has come stands on its node (`nhc/drain`), so that a new leader neither drains a node twice nor
+forgets one, and kubectl shows it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from nhc.model import printable
+from nhc.ports import AdapterError
+from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.nodes.conditions import stamp, unstamp
+from nhc_adapters.kubernetes.nodes.drain import Drain, Progress, Rules
+from nhc_adapters.kubernetes.nodes.manual import read_manual
+from nhc_adapters.kubernetes.nodes.marks import DRAIN, Op, Patch, annotations_of, apply, read_own_mark, released
+
+AT_ONCE = 10
+"""Nodes drained at a time. Budgets decide how fast it goes, and many drains at once only wait for each other."""
+
+NOTE_EVERY = 10.0
+"""Seconds between two notes of progress on a node."""
+
+DRAINING, DONE, FAILED, CANCELLED = "draining", "done", "failed", "cancelled"
+
+
+def read_drain(node: Mapping[str, Any]) -> str:
+    """The state of our drain as the node says it, "" where there is none."""
+    try:
+        return str(json.loads(annotations_of(node).get(DRAIN, "{}")).get("state", ""))
+    except (ValueError, AttributeError):
+        return ""
+
+
+def begun(node: Mapping[str, Any], now: float) -> float:
+    """When the drain that is under way on a node began (Unix time), `now` where none is."""
+    if read_drain(node) != DRAINING:
+        return now
+    since = unstamp(json.loads(annotations_of(node)[DRAIN]).get("since"), now)
+    return min(since, now)
+
+
+def note(progress: Progress, state: str, since: float) -> str:
+    """The annotation's text."""
+    said: Dict[str, Any] = {"state": state, "since": stamp(since), "evicted": progress.evicted, "left": progress.left}
+    if progress.blocked:
+        name, why = sorted(progress.blocked.items())[0]
+        said["waits"] = printable(f"{name}: {why}", 200)
+    if progress.error:
+        said["error"] = printable(progress.error, 200)
+    return json.dumps(said, separators=(",", ":"))
+
+
+class Drains:
+    """Runs drains in threads of its own. `node` gives the newest object of a node, None when it is gone."""
+
+    def __init__(
+        self,
+        client: Client,
+        rules: Rules,
+        node: Callable[[str], Optional[Mapping[str, Any]]],
+        *,
+        allowed: Callable[[], bool] = lambda: True,
+        ended: Callable[[str, Progress, str], None] = lambda name, progress, state: None,
+        at_once: int = AT_ONCE,
+        poll: float = 1.0,
+    ) -> None:
+        self.client, self.rules = client, rules
+        self._node, self._allowed, self._ended, self._poll = node, allowed, ended, poll
+        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="nhc-drain")
+        self._running: Dict[str, threading.Event] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+
+    def wanted(self, name: str, node: Mapping[str, Any]) -> bool:
+        """Whether a node that carries our mark still has to be drained."""
+        if read_own_mark(node) is None or released(node) or name in self._running:
+            return False
+        if read_manual(node) is not None:
+            return False  # whoever drained it by hand did so by rules of their own
+        return read_drain(node) in ("", DRAINING)
+
+    def start(self, name: str) -> None:
+        """Drain a node, unless that is under way."""
+        with self._lock:
+            if name in self._running or self._stop.is_set():
+                return
+            self._running[name] = threading.Event()
+        self._pool.submit(self._run, name, self._running[name])
+
+    def running(self) -> List[str]:
+        return sorted(self._running)
+
+    def close(self) -> None:
+        """Stop waiting; what is under way goes on with the next leader."""
+        self._stop.set()
+        with self._lock:
+            for cancelled in self._running.values():
+                cancelled.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _run(self, name: str, cancelled: threading.Event) -> None:
+        try:
+            self._drain(name, cancelled)
+        except AdapterError:
+            pass  # the node is gone, or the server for long: its annotation says "draining", and a later look resumes
+        finally:
+            with self._lock:
+                self._running.pop(name, None)
+
+    def _drain(self, name: str, cancelled: threading.Event) -> None:
+        now, noted = time.time(), float("-inf")
+        since = begun(self._node(name) or {}, now)
+        drain = Drain(self.client, name, self.rules, elapsed=now - since)
+        for progress in drain.run(cancelled, self._poll):
+            if self._stop.is_set() or not self._allowed():
+                return
+            node = self._node(name)
+            if node is None:
+                return
+            state = DRAINING
+            if progress.done:
+                state = DONE if progress.clean else FAILED
+            elif read_own_mark(node) is None or released(node):
+                state = CANCELLED
+            if state != DRAINING or time.monotonic() - noted >= NOTE_EVERY:
+                noted = time.monotonic()
+                self._write(name, note(progress, state, since))
+            if state != DRAINING:
+                self._ended(name, progress, state)
+                return
+
+    def _write(self, name: str, text: str) -> None:
+        def plan(node: Mapping[str, Any]) -> List[Op]:
+            if read_own_mark(node) is None:
+                return []  # cleared meanwhile: nothing of ours is to come back
+            patch = Patch(node)
+            patch.annotations[DRAIN] = text
+            return patch.ops()
+
+        apply(self.client, name, plan)

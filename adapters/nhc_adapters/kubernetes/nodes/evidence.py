@@ -1,0 +1,78 @@
+"""On whose word a mark stands, and whether that word was taken back: no evidence is not health.
+
+Each mark keeps its sources on its node (`nhc/source`): the conditions it was set for. It is cleared when each of
+them says, freshly and positively, that its fault is gone. A condition that is missing, Unknown or not renewed says
+nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, FrozenSet, Iterable, List, Mapping, Optional, Tuple
+
+from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, UNKNOWN, Condition
+from nhc_adapters.kubernetes.nodes.vocabulary import Fault
+
+SOURCE = "nhc/source"
+"""Annotation: what our mark stands on, with spaces between: conditions as `Type=Status`, or `report`, or `operator`."""
+
+REPORT = "report"
+"""The source of a mark that was made from a report (`nhc sync`), not from a condition."""
+
+OPERATOR = "operator"
+"""The source of a mark that a person set (`nhc kubernetes drain`)."""
+
+SILENT_AFTER = 900.0
+"""Seconds without a heartbeat after which nothing that was said counts: three heartbeats."""
+
+NEVER_STALE = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", *CLUSTER_SIDE})
+"""Conditions whose heartbeat tells nothing: the node controller speaks for a silent kubelet, and the network's and
+the controller's own are said once."""
+
+
+def source_of(fault: Fault) -> str:
+    return f"{fault.type}={fault.status}"
+
+
+def read_sources(node: Mapping[str, Any]) -> Tuple[str, ...]:
+    """The sources of our mark as its node keeps them; none for a mark of before there were sources."""
+    said = (node.get("metadata", {}).get("annotations") or {}).get(SOURCE, "")
+    return tuple(dict.fromkeys(said.split()))
+
+
+def source_types(sources: Iterable[str]) -> FrozenSet[str]:
+    """The condition types among sources."""
+    return frozenset(source.partition("=")[0] for source in sources if "=" in source)
+
+
+def fresh(condition: Condition, now: float, silent_after: float = SILENT_AFTER) -> bool:
+    """Whether what a condition says still counts."""
+    return condition.type in NEVER_STALE or not condition.renewed or now - condition.seen <= silent_after
+
+
+def unsettled(
+    source: str, conditions: Mapping[str, Condition], now: float, silent_after: float = SILENT_AFTER
+) -> Optional[str]:
+    """Why a source does not say that its fault is gone, None where it does."""
+    kind, _, bad = source.partition("=")
+    if source == REPORT:
+        return "it was marked from a report: a good report clears it, or an uncordon"
+    if source == OPERATOR:
+        return None  # whether a person's mark has ended is told by its end, and by nothing else
+    condition = conditions.get(kind)
+    if condition is None:
+        return f"it was marked for {source}, and nobody says anything of {kind} any more"
+    if condition.status == bad:
+        return f"it was marked for {source}, which stands"
+    if condition.status == UNKNOWN:
+        return f"it was marked for {source}, and {kind} is Unknown now: {condition.message or condition.reason}"
+    if not fresh(condition, now, silent_after):
+        return f"it was marked for {source}, and nobody renewed {kind} for {now - condition.seen:.0f} s"
+    return None
+
+
+def sources_now(
+    crit: Iterable[str], before: Iterable[str], conditions: Mapping[str, Condition], now: float, silent_after: float
+) -> List[str]:
+    """The sources that a mark stands on: what is bad now, and what it was set for and was not taken back."""
+    kept = [source for source in before if unsettled(source, conditions, now, silent_after) is not None]
+    return [*dict.fromkeys([*kept, *crit])]

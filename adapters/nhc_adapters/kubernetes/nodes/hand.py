@@ -1,0 +1,144 @@
+"""What a person does to nodes by hand: take them out and drain them, put them back. Each returns its exit status.
+
+A person's word stands: a drain by hand has an owner and an end, and no controller undoes it; a node that is put back
+stays back until what was bad has ended once.
+"""
+
+from __future__ import annotations
+
+import getpass
+import time
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence, Tuple
+
+from nhc.ports import Effect, Mark
+from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
+from nhc_adapters.kubernetes.nodes.drain import Drain, Progress, Rules, pods_on, sort_pods
+from nhc_adapters.kubernetes.nodes.evidence import OPERATOR, read_sources
+from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
+from nhc_adapters.kubernetes.nodes.manual import MANUAL, Manual, read_manual
+from nhc_adapters.kubernetes.nodes.marks import HOLD, Facts, annotations_of, read_own_mark, released
+
+if TYPE_CHECKING:
+    from nhc_adapters.kubernetes.commands import Cluster
+
+DONE, FAILED = 0, 1
+
+
+def drain(
+    cluster: Cluster,
+    names: Sequence[str],
+    rules: Rules,
+    *,
+    apply: bool,
+    why: str = "",
+    by: str = "",
+    lasting: Optional[float] = None,
+) -> int:
+    """Cordon nodes and evict their pods, showing how far it has come.
+
+    The mark is `by`'s, and ends after `lasting` seconds, or when the node is uncordoned.
+    """
+    client = cluster.client()
+    if not apply:
+        return _show(cluster, client, names, rules)
+    adapter = Kubernetes(client)
+    failed = False
+    now = time.time()
+    manual = Manual(by or user(), now, None if lasting is None else now + lasting)
+    mark = Mark(why or f"drained by {manual.by}", since=now)
+    found = {str(node["metadata"]["name"]): node for node in adapter.objects(list(names))}
+    facts = {
+        name: Facts(sources=[OPERATOR, *(one for one in read_sources(node) if one != OPERATOR)], manual=manual)
+        for name, node in found.items()
+    }
+    states = {state.name: state for state in adapter.nodes(list(found))}
+    known = [name for name in dict.fromkeys(names) if not _drained_already(cluster, adapter, found.get(name), manual)]
+    for name in (name for name in dict.fromkeys(names) if name not in known):
+        failed |= not drain_one(cluster, client, name, rules, lambda: True)
+    for applied in adapter.mark(dict.fromkeys(known, mark), facts=facts):
+        if applied.effect is Effect.FAILED:
+            cluster.complain(f"{applied.node}: {applied.message}")
+            failed = True
+            continue
+        if applied.effect is Effect.REFUSED:
+            state = states.get(applied.node)
+            if state is None or state.available or state.hold:
+                # New pods would come as fast as the old ones go; and who holds a node wants it as it is.
+                cluster.complain(f"{applied.node}: not drained: {applied.message}")
+                failed = True
+                continue
+            cluster.say(f"{applied.node}: not marked: {applied.message}")
+        failed |= not drain_one(cluster, client, applied.node, rules, lambda: True)
+    return FAILED if failed else DONE
+
+
+def _drained_already(cluster: Cluster, adapter: Kubernetes, node: Optional[Mapping[str, Any]], asked: Manual) -> bool:
+    """Whether a drain by hand keeps a node out already: it may be gone on with, and its owner may give it an end."""
+    before = read_manual(node) if node is not None else None
+    if node is None or before is None or not before.stands(asked.since):
+        return False
+    if read_own_mark(node) is None or released(node) or HOLD in annotations_of(node):
+        return False
+    name = str(node["metadata"]["name"])
+    if before.by == asked.by and asked.until is not None:
+        before = Manual(before.by, before.since, asked.until)
+        adapter.annotate({name: {MANUAL: before.text()}})
+    cluster.say(f"{name}: {before.line()} already")
+    return True
+
+
+def known_nodes(cluster: Cluster, adapter: Kubernetes, names: Sequence[str]) -> Tuple[List[str], bool]:
+    """The nodes that there are, and whether some are not: each of those is a line."""
+    found = {str(node["metadata"]["name"]) for node in adapter.objects(names)}
+    missing = [name for name in dict.fromkeys(names) if name not in found]
+    for name in missing:
+        cluster.complain(f"{name}: there is no such node")
+    return [name for name in dict.fromkeys(names) if name in found], bool(missing)
+
+
+def _show(cluster: Cluster, client: Client, names: Sequence[str], rules: Rules) -> int:
+    """What a drain would do."""
+    known, failed = known_nodes(cluster, Kubernetes(client), names)
+    for name in known:
+        found = sort_pods(pods_on(client, name, rules.selector), rules)
+        for pod in found.evict:
+            cluster.say(f"would evict {pod['metadata']['namespace']}/{pod['metadata']['name']} from {name}")
+        for title, pods in (("leave", found.leave), ("in the way", found.block)):
+            for pod_name, reason in sorted(pods.items()):
+                cluster.say(f"{title}: {pod_name}: {reason}")
+    cluster.say("Nothing was changed: say --apply to carry this out.")
+    return FAILED if failed else DONE
+
+
+def drain_one(cluster: Cluster, client: Client, name: str, rules: Rules, allowed: Callable[[], bool]) -> bool:
+    """Evict one node's pods. Whether all that had to go are gone."""
+    last: Optional[Progress] = None
+    shown = ""
+    for progress in Drain(client, name, rules).run():
+        if progress.shown() != shown:
+            shown = progress.shown()
+            cluster.say(progress.line())
+        last = progress
+        if not allowed():
+            cluster.complain(f"{name}: lost the lease in the middle of the drain")
+            return False
+    return last is not None and last.clean
+
+
+def uncordon(cluster: Cluster, names: Sequence[str], by: str = "") -> int:
+    """Back in service, whatever the conditions say: our marks go, and what is bad is overruled until it has ended."""
+    adapter = Kubernetes(cluster.client())
+    failed = False
+    for applied in adapter.release(names, bad_statuses(()), time.time(), by or user()):
+        cluster.say(f"{applied.node}: {applied.effect.value}{f': {applied.message}' if applied.message else ''}")
+        failed |= applied.effect in (Effect.FAILED, Effect.REFUSED)
+    return FAILED if failed else DONE
+
+
+def user() -> str:
+    """Who asks, as the system knows the user."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user need not have a name
+        return ""

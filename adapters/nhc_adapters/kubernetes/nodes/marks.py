@@ -1,0 +1,356 @@
+"""Taints, labels, annotations and cordons on a node, each change one JSON patch that a concurrent writer defeats.
+
+A patch begins with a test of the node's resourceVersion, so it applies to exactly the node that was looked at:
+a taint that somebody added in between is never lost; we look again and plan anew. What we set is written down
+on the node itself (`nhc/set`), value by value, so that clearing removes those and nothing else, and a value
+that somebody changed meanwhile is theirs.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.ports import Mark, mark_text, read_mark_text
+from nhc_adapters.kubernetes.api.client import JSON_PATCH, Client, node_path
+from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.nodes.evidence import REPORT, SOURCE
+from nhc_adapters.kubernetes.nodes.manual import MANUAL, Manual
+from nhc_adapters.kubernetes.nodes.vocabulary import State, Taint, Vocabulary, fill, label_value, read_taint
+
+MARK = "nhc/mark"
+"""Annotation: our mark as text, the same that Slurm would show as a reason."""
+
+SET = "nhc/set"
+"""Annotation: what we set on the node, for clearing."""
+
+DRAIN = "nhc/drain"
+"""Annotation: how far a drain of ours has come."""
+
+REPAIR = "nhc/repair"
+"""Annotation: the repair that was asked of the platform (`reboot`, `replace`), where a vocabulary has a word for it."""
+
+HOLD = "nhc/hold"
+"""Annotation that an operator sets: leave this node alone; its value says why."""
+
+MANAGER = "nhc"
+"""Our name as a field manager: the API server remembers who set a field last."""
+
+ATTEMPTS = 8
+
+Op = Dict[str, Any]
+Node = Mapping[str, Any]
+Plan = Callable[[Node], List[Op]]
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """What marking a node does to it.
+
+    `vocabularies` give taints, labels and annotations.
+    """
+
+    vocabularies: Tuple[Vocabulary, ...] = ()
+    cordon: bool = True
+    taint: bool = True
+    label: bool = True
+    drain: bool = False
+
+    def state(
+        self, name: str, mark: Mark, reasons: Sequence[str] = (), types: Sequence[str] = (), repair: str = ""
+    ) -> State:
+        """What all vocabularies together put on a node in one state, places filled in.
+
+        `repair` is the deed that a vocabulary's trigger value asks the platform for; none by default.
+        """
+        taints: List[Taint] = []
+        labels: Dict[str, str] = {}
+        annotations: Dict[str, str] = {}
+        for vocabulary in self.vocabularies:
+            state = vocabulary.states.get(name)
+            if state is None:
+                continue
+            trigger = vocabulary.trigger(repair)
+            if self.taint:
+                taints += [taint for taint in state.taints if taint not in taints]
+            if self.label:
+                for key, value in state.labels.items():
+                    labels[key] = label_value(fill(value, mark, trigger, reasons, types))
+                for key, value in state.annotations.items():
+                    annotations[key] = fill(value, mark, trigger, reasons, types)
+        return State(tuple(taints), labels, annotations)
+
+    def knows(self, name: str) -> bool:
+        return any(name in vocabulary.states for vocabulary in self.vocabularies)
+
+
+class Facts(NamedTuple):
+    """What is known of a mark beside its text: reasons and condition types for labels, and what it stands on.
+
+    `manual` says who drained the node by hand, where a person did.
+    """
+
+    reasons: Sequence[str] = ()
+    types: Sequence[str] = ()
+    sources: Sequence[str] = (REPORT,)
+    manual: Optional[Manual] = None
+
+
+@dataclass
+class Own:
+    """What we set on a node, as its annotation says. `note` is an operator's text that stood where our mark is."""
+
+    cordon: bool = False
+    note: str = ""
+    taints: List[str] = field(default_factory=list)
+    labels: Dict[str, str] = field(default_factory=dict)
+    annotations: Dict[str, str] = field(default_factory=dict)
+
+    def text(self) -> str:
+        said: Dict[str, Any] = {"cordon": True} if self.cordon else {}
+        if self.note:
+            said["note"] = self.note
+        for name in ("taints", "labels", "annotations"):
+            if getattr(self, name):
+                said[name] = getattr(self, name)
+        return json.dumps(said, separators=(",", ":"), sort_keys=True)
+
+
+def read_own(node: Node) -> Own:
+    """What we set on this node; nothing where the annotation is missing or makes no sense."""
+    said = annotations_of(node).get(SET)
+    if said is None:
+        # A mark left by hand or by another tool in our name: the cordon goes with it.
+        return Own(cordon=read_own_mark(node) is not None)
+    try:
+        raw = json.loads(said)
+        return Own(
+            raw.get("cordon") is True,
+            str(raw.get("note", "")),
+            [str(taint) for taint in raw.get("taints", ())],
+            {str(key): str(value) for key, value in raw.get("labels", {}).items()},
+            {str(key): str(value) for key, value in raw.get("annotations", {}).items()},
+        )
+    except (ValueError, AttributeError, TypeError):
+        return Own()
+
+
+def read_own_mark(node: Node) -> Optional[Mark]:
+    """Our mark on this node, None where it carries none."""
+    said = annotations_of(node).get(MARK)
+    mark = read_mark_text(said) if said else None
+    return mark if mark is not None and mark.ours else None
+
+
+def annotations_of(node: Node) -> Mapping[str, str]:
+    return node.get("metadata", {}).get("annotations") or {}
+
+
+def labels_of(node: Node) -> Mapping[str, str]:
+    return node.get("metadata", {}).get("labels") or {}
+
+
+def taints_of(node: Node) -> List[Taint]:
+    return [read_taint(entry) for entry in node.get("spec", {}).get("taints") or ()]
+
+
+def cordoned(node: Node) -> bool:
+    return bool(node.get("spec", {}).get("unschedulable"))
+
+
+def released(node: Node) -> bool:
+    """Whether somebody undid by hand what our mark did: uncordoned the node, or took our taints off."""
+    own = read_own(node)
+    if own.cordon and not cordoned(node):
+        return True
+    if not own.taints or own.cordon:
+        return False
+    standing = {str(taint) for taint in taints_of(node)}
+    return not any(taint in standing for taint in own.taints)
+
+
+class Patch:
+    """Collects the changes to one node and turns them into one JSON patch."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.labels: Dict[str, Optional[str]] = {}
+        self.annotations: Dict[str, Optional[str]] = {}
+        self.taints: Optional[List[Taint]] = None
+        self.unschedulable: Optional[bool] = None
+
+    def ops(self) -> List[Op]:
+        """The operations, the test first; empty where nothing would change."""
+        found: List[Op] = []
+        for kind, wanted in (("labels", self.labels), ("annotations", self.annotations)):
+            standing = self.node.get("metadata", {}).get(kind)
+            changed = {key: value for key, value in wanted.items() if (standing or {}).get(key) != value}
+            if changed and standing is None:
+                found.append({"op": "add", "path": f"/metadata/{kind}", "value": {}})
+            for key, value in sorted(changed.items()):
+                path = f"/metadata/{kind}/{escape(key)}"
+                if value is None:
+                    if standing is not None and key in standing:
+                        found.append({"op": "remove", "path": path})
+                else:
+                    found.append({"op": "add", "path": path, "value": value})
+        found += self._taint_ops()
+        if self.unschedulable is not None and self.unschedulable != cordoned(self.node):
+            if self.unschedulable:
+                found.append({"op": "add", "path": "/spec/unschedulable", "value": True})
+            else:
+                found.append({"op": "remove", "path": "/spec/unschedulable"})
+        if not found:
+            return []
+        version = self.node.get("metadata", {}).get("resourceVersion")
+        return [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *found]
+
+    def _taint_ops(self) -> List[Op]:
+        standing = self.node.get("spec", {}).get("taints") or []
+        if self.taints is None:
+            return []
+        kept = [entry for entry in standing if read_taint(entry) in self.taints]  # as it is, timeAdded and all
+        present = [read_taint(entry) for entry in kept]
+        kept += [taint.manifest() for taint in self.taints if taint not in present]
+        if kept == standing:
+            return []
+        if not kept:
+            return [{"op": "remove", "path": "/spec/taints"}]
+        return [{"op": "add", "path": "/spec/taints", "value": kept}]
+
+
+def plan_mark(
+    node: Node,
+    mark: Mark,
+    treatment: Treatment,
+    facts: Optional[Facts] = None,
+    repair: str = "",
+) -> List[Op]:
+    """The patch that puts our mark on a node; empty where it stands there already.
+
+    `repair` asks the platform for that deed besides; one asked for before stays asked for. Without `facts` the mark
+    keeps the sources that it has.
+    """
+    repair = repair or annotations_of(node).get(REPAIR, "")
+    known = facts or Facts()
+    wanted = treatment.state("faulty", mark, known.reasons, known.types, repair)
+    own, patch = read_own(node), Patch(node)
+    if read_own_mark(node) is None:
+        own.note = annotations_of(node).get(MARK, "")  # an operator's, who may be about to cordon
+    standing = taints_of(node)
+    taints = list(standing)
+    for taint in wanted.taints:
+        if taint not in standing:
+            # One key and effect hold one value: another's value there is theirs, and ours would replace it.
+            if any((one.key, one.effect) == (taint.key, taint.effect) for one in standing):
+                continue
+            taints.append(taint)
+            own.taints = [*dict.fromkeys([*own.taints, str(taint)])]
+    patch.taints = taints
+    for values, mine, current, wish in (
+        (patch.labels, own.labels, labels_of(node), wanted.labels),
+        (patch.annotations, own.annotations, annotations_of(node), wanted.annotations),
+    ):
+        for key, value in wish.items():
+            if current.get(key) != value or key in mine:
+                values[key] = mine[key] = value
+    if treatment.cordon and not cordoned(node):
+        patch.unschedulable = True
+        own.cordon = True
+    patch.annotations[MARK] = mark_text(mark, with_since=True)
+    patch.annotations[SET] = own.text()
+    if facts is not None:
+        patch.annotations[SOURCE] = " ".join(facts.sources) or None
+        patch.annotations[MANUAL] = facts.manual.text() if facts.manual is not None else None
+    if repair:
+        patch.annotations[REPAIR] = repair
+    return patch.ops()
+
+
+def plan_clear(node: Node, treatment: Treatment, state: str = "healthy") -> List[Op]:
+    """The patch that takes our mark off: only what we set, and only where it still is as we set it.
+
+    An operator's own text comes back, and the cordon stays for it: it says that somebody wants the node out.
+    """
+    return clear_patch(node, treatment, state).ops() if carries_ours(node) else []
+
+
+def carries_ours(node: Node) -> bool:
+    """Whether anything on this node says that we marked it. An operator's text in the mark's place does not."""
+    return read_own_mark(node) is not None or SET in annotations_of(node)
+
+
+def clear_patch(node: Node, treatment: Treatment, state: str = "healthy") -> Patch:
+    """What `plan_clear` does, for more to be added."""
+    own, patch = read_own(node), Patch(node)
+    patch.taints = [taint for taint in taints_of(node) if str(taint) not in own.taints]
+    for values, mine, current in (
+        (patch.labels, own.labels, labels_of(node)),
+        (patch.annotations, own.annotations, annotations_of(node)),
+    ):
+        for key, value in mine.items():
+            if current.get(key) == value:
+                values[key] = None
+    wanted = treatment.state(state, Mark(""))
+    patch.labels.update(wanted.labels)
+    patch.annotations.update(wanted.annotations)
+    note = own.note if read_own_mark(node) is not None else annotations_of(node).get(MARK)
+    if own.cordon and cordoned(node) and _we_cordoned(node) and not note:
+        patch.unschedulable = False
+    patch.annotations.update({MARK: note or None, SET: None, DRAIN: None, REPAIR: None, SOURCE: None, MANUAL: None})
+    return patch
+
+
+def plan_state(node: Node, name: str, treatment: Treatment) -> List[Op]:
+    """The patch that puts a node in one of a vocabulary's states besides faulty and healthy (checking, passed ...)."""
+    own, patch = read_own(node), Patch(node)
+    wanted = treatment.state(name, Mark(""))
+    keep = [taint for taint in taints_of(node) if str(taint) not in own.taints or taint in wanted.taints]
+    new = [taint for taint in wanted.taints if taint not in keep]
+    patch.taints = keep + new
+    own.taints = [str(taint) for taint in wanted.taints if str(taint) in own.taints or taint in new]
+    patch.labels.update(wanted.labels)
+    patch.annotations.update(wanted.annotations)
+    patch.annotations[SET] = own.text() if own.text() != "{}" else None
+    return patch.ops()
+
+
+def _we_cordoned(node: Node) -> bool:
+    """Whether the cordon that stands is still ours: nobody uncordoned the node and cordoned it again since.
+
+    The API server keeps who set the field last; where it does not say (a client that leaves managedFields
+    out), our own annotation has to do.
+    """
+    owners = [
+        str(entry.get("manager"))
+        for entry in node.get("metadata", {}).get("managedFields") or ()
+        if "f:unschedulable" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+    ]
+    return not owners or MANAGER in owners
+
+
+def escape(key: str) -> str:
+    """A key as a JSON pointer wants it (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def apply(client: Client, name: str, plan: Plan, seen: Optional[Node] = None) -> Optional[Dict[str, Any]]:
+    """Carry out a plan on a node, looked at anew whenever somebody else wrote in between.
+
+    Returns the node as it is afterwards, None where there was nothing to do. Raises AdapterError.
+    """
+    node = seen
+    for _attempt in range(ATTEMPTS):
+        if node is None:
+            node = client.get(node_path(name))
+        ops = plan(node)
+        if not ops:
+            return None
+        try:
+            return client.patch(node_path(name), ops, JSON_PATCH, fieldManager=MANAGER)
+        except ApiError as error:
+            if not error.conflict:
+                raise
+            node = None
+    raise ApiError(409, "Conflict", f"{name} changed under our hands {ATTEMPTS} times")

@@ -1,0 +1,118 @@
+"""Faults that an operator overruled: uncordoning a marked node says "back in service", whatever its conditions say.
+
+What was bad then is kept on the node (`nhc/overruled`) and marks it no more, until it has ended once. Another fault
+does: a fault is told from another by its reason, its check and the device that it names, and by how many more there
+are beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple
+
+from nhc.ports import TAG, read_mark_text
+from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, UNKNOWN, Condition, read_conditions, stamp, unstamp
+from nhc_adapters.kubernetes.nodes.evidence import SILENT_AFTER, fresh
+
+OVERRULED = "nhc/overruled"
+"""Annotation: the faults that an operator overruled, by condition."""
+
+Bad = FrozenSet[Tuple[str, str]]
+"""Condition types, each with a status that is bad."""
+
+_MORE = re.compile(r" \(and (\d+) more\)$")
+_OFFERED = re.compile(r"(\d+) of (\d+) (\S+) can be given out")
+_CHECK = re.compile(r"check_\w+(?=: )")
+
+
+class Entry(NamedTuple):
+    """One condition as it stood. `fault` is who is at fault and how; `more` how many faults it counted besides."""
+
+    fault: str
+    more: int
+
+
+@dataclass(frozen=True)
+class Overruled:
+    """What was overruled, by condition type, when (Unix time) and by whom, as far as that is known."""
+
+    entries: Mapping[str, Entry]
+    since: float
+    by: str = ""
+
+    def covers(self, condition: Condition) -> bool:
+        """Whether this bad condition tells of nothing but what was overruled."""
+        now, before = entry_of(condition), self.entries.get(condition.type)
+        if now.fault in {entry.fault for entry in self.entries.values()}:
+            return before is None or now.more <= before.more
+        # One of the faults that were only counted is named now, since the one that was named has ended.
+        return before is not None and now.more < before.more
+
+    def line(self) -> str:
+        by = f" by {self.by}" if self.by else ""
+        return f"overruled{by} at {stamp(self.since)}, until it has ended once"
+
+    def text(self) -> str:
+        """The annotation's text."""
+        said: Dict[str, Any] = {"since": stamp(self.since), "faults": {k: [*v] for k, v in self.entries.items()}}
+        if self.by:
+            said["by"] = self.by
+        return json.dumps(said, separators=(",", ":"), sort_keys=True)
+
+
+def entry_of(condition: Condition) -> Entry:
+    """Who is at fault in a condition that we wrote, by its words; of another's, its reason."""
+    if condition.type == ALLOCATABLE:  # one more device that cannot be given out is another fault
+        offered = _OFFERED.match(condition.message)
+        if offered:
+            return Entry(offered[3], int(offered[2]) - int(offered[1]))
+    mark = read_mark_text(f"{TAG} {condition.message}")
+    why = mark.why if mark is not None else ""
+    more = _MORE.search(why)
+    check = _CHECK.match(why)
+    target = ""
+    if check:
+        first, colon, _rest = why[check.end() + 2 :].partition(": ")
+        target = first if colon and " " not in first else ""
+    words = [condition.reason, check[0] if check else "", target]
+    return Entry(" ".join(word for word in words if word), int(more[1]) if more else 0)
+
+
+def read_overruled(node: Mapping[str, Any]) -> Optional[Overruled]:
+    """What was overruled on this node, None where nothing was or the annotation makes no sense."""
+    said = (node.get("metadata", {}).get("annotations") or {}).get(OVERRULED)
+    if said is None:
+        return None
+    try:
+        raw = json.loads(said)
+        entries = {str(kind): Entry(str(fault), int(more)) for kind, (fault, more) in raw["faults"].items()}
+        return Overruled(entries, unstamp(raw.get("since")), str(raw.get("by", "")))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def overrule(node: Mapping[str, Any], bad: Bad, now: float, by: str = "") -> Optional[Overruled]:
+    """What an operator overrules by putting this node back now; None where nothing is bad."""
+    before = read_overruled(node)
+    entries = dict(before.entries) if before is not None else {}
+    for condition in read_conditions(node).values():
+        if (condition.type, condition.status) in bad:
+            entries[condition.type] = entry_of(condition)
+    return Overruled(entries, now, by) if entries else None
+
+
+def renewed(
+    overruled: Overruled, node: Mapping[str, Any], bad: Bad, now: float, silent_after: float = SILENT_AFTER
+) -> Optional[Overruled]:
+    """What is still overruled: without what has ended, by a fresh and positive word. None where nothing is left."""
+    conditions = read_conditions(node)
+    entries: Dict[str, Entry] = {}
+    for kind, entry in overruled.entries.items():
+        condition = conditions.get(kind)
+        if condition is None or condition.status == UNKNOWN or not fresh(condition, now, silent_after):
+            entries[kind] = entry
+        elif (kind, condition.status) in bad:
+            entries[kind] = entry_of(condition) if overruled.covers(condition) else entry
+    return Overruled(entries, overruled.since, overruled.by) if entries else None

@@ -1,0 +1,166 @@
+"""A Kubernetes node as nhc's adapters' contract sees it: a NodeState, with groups, holds and whose mark it carries."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+
+from nhc.model import printable
+from nhc.ports import Mark, NodeState, read_mark_text
+from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN, read_conditions
+from nhc_adapters.kubernetes.nodes.evidence import read_sources, source_types
+from nhc_adapters.kubernetes.nodes.manual import read_manual
+from nhc_adapters.kubernetes.nodes.marks import (
+    HOLD,
+    MARK,
+    Own,
+    annotations_of,
+    cordoned,
+    labels_of,
+    read_own,
+    read_own_mark,
+    released,
+    taints_of,
+)
+from nhc_adapters.kubernetes.nodes.overruled import OVERRULED
+from nhc_adapters.kubernetes.nodes.vocabulary import Foreign, Taint
+
+TOPOLOGIES = (
+    "topology.kubernetes.io/zone",
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "kubernetes.azure.com/agentpool",
+    "karpenter.sh/nodepool",
+    "oci.oraclecloud.com/node-pool",
+    "sagemaker.amazonaws.com/instance-group-name",
+)
+"""Labels that say which zone or pool a node is in; each with its value is a group with a ceiling of its own."""
+
+LEAVING = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted")
+"""Taints under which an autoscaler is taking the node away; the second only says that it might."""
+
+# Labels and annotations only where there are any: a JSON patch has to know whether it adds to a map or makes one.
+KEPT = ("name", "uid", "resourceVersion", "deletionTimestamp", "labels", "annotations")
+
+
+def trim(node: Mapping[str, Any], types: FrozenSet[str]) -> Dict[str, Any]:
+    """What a controller keeps of a node: no image list, no managed fields, only the conditions of these types.
+
+    A real node's object is 20 kB; this is one or two. What a mark stands on is kept, though no fault is made of it
+    here, and all conditions of a node on which an operator overruled some.
+    """
+    everything = OVERRULED in annotations_of(node)
+    types = types | source_types(read_sources(node))
+    metadata, spec, status = node.get("metadata", {}), node.get("spec", {}), node.get("status", {})
+    kept = {key: metadata[key] for key in KEPT if key in metadata}
+    return {
+        "metadata": kept,
+        "spec": {key: spec[key] for key in ("taints", "unschedulable", "providerID") if key in spec},
+        "status": {
+            "conditions": [
+                entry
+                for entry in status.get("conditions") or ()
+                if isinstance(entry, dict)
+                and (everything or entry.get("type") in types or entry.get("type") == "Ready")
+            ],
+            "allocatable": status.get("allocatable") or {},
+            "capacity": status.get("capacity") or {},
+            "nodeInfo": {"bootID": (status.get("nodeInfo") or {}).get("bootID", "")},
+        },
+    }
+
+
+def node_state(
+    node: Mapping[str, Any],
+    foreign: Sequence[Foreign] = (),
+    topologies: Sequence[str] = TOPOLOGIES,
+    busy: bool = False,
+) -> NodeState:
+    """A node object as a NodeState.
+
+    `available` is what somebody decided, nhc or a person or another controller; whether the kubelet is Ready
+    is in `shown` and `flags` only, since that comes and goes by itself.
+    """
+    name = str(node.get("metadata", {}).get("name", ""))
+    ready = read_conditions(node).get("Ready")
+    words = ["Ready" if ready and ready.status == "True" else "NotReady"]
+    if ready is not None and ready.status == UNKNOWN:
+        words.append("Unreachable")
+    if cordoned(node):
+        words.append("SchedulingDisabled")
+    ours, own, taints = read_own_mark(node), read_own(node), taints_of(node)
+    theirs = read_foreign(node, foreign, own, taints)
+    # What is left of a mark that somebody undid by hand keeps nobody out any more: it is taken off.
+    tainted = set() if ours is not None and released(node) else {str(taint) for taint in taints} & set(own.taints)
+    out = cordoned(node) or bool(tainted) or theirs is not None
+    mark = ours if ours is not None else theirs
+    if mark is None and cordoned(node):
+        # An operator may give a reason where ours would stand.
+        mark = read_mark_text(annotations_of(node).get(MARK, "")) or Mark("cordoned, no reason given", owner="")
+    return NodeState(
+        name,
+        ",".join(words),
+        not out,
+        busy,
+        mark,
+        hold(node),
+        groups(node, topologies),
+        frozenset(word.upper() for word in words),
+    )
+
+
+def read_foreign(
+    node: Mapping[str, Any], foreign: Sequence[Foreign], own: Own, taints: Sequence[Taint]
+) -> Optional[Mark]:
+    """Somebody else's mark: one that a vocabulary describes and that we did not set ourselves."""
+    labels = labels_of(node)
+    for one in foreign:
+        if one.taint:
+            for taint in taints:
+                if taint.key == one.taint and str(taint) not in own.taints:
+                    return Mark(f"taint {taint}", owner=one.owner)
+        elif one.label:
+            value = labels.get(one.label)
+            if value in one.values and own.labels.get(one.label) != value:
+                return Mark(f"label {one.label}={value}", owner=one.owner)
+        elif one.annotation in annotations_of(node) and cordoned(node) and not own.cordon:
+            # Such an annotation says who cordoned; without a cordon it says nothing.
+            return Mark(printable(annotations_of(node)[one.annotation], 120) or one.annotation, owner=one.owner)
+    return None
+
+
+def hold(node: Mapping[str, Any], now: Optional[float] = None) -> str:
+    """Why nhc must leave this node's state alone, "" where it may act. `now` is Unix time, the clock's by default."""
+    if node.get("metadata", {}).get("deletionTimestamp"):
+        return "it is being deleted"
+    annotations = annotations_of(node)
+    if HOLD in annotations:
+        return f"{HOLD}: {printable(annotations[HOLD], 120) or 'no reason given'}"
+    for taint in taints_of(node):
+        if taint.key in LEAVING and taint.effect == "NoSchedule":
+            return f"an autoscaler removes it ({taint.key})"
+    manual = read_manual(node)
+    if manual is not None and read_own_mark(node) is not None and not released(node):
+        return manual.line() if manual.stands(time.time() if now is None else now) else ""
+    return ""
+
+
+def groups(node: Mapping[str, Any], topologies: Sequence[str]) -> Tuple[str, ...]:
+    """`label=value` of every topology label that the node carries."""
+    labels = labels_of(node)
+    return tuple(f"{key}={labels[key]}" for key in topologies if labels.get(key))
+
+
+def workload(pods: Sequence[Mapping[str, Any]]) -> List[Mapping[str, Any]]:
+    """The pods that are work: neither finished nor a DaemonSet's nor the kubelet's own."""
+    found = []
+    for pod in pods:
+        metadata = pod.get("metadata", {})
+        if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+            continue
+        if "kubernetes.io/config.mirror" in (metadata.get("annotations") or {}):
+            continue
+        if any(owner.get("kind") == "DaemonSet" for owner in metadata.get("ownerReferences") or ()):
+            continue
+        found.append(pod)
+    return found

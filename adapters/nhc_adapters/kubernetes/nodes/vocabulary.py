@@ -1,0 +1,204 @@
+"""In which words a node's health is said and read: conditions, taints, labels and annotations, as data.
+
+A vocabulary is a JSON file (`nhc_adapters/data/kubernetes/*.json`, or one of your own): how a report becomes
+conditions, which conditions mean a fault, what a node carries in each state (`faulty`, `healthy`, `checking`
+...), and how marks of others are recognised. Several can be in force at once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+from nhc.model import Action, CheckResult, Report, Verdict, printable
+from nhc.ports import Mark, describe
+from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition, stamp
+
+LABEL_LIMIT = 63
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_NOT_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
+PLACE = re.compile(r"\{(\w+)\}")
+KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Taint:
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+    def manifest(self) -> Dict[str, str]:
+        return {"key": self.key, "effect": self.effect, **({"value": self.value} if self.value else {})}
+
+
+def read_taint(entry: Mapping[str, Any]) -> Taint:
+    """A taint of a node object."""
+    return Taint(str(entry.get("key", "")), str(entry.get("value") or ""), str(entry.get("effect", "")))
+
+
+def parse_taint(text: str) -> Taint:
+    """`key=value:Effect` or `key:Effect`. Raises ValueError."""
+    pair, _, effect = text.rpartition(":")
+    key, _, value = pair.partition("=")
+    if effect not in EFFECTS or not KEY.fullmatch(key):
+        raise ValueError(f"{text!r} is not a taint (expected key=value:Effect, Effect one of {', '.join(EFFECTS)})")
+    return Taint(key, value, effect)
+
+
+@dataclass(frozen=True)
+class Said:
+    """How one condition is made from a report.
+
+    A result belongs to it when its check or its reason matches, and its action where `actions` names some.
+    `bad` is the status that means a problem. A CRIT result sets it; a WARN does where one of `lines` fits a line of
+    its evidence, since the detector whose word this is takes that line for the problem.
+    """
+
+    type: str
+    bad: str
+    checks: Tuple[str, ...]
+    reasons: Tuple[str, ...]
+    excluded: Tuple[str, ...]
+    actions: Tuple[str, ...]
+    good_reason: str
+    good_message: str
+    bad_reason: str = ""
+    lines: Tuple[str, ...] = ()
+
+    def is_bad(self, result: CheckResult) -> bool:
+        """Whether a result that it covers means the problem."""
+        if result.verdict is Verdict.CRIT:
+            return True
+        return result.verdict is Verdict.WARN and any(_matches(line, self.lines) for line in result.outcome.evidence)
+
+    def covers(self, result: CheckResult) -> bool:
+        outcome = result.outcome
+        if self.actions and outcome.action.value not in self.actions:
+            return False
+        if _matches(result.check, self.checks) and not _matches(result.check, self.excluded):
+            return True
+        return bool(outcome.reason) and _matches(outcome.reason, self.reasons)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A condition that takes a node out: its type, the status that means so, since how long, what repairs it."""
+
+    type: str
+    status: str = TRUE
+    lasting: float = 0.0
+    action: Action = Action.INSPECT
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """How somebody else's mark is recognised: by a taint, a label with certain values, or an annotation."""
+
+    owner: str
+    taint: str = ""
+    label: str = ""
+    annotation: str = ""
+    values: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class State:
+    """What a node carries in one state. Values hold places such as {reason}."""
+
+    taints: Tuple[Taint, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    name: str
+    summary: str
+    said: Tuple[Said, ...]
+    faults: Tuple[Fault, ...]
+    states: Mapping[str, State]
+    foreign: Tuple[Foreign, ...]
+    triggers: Mapping[str, str]
+    verdict: str = ""
+    """The condition whose heartbeat says that the agent lives."""
+
+    def trigger(self, repair: str = "") -> str:
+        """The value that asks the platform for a repair; the plain one without."""
+        return self.triggers.get(repair) or self.triggers.get("", "")
+
+
+def conditions_of(report: Report, said: Sequence[Said]) -> List[Condition]:
+    """The conditions that a report asks for. UNKNOWN where a covered check could not tell, and nothing is CRIT.
+
+    A condition that no result of the report belongs to is left out, since nobody judged it.
+    """
+    found = []
+    for one in said:
+        covered = [result for result in report.results if one.covers(result) and result.verdict is not Verdict.SKIP]
+        judged = covered or any(_judges(one, result) for result in report.results)
+        if not judged:
+            continue
+        found.append(_condition(one, covered))
+    return found
+
+
+def _judges(one: Said, result: CheckResult) -> bool:
+    """Whether this result speaks for the condition although it found nothing to file under it."""
+    if result.verdict is Verdict.SKIP:
+        return False
+    # A condition known by reasons alone (an Xid, a read-only file system) is judged by whoever reads the kernel
+    # log, whose good outcome has no reason.
+    return not one.checks and result.check.startswith(("check_kmsg", "check_kernel", "check_log", "check_dmesg"))
+
+
+def _condition(one: Said, covered: Sequence[CheckResult]) -> Condition:
+    bad = [result for result in covered if one.is_bad(result)]
+    unsure = [result for result in covered if result.verdict is Verdict.UNKNOWN]
+    told = bad or unsure
+    if not told:
+        return Condition(one.type, TRUE if one.bad == FALSE else FALSE, one.good_reason, one.good_message)
+    worst = max(told, key=lambda result: result.verdict)
+    message = printable(describe(worst)) + (f" (and {len(told) - 1} more)" if len(told) > 1 else "")
+    if not bad:
+        return Condition(one.type, UNKNOWN, worst.outcome.reason or "Unknown", message)
+    if worst.outcome.action is not Action.NONE:
+        message += f" [action: {worst.outcome.action.value}]"
+    return Condition(one.type, one.bad, one.bad_reason or worst.outcome.reason or "CheckFailed", message)
+
+
+def fill(text: str, mark: Mark, trigger: str, reasons: Sequence[str], types: Sequence[str]) -> str:
+    """A value with its places filled in."""
+    since = mark.since or 0.0
+    values = {
+        "why": mark.why,
+        "reason": reasons[0] if reasons else "Unhealthy",
+        # Two conditions of one fault have one reason, and it is said once.
+        "reasons": "_".join(dict.fromkeys(reasons)) or "Unhealthy",
+        "types": "_".join(dict.fromkeys(types)) or "Unhealthy",
+        "action": mark.action.value,
+        "trigger": trigger,
+        "since": stamp(since),
+        "compact": stamp(since).replace(":", "-"),
+        "details": json.dumps(
+            [
+                {"timestamp": stamp(since), "type": kind, "reason": reason, "message": mark.why}
+                for kind, reason in zip(types or ["Unhealthy"], reasons or ["Unhealthy"])
+            ]
+        ),
+    }
+    return PLACE.sub(lambda place: values[place[1]], text)
+
+
+def label_value(text: str) -> str:
+    """Text as a label's value may be: 63 characters of a small alphabet, a letter or digit at both ends."""
+    return _NOT_LABEL.sub("-", text)[:LABEL_LIMIT].strip("-_.")
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

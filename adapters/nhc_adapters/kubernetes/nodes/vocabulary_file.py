@@ -1,0 +1,170 @@
+"""Vocabularies as they are kept: JSON files beside the adapters, or a site's own.
+
+A mistake is one line that names its place.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from nhc.model import Action
+from nhc.system.bounded_read import parse_json, read_text
+from nhc.units import seconds
+from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE
+from nhc_adapters.kubernetes.nodes.vocabulary import (
+    EFFECTS,
+    KEY,
+    PLACE,
+    Fault,
+    Foreign,
+    Said,
+    State,
+    Vocabulary,
+    read_taint,
+)
+
+DIRECTORY = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "data", "kubernetes")
+
+PLACES = frozenset({"why", "reason", "reasons", "types", "action", "trigger", "since", "compact", "details"})
+"""What a value of a label or annotation may name in braces."""
+
+
+class BadVocabulary(ValueError):
+    """A vocabulary's file does not say what it should: one line with the file and the place."""
+
+
+def known() -> List[str]:
+    """The vocabularies that come with nhc."""
+    return sorted(name[:-5] for name in os.listdir(DIRECTORY) if name.endswith(".json"))
+
+
+def load(name: str) -> Vocabulary:
+    """A vocabulary by name, or from a file where the name is a path. Raises BadVocabulary."""
+    path = name if "/" in name or name.endswith(".json") else os.path.join(DIRECTORY, f"{name}.json")
+    try:
+        raw = parse_json(read_text(path))
+    except FileNotFoundError:
+        raise BadVocabulary(f"no vocabulary {name!r} (there are: {', '.join(known())})") from None
+    except (OSError, ValueError) as error:
+        raise BadVocabulary(f"{path}: {' '.join(str(error).split())}") from None
+    if not isinstance(raw, dict):
+        raise BadVocabulary(f"{path}: expected an object")
+    return _Reader(path).vocabulary(raw)
+
+
+class _Reader:
+    """Reads a vocabulary's JSON, so that an error names its place."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def fail(self, place: str, expected: str, value: object) -> BadVocabulary:
+        return BadVocabulary(f"{self.path}: {place}: {value!r} is not {expected}")
+
+    def text(self, raw: Mapping[str, Any], key: str, place: str, default: Optional[str] = None) -> str:
+        value = raw.get(key, default)
+        if not isinstance(value, str):
+            raise self.fail(f"{place}.{key}", "text", value)
+        return value
+
+    def texts(self, raw: Mapping[str, Any], key: str, place: str) -> Tuple[str, ...]:
+        value = raw.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.fail(f"{place}.{key}", "a list of texts", value)
+        return tuple(value)
+
+    def objects(self, raw: Mapping[str, Any], key: str, place: str) -> List[Mapping[str, Any]]:
+        value = raw.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise self.fail(f"{place}.{key}".lstrip("."), "a list of objects", value)
+        return value
+
+    def vocabulary(self, raw: Mapping[str, Any]) -> Vocabulary:
+        extra = set(raw) - {
+            "name",
+            "summary",
+            "source",
+            "conditions",
+            "verdict",
+            "faults",
+            "states",
+            "foreign",
+            "triggers",
+        }
+        if extra:
+            raise self.fail(sorted(extra)[0], "a part of a vocabulary", raw[sorted(extra)[0]])
+        states = raw.get("states", {})
+        if not isinstance(states, dict):
+            raise self.fail("states", "an object", states)
+        return Vocabulary(
+            self.text(raw, "name", ""),
+            self.text(raw, "summary", "", ""),
+            tuple(self.said(one, f"conditions[{n}]") for n, one in enumerate(self.objects(raw, "conditions", ""))),
+            tuple(self.fault(one, f"faults[{n}]") for n, one in enumerate(self.objects(raw, "faults", ""))),
+            {name: self.state(one, f"states.{name}") for name, one in states.items()},
+            tuple(
+                Foreign(
+                    self.text(one, "owner", f"foreign[{n}]"),
+                    self.text(one, "taint", f"foreign[{n}]", ""),
+                    self.text(one, "label", f"foreign[{n}]", ""),
+                    self.text(one, "annotation", f"foreign[{n}]", ""),
+                    self.texts(one, "values", f"foreign[{n}]"),
+                )
+                for n, one in enumerate(self.objects(raw, "foreign", ""))
+            ),
+            {str(key): str(value) for key, value in (raw.get("triggers") or {}).items()},
+            self.text(raw, "verdict", "", ""),
+        )
+
+    def said(self, raw: Mapping[str, Any], place: str) -> Said:
+        bad = self.text(raw, "bad", place, TRUE)
+        if bad not in (TRUE, FALSE):
+            raise self.fail(f"{place}.bad", "True or False", bad)
+        good = raw.get("good") or {}
+        return Said(
+            self.text(raw, "type", place),
+            bad,
+            self.texts(raw, "checks", place),
+            self.texts(raw, "reasons", place),
+            self.texts(raw, "except", place),
+            self.texts(raw, "actions", place),
+            self.text(good, "reason", f"{place}.good"),
+            self.text(good, "message", f"{place}.good", ""),
+            self.text(raw, "bad_reason", place, ""),
+            self.texts(raw, "lines", place),
+        )
+
+    def fault(self, raw: Mapping[str, Any], place: str) -> Fault:
+        action = self.text(raw, "action", place, Action.INSPECT.value)
+        if action not in {one.value for one in Action}:
+            raise self.fail(f"{place}.action", f"one of {', '.join(one.value for one in Action)}", action)
+        written = raw.get("for", 0)
+        try:
+            lasting = seconds(str(written))
+        except ValueError:
+            raise self.fail(f"{place}.for", "a duration, as in 10m", written) from None
+        return Fault(self.text(raw, "type", place), self.text(raw, "status", place, TRUE), lasting, Action(action))
+
+    def state(self, raw: Any, place: str) -> State:
+        if not isinstance(raw, dict):
+            raise self.fail(place, "an object", raw)
+        taints = []
+        for number, one in enumerate(self.objects(raw, "taints", place)):
+            taint = read_taint(one)
+            if taint.effect not in EFFECTS or not KEY.fullmatch(taint.key):
+                raise self.fail(f"{place}.taints[{number}]", "a taint with key, value and effect", one)
+            taints.append(taint)
+        maps: Dict[str, Dict[str, str]] = {}
+        for kind in ("labels", "annotations"):
+            pairs = raw.get(kind, {})
+            if not isinstance(pairs, dict):
+                raise self.fail(f"{place}.{kind}", "an object", pairs)
+            for key, value in pairs.items():
+                strange = set(PLACE.findall(str(value))) - PLACES
+                if not KEY.fullmatch(key) or not isinstance(value, str) or strange:
+                    raise self.fail(
+                        f"{place}.{kind}.{key}", f"text with places among {', '.join(sorted(PLACES))}", value
+                    )
+            maps[kind] = pairs
+        return State(tuple(taints), maps["labels"], maps["annotations"])

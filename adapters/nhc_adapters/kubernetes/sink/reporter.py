@@ -1,0 +1,135 @@
+"""A node's own voice: reports in, conditions and events out, whatever the API server does meanwhile.
+
+For the agent, and for `nhc kubernetes publish`. `submit` takes the newest report and never waits; a thread
+writes conditions at once when they change and as a heartbeat otherwise. While the server is away nothing piles
+up: what is so on its return is what is written, and events up to a bound.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Callable, Dict, Iterable, List, Optional, Sequence
+
+from nhc.model import Report
+from nhc.ports import AdapterError
+from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, Recorder, flush_quietly
+from nhc_adapters.kubernetes.api.outage import Outages
+from nhc_adapters.kubernetes.nodes.conditions import HEARTBEAT, UNKNOWN, Condition, Conditions, Turn
+from nhc_adapters.kubernetes.nodes.vocabulary import Said, Vocabulary, conditions_of
+
+WRITING = "writing this node's conditions"
+
+RETRY = 1.0
+RETRY_LIMIT = 30.0
+
+
+def said_by(vocabularies: Iterable[Vocabulary]) -> List[Said]:
+    """The conditions of several vocabularies; the first that names a type defines it."""
+    found: Dict[str, Said] = {}
+    for vocabulary in vocabularies:
+        for one in vocabulary.said:
+            found.setdefault(one.type, one)
+    return list(found.values())
+
+
+class Reporter:
+    """Speaks for one node. `start` adopts what stands on it; `submit` says what is so; `close` ends."""
+
+    def __init__(
+        self,
+        client: Client,
+        node: str,
+        vocabularies: Sequence[Vocabulary],
+        *,
+        heartbeat: float = HEARTBEAT,
+        log: Callable[[str], None] = lambda line: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.client, self.node, self.log = client, node, log
+        self.said = said_by(vocabularies)
+        self.conditions = Conditions(client, node, heartbeat, clock)
+        self.recorder = Recorder(client, "nhc-agent", host=node, clock=clock)
+        self.error = ""
+        """What keeps us from writing, "" while all is written."""
+        self._outages = Outages(log)
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._adopted = False
+        self._thread: Optional[threading.Thread] = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="nhc-reporter", daemon=True)
+        self._thread.start()
+
+    def submit(self, report: Report) -> None:
+        """The newest report. Returns at once."""
+        self.say(conditions_of(report, self.said))
+
+    def say(self, conditions: Iterable[Condition]) -> None:
+        """Conditions as they are now, made elsewhere."""
+        with self._lock:
+            turned = self.conditions.say(conditions)
+            if self._adopted:
+                self._tell(turned)
+            changed = self.conditions.changed()
+        if changed:
+            self._wake.set()
+
+    def wake(self) -> None:
+        """Something else is to be sent: an event."""
+        self._wake.set()
+
+    def flush(self) -> None:
+        """Write now, in the caller's thread. Raises AdapterError."""
+        with self._lock:
+            if not self._adopted:
+                before = dict(self.conditions.standing)
+                standing = self.conditions.adopt(one.type for one in self.said)
+                # What was so before we came is no news; what differs from it is.
+                self._tell((standing.get(kind), now) for kind, now in before.items())
+                self._adopted = True
+            self.conditions.flush()
+            flush_quietly(self.recorder, self.log)
+
+    def close(self, wait: float = 5.0) -> None:
+        """Write what is still to be written, for at most so long, and end."""
+        self._stop.set()
+        self._wake.set()
+        self.client.stopping.set()
+        if self._thread is not None:
+            self._thread.join(wait)
+
+    def _tell(self, turned: Iterable[Turn]) -> None:
+        """Events of what turned bad, and of what was bad and is well again."""
+        bad = {one.type: one.bad for one in self.said}
+        for before, now in turned:
+            is_bad = now.status == bad.get(now.type)
+            was_bad = before is not None and before.status == bad.get(now.type)
+            if is_bad == was_bad or now.status == UNKNOWN:
+                continue
+            # node-problem-detector's sentence, which dashboards and people search for.
+            text = f'Node condition {now.type} is now: {now.status}, reason: {now.reason}, message: "{now.message}"'
+            self.recorder.say(WARNING if is_bad else NORMAL, self.node, now.reason, text, self.conditions.uid)
+
+    def _run(self) -> None:
+        wait = 0.0
+        while not self._stop.is_set():
+            self._wake.wait(wait if self.error else self._until_due())
+            if self.error and not self._stop.is_set() and wait:
+                self._stop.wait(wait)  # a change during an outage does not hurry the next try
+            self._wake.clear()
+            try:
+                self.flush()
+            except AdapterError as error:
+                self._outages.failed(WRITING, error)
+                self.error = str(error)
+                wait = min(max(RETRY, wait * 2), RETRY_LIMIT)
+            else:
+                self._outages.well(WRITING)
+                self.error, wait = "", 0.0
+
+    def _until_due(self) -> float:
+        return 0.0 if self.conditions.due() else min(self.conditions.heartbeat, 5.0)

@@ -1,0 +1,136 @@
+"""The agent's sink for Kubernetes: this node's conditions and events, from the process that watches the node.
+
+    [sinks.kubernetes]
+    vocabularies = ["nhc", "npd"]
+
+It touches its own node's status and writes events, nothing else: cordons, taints and drains are the
+controller's. In a pod, NODE_NAME (the downward API's spec.nodeName) says which node that is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+
+from nhc.model import Verdict
+from nhc.ports import AdapterError, Delivery, Standing
+from nhc.units import seconds
+from nhc_adapters.kubernetes.api import access
+from nhc_adapters.kubernetes.api.client import Client, node_path
+from nhc_adapters.kubernetes.api.events import NORMAL, WARNING
+from nhc_adapters.kubernetes.nodes.conditions import FALSE, HEARTBEAT, TRUE, Condition, read_conditions
+from nhc_adapters.kubernetes.nodes.vocabulary import Vocabulary, conditions_of
+from nhc_adapters.kubernetes.nodes.vocabulary_file import load
+from nhc_adapters.kubernetes.sink.reporter import Reporter
+
+PATIENCE = 3.0
+"""Seconds over which one request is tried again: what is to be said may be another by then."""
+
+KEYS = ("vocabularies", "kubeconfig", "context", "node", "heartbeat")
+
+
+def sink(settings: Mapping[str, Any], node: str, log: Callable[[str], None]) -> NodeSink:
+    """A sink from the table [sinks.kubernetes]. Raises ValueError or AdapterError."""
+    strange = [key for key in settings if key not in KEYS]
+    if strange:
+        raise AdapterError(f"sinks.kubernetes.{strange[0]}: no such setting (known are {', '.join(KEYS)})")
+    names = settings.get("vocabularies", ["nhc"])
+    if isinstance(names, str):
+        names = [names]
+    try:
+        heartbeat = seconds(str(settings.get("heartbeat", HEARTBEAT)))
+    except ValueError as error:
+        raise AdapterError(f"sinks.kubernetes.heartbeat: {error}") from None
+    where = access.find(str(settings.get("kubeconfig", "")), str(settings.get("context", "")))
+    client = Client(where, patience=PATIENCE, connections=2, agent="nhc-agent")
+    return NodeSink(client, str(settings.get("node", "")) or node, [load(name) for name in names], heartbeat, log)
+
+
+def event_of(piece: Mapping[str, object]) -> Optional[Tuple[str, str, str]]:
+    """The Event (type, reason, message) that a piece of news is. Pure.
+
+    What a log tells once is one, and so is a warning that begins or ends, as of an out-of-memory kill, a hung task or a
+    bad sector: no condition turns for it. A failure is told with its condition.
+    """
+    reason, message = str(piece.get("reason") or "Warning"), str(piece.get("message", ""))
+    if piece["event"] == "log.event":
+        return (NORMAL if piece.get("severity") == "info" else WARNING), reason, message
+    about = ": ".join(str(piece[key]) for key in ("check", "target") if piece.get(key))
+    if piece["event"] in ("problem.began", "problem.changed") and piece.get("verdict") == Verdict.WARN.name:
+        return WARNING, reason, f"{about}: {message}"
+    if piece["event"] == "problem.ended" and piece.get("before") == Verdict.WARN.name:
+        return NORMAL, reason, f"ended: {about}: {message}"
+    return None
+
+
+class NodeSink:
+    """One node's sink, as `nhc.ports.Sink`."""
+
+    def __init__(
+        self,
+        client: Client,
+        node: str,
+        vocabularies: Sequence[Vocabulary],
+        heartbeat: float = HEARTBEAT,
+        log: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.client, self.node, self.log = client, node, log
+        self.reporter = Reporter(client, node, vocabularies, heartbeat=heartbeat, log=log)
+        self._started = False
+
+    def standing(self) -> List[Standing]:
+        """The faults that this node's conditions, of our types, tell of already."""
+        node = self.client.get(node_path(self.node))
+        bad = {one.type: one.bad for one in self.reporter.said}
+        return [
+            Standing(found.type, found.reason, found.message, found.since)
+            for kind, found in read_conditions(node).items()
+            if found.status == bad.get(kind)
+        ]
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Hand over what is so. Its writing, and writing it again, is the reporter's."""
+        self.reporter.say(self._conditions(delivery))
+        for piece in delivery.news:
+            told = event_of(piece)
+            if told is not None:
+                kind, reason, message = told
+                self.reporter.recorder.say(kind, self.node, reason, message, self.reporter.conditions.uid)
+        if not self._started:
+            self.reporter.start()
+            self._started = True
+        if delivery.news:
+            self.reporter.wake()
+
+    def problem(self) -> str:
+        """What keeps the node's conditions or events from being written."""
+        refused = self.reporter.recorder.refused
+        return self.reporter.error or (f"events: {refused}" if refused else "")
+
+    def close(self) -> None:
+        self.reporter.close()
+        self.client.close()
+
+    def _conditions(self, delivery: Delivery) -> List[Condition]:
+        bad: Dict[str, str] = {one.type: one.bad for one in self.reporter.said}
+        found = conditions_of(delivery.report, self.reporter.said)
+        if not delivery.complete:
+            found = [one for one in found if one.status == bad[one.type]]
+        else:
+            found += self._ended({one.type for one in found})
+        own: Tuple[Mapping[str, str], ...] = delivery.conditions
+        return found + [Condition(one["type"], one["status"], one["reason"], one["message"]) for one in own]
+
+    def _ended(self, told: Set[str]) -> List[Condition]:
+        """Conditions that stand although every check has been judged and no result belongs to them any more.
+
+        A kernel finding that has ended leaves nothing behind in the report, nor does a check that is configured no
+        more.
+        """
+        standing = self.reporter.conditions.standing
+        ended = []
+        for one in self.reporter.said:
+            known = standing.get(one.type)
+            if one.type not in told and known is not None and known.status == one.bad:
+                good = TRUE if one.bad == FALSE else FALSE
+                ended.append(Condition(one.type, good, one.good_reason, one.good_message))
+        return ended

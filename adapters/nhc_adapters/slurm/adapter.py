@@ -1,0 +1,156 @@
+"""Slurm through its own commands: `scontrol` and `sinfo` by argv. Standard library only: the hooks run this.
+
+Reading all nodes is one controller call, and so is each distinct reason to drain, each resume of any number
+of nodes: see `mark` and `clear`. What an update did is read back where Slurm reported an error, since
+slurmctld carries out an update of several nodes as far as it can.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Callable, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+
+from nhc.model import Action
+from nhc.ports import TAG, AdapterError, Applied, Deed, Effect, Mark, NodeState, mark_text
+from nhc_adapters._command import CommandMarker, Failures, Runner, chunks, complaint, plain, run_command
+from nhc_adapters.slurm.states import HYPERPOD_OWNER, SINFO, parse_json_nodes, parse_show, parse_sinfo
+
+FEW = 8
+"""Up to this many nodes are asked for by name: that is a light request, while sinfo fetches every node."""
+
+JSON_SINCE = (23, 2)
+"""The release whose scontrol has --json."""
+
+
+class Slurm(CommandMarker):
+    """`settings`: NHC_RM_PATH (where Slurm's commands are), NHC_HYPERPOD=1 (write SageMaker HyperPod's reasons)."""
+
+    keeps_time = True
+
+    def __init__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+        run: Runner = run_command,
+    ) -> None:
+        super().__init__(settings, environ, timeout, run)
+        self.command.env["SLURM_TIME_FORMAT"] = "%s"
+        self.hyperpod = self.command.setting("NHC_HYPERPOD") in ("1", "yes", "true")
+        self._version: Optional[Tuple[int, int]] = None
+
+    # Reading.
+
+    def version(self) -> Tuple[int, int]:
+        """The release of the commands, (0, 0) where they do not say."""
+        if self._version is None:
+            match = re.search(r"(\d+)\.(\d+)", self.command("scontrol", "--version").stdout)
+            self._version = (int(match[1]), int(match[2])) if match else (0, 0)
+        return self._version
+
+    def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
+        if names is None or len(names) > FEW:
+            return self._all()
+        done = self.command("scontrol", "-a", "show", "node", ",".join(names))
+        # For an unknown node scontrol says "Node x not found", on stdout, and shows the others.
+        if done.status and "not found" not in done.stdout + done.stderr:
+            raise AdapterError(f"scontrol show node: {complaint(done)}")
+        return _parsed(parse_show, "".join(line for line in done.stdout.splitlines(True) if line[:5] != "Node "))
+
+    def _all(self) -> List[NodeState]:
+        if self.version() >= JSON_SINCE:
+            done = self.command("scontrol", "-a", "--json", "show", "nodes")
+            try:
+                if done.status == 0:
+                    return parse_json_nodes(json.loads(done.stdout))
+            except ValueError:
+                pass  # a build without the JSON serializer, or an answer too long: sinfo's lines say the same
+        return _parsed(parse_sinfo, self.command.ask(*SINFO))
+
+    # Marking.
+
+    def _text(self, mark: Mark) -> str:
+        if self.hyperpod and mark.action in (Action.REBOOT, Action.REPLACE):
+            return f"Action:{mark.action.value.capitalize()}"
+        return super()._text(mark)
+
+    def _take_out(self, states: Sequence[NodeState], text: str) -> Failures:
+        state = "FAIL" if text.startswith("Action:") else "DRAIN"
+        out = not states[0].available  # already out, and ours: only the reason is new
+        change = [] if out and state == "DRAIN" else [f"State={state}"]
+        return self._update([node.name for node in states], [*change, f"Reason={text}"])
+
+    def _put_back(self, states: Sequence[NodeState]) -> Failures:
+        return self._update([node.name for node in states], ["State=RESUME"])
+
+    def _carries(self, state: NodeState, mark: Mark) -> bool:
+        if state.mark is not None and state.mark.owner == HYPERPOD_OWNER:
+            return state.mark.why.lower() == self._text(mark).lower()
+        return super()._carries(state, mark)
+
+    def _update(self, nodes: Sequence[str], change: Sequence[str]) -> Failures:
+        """Change nodes in as few calls as they fit."""
+        failures: Failures = {}
+        for some, folded in chunks(nodes):
+            failures.update(self.try_(some, "scontrol", "update", f"NodeName={folded}", *change))
+        return failures
+
+    # Power.
+
+    def repairs(self) -> FrozenSet[Deed]:
+        """Slurm reboots through its RebootProgram; replacing is HyperPod's."""
+        return frozenset({Deed.REBOOT, Deed.REPLACE} if self.hyperpod else {Deed.REBOOT})
+
+    def repair(self, deed: Deed, names: Sequence[str], because: str) -> List[Applied]:
+        """Have nodes rebooted once idle; drained ones come back drained, and the next healthy report resumes them.
+
+        Not `reboot ASAP`: that drains by itself, and takes every drain away when the node is back, ours too.
+        """
+        if deed not in self.repairs():
+            raise AdapterError(f"Slurm cannot {deed.value} a node")
+        if self.hyperpod:
+            failures = self._update(names, ["State=FAIL", f"Reason=Action:{deed.value.capitalize()}"])
+        else:
+            failures = {}
+            reason = mark_text(Mark(because, Action.REBOOT))
+            for some, folded in chunks(names):
+                failures.update(self.try_(some, "scontrol", "reboot", f"reason={reason}", folded))
+        return [
+            Applied(node, Effect.FAILED, failures[node]) if node in failures else Applied(node, Effect.CHANGED)
+            for node in dict.fromkeys(names)
+        ]
+
+    # What hooks tell people.
+
+    def comment(self, name: str, text: str) -> bool:
+        """Leave a note on a node, "" to take it away; False where somebody else's comment is there and stays."""
+        shown = self.command.ask("scontrol", "-a", "show", "node", plain(name))
+        found = re.search(r"^   Comment=(.*)", shown, re.MULTILINE)
+        if found and found[1].strip() and not found[1].startswith(TAG):
+            return False
+        if text or found:
+            self.command.ask("scontrol", "update", f"NodeName={name}", f"Comment={text}")
+        return True
+
+    def tell_job(self, job: str, text: str) -> None:
+        """Put why a job did not start where its user sees it: the job's AdminComment, and its srun or salloc.
+
+        Raises AdapterError when neither works.
+        """
+        noted = self.command("scontrol", "update", f"JobId={plain(job)}", f"AdminComment={text}")
+        told = self.command("scontrol", "notify", job, text)
+        if noted.status and told.status:
+            raise AdapterError(f"scontrol notify {job}: {complaint(told)}")
+
+    def other_jobs(self, node: str, user: str, job: str) -> List[str]:
+        """The user's jobs on a node, other than one."""
+        shown = self.command.ask("squeue", "-h", "-a", "-o", "%A", "-w", plain(node), "-u", plain(user))
+        return [number for number in shown.split() if number != job]
+
+
+def _parsed(parse: Callable[[str], List[NodeState]], text: str) -> List[NodeState]:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise AdapterError(f"Slurm's answer cannot be understood: {error}") from None

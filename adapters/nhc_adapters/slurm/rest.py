@@ -1,0 +1,204 @@
+"""Slurm through slurmrestd, over TCP or a local socket: for where no Slurm command and no munge key is at hand.
+
+    NHC_SLURMREST             http://host:6820, https://..., or unix:/path/to/socket
+    NHC_SLURMREST_TOKEN_FILE  the JWT (`scontrol token`); else $SLURM_JWT. None for rest_auth/local on a socket.
+    NHC_SLURMREST_USER        the user the token is for (default: the one it names)
+
+The newest API version that slurmrestd offers and this module knows is used. 22.05 offers v0.0.38 alone, which
+reads nodes and cannot change them: there scontrol is the way. From v0.0.39 on the name in an update's path is
+a host list, so one request drains any number of nodes (`_update_node` in openapi/v0.0.39/nodes.c).
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import re
+import socket
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from urllib.parse import quote, urlsplit
+
+from nhc.model import Action, printable
+from nhc.ports import AdapterError, Mark, NodeState
+from nhc.system.bounded_read import parse_json, read_bytes
+from nhc_adapters._command import CommandMarker, Failures, Runner, chunks, run_command
+from nhc_adapters.slurm.states import HYPERPOD_OWNER, parse_json_nodes
+
+LARGEST = 1 << 30
+"""Bytes of an answer: the nodes of the largest clusters."""
+KNOWN = range(38, 45)
+"""API versions (v0.0.N) whose answers `_slurm_states` reads: Slurm 22.05 to 25.11."""
+WRITES_SINCE = 39
+PATH_LIMIT = 4000
+"""Characters of a host list in a path: slurmrestd's parser takes a request line of 8 KB."""
+
+
+class SlurmRest(CommandMarker):
+    """Slurm through slurmrestd."""
+
+    keeps_time = True
+
+    def __init__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+        run: Runner = run_command,
+    ) -> None:
+        super().__init__(settings, environ, timeout, run)
+        self.environ = os.environ if environ is None else environ
+        url = self.command.setting("NHC_SLURMREST") or self.environ.get("NHC_SLURMREST", "")
+        if not url:
+            raise AdapterError("slurm-rest: NHC_SLURMREST is not set (http://host:6820 or unix:/path/to/socket)")
+        self.url = urlsplit(url)
+        if self.url.scheme not in ("http", "https", "unix") or not (self.url.hostname or self.url.path):
+            raise AdapterError(f"slurm-rest: {url!r} is not an address (http://host:6820 or unix:/path/to/socket)")
+        self.hyperpod = self.command.setting("NHC_HYPERPOD") in ("1", "yes", "true")
+        self._versions: Optional[Tuple[int, int]] = None
+
+    def _token(self) -> str:
+        """The JWT, read anew for every request: whoever renews it writes the file."""
+        path = self.command.setting("NHC_SLURMREST_TOKEN_FILE")
+        if not path:
+            return self.environ.get("SLURM_JWT", "")
+        try:
+            return read_bytes(path, 1 << 20).decode("ascii").strip().rpartition("SLURM_JWT=")[2]
+        except (OSError, UnicodeDecodeError) as error:
+            raise AdapterError(f"slurm-rest: {path}: {getattr(error, 'strerror', None) or error}") from None
+
+    def request(self, method: str, path: str, body: Optional[Mapping[str, Any]] = None) -> Any:
+        """One request, its JSON answer. Raises AdapterError with what slurmrestd said."""
+        headers = {"Accept": "application/json"}
+        token = self._token()
+        user = self.command.setting("NHC_SLURMREST_USER") or _user_of(token)
+        if token:
+            headers["X-SLURM-USER-TOKEN"] = token
+        if user:
+            headers["X-SLURM-USER-NAME"] = user
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        self.command.calls.append((method, path))
+        connection = self._connect()
+        where = f"slurmrestd at {self.url.netloc or self.url.path}"
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            data = answer.read(LARGEST)
+        except (OSError, http.client.HTTPException) as error:
+            said = getattr(error, "strerror", None) or str(error) or "no answer"
+            raise AdapterError(f"{where}: {said}") from None
+        finally:
+            connection.close()
+        try:
+            value = parse_json(data.decode(errors="replace"))
+        except ValueError:
+            value = {}
+        errors = [_error(one) for one in value.get("errors") or []] if isinstance(value, dict) else []
+        if answer.status >= 400 or errors:
+            said = "; ".join(errors) or printable(data[:200].decode(errors="replace")) or answer.reason
+            raise AdapterError(f"{where}: {answer.status} {said}")
+        if not isinstance(value, dict):
+            raise AdapterError(f"{where}: {answer.status}, and no JSON object")
+        return value
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self.url.scheme == "unix":
+            return _UnixConnection(self.url.path, self.command.timeout)
+        kind = http.client.HTTPSConnection if self.url.scheme == "https" else http.client.HTTPConnection
+        return kind(self.url.netloc, timeout=self.command.timeout)
+
+    def versions(self) -> Tuple[int, int]:
+        """The newest API versions to read and to change nodes with, 0 for none. Raises AdapterError."""
+        if self._versions is None:
+            paths = self.request("GET", "/openapi/v3").get("paths", {})
+            read = write = 0
+            for path, methods in paths.items() if isinstance(paths, dict) else ():
+                match = re.fullmatch(r"/slurm/v0\.0\.(\d+)/node/\{node_name\}", path)
+                number = int(match[1]) if match else 0
+                if number in KNOWN:
+                    read = max(read, number if "get" in methods else 0)
+                    write = max(write, number if "post" in methods else 0)
+            if not read:
+                raise AdapterError(f"slurmrestd offers none of the API versions v0.0.{KNOWN[0]} to v0.0.{KNOWN[-1]}")
+            self._versions = (read, write)
+        return self._versions
+
+    def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
+        prefix = f"/slurm/v0.0.{self.versions()[0]}"
+        try:
+            if names is not None and len(names) == 1:
+                return parse_json_nodes(self.request("GET", f"{prefix}/node/{quote(names[0], safe='')}"))
+            return parse_json_nodes(self.request("GET", f"{prefix}/nodes"))
+        except ValueError as error:
+            raise AdapterError(f"slurmrestd's answer cannot be understood: {error}") from None
+        except AdapterError as error:
+            if names is not None and re.search(r"invalid node name|failure to query node|not found", str(error), re.I):
+                return []
+            raise
+
+    def _text(self, mark: Mark) -> str:
+        if self.hyperpod and mark.action in (Action.REBOOT, Action.REPLACE):
+            return f"Action:{mark.action.value.capitalize()}"
+        return super()._text(mark)
+
+    def _carries(self, state: NodeState, mark: Mark) -> bool:
+        if state.mark is not None and state.mark.owner == HYPERPOD_OWNER:
+            return state.mark.why.lower() == self._text(mark).lower()
+        return super()._carries(state, mark)
+
+    def _take_out(self, states: Sequence[NodeState], text: str) -> Failures:
+        body: Dict[str, Any] = {"reason": text}
+        if states[0].available or text.startswith("Action:"):
+            body["state"] = ["FAIL" if text.startswith("Action:") else "DRAIN"]
+        return self._update(states, body)
+
+    def _put_back(self, states: Sequence[NodeState]) -> Failures:
+        return self._update(states, {"state": ["RESUME"]})
+
+    def _update(self, states: Sequence[NodeState], body: Mapping[str, Any]) -> Failures:
+        version = self.versions()[1]
+        if version < WRITES_SINCE:
+            raise AdapterError(
+                f"this slurmrestd reads nodes (v0.0.{self.versions()[0]}) and cannot change them before v0.0.39 "
+                f"(Slurm 23.02): use scontrol"
+            )
+        failures: Failures = {}
+        for some, folded in chunks([state.name for state in states], PATH_LIMIT):
+            try:
+                self.request("POST", f"/slurm/v0.0.{version}/node/{quote(folded, safe='')}", body)
+            except AdapterError as error:
+                failures.update(dict.fromkeys(some, str(error)))
+        return failures
+
+
+def _user_of(token: str) -> str:
+    """The user that a JWT of Slurm's is for (its claim `sun`): slurmrestd of 22.05 wants it said, "" where none is."""
+    parts = token.split(".")
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        return str(claims["sun"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        return ""
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a local socket."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+def _error(one: Any) -> str:
+    """One entry of `errors`, whose fields differ between versions."""
+    if not isinstance(one, dict):
+        return printable(str(one))
+    said = [str(one[key]) for key in ("error", "description") if one.get(key)]
+    return printable(": ".join(said) or str(one))

@@ -1,0 +1,153 @@
+"""Which checks the agent runs: the configuration's, as `nhc check local` reads it, and the kernel log's own."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, List, Sequence, Tuple
+
+from nhc.agent.check_round import allowance, key_of
+from nhc.agent.schedule import Entry
+from nhc.agent.settings import Settings
+from nhc.check import BadArguments, find
+from nhc.host import Host
+from nhc.kernlog import JOURNAL
+from nhc.language.site_settings import FILES, site_settings
+from nhc.plan import BUILT_IN, Item, Plan
+from nhc.state.store import State
+
+CONTEXT = "agent"
+EVERY = 60.0
+"""Cadence of a line that is no check of ours and says none itself."""
+KERNEL_LOG = Item(BUILT_IN, "check_kmsg", "check_kmsg", "the agent", ("check_kmsg",))
+"""What the agent asks of the kernel log where the configuration says nothing of it."""
+KERNEL_CHECKS = ("check_kmsg", "check_gpu_xid", "check_gpu_sxid", "check_neuron_errors")
+"""Checks of findings that end by evidence alone: one good run is enough."""
+
+
+class BadConfig(Exception):
+    """A configuration that cannot be used: its problems, one line each."""
+
+    def __init__(self, problems: List[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+def load(settings: Settings, node: str, host: Host, state: State, strict: bool) -> Plan:
+    """The node's plan. With `strict` a line that is wrong counts, too. Raises BadConfig."""
+    from nhc.cli import check_local
+    from nhc.language.loader import ConfigError
+    from nhc.language.loader import load as load_config
+
+    options: Dict[str, Any] = {
+        "config": list(settings.config),
+        "scripts": list(settings.scripts),
+        "profile": settings.profile,
+        "check": [],
+        "tag": [],
+        "context": CONTEXT,
+        "all": True,
+        "node": settings.node,
+    }
+    try:
+        if strict:
+            site = site_settings()
+            paths, scripts = site.paths(settings.config), site.scripts_directories(settings.scripts)
+            if paths:
+                load_config(paths, node, site.settings, scripts_dirs=scripts, strict=True)
+        plan = check_local.load_plan(options, node, host, state)
+    except ConfigError as error:
+        raise BadConfig([problem.show() for problem in error.problems]) from None
+    if plan is None:
+        raise BadConfig([f"{', '.join(settings.config) or site_settings().config} cannot be used"])
+    plan = check_local.select(plan, options)
+    if settings.kernel_log and not any(item.name == KERNEL_LOG.name for item in plan.items):
+        plan = plan._replace(items=(*plan.items, KERNEL_LOG._replace(settings=plan.settings)))
+    if not plan.items:
+        raise BadConfig([f"the configuration has no check for {node}"])
+    return plan
+
+
+def entries(plan: Plan) -> Dict[str, Entry]:
+    """Each item with its cadence: the line's, else the check's own. Imports the checks, which rounds then need not."""
+    return {key_of(item): Entry(key_of(item), _every(item), allowance(item, plan)) for item in plan.items}
+
+
+def _every(item: Item) -> float:
+    if item.every:
+        return item.every
+    if item.kind == BUILT_IN:
+        try:
+            check = find(item.argv[0])
+        except ImportError:
+            check = None
+        if check is not None:
+            return check.every
+    return EVERY
+
+
+def is_kernel_log(item: Item) -> bool:
+    return item.kind == BUILT_IN and item.argv[0] in KERNEL_CHECKS
+
+
+def is_kernel_reason(reason: str) -> bool:
+    """Whether only the kernel log could have told of it: then no check that passes shows it to be gone."""
+    from nhc.checks.kmsg import reason as reason_of
+    from nhc.kernlog.catalogue import rows
+
+    if reason.startswith(("Xid", "SXid", "NeuronHasError_")):
+        return True
+    return reason in {reason_of({"kind": row.kind, "code": row.code}) for row in rows() if row.code}
+
+
+def follows(item: Item) -> bool:
+    """Whether the live kernel log speaks for this item: a check_kmsg of the default source, without rules."""
+    if item.kind != BUILT_IN or item.argv[0] != "check_kmsg":
+        return False
+    words = arguments(item)
+    where = words.get("where")
+    return not words.get("npd_rules") and not words.get("since_boot") and (where is None or where.kind in ("", "kmsg"))
+
+
+def reads_journal(item: Item, host: Host, kmsg: bool) -> bool:
+    """Whether this check reads journald for the kernel's messages. `kmsg` says whether /dev/kmsg can be read."""
+    if not is_kernel_log(item) or arguments(item).get("since_boot"):
+        return False
+    where = arguments(item).get("where")
+    if where is not None:
+        return bool(where.kind == JOURNAL)
+    return not kmsg and host.which("journalctl") is not None
+
+
+def needles(items: Sequence[Item]) -> List[str]:
+    """For each rule of the files that checks name, a text without which it does not match; "" where none is known."""
+    from nhc.kernlog.catalogue import BadRules
+    from nhc.kernlog.npd_rules import load_file, needle
+
+    found: List[str] = []
+    for path in {path for item in items for path in arguments(item).get("npd_rules", ())}:
+        try:
+            found += [needle(rule.pattern.pattern[:-2]) for rule in load_file(path).rules]
+        except BadRules:
+            continue  # the check says so
+    return found
+
+
+def arguments(item: Item) -> Dict[str, Any]:
+    """A check's arguments, empty where they do not fit."""
+    check = find(item.argv[0])
+    try:
+        return check.parse(item.argv[1:]) if check else {}
+    except BadArguments:
+        return {}
+
+
+def stamps(plan: Plan, settings: Settings) -> Tuple[Any, ...]:
+    """What changes when a file or directory changes that the plan or the settings were made of."""
+    found = []
+    for path in (*plan.inputs, *settings.inputs, *FILES):
+        try:
+            at = os.stat(path)
+            found.append((path, at.st_ino, at.st_size, at.st_mtime_ns))
+        except OSError:
+            found.append((path, 0, 0, 0))
+    return tuple(found)

@@ -1,0 +1,217 @@
+"""A round of checks, in a process of its own: the engine's run, with its report sent back over a pipe.
+
+The engine waits for its checks; the agent must not. A round also keeps the agent small: what a check or a
+library leaks ends with the round.
+"""
+
+from __future__ import annotations
+
+import gc
+import marshal
+import os
+import signal
+import struct
+import sys
+import time
+from typing import Any, Callable, Dict, List, NoReturn, Sequence, Tuple
+
+from nhc.agent.event_loop import Loop
+from nhc.host import Host
+from nhc.light import NamedTuple
+from nhc.model import CheckResult, unknown
+from nhc.plan import BUILT_IN, Item, Plan
+from nhc.render.plain import decode, encode
+from nhc.run.engine import plan_deadline, run
+from nhc.state.store import State
+from nhc.system.children import reap_all
+
+GRACE = 5.0
+"""Seconds past the engine's own deadline after which a round is ended from outside."""
+_LENGTH = struct.Struct("=Q")
+
+Results = Dict[str, List[CheckResult]]
+
+
+def key_of(item: Item) -> str:
+    """What the agent files an item under: where it stands and what it says."""
+    return f"{item.source} {item.line or ' '.join(item.argv)}"
+
+
+def allowance(item: Item, plan: Plan) -> float:
+    """The seconds that one run of an item may take."""
+    if item.timeout:
+        return item.timeout
+    if item.kind == BUILT_IN:
+        from nhc.check import BadArguments, find
+
+        try:
+            check = find(item.argv[0])
+            if check is not None:
+                own = check.parse(item.argv[1:]).get("timeout")
+                return max(check.timeout, own) if isinstance(own, (int, float)) else check.timeout
+        except (BadArguments, ImportError):
+            pass
+    return plan_deadline(plan)
+
+
+class Finished(NamedTuple):
+    """A round's end. `results` are by item; `problem` says why there are none, "" where all is well."""
+
+    keys: Tuple[str, ...]
+    results: Results
+    elapsed: float
+    notes: Tuple[str, ...] = ()
+    problem: str = ""
+
+
+class Round:
+    """One round under way."""
+
+    def __init__(self, loop: Loop, plan: Plan, host: Host, state: State, name: str,
+                 done: Callable[[Finished], None]) -> None:  # fmt: skip
+        self.loop = loop
+        self.plan = plan
+        self.done = done
+        self.keys = tuple(key_of(item) for item in plan.items)
+        self.began = time.monotonic()
+        longest = max((allowance(item, plan) for item in plan.items), default=0.0)
+        self.limit = max(plan_deadline(plan), longest + 2.0)
+        self._buffer = bytearray()
+        self.over = False
+        self.pid, self._fd = _fork(plan, host, state, name, self.limit)
+        loop.watch(self._fd, lambda _events: self._read())
+        loop.child(self.pid, lambda _status: None)
+        self._timer = loop.after(self.limit + GRACE, self._expire)
+
+    def _read(self) -> None:
+        ended = False
+        while not ended:
+            try:
+                data = os.read(self._fd, 1 << 16)
+            except BlockingIOError:
+                break
+            self._buffer += data
+            ended = not data
+        size = _LENGTH.size
+        if len(self._buffer) >= size and len(self._buffer) - size >= _LENGTH.unpack_from(self._buffer)[0]:
+            self._finish("")
+        elif ended:
+            self._finish("its process ended early")
+
+    def _expire(self) -> None:
+        self.kill()
+        self._finish(f"it did not end within {self.limit + GRACE:.0f} s")
+
+    def kill(self) -> None:
+        """End it now; the engine ends its workers and their commands first."""
+        try:
+            os.kill(self.pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+
+    def _finish(self, problem: str) -> None:
+        if self.over:
+            return
+        self.over = True
+        self._timer.cancel()
+        self.loop.forget(self._fd)
+        os.close(self._fd)
+        elapsed = time.monotonic() - self.began
+        results: Results = {}
+        notes: Tuple[str, ...] = ()
+        if not problem:
+            kind, value = marshal.loads(bytes(self._buffer[_LENGTH.size :]))  # noqa: S302 (from our own fork)
+            if kind == "report":
+                rows, notes = value
+                for key, row in rows:
+                    results.setdefault(key, []).append(_unpack(row))
+            else:
+                problem = value
+        self.done(Finished(self.keys, results, elapsed, notes, problem))
+
+
+def lost(item: Item, problem: str) -> CheckResult:
+    """What is known of an item whose round came to nothing."""
+    outcome = unknown("RoundFailed", f"the round of checks came to nothing: {problem}")
+    return CheckResult(item.name, outcome, 0.0, item.source, item.line, item.tags)
+
+
+def _fork(plan: Plan, host: Host, state: State, name: str, limit: float) -> Tuple[int, int]:
+    """Start the round's process; its pid and the pipe of its report. Raises OSError."""
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(reading)
+        os.close(writing)
+        raise
+    if pid == 0:
+        _carry_out(plan, host, state, name, limit, writing)
+    os.close(writing)
+    os.set_blocking(reading, False)
+    return pid, reading
+
+
+def become_child(keep: Sequence[int]) -> None:
+    """In a fork of the agent: none of its signal handlers and descriptors, no collections that touch its memory."""
+    gc.disable()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_DFL)
+    last = 3
+    for fd in sorted(keep):
+        os.closerange(last, fd)
+        last = fd + 1
+    os.closerange(last, _highest() + 1)
+
+
+def _highest() -> int:
+    try:
+        return max(int(name) for name in os.listdir("/proc/self/fd"))
+    except (OSError, ValueError):
+        return 4096
+
+
+def _carry_out(plan: Plan, host: Host, state: State, name: str, limit: float, writing: int) -> NoReturn:
+    """In the round's process."""
+    try:
+        become_child([writing])
+        value: Any
+        try:
+            places = {(item.source, item.line): key_of(item) for item in plan.items}
+            state.warnings.clear()
+            report = run(plan, host, state=state, deadline=limit, name=name)
+            rows = [(places.get((r.source, r.line), f"{r.source} {r.line}"), _pack(r)) for r in report.results]
+            value = ("report", (rows, tuple(state.warnings)))
+        except Exception as error:
+            import traceback
+
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            value = ("error", f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})")
+        body = marshal.dumps(value)
+        view = memoryview(_LENGTH.pack(len(body)) + body)
+        while view:
+            view = view[os.write(writing, view) :]
+        reap_all()
+    finally:
+        os._exit(0)
+
+
+def _pack(result: CheckResult) -> Tuple[Any, ...]:
+    return (
+        result.check,
+        encode(result.outcome),
+        result.elapsed,
+        result.source,
+        result.line,
+        tuple(result.tags),
+        result.strike,
+        result.strikes,
+    )
+
+
+def _unpack(row: Sequence[Any]) -> CheckResult:
+    check, outcome, *rest = row
+    return CheckResult(check, decode(outcome), *rest)

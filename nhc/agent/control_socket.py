@@ -1,0 +1,211 @@
+"""`nhc agent status|pause|resume|check|ack|reload`: a Unix socket that only the agent's user may open.
+
+One line of JSON is asked, one answered. The mode of the socket keeps others out; the kernel's word for who has
+connected is asked as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Dict, List, Mapping, Set
+
+from nhc import __version__
+from nhc.agent import latest_report, pause
+from nhc.agent.check_round import Finished
+from nhc.agent.event_loop import Loop
+from nhc.agent.service import Agent
+from nhc.agent.sockets import Connection, Server, listen_unix
+from nhc.model import Verdict, printable
+from nhc.ports import describe
+from nhc.state.store import default_directory
+
+LIMIT = 65536
+LONGEST = 600.0
+"""Seconds that `nhc agent check` waits for its answer."""
+
+Answer = Dict[str, Any]
+
+
+def default_socket(state: str = "") -> str:
+    """agent.sock in the state directory."""
+    return f"{state or default_directory()}/agent.sock"
+
+
+class Control:
+    """The agent's socket. Raises OSError where it cannot be made."""
+
+    def __init__(self, loop: Loop, agent: Agent, path: str) -> None:
+        self.loop, self.agent, self.path = loop, agent, path
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        self.server = Server(loop, listen_unix(path), self._heard, LIMIT)
+        self._inode = os.stat(path).st_ino
+
+    def close(self) -> None:
+        self.server.close()
+        try:
+            if os.stat(self.path).st_ino == self._inode:  # not one that another agent has put there since
+                os.unlink(self.path)
+        except OSError:
+            pass
+
+    def _heard(self, peer: Connection) -> None:
+        line, end, _rest = bytes(peer.received).partition(b"\n")
+        if not end:
+            return
+        if peer.uid not in (0, os.geteuid()):
+            _send(peer, {"error": "only the agent's own user may ask"})
+            return
+        try:
+            asked = json.loads(line)
+            do = getattr(self, f"_do_{asked['do']}", None)
+        except (ValueError, KeyError, TypeError):
+            _send(peer, {"error": "not understood"})
+            return
+        if do is None:
+            _send(peer, {"error": f"no such command: {printable(str(asked['do']), 80)}"})
+            return
+        try:
+            do(peer, asked)
+        except (TypeError, ValueError) as error:
+            _send(peer, {"error": f"not understood: {error}"})
+
+    def _do_status(self, peer: Connection, _asked: Mapping[str, Any]) -> None:
+        _send(peer, status(self.agent))
+
+    def _do_pause(self, peer: Connection, asked: Mapping[str, Any]) -> None:
+        seconds = float(asked.get("seconds", 3600.0))
+        if not 0 < seconds <= 30 * 86400:
+            raise ValueError("a pause lasts between a second and 30 days")
+        pause.pause(self.agent, seconds, str(asked.get("by", "")), str(asked.get("why", "")))
+        _send(peer, {"paused_until": self.agent.host.time() + seconds})
+
+    def _do_resume(self, peer: Connection, asked: Mapping[str, Any]) -> None:
+        was = self.agent.paused is not None
+        pause.resume(self.agent, f"by {asked.get('by', '')}")
+        self.agent.tick()
+        _send(peer, {"was_paused": was})
+
+    def _do_reload(self, peer: Connection, _asked: Mapping[str, Any]) -> None:
+        _send(peer, {"problems": self.agent.reload(), "checks": len(self.agent.items)})
+
+    def _do_ack(self, peer: Connection, asked: Mapping[str, Any]) -> None:
+        keys = [str(key) for key in asked.get("keys", ())]
+        ended = self.agent.ack(keys, str(asked.get("device", "")), bool(asked.get("all")), str(asked.get("by", "")),
+                               str(asked.get("note", "")))  # fmt: skip
+        _send(peer, {"ended": ended, "missing": [key for key in keys if key not in ended]})
+
+    def _do_check(self, peer: Connection, asked: Mapping[str, Any]) -> None:
+        """Run checks now; the answer is their results, once all of them are there."""
+        if self.agent.paused:
+            _send(peer, {"error": str(self.agent.paused)})
+            return
+        chosen = self.agent.run_now([str(name) for name in asked.get("names", ())])
+        if not chosen:
+            _send(peer, {"error": "no configured check has such a name"})
+            return
+        if not asked.get("wait", True):
+            _send(peer, {"started": len(chosen)})
+            return
+        peer.keep = True
+        peer.wait(LONGEST)
+        _Waiter(self.agent, peer, chosen)
+
+
+class _Waiter:
+    """Answers once every chosen check has been judged anew."""
+
+    def __init__(self, agent: Agent, peer: Connection, keys: Set[str]) -> None:
+        self.agent, self.peer, self.keys = agent, peer, keys
+        self.left = set(keys)
+        # A run that was under way when the question came is not the answer to it.
+        self.running = {key for key in keys if key in _busy(agent)}
+        agent.waiting.append(self)
+
+    def __call__(self, finished: Finished) -> None:
+        if self.agent.paused:
+            self.agent.waiting.remove(self)
+            _send(self.peer, {"error": str(self.agent.paused)})
+            return
+        for key in finished.keys:
+            if key in self.running:
+                self.running.discard(key)
+                self.agent.schedule.hurry(key, self.agent.host.monotonic())
+            else:
+                self.left.discard(key)
+        if self.left and self.peer.fd >= 0:
+            return
+        self.agent.waiting.remove(self)
+        from nhc.render.json import to_result
+
+        order = [key for key in self.agent.items if key in self.keys]
+        _send(self.peer, {"results": [to_result(result) for result in self.agent.board.results(order)]})
+
+
+def _busy(agent: Agent) -> Set[str]:
+    """What ran before it was asked for; what the question itself has started is not among it."""
+    now = agent.host.monotonic()
+    return {
+        key for key, entry in agent.schedule.entries.items() if entry.running is not None and entry.running < now - 0.01
+    }
+
+
+def status(agent: Agent) -> Answer:
+    """What `nhc agent status` shows."""
+    now = agent.host.monotonic()
+    report = latest_report.report(agent)
+    entries = agent.schedule.entries
+    checks: List[Answer] = []
+    for key, item in agent.items.items():
+        entry, row = entries[key], agent.board.rows.get(key)
+        results = row.shown(agent.board.recover) if row else []
+        verdict = max((result.verdict for result in results), default=None)
+        checks.append(
+            {
+                "check": item.name,
+                "line": item.line,
+                "source": item.source,
+                "every": entry.every,
+                "verdict": verdict.name if verdict is not None else None,
+                "age": None if entry.judged is None else round(now - entry.judged, 3),
+                "running": entry.running is not None,
+                "elapsed": round(entry.elapsed, 6),
+            }
+        )
+    return {
+        "version": __version__,
+        "pid": os.getpid(),
+        "node": agent.node,
+        "uptime": round(now - agent.began, 3),
+        "health": latest_report.health(agent),
+        "verdict": report.verdict.name,
+        "complete": latest_report.complete(agent),
+        "paused_until": agent.paused.until if agent.paused else None,
+        "paused_by": agent.paused.by if agent.paused else "",
+        "config_problems": agent.refused,
+        "problems": [
+            {"check": result.check, "verdict": result.verdict.name, "text": printable(describe(result), 400),
+             "reason": result.outcome.reason, "target": printable(result.outcome.target)}
+            for result in report.results if result.verdict > Verdict.OK
+        ],
+        "inherited": [f"condition/{one.reason}" for one in agent.kernel.inherited],
+        "kernel_log": {
+            "live": bool(agent.follower and agent.follower.live),
+            "records": agent.follower.records if agent.follower else 0,
+            "lost": agent.follower.lost if agent.follower else 0,
+            "problem": agent.follower.problem if agent.follower else "",
+            "journald": bool(agent.journal.pid),
+            "journald_problem": agent.journal.problem,
+        },
+        "sinks": {
+            name: {"problem": outlet.problem, "waiting": outlet.waiting, "lost": outlet.lost, "pid": outlet.pid}
+            for name, outlet in agent.outlets.items()
+        },
+        "log_problems": agent.monitors.problems() if agent.monitors else [],
+        "history": agent.settings.history,
+        "checks": checks,
+    }  # fmt: skip
+
+
+def _send(peer: Connection, answer: Answer) -> None:
+    peer.answer(json.dumps(answer, ensure_ascii=False).encode() + b"\n")

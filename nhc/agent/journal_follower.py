@@ -1,0 +1,222 @@
+"""journald, live: one `journalctl --follow` for each thing that is followed, started anew when it ends.
+
+What the kernel says is not filed from here: journald has no number that tells what a check has read already. A line
+that may mean something has the check run at once, which reads from its own cursor: nothing twice, nothing missed,
+and a journalctl that lags, or dies, costs time and no finding.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Callable, List, Optional, Sequence
+
+from nhc.agent.event_loop import Loop, Timer
+from nhc.host import Host
+from nhc.kernlog.catalogue import Matcher
+from nhc.system import process
+
+AGAIN = (1.0, 60.0)
+"""Seconds before a journalctl that ended is started again, at first and at most."""
+STEADY = 30.0
+"""Seconds it has to run before the wait is the first one again."""
+CHUNK = 1 << 16
+BREATH = 0.02
+"""Seconds between reads of full chunks: journald keeps what we have not read, the loop has more to do."""
+LINE = 1 << 20
+"""Bytes of a line without an end; what is longer is dropped."""
+APART = 0.5
+"""Seconds between two rounds that lines of the log ask for, at least."""
+
+
+class Journalctl:
+    """One child. `words` are its options when it is started, `take` gets the whole lines that it writes.
+
+    `told` hears why nothing can be read, and "" once something is.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        host: Host,
+        words: Callable[[], Sequence[str]],
+        take: Callable[[List[bytes]], None],
+        told: Callable[[str], None],
+    ) -> None:
+        self.loop, self.host, self.words, self.take, self.told = loop, host, words, take, told
+        self.pid = 0
+        self._fd = -1
+        self._rest = b""
+        self._wait = AGAIN[0]
+        self._began = 0.0
+        self._over = False
+        self._timer: Optional[Timer] = None
+
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        self._timer = None
+        if self._over or self.pid:
+            return
+        program = self.host.which("journalctl")
+        if program is None:
+            self._failed("journalctl is not installed")
+            return
+        argv = ["journalctl", "--follow", "--no-pager", "--quiet", *self.words()]
+        opened: List[int] = []
+        try:
+            opened += os.pipe()
+            opened.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+        except OSError as error:
+            for fd in opened:
+                os.close(fd)
+            self._failed(f"journalctl: {error.strerror}")
+            return
+        reading, writing, null = opened
+        try:
+            program, argv = self.host.system.started(program, argv)
+            self.pid = os.posix_spawn(
+                program,
+                argv,
+                {**self.host.environ, "PATH": process.PATH, "LC_ALL": "C"},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, null, 0),
+                    (os.POSIX_SPAWN_DUP2, writing, 1),
+                    (os.POSIX_SPAWN_DUP2, null, 2),
+                ],
+                setsigmask=(),
+            )
+        except OSError as error:
+            os.close(reading)
+            self._failed(f"journalctl: {error.strerror}")
+            return
+        finally:
+            os.close(writing)
+            os.close(null)
+        os.set_blocking(reading, False)
+        self._fd, self._rest, self._began = reading, b"", self.loop.clock()
+        self._watch()
+        self.loop.child(self.pid, lambda _status: self._ended())
+
+    def close(self) -> None:
+        """End it for good."""
+        self._over = True
+        if self._timer:
+            self._timer.cancel()
+        if self.pid:
+            try:
+                os.kill(self.pid, 15)
+            except ProcessLookupError:
+                pass
+        self._forget()
+
+    def _watch(self) -> None:
+        self._timer = None
+        if self._fd >= 0:
+            self.loop.watch(self._fd, self._ready)
+
+    def _ready(self, _events: int) -> None:
+        self._read()
+
+    def _read(self) -> bool:
+        """Take one chunk in; whether there was one."""
+        try:
+            data = os.read(self._fd, CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self.loop.forget(self._fd)
+            return False
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LINE:
+            self._rest = b""
+        if len(data) == CHUNK and self.pid:
+            self.loop.forget(self._fd)
+            self._timer = self.loop.after(BREATH, self._watch)
+        if lines:
+            self.told("")
+            self.take(lines)
+        return True
+
+    def _ended(self) -> None:
+        self.pid = 0
+        while self._fd >= 0 and self._read():
+            pass  # what it wrote last
+        self._forget()
+        if self.loop.clock() - self._began >= STEADY:
+            self._wait = AGAIN[0]
+        self._failed("journalctl ended")
+
+    def _forget(self) -> None:
+        if self._fd >= 0:
+            self.loop.forget(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _failed(self, problem: str) -> None:
+        if self._over:
+            return
+        self.told(problem)
+        if self._timer:
+            self._timer.cancel()
+        self._timer = self.loop.after(self._wait, self.start)
+        self._wait = min(self._wait * 2, AGAIN[1])
+
+
+class KernelJournal:
+    """The kernel's messages in journald. `wake` is called when a check should read them, not more often than APART."""
+
+    def __init__(self, loop: Loop, host: Host, wake: Callable[[], None], log: Callable[[str], None]) -> None:
+        self.loop, self.host, self.wake, self.log = loop, host, wake, log
+        self.needles: Sequence[str] = ()
+        """Texts without which no rule of the checks' own files matches; "" lets every line count."""
+        self.problem = ""
+        self._child: Optional[Journalctl] = None
+        self._fresh = True
+        self._woke = float("-inf")
+        self._timer: Optional[Timer] = None
+        self._matcher = Matcher()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid if self._child else 0
+
+    def follow(self, needles: Sequence[str] = ()) -> None:
+        """Begin, or go on with these texts."""
+        self.needles = needles
+        if self._child is None:
+            self._child = Journalctl(self.loop, self.host, self._words, self._take, self._told)
+            self._child.start()
+
+    def close(self) -> None:
+        if self._child:
+            self._child.close()
+            self._child = None
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        self.problem = ""
+
+    def _words(self) -> Sequence[str]:
+        # The newest line there is shows that it follows: whatever came before that, the check reads now.
+        self._fresh = True
+        return ("--dmesg", "--boot", "--lines=1", "--output=short")
+
+    def _told(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            self.log(f"journald: {problem}: the kernel log is read with each round until it is followed again")
+        self.problem = problem
+
+    def _take(self, lines: List[bytes]) -> None:
+        text = b"\n".join(lines).decode(errors="replace")
+        if (
+            self._fresh
+            or any(each in text for each in self.needles)
+            or any(True for _ in self._matcher.candidates(text))
+        ):
+            self._fresh = False
+            if self._timer is None:
+                wait = self._woke + APART - self.loop.clock()
+                self._timer = self.loop.after(max(0.0, wait), self._wake)
+
+    def _wake(self) -> None:
+        self._timer, self._woke = None, self.loop.clock()
+        self.wake()

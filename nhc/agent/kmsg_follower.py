@@ -1,0 +1,262 @@
+"""The kernel log, live: each record is judged as it comes, within the reach of one thread.
+
+Records are read in batches and searched as one text; only a record that the catalogue may know is looked at
+closely, so that 100,000 lines a second cost a part of a core and not the node. What the kernel overwrote before
+it could be read is counted. Findings live in the store that `check_kmsg`, `nhc check local` and `nhc ack` share,
+under its lock: whoever reads a record first files it, and nobody files it twice.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from nhc.agent.event_loop import Loop, Timer
+from nhc.facts.kmsg import Record, boot_id, boot_time, parse_record
+from nhc.host import Host
+from nhc.kernlog import STORE, take_in
+from nhc.kernlog.catalogue import APP, Match, Matcher
+from nhc.kernlog.shape import fit
+from nhc.state.store import State
+from nhc.system.kernel_ring import KMSG
+
+BATCH = 4096
+"""Records read before anything else gets its turn."""
+BREATH = 0.003
+"""Seconds between batches while records come in crowds: the kernel's ring holds far more than come in that time."""
+CROWD = 16
+ALIKE = 8
+"""Records of one text that are judged in a batch: a driver that repeats itself says nothing new."""
+WAITING = 4096
+"""Records that wait for the store's lock, at most."""
+LOCKED = 0.02
+"""Seconds after which a store that was locked is tried again."""
+_RECORD = 8192
+
+Judge = Callable[[Sequence[Record]], None]
+
+
+class Follower:
+    """Follows /dev/kmsg from now on. `found` is told when the store of findings has changed."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        host: Host,
+        state: State,
+        found: Callable[[], None],
+        log: Callable[[str], None],
+        readers: Sequence[Judge] = (),
+    ) -> None:
+        self.loop, self.host, self.state, self.found, self.log = loop, host, state, found, log
+        self.readers = readers
+        """Told of every record, parsed: what reads with its own rules."""
+        self.records = 0
+        self.lost = 0
+        self.problem = ""
+        self.boot = boot_id(host)
+        self._fd = -1
+        self._first: Optional[int] = None
+        self._last: Optional[int] = None
+        self._gap = False
+        self._noted: Optional[int] = None
+        self._breath: Optional[Timer] = None
+        self._retry: Optional[Timer] = None
+        self._waiting: List[Record] = []
+        self._matcher = Matcher("")
+        self.apps: Callable[[List[Match]], None] = lambda matches: None
+        """Told of faults of applications, which leave no finding."""
+
+    def start(self) -> bool:
+        """Begin at the end of the log; what stood in it before is for a round of check_kmsg. False where it cannot."""
+        try:
+            self._fd = os.open(self.host.path(KMSG), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.lseek(self._fd, 0, os.SEEK_END)
+        except OSError as error:
+            self.problem = f"{KMSG}: {error.strerror}"
+            self.close()
+            return False
+        self.follow(self._fd)
+        return True
+
+    def follow(self, fd: int) -> None:
+        """Read records from a descriptor that gives one at a time."""
+        self._fd = fd
+        self.problem = ""
+        self.loop.watch(fd, lambda _events: self.read())
+
+    def close(self) -> None:
+        if self._breath:
+            self._breath.cancel()
+        if self._fd >= 0:
+            self.loop.forget(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    @property
+    def live(self) -> bool:
+        return self._fd >= 0
+
+    def read(self) -> None:
+        """Take in one batch."""
+        raws: List[bytes] = []
+        while len(raws) < BATCH:
+            try:
+                data = os.read(self._fd, _RECORD)
+            except BlockingIOError:
+                break
+            except BrokenPipeError:  # the kernel overwrote what was to come next; it goes on with the oldest it has
+                self._count_gap(raws)
+                continue
+            except OSError as error:
+                if error.errno == 22:  # EINVAL: a record longer than any there should be
+                    os.lseek(self._fd, 0, os.SEEK_END)
+                    break
+                self._broken(error)
+                break
+            if not data:
+                self._broken(OSError(5, "it ended"))
+                break
+            raws.append(data)
+            if self._gap:
+                self._close_gap(data)
+        if raws:
+            self.records += len(raws)
+            if self._first is None:
+                self._first = _number(raws[0])
+            self._last = _number(raws[-1]) if self._last is None else max(self._last, _number(raws[-1]))
+            self._judge(raws)
+        if len(raws) >= CROWD and self._fd >= 0:
+            self.loop.forget(self._fd)
+            self._breath = self.loop.after(BREATH, self._again)
+
+    def _again(self) -> None:
+        self._breath = None
+        if self._fd >= 0:
+            self.loop.watch(self._fd, lambda _events: self.read())
+            self.read()
+
+    def _broken(self, error: OSError) -> None:
+        """The log itself has failed: say so, and begin anew in a while."""
+        self.problem = f"{KMSG}: {error.strerror}"
+        self.log(f"{self.problem}: followed again in 5 s")
+        self.close()
+        self.loop.after(5.0, self._resume)
+
+    def _resume(self) -> None:
+        if self._fd < 0 and self.start():
+            self.found()
+
+    def _count_gap(self, raws: List[bytes]) -> None:
+        if raws:
+            self._last = _number(raws[-1])
+        self._gap = True
+
+    def _close_gap(self, data: bytes) -> None:
+        self._gap = False
+        number = _number(data)
+        if self._last is not None and number > self._last + 1:
+            self.lost += number - self._last - 1
+
+    def _judge(self, raws: List[bytes]) -> None:
+        text = b"".join(raws).decode(errors="replace")
+        if self.readers:
+            began = boot_time(self.host)
+            records = [record for record in map(parse_record, _split(text)) if record is not None]
+            records = [record._replace(when=began + (record.since_boot or 0.0)) for record in records]
+            for reader in self.readers:
+                reader(records)
+        said = self._candidates(text)
+        if said:
+            self._file(said)
+            apps = self._app_faults(said)
+            if apps:
+                self.apps(apps)
+
+    def _candidates(self, text: str) -> List[Record]:
+        """The records that the catalogue may know, few of each wording."""
+        began = 0.0
+        alike: Dict[str, int] = {}
+        found: List[Record] = []
+        for start, end, _numbers in self._matcher.candidates(text):
+            record = parse_record(text[start:end])
+            if record is None:
+                continue  # a line of properties
+            times = alike.get(record.text, 0)
+            if times >= ALIKE:
+                continue
+            alike[record.text] = times + 1
+            began = began or boot_time(self.host)
+            found.append(record._replace(when=began + (record.since_boot or 0.0)))
+        return found
+
+    def _file(self, said: Sequence[Record]) -> None:
+        """Put what the records mean into the store, those left out that a check has read already.
+
+        Never waits: a check that holds the store's lock may be asking a device, which can hang.
+        """
+        self._waiting.extend(said)
+        del self._waiting[:-WAITING]
+        changed: List[bool] = []
+        last, first, waiting = self._last or 0, self._first or 0, self._waiting
+
+        def change(store: Dict[str, Any]) -> None:
+            cursor = fit(store).get("cursor")
+            if store.get("boot") != self.boot or not isinstance(cursor, int) or cursor < first - 1:
+                return  # a round of check_kmsg is still to read what came before us; it reads this as well
+            fresh = [record for record in waiting if record.number > cursor]
+            if not fresh:
+                changed.append(bool(waiting))  # a check has filed them, and may take a while yet to say so
+                return
+            before = _standing(store)
+            take_in(store, [(record.text, record.when) for record in fresh], self.host.time())
+            store["cursor"] = max(cursor, last)
+            changed.append(_standing(store) != before)
+
+        if not self.state.try_update(STORE, change):
+            if self._retry is None:
+                self._retry = self.loop.after(LOCKED, self._file_again)
+            return
+        waiting.clear()
+        self._noted = last
+        if any(changed):
+            self.found()
+
+    def _app_faults(self, records: Sequence[Record]) -> List[Match]:
+        judged = (self._matcher.judge(record.text) for record in records)
+        return [match for match in judged if match is not None and match.severity == APP]
+
+    def _file_again(self) -> None:
+        self._retry = None
+        if self._waiting:
+            self._file(())
+
+    def note(self) -> None:
+        """Before a check reads the log itself: nothing that we have seen is to count as lost to it."""
+        first, last = self._first, self._last
+        if first is None or last is None or last == self._noted or self.problem or self._waiting:
+            return
+
+        def change(store: Dict[str, Any]) -> None:
+            cursor = store.get("cursor")
+            if store.get("boot") == self.boot and isinstance(cursor, int) and first - 1 <= cursor < last:
+                store["cursor"] = last
+
+        if self.state.try_update(STORE, change):
+            self._noted = last
+
+
+def _standing(store: Mapping[str, Any]) -> List[Tuple[str, Any, Any]]:
+    findings: Mapping[str, Mapping[str, Any]] = store.get("findings", {})
+    return [(key, finding.get("count"), finding.get("severity")) for key, finding in findings.items()]
+
+
+def _number(data: bytes) -> int:
+    """A record's sequence number."""
+    field = data.split(b",", 2)[1:2]
+    return int(field[0]) if field and field[0].isdigit() else 0
+
+
+def _split(text: str) -> List[str]:
+    """Lines that begin a record: those of properties begin with a blank."""
+    return [line for line in text.split("\n") if line and line[0] != " "]

@@ -1,0 +1,195 @@
+"""Puts the agent together and runs it: what `nhc agent run` does."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+from typing import Any, Callable, Dict, Optional, Tuple
+
+from nhc.agent.agent_plan import BadConfig
+from nhc.agent.control_socket import Control, default_socket
+from nhc.agent.event_loop import Loop
+from nhc.agent.events import Recorder, Stream
+from nhc.agent.http_server import Http
+from nhc.agent.npd import monitors
+from nhc.agent.service import Agent
+from nhc.agent.settings import BadSettings, Settings
+from nhc.agent.sink_process import Make
+from nhc.cli.check_local import live_host
+from nhc.cli.options import UsageError
+from nhc.host import Host
+from nhc.model import printable
+from nhc.plugins import NoAdapter, sink
+from nhc.ports import AdapterError, Sink
+from nhc.state.store import State
+
+
+def run(read_settings: Callable[[], Settings], host: Optional[Host] = None) -> int:
+    """Run until SIGTERM. Returns the exit status: 0, 2 where the settings or configuration cannot be used."""
+    gc.enable()  # `nhc.cli.entry` takes us for a run that is over before there is any garbage
+    loop = Loop(complain=complain)
+    try:
+        settings = read_settings()
+        state = State(settings.state or None)
+        if host is None:
+            host = live_host(settings.root, state)
+        agent = Agent(settings, host, state, loop, complain, read_settings)
+        agent.monitors = monitors.load(settings)
+        agent.makes = sinks(settings, agent.node)
+    except (BadSettings, BadConfig) as error:
+        complain(str(error))
+        return 2
+    except (AdapterError, UsageError) as error:
+        complain(str(error))
+        return 2
+    loop.signals({
+        signal.SIGTERM: agent.stop,
+        signal.SIGINT: agent.stop,
+        signal.SIGHUP: lambda: _reload(agent),
+    })  # fmt: skip
+    control: Optional[Control] = None
+    http: Optional[Http] = None
+    try:
+        control = Control(loop, agent, settings.socket or default_socket(settings.state))
+        http = Http(loop, agent)
+        agent.watchers.append(http.relisten)
+        agent.start()
+    except BadConfig as error:
+        for problem in error.problems:
+            complain(problem)
+        return _end(agent, control, http, 2)
+    except OSError as error:
+        complain(f"{error.filename or 'cannot start'}: {error.strerror}")
+        return _end(agent, control, http, 2)
+    for warning in state.warnings:
+        complain(warning)
+    _notify("READY=1")
+    _watchdog(loop)
+    gc.collect()
+    loop.run()
+    return _end(agent, control, http, 0)
+
+
+def _reload(agent: Agent) -> None:
+    agent.reload()
+
+
+def _end(agent: Agent, control: Optional[Control], http: Optional[Http], status: int) -> int:
+    agent.stop()
+    if http:
+        http.close()
+    if control:
+        control.close()
+    return status
+
+
+def sinks(settings: Settings, node: str) -> Dict[str, Make]:
+    """What makes each sink, in its own process. Raises BadSettings where a name means nothing."""
+    found: Dict[str, Make] = {}
+    if settings.events or settings.history:
+        found["local"] = lambda log: _local(settings, log)
+    for name, given in settings.sinks.items():
+        if name == "otel":
+            found[name] = _otel(given, node, settings)
+            continue
+        problem = _what_keeps_from_loading(name)
+        if problem:
+            raise BadSettings(f"{settings.path}: sinks.{name}: {problem}")
+        found[name] = _named(name, dict(given), node)
+    return found
+
+
+def _what_keeps_from_loading(name: str) -> str:
+    """Why there is no such sink, "" where there is. Found out in a process of its own.
+
+    What a sink needs (an HTTP client, TLS) is 10 MB that the agent, and each round that it forks, does without.
+    """
+    ends: Tuple[int, ...] = ()
+    try:
+        reading, writing = ends = os.pipe()
+        pid = os.fork()
+    except OSError as error:  # it is found out when the sink is started, which is tried again and again
+        complain(f"sinks.{name}: whether there is such a sink cannot be found out now: {error.strerror}")
+        for fd in ends:
+            os.close(fd)
+        return ""
+    if pid == 0:
+        try:
+            os.close(reading)
+            sink(name)
+        except NoAdapter as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, encoding="utf-8") as answer:
+        problem = answer.read()
+    os.waitpid(pid, 0)
+    return problem
+
+
+def _named(name: str, given: Dict[str, Any], node: str) -> Make:
+    def begin(log: Callable[[str], None]) -> Sink:
+        made: Sink = sink(name)(given, node, log)
+        return made
+
+    return begin
+
+
+def _otel(given: Any, node: str, settings: Settings) -> Make:
+    def begin(log: Callable[[str], None]) -> Sink:
+        from nhc.agent.otel import Otel
+
+        return Otel(given, node, settings.labels, log)
+
+    return begin
+
+
+def _local(settings: Settings, log: Callable[[str], None]) -> Sink:
+    history: Any = None
+    if settings.history:
+        from nhc.agent.history import History
+
+        history = History(settings.history, settings.history_keep, settings.history_rows, log)
+    stream = Stream(settings.events, log, int(settings.events_limit)) if settings.events else None
+    return Recorder(stream, settings.events_format, settings.labels, history)
+
+
+def _notify(text: str) -> None:
+    """Tell systemd, where it asks to be told (sd_notify(3))."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path:
+        return
+    import socket
+
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as peer:
+            peer.connect(f"\0{path[1:]}" if path[0] == "@" else path)
+            peer.send(text.encode())
+    except OSError as error:
+        sys.stderr.write(f"nhc agent: NOTIFY_SOCKET: {error.strerror}\n")
+
+
+def _watchdog(loop: Loop) -> None:
+    """Tell systemd that the loop goes round, where it asks for that (WatchdogSec=, sd_watchdog_enabled(3))."""
+    asked = os.environ.pop("WATCHDOG_USEC", "")
+    if not asked.isdigit() or os.environ.pop("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return
+    every = int(asked) / 1e6 / 3
+
+    def alive() -> None:
+        _notify("WATCHDOG=1")
+        loop.after(every, alive)
+
+    alive()
+
+
+def complain(line: str) -> None:
+    """A line for the log; one that cannot be written is lost, and nothing else."""
+    try:
+        sys.stderr.write(f"nhc agent: {printable(line, 2000)}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass

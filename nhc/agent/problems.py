@@ -1,0 +1,207 @@
+"""What is news: problems that begin and problems that end, told apart from states that merely go on.
+
+Pure. For each check the board holds what its last run said and which problems stand. A problem is a target
+with a reason. It begins with the run that finds it (the engine has counted its strikes by then) and ends after
+`recover` runs in a row that judged its target and did not find it. A run that could not tell neither begins a
+fault nor ends one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+from nhc.light import NamedTuple
+from nhc.model import CheckResult, Outcome, Verdict, unknown
+from nhc.render.json import to_result
+from nhc.units import show_seconds
+
+BEGAN, ENDED, CHANGED = "began", "ended", "changed"
+BOOT_WINDOW = "BootWindow"
+"""Reason of a failure so soon after the boot that nothing can be told yet."""
+
+Place = Tuple[str, str]
+"""Target and reason."""
+
+
+class Change(NamedTuple):
+    """A piece of news. `what` is began, ended or changed (its verdict did); `since` is when the problem began."""
+
+    what: str
+    when: float
+    key: str
+    result: CheckResult
+    before: Verdict
+    since: float
+
+
+class Problem:
+    """Something that stands. `passes` counts the runs in a row that did not find it."""
+
+    def __init__(self, result: CheckResult, since: float, passes: int = 0) -> None:
+        self.result = result
+        self.since = since
+        self.passes = passes
+
+
+class Row:
+    """One check: what its last run said, and what stands."""
+
+    def __init__(self) -> None:
+        self.results: Tuple[CheckResult, ...] = ()
+        self.problems: Dict[Place, Problem] = {}
+        self.at = 0.0
+
+    def shown(self, recover: int) -> List[CheckResult]:
+        """The row as a report has it: what stands, then what the last run said besides."""
+        found = {_place(result) for result in self.results if result.verdict > Verdict.OK}
+        standing = [
+            problem.result if place in found and not problem.passes else _held(problem, recover)
+            for place, problem in self.problems.items()
+        ]
+        rest = [result for result in self.results if _place(result) not in self.problems]
+        if standing:  # "all is fine" beside it would be wrong; what was measured stays
+            rest = [result for result in rest if result.verdict > Verdict.OK or result.outcome.metrics]
+        return [*standing, *rest]
+
+
+class Board:
+    """All checks. `recover` is how many good runs end a fault."""
+
+    def __init__(self, recover: int = 2) -> None:
+        self.recover = recover
+        self.rows: Dict[str, Row] = {}
+
+    def judge(
+        self, key: str, results: Sequence[CheckResult], now: float, recover: Optional[int] = None
+    ) -> List[Change]:
+        """Take in one run of one check. Returns the news."""
+        row = self.rows.setdefault(key, Row())
+        row.results, row.at = tuple(results), now
+        needed = self.recover if recover is None else recover
+        news: List[Change] = []
+        found: Dict[Place, CheckResult] = {}
+        for result in results:
+            if result.verdict > Verdict.OK:
+                place = _place(result)
+                if place not in found or found[place].verdict < result.verdict:
+                    found[place] = result
+        for place, result in found.items():
+            standing = row.problems.get(place)
+            if standing is None:
+                row.problems[place] = Problem(result, now)
+                news.append(Change(BEGAN, now, key, result, Verdict.OK, now))
+                continue
+            before = standing.result.verdict
+            if before is Verdict.CRIT and result.verdict < before:
+                if result.strike or result.verdict is Verdict.UNKNOWN:
+                    # It failed again, with fewer strikes than it takes to begin anew; or nothing could be told.
+                    standing.passes = 0
+                    continue
+                standing.passes += 1  # only a warning now: that counts as well, as often as it takes
+                if standing.passes < needed:
+                    continue
+            standing.result, standing.passes = result, 0
+            if result.verdict is not before:
+                news.append(Change(CHANGED, now, key, result, before, standing.since))
+        for place, problem in list(row.problems.items()):
+            if place in found or (problem.result.verdict is not Verdict.UNKNOWN and not _judged(place, results)):
+                continue
+            problem.passes += 1
+            if problem.passes >= (needed if problem.result.verdict is Verdict.CRIT else 1):
+                del row.problems[place]
+                news.append(Change(ENDED, now, key, problem.result, problem.result.verdict, problem.since))
+        return news
+
+    def remove(self, keys: Iterable[str], now: float) -> List[Change]:
+        """Checks that are no longer configured: their problems end, for nobody looks any more."""
+        news: List[Change] = []
+        for key in keys:
+            row = self.rows.pop(key, None)
+            if row:
+                news += [Change(ENDED, now, key, p.result, p.result.verdict, p.since) for p in row.problems.values()]
+        return news
+
+    def recovering(self, key: str) -> bool:
+        """Whether a fault of this check has begun to look well, or a failure has begun to count."""
+        row = self.rows.get(key)
+        if row is None:
+            return False
+        return any(p.passes for p in row.problems.values()) or any(
+            0 < r.strike < r.strikes for r in row.results if r.verdict is not Verdict.CRIT
+        )
+
+    def results(self, keys: Iterable[str]) -> List[CheckResult]:
+        """What a report of these checks holds, in their order."""
+        return [r for key in keys if key in self.rows for r in self.rows[key].shown(self.recover)]
+
+    def problems(self) -> List[Tuple[str, Problem]]:
+        return [(key, problem) for key, row in self.rows.items() for problem in row.problems.values()]
+
+    # From one life of the agent to the next.
+
+    def dump(self) -> Dict[str, Any]:
+        return {
+            key: {
+                "at": row.at,
+                "results": [to_result(result) for result in row.results],
+                "problems": [
+                    {"result": to_result(p.result), "since": p.since, "passes": p.passes} for p in row.problems.values()
+                ],
+            }
+            for key, row in self.rows.items()
+        }
+
+    def load(self, rows: Mapping[str, Any]) -> None:
+        """Take over what an earlier life dumped; what does not fit is left out."""
+        from nhc.render.json import from_result
+
+        for key, value in rows.items():
+            row = Row()
+            try:
+                row.at = _time(value["at"])
+                row.results = tuple(from_result(result) for result in value["results"])
+                for entry in value["problems"]:
+                    result = from_result(entry["result"])
+                    row.problems[_place(result)] = Problem(result, _time(entry["since"]), int(entry["passes"]))
+            except (TypeError, KeyError, ValueError, OverflowError):
+                continue
+            self.rows[str(key)] = row
+
+
+def too_early(result: CheckResult, uptime: float) -> CheckResult:
+    """A failure within the boot window: nothing that could be told yet."""
+    outcome: Outcome = result.outcome
+    if outcome.verdict is not Verdict.CRIT:
+        return result
+    message = f"too early to tell, {show_seconds(uptime)} after the boot: {outcome.message or outcome.reason}"
+    early = unknown(BOOT_WINDOW, message, target=outcome.target, metrics=outcome.metrics, evidence=outcome.evidence)
+    return result._replace(outcome=early)
+
+
+def _time(value: Any) -> float:
+    """A Unix time that was kept. Raises ValueError, TypeError."""
+    if not 0 <= float(value) < 1e11:
+        raise ValueError(f"{value!r} is no time")
+    return float(value)
+
+
+def _place(result: CheckResult) -> Place:
+    return result.outcome.target, result.outcome.reason
+
+
+def _judged(place: Place, results: Sequence[CheckResult]) -> bool:
+    """Whether this run looked at the target of a problem and could tell."""
+    target = place[0]
+    about = [r for r in results if r.outcome.target == target] if target else []
+    # A run that names other targets only, or none, has judged this one too: all that is not told of is fine.
+    about = about or [r for r in results if not r.outcome.target] or list(results)
+    if any(r.verdict is Verdict.UNKNOWN for r in results if r.outcome.target in ("", target)):
+        return False
+    return any(r.verdict is not Verdict.SKIP for r in about)
+
+
+def _held(problem: Problem, recover: int) -> CheckResult:
+    """A problem that the last run did not find, and that stands all the same."""
+    outcome = problem.result.outcome
+    note = f"well {problem.passes} of {recover} times" if problem.passes else "the last run could not tell"
+    return problem.result._replace(outcome=outcome._replace(message=f"{outcome.message} ({note})"))

@@ -1,0 +1,231 @@
+"""Where the agent's word goes: one process a sink, a pipe to it, and bounded memory on both sides.
+
+A disk that is full or hung, a server that is away for an hour, a library that leaks: none of it may reach the
+process that watches the node. While a sink does not take what it is sent, only the newest state is kept for it,
+and the newest pieces of news.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional
+
+from nhc.agent.check_round import become_child
+from nhc.agent.event_loop import READ, WRITE, Loop
+from nhc.agent.sink_process import LENGTH, NEWS, Make, SinkProcess
+from nhc.ports import Standing
+
+BATCH = 100
+"""News sent at a time."""
+BACKOFF = (1.0, 60.0)
+SEVERAL = 3
+"""Times in a row that a sink could not be started, after which the agent is not well."""
+PATIENCE = 5.0
+"""Seconds that a sink has to end in."""
+
+
+class Outlet:
+    """The agent's side of one sink. `state` says how the node is, as bytes of JSON, whenever it is asked."""
+
+    def __init__(
+        self,
+        name: str,
+        make: Make,
+        loop: Loop,
+        state: Callable[[], bytes],
+        log: Callable[[str], None],
+        standing: Optional[Callable[[str, List[Standing]], None]] = None,
+        wants_state: bool = True,
+    ) -> None:
+        self.name, self.make, self.loop, self.state, self.log = name, make, loop, state, log
+        self.standing = standing
+        self.wants_state = wants_state
+        self.problem = "not started"
+        """What keeps it from delivering, "" while all is delivered."""
+        self.restarts = 0
+        self.lost = 0
+        self.pid = 0
+        self._news: Deque[Dict[str, Any]] = deque()
+        self._stale = wants_state
+        self._out = self._in = -1
+        self._buffer = b""
+        self._said = bytearray()
+        self._backoff = BACKOFF[0]
+        self._failures = 0  # in a row, without a word from it in between
+        self._began = 0.0
+        self._closing = False
+        self._asked = False  # whether it has said what stood before us: until then it is told nothing
+
+    @property
+    def dead(self) -> str:
+        """Why it has no process and has got none for several tries, "" while it has one or only just lost it."""
+        return self.problem if not self.pid and self._failures >= SEVERAL and not self._closing else ""
+
+    @property
+    def waiting(self) -> int:
+        return len(self._news)
+
+    def start(self) -> None:
+        """Start the sink's process. Called while this process has one thread, as it always has."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pipes: List[int] = []
+        try:
+            pipes += os.pipe()
+            pipes += os.pipe()
+            pid = os.fork()
+        except OSError as error:
+            for fd in pipes:
+                os.close(fd)
+            self._gone(f"cannot be started: {error.strerror}")
+            return
+        down_read, down_write, up_read, up_write = pipes
+        if pid == 0:
+            status = 3
+            try:
+                become_child([down_read, up_write])
+                SinkProcess(self.make, down_read, up_write).run()
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(down_read)
+        os.close(up_write)
+        os.set_blocking(down_write, False)
+        os.set_blocking(up_read, False)
+        self.pid, self._out, self._in = pid, down_write, up_read
+        self._began = self.loop.clock()
+        self._buffer, self._said = b"", bytearray()
+        self._stale, self._asked = self.wants_state, False
+        self.problem = "starting"
+        self.loop.watch(up_read, lambda _events: self._listen(), READ)
+        self.loop.child(pid, lambda status: self._ended(pid, status))
+
+    def changed(self) -> None:
+        """The state is another: send it when there is room."""
+        if self.wants_state:
+            self._stale = True
+            self._write()
+
+    def tell(self, news: List[Dict[str, Any]]) -> None:
+        for piece in news:
+            if len(self._news) >= NEWS:
+                self._news.popleft()
+                self.lost += 1
+            self._news.append(piece)
+        self._write()
+
+    def _write(self) -> None:
+        """Send as much as goes; the rest when the pipe has room."""
+        while self._out >= 0 and self._asked:
+            if not self._buffer:
+                if not self._stale and not self._news:
+                    break
+                batch = [self._news.popleft() for _ in range(min(BATCH, len(self._news)))]
+                head = json.dumps({"news": batch, "lost": self.lost}, ensure_ascii=False).encode()
+                body = self.state() if self._stale else b""
+                self._stale = False
+                self._buffer = LENGTH.pack(len(head)) + head + LENGTH.pack(len(body)) + body
+            try:
+                written = os.write(self._out, self._buffer)
+            except BlockingIOError:
+                self.loop.watch(self._out, lambda _events: self._write(), WRITE)
+                return
+            except OSError:
+                break  # its end is told by `_ended`
+            self._buffer = self._buffer[written:]
+        if self._out >= 0:
+            self.loop.forget(self._out)
+
+    def _listen(self) -> None:
+        try:
+            data = os.read(self._in, 1 << 16)
+        except BlockingIOError:
+            return
+        if not data:
+            self.loop.forget(self._in)
+            return
+        self._said += data
+        while b"\n" in self._said:
+            line, _, rest = bytes(self._said).partition(b"\n")
+            self._said = bytearray(rest)
+            self._heed(json.loads(line))
+
+    def _heed(self, said: Dict[str, Any]) -> None:
+        if "log" in said:
+            self.log(f"{self.name}: {said['log']}")
+        if "problem" in said:
+            self.problem = str(said["problem"])
+            if not self.problem:
+                self._backoff = BACKOFF[0]
+        if "standing" in said:
+            self._failures = 0
+            if self.standing:
+                self.standing(self.name, [Standing(*one) for one in said["standing"]])
+            self._asked = True
+            self._write()
+
+    def _ended(self, pid: int, status: int) -> None:
+        if pid != self.pid:
+            return
+        if self._in in self.loop._readers:
+            self._listen()
+        for fd in (self._in, self._out):
+            self.loop.forget(fd)
+            os.close(fd)
+        self.pid, self._in, self._out = 0, -1, -1
+        if not self._closing:
+            how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
+            self._gone(f"its process ended with {how}")
+
+    def _gone(self, problem: str) -> None:
+        self.restarts += 1
+        self._failures += 1
+        if self._began and self.loop.clock() - self._began > BACKOFF[1]:
+            self._backoff = BACKOFF[0]
+        before = self.problem.partition(" (")[0]  # what it said last; not what was said of the tries before
+        self.problem = f"{problem}{f' ({before})' if before and before != problem else ''}"
+        self.log(f"{self.name}: {self.problem}; tried again in {self._backoff:.0f} s")
+        self.loop.after(self._backoff, self.start)
+        self._backoff = min(self._backoff * 2, BACKOFF[1])
+
+    def close(self) -> None:
+        """Let it deliver what was sent and end. `wait` takes it in."""
+        self._closing = True
+        if self._out >= 0:
+            self._write()
+            if self._buffer:  # what did not go in one piece goes now, or not at all
+                ready = select.poll()
+                ready.register(self._out, WRITE)
+                until = time.monotonic() + 1.0
+                while self._buffer and time.monotonic() < until:
+                    ready.poll(100)
+                    try:
+                        self._buffer = self._buffer[os.write(self._out, self._buffer) :]
+                    except BlockingIOError:
+                        continue
+                    except OSError:
+                        break
+            self.loop.forget(self._out)
+            os.close(self._out)
+            self._out = -1
+
+    def wait(self, until: float) -> None:
+        """Until the monotonic time `until`, then it is killed."""
+        while self.pid:
+            try:
+                done, _status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if done:
+                self.pid = 0
+                return
+            if time.monotonic() >= until:
+                os.kill(self.pid, signal.SIGKILL)
+                until = float("inf")
+            time.sleep(0.005)

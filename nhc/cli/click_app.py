@@ -1,0 +1,236 @@
+"""The click application: every command's help, completion and dispatch.
+
+A command's module is imported when the command is used, so that `nhc list` does not pay for what
+`nhc fleet` needs. Help lists come from the table here, without importing anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+
+import click
+
+from nhc import __version__
+from nhc.cli.option_groups import GroupedCommand, HeadedOption
+from nhc.cli.options import CHECK_LOCAL, Option, UsageError
+from nhc.exit_status import EXIT_USAGE
+
+Entry = Tuple[str, str]
+Table = Mapping[str, Union[Entry, Tuple[str, Any]]]
+
+COMMANDS: Dict[str, Any] = {
+    "check": ("Judge this node.", {
+        "local": ("nhc.cli.click_app:check_local", "Judge the node this runs on, now."),
+    }),
+    "list": ("nhc.cli.catalogue:list_command", "List the built-in checks."),
+    "explain": ("nhc.cli.catalogue:explain_command", "Explain a check, or a reason in a report."),
+    "genconf": ("nhc.cli.genconf:command", "Write a configuration from what this node is and has."),
+    "config": ("Validate configurations.", {
+        "check": ("nhc.cli.config:check", "Validate configuration files without running anything."),
+        "show": ("nhc.cli.config_show:show", "Print what applies to a node, and where each line comes from."),
+        "match": ("nhc.cli.config:match", "Say whether a target applies to a node."),
+    }),
+    "mute": ("nhc.cli.mute:mute", "Mute a check on this node until a date, or list what is muted."),
+    "unmute": ("nhc.cli.mute:unmute", "End a mute now."),
+    "profile": ("What this node type should have.", {
+        "detect": ("nhc.cli.profile:detect", "Name this node's type, and say why."),
+        "list": ("nhc.cli.profile:list_profiles", "List the known types."),
+        "show": ("nhc.cli.profile:show", "Show a type's expectations."),
+    }),
+    "log": ("Read kernel logs.", {
+        "classify": ("nhc.cli.kernel:classify", "Say what each line of a kernel log means."),
+    }),
+    "inject": ("nhc.cli.kernel:inject", "Write a fault into this node's kernel log, as a drill."),
+    "ack": ("nhc.cli.kernel:ack", "Acknowledge findings of the kernel log, or list them."),
+    "agent": ("The resident agent.", {
+        "run": ("nhc.cli.agent:run", "Run the agent in the foreground."),
+        "status": ("nhc.cli.agent:status", "Ask the agent what it knows."),
+        "pause": ("nhc.cli.agent:pause", "Stop running checks for a while."),
+        "resume": ("nhc.cli.agent:resume", "Run checks again."),
+        "check": ("nhc.cli.agent:run_now", "Run checks now."),
+        "ack": ("nhc.cli.agent:ack", "Acknowledge a finding."),
+        "reload": ("nhc.cli.agent:reload", "Read the configuration again."),
+    }),
+    "fleet": ("Judge many nodes over SSH.", {
+        "check": ("nhc.cli.fleet:check", "Judge every node of a fleet, nothing installed on it."),
+        "diff": ("nhc.cli.fleet:diff", "Compare two sweeps."),
+        "report": ("nhc.cli.fleet:report", "Show a sweep again: folded text, JSON, HTML."),
+    }),
+    "slurm": ("Work with Slurm.", {
+        "sync": ("nhc.cli.slurm:sync_command", "Drain and resume nodes as reports say, within ceilings."),
+    }),
+    "kubernetes": ("Kubernetes: conditions into cordons, taints, labels and drains.", {
+        "sync": ("nhc.cli.kubernetes:sync_command", "Bring all nodes in line with their conditions, once."),
+        "controller": ("nhc.cli.kubernetes:controller_command", "Keep all nodes in line with their conditions."),
+        "status": ("nhc.cli.kubernetes:status_command", "Show which nodes are sick, which are marked, and by whom."),
+        "doctor": ("nhc.cli.kubernetes:doctor_command", "Look for what would keep an installation from working."),
+        "drain": ("nhc.cli.kubernetes:drain_command", "Mark nodes and evict their pods, within disruption budgets."),
+        "uncordon": ("nhc.cli.kubernetes:uncordon_command", "Take nhc's own marks off nodes."),
+        "publish": ("nhc.cli.kubernetes:publish_command", "Write reports as conditions of their nodes."),
+        "state": ("nhc.cli.kubernetes:state_command", "Put nodes in a state of the vocabulary."),
+        "ack": ("nhc.cli.kubernetes:ack_command", "End conditions that nothing shows to be gone."),
+    }),
+    "record": ("nhc.cli.record:record_command", "Record what the checks see of this node, for replay."),
+    "replay": ("nhc.cli.record:replay_command", "Judge a recorded node again."),
+    "completion": ("nhc.cli.catalogue:completion_command", "Print the completion script for a shell."),
+}  # fmt: skip
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on use; the table holds `module:attribute` and a summary, or a subtable."""
+
+    def __init__(self, name: str, table: Mapping[str, Any], help: str) -> None:
+        super().__init__(name, help=help, no_args_is_help=True)
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> List[str]:
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> Optional[click.Command]:
+        entry = self.table.get(cmd_name)
+        if entry is None:
+            return None
+        first, second = entry
+        if isinstance(second, dict):
+            return LazyGroup(cmd_name, second, first)
+        module, _, attribute = first.partition(":")
+        command: click.Command = getattr(__import__(module, fromlist=[attribute]), attribute)
+        command.name = cmd_name
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # click's own end for it has status 1, which says that the node is sick
+            raise SystemExit(130) from None
+
+    def resolve_command(
+        self, ctx: click.Context, args: List[str]
+    ) -> Tuple[Optional[str], Optional[click.Command], List[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], list(self.table), 1)
+            if near:
+                error.message += f" Did you mean {near[0]!r}?"
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, entry[0] if isinstance(entry[1], dict) else entry[1]) for name, entry in self.table.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+_PATHS = {"FILE": click.Path(), "DIR": click.Path(file_okay=False)}
+"""What the shell completes; that they are there is for the command to say."""
+
+
+def _checks(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
+    from nhc.check import find_all
+
+    return [check.name for check in find_all() if check.name.startswith(incomplete)]
+
+
+def _tags(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
+    from nhc.check import find_all
+
+    return sorted({tag for check in find_all() for tag in check.tags if tag.startswith(incomplete)})
+
+
+_COMPLETE = {"check": _checks, "tag": _tags}
+
+
+def click_option(option: Option) -> click.Option:
+    """The same option, for click."""
+    if option.metavar:
+        return HeadedOption(
+            [*option.flags, option.name],
+            heading=option.heading or "Other",
+            help=option.help,
+            metavar=option.metavar,
+            multiple=option.many,
+            default=None if option.many else option.default,
+            type=click.Choice(list(option.choices)) if option.choices else _PATHS.get(option.metavar),
+            show_default=bool(option.default),
+            shell_complete=_COMPLETE.get(option.name),
+        )
+    return HeadedOption(
+        [*option.flags, option.name],
+        heading=option.heading or "Other",
+        help=option.help,
+        is_flag=not option.many,
+        count=option.many,
+    )
+
+
+def _check_local(**values: Any) -> None:
+    from nhc.cli import check_local as module
+
+    named = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    try:
+        raise SystemExit(module.run(named))
+    except UsageError as error:
+        raise click.UsageError(str(error)) from None
+
+
+check_local = GroupedCommand(
+    "local",
+    callback=_check_local,
+    params=[click_option(option) for option in CHECK_LOCAL],
+    help="""Judge the node this runs on, now, by its configuration.
+
+    Exit status: 0 healthy, 1 unhealthy, 2 wrong usage or configuration, 3 unknown. With --format nagios or
+    npd it is what those programs expect of a plugin.
+    """,
+)
+
+application = LazyGroup("nhc", COMMANDS, "One health check engine for GPU, AI and HPC cluster nodes.")
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(f"nhc {__version__}")
+        ctx.exit()
+
+
+application.params.append(
+    click.Option(
+        ["--version"],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        help="Print the version.",
+        callback=_print_version,
+    )
+)
+
+
+def _missing(words: List[str], error: ModuleNotFoundError) -> str:
+    """What to say where a command's library, or its part of nhc, is not there."""
+    module = (error.name or "").partition(".")[0]
+    from nhc.extras import how_to_install
+
+    if module == "nhc":
+        command = " ".join(words[:2])
+        return f"nhc {command} is not part of this installation ({error.name}): install nhc's wheel or a checkout"
+    if module == "nhc_adapters":
+        return "the adapters are not installed; in a bare checkout put adapters/ on PYTHONPATH"
+    return f"this command needs {module}: {how_to_install(module, words[0] if words else '')}"
+
+
+def run(words: List[str]) -> int:
+    """Run the application; usage errors are one line and exit status 2."""
+    try:
+        application(args=words, prog_name="nhc", standalone_mode=True)
+    except ModuleNotFoundError as error:
+        click.echo(f"nhc: {_missing(words, error)}", err=True)
+        return 2
+    except SystemExit as leaving:
+        code = leaving.code if words else EXIT_USAGE  # click calls `nhc` alone a success
+        if isinstance(code, str):
+            click.echo(code, err=True)
+            return 2
+        return int(code or 0)
+    return 0

@@ -1,0 +1,156 @@
+"""`nhc fleet check` from its options to its exit status; `nhc fleet report` from the history."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, List, Mapping
+
+from nhc import __version__
+from nhc.cli import fleet_options
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
+from nhc.fleet import summary
+from nhc.fleet.fold import nodes_of
+from nhc.fleet.history import History, default_path
+from nhc.fleet.progress import Progress
+from nhc.fleet.summary import Picture, write_out
+from nhc.matching.nodeset import fold
+from nhc.model import Verdict, printable
+
+EXIT = {Verdict.SKIP: EXIT_UNKNOWN, Verdict.OK: EXIT_HEALTHY, Verdict.WARN: EXIT_HEALTHY,
+        Verdict.UNKNOWN: EXIT_UNKNOWN, Verdict.CRIT: EXIT_UNHEALTHY}  # fmt: skip
+
+
+def run(options: Mapping[str, Any]) -> int:
+    """Carry out `nhc fleet check`; the exit status. Raises Usage."""
+    from nhc.fleet.sweep import sweep
+
+    secrets = fleet_options.take_secrets()
+    fleet_options.usable(options)
+    for path in filter(None, (options["html"], options["json_path"])):
+        fleet_options.writable(path)
+    marking = fleet_options.marking(options) if options["mark"] else None
+    nodes = fleet_options.nodes(options, secrets)
+    settings = fleet_options.settings(options, nodes)
+    history = History("" if options["no_history"] else options["history"] or default_path())
+    started = time.time()
+    number = history.begin(_words(), __version__, started, len(nodes))
+    picture = Picture(nodes, started, options["group_by"])
+    waiting = dict.fromkeys(range(len(nodes)))
+    notes: List[str] = []
+    arrivals = sweep(nodes, settings, notes.append)
+    interrupted = failed = False
+    try:
+        with Progress(picture.names, options["form"] == "text" and sys.stderr.isatty()) as progress:
+            progress.show(0, picture.folder.counts, waiting)
+            for arrived in arrivals:
+                waiting.pop(arrived.place, None)
+                picture.add(arrived.place, arrived.verdict, arrived.findings, arrived.metrics, arrived.labels)
+                history.add(number, nodes[arrived.place].name, arrived.verdict, arrived.seconds, arrived.line)
+                if options["form"] == "jsonl":
+                    write_out(arrived.text() + "\n")
+                progress.show(picture.folder.total, picture.folder.counts, waiting)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        arrivals.close()
+    picture.ended = time.time()
+    picture.not_judged = [nodes[place].name for place in waiting]
+    history.end(number, interrupted=interrupted)
+    try:
+        _show(options, picture, history, number)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _say(f"{error.filename}: {error.strerror}")
+        failed = True
+    for line in (*notes, *filter(None, [history.warning])):
+        _say(line)
+    status = exit_status(picture, options["max_unhealthy"])
+    if interrupted and waiting:
+        _say(f"interrupted: {nodes_of(len(waiting))} not judged: {fold(picture.not_judged)}")
+        status = 130
+    elif failed:
+        status = EXIT_UNKNOWN
+    elif marking is not None and not interrupted:
+        status = _worse(status, marking(history, number, options))
+    history.close()
+    return status
+
+
+def _say(line: str) -> None:
+    print(f"nhc fleet check: {printable(line)}", file=sys.stderr)
+
+
+def _worse(one: int, other: int) -> int:
+    """The exit status that says more: 1 before 3 before 0."""
+    return max(one, other, key=(EXIT_HEALTHY, EXIT_UNKNOWN, EXIT_UNHEALTHY).index)
+
+
+def exit_status(picture: Picture, limit: Any) -> int:
+    """The worst node's status; 0 where no more nodes are unhealthy than the limit allows."""
+    folder = picture.folder
+    status = EXIT[folder.worst()]
+    if limit is None or status == EXIT_HEALTHY:
+        return status
+    count, share = limit
+    allowed = count if count is not None else share * folder.total
+    return EXIT_HEALTHY if folder.unhealthy() <= allowed else status
+
+
+def _show(options: Mapping[str, Any], picture: Picture, history: History, number: int) -> None:
+    far = picture.outliers() if options["outliers"] else []
+    form = options["form"]
+    if options["json_path"]:
+        summary.write_file(options["json_path"], lambda file: summary.write_json(file, picture, history, number, far))
+    if options["html"]:
+        from nhc.fleet.html import write_html
+
+        summary.write_file(options["html"], lambda file: write_html(file, picture, history, number, far))
+    if form == "json":
+        summary.write_json(sys.stdout, picture, history, number, far)
+    elif form == "text":
+        colour = summary.wants_colour(options["color"], sys.stdout)
+        write_out(summary.text(picture, far, options["by"], colour, options["quiet"], options["skipped"]))
+    sys.stdout.flush()
+
+
+def again(options: Mapping[str, Any]) -> int:
+    """Carry out `nhc fleet report`. Raises HistoryError, OSError."""
+    history = History(options["history"] or default_path(), create=False)
+    if options["listed"]:
+        for sweep in history.sweeps():
+            write_out(summary.sweep_line(sweep) + "\n")
+        return EXIT_HEALTHY
+    sweep = history.find(options["sweep"])
+    picture = summary.picture_of(history, sweep, options["group_by"])
+    far = picture.outliers() if options["outliers"] else []
+    form = options["form"]
+
+    def write(file: Any) -> None:
+        if form == "json":
+            summary.write_json(file, picture, history, sweep.id, far)
+        elif form == "jsonl":
+            for _node, line in history.lines(sweep.id):
+                file.write(line + "\n")
+        elif form == "html":
+            from nhc.fleet.html import write_html
+
+            write_html(file, picture, history, sweep.id, far)
+        else:
+            colour = summary.wants_colour(options["color"], file)
+            file.write(summary.text(picture, far, options["by"], colour, options["quiet"], options["skipped"]))
+
+    if options["output"] not in ("", None, "-"):
+        summary.write_file(options["output"], write)
+    else:
+        write(sys.stdout)
+        sys.stdout.flush()
+    return EXIT_HEALTHY
+
+
+def _words() -> str:
+    """The command line as the history shows it. No secret is ever an argument."""
+    import shlex
+
+    return printable(shlex.join(["nhc", *sys.argv[1:]]), 2000)

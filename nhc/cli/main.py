@@ -1,0 +1,143 @@
+"""The nhc command: names and the modules that carry them out.
+
+`nhc check local` and the scheduler hooks run before every job, so they start without click: `main` sends
+them straight to their modules. Everything else, help and completion included, goes through the click
+application in `nhc.cli.click_app`, whose `check local` is built from the same option table (`nhc.cli.options`).
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # `signal` makes enumerations of it: 0.3 ms
+import gc
+import os
+import sys
+
+from nhc.cli.clean_output import clean_streams, forgive_streams
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Callable
+
+HOOKS = ("nhc.cli.prolog", "nhc.cli.epilog", "nhc.cli.healthcheck")
+"""Entry points that a scheduler runs: whether anybody reads what they print changes nothing about their status."""
+FAILED = {"nhc.cli.prolog": EXIT_HEALTHY, "nhc.cli.epilog": EXIT_HEALTHY}
+"""The status of an entry point that came upon what nobody foresaw, where it is not EXIT_UNKNOWN: the job starts."""
+
+
+def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
+    """An executable: `main` of a module, or a function, then out at once. Tearing Python down would cost each run 3 ms.
+
+    What nobody foresaw is one line and a file to report (`nhc.run.crash_report`), never a traceback.
+    """
+    gc.disable()  # a run is over before there is garbage worth collecting; the collections cost 2 ms
+    module = run if isinstance(run, str) else run.__module__
+    status = FAILED.get(module, EXIT_UNKNOWN)
+    try:
+        standard_streams()
+        clean_streams(colours=module == "nhc.cli.main" and sys.argv[1:2] in (["check"], ["fleet"]))
+        forgive_streams()
+        main_of = __import__(module, fromlist=["main"]).main if isinstance(run, str) else run
+        status = main_of()
+    except SystemExit as leaving:
+        status = leaving.code if isinstance(leaving.code, int) else EXIT_USAGE if leaving.code else EXIT_HEALTHY
+    except KeyboardInterrupt:
+        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)  # a second one changes nothing about how this ends
+        status = 130
+    except BaseException as error:
+        crashed(module, error)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        status = status or EXIT_UNHEALTHY
+    except (OSError, ValueError):
+        status = status or EXIT_USAGE  # what was to be written is not
+    failure = getattr(sys.stdout, "failure", None)
+    if failure is not None and module not in HOOKS:  # a hook's status is its scheduler's, whoever reads what it prints
+        gone = isinstance(failure, BrokenPipeError)
+        status = status or (EXIT_UNHEALTHY if gone else EXIT_USAGE)
+        if not gone:
+            why = getattr(failure, "strerror", None) or failure
+            print(f"nhc: standard output: {why}: not everything could be printed", file=sys.stderr)
+    children = sys.modules.get("nhc.system.children")
+    if children:
+        children.reap_all()
+    os._exit(status)
+
+
+def crashed(module: str, error: BaseException) -> None:
+    """Say what went wrong. Never raises."""
+    name = module.rpartition(".")[2]
+    words = [word for word in sys.argv[1:3] if word.isalpha()] if name == "main" else []
+    try:
+        from nhc.run.crash_report import tell
+
+        tell(" ".join(["nhc", *words]) if name == "main" else f"nhc-{name}", error)
+    except BaseException:  # not even that can be loaded
+        try:
+            print(f"nhc: internal error: {type(error).__name__}", file=sys.stderr, flush=True)
+        except (OSError, ValueError, MemoryError):
+            pass
+
+
+def standard_streams() -> None:
+    """Open on /dev/null those of the standard streams that the caller has closed.
+
+    Python has None for them, and the next file opened, the state of strikes perhaps, would get their number and
+    whatever a command says.
+    """
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != fd:
+                os.dup2(null, fd)
+                os.close(null)
+            os.set_inheritable(fd, True)
+            setattr(sys, name, open(fd, "r" if fd == 0 else "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the nhc command with `argv` (default: the process's own) and return its exit status."""
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        if words[:2] == ["check", "local"] and "--help" not in words and "_NHC_COMPLETE" not in os.environ:
+            from nhc.cli.check_local import main as check_local
+
+            return check_local(words[2:])
+        if words == ["--version"]:
+            from nhc import __version__
+
+            print(f"nhc {__version__}")
+            return EXIT_HEALTHY
+        if words == ["-h"]:
+            words = ["--help"]
+        if (not words or words[0][:2] != "--") and "_NHC_COMPLETE" not in os.environ:
+            from nhc.cli.lbnl_usage import answer
+
+            said = answer(words)
+            if said:
+                print(said, file=sys.stderr)
+                return EXIT_USAGE
+        return _application(words)
+    except BrokenPipeError:
+        # The reader has gone. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return EXIT_UNHEALTHY
+    except KeyboardInterrupt:
+        return 130
+
+
+def _application(words: list[str]) -> int:
+    try:
+        import click  # noqa: F401
+    except ModuleNotFoundError:
+        print(
+            "nhc: this command needs click: install it (pip install click) or use nhc.pyz, which contains it. "
+            "Only `nhc check local` and the scheduler hooks run without it.",
+            file=sys.stderr,
+        )
+        return EXIT_USAGE
+    from nhc.cli.click_app import run
+
+    return run(words)

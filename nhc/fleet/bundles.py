@@ -1,0 +1,186 @@
+"""What travels to a node: nhc.pyz, and the site's configuration and scripts, each a bundle named by its digest.
+
+A bundle is one line that lists its files (`name:mode:size`, names percent-encoded) and then their bytes; its
+digest is the BLAKE2b (256 bits; thrice as fast as SHA-256) of all that, so that a node can check what it keeps by
+reading it again before each use.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import importlib.util
+import os
+import stat
+import sys
+import sysconfig
+import urllib.parse
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from nhc import __version__
+
+LARGEST = 32 << 20
+"""Bytes of configuration and scripts at most: more is a directory named by mistake."""
+
+
+class BadSite(ValueError):
+    """The configuration or the scripts cannot be sent. One line."""
+
+
+class Bundle(NamedTuple):
+    """Files for a node: the digest is the bundle's name there."""
+
+    digest: str
+    blob: bytes
+
+
+class Site(NamedTuple):
+    """The site's bundle, None where nothing is sent, and the options of `nhc check local` that use it."""
+
+    bundle: Optional[Bundle]
+    options: Tuple[str, ...]
+
+
+def bundle(files: Dict[str, Tuple[int, bytes]]) -> Bundle:
+    """The bundle of these files: name to mode and content."""
+    names = sorted(files)
+    index = " ".join(
+        f"{urllib.parse.quote(os.fsencode(name), safe='/')}:{files[name][0]:o}:{len(files[name][1])}" for name in names
+    )
+    blob = b"".join([index.encode("ascii"), b"\n", *(files[name][1] for name in names)])
+    return Bundle(hashlib.blake2b(blob, digest_size=32).hexdigest(), blob)
+
+
+# The engine.
+
+
+def engine(path: Optional[str] = None, cache: Optional[str] = None) -> Bundle:
+    """nhc.pyz: the file at `path`, else one built from this very nhc, kept in `cache`. Raises BadSite."""
+    if path is None:
+        path = _built(cache or default_cache())
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError as error:
+        raise BadSite(f"{path}: {error.strerror}") from None
+    return bundle({"nhc.pyz": (0o600, content)})
+
+
+def default_cache() -> str:
+    """`$XDG_CACHE_HOME/nhc`, else ~/.cache/nhc."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return f"{base}/nhc"
+
+
+def _built(cache: str) -> str:
+    """The path of an archive of this nhc's sources, built once for as long as they do not change."""
+    from nhc.archive import build
+
+    path = f"{cache}/nhc-{__version__}-{_fingerprint()}.pyz"
+    if os.path.exists(path) and os.stat(path).st_uid == os.geteuid():
+        return path
+    try:
+        os.makedirs(cache, mode=0o700, exist_ok=True)
+        build.build(path)
+        for old in glob.glob(f"{glob.escape(cache)}/nhc-*.pyz"):
+            if old != path:
+                os.unlink(old)
+    except (OSError, RuntimeError) as error:
+        raise BadSite(f"nhc.pyz cannot be built: {error}") from None
+    return path
+
+
+def _fingerprint() -> str:
+    """A digest of the names, sizes and times of the sources that an archive is built from."""
+    made = hashlib.sha256(f"{sys.version} {sysconfig.get_platform()}".encode())
+    roots: List[str] = []
+    for name in ("nhc", "click", "pynvml", "nhc_adapters"):
+        found = importlib.util.find_spec(name)  # importing them would take as long as connecting to ten hosts
+        if found is not None and found.origin:
+            roots.append(found.origin if not found.submodule_search_locations else os.path.dirname(found.origin))
+    for root in roots:
+        for path in sorted(_files(root)):
+            info = os.stat(path)
+            made.update(f"{path} {info.st_size} {info.st_mtime_ns}\n".encode(errors="surrogateescape"))
+    return made.hexdigest()[:16]
+
+
+def _files(root: str) -> Iterator[str]:
+    if os.path.isfile(root):
+        yield root
+    for directory, names, files in os.walk(root):
+        names[:] = [name for name in names if name != "__pycache__"]
+        yield from (f"{directory}/{name}" for name in files)
+
+
+# The site.
+
+
+def site(config: Sequence[str], scripts: Sequence[str], profile: str = "") -> Site:
+    """What travels of the site's files, and how the node is told of them. Raises BadSite.
+
+    Files that a configuration includes by a relative name travel with it; an absolute name is the node's own.
+    """
+    found: Dict[str, bytes] = {}
+    options: List[str] = []
+    for path in config:
+        config_files(os.path.abspath(path), found)
+        options += ["--config", _there(path)]
+    for directory in scripts:
+        if not os.path.isdir(directory):
+            raise BadSite(f"{directory}: not a directory of *.nhc scripts")
+        names = sorted(name for name in os.listdir(directory) if name.endswith(".nhc") and name[0] != ".")
+        if not names:
+            raise BadSite(f"{directory}: no *.nhc script in this directory")
+        for name in names:
+            found[os.path.abspath(f"{directory}/{name}")] = _read(f"{directory}/{name}")
+        options += ["--scripts", _there(directory)]
+    if profile and os.path.isfile(profile):
+        found[os.path.abspath(profile)] = _read(profile)
+        options += ["--profile", _there(profile)]
+    elif profile:
+        options += ["--profile", profile]
+    if not found:
+        return Site(None, tuple(options))
+    if sum(map(len, found.values())) > LARGEST:
+        raise BadSite(f"configuration and scripts are more than {LARGEST >> 20} MiB together: is this the right path?")
+    return Site(bundle({path.lstrip("/"): (0o600, content) for path, content in found.items()}), tuple(options))
+
+
+def _there(path: str) -> str:
+    return f"{{site}}{os.path.abspath(path)}"
+
+
+def _read(path: str) -> bytes:
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise BadSite(f"{path}: not a file")
+        with open(path, "rb") as file:
+            return file.read(LARGEST + 1)
+    except OSError as error:
+        raise BadSite(f"{path}: {error.strerror}") from None
+
+
+def config_files(path: str, found: Dict[str, bytes]) -> None:
+    """Add a configuration file or directory, and what it includes by relative names. Raises BadSite."""
+    from nhc.language.lines import parse_text
+
+    todo = [path]
+    if os.path.isdir(path):
+        todo = sorted(glob.glob(f"{glob.escape(path)}/*.conf"))
+        if not todo:
+            raise BadSite(f"{path}: no *.conf file in this directory")
+    while todo:
+        one = os.path.normpath(todo.pop())
+        if one in found:
+            continue
+        found[one] = _read(one)
+        for line in parse_text(found[one].decode(errors="replace"), one):
+            words = line.check.split(None, 1)
+            if len(words) == 2 and words[0] == "include" and not words[1].startswith("/"):
+                todo += _included(f"{os.path.dirname(one)}/{words[1].strip()}")
+
+
+def _included(pattern: str) -> Iterable[str]:
+    """The files of an include: one that is missing is the node's to complain about."""
+    return sorted(name for name in glob.glob(pattern) if os.path.isfile(name))

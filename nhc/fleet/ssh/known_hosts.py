@@ -1,0 +1,109 @@
+"""Host keys as known_hosts files have them: plain, hashed, with wildcards, revoked.
+
+paramiko's own reader compares every line with every other, which takes minutes for ten thousand hosts; here a
+plain name is one look in a dictionary. Only new keys are ever written, to the user's first file.
+"""
+
+from __future__ import annotations
+
+import base64
+import fnmatch
+import hashlib
+import hmac
+import os
+import threading
+from typing import Dict, List, NamedTuple, Sequence, Set, Tuple
+
+from nhc.fleet.transport import OutOfResources, is_scarce
+from nhc.system.bounded_read import read_text
+
+Key = Tuple[str, str]
+"""A key's type and its base64."""
+
+
+class _Pattern(NamedTuple):
+    wanted: Tuple[str, ...]
+    unwanted: Tuple[str, ...]
+    key: Key
+
+
+class KnownHosts:
+    """What some files say; missing files are empty."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.plain: Dict[str, List[Key]] = {}
+        self.hashed: List[Tuple[bytes, bytes, Key]] = []
+        self.patterns: List[_Pattern] = []
+        self.revoked: Set[str] = set()
+        self.authorities = False
+        self._lock = threading.Lock()
+        for path in paths:
+            try:
+                text = read_text(path, errors="replace")
+            except OSError as error:
+                if is_scarce(error):  # else every host would look like one that is not known
+                    raise OutOfResources(f"{path}: {error.strerror}") from None
+                continue
+            for line in text.splitlines():
+                self._read(line)
+
+    def _read(self, line: str) -> None:
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            return
+        marker = words.pop(0) if words[0].startswith("@") else ""
+        if len(words) < 3:
+            return
+        names, key = words[0], (words[1], words[2])
+        if marker == "@revoked":
+            self.revoked.add(key[1])
+        elif marker == "@cert-authority":
+            self.authorities = True
+        elif marker:
+            return
+        elif names.startswith("|1|"):
+            try:
+                salt, digest = (base64.b64decode(part) for part in names[3:].split("|"))
+            except ValueError:
+                return
+            self.hashed.append((salt, digest, key))
+        elif any(char in names for char in "*?!"):
+            parts = names.lower().split(",")
+            self.patterns.append(
+                _Pattern(tuple(p for p in parts if p[0] != "!"), tuple(p[1:] for p in parts if p[0] == "!"), key)
+            )
+        else:
+            for name in names.lower().split(","):
+                self.plain.setdefault(name, []).append(key)
+
+    def keys(self, name: str) -> List[Key]:
+        """The keys on record for a name."""
+        name = name.lower()
+        found = list(self.plain.get(name, ()))
+        for salt, digest, key in self.hashed:
+            if hmac.compare_digest(hmac.new(salt, name.encode(), hashlib.sha1).digest(), digest):
+                found.append(key)
+        for pattern in self.patterns:
+            wanted = any(_match(name, one) for one in pattern.wanted)
+            if wanted and not any(_match(name, one) for one in pattern.unwanted):
+                found.append(pattern.key)
+        return found
+
+    def add(self, name: str, key: Key, path: str) -> None:
+        """Write a new host's key to a file. Raises OSError."""
+        with self._lock:
+            if key in self.plain.get(name.lower(), ()):
+                return
+            self.plain.setdefault(name.lower(), []).append(key)
+            os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
+            # One write of one short line: shards append to the same file.
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, f"{name} {key[0]} {key[1]}\n".encode())
+            finally:
+                os.close(fd)
+
+
+def _match(name: str, pattern: str) -> bool:
+    # Brackets are part of a name with a port here, not a set of characters.
+    return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))

@@ -1,0 +1,148 @@
+"""A sweep as text and JSON. What must stay small while it runs is a Picture; reports wait in the history."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Tuple
+
+from nhc.fleet.fold import Folder, counted, nodes_of, show_by_check, show_by_node
+from nhc.fleet.history import History, Sweep
+from nhc.fleet.node_result import Finding, findings, metrics
+from nhc.fleet.node_sources import group_of, kind_of
+from nhc.fleet.outliers import Numbers, Outlier, outliers
+from nhc.fleet.transport import Node
+from nhc.matching.nodeset import fold
+from nhc.model import Verdict, printable
+from nhc.render.json import utc
+from nhc.system import output_file
+
+SHOWN = 20
+"""Outliers shown as text; JSON has them all."""
+
+
+class Picture:
+    """Counts, folds and numbers of a sweep, without its reports."""
+
+    def __init__(self, nodes: Sequence[Node], started: float, group_by: str = "") -> None:
+        self.nodes, self.started, self.ended = nodes, started, started
+        self.group_by = group_by
+        self.not_judged: List[str] = []
+        """Nodes that an interrupted sweep did not come to, where their names are known."""
+        self.missing = 0
+        """How many they are, where only that is known."""
+        self.names = [node.name for node in nodes]
+        self.folder = Folder(self.names)
+        self.numbers = Numbers()
+
+    def add(
+        self, index: int, verdict: int, found: Iterable[Finding],
+        numbers: Iterable[Tuple[str, str, str, str, float]], labels: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        node = self.nodes[index]
+        self.folder.add(index, verdict, found)
+        self.numbers.add(index, kind_of(dict(node.facts), node.groups, dict(labels), node.name), numbers)
+
+    def outliers(self) -> List[Outlier]:
+        return outliers(self.numbers, self.names)
+
+    def group(self, node: Node) -> str:
+        return group_of(node, self.group_by)
+
+
+def picture_of(history: History, sweep: Sweep, group_by: str = "") -> Picture:
+    """The picture of a sweep that the history keeps. Raises HistoryError."""
+    nodes: List[Node] = []
+    picture = Picture(nodes, sweep.started, group_by)
+    picture.ended = sweep.ended or sweep.started
+    for report, extra in history.reports(sweep.id):
+        groups, facts = extra.get("groups", ()), extra.get("facts", {})
+        nodes.append(
+            Node(
+                report.host,
+                groups=tuple(printable(str(group), 100) for group in groups) if isinstance(groups, list) else (),
+                facts={printable(str(key)): printable(str(value), 100) for key, value in facts.items()}
+                if isinstance(facts, dict)
+                else {},
+            )
+        )
+        picture.names.append(report.host)
+        picture.add(len(nodes) - 1, int(report.verdict), findings(report), metrics(report), report.labels)
+    picture.missing = max(0, sweep.asked - len(nodes))
+    return picture
+
+
+def text(picture: Picture, far: Sequence[Outlier], by: str, colour: bool, quiet: bool, skipped: bool = False) -> str:
+    """The folded results, outliers, and one line of summary."""
+    folder = picture.folder
+    if by == "check":
+        shown = show_by_check(folder.by_check(), colour, quiet, skipped)
+    else:
+        shown = show_by_node(folder.by_node(), colour, quiet)
+    if far:
+        shown += "Outliers, under every threshold or not:\n"
+        shown += "".join(f"    {one.node}: {one.show()}\n" for one in far[:SHOWN])
+        if len(far) > SHOWN:
+            shown += f"    and {len(far) - SHOWN} more (--format json has them)\n"
+    seconds = picture.ended - picture.started
+    left = len(picture.not_judged) or picture.missing
+    interrupted = f", {left} not judged (interrupted)" if left else ""
+    return f"{shown}{nodes_of(folder.total)}: {counted(folder.counts, colour)}{interrupted} in {seconds:.1f} s\n"
+
+
+def write_json(file: Any, picture: Picture, history: History, sweep: int, far: Sequence[Outlier]) -> None:
+    """One document, written piece by piece: its `reports` are what `nhc slurm sync -r` and others read."""
+    folder = picture.folder
+    head = {
+        "schema": 1,
+        "started": picture.started,
+        "started_at": utc(picture.started),
+        "elapsed": round(picture.ended - picture.started, 3),
+        "verdict": folder.worst().name,
+        "counts": {verdict.name: count for verdict, count in folder.counts.items()},
+        "folded": [[fact.to_json() for fact in group] for group in folder.by_node()],
+        "checks": [fact.to_json() for fact in folder.by_check()],
+        "outliers": [one.to_json() for one in far],
+        "not_judged": fold(picture.not_judged),
+    }
+    beginning = json.dumps(head, indent=1, ensure_ascii=False, allow_nan=False)
+    file.write(beginning[: beginning.rindex("\n")] + ',\n "reports": [')
+    comma = "\n"
+    for _node, line in history.lines(sweep):
+        file.write(comma + line)
+        comma = ",\n"
+    file.write("\n]}\n")
+
+
+def write_file(path: str, write: Callable[[Any], None]) -> None:
+    """Replace a file whole; what is no file is written to. Raises OSError that names it."""
+    output_file.replace(path, write)
+
+
+def write_out(text: str) -> None:
+    """Print, whatever characters the terminal's locale has. Raises OSError."""
+    try:
+        sys.stdout.write(text)
+    except UnicodeEncodeError:
+        charset = sys.stdout.encoding
+        sys.stdout.write(text.encode(charset, "backslashreplace").decode(charset))
+    sys.stdout.flush()
+
+
+def wants_colour(when: str, file: Any) -> bool:
+    if when == "auto":
+        return file is sys.stdout and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return when == "always"
+
+
+def sweep_line(sweep: Sweep) -> str:
+    """A line of `nhc fleet report --list`."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(sweep.started))
+    counts: Dict[Verdict, int] = {Verdict(v): sweep.counts.get(v, 0) for v in sorted(Verdict, reverse=True)}
+    done = sum(sweep.counts.values())
+    took = "broken off" if sweep.ended is None else f"{sweep.ended - sweep.started:.1f} s"
+    if sweep.interrupted:
+        took += f", interrupted: {sweep.asked - done} of {sweep.asked} not judged"
+    return f"{sweep.id:5}  {when}  {nodes_of(done)}: {counted(counts)}  {took}  {sweep.command}"

@@ -1,0 +1,297 @@
+"""A shard of a sweep: one process whose worker threads take nodes one by one and send finished results over a pipe.
+
+A node that has waited for long does not count against the fan-out: twenty hosts that swallow packets do not hold
+up the thousand behind them.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+import zlib
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, NoReturn, Optional, Sequence, Tuple
+
+from nhc.fleet import node_result, node_session
+from nhc.fleet.result_frame import Returned, Scarce, failed, pack, pack_message
+from nhc.fleet.scarcity import Scarcity
+from nhc.fleet.transport import Node, OutOfResources, Session, Transport, Trouble
+
+SLOW = 2.0
+"""Seconds after which a node's worker no longer counts against the fan-out."""
+MORE = 4
+"""How many times the fan-out may be at work when most of it waits."""
+TIDY = 250
+"""Nodes after which a shard looks after its memory."""
+Judge = Callable[[Session, Node, node_session.Task], node_session.Answer]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a sweep goes about it. `transports` are by name; a node names its own, else `transport` is used."""
+
+    task: node_session.Task
+    transports: Dict[str, Transport]
+    transport: str = "ssh"
+    fanout: int = 128
+    shards: int = 0
+    """Processes; 0 for one per core."""
+    connect: float = 10.0
+    retries: int = 1
+    names: frozenset[str] = frozenset()
+    """Every node's name: a node whose kernel has the name of another one is not the one that was meant."""
+    judge: Judge = field(default=node_session.judge)
+
+
+def be(
+    nodes: Sequence[Node], order: Sequence[int], settings: Settings, counter: Any, write: int, count: int
+) -> NoReturn:
+    """The whole life of a shard, which takes nodes in this order of their places: never returns."""
+    status = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _calm()
+        _Shard(nodes, order, settings, counter, write, max(1, settings.fanout // count)).run()
+        status = 0
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(status)  # threads that hang are left behind
+
+
+def _calm() -> None:
+    """Fewer switches between threads that each have little to do, and fewer collections: 8% of a shard's CPU."""
+    gc.set_threshold(20_000, 10, 100)
+    try:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    except (AttributeError, OSError):
+        pass
+    libc = _libc()
+    if libc is not None:
+        libc.mallopt(-8, 1)  # M_ARENA_MAX: threads that hold the interpreter's lock in turn need no heap each
+
+
+def _tidy() -> None:
+    """Give back what finished connections held: paramiko's objects are cycles, and its heap does not shrink."""
+    gc.collect()
+    libc = _libc()
+    if libc is not None:
+        libc.malloc_trim(0)
+
+
+def _libc() -> Any:
+    """The C library, None where it is not GNU's."""
+    import ctypes
+
+    try:
+        libc = ctypes.CDLL(None)
+        return libc if hasattr(libc, "malloc_trim") else None
+    except OSError:
+        return None
+
+
+@dataclass
+class _Run:
+    """One node in hand: since when, what it is at, and until when. Tries share `login` and `end`.
+
+    `login` is the time left for connecting and logging in, `end` when all of it must be over.
+    """
+
+    begin: float
+    login: float
+    end: float
+    stage: str = "connecting"
+    until: float = 0.0
+    attempts: int = 1
+
+
+class _Shard:
+    def __init__(
+        self, nodes: Sequence[Node], order: Sequence[int], settings: Settings, counter: Any, write: int, fanout: int
+    ) -> None:
+        self.nodes, self.order, self.settings = nodes, order, settings
+        self.counter, self.write, self.fanout = counter, write, fanout
+        self.active: Dict[int, _Run] = {}
+        self.drained = False
+        self.finished = 0
+        self.changed = threading.Condition()
+        self.parent = os.getppid()
+        self.scarcity = Scarcity(fanout)
+
+    def run(self) -> None:
+        threading.stack_size(512 << 10)
+        tidied = 0
+        while True:
+            with self.changed:
+                now = time.monotonic()
+                self._abandon(now)
+                self._staff(now)
+                if not self.active and (self.drained or self.scarcity.hopeless(now)):
+                    break
+                self.changed.wait(0.2)
+            if os.getppid() != self.parent:
+                return
+            if self.finished - tidied >= TIDY:
+                tidied = self.finished
+                _tidy()
+        if self.scarcity.waiting:
+            self._send(pack_message(Returned(tuple(self.scarcity.waiting))))
+        if self.scarcity.least < self.fanout and self.finished:
+            self._send(pack_message(Scarce(self.scarcity.least, self.fanout)))
+
+    def _staff(self, now: float) -> None:
+        """Start workers until the fan-out is reached, those that have waited for long left out of the count."""
+        while self._room(now) and len(self.active) < MORE * self.fanout:
+            taken = self._take(now)
+            if taken is None:
+                return
+            try:
+                threading.Thread(target=self._work, args=taken, daemon=True).start()
+            except RuntimeError:  # the only reason that it has is that there can be no more threads
+                del self.active[taken[0]]
+                self._put_back(taken[0])
+                return
+
+    def _room(self, now: float) -> bool:
+        return not self.drained and self._fresh(now) < self.scarcity.fanout(now)
+
+    def _put_back(self, index: int) -> None:
+        """Keep a node for later, and do with less at a time: there is no thread, process or descriptor for it."""
+        self.scarcity.noted(index, len(self.active), time.monotonic())
+        self.drained = False
+
+    def _fresh(self, now: float) -> int:
+        return sum(1 for run in self.active.values() if now - run.begin < SLOW)
+
+    def _take(self, now: float) -> Optional[Tuple[int, _Run]]:
+        """The next node, now in hand."""
+        index = self.scarcity.again(now)
+        if index is None:
+            index = self._claim()
+        if index is None:
+            self.drained = not self.scarcity.waiting
+            return None
+        connect, task = self.settings.connect, self.settings.task
+        end = now + connect + task.login + task.seconds + 2 * node_session.GRACE
+        run = self.active[index] = _Run(now, connect, end, until=now + connect + 1)
+        return index, run
+
+    def _claim(self) -> Optional[int]:
+        with self.counter.get_lock():
+            place = int(self.counter.value)
+            if place >= len(self.order):
+                return None
+            self.counter.value = place + 1
+            return self.order[place]
+
+    def _abandon(self, now: float) -> None:
+        """Give up nodes whose worker does not come back: a resolver that hangs, a lock, a bug."""
+        for index, run in list(self.active.items()):
+            if now > run.until:
+                del self.active[index]
+                trouble = Trouble("Timeout", f"stuck while {run.stage}, given up")
+                self._send(pack(index, failed(self.nodes[index], trouble, now - run.begin, run.attempts)))
+
+    def _work(self, index: int, run: _Run) -> None:
+        """A worker's life: one node after the other, until there are none or others have taken its place."""
+        taken: Optional[Tuple[int, _Run]] = (index, run)
+        while taken is not None:
+            index, run = taken
+            try:
+                done = self._node(self.nodes[index], run)
+            except OutOfResources:
+                with self.changed:
+                    if self.active.get(index) is run:
+                        del self.active[index]
+                        self._put_back(index)
+                        self.changed.notify()
+                return
+            except Exception as error:  # a defect of ours must not lose a node
+                trouble = Trouble("SweepError", f"{type(error).__name__}: {error}")
+                done = failed(self.nodes[index], trouble, time.monotonic() - run.begin, run.attempts)
+            frame = pack(index, done)
+            with self.changed:
+                if self.active.get(index) is not run:
+                    return  # given up, and somebody else works in this one's place
+                del self.active[index]
+                self.finished += 1
+                self._send(frame)
+                now = time.monotonic()
+                self.scarcity.finished(now)
+                taken = self._take(now) if self._room(now) else None
+                if not self.active:
+                    self.changed.notify()
+
+    def _send(self, frame: bytes) -> None:
+        view = memoryview(frame)
+        try:
+            while view:
+                view = view[os.write(self.write, view) :]
+        except BrokenPipeError:
+            os._exit(1)
+
+    def _node(self, node: Node, run: _Run) -> node_result.NodeResult:
+        while True:
+            try:
+                answer, report = self._attempt(node, run)
+            except OutOfResources:
+                raise
+            except Trouble as trouble:
+                pause = 0.5 * 2 ** (run.attempts - 1) * (1 + zlib.crc32(node.name.encode()) % 100 / 100)
+                enough = pause < run.login and time.monotonic() + pause + self._least(run) < run.end
+                if not trouble.passing or run.attempts > self.settings.retries or not enough:
+                    return failed(node, trouble, time.monotonic() - run.begin, run.attempts)
+                run.stage = "waiting to try again"
+                run.until = time.monotonic() + pause + 1
+                time.sleep(pause)  # spread, so that all do not come back at once
+                run.attempts += 1
+                run.login -= pause
+                continue
+            return node_result.NodeResult(
+                node, report, time.monotonic() - run.begin, run.attempts, answer.how, answer.hostname, answer.python,
+                answer.pushed,
+            )  # fmt: skip
+
+    def _least(self, run: _Run) -> float:
+        """Seconds that another try may take, with a second for the checks: less than that is no try."""
+        return run.login + self.settings.task.login + 2 * node_session.GRACE + 1
+
+    def _attempt(self, node: Node, run: _Run) -> Tuple[node_session.Answer, Any]:
+        if node.problem:
+            raise Trouble("BadInventory", node.problem)
+        settings = self.settings
+        transport = settings.transports.get(node.connection or settings.transport)
+        if transport is None:
+            raise Trouble("BadInventory", f"there is no transport {node.connection!r}")
+        begin = time.monotonic()
+        deadline = begin + run.login
+        run.stage, run.until = "connecting", deadline + 1
+        try:
+            session = transport.connect(node, deadline)
+        finally:
+            run.login -= time.monotonic() - begin
+        try:
+            # A second try has less time for the checks, where the first one broke off among them.
+            left = run.end - time.monotonic() - settings.task.login - 2 * node_session.GRACE
+            task = settings.task._replace(seconds=min(settings.task.seconds, left))
+            run.stage = "waiting for its report"
+            run.until = run.end + node_session.GRACE
+            answer = settings.judge(session, node, task)
+            report = node_result.read_report(answer.report, node, time.time())
+        finally:
+            session.close()
+        other = answer.hostname.partition(".")[0]
+        own = node.name.partition(".")[0]
+        if (
+            other != own
+            and answer.hostname != node.name
+            and (other in settings.names or answer.hostname in settings.names)
+        ):
+            raise Trouble("AnotherHost", f"the machine that answers is {answer.hostname}, another node of this sweep")
+        return answer, report

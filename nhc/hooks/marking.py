@@ -1,0 +1,121 @@
+"""Mark or clear this node from a hook, through the adapter of its resource manager.
+
+A node does this alone, without a fleet's policy, so it carries one bound of its own: no more than
+NHC_MAX_DRAINED nodes (`50%` unless set; `20`, `10%`, `20 10%` for the lower of both, `none`) may carry our
+mark at once. The count is the scheduler's own, so no restart of anything forgets it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from nhc.hooks import log, watch_only
+from nhc.light import TYPE_CHECKING
+from nhc.policy.decide import Ceiling, read_ceiling
+from nhc.ports import AdapterError, Applied, Deed, Effect, Mark, NodeState, Remedy, mark_text, may_clear, may_mark
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping, Optional
+
+MAX_DRAINED = "50%"
+WATCHING = "watch only (NHC_WATCH_ONLY): otherwise it would be"
+TIMEOUT = 6.0
+"""Seconds for one of the scheduler's commands: three of them, after the checks, stay inside slurmd's 60 s."""
+
+
+def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Optional[Any]:
+    """The adapter, None where marking is switched off, or there is none that a hook can use: the log says which."""
+    if settings.get("MARK_OFFLINE", "1") == "0":
+        return None
+    from nhc.hooks.resource_manager import detect
+    from nhc.host import Host
+    from nhc.language.setting_words import INSTEAD
+    from nhc.plugins import NoAdapter, adapter
+
+    name, how = detect(environ, settings, Host())
+    if name is None:
+        log.info(f"nothing is marked: {how}")
+        return None
+    problem = INSTEAD.get(name, "")
+    try:
+        found = None if problem else adapter(name)(settings, environ, TIMEOUT)
+        missing = [word for word in ("nodes", "mark", "clear") if not hasattr(found, word)]
+        if not problem and not missing:
+            return found
+        problem = problem or f"the adapter {name} cannot {' and '.join(missing)}, so no hook can use it"
+    except (NoAdapter, AdapterError) as error:
+        problem = str(error)
+    except TypeError as error:
+        trace = error.__traceback__
+        if trace is None or trace.tb_next is not None:
+            raise  # a bug inside the adapter
+        problem = f"the adapter {name} is not made as a hook makes one (settings, environment, timeout)"
+    log.error(f"nothing is marked: {problem} (found by {how})")
+    return None
+
+
+def take_out(
+    adapter: Any, node: str, mark: Mark, settings: Mapping[str, str], known: Mapping[str, Any] = {}
+) -> Applied:
+    """Mark this node unless enough others are marked already. Raises AdapterError.
+
+    `known` is what `nhc.hooks.healthcheck.know` remembers of this node: of the mark set last its text and its cause.
+    """
+    seen = [_with_cause(found, known) for found in adapter.nodes([node])]
+    state = next((found for found in seen if found.name == node), None)
+    effect, why = may_mark(state, mark)
+    if effect is not Effect.CHANGED or state is None:
+        return Applied(node, effect, why)
+    if state.available:
+        try:
+            bound = read_ceiling(settings.get("NHC_MAX_DRAINED", "") or MAX_DRAINED)
+        except ValueError as error:
+            log.error(f"NHC_MAX_DRAINED: {error}; using {MAX_DRAINED}")
+            bound = read_ceiling(MAX_DRAINED)
+        if bound != Ceiling():
+            everyone = adapter.nodes()
+            limit = bound.limit(len(everyone))
+            out = sum(1 for other in everyone if not other.available and other.mark and other.mark.ours)
+            if limit is not None and out >= limit:
+                said = f"{out} of {len(everyone)} nodes are marked already, NHC_MAX_DRAINED is {bound.show()}"
+                return Applied(node, Effect.REFUSED, said)
+    if watch_only(settings):
+        return Applied(node, Effect.REFUSED, f"{WATCHING} marked")
+    return audited(Deed.MARK, node, mark.why, lambda: adapter.mark({node: mark}, seen)[0])
+
+
+def _with_cause(state: NodeState, known: Mapping[str, Any]) -> NodeState:
+    """A node's state, its mark with the cause that it was set for, where it is still the one that was set here."""
+    if state.mark is None or not state.mark.ours or known.get("text") != mark_text(state.mark):
+        return state
+    return state._replace(mark=state.mark._replace(cause=str(known.get("cause", ""))))
+
+
+def put_back(adapter: Any, node: str, settings: Mapping[str, str]) -> Applied:
+    """Clear our mark from this node. Raises AdapterError."""
+    seen = adapter.nodes([node])
+    state = next((found for found in seen if found.name == node), None)
+    effect, why = may_clear(state)
+    if effect is not Effect.CHANGED or state is None or state.mark is None:
+        return Applied(node, effect, why)
+    if watch_only(settings):
+        return Applied(node, Effect.REFUSED, f"{WATCHING} put back")
+    return audited(Deed.CLEAR, node, f"healthy again; was: {state.mark.why}", lambda: adapter.clear([node], seen)[0])
+
+
+def audited(deed: Deed, node: str, because: str, act: Callable[[], Applied]) -> Applied:
+    """Act, with a line in this node's ledger before and after; one that cannot be written keeps no sick node in."""
+    import time
+
+    from nhc.policy.ledger import Ledger, LedgerError
+
+    ledger = Ledger(by="hook")
+    try:
+        os.makedirs(ledger.directory, mode=0o755, exist_ok=True)
+        ledger.begin([Remedy(node, deed, because)], time.time())
+        applied = act()
+        ledger.end(deed, [applied], time.time())
+    except (LedgerError, OSError) as error:
+        log.error(str(error))
+        return act()  # both operations may be repeated
+    return applied

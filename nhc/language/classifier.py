@@ -1,0 +1,218 @@
+"""Which of the lines of a configuration we judge ourselves, which are programs, and which need bash.
+
+The lines are taken in order, for an earlier one decides what a later one means: `* || X=1` sets a
+variable, and once a shell line has touched what our checks read, only the shell knows its value.
+"""
+
+from __future__ import annotations
+
+import re
+
+from nhc import check
+from nhc.language import shell_words
+from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.plan import BUILT_IN, COMMAND, SHELL
+from nhc.system import process
+
+if TYPE_CHECKING:
+    from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple
+
+SETTINGS = (
+    "DFI_CMD", "DFI_FLAGS", "DF_CMD", "DF_FLAGS", "HOSTNAME", "HOSTNAME_S", "JOBFILE_PATH", "LOGIN_DEFS_SRC",
+    "MAX_SYS_UID", "MCELOG", "MCELOG_ARGS", "MCELOG_MAX_CORRECTED_RATE", "MCELOG_MAX_UNCORRECTED_RATE",
+    "MDIAG_CMD", "MOUNT_CMD", "NCCL_TOPO_FILE", "NETSTAT_ARGS", "NETSTAT_CMD", "NHC_AUTH_USERS", "NHC_DEVICES",
+    "NHC_RM", "NVIDIA_HEALTHMON", "NVIDIA_HEALTHMON_ARGS", "NVIDIA_SMI_HEALTHMON", "NVIDIA_SMI_HEALTHMON_ARGS",
+    "PASSWD_DATA_SRC", "PATH", "PBS_SERVER_HOME", "RM_DAEMON_MATCH", "SLURMD_NODENAME", "SLURM_SCONTROL", "SLURM_SINFO",
+    "SQUEUE_CMD", "SQUEUE_FMT_ARGS", "SQUEUE_NODE", "SS_ARGS", "SS_CMD", "STAT_CMD", "STAT_FMT_ARGS", "TIMEOUT",
+)  # fmt: skip
+"""The variables that built-in checks read. A check called from a shell line sees the shell's values of these."""
+
+HELPERS = frozenset([
+    "array_join", "array_pop", "array_push", "array_shift", "array_split", "array_unshift", "bash_stack_trace",
+    "dbg", "die", "eecho", "kill_watchdog", "log", "mcheck", "mcheck_external", "mcheck_glob", "mcheck_range",
+    "mcheck_regexp", "nhc_cmd_with_timeout", "nhc_common_get_max_sys_uid", "nhc_common_get_uid",
+    "nhc_common_get_unix_time", "nhc_common_get_userid", "nhc_common_load_passwd", "nhc_common_parse_count",
+    "nhc_common_parse_passwd_entry", "nhc_common_parse_size", "nhc_common_unparse_count",
+    "nhc_common_unparse_size", "nhc_fs_df_gather_data", "nhc_fs_dfi_gather_data",
+    "nhc_fs_mounts_gather_data", "nhc_hw_gather_data", "nhc_loadavg_gather_data", "nhc_ps_gather_data",
+    "nhc_ps_pid_lineage", "oecho", "syslog", "syslog_flush", "vecho", "vlog",
+])  # fmt: skip
+"""The functions that our shell defines for site scripts (data/shell.bash)."""
+
+# Patterns that only shell lines need are compiled when there is one: each costs a fraction of a millisecond.
+_TOUCHED = rf"(?<![$\w{{])(?:{'|'.join(SETTINGS)})\b"
+_STATEFUL = (
+    r"(?:^|[\s;&|({])(?:export|declare|typeset|readonly|cd|pushd|popd|ulimit|umask|exec|set|shopt|source|\.|eval|trap|"
+    r"hash|unset)(?=\s)|(?<!\S)PATH="
+)
+_GLOBBING = r"\bset\s+\+f\b|\bset\s+\+o\s+noglob\b"
+_CHECK_NAME = r"\bcheck_\w+"
+_SCRIPT_NAMES = frozenset(SETTINGS) - {"HOSTNAME", "HOSTNAME_S", "TIMEOUT"}
+
+
+class Scripts(NamedTuple):
+    """The site's scripts (`site_scripts.scan`). `text` is all of them; `assignments` are those at the left margin."""
+
+    paths: Tuple[str, ...] = ()
+    functions: FrozenSet[str] = frozenset()
+    text: str = ""
+    assignments: Tuple[str, ...] = ()
+    notes: Tuple[str, ...] = ()
+    directories: Tuple[str, ...] = ()
+
+
+NO_SCRIPTS = Scripts()
+
+
+class Finding(NamedTuple):
+    """What a line is. `kind` is empty for one that only sets variables.
+
+    `error` says what is wrong with a check's arguments, `offset` where in the line.
+    """
+
+    kind: str
+    name: str = ""
+    argv: Tuple[str, ...] = ()
+    error: str = ""
+    offset: int = 0
+
+
+class Classifier:
+    """Takes the lines of one configuration in their order."""
+
+    def __init__(self, hostname: str, settings: Mapping[str, str], scripts: Scripts) -> None:
+        self.scripts = scripts
+        self.settings: Dict[str, str] = {**settings}
+        """The variables in force. Replaced, never changed, so that items can share it."""
+        self.just_set: Tuple[Tuple[str, str], ...] = ()
+        """The variables that the last line set, where it did nothing else."""
+        computed: FrozenSet[str] = frozenset()
+        if scripts.assignments:
+            from nhc.language.site_scripts import defaults
+
+            values, computed = defaults(scripts, self.settings, _SCRIPT_NAMES)
+            self.settings.update(values)
+        self._names = {"HOSTNAME": hostname, "HOSTNAME_S": hostname.split(".", 1)[0], "PATH": process.PATH}
+        self._functions = scripts.functions | HELPERS
+        self._shell_lines: List[str] = []
+        self._tainted = bool(computed)
+        self._commands_in_shell = False
+        self._globs_in_shell = False
+        self._scripts_called = False
+
+    @property
+    def functions(self) -> FrozenSet[str]:
+        """What the shell knows by now: the site's functions, those of earlier lines, our helpers."""
+        return self._functions
+
+    def classify(self, line: str) -> Finding:
+        self.just_set = ()
+        split = shell_words.split(line, self.value_of)
+        if split is None:
+            return self._shell(line)
+        if not split:
+            return Finding("")
+        assigned = self._assignments(split)
+        if assigned is not None:
+            if any(self._shell_knows(name) for name, _value in assigned):
+                return self._shell(line)
+            self._assign(assigned)
+            return Finding("")
+        first = split[0]
+        name = first.text
+        if not name or shell_words.assignment(first) or name in self._functions or name in shell_words.BUILTINS:
+            return self._shell(line)
+        if self._globs_in_shell and any(word.glob for word in split):
+            return self._shell(line)
+        argv = tuple(word.text for word in split)
+        declared = check.find(name)
+        if declared is not None:
+            return self._built_in(line, declared, split, argv)
+        if self._commands_in_shell and not name.startswith("check_"):
+            return self._shell(line)
+        return Finding(COMMAND, name.rstrip("/").rsplit("/", 1)[-1] or name, argv)
+
+    def _built_in(
+        self, line: str, declared: check.Check, split: List[shell_words.Word], argv: Tuple[str, ...]
+    ) -> Finding:
+        error, offset, named = "", 0, ""
+        try:
+            given = declared.parse(argv[1:])
+            if given.get("variable"):  # one of the shell's, for the lines that follow
+                return self._shell(line)
+            named = given.get("name") or "" if declared.name.startswith("check_cmd_") else ""
+        except check.BadArguments as bad:
+            place = min(bad.index + 1, len(split) - 1)
+            error, offset = str(bad), split[place].offset
+        if self._tainted and not error:
+            return self._shell(line)
+        return Finding(BUILT_IN, named or argv[0], argv, error, offset)
+
+    def value_of(self, name: str) -> Optional[str]:
+        """A variable's value where no shell line before can have changed it."""
+        value = self.settings.get(name)
+        if value is None:
+            value = self._names.get(name)
+        if value is None:
+            return None
+        return None if self._shell_knows(name) else value
+
+    def _shell_knows(self, name: str) -> bool:
+        """Whether a line or script that bash has run by then may have given the variable a value of its own."""
+        mention = re.compile(rf"(?<![$\w{{]){name}\b")
+        if any(mention.search(line) for line in self._shell_lines):
+            return True
+        return self._scripts_called and mention.search(self.scripts.text) is not None
+
+    def _assignments(self, split: List[shell_words.Word]) -> Optional[List[Tuple[str, str]]]:
+        """The variables that the words set, where they do nothing else."""
+        exported = split[0].text == "export" and split[0].literal == 6
+        rest = split[1:] if exported else split
+        if not rest:
+            return None
+        found = [shell_words.assignment(word) for word in rest]
+        if exported:  # `export NAME` of a setting changes nothing: every setting reaches commands
+            known = [word.text in self.settings and not self._shell_knows(word.text) for word in rest]
+            if not all(pair or name for pair, name in zip(found, known)):
+                return None
+            return [pair for pair in found if pair]
+        return None if None in found else [pair for pair in found if pair]
+
+    def _assign(self, pairs: List[Tuple[str, str]]) -> None:
+        self.just_set = tuple(pairs)
+        self.settings = {**self.settings, **dict(pairs)}
+
+    def _shell(self, line: str) -> Finding:
+        """A line for bash, and what it may change for the lines that follow."""
+        self._shell_lines.append(line)
+        if not self._scripts_called and any(
+            name in self.scripts.functions for name in re.findall(r"[^\s()|&;<>$`'\"]+", line)
+        ):
+            self._scripts_called = True
+            self._note_changes(self.scripts.text, called=True)
+        self._note_changes(line, called=False)
+        if "(" in line or "function" in line:
+            from nhc.language.site_scripts import functions_in
+
+            self._functions |= functions_in(line)
+        named = self._shell_name(line)
+        return Finding(SHELL, named)
+
+    def _note_changes(self, text: str, called: bool) -> None:
+        if called:
+            # At the left margin they are defaults, which were read beforehand.
+            self._tainted = self._tainted or any(
+                f"{name}=" in text and re.search(rf"^[ \t]+(?:.*[^$\w{{])?{name}=", text, re.MULTILINE)
+                for name in _SCRIPT_NAMES
+            )
+        else:
+            self._tainted = self._tainted or bool(re.search(_TOUCHED, text))
+            self._globs_in_shell = self._globs_in_shell or bool(re.search(_GLOBBING, text))
+        self._commands_in_shell = self._commands_in_shell or bool(re.search(_STATEFUL, text))
+
+    def _shell_name(self, line: str) -> str:
+        first = line.replace("\t", " ").split(" ", 1)[0]
+        if first in self.scripts.functions or first in self._functions - HELPERS:
+            return first
+        found = re.search(_CHECK_NAME, line)
+        return found[0] if found else "shell"

@@ -1,0 +1,75 @@
+"""What stands between single bars: `|every 5m, timeout 20s, strikes 2, context prolog|`."""
+
+from __future__ import annotations
+
+from nhc import units
+from nhc.language.lines import CONTEXTS, OPTIONS
+from nhc.light import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Callable, Optional, Sequence, Tuple
+
+
+class LineOptions(NamedTuple):
+    """The options of one line; durations in seconds, None where the line says nothing."""
+
+    timeout: Optional[float] = None
+    every: Optional[float] = None
+    on_timeout: Optional[str] = None
+    strikes: int = 1
+    tags: Tuple[str, ...] = ()
+    contexts: Tuple[str, ...] = ()
+
+
+def with_option(options: LineOptions, key: str, value: str) -> LineOptions:
+    """The options with one more read. Raises ValueError saying what was expected."""
+    if key in ("every", "timeout"):
+        number = _named(key, units.seconds, value)
+        if number <= 0:
+            raise ValueError(f"{key}: expected a duration above 0, as in {key} 10s")
+        return options._replace(every=number) if key == "every" else options._replace(timeout=number)
+    if key == "strikes":
+        count = _named(key, units.integer, value)
+        if count < 1:
+            raise ValueError(f"strikes: expected a whole number of failures in a row, 1 or more, not {value!r}")
+        return options._replace(strikes=int(count))
+    if key == "on-timeout":
+        if value not in ("crit", "unknown"):
+            raise ValueError(f"on-timeout: expected crit or unknown, not {value!r}")
+        return options._replace(on_timeout=value)
+    if key in ("tags", "context"):
+        words = tuple(value.split())
+        if not words:
+            raise ValueError(f"{key}: expected one or more names")
+        if key == "tags":
+            return options._replace(tags=words)
+        strange = [word for word in words if word not in CONTEXTS]
+        if strange:
+            raise ValueError(unknown_context(strange[0]))
+        return options._replace(contexts=words)
+    raise ValueError(unknown_option(key))
+
+
+def unknown_option(key: str) -> str:
+    """What to say of a word that begins no option."""
+    return f"no such line option: {key!r}{near(key, OPTIONS)} (there are {', '.join(OPTIONS)})"
+
+
+def unknown_context(word: str) -> str:
+    """What to say of a context that there is not."""
+    return f"context: expected some of {', '.join(CONTEXTS)}, not {word!r}{near(word, CONTEXTS)}"
+
+
+def near(word: str, known: Sequence[str]) -> str:
+    """` (did you mean X?)`, empty where nothing known is like `word`."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, known, 1)
+    return f" (did you mean {found[0]}?)" if found else ""
+
+
+def _named(key: str, convert: Callable[[str], float], value: str) -> float:
+    try:
+        return convert(value)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None

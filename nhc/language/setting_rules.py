@@ -1,0 +1,106 @@
+"""What the variables that nhc itself reads can be set to, so that `TIMEOUT=abc` is a mistake and not a default."""
+
+from __future__ import annotations
+
+import re
+
+from nhc import units
+from nhc.language.setting_words import ALIASES, INSTEAD, KINDS
+from nhc.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Callable, Dict
+
+    from typing_extensions import TypeAlias
+
+Rule: TypeAlias = "Callable[[str], object]"
+"""Raises ValueError for a value that cannot be meant."""
+
+MANAGERS = (
+    "slurm",
+    "slurm-rest",
+    "pbs",
+    "openpbs",
+    "pbspro",
+    "torque",
+    "lsf",
+    "sge",
+    "gridengine",
+    "uge",
+    "flux",
+    "none",
+)
+
+
+def _seconds(value: str) -> None:
+    if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", value):
+        raise ValueError(f"expected seconds, as in 30, not {value!r}")
+
+
+def _number(value: str) -> None:
+    if not re.fullmatch(r"\d+(\.\d*)?", value):
+        raise ValueError(f"expected a number, not {value!r}")
+
+
+def _switch(value: str) -> None:
+    if value not in ("0", "1", ""):
+        raise ValueError(f"expected 0 or 1, not {value!r}")
+
+
+def _manager(value: str) -> None:
+    """A site's own adapter may have any name: only what is nearly one of ours is taken for a mistake."""
+    from nhc.language.line_options import near
+
+    other = INSTEAD.get(ALIASES.get(value.lower(), value.lower()))
+    if other:
+        raise ValueError(other)
+    close = near(value.lower(), MANAGERS)
+    if value.lower() not in MANAGERS and close:
+        raise ValueError(f"no resource manager is called {value!r}{close}")
+
+
+def _kinds(value: str) -> None:
+    for word in value.replace(",", " ").split():
+        if word not in KINDS:
+            raise ValueError(f"expected some of {', '.join(KINDS)}, not {word!r}")
+
+
+def _ceiling(value: str) -> None:
+    from nhc.policy.decide import read_ceiling
+
+    if value:
+        read_ceiling(value)
+
+
+RULES: Dict[str, Rule] = {
+    "MARK_OFFLINE": _switch,
+    "MAX_SYS_UID": _number,
+    "MCELOG_MAX_CORRECTED_RATE": _number,
+    "MCELOG_MAX_UNCORRECTED_RATE": _number,
+    "NHC_CHECK_ALL": _switch,
+    "NHC_EPILOG_CLEAN": _kinds,
+    "NHC_EPILOG_DRAIN": _kinds,
+    "NHC_EPILOG_FIND": _kinds,
+    "NHC_EPILOG_GPU_MB": _number,
+    "NHC_EPILOG_MAX_AGE": units.seconds,
+    "NHC_EPILOG_TIMEOUT": _seconds,
+    "NHC_HEALTHCHECK_TIMEOUT": _seconds,
+    "NHC_MAX_DRAINED": _ceiling,
+    "NHC_PROLOG_MAX_AGE": units.seconds,
+    "NHC_PROLOG_TIMEOUT": _seconds,
+    "NHC_REREAD": _seconds,
+    "NHC_RM": _manager,
+    "TIMEOUT": _seconds,
+}
+
+
+def problem(name: str, value: str) -> str:
+    """What is wrong with setting `name` to `value`, empty where nothing is."""
+    rule = RULES.get(name)
+    if rule is None or "$" in value:
+        return ""
+    try:
+        rule(value)
+    except ValueError as error:
+        return f"{name}: {error}"
+    return ""

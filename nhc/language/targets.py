@@ -1,0 +1,179 @@
+"""Whether a line's target applies to this node, within a bound of time.
+
+Regular expressions and globs backtrack: `/(a+)+$/` on a long name takes longer than a node lives. While checks
+run a deadline ends that; a plan is made before there is one. So what looks as if it could backtrack for long is
+tried in a process of its own, which is killed when its time is over. What does not look so costs nothing.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import time
+
+from nhc.light import TYPE_CHECKING
+from nhc.matching.nodeset import mcheck, needs_library, problem
+from nhc.system.children import leave_to_end, reap
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping, Optional, Tuple
+
+    from nhc.language.unbraced import Unbraced
+    from nhc.matching.nodeset import External
+
+PATIENCE = 0.5
+"""Seconds given to one target. An ordinary one takes microseconds."""
+ALL_TOGETHER = 2.0
+"""Seconds given to all the targets of a plan that take long; after these each has only `AT_LEAST`."""
+AT_LEAST = 0.05
+OUTSIDE = 10.0
+"""Seconds given to all commands of a site's own matchers together."""
+
+_LONG_NAME, _LONG_PATTERN = 128, 2000
+
+
+class Undecided(Exception):
+    """No answer in time."""
+
+
+def may_take_long(pattern: str, name: str) -> bool:
+    """Whether matching could backtrack for longer than a moment. It errs on the side of yes, which costs a fork."""
+    text = pattern.lstrip("!")
+    if len(text) > _LONG_PATTERN:
+        return True
+    if text[:1] == "{" and text[-1:] == "}":
+        return text.count("][") > 2
+    if len(text) > 1 and text[0] == "/" and text[-1] == "/":
+        repeats = sum(map(text.count, "*+?{"))
+        again = any(one in ")*+?}" and two in "*+{" for one, two in zip(text, text[1:]))  # a repetition repeated
+        return again or repeats > 3 or text.count("(") > 3 or (repeats > 0 and len(name) > _LONG_NAME)
+    stars = text.count("*")
+    return stars > 3 or text.count("(") > 1 or "*(" in text or "+(" in text or (stars > 1 and len(name) > _LONG_NAME)
+
+
+def external_matcher(settings: Mapping[str, str]) -> Optional[External]:
+    """The site's own matchers (NHC_MCHECK_DELIM, NHC_MCHECK_COMMAND), None where the settings have none."""
+    if not any(name.startswith("NHC_MCHECK_DELIM") for name in settings):
+        return None
+    from nhc.language.external_matcher import matcher_from
+
+    return matcher_from(settings)
+
+
+def _unbraced(pattern: str) -> Optional[Unbraced]:
+    if any(char in pattern for char in "[, \t") and pattern.lstrip("!")[:1] not in ("{", "/"):
+        from nhc.language.unbraced import unbraced
+
+        return unbraced(pattern)
+    return None
+
+
+class Targets:
+    """Judges the targets of one plan."""
+
+    def __init__(self) -> None:
+        self._left = ALL_TOGETHER
+        self._outside = OUTSIDE
+        self._library: Any = None
+
+    def problem(self, pattern: str, every: bool = False) -> Optional[Tuple[str, int]]:
+        """As `nodeset.problem`, and a list of nodes without braces (`unbraced`). Raises Undecided.
+
+        With `every` also a list that may be meant as the glob that it is.
+        """
+        if needs_library(pattern):
+            found = self._resolved("problem", pattern)
+        else:
+            found = self._bounded(lambda: problem(pattern)) if may_take_long(pattern, "") else problem(pattern)
+        if found is None:
+            listed = _unbraced(pattern)
+            return (listed.message(), 0) if listed and (listed.certain or every) else None
+        wrong: Tuple[str, int] = found
+        return wrong
+
+    def applies(self, name: str, pattern: str, external: Optional[External] = None) -> bool:
+        """As `nodeset.mcheck`. Raises Undecided, also for a list of nodes without braces that may hold the name."""
+        negated = pattern.startswith("!")
+        bare = pattern[1:] if negated else pattern
+        if external is not None and bare[:1] not in ("{", "/") and external("", bare) is not None:
+            return self._asked(external, name, bare) != negated
+        if needs_library(pattern):
+            return bool(self._resolved("applies", pattern, name))
+        listed = _unbraced(pattern)
+        if listed is not None:
+            from nhc.language.unbraced import differs
+
+            if differs(name, pattern, listed):
+                raise Undecided(listed.message())
+        if not may_take_long(pattern, name):
+            return mcheck(name, pattern)
+        return bool(self._bounded(lambda: mcheck(name, pattern)))
+
+    def _resolved(self, what: str, pattern: str, name: str = "") -> Any:
+        """What ClusterShell says of a list. Raises Undecided."""
+        from nhc.language.target_library import Library, NoAnswer
+
+        if self._library is None:
+            self._library = Library()
+        try:
+            return self._library.ask(what, pattern, name)
+        except NoAnswer as why:
+            raise Undecided(str(why)) from None
+
+    def _asked(self, external: External, name: str, bare: str) -> bool:
+        """What a site's own matcher says. Raises Undecided, also once all of them together took too long."""
+        if self._outside <= 0:
+            raise Undecided(f"the site's matchers have had {OUTSIDE:g} s together")
+        begun = time.monotonic()
+        try:
+            return bool(external(name, bare))
+        finally:
+            self._outside -= time.monotonic() - begun
+
+    def close(self) -> None:
+        """All targets are judged: what helped is no longer needed."""
+        if self._library is not None:
+            self._library.close()
+
+    def _bounded(self, ask: Callable[[], Any]) -> Any:
+        """What `ask` returns, from a process that has so much time and no more."""
+        patience = max(min(PATIENCE, self._left), AT_LEAST)
+        begun = time.monotonic()
+        ends: Tuple[int, ...] = ()
+        try:
+            reading, writing = ends = os.pipe()
+            pid = os.fork()
+        except OSError as error:
+            for fd in ends:
+                os.close(fd)
+            raise Undecided(f"no process to decide it in: {error.strerror}") from None
+        if pid == 0:
+            try:
+                os.write(writing, marshal.dumps(ask()))
+            finally:
+                os._exit(0)
+        os.close(writing)
+        poll = select.poll()
+        poll.register(reading, select.POLLIN)
+        said = os.read(reading, 65536) if poll.poll(int(patience * 1000)) else b""
+        os.close(reading)
+        if not said:
+            from signal import SIGKILL
+
+            os.kill(pid, SIGKILL)
+        if reap(pid, 0.05) is None:
+            leave_to_end(pid)
+        self._left -= time.monotonic() - begun
+        if not said:
+            raise Undecided(f"not decided within {patience:g} s")
+        return marshal.loads(said)  # noqa: S302 (from a fork of this very process)
+
+
+class OwnTargets(Targets):
+    """Targets of a configuration that somebody sent: what needs ClusterShell, which runs commands, is left open."""
+
+    def problem(self, pattern: str, every: bool = False) -> Optional[Tuple[str, int]]:
+        if needs_library(pattern):
+            raise Undecided("it needs ClusterShell, which would run commands for it")
+        return super().problem(pattern, every)

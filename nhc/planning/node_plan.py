@@ -1,0 +1,71 @@
+"""What a node is to be judged by: its configuration, and the profile of its type. One place for every caller.
+
+`nhc check local`, `nhc record`, the agent and the scheduler hooks differ in where their configuration lies and in
+which lines they run (`Item.contexts`); what the plan is, is the same for all.
+"""
+
+from __future__ import annotations
+
+import os
+
+from nhc.light import TYPE_CHECKING
+from nhc.planning.cache import cached, directory
+from nhc.planning.profiles import AUTO, UNLESS_NAMED, resolve
+
+if TYPE_CHECKING:
+    from typing import Callable, Mapping, Optional, Sequence
+
+    from nhc.host import Host
+    from nhc.plan import Plan
+    from nhc.state.store import State
+
+PROFILE = "NHC_PROFILE"
+"""The variable by which a configuration, or the sysconfig file of a hook, names the profile: as `--profile` does."""
+
+
+def node_plan(
+    state: State,
+    host: Host,
+    node: str,
+    paths: Sequence[str],
+    *,
+    scripts: Sequence[str] = (),
+    settings: Mapping[str, str] = {},
+    profile: str = AUTO,
+    ask: bool = False,
+    default: Optional[Callable[[], str]] = None,
+    default_path: str = "",
+) -> Plan:
+    """The plan of `node` by the configuration at `paths`, kept from run to run (`nhc.planning.cache`).
+
+    `profile` is a name, a file, `auto` or `none`. With `auto`, and with UNLESS_NAMED where none is the default, the
+    configuration or `settings` may name another one (PROFILE).
+    `ask` lets a cloud's metadata service be asked what the node is, once a boot. Without paths `default` gives
+    the text, until `default_path` is there. Raises ConfigError, NoProfile, and OSError for a profile's file.
+    """
+    scripts = [path for path in scripts if os.path.isdir(path)]
+    chosen = resolve(profile, host, ask)
+
+    def read() -> Plan:
+        from nhc.language import loader
+        from nhc.planning import profiles
+
+        if paths or default is None:
+            plan = loader.load(paths, node, settings, scripts_dirs=scripts)
+        else:
+            plan = loader.load_text(default(), "the built-in default", node, settings, scripts_dirs=scripts)
+            plan = plan._replace(inputs=(*plan.inputs, default_path))
+        own = plan.settings.get(PROFILE, "") if profile in (AUTO, UNLESS_NAMED) else ""
+        wanted = resolve(own, host, ask) if own else chosen
+        if own and plan.inputs:  # a file of the site's takes its place when it appears
+            plan = plan._replace(inputs=(*plan.inputs, f"{profiles.SITE}/{own}.conf"))
+        return profiles.add(
+            plan, wanted, host, lambda text, source: loader.load_text(text, source, node, settings), not paths
+        )
+
+    where = directory([*paths, *scripts, chosen.path if chosen else ""])
+    question = ("node", where, list(paths), node, list(scripts), sorted(settings.items()), chosen and chosen[:2])
+    plan = cached(state, question, read)
+    if chosen and chosen.note and plan.settings.get(PROFILE, AUTO) == AUTO:
+        return plan._replace(notes=(*plan.notes, chosen.note))
+    return plan

@@ -1,0 +1,185 @@
+"""The audit log of what nhc did, and the memory that its budgets are counted from.
+
+One line of JSON a deed, in /var/lib/nhc so that it survives a reboot, not on /run. A deed is written down
+before it is carried out, and again with its result afterwards: a run killed in between has spent its budget.
+A line that is damaged is skipped and counted; it never stops a run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional
+
+from nhc.model import printable
+from nhc.policy.decide import Past
+from nhc.ports import Applied, Deed, Effect, Remedy
+
+DIRECTORY = "/var/lib/nhc"
+KEEP = 90 * 86400.0
+"""Seconds of history kept when the file is trimmed."""
+TRIM_AT = 16 << 20
+"""Bytes above which the file is trimmed."""
+
+
+class LedgerError(Exception):
+    """The ledger cannot be written, so nothing may be done: a deed that nobody remembers has no budget."""
+
+
+class Entry(NamedTuple):
+    """One line: a deed begun (`effect` "begun"), or how it ended."""
+
+    when: float
+    node: str
+    deed: str
+    effect: str
+    because: str = ""
+    message: str = ""
+    by: str = ""
+
+
+BEGUN = "begun"
+
+
+def default_directory() -> str:
+    """`$NHC_LEDGER_DIR`, else /var/lib/nhc."""
+    return os.environ.get("NHC_LEDGER_DIR") or DIRECTORY
+
+
+class Ledger:
+    """The file `ledger.jsonl` in a directory. Use it as a context manager: one run at a time decides and acts."""
+
+    def __init__(self, directory: Optional[str] = None, by: str = "") -> None:
+        self.directory = directory or default_directory()
+        self.path = f"{self.directory}/ledger.jsonl"
+        self.by = by
+        self.damaged = 0
+        """Lines that could not be read, as of the last look."""
+        self._lock: Optional[int] = None
+
+    def __enter__(self) -> Ledger:  # noqa: PYI034 (Self is Python 3.11's)
+        try:
+            os.makedirs(self.directory, mode=0o755, exist_ok=True)
+            lock = os.open(f"{self.directory}/ledger.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise LedgerError(f"{self.directory}: {error.strerror}: nothing may be done without a ledger") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise LedgerError(f"{self.directory}: another nhc is at work on this ledger") from None
+        self._lock = lock
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def entries(self, since: float = 0.0) -> Iterator[Entry]:
+        """Every entry not older than `since`, oldest first."""
+        self.damaged = 0
+        try:
+            with open(self.path, encoding="utf-8", errors="replace") as file:
+                for line in file:
+                    entry = _read(line)
+                    if entry is None:
+                        self.damaged += 1
+                    elif entry.when >= since:
+                        yield entry
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise LedgerError(f"{self.path}: {error.strerror}") from None
+
+    def history(self, since: float = 0.0) -> List[Past]:
+        """What `decide` counts: deeds begun, less those that were refused or turned out to be done already."""
+        begun: List[Past] = []
+        for entry in self.entries(since):
+            deed = _deed(entry.deed)
+            if deed is None:
+                continue
+            if entry.effect == BEGUN:
+                begun.append(Past(entry.when, entry.node, deed))
+            elif entry.effect in (Effect.REFUSED.value, Effect.UNCHANGED.value):
+                for number in range(len(begun) - 1, -1, -1):
+                    if begun[number].node == entry.node and begun[number].deed is deed:
+                        del begun[number]
+                        break
+        return begun
+
+    def begin(self, remedies: Iterable[Remedy], now: float) -> None:
+        """Write down what is about to be done, on disk before this returns. Raises LedgerError."""
+        self._append(Entry(now, r.node, r.deed.value, BEGUN, r.because, "", self.by) for r in remedies)
+
+    def end(self, deed: Deed, applied: Iterable[Applied], now: float) -> None:
+        """Write down how it ended. Raises LedgerError."""
+        self._append(Entry(now, a.node, deed.value, a.effect.value, "", a.message, self.by) for a in applied)
+
+    def _append(self, entries: Iterable[Entry]) -> None:
+        text = "".join(_line(entry) for entry in entries)
+        if not text:
+            return
+        try:
+            self._trim()
+            fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                size = os.fstat(fd).st_size
+                if size and os.pread(fd, 1, size - 1) != b"\n":
+                    text = "\n" + text  # a line cut off by a full disk or a crash must not swallow ours
+                data = memoryview(text.encode())
+                while data:
+                    data = data[os.write(fd, data) :]
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise LedgerError(f"{self.path}: {error.strerror}: nothing may be done without a ledger") from None
+
+    def _trim(self) -> None:
+        """Drop what is older than KEEP once the file is large, replacing it whole."""
+        try:
+            if os.stat(self.path).st_size < TRIM_AT:
+                return
+        except FileNotFoundError:
+            return
+        kept = list(self.entries())
+        horizon = max(entry.when for entry in kept) - KEEP if kept else 0.0
+        temporary = f"{self.path}.{os.getpid()}.tmp"
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.writelines(_line(entry) for entry in kept if entry.when >= horizon)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path)
+
+
+def _line(entry: Entry) -> str:
+    value: Dict[str, Any] = {name: got for name, got in entry._asdict().items() if got != ""}
+    for name in ("because", "message"):
+        if name in value:
+            value[name] = printable(value[name])
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def _read(line: str) -> Optional[Entry]:
+    try:
+        value = json.loads(line)
+        return Entry(
+            float(value["when"]),
+            str(value["node"]),
+            str(value["deed"]),
+            str(value["effect"]),
+            str(value.get("because", "")),
+            str(value.get("message", "")),
+            str(value.get("by", "")),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _deed(text: str) -> Optional[Deed]:
+    try:
+        return Deed(text)
+    except ValueError:
+        return None

@@ -1,0 +1,400 @@
+"""Deadlines that hold: numbered tasks carried out by worker processes that can be killed or abandoned.
+
+One forked worker claims task after task from a pipe of tokens, so that sixty healthy checks cost one
+fork. While every worker waits (for a command, or for too long), a relief worker is forked and goes on
+with the rest: a hung task delays nobody, and tasks that start commands overlap. Past its deadline a
+worker is killed; one that SIGKILL cannot end (uninterruptible sleep) is abandoned and named, with its
+start time, for the next run to recognise. Results are counted, never waited for by end-of-file, because
+an abandoned process may hold its descriptors open for ever.
+
+What a worker says waits in its pipe until it has ended or the supervisor looks: being woken for each of sixty
+messages would cost more than most checks. The supervisor looks every few milliseconds, ever less often while
+nothing is said, and before any deadline; times are the worker's own.
+
+Threads and alarms were tried: neither survives a hang in D state or a deadlock in native code.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections import deque
+
+from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.run import worker_handle
+from nhc.run.task_queue import Tokens
+from nhc.run.worker import TOKEN, live, messages, quiet
+from nhc.run.worker_handle import Worker
+from nhc.system import children
+from nhc.system.ending_signals import Ended, Signals
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Sequence
+
+    from nhc.run.order import Order
+    from nhc.run.worker import Factory
+    from nhc.system.process_identity import Process
+
+WORKERS = 8
+"""At most this many tasks at a time: this bounds the processes that a sick node gains."""
+RELIEF = 0.05
+"""Seconds after which a busy worker no longer holds up the tasks behind it."""
+RELIEF_COMMAND = 0.005
+"""The same for a worker that waits for a command. Many end sooner than another worker is forked."""
+LOOK = 0.005
+"""Seconds until the supervisor looks at what was said; doubled up to RELIEF while that is nothing."""
+BARREN = 3
+"""Workers that end before they claim a task, after which no more are forked."""
+
+
+class Done(NamedTuple):
+    """How a task ended.
+
+    `how` is "done" with its value, "timeout", "died" (its worker ended, `value` says how), "no-worker" (none could
+    be started, `value` says why), "not-run" (an earlier task stopped the run) or "out-of-time" (the whole run's
+    deadline passed before its turn).
+    """
+
+    how: str
+    value: Any = None
+    elapsed: float = 0.0
+    stuck: Optional[Process] = None
+
+
+class Task(NamedTuple):
+    """One task. `timeout` in seconds. A serial task runs in one common worker.
+
+    A serial task, and one that `changes` something, starts when all before it have ended, and is over before any after
+    it starts. The others, which only look, overlap.
+    """
+
+    timeout: float
+    serial: bool = False
+    changes: bool = False
+
+
+class Supervisor:
+    """Runs `tasks` and collects one Done for each.
+
+    `factory` makes the work of ordinary workers, `serial_factory` that of the serial one. `finished` is
+    called with each task's number and Done as it ends, and returns True to stop: later tasks are then not
+    started, those already running (which only look) are cut short, earlier ones are still awaited. `deadline`
+    bounds the whole, in seconds from now (0: no bound). `meanwhile` is called once the first worker is at work.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        factory: Factory,
+        serial_factory: Factory,
+        finished: Callable[[int, Done], bool],
+        deadline: float = 0.0,
+        meanwhile: Optional[Callable[[], None]] = None,
+    ) -> None:
+        self.tasks = tasks
+        self.factory = factory
+        self.serial_factory = serial_factory
+        children.reap_ended()
+        self.finished = finished
+        self.meanwhile = meanwhile
+        self.ends = time.monotonic() + deadline if deadline else float("inf")
+        self.done: Dict[int, Done] = {}
+        self.stop_after = len(tasks)  # tasks beyond this one no longer matter
+        self.workers: Dict[int, Worker] = {}
+        self.poll = select.poll()
+        self.look = LOOK
+        self.serial_queue = deque(number for number, task in enumerate(tasks) if task.serial)
+        self.serial_completed: List[int] = []
+        self.unclaimed = {number for number, task in enumerate(tasks) if not task.serial}
+        self.tokens: Optional[Tokens] = None
+        self.order: Optional[Order] = None
+        self.first_open = 0  # no task before it is still to be decided
+        self.barren = 0  # workers that ended before they claimed anything
+
+    def run(self) -> List[Done]:
+        """Carry everything out. Returns within a third of a second of the last deadline.
+
+        A signal that ends this process ends the workers and their commands first: they lead groups of their own,
+        so that nothing else would reach them.
+        """
+        signals = Signals()
+        try:
+            signals.take()
+            self._carry_out()
+            signals.hold()
+        except Ended:
+            pass
+        except (OSError, MemoryError) as error:  # the node has run out of something: what is judged stays so
+            for number in range(len(self.tasks)):
+                self._finish(number, Done("no-worker", getattr(error, "strerror", "") or "no memory"))
+        finally:
+            signals.hold()
+            if self.tokens:
+                self.tokens.close()
+            self._let_go()
+            if self.order:
+                self.order.close()
+            if signals.number:
+                children.reap_all()
+            signals.give_back()
+        return [self.done.get(number, Done("not-run")) for number in range(len(self.tasks))]
+
+    def _carry_out(self) -> None:
+        if any(task.serial or task.changes for task in self.tasks):
+            from nhc.run.order import Order
+
+            self.order = Order([task.serial or task.changes for task in self.tasks], self.poll)
+        if self.unclaimed:
+            self._start(serial=False)
+        if self.serial_queue:
+            self._start(serial=True)
+        if self.meanwhile:
+            self.meanwhile()
+        while self._undecided():
+            self._order_serial()
+            self._relieve()
+            if self.tokens:
+                self.tokens.refill()
+            self.poll.poll(self._patience())
+            if self.order:
+                self.order.woken()
+            heard = [self._listen(worker) for worker in tuple(self.workers.values())]
+            self.look = LOOK if any(heard) else min(self.look * 2, RELIEF)
+            self._expire()
+        self._dismiss(tuple(self.workers.values()))
+
+    def _undecided(self) -> bool:
+        while self.first_open in self.done:
+            self.first_open += 1
+        return self.first_open < min(self.stop_after + 1, len(self.tasks))
+
+    def _finish(self, number: int, done: Done) -> None:
+        if number in self.done:
+            return
+        self.done[number] = done
+        self.unclaimed.discard(number)
+        if self.finished(number, done) and number < self.stop_after:
+            self.stop_after = number
+            if self.tokens:
+                self.tokens.take_back()
+        elif self.order and done.how not in ("out-of-time", "not-run"):
+            self.order.end(number)
+
+    def _patience(self) -> int:
+        """Milliseconds until something is due."""
+        now = time.monotonic()
+        due = self.ends
+        for worker in self.workers.values():
+            if not worker.serial:
+                due = min(due, now + self.look)
+            if worker.task is not None:
+                due = min(due, worker.since + self.tasks[worker.task].timeout)
+                if self.unclaimed and not self._is_waiting(worker, now):
+                    due = min(due, worker.since + RELIEF, *(at + RELIEF_COMMAND for at in worker.commands.values()))
+        return max(0, int(min(due - now, 60.0) * 1000 + 0.999))
+
+    def _relieve(self) -> None:
+        """Fork another worker when none of those there are will soon claim what is unclaimed."""
+        if not self.unclaimed or self.stop_after < len(self.tasks):
+            return
+        ordinary = [worker for worker in self.workers.values() if not worker.serial]
+        if ordinary and self.first_open in self.unclaimed and all(worker.waits is not None for worker in ordinary):
+            # They wait for a task whose worker was killed between claiming it and saying so.
+            self._finish(self.first_open, Done("died", "killed before it began"))
+        now = time.monotonic()
+        if len(ordinary) < WORKERS and all(self._is_waiting(worker, now) for worker in ordinary):
+            self._start(serial=False, needed=not ordinary)
+
+    def _is_waiting(self, worker: Worker, now: float) -> bool:
+        """Whether a worker is held up by its task, so that it will not soon claim another."""
+        if worker.task is None:
+            return False
+        return now - worker.since >= RELIEF or any(now - at >= RELIEF_COMMAND for at in worker.commands.values())
+
+    def _order_serial(self) -> None:
+        """Give the serial worker its next task once every task before it has ended."""
+        while self.serial_queue and self.serial_queue[0] in self.done:
+            self.serial_queue.popleft()
+        if not self.serial_queue or self.serial_queue[0] > self.stop_after:
+            return
+        number = self.serial_queue[0]
+        if self.first_open < number:
+            return
+        worker = next((w for w in self.workers.values() if w.serial), None) or self._start(serial=True)
+        if worker and worker.task is None:
+            try:
+                os.write(worker.orders, TOKEN.pack(number))
+            except BrokenPipeError:  # it has just ended: it is found out about, and another one started
+                return
+            worker.task, worker.since = number, time.monotonic()
+
+    def _expire(self) -> None:
+        """End what is past its deadline."""
+        now = time.monotonic()
+        over = now >= self.ends
+        due = {}
+        for worker in self.workers.values():
+            if worker.task is None:
+                continue
+            if worker.task > self.stop_after and not over:
+                due[worker] = "not-run"
+            elif over or now >= worker.since + self.tasks[worker.task].timeout:
+                due[worker] = "timeout"
+        if over:  # before the order lets them begin what they wait for
+            self._dismiss([worker for worker in self.workers.values() if worker.task is None])
+        if due:
+            self._cut(due)
+        if over:
+            for number in range(len(self.tasks)):
+                self._finish(number, Done("out-of-time"))
+
+    def _cut(self, due: Dict[Worker, str]) -> None:
+        tasks = [(worker.task, time.monotonic() - worker.since) for worker in due]
+        for (number, elapsed), how, stuck in zip(tasks, due.values(), self._dismiss(tuple(due))):
+            assert number is not None
+            self._finish(number, Done(how, None, elapsed, stuck))
+
+    def _start(self, serial: bool, needed: bool = True) -> Optional[Worker]:
+        """Fork a worker. Where the node has no process or descriptor left for a needed one, its tasks end here."""
+        try:
+            if self.tokens is None and not serial:
+                self.tokens = Tokens(sorted(self.unclaimed), self.poll)
+            return self._fork(serial)
+        except OSError as error:
+            if needed:
+                self._give_up(serial, error.strerror or "no reason given")
+            return None
+
+    def _give_up(self, serial: bool, why: str) -> None:
+        for number in tuple(self.serial_queue) if serial else sorted(self.unclaimed):
+            self._finish(number, Done("no-worker", why))
+
+    def _fork(self, serial: bool) -> Worker:
+        opened: List[int] = []
+        try:
+            results, results_in = os.pipe()
+            opened += (results, results_in)
+            orders_out, orders = os.pipe() if serial else (self.tokens.reader if self.tokens else -1, -1)
+            opened += (orders_out, orders) if serial else ()
+            pid = os.fork()
+        except OSError:
+            for fd in opened:
+                os.close(fd)
+            raise
+        if pid == 0:
+            try:
+                os.setpgid(0, 0)
+                waker = self.order.waker if self.order else -1
+                results_in, orders_out, *wakers = quiet(results_in, orders_out, *([waker] if waker >= 0 else []))
+                make = self.serial_factory if serial else self.factory
+                timeouts = [task.timeout for task in self.tasks]
+                order = None if serial else self.order
+                live(make, tuple(self.serial_completed), results_in, orders_out, serial, timeouts, order, *wakers)
+            finally:
+                os._exit(0)
+        try:
+            os.setpgid(pid, pid)  # whichever of the two comes first: a kill must not miss
+        except OSError:
+            pass
+        os.close(results_in)
+        if serial:
+            os.close(orders_out)
+        os.set_blocking(results, False)
+        worker = Worker(pid, results, orders, serial)
+        self.workers[results] = worker
+        # Only the end of an ordinary worker wakes us: POLLHUP, which needs no asking for.
+        self.poll.register(results, select.POLLIN if serial else 0)
+        return worker
+
+    def _listen(self, worker: Worker) -> bool:
+        """Take in what a worker has said; whether that was anything."""
+        ended = heard = False
+        while not ended:
+            try:
+                data = os.read(worker.results, 65536)
+            except BlockingIOError:
+                break
+            worker.buffer += data
+            ended = not data
+            heard = True
+        for message in messages(worker.buffer):
+            self._heed(worker, *message)
+        if ended:
+            number, elapsed = worker.task, time.monotonic() - worker.since
+            if number is None and worker.waits is not None:
+                number, elapsed = worker.waits, 0.0
+            if number is None:
+                self.barren += not worker.since
+                if self.barren >= BARREN:
+                    self._give_up(worker.serial, "its process ends before it begins")
+                self._forget(worker)
+                children.leave_to_end(worker.pid)
+            else:
+                self._finish(number, Done("died", self._dismiss_dead(worker), elapsed))
+        elif not worker.serial:  # half a message: the pipe is full, the worker waits until it is read
+            self.poll.modify(worker.results, select.POLLIN if worker.buffer else 0)
+        return heard
+
+    def _heed(self, worker: Worker, what: str, number: int, value: Any = None, elapsed: float = 0.0) -> None:
+        if what == "begin":
+            worker.task, worker.since, worker.waits = number, value, None
+            self.unclaimed.discard(number)
+        elif what == "waits":
+            worker.waits = number
+            self.unclaimed.discard(number)
+        elif what == "started":
+            worker.commands[number] = time.monotonic()
+        elif what == "ended":
+            worker.commands.pop(number, None)
+        elif what == "abandoned":
+            from nhc.system.process_identity import identify
+
+            worker.commands.pop(number, None)
+            worker.abandoned = identify(number)
+        elif what == "done":
+            worker.task = None
+            if worker.serial:
+                self.serial_completed.append(number)
+            self._finish(number, Done("done", value, elapsed, worker.abandoned))
+            worker.abandoned = None
+
+    def _forget(self, worker: Worker) -> None:
+        self.poll.unregister(worker.results)
+        del self.workers[worker.results]
+        os.close(worker.results)
+        if worker.orders >= 0:
+            os.close(worker.orders)
+
+    def _let_go(self) -> None:
+        """Where the run is broken off: have the workers end their commands themselves, then end the workers.
+
+        A command that has just begun is known to its worker only. See `nhc.system.process.lifeline`.
+        """
+        workers = tuple(self.workers.values())
+        for worker in workers:
+            self._forget(worker)
+        until = time.monotonic() + children.LET_GO
+        for worker in workers:
+            if children.reap(worker.pid, until - time.monotonic()) is None:
+                worker_handle.kill_all(worker)
+                children.leave_to_end(worker.pid)
+
+    def _dismiss_dead(self, worker: Worker) -> str:
+        """Reap a worker whose pipe has closed; say how it ended."""
+        self._forget(worker)
+        worker_handle.kill_all(worker)
+        return worker_handle.cause_of_end(worker.pid)
+
+    def _dismiss(self, workers: Sequence[Worker]) -> List[Optional[Process]]:
+        """End workers and their commands without waiting for what cannot be killed; what stays of each busy one."""
+        for worker in workers:
+            if not worker.serial or worker.task is not None:  # an idle shell is ended by its worker
+                worker_handle.kill_all(worker)
+            if worker.task is None:
+                children.leave_to_end(worker.pid)
+            elif worker_handle.overhear(worker):
+                worker_handle.kill_all(worker)
+            self._forget(worker)
+        busy = [worker for worker in workers if worker.task is not None]
+        return worker_handle.outlast(busy) if busy else []

@@ -1,0 +1,152 @@
+"""The life of a worker process: claim a task, carry it out, say so. The watchdog forks it.
+
+Messages travel over a pipe as a length and a marshalled tuple. They carry the times at which things happened,
+because the supervisor need not read them then. Nothing that a hung worker leaves behind may be something that
+its caller waits on.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # `signal` makes enumerations of it: 0.3 ms
+import fcntl
+import marshal
+import os
+import struct
+import time
+
+from nhc.light import TYPE_CHECKING
+from nhc.system import process
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
+
+    from typing_extensions import TypeAlias
+
+    from nhc.run.order import Order
+
+Notify: TypeAlias = "Callable[..., None]"
+Work: TypeAlias = "Callable[[int], Any]"
+"""Carries out one task inside a worker and returns a value that marshal can carry."""
+Factory: TypeAlias = "Callable[[Notify, Tuple[int, ...]], Work]"
+"""Makes a worker's Work, once, inside the worker: given its Notify and the serial tasks completed so far."""
+
+HEADER = struct.Struct("=I")
+TOKEN = struct.Struct("=I")
+
+ORPHAN = 5.0
+"""Seconds after a task's deadline when the kernel itself ends a worker: its supervisor, which would have, is gone."""
+
+
+class LastWord(Exception):
+    """Raised by a Work whose value may end the whole run: the worker says it and ends, which is heard at once."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+
+def live(
+    make: Factory,
+    completed: Tuple[int, ...],
+    results: int,
+    orders: int,
+    patient: bool,
+    timeouts: Sequence[float],
+    order: Optional[Order] = None,
+    waker: int = -1,
+) -> None:
+    """A worker's life: claim a task, carry it out, say so, until there are no more.
+
+    It must not outlive its supervisor for long, which may be killed. While it waits for a command it sees that its
+    results have no reader any more (`process.lifeline`); any other hang is ended by the kernel's alarm.
+
+    A `patient` worker's orders come one by one as it finishes, so it must say so before it asks for more. The
+    others find all tokens there already, and tell both at once. `order` says when a task may begin.
+    """
+
+    def pack(*message: Any) -> bytes:
+        body = marshal.dumps(message)
+        return HEADER.pack(len(body)) + body
+
+    def send(data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(results, view) :]
+
+    process.lifeline = results
+    work = make(lambda *message: send(pack(*message)), completed)
+    said = b""
+    more = True
+    while more:
+        try:
+            token = os.read(orders, TOKEN.size)
+        except BlockingIOError:  # the supervisor is taking the tokens back
+            break
+        if len(token) < TOKEN.size:
+            break
+        number = TOKEN.unpack(token)[0]
+        if order is not None and not order.may_begin(number):
+            send(said + pack("waits", number))
+            said = b""
+            if not order.wait(number, results, waker):
+                break
+        begun = time.monotonic()
+        send(said + pack("begin", number, begun))
+        _signal.setitimer(_signal.ITIMER_REAL, min(timeouts[number] + ORPHAN, 1e6))
+        try:
+            value = work(number)
+        except LastWord as last:
+            value, more = last.value, False
+        said = pack("done", number, value, time.monotonic() - begun)
+        if order is not None and more and not patient:
+            order.end(number)
+        if patient:
+            send(said)
+            said = b""
+            _signal.setitimer(_signal.ITIMER_REAL, 0)  # its next order may be long in coming
+    send(said)
+    _signal.setitimer(_signal.ITIMER_REAL, 0)
+    end = getattr(work, "end", None)
+    if end:
+        end()
+    os.close(results)  # that the pipe is closed wakes the supervisor: before the process is taken down, not after
+
+
+def quiet(*keep: int) -> Tuple[int, ...]:
+    """In a fresh worker: no inherited descriptors, no inherited signal handlers, silent standard streams.
+
+    Returns what the kept descriptors are called now. A process that hangs for ever in a worker must hold
+    nothing that its caller waits on: sshd, slurmd and node-problem-detector read our stdout to its end.
+    """
+    kept = tuple(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in keep)  # above the standard streams
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    below = 3
+    for fd in sorted(kept):
+        os.closerange(below, fd)
+        below = fd + 1
+    os.closerange(below, _highest_descriptor() + 1)
+    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGALRM, _signal.SIGCHLD):
+        _signal.signal(number, _signal.SIG_DFL)
+    # Speaking to a supervisor that is gone must fail, not end the worker before it has ended its command.
+    _signal.signal(_signal.SIGPIPE, _signal.SIG_IGN)
+    return kept
+
+
+def _highest_descriptor() -> int:
+    try:
+        return max(int(name) for name in os.listdir("/proc/self/fd"))
+    except (OSError, ValueError):
+        return 4096
+
+
+def messages(buffer: bytearray) -> Iterator[Any]:
+    """The whole messages at the start of `buffer`, which they are taken from."""
+    while len(buffer) >= HEADER.size:
+        end = HEADER.size + HEADER.unpack_from(buffer)[0]
+        if len(buffer) < end:
+            return
+        message = marshal.loads(bytes(buffer[HEADER.size : end]))  # noqa: S302 (from a fork of this very process)
+        del buffer[:end]
+        yield message

@@ -1,0 +1,74 @@
+"""Checks that nothing could kill: remembered by pid and start time until they are gone.
+
+Without this a node with one dead mount gains a process in uninterruptible sleep on every run, which is
+how health checks themselves have taken nodes down.
+"""
+
+from __future__ import annotations
+
+import time
+
+from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.state.store import State
+from nhc.system.process_identity import Process, identify
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional
+
+
+PATIENCE = 10.0
+"""Seconds given to a killed process that merely waits for a processor before the next run calls it stuck."""
+
+
+class Stuck(NamedTuple):
+    """A process left behind by the check `key`, first seen stuck at `since` (Unix time)."""
+
+    process: Process
+    since: float
+
+    def since_text(self) -> str:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.since))
+
+
+class StuckChecks:
+    """What earlier runs left behind, and what this one does."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.known: Dict[str, Stuck] = {}
+        self.gone = set()
+        self.added: Dict[str, Stuck] = {}
+        for key, record in state.load("stuck").items():
+            stuck = _read(record)
+            found = identify(stuck.process.pid) if stuck is not None else None
+            if stuck is None or found is None or found.start != stuck.process.start:
+                self.gone.add(key)
+            elif found.unkillable or not 0 <= time.time() - stuck.since < PATIENCE:
+                self.known[key] = stuck
+
+    def get(self, key: str) -> Optional[Stuck]:
+        return self.known.get(key)
+
+    def add(self, key: str, process: Process, now: float) -> None:
+        self.added[key] = Stuck(process, now)
+
+    def save(self) -> None:
+        if not self.gone and not self.added:
+            return
+
+        def change(records: Dict[str, Any]) -> None:
+            for key in self.gone:
+                records.pop(key, None)
+            for key, stuck in self.added.items():
+                records[key] = {"pid": stuck.process.pid, "start": stuck.process.start, "since": stuck.since}
+
+        self.state.update("stuck", change)
+
+
+def _read(record: Any) -> Optional[Stuck]:
+    try:
+        stuck = Stuck(Process(int(record["pid"]), int(record["start"])), float(record["since"]))
+        stuck.since_text()
+        return stuck
+    except (TypeError, KeyError, ValueError, OverflowError, OSError):
+        return None
