@@ -61,8 +61,8 @@ class KernelLog:
         item = self.agent.items[key]
         ignore = agent_plan.arguments(item).get("ignore", ())
         store = load(self.agent.state, STORE)
-        found = {(o.target, o.reason): o for _key, f in current(store) if not ignored(f, ignore)
-                 for o in [outcome(f)] if not _needs_context(f)}  # fmt: skip
+        findings = [f for _key, f in current(store, (), self.agent.host.time()) if not ignored(f, ignore)]
+        found = {(o.target, o.reason): o for f in findings if not _needs_context(f) for o in [outcome(f)]}
         everything = {(f["device"], outcome(f).reason) for _key, f in current(store)}
         row = self.agent.board.rows.get(key)
         results: List[CheckResult] = []
@@ -148,10 +148,12 @@ class KernelLog:
 
 
 def _needs_context(finding: Dict[str, Any]) -> bool:
-    """Whether only the device can tell what this means: a round asks it."""
-    from nhc.kernlog import xid
+    """Whether only the device or the node can tell what this means: a round asks it."""
+    from nhc.kernlog import node_context, xid
 
-    return finding["kind"] == "xid" and xid.depends(finding["code"], "")
+    if finding["kind"] == "xid":
+        return xid.depends(finding["code"], "")
+    return node_context.depends(finding)
 
 
 def _inherited(one: Standing) -> CheckResult:

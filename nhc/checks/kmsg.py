@@ -41,12 +41,18 @@ class Read(NamedTuple):
 def read(host: Host, where: Source, since_boot: bool, kinds: Tuple[str, ...] = ()) -> Read:
     """Read a log and judge its findings. Raises OSError and BadRules."""
     log = host.fact(default_log) if where == Source() and not since_boot else read_log(host, where, since_boot)
-    pairs = current(log.state, kinds)
+    pairs = current(log.state, kinds, host.time())
     if any(finding["kind"] == "xid" for _key, finding in pairs):
         standing, gone = in_context(host, pairs)
         if gone and not since_boot:
             drop(host.memory, where.store, gone)
         pairs = standing
+    if pairs:
+        from nhc.kernlog.node_context import beside_node
+
+        pairs, gone = beside_node(host, log.state, pairs)
+        if gone and not since_boot:
+            drop(host.memory, where.store, gone)
     return Read(log, tuple(pairs))
 
 

@@ -73,7 +73,7 @@ class Folder:
         known = False
         for part in lines_of(said) if said is not None else ():
             match = self._matcher.judge(part, numbers)
-            if match is not None:
+            if match is not None and match.code != "TaskStack":
                 self._add(line, part, match)
                 known = True
         return known

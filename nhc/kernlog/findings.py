@@ -8,6 +8,7 @@ when a person acknowledges it: never because time has passed.
 
 from __future__ import annotations
 
+from nhc.kernlog import pcie
 from nhc.kernlog.catalogue import DEGRADED, FATAL, INFO, RANK, Match, table
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, printable
@@ -48,6 +49,7 @@ class Repeat(NamedTuple):
     burst: float
     place: str
     others: str
+    programs: int
     severity: str
     action: str
     span: str
@@ -58,9 +60,12 @@ _repeats: List[Repeat] = []
 
 def repeats() -> List[Repeat]:
     if not _repeats:
-        for kind, code, times, span, burst, place, others, severity, action, _decision in table("repeats.tsv"):
+        for kind, code, times, span, burst, place, others, many, severity, action, _decision in table("repeats.tsv"):
             window = float(span[:-1]) * {"m": 60, "h": 3600, "d": 86400}[span[-1]]
-            _repeats.append(Repeat(kind, code, int(times), window, float(burst), place, others, severity, action, span))
+            rule = Repeat(
+                kind, code, int(times), window, float(burst), place, others, int(many or 0), severity, action, span
+            )
+            _repeats.append(rule)
     return _repeats
 
 
@@ -79,6 +84,7 @@ def enter_boot(state: State, boot: str, clean: Callable[[Finding], Optional[bool
         return
     state["cursor"] = None
     state["seen"] = {}
+    state.pop("hung", None)
     findings: Dict[str, Finding] = state.get("findings", {})
     for key in list(findings):
         finding = findings[key]
@@ -92,6 +98,11 @@ def add(state: State, match: Match, when: float, now: float) -> None:
     """Take in one line."""
     for what in match.recovers:
         _recover(state, what, match.device, when)
+    match = _by_hand(state, pcie.outcome(state, match, when))
+    if match.kind in ("hung", "nfs", "lustre"):
+        _hung(state, match, when, now)
+        if match.kind == "hung":
+            return
     seen: Dict[str, int] = state.setdefault("seen", {})
     severity = match.severity
     if match.kind == "xid":
@@ -99,13 +110,43 @@ def add(state: State, match: Match, when: float, now: float) -> None:
     seen[severity] = seen.get(severity, 0) + 1
     escalated = _repeated(state, match, when) if severity != INFO or match.kind == "aer" else None
     if escalated is not None:
-        rule, times = escalated
-        words = f"{match.message}: {times} times within {rule.span}"
-        match = match._replace(severity=rule.severity, action=Action(rule.action), message=words)
-        severity = rule.severity
+        match = _escalated(state, match, when, *escalated)
+        severity = match.severity
     if RANK[severity] < RANK[DEGRADED]:
         return
     _keep(state, match, severity, when, now, escalated is not None)
+
+
+def _by_hand(state: State, match: Match) -> Match:
+    """What a file system says after a person shut it down follows from that: its journal aborts, it refuses writes."""
+    key = f"{match.kind}/ShutDownByHand/{match.device}"
+    if match.severity != FATAL or key not in state.get("findings", {}):
+        return match
+    words = f"{match.message}, after it was shut down by hand"
+    return match._replace(severity=DEGRADED, action=Action.INSPECT, message=words)
+
+
+def _hung(state: State, match: Match, when: float, now: float) -> None:
+    """Take in a report of a hung task, a line of its stack, or that a file server is back: one finding for all."""
+    from nhc.kernlog import hung
+
+    finding = state.get("findings", {}).get(hung.KEY)
+    if match.kind == "hung":
+        told = hung.take(state, match, when)
+    elif finding is None or not hung.recovered(state, match, when):
+        return
+    else:
+        told = hung.judged(state, match)
+        if told is None:
+            del state["findings"][hung.KEY]
+    if told is None:
+        return
+    if match.code == "TaskHung":
+        seen: Dict[str, int] = state.setdefault("seen", {})
+        seen[DEGRADED] = seen.get(DEGRADED, 0) + 1
+        _keep(state, told, told.severity, when, now, True)
+    elif finding is not None:
+        finding.update(severity=told.severity, action=told.action.value, message=printable(told.message, LINE_LIMIT))
 
 
 def _beside(state: State, match: Match, when: float) -> str:
@@ -141,6 +182,8 @@ def _keep(state: State, match: Match, severity: str, when: float, now: float, an
     finding["last"] = when
     if line != finding["line"]:
         finding["last_line"] = line
+    if (match.kind, match.code) in pcie.REPAIRED:
+        finding["repairing"] = when + pcie.RECOVERY
     if DRILL not in match.line:
         finding.pop("drill", None)  # a true one has come: the end of a drill must not take it away
     elif finding["count"] == 1:
@@ -190,15 +233,42 @@ def _repeated(state: State, match: Match, when: float) -> Optional[Tuple[Repeat,
         place = match.unit if rule.place == "unit" else ""
         if rule.place == "unit" and not place:
             continue
-        device = f"{match.device} (drill)" if DRILL in match.line else match.device
+        device = _counted_as(match)
+        if rule.programs:
+            from nhc.kernlog import programs
+
+            programs.note(state, f"{rule.kind}/{rule.code}/{device}", match.line, when, rule.window)
+            _acquit(state, match, when)
         times = _note(state, rule, device, place, when)
         if times < rule.times:
             continue
-        if rule.others == "clean" and _elsewhere(state, rule, device, when):
+        if rule.others == "clean" and _elsewhere(state, rule, device, when, rule.times - 1):
             continue
         if hit is None or RANK[rule.severity] > RANK[hit[0].severity] or rule.code == "*fatal":
             hit = (rule, times)
     return hit
+
+
+def _escalated(state: State, match: Match, when: float, rule: Repeat, times: int) -> Match:
+    """What the repeats of a fault make of it.
+
+    An application's own counts against a device only where different programs have it there and no other device has it.
+    """
+    words = f"{match.message}: {times} times within {rule.span}"
+    if not rule.programs:
+        return match._replace(severity=rule.severity, action=Action(rule.action), message=words)
+    device = _counted_as(match)
+    held = state.get("programs", {}).get(f"{rule.kind}/{rule.code}/{device}", {})
+    alone = len(held) >= rule.programs and not _elsewhere(state, rule, device, when, 1)
+    if alone:
+        words += f", by {len(held)} different programs and on no other device"
+        return match._replace(severity=rule.severity, action=Action(rule.action), message=words)
+    words += "; run diagnostics: it can be the application as well as the device"
+    return match._replace(severity=DEGRADED, action=Action.INSPECT, message=words)
+
+
+def _counted_as(match: Match) -> str:
+    return f"{match.device} (drill)" if DRILL in match.line else match.device
 
 
 def _note(state: State, rule: Repeat, device: str, place: str, when: float) -> int:
@@ -214,11 +284,20 @@ def _note(state: State, rule: Repeat, device: str, place: str, when: float) -> i
     return len(histories[name])
 
 
-def _elsewhere(state: State, rule: Repeat, device: str, when: float) -> bool:
-    """Whether another device has the same error about as often: then it is the application's."""
+def _acquit(state: State, match: Match, when: float) -> None:
+    """Another device has an application's fault as well: it speaks against none of those that had it before."""
+    for finding in state.get("findings", {}).values():
+        same = (finding["kind"], finding["code"]) == (match.kind, match.code)
+        if same and finding["severity"] == FATAL and finding["device"] != match.device and DRILL not in match.line:
+            words = printable(f"{finding['message']}; since then on {match.device} too", LINE_LIMIT)
+            finding.update(severity=DEGRADED, action=Action.INSPECT.value, message=words)
+
+
+def _elsewhere(state: State, rule: Repeat, device: str, when: float, often: int) -> bool:
+    """Whether another device has the same error as often: then it is the application's."""
     prefix = f"{rule.kind}/{rule.code}/"
     return any(
-        sum(when - rule.window <= at for at in times) >= rule.times - 1
+        sum(when - rule.window <= at for at in times) >= often
         for name, times in state.get("history", {}).items()
         if name.startswith(prefix) and not name.startswith(f"{prefix}{device}/")
     )
@@ -236,10 +315,11 @@ def end(state: State, key: str, finding: Finding) -> bool:
     return True
 
 
-def current(state: State, kinds: Tuple[str, ...] = ()) -> List[Tuple[str, Finding]]:
+def current(state: State, kinds: Tuple[str, ...] = (), now: Optional[float] = None) -> List[Tuple[str, Finding]]:
     """The findings, most serious first. Where Xid 154 names a GPU's repair, its other Xids follow it.
 
-    One that asks for less than a repair (peer-to-peer traffic drained) takes nothing back of what they ask for.
+    One that asks for less than a repair (peer-to-peer traffic drained) takes nothing back of what they ask for. With
+    `now`, an error that the kernel is still repairing at that time is no more than degraded.
     """
     findings: Dict[str, Finding] = state.get("findings", {})
     repair = {f["device"]: f["action"] for f in findings.values() if f["kind"] == "xid" and f["code"] == "154"
@@ -248,7 +328,10 @@ def current(state: State, kinds: Tuple[str, ...] = ()) -> List[Tuple[str, Findin
     for key, finding in findings.items():
         if kinds and finding["kind"] not in kinds:
             continue
-        if finding["kind"] == "xid" and finding["device"] in repair and finding["action"] != Action.REPLACE.value:
+        if now is not None and finding["severity"] == FATAL and pcie.repairing(finding, now):
+            words = f"{finding['message']} (the kernel is repairing it)"
+            out.append((key, {**finding, "severity": DEGRADED, "message": words}))
+        elif finding["kind"] == "xid" and finding["device"] in repair and finding["action"] != Action.REPLACE.value:
             out.append((key, {**finding, "action": repair[finding["device"]]}))
         else:
             out.append((key, finding))

@@ -24,7 +24,7 @@ def fit(state: Dict[str, Any]) -> Dict[str, Any]:
     for name, fits in _TOP.items():
         if name in state and not fits(state[name]):
             del state[name]
-    for name in ("findings", "seen", "companions", "history"):
+    for name in ("findings", "seen", "companions", "history", "programs"):
         held = state.get(name)
         if held:
             for key in [key for key, value in held.items() if not _INNER[name](value)]:
@@ -82,6 +82,19 @@ def _finding(value: Any) -> bool:
     return words and times and known and value.get("action") in _ACTIONS and _count(value.get("count"))
 
 
+def _hung(value: Any) -> bool:
+    """The memory of nhc.kernlog.hung."""
+    if not _table(value):
+        return False
+    tasks, ended = value.get("tasks", {}), value.get("ended", {})
+    if not (_table(tasks) and _table(ended) and _text(value.get("task", ""))):
+        return False
+    return all(map(_number, ended.values())) and all(
+        isinstance(one, list) and len(one) == 3 and _text(one[1]) and _number(one[0]) and _number(one[2])
+        for one in tasks.values()
+    )
+
+
 _TOP: Dict[str, Callable[[Any], bool]] = {
     "boot": _text,
     "cursor": lambda value: _place(value) or (_table(value) and _text(value.get("path")) and _place(value.get("at"))),
@@ -92,10 +105,14 @@ _TOP: Dict[str, Callable[[Any], bool]] = {
     "seen": _table,
     "companions": _table,
     "history": _table,
+    "programs": _table,
+    "hung": _hung,
+    "no_callback": _number,
 }
 _INNER: Dict[str, Callable[[Any], bool]] = {
     "findings": _finding,
     "seen": _count,
     "companions": _number,
     "history": lambda value: isinstance(value, list) and bool(value) and all(map(_number, value)),
+    "programs": lambda value: _table(value) and all(map(_number, value.values())),
 }

@@ -22,6 +22,7 @@ UNLISTED = (DEGRADED, Action.INSPECT)
 
 _PID = re.compile(r"pid=(?:'?<unknown>'?|'?\d+'?)(?:, name=(?:'<unknown>'|<unknown>|'[^']*'|[^,]*))?,? *")
 _SM = re.compile(r"\(GPC (\d+), TPC (\d+)(?:, SM (\d+))?\)")
+_CAUSED = re.compile(r"(?a)caused by previous Xid \d{1,4}$")
 _LINK74 = re.compile(r"(?a)link (\d{1,4}) ?\((0x[0-9a-fA-F]{1,16}(?:, ?0x[0-9a-fA-F]{1,16})*),? ?\)")
 _NVLINK5 = re.compile(
     r"(?a)(\S+)\s+(Fatal|Nonfatal|Non-fatal)\s.*?Link (-?\d{1,4}) \((0x[0-9a-fA-F]{1,16}) (0x[0-9a-fA-F]{1,16})"
@@ -99,6 +100,8 @@ def read_xid(code: int, device: str, words: str, line: str, driver: str = "") ->
     if code == 13:
         place = _SM.search(said)
         unit = f"GPC{place[1]}/TPC{place[2]}" if place else ""
+    elif code == 45 and _CAUSED.search(said):  # kernel_rc.c krcReportXid names the root cause
+        severity, action = INFO, Action.NONE
     elif code == 74:
         link = _LINK74.search(said)
         if link:

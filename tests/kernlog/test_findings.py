@@ -61,8 +61,26 @@ def test_repeats_on_one_gpu_take_the_node_out():
     state = log((xid(31), NOW), (xid(31), NOW + HOUR))
     assert standing(state) == {}
     log((xid(31), NOW + 2 * HOUR), state=state)
+    assert standing(state) == {"xid/31/0000:3b:00.0": ("degraded", "inspect")}, "one program alone: it can be its own"
+    assert "3 times within 24h; run diagnostics" in current(state)[0][1]["message"]
+    log((xid(31).replace("python", "train.x"), NOW + 3 * HOUR), state=state)
     assert standing(state) == {"xid/31/0000:3b:00.0": ("fatal", "inspect")}
-    assert "3 times within 24h" in current(state)[0][1]["message"]
+    assert "2 different programs" in current(state)[0][1]["message"]
+    log((xid(31, "5e"), NOW + 4 * HOUR), state=state)
+    assert standing(state) == {"xid/31/0000:3b:00.0": ("degraded", "inspect")}, "another device has it too"
+
+
+@pytest.mark.parametrize("code", [13, 31, 43, 45])
+def test_a_crash_loop_never_takes_the_node_out(code):
+    words = "Graphics SM Warp Exception on (GPC 1, TPC 2, SM 1): Out Of Range Address"
+    state = log(*[(xid(code, words=words), NOW + index * 600) for index in range(140)])
+    assert standing(state) == {f"xid/{code}/0000:3b:00.0": ("degraded", "inspect")}
+
+
+def test_an_xid_45_that_names_its_cause_is_information():
+    state = log(*[(xid(45, words="Ch 00000008 caused by previous Xid 31"), NOW + index * HOUR) for index in range(9)])
+    assert standing(state) == {}
+    assert state["seen"] == {"info": 9}
 
 
 def test_repeats_outside_the_window_do_not():
@@ -81,7 +99,7 @@ def test_xid_13_counts_by_the_unit_of_the_gpu():
     words = "Graphics SM Warp Exception on (GPC {}, TPC 2, SM 1): Out Of Range Address"
     state = log((xid(13, words=words.format(1)), NOW), (xid(13, words=words.format(3)), NOW + HOUR))
     assert standing(state) == {}
-    log((xid(13, words=words.format(1)), NOW + 2 * HOUR), state=state)
+    log((xid(13, words=words.format(1)).replace("python", "b"), NOW + 2 * HOUR), state=state)
     assert standing(state) == {"xid/13/0000:3b:00.0": ("fatal", "inspect")}
 
 

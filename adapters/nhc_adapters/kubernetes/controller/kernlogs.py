@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
-from nhc.kernlog import findings, xid
+from nhc.kernlog import findings, node_context, xid
 from nhc.kernlog.catalogue import FATAL, Match, Matcher, rows
 from nhc.model import Action, printable
 from nhc_adapters.kubernetes.controller.acknowledged import covers
@@ -58,7 +58,7 @@ class KernelLogs:
                 touched[line.node] = node
         said = {}
         for name, node in sorted(touched.items()):
-            condition = condition_of(node.state, self.acknowledged(name))
+            condition = condition_of(node.state, self.acknowledged(name), now)
             if condition.status == TRUE and dict(condition.findings) == dict(self.standing(name)):
                 node.said = True
                 continue  # nothing new: what was said of it stays as it was said
@@ -97,11 +97,17 @@ def recall(key: str) -> Optional[Match]:
     return None
 
 
-def condition_of(state: findings.State, acks: Optional[Mapping[str, float]] = None) -> Condition:
-    """The condition that a node's findings ask for: the fatal ones count, unless they were acknowledged."""
+def condition_of(
+    state: findings.State, acks: Optional[Mapping[str, float]] = None, now: Optional[float] = None
+) -> Condition:
+    """The condition that a node's findings ask for: the fatal ones count, unless they were acknowledged.
+
+    What only the node itself could tell (whether a volume is its own) is never fatal here.
+    """
     standing = [
         (key, finding)
-        for key, finding in findings.current(state)
+        for key, finding in findings.current(state, (), now)
+        for finding in [node_context.apart(finding)]
         if finding["severity"] == FATAL and not covers(acks or {}, key, float(finding["last"]))
     ]
     fatal: List[findings.Finding] = [finding for _key, finding in standing]

@@ -1,0 +1,119 @@
+"""Tasks that the kernel reports as hung: one moment is one event, whatever the number of lines.
+
+`khungtaskd` prints up to `kernel.hung_task_warnings` (10) reports at once, each an INFO line and the task's stack
+(kernel/hung_task.c hung_task_info, sched_show_task). A file server that does not answer makes many tasks hang and is
+no fault of the node. The stack names the file system, and so does the name of some kernel threads.
+"""
+
+from __future__ import annotations
+
+import re
+
+from nhc.kernlog.catalogue import DEGRADED, FATAL, Match
+from nhc.model import Action
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
+KEY = "hung/TaskHung/"
+OF_THE_REPORT = 10.0
+"""Seconds after an INFO line in which a stack line is of that report."""
+OUTLIVES = 600.0
+"""Seconds after its file system came back in which a task has to go on. NFS and Lustre replay within one or two
+minutes; khungtaskd reports every 120 s."""
+STAYS = 600.0
+"""Seconds that a task must be blocked on the node's own disks to count as a fault of the node: a drive's error handling
+gives up well before (SCSI: 30 s a command and a few resets; NVMe: 30 s and a controller reset)."""
+TASKS = 32
+"""Tasks remembered, those reported last."""
+SHARED = ("nfs", "lustre", "ceph", "cifs", "gpfs", "beegfs", "weka", "fuse", "9p")
+"""File systems whose data is on other machines (or in a user's process)."""
+OWN = ("ext4", "xfs", "btrfs")
+ENDS = {("nfs", "ServerOk"): "nfs", ("lustre", "ConnectionRestored"): "lustre"}
+"""The lines with which a file server is back."""
+
+_REPORT = r"task (.+?):(\d{1,9}) .*?for more than (\d{1,9}) seconds"
+_THREADS = (("jbd2/", "ext4"), ("xfsaild", "xfs"), ("xfs-", "xfs"), ("btrfs-", "btrfs"))
+"""Kernel threads named after what they serve: fs/jbd2/journal.c, fs/xfs/xfs_trans_ail.c, fs/btrfs/disk-io.c."""
+_MODULES = {
+    "nfsv3": "nfs", "nfsv4": "nfs", "sunrpc": "nfs", "rpcsec_gss_krb5": "nfs", "jbd2": "ext4", "libceph": "ceph",
+    "rpc": "nfs", "rbd": "ceph", "ptlrpc": "lustre", "obdclass": "lustre", "osc": "lustre", "lov": "lustre",
+    "mdc": "lustre", "lmv": "lustre", "mgc": "lustre", "lnet": "lustre", "mmfs26": "gpfs", "mmfslinux": "gpfs",
+    "wekafsio": "weka", "wekafsgw": "weka", "9pnet": "9p",
+}  # fmt: skip
+
+
+def _memory(state: Dict[str, Any]) -> Dict[str, Any]:
+    memory: Dict[str, Any] = state.setdefault("hung", {})
+    memory.setdefault("tasks", {})
+    memory.setdefault("ended", {})
+    return memory
+
+
+def take(state: Dict[str, Any], match: Match, when: float) -> Optional[Match]:
+    """Take in a report's INFO line or a line of its stack. What stands then, None for nothing that changes."""
+    memory = _memory(state)
+    tasks = memory["tasks"]
+    if match.code == "TaskStack":
+        task = memory.get("task", "")
+        if task not in tasks or tasks[task][1] or not 0 <= when - tasks[task][2] <= OF_THE_REPORT:
+            return None
+        found = re.search(r"\(([\w-]+)\)$", match.message)
+        word = found[1] if found else ""
+        tasks[task][1] = _MODULES.get(word, word)
+    else:
+        report = re.search(_REPORT, match.line)
+        if report is None:
+            return match
+        if KEY not in state.get("findings", {}):  # acknowledged, or never there: what went before is over
+            for task in [task for task, (_since, on, last) in tasks.items() if last > memory["ended"].get(on, -1.0)]:
+                del tasks[task]
+        task = memory["task"] = f"{report[1]}:{report[2]}"
+        before = tasks.pop(task, None)
+        since = min(when - float(report[3]), before[0] if before else when)
+        on = before[1] if before else next((name for form, name in _THREADS if report[1].startswith(form)), "")
+        tasks[task] = [since, on, when]
+        while len(tasks) > TASKS:
+            del tasks[next(iter(tasks))]
+    return judged(state, match)
+
+
+def judged(state: Dict[str, Any], match: Match) -> Optional[Match]:
+    """The match as what all reports together make of it."""
+    memory = _memory(state)
+    standing: List[str] = []
+    places: List[str] = []
+    worst: Tuple[str, Action, str] = (DEGRADED, Action.INSPECT, "")
+    for task, (since, on, last) in memory["tasks"].items():
+        ended = memory["ended"].get(on)
+        if ended is not None and last <= ended:
+            continue
+        standing.append(task)
+        if on and on not in places:
+            places.append(on)
+        if ended is not None and since < ended and last - ended > OUTLIVES:
+            minutes = int((last - ended) / 60)
+            worst = (FATAL, Action.REBOOT, f"; {task} is still blocked {minutes} minutes after {on} came back")
+        elif on in OWN and last - since > STAYS:
+            worst = (FATAL, Action.REBOOT, f"; {task} has been blocked on the node's own {on} for {STAYS:.0f} s")
+    if not standing:
+        return None
+    more = f" and {len(standing) - 3} more" if len(standing) > 3 else ""
+    where = f", in {', '.join(sorted(places))}" if places else ""
+    text = f"tasks are stuck in the kernel{where}: {', '.join(standing[:3])}{more}{worst[2]}"
+    return match._replace(code="TaskHung", severity=worst[0], action=worst[1], message=text)
+
+
+def recovered(state: Dict[str, Any], match: Match, when: float) -> bool:
+    """Note that a file server is back. False for a line that says no such thing."""
+    on = ENDS.get((match.kind, match.code))
+    if on is not None:
+        _memory(state)["ended"][on] = when
+    return on is not None
+
+
+def tasks_of(state: Dict[str, Any]) -> Dict[str, Tuple[float, str, float]]:
+    """The tasks reported as hung: since when, in which file system, and when it was reported last."""
+    held = _memory(state)["tasks"]
+    return {task: (value[0], value[1], value[2]) for task, value in held.items()}

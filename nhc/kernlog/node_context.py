@@ -1,0 +1,169 @@
+"""Findings beside the node they are about: whose volume it is, whether a task still hangs. All of it from Host facts.
+
+A finding that nobody but the node can judge is `depends`: where the node cannot be asked (a log that was brought to
+another machine) it is degraded, never fatal.
+"""
+
+from __future__ import annotations
+
+from nhc.kernlog import hung, volumes
+from nhc.kernlog.catalogue import DEGRADED, FATAL
+from nhc.model import Action
+from nhc.values import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+    from nhc.host import Host
+    from nhc.kernlog.findings import Finding, State
+    from nhc.kernlog.volumes import Volumes
+
+    Pair = Tuple[str, Finding]
+
+FILE_SYSTEMS = ("ext4", "xfs", "btrfs", "f2fs")
+BLOCKED = "kernel-log-blocked"
+"""Memory of how often the tasks reported as hung had been scheduled when they were looked at."""
+UNKNOWN = "whether the node itself mounts it cannot be told"
+
+
+def depends(finding: Finding) -> bool:
+    """Whether only the node can tell what a finding means."""
+    if finding.get("drill"):
+        return False
+    kind = finding["kind"]
+    if kind == "hung":
+        return True
+    if kind in (*FILE_SYSTEMS, "block"):
+        return bool(finding["device"])
+    return bool(kind == "nvme" and finding["severity"] == FATAL)
+
+
+def apart(finding: Finding) -> Finding:
+    """A finding that depends on the node, where the node cannot be asked."""
+    if finding["severity"] != FATAL or not depends(finding) or finding["kind"] in ("hung", "nvme"):
+        return finding  # a hung task's own line has told; most NVMe drives are in the node
+    return _lowered(finding, UNKNOWN)
+
+
+def beside_node(host: Host, state: State, pairs: Sequence[Pair]) -> Tuple[List[Pair], List[Pair]]:
+    """Findings as the node's own state has them, and those that it shows to be gone."""
+    standing: List[Pair] = []
+    gone: List[Pair] = []
+    found: Optional[Volumes] = None
+    if any(depends(finding) and finding["kind"] != "hung" for _key, finding in pairs) or any(
+        finding["kind"] == "hung" and finding["severity"] == FATAL for _key, finding in pairs
+    ):
+        found = _volumes(host)
+    for key, finding in pairs:
+        told: Optional[Finding] = finding
+        if depends(finding):
+            told = _task(host, state, finding) if finding["kind"] == "hung" else _volume(host, found, finding)
+        if told is None:
+            gone.append((key, finding))
+        else:
+            standing.append((key, told))
+    return standing, gone
+
+
+def _volumes(host: Host) -> Optional[Volumes]:
+    try:
+        return host.fact(volumes.volumes)
+    except OSError:
+        return None
+
+
+def _lowered(finding: Finding, why: str) -> Finding:
+    message = f"{finding['message']} ({why})"
+    return {**finding, "severity": DEGRADED, "action": Action.INSPECT.value, "message": message}
+
+
+def _volume(host: Host, found: Optional[Volumes], finding: Finding) -> Optional[Finding]:
+    """A finding of a disk or a file system. None where it is nobody's any more."""
+    device, kind = finding["device"], finding["kind"]
+    if kind == "nvme" and not volumes.fabric(host, device):
+        return finding  # a drive in the node: its loss counts, mounted or not
+    if found is None:
+        return apart(finding) if kind != "nvme" else _lowered(finding, UNKNOWN)
+    if volumes.is_own(found, device):
+        return finding
+    if kind in FILE_SYSTEMS:
+        if device not in found.mounted:
+            return None
+    elif volumes.removable(host, device) or (kind == "block" and not volumes.present(host, device)):
+        return None
+    return _lowered(finding, "the node itself does not mount it") if finding["severity"] == FATAL else finding
+
+
+def _task(host: Host, state: State, finding: Finding) -> Optional[Finding]:
+    """The finding of hung tasks. None where none of them is in state D any more."""
+    from nhc.facts.processes import one
+
+    if not _sees_all(host):
+        return finding
+    tasks = hung.tasks_of(state)
+    stuck: Dict[str, int] = {}
+    for task in tasks:
+        name, _, number = task.rpartition(":")
+        process = one(host, int(number))
+        # The kernel's report has up to 15 characters of the name, a work queue's thread more than /proc has.
+        if process is not None and process.state == "D" and (name.startswith(process.name[:15]) or not process.name):
+            stuck[task] = _switches(host, int(number))
+    if tasks and not stuck:
+        return None
+    since = _unmoved(host, stuck)
+    for task, at in since.items():
+        blocked = host.time() - at
+        if tasks[task][1] in hung.OWN and blocked > hung.STAYS and _all_own(host, tasks[task][1]):
+            words = (
+                f"{finding['message']}; {task} has been blocked on the node's own {tasks[task][1]} for {int(blocked)} s"
+            )
+            return {**finding, "severity": FATAL, "action": Action.REBOOT.value, "message": words}
+    if finding["severity"] == FATAL and any(on in hung.OWN for _since, on, _last in tasks.values()):
+        own = [on for _since, on, _last in tasks.values() if on in hung.OWN]
+        if not any(_all_own(host, on) for on in own) and "came back" not in finding["message"]:
+            return _lowered(finding, "the node itself does not mount all of them")
+    return finding
+
+
+def _all_own(host: Host, kind: str) -> bool:
+    """Whether every file system of this type is on the node's own devices: the stack does not say which it is."""
+    found = _volumes(host)
+    return found is not None and bool(found.types.get(kind)) and found.types[kind] <= found.own
+
+
+def _sees_all(host: Host) -> bool:
+    """Whether the node's processes are to be seen: number 2 of its own process namespace is kthreadd (init/main.c)."""
+    try:
+        return "(kthreadd)" in host.read("/proc/2/stat")
+    except OSError:
+        return False
+
+
+def _switches(host: Host, task: int) -> int:
+    """How often a task was scheduled out: what khungtaskd itself compares. -1 where nothing tells."""
+    try:
+        lines = host.read(f"/proc/{task}/status").split("\n")
+        return sum(int(line.split(":")[1]) for line in lines if "voluntary_ctxt_switches" in line)
+    except (OSError, ValueError):
+        return -1
+
+
+def _unmoved(host: Host, stuck: Dict[str, int]) -> Dict[str, float]:
+    """Since when each of these tasks has not been scheduled, as far as it was looked at."""
+    since: Dict[str, float] = {}
+    now = host.time()
+
+    def change(held: Dict[str, Any]) -> None:
+        for task in [task for task in held if task not in stuck or not _sample(held[task])]:
+            del held[task]
+        for task, switches in stuck.items():
+            if task not in held or held[task][0] != switches:
+                held[task] = [switches, now]
+            since[task] = held[task][1]
+
+    host.memory.update(BLOCKED, change)
+    return since
+
+
+def _sample(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(one, (int, float)) for one in value)
