@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 
 from nhc.kernlog.catalogue import DEGRADED, FATAL, Match
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from nhc.kernlog import hung, volumes
 from nhc.kernlog.catalogue import DEGRADED, FATAL
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple

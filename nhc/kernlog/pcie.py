@@ -8,8 +8,8 @@ one after another, right after the error.
 from __future__ import annotations
 
 from nhc.kernlog.catalogue import DEGRADED, Match
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action
-from nhc.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from nhc.values import TYPE_CHECKING
+from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, Dict

@@ -8,7 +8,7 @@ process 1, /sys/class/block (a partition's disk, the disks below a device-mapper
 from __future__ import annotations
 
 from nhc.facts.mounts import unescape
-from nhc.values import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Dict, FrozenSet, List, Optional, Set
