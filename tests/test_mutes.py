@@ -80,6 +80,27 @@ def test_it_holds_for_what_the_agent_hears_from_the_kernel_log():
     assert "by bob: drill" in result.outcome.message
 
 
+def test_a_container_mutes_the_node_it_judges(tmp_path):
+    """The file lies below $NHC_ROOT, where the hooks and the agent on the node itself find it."""
+    root = tmp_path / "node"
+    (root / "proc/1").mkdir(parents=True)
+    (root / "proc/1/mounts").write_text("/dev/vda / ext4 rw 0 0\n")
+    conf = tmp_path / "nhc.conf"
+    conf.write_text("* || check_file_test -e /etc/no-such-file\n")
+    env = {"NHC_ROOT": str(root)}
+    check = ("check", "local", "-c", conf, "--profile", "none", "--scripts", tmp_path / "none")
+    assert nhc(*check, env=env, state=tmp_path / "state").returncode == 1
+    done = nhc("mute", "check_file_test", "--until", "1d", "--why", "drill", "--by", "alice", env=env)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((root / "var/lib/nhc/mutes.json").read_text())["mutes"][0]["check"] == "check_file_test"
+    judged = nhc(*check, env=env, state=tmp_path / "state")
+    assert judged.returncode == 0, judged.stdout
+    assert "by alice: drill" in judged.stdout
+    assert "by alice: drill" in nhc("mute", env=env).stdout
+    assert nhc("unmute", "check_file_test", env=env).returncode == 0
+    assert nhc(*check, env=env, state=tmp_path / "state").returncode == 1
+
+
 def test_it_ends_by_itself_and_by_unmute(node):
     mute(node)
     kept = json.loads(node.path.read_text())

@@ -36,18 +36,22 @@ def constants(node: ast.AST) -> set[str]:
 
 
 def given_reasons(tree: ast.AST) -> set[str]:
-    """What is handed to crit(), warn(), unknown(), skip() and Outcome() as the reason, each branch of it."""
+    """What is handed to crit(), warn(), unknown(), skip(), Trouble() and Outcome() as the reason, each branch of it."""
     found: set[str] = set()
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
         given = [word.value for word in call.keywords if word.arg == "reason"]
-        if name in ("crit", "warn", "unknown", "skip"):
+        if name in ("crit", "warn", "unknown", "skip", "Trouble"):
             given += call.args[:1]
         elif name == "Outcome":
             given += call.args[1:2]
         for argument in given:
             if not isinstance(argument, ast.JoinedStr):
                 found |= {text for text in constants(argument) if re.fullmatch(r"[A-Z][A-Za-z0-9]+", text)}
+    for row in (node.elts for node in ast.walk(tree) if isinstance(node, ast.Tuple)):
+        kinds = [type(one.value) for one in row if isinstance(one, ast.Constant)]
+        if kinds == [str, str, bool]:  # what ssh says, the reason for it, whether it may pass
+            found |= {text for text in constants(row[1]) if re.fullmatch(r"[A-Z][A-Za-z0-9]+", text)}
     return found
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from nhc import __version__
 from nhc.model import Report
 from nhc.render.json import to_dict
+from nhc.run.engine import mutes_path
+from nhc.state import mutes
 
 if TYPE_CHECKING:
     from nhc.agent.service import Agent
@@ -27,7 +29,7 @@ def report(agent: Agent) -> Report:
         started=agent.host.time() - min(agent.schedule.oldest(now), now - agent.began + 1.0),
         elapsed=agent.round_seconds,
         results=(*agent.board.results(agent.items), *agent.kernel.results()),
-        notes=tuple(agent.plan.notes),
+        notes=(*agent.plan.notes, *mutes.notes(agent.host, mutes_path())),
         version=__version__,
         labels=dict(agent.settings.labels),
     )

@@ -111,6 +111,12 @@ def render(mutes: Sequence[Mute]) -> str:
     return json.dumps({"schema": SCHEMA, "mutes": [dict(mute._asdict()) for mute in mutes]}, indent=2) + "\n"
 
 
+def notes(host: Host, path: str) -> Tuple[str, ...]:
+    """What a report made outside a run of the engine says of the mutes in force."""
+    text = host.read_or(path)
+    return read(text, host.time()).notes if text else ()
+
+
 def applied(host: Host, path: str, results: Sequence[CheckResult]) -> List[CheckResult]:
     """Results that came about outside a run of the engine, as they count."""
     text = host.read_or(path)

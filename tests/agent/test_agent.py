@@ -13,6 +13,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from nhc.state.mutes import Mute, render
 from nhc.system import kernel_ring
 from tests.agent.conftest import ROOT, until
 from tests.support.require import need
@@ -252,6 +253,19 @@ def test_check_local_takes_a_fresh_answer(agent, tmp_path):
     other = tmp_path / "other.conf"
     other.write_text("* || true\n")
     assert "the agent's" not in agent.nhc("check", "local", "-c", str(other), "--max-age", "60s").stdout
+
+
+def test_each_mute_is_a_note_in_its_report(agent, tmp_path):
+    """As in every report, also while the muted check is well: who looks at the node sees what would be passed over."""
+    path = tmp_path / "mutes.json"
+    agent.env["NHC_MUTES"] = str(path)
+    agent.configure("* || check_fs_mount /\n")
+    agent.start()
+    assert agent.report()["notes"] == []
+    path.write_text(render([Mute("check_fs_*", 4e9, "disk on order", "alice")]))
+    (note,) = until(lambda: agent.report()["notes"])
+    assert note.startswith("check_fs_* is muted until ")
+    assert note.endswith(" by alice: disk on order")
 
 
 def test_only_its_owner_may_open_the_socket(agent, tmp_path):
