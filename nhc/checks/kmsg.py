@@ -192,7 +192,7 @@ def reason(finding: Finding) -> str:
         return f"Xid{code}"
     if kind == "sxid":
         return f"SXid{code}"
-    if kind == "neuron":
+    if kind == "neuron" and code.isupper():
         return f"NeuronHasError_{code}"  # AWS's own key, which alarms exist for
     if kind == "npd":
         return reason_key(str(code))  # the site's own word; `npd_rules` keeps it in the message as it is

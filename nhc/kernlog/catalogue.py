@@ -209,8 +209,8 @@ class Matcher:
         return None
 
     def _read(self, row: Row, groups: Dict[str, Optional[str]], line: str) -> Optional[Match]:
-        device = address(groups.get("device") or groups.get("device2") or "")
-        if row.kind in ("xid", "sxid", "neuron"):
+        device = address(groups.get("device") or groups.get("device2") or groups.get("device3") or "")
+        if not row.code:
             from nhc.kernlog import xid
 
             words = (groups.get("words") or "").strip()

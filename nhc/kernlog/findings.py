@@ -31,7 +31,7 @@ DRILL = "nhc-drill"
 LINE_LIMIT = 400
 
 OF_A_DEVICE = (
-    "xid", "sxid", "nvrm", "amdgpu", "neuron", "habanalabs", "mlx5", "efa", "aer", "pcie", "nvme", "block", "md",
+    "xid", "sxid", "nvrm", "amdgpu", "neuron", "habanalabs", "mlx5", "efa", "ena", "aer", "pcie", "nvme", "block", "md",
     "edac",
 )  # fmt: skip
 """Kinds whose cause can outlive a restart, so that the device must be found clean after it."""
