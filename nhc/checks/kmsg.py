@@ -8,7 +8,7 @@ from nhc.check import arg, check, flag, opt
 from nhc.host import Host
 from nhc.kernlog import DMESG, FILE, JOURNAL, KMSG, Log, Source, default_log, drop, in_context, own_source, read_log
 from nhc.kernlog.catalogue import FATAL, BadRules
-from nhc.kernlog.findings import Finding, current
+from nhc.kernlog.findings import Finding, State, current
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Metric, Outcome, Verdict, ok, reason_key, unknown, warn
 from nhc.units import text
@@ -42,18 +42,26 @@ def read(host: Host, where: Source, since_boot: bool, kinds: Tuple[str, ...] = (
     """Read a log and judge its findings. Raises OSError and BadRules."""
     log = host.fact(default_log) if where == Source() and not since_boot else read_log(host, where, since_boot)
     pairs = current(log.state, kinds, host.time())
-    if any(finding["kind"] == "xid" for _key, finding in pairs):
-        standing, gone = in_context(host, pairs)
-        if gone and not since_boot:
-            drop(host.memory, where.store, gone)
-        pairs = standing
-    if pairs:
+    pairs, gone = beside(host, log.state, pairs)
+    if gone and not since_boot:
+        drop(host.memory, where.store, gone)
+    return Read(log, tuple(pairs))
+
+
+def beside(
+    host: Host, state: State, pairs: Sequence[Tuple[str, Finding]]
+) -> Tuple[List[Tuple[str, Finding]], List[Tuple[str, Finding]]]:
+    """Findings beside what devices and the node itself say of them: as they then stand, and those that are gone."""
+    standing = list(pairs)
+    gone: List[Tuple[str, Finding]] = []
+    if any(finding["kind"] == "xid" for _key, finding in standing):
+        standing, gone = in_context(host, standing)
+    if standing:
         from nhc.kernlog.node_context import beside_node
 
-        pairs, gone = beside_node(host, log.state, pairs)
-        if gone and not since_boot:
-            drop(host.memory, where.store, gone)
-    return Read(log, tuple(pairs))
+        standing, over = beside_node(host, state, standing)
+        gone = [*gone, *over]
+    return standing, gone
 
 
 @check(

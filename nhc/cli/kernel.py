@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 @click.option(
     "--npd-rules", "npd_rules", multiple=True, metavar="FILE", help="Apply node-problem-detector's rule file."
 )
+@click.option("--findings", is_flag=True, help="Print what still stands at the end of the log, not each line.")
+@click.option(
+    "--root", default="", metavar="DIR", help="With --findings: judge beside this node's mounts, tasks and devices."
+)
 def classify(**options: Any) -> None:
     """Say what each line of a kernel log means: dmesg's output, a syslog, journalctl's, /dev/kmsg's records."""
     raise SystemExit(log.classify_command(**options))

@@ -61,7 +61,7 @@ class Folder:
                 done = end + 1
             line = text[start:end].rstrip("\r")
             if (
-                not self._judge(line, _record(text, start) if line[:2] == "  " else message(line), numbers)
+                not self._judge(line, record_of(text, start) if line[:2] == "  " else message(line), numbers)
                 and self._all
             ):
                 self._rest(line)
@@ -116,7 +116,7 @@ class Folder:
         return [_clean_up(entry, beside) for entry in entries]
 
 
-def _record(text: str, start: int) -> Optional[str]:
+def record_of(text: str, start: int) -> Optional[str]:
     """An indented line as what it is: a further line of the record above, whose stamp stands before the first one."""
     from nhc.facts.kmsg import message
 
@@ -142,13 +142,20 @@ def _clean_up(entry: Entry, beside: Dict[str, str]) -> Entry:
 
 
 def classify_command(
-    file: Optional[str] = None, *, format: str = "text", show_all: bool = False, npd_rules: Sequence[str] = ()
+    file: Optional[str] = None,
+    *,
+    format: str = "text",
+    show_all: bool = False,
+    npd_rules: Sequence[str] = (),
+    findings: bool = False,
+    root: str = "",
 ) -> int:
     """Say what each line of a kernel log means: FILE, or standard input for none or "-".
 
     `format` is "text" or "json" (one object a line). `show_all` adds the lines that mean nothing to the
-    catalogue. `npd_rules` are rule files of node-problem-detector that are applied as well. Returns 0, or 2
-    where the log or a rule file cannot be read.
+    catalogue. `npd_rules` are rule files of node-problem-detector that are applied as well. With `findings` say what
+    still stands at the end of the log instead, beside the node whose root is `root`. Returns 0, or 2 where the log or
+    a rule file cannot be read.
     """
     from nhc.kernlog.npd_rules import Rules, load
     from nhc.system import kernel_ring
@@ -161,8 +168,13 @@ def classify_command(
     folder = Folder(Matcher(), show_all, rules=Rules(rules) if rules else None)
     try:
         chunks = kernel_ring.Chunks(0) if file in (None, "-") else kernel_ring.contents(str(file))
-        for chunk in chunks:
-            folder.feed(chunk)
+        if findings:
+            from nhc.cli.log_findings import print_findings
+
+            print_findings(chunks, format, rules, root)
+        else:
+            for chunk in chunks:
+                folder.feed(chunk)
     except OSError as error:
         print(f"nhc log classify: {printable(file or 'standard input')}: {error.strerror}", file=sys.stderr)
         return EXIT_USAGE
@@ -170,6 +182,8 @@ def classify_command(
     if left_out:
         note = f"{left_out} bytes in lines longer than {kernel_ring.LINE >> 20} MiB were not read"
         print(f"nhc log classify: {printable(file or 'standard input')}: {note}", file=sys.stderr)
+    if findings:
+        return EXIT_HEALTHY
     entries = folder.entries()
     out = sys.stdout
     if format == "json":

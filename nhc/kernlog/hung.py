@@ -79,30 +79,40 @@ def take(state: Dict[str, Any], match: Match, when: float) -> Optional[Match]:
     return judged(state, match)
 
 
+def worst(state: Dict[str, Any]) -> Tuple[str, str]:
+    """The file system in which a task has hung so long that the node is to blame, and how. Two empty words for none."""
+    memory = _memory(state)
+    found = ("", "")
+    for task, (since, on, last) in memory["tasks"].items():
+        ended = memory["ended"].get(on)
+        if ended is not None and last <= ended:
+            continue
+        if ended is not None and since < ended and last - ended > OUTLIVES:
+            return on, f"; {task} is still blocked {int((last - ended) / 60)} minutes after {on} came back"
+        if on in OWN and last - since > STAYS:
+            found = (on, f"; {task} has been blocked on the node's own {on} for {int(last - since)} s")
+    return found
+
+
 def judged(state: Dict[str, Any], match: Match) -> Optional[Match]:
     """The match as what all reports together make of it."""
     memory = _memory(state)
     standing: List[str] = []
     places: List[str] = []
-    worst: Tuple[str, Action, str] = (DEGRADED, Action.INSPECT, "")
-    for task, (since, on, last) in memory["tasks"].items():
-        ended = memory["ended"].get(on)
-        if ended is not None and last <= ended:
+    for task, (_since, on, last) in memory["tasks"].items():
+        if last <= memory["ended"].get(on, -1.0):
             continue
         standing.append(task)
         if on and on not in places:
             places.append(on)
-        if ended is not None and since < ended and last - ended > OUTLIVES:
-            minutes = int((last - ended) / 60)
-            worst = (FATAL, Action.REBOOT, f"; {task} is still blocked {minutes} minutes after {on} came back")
-        elif on in OWN and last - since > STAYS:
-            worst = (FATAL, Action.REBOOT, f"; {task} has been blocked on the node's own {on} for {STAYS:.0f} s")
     if not standing:
         return None
     more = f" and {len(standing) - 3} more" if len(standing) > 3 else ""
     where = f", in {', '.join(sorted(places))}" if places else ""
-    text = f"tasks are stuck in the kernel{where}: {', '.join(standing[:3])}{more}{worst[2]}"
-    return match._replace(code="TaskHung", severity=worst[0], action=worst[1], message=text)
+    text = f"tasks are stuck in the kernel{where}: {', '.join(standing[:3])}{more}"
+    blamed, why = worst(state)
+    severity, action = (FATAL, Action.REBOOT) if blamed else (DEGRADED, Action.INSPECT)
+    return match._replace(code="TaskHung", severity=severity, action=action, message=f"{text}{why}")
 
 
 def recovered(state: Dict[str, Any], match: Match, when: float) -> bool:

@@ -7,7 +7,7 @@ another machine) it is degraded, never fatal.
 from __future__ import annotations
 
 from nhc.kernlog import hung, volumes
-from nhc.kernlog.catalogue import DEGRADED, FATAL
+from nhc.kernlog.catalogue import DEGRADED, FATAL, RANK
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action
 
@@ -38,10 +38,12 @@ def depends(finding: Finding) -> bool:
     return bool(kind == "nvme" and finding["severity"] == FATAL)
 
 
-def apart(finding: Finding) -> Finding:
+def apart(state: State, finding: Finding) -> Finding:
     """A finding that depends on the node, where the node cannot be asked."""
-    if finding["severity"] != FATAL or not depends(finding) or finding["kind"] in ("hung", "nvme"):
-        return finding  # a hung task's own line has told; most NVMe drives are in the node
+    if finding["severity"] != FATAL or not depends(finding) or finding["kind"] == "nvme":
+        return finding  # most NVMe drives are in the node
+    if finding["kind"] == "hung" and hung.worst(state)[0] not in hung.OWN:
+        return finding
     return _lowered(finding, UNKNOWN)
 
 
@@ -62,6 +64,7 @@ def beside_node(host: Host, state: State, pairs: Sequence[Pair]) -> Tuple[List[P
             gone.append((key, finding))
         else:
             standing.append((key, told))
+    standing.sort(key=lambda pair: -RANK[pair[1]["severity"]])
     return standing, gone
 
 
@@ -83,7 +86,7 @@ def _volume(host: Host, found: Optional[Volumes], finding: Finding) -> Optional[
     if kind == "nvme" and not volumes.fabric(host, device):
         return finding  # a drive in the node: its loss counts, mounted or not
     if found is None:
-        return apart(finding) if kind != "nvme" else _lowered(finding, UNKNOWN)
+        return _lowered(finding, UNKNOWN) if finding["severity"] == FATAL else finding
     if volumes.is_own(found, device):
         return finding
     if kind in FILE_SYSTEMS:
@@ -97,6 +100,10 @@ def _volume(host: Host, found: Optional[Volumes], finding: Finding) -> Optional[
 def _task(host: Host, state: State, finding: Finding) -> Optional[Finding]:
     """The finding of hung tasks. None where none of them is in state D any more."""
     from nhc.facts.processes import one
+
+    blamed = hung.worst(state)[0]
+    if finding["severity"] == FATAL and blamed in hung.OWN and not _all_own(host, blamed):
+        finding = _lowered(finding, "the node itself does not mount all of them")
 
     if not _sees_all(host):
         return finding
@@ -118,10 +125,6 @@ def _task(host: Host, state: State, finding: Finding) -> Optional[Finding]:
                 f"{finding['message']}; {task} has been blocked on the node's own {tasks[task][1]} for {int(blocked)} s"
             )
             return {**finding, "severity": FATAL, "action": Action.REBOOT.value, "message": words}
-    if finding["severity"] == FATAL and any(on in hung.OWN for _since, on, _last in tasks.values()):
-        own = [on for _since, on, _last in tasks.values() if on in hung.OWN]
-        if not any(_all_own(host, on) for on in own) and "came back" not in finding["message"]:
-            return _lowered(finding, "the node itself does not mount all of them")
     return finding
 
 

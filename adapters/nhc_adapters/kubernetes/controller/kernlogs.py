@@ -107,7 +107,7 @@ def condition_of(
     standing = [
         (key, finding)
         for key, finding in findings.current(state, (), now)
-        for finding in [node_context.apart(finding)]
+        for finding in [node_context.apart(state, finding)]
         if finding["severity"] == FATAL and not covers(acks or {}, key, float(finding["last"]))
     ]
     fatal: List[findings.Finding] = [finding for _key, finding in standing]

@@ -1,0 +1,121 @@
+"""`nhc log classify --findings`: what still stands at the end of a kernel log, as check_kmsg would have it.
+
+A line alone says little: a link that came up again, a file server that is back, a repaired PCIe error end what went
+before them. With a node's root (`--root /`, or a recording's) findings are seen beside that node's devices, mounts and
+processes. Without one, what only the node could tell is no more than degraded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence, Tuple
+
+from nhc.kernlog import findings
+from nhc.kernlog.catalogue import RANK
+from nhc.model import printable
+
+if TYPE_CHECKING:
+    from nhc.host import Host
+
+_BOOT = re.compile(r"^.{0,200}?\bLinux version \d[^\n]*$", re.MULTILINE)
+"""The first line of a boot: linux_banner of init/version.c."""
+
+
+class Story:
+    """Chunks of a log in, findings out."""
+
+    def __init__(self, rules: Sequence[Any] = (), host: Optional[Host] = None) -> None:
+        self.state: findings.State = {"boot": "boot-0"}
+        self._rules = rules
+        self._host = host
+        self._boots = 0
+        self._began = 0.0
+        self._last = 0.0
+
+    def feed(self, text: str) -> None:
+        """Complete lines of a log."""
+        from nhc.facts.kmsg import message
+
+        done = 0
+        for found in _BOOT.finditer(text):
+            said = message(found[0])
+            if said is None or not said.startswith("Linux version "):
+                continue
+            self._take(text[done : found.start()])
+            done = found.start()
+            self._boot()
+        self._take(text[done:])
+
+    def _boot(self) -> None:
+        from nhc.kernlog import found_clean
+
+        if not self._last:
+            return  # the log begins with it
+        host = self._host
+        self._boots += 1
+        self._began = self._last
+        findings.enter_boot(
+            self.state, f"boot-{self._boots}", lambda one: found_clean(host, one) if host is not None else None
+        )
+
+    def _take(self, text: str) -> None:
+        from nhc.cli.log import record_of
+        from nhc.facts.kmsg import parse_line
+        from nhc.kernlog import take_in
+        from nhc.kernlog.catalogue import Matcher
+
+        said: List[Tuple[str, Optional[float]]] = []
+        spans: Iterable[Tuple[int, int]] = [(start, end) for start, end, _numbers in Matcher().candidates(text)]
+        if self._rules:
+            spans = [(found.start(), found.end()) for found in re.finditer(r"[^\n]+", text)]
+        for start, end in spans:
+            line = text[start:end].rstrip("\r")
+            record = parse_line(line, 0.0)
+            if not record.kernel:
+                continue
+            when = record.when
+            if when is None and record.since_boot is not None:
+                when = self._began + record.since_boot
+            self._last = self._last if when is None else when
+            words = record_of(text, start) if line.startswith("  ") else record.text
+            said.append((words or "", self._last))
+        take_in(self.state, said, self._last, self._rules)
+
+    def standing(self) -> List[Tuple[str, findings.Finding]]:
+        """What stands at the end, the most serious first."""
+        from nhc.checks.kmsg import beside
+        from nhc.kernlog import node_context
+
+        if self._host is not None:
+            return beside(self._host, self.state, findings.current(self.state))[0]
+        pairs = [(key, node_context.apart(self.state, one)) for key, one in findings.current(self.state)]
+        return sorted(pairs, key=lambda pair: -RANK[pair[1]["severity"]])
+
+
+def print_findings(chunks: Iterable[str], format: str, rules: Sequence[Any], root: str) -> None:
+    """Read a log and print its findings: one line or JSON object each. Raises OSError where the log cannot be read."""
+    from nhc.host import Host
+
+    story = Story(rules, Host(root) if root else None)
+    for chunk in chunks:
+        story.feed(chunk)
+    standing = story.standing()
+    out = sys.stdout
+    if format == "json":
+        text = "".join(f"{json.dumps(as_object(key, one), ensure_ascii=False)}\n" for key, one in standing)
+        out.write(text.encode(errors="backslashreplace").decode())
+    else:
+        for key, one in standing:
+            head = f"{one['severity']:<9} {one['action']:<13} x{one['count']:<6} {printable(key)}"
+            out.write(f"{head}  {printable(one['message'])}\n")
+        fatal = sum(1 for _key, one in standing if one["severity"] == "fatal")
+        out.write(f"{len(standing)} findings stand at the end of the log, {fatal} of them fatal\n")
+    out.flush()
+
+
+def as_object(key: str, finding: findings.Finding) -> Dict[str, object]:
+    """A finding in JSON's types."""
+    wanted = ("kind", "code", "device", "severity", "action", "count", "message", "line")
+    return {"finding": key, **{name: finding[name] for name in wanted}}
