@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from nhc.planning.profiles import problem_of
 from nhc.run import engine
 from nhc.state.store import State
 from nhc.testing import FakeHost
+from tests.support.run import ROOT
 
 
 def found(tmp_path: Path, text: str) -> list[str]:
@@ -36,6 +38,8 @@ BOTH = [
     ("* || TIMEOUT=abc", "1:6: TIMEOUT: expected seconds, as in 30, not 'abc'"),
     ("* || export NHC_MAX_DRAINED=lots", "1:6: NHC_MAX_DRAINED: "),
     ("* || NHC_EPILOG_CLEAN=tmp,proceses", "1:6: NHC_EPILOG_CLEAN: expected some of"),
+    ("* || NHC_WATCHONLY=1", "1:6: no such setting: NHC_WATCHONLY (did you mean NHC_WATCH_ONLY?)"),
+    ("* || export NHC_MAX_DRAIND=5", "1:6: no such setting: NHC_MAX_DRAIND (did you mean NHC_MAX_DRAINED?)"),
     ("* || NHC_RM=slrum", "1:6: NHC_RM: no resource manager is called 'slrum' (did you mean slurm?)"),
     ("* |evry 5m| check_ps_zombies", "1:4: no such line option: 'evry' (did you mean every?)"),
     ("* |evry 5m| check_ps_zombies || true", "1:4: no such line option: 'evry' (did you mean every?)"),
@@ -105,6 +109,7 @@ FINE = [
     "* || TIMEOUT=$((2 * 15))",
     "* || TIMEOUT=45\n* || export NHC_RM=our-own",
     "* || check_uptime -m 100 -x 0",
+    "* || NHC_SITE_RACK=7\n* || NHC_CHECKS_OF_OURS=1",
     "* || check_site() { echo it; }\n* || check_site -x",
     "* || chek_fs_free() { echo it; }\n* || true && chek_fs_free -x",
     "* || x=(check_a check_b); true",
@@ -117,6 +122,14 @@ FINE = [
     "* || check_fs_free / 5% > /dev/null 2>&1 || true",
     "* || check_fs_mount_rw $FLAGS / && true",
 ]
+
+
+def test_every_setting_that_is_documented_is_known():
+    files = [*(ROOT / "docs").glob("*.md"), *(ROOT / "conf").glob("*"), *(ROOT / "nhc/data").glob("*.bash")]
+    named = {name for file in files if file.is_file() for name in re.findall(r"\bNHC_[A-Z_]+[A-Z]\b", file.read_text())}
+    assert len(named) > 30
+    known = {*setting_rules.RULES, *setting_rules.OTHERS}
+    assert not {name for name in named - known if setting_rules.problem(name, "x")}
 
 
 @pytest.mark.parametrize("text", FINE)

@@ -111,6 +111,7 @@ def test_it_ends_by_itself_and_by_unmute(node):
     mute(node)
     assert len(json.loads(node.path.read_text())["mutes"]) == 1  # what had ended is dropped
     assert node("unmute", "check_hw_physmem").returncode == 0
+    assert not node.path.exists()  # a run without mutes reads nothing
     assert node("check", "local", "-c", node.conf).returncode == 1
     again = node("unmute", "check_hw_physmem")
     assert again.returncode == 2

@@ -98,13 +98,18 @@ def _read(path: str) -> List[Mute]:
 
 
 def _change(change: Callable[[List[Mute]], List[Mute]]) -> None:
-    """Write the file anew; mutes that have ended are dropped on the way."""
+    """Write the file anew, without mutes that have ended; with none left there is none, and runs read nothing."""
     path = _path()
     try:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         with _locked(os.path.dirname(path)):
             now = time.time()
-            write_atomically(path, render([one for one in change(_read(path)) if one.until > now]))
+            left = [one for one in change(_read(path)) if one.until > now]
+            if not left:
+                if os.path.lexists(path):
+                    os.unlink(path)
+                return
+            write_atomically(path, render(left))
             os.chmod(path, 0o644)  # a check run by a user judges as one run by root does
     except UsageError as error:
         raise click.UsageError(str(error).replace("the report", "the mute")) from None

@@ -94,9 +94,30 @@ RULES: Dict[str, Rule] = {
 }
 
 
+OTHERS = frozenset([
+    "NHC_AUTH_USERS", "NHC_CHECK_FORKED", "NHC_DEVICES", "NHC_EPILOG_TMP", "NHC_FD_ERR", "NHC_FD_OUT",
+    "NHC_FLEET_HISTORY", "NHC_HYPERPOD", "NHC_KUBECONFIG", "NHC_KUBE_CONTEXT", "NHC_KUBE_VOCABULARY",
+    "NHC_LEDGER_DIR", "NHC_MCHECK_COMMAND", "NHC_MCHECK_DELIM", "NHC_METADATA_URL", "NHC_MUTES", "NHC_NODE_MAP",
+    "NHC_NODE_NAME", "NHC_PID", "NHC_PROFILE", "NHC_RM_PATH", "NHC_ROOT", "NHC_SID", "NHC_SLURMREST",
+    "NHC_SLURMREST_TOKEN_FILE", "NHC_SLURMREST_USER", "NHC_SSH_PASSWORD", "NHC_START_TS", "NHC_STATE_DIR",
+    "NHC_SUDO_PASSWORD", "NHC_USER_SKIP", "NHC_WATCH_ONLY",
+])  # fmt: skip
+"""Variables of ours, and of LBNL NHC, that may have any value."""
+
+
+def _misspelt(name: str) -> str:
+    """A site may have variables of its own: only what is nearly one of ours is taken for a mistake."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, [*RULES, *OTHERS], 1, 0.9)
+    return f"no such setting: {name} (did you mean {close[0]}?)" if close else ""
+
+
 def problem(name: str, value: str) -> str:
     """What is wrong with setting `name` to `value`, empty where nothing is."""
     rule = RULES.get(name)
+    if rule is None and name.startswith("NHC_") and name.partition("[")[0] not in OTHERS:
+        return _misspelt(name)
     if rule is None or "$" in value:
         return ""
     try:

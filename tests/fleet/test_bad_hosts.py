@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -118,6 +119,7 @@ def test_a_changed_host_key_is_never_accepted(fleet, fine, tmp_path, server):
     for transport in ("ssh", "openssh"):
         done = fleet.check("-F", config, "-w", "gpu01", "-c", fine, "--accept-new", "--transport", transport)
         assert "UNKNOWN 1 node gpu01: HostKey" in done.stdout, transport
+        assert re.search("host key is not the one in known_hosts|Host key for .* has changed", done.stdout), transport
     assert known.read_text().count("\n") == 1
 
 
@@ -125,7 +127,9 @@ def test_an_unknown_host_key_is_accepted_only_when_asked(fleet, fine, tmp_path, 
     config = aliases(server, {"gpu01": "127.0.3.2"}, tmp_path / "ssh_config")
     known = tmp_path / "known_hosts"
     config.write_text(f"Host *\n  UserKnownHostsFile {known}\n" + config.read_text())
-    assert "HostKey" in fleet.check("-F", config, "-w", "gpu01", "-c", fine).stdout
+    for transport in ("ssh", "openssh"):
+        said = fleet.check("-F", config, "-w", "gpu01", "-c", fine, "--transport", transport).stdout
+        assert re.search("HostKey: .* host key is (not in known_hosts|known for)", said), said
     assert not known.exists()
     assert fleet.check("-F", config, "-w", "gpu01", "-c", fine, "--accept-new").returncode == 0
     assert known.read_text() == f"[127.0.3.2]:{server.port} {server.public_host_key}\n"

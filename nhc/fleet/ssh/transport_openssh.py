@@ -15,7 +15,8 @@ from nhc.model import printable
 
 # What ssh says on standard error, the reason for it, and whether it may pass.
 _COMPLAINTS: Tuple[Tuple[str, str, bool], ...] = (
-    (r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key verification failed|No .* host key is known", "HostKey", False),
+    (r"Host key for .* has changed|No .* host key is known", "HostKey", False),
+    (r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key verification failed", "HostKey", False),
     (r"Permission denied \(|Too many authentication failures", "AuthFailed", False),
     (r"Connection refused", "Refused", False),
     (r"Could not resolve hostname.*Temporary failure", "NoAddress", True),
