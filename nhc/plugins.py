@@ -18,7 +18,7 @@ ADAPTERS: Dict[str, str] = {
     "lsf": "nhc_adapters.lsf:Lsf",
     "sge": "nhc_adapters.sge:GridEngine",
     "flux": "nhc_adapters.flux:Flux",
-    "kubernetes": "nhc_adapters.kubernetes.nodes.adapter:Adapter",
+    "kubernetes": "nhc_adapters.kubernetes.plugin:Adapter",
 }
 
 SINKS: Dict[str, str] = {

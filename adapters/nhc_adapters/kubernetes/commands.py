@@ -8,25 +8,25 @@ from __future__ import annotations
 import gc
 import json
 import signal
-import sys
 import threading
 import time
-from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, TextIO
+from dataclasses import replace
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from nhc.model import Report, printable
 from nhc.ports import AdapterError, Deed, Effect
-from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.lease import Lease
+from nhc_adapters.kubernetes.api.timestamps import stamp
 from nhc_adapters.kubernetes.controller.controller import Controller, kept_types
 from nhc_adapters.kubernetes.controller.detections import acknowledge_on
 from nhc_adapters.kubernetes.controller.http_server import Server
 from nhc_adapters.kubernetes.controller.kernlogs import CONDITION as KERNEL_LOG
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.controller.podlogs import CONDITION as JOB_ERROR
-from nhc_adapters.kubernetes.controller.reload import Watched
+from nhc_adapters.kubernetes.controller.reload import Fitting, Watched
 from nhc_adapters.kubernetes.controller.rounds import Done, Fleet
 from nhc_adapters.kubernetes.controller.settings import BadSettings, Settings, make, read
 from nhc_adapters.kubernetes.controller.status import as_json, as_text, look
@@ -41,7 +41,7 @@ from nhc_adapters.kubernetes.nodes.conditions import (
 )
 from nhc_adapters.kubernetes.nodes.drain import Rules
 from nhc_adapters.kubernetes.nodes.hand import drain, drain_one, known_nodes, uncordon
-from nhc_adapters.kubernetes.nodes.known_types import KUBELET, Fitting, bad_statuses, strangers
+from nhc_adapters.kubernetes.nodes.known_types import KUBELET, bad_statuses, strangers
 from nhc_adapters.kubernetes.nodes.marks import apply, plan_state
 from nhc_adapters.kubernetes.nodes.view import trim
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
@@ -51,26 +51,6 @@ __all__ = ["Cluster", "Rules", "drain", "make", "read", "replace", "uncordon"]
 
 DONE, FAILED, USAGE, UNUSABLE = 0, 1, 2, 3
 WORDS = {Deed.MARK: "mark", Deed.CLEAR: "clear", Deed.REBOOT: "reboot", Deed.REPLACE: "replace"}
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Which cluster to talk to, and where to write."""
-
-    kubeconfig: str = ""
-    context: str = ""
-    out: TextIO = sys.stdout
-    err: TextIO = sys.stderr
-
-    def client(self, connections: int = 4, **options: Any) -> Client:
-        return Client(find(self.kubeconfig, self.context), connections=connections, **options)
-
-    def say(self, line: str) -> None:
-        self.out.write(f"{line}\n")
-        self.out.flush()
-
-    def complain(self, what: object) -> None:
-        self.err.write(f"nhc kubernetes: {what}\n")
 
 
 def guarded(cluster: Cluster, work: Callable[[], int]) -> int:
@@ -227,7 +207,7 @@ def _until_changed(running: Controller, watched: Watched, stop: threading.Event)
 
 
 def _logged(line: str) -> str:
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {printable(line)}"
+    return f"{stamp(time.time())} {printable(line)}"
 
 
 def publish(cluster: Cluster, reports: Sequence[Report], vocabularies: Sequence[str], node: str = "") -> int:

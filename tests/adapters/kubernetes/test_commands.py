@@ -15,7 +15,7 @@ import pytest
 from nhc.model import Action, CheckResult, Report, crit, ok
 from nhc.render.json import render
 from nhc_adapters.kubernetes.api.client import STRATEGIC
-from nhc_adapters.kubernetes.nodes.conditions import stamp
+from nhc_adapters.kubernetes.api.timestamps import stamp
 from tests.support.kube import Kube, environment, eventually
 
 

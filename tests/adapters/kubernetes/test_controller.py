@@ -16,11 +16,11 @@ from nhc.ports import Deed
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.lease import Lease
+from nhc_adapters.kubernetes.api.timestamps import stamp
 from nhc_adapters.kubernetes.controller.controller import Controller
 from nhc_adapters.kubernetes.controller.http_server import Server
 from nhc_adapters.kubernetes.controller.settings import Settings, make
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
-from nhc_adapters.kubernetes.nodes.conditions import stamp
 from nhc_adapters.kubernetes.nodes.marks import MARK
 from tests.support.kube import Kube, eventually
 

@@ -14,13 +14,14 @@ from typing import Any, Iterator
 import pytest
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, namespaced, node_path
+from nhc_adapters.kubernetes.api.timestamps import stamp
 from nhc_adapters.kubernetes.controller.kernlogs import CONDITION as KERNEL_LOG
 from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
 from nhc_adapters.kubernetes.controller.loki import LogLine, Loki, LokiError, read_answer
 from nhc_adapters.kubernetes.controller.podlogs import CONDITION as JOB_ERROR
 from nhc_adapters.kubernetes.controller.podlogs import Ending, Met, PodLogs, Reader, blame, endings
 from nhc_adapters.kubernetes.controller.settings import LokiSettings
-from nhc_adapters.kubernetes.nodes.conditions import TRUE, stamp
+from nhc_adapters.kubernetes.nodes.conditions import TRUE
 from tests.adapters.kubernetes.test_commands import nhc
 from tests.adapters.kubernetes.test_controller import heal, marked, running, settings
 from tests.support.kube import Kube, eventually

@@ -12,11 +12,11 @@ import yaml
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC
 from nhc_adapters.kubernetes.api.lease import Lease
+from nhc_adapters.kubernetes.api.timestamps import stamp
 from nhc_adapters.kubernetes.controller.settings import make
 from nhc_adapters.kubernetes.doctor.controller import _allows
 from nhc_adapters.kubernetes.doctor.doctor import examine, sick
 from nhc_adapters.kubernetes.doctor.node_selector import chooses
-from nhc_adapters.kubernetes.nodes.conditions import stamp
 from tests.adapters.kubernetes.conftest import MANIFESTS
 from tests.adapters.kubernetes.test_commands import nhc as nhc_fixture
 from tests.support.kube import Kube, eventually

@@ -10,8 +10,8 @@ import pytest
 
 from nhc.ports import Mark
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_path
+from nhc_adapters.kubernetes.api.timestamps import stamp
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
-from nhc_adapters.kubernetes.nodes.conditions import stamp
 from nhc_adapters.kubernetes.nodes.drain import Drain, Progress, Rules, sort_pods
 from nhc_adapters.kubernetes.nodes.drains import Drains, read_drain
 from tests.support.kube import Kube, eventually

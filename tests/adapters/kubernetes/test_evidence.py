@@ -7,10 +7,9 @@ from typing import Any
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, node_path
 from nhc_adapters.kubernetes.controller.kernlogs import CONDITION as KERNEL_LOG
-from nhc_adapters.kubernetes.controller.reload import Watched
+from nhc_adapters.kubernetes.controller.reload import Fitting, Watched
 from nhc_adapters.kubernetes.controller.settings import LokiSettings
 from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE
-from nhc_adapters.kubernetes.nodes.known_types import Fitting
 from tests.adapters.kubernetes.test_commands import nhc, scope
 from tests.adapters.kubernetes.test_controller import cordoned, heal, marked, running, settings, sicken
 from tests.support.kube import Kube, eventually

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
-from nhc_adapters.kubernetes.nodes.conditions import unstamp
+from nhc_adapters.kubernetes.api.timestamps import unstamp
 from nhc_adapters.kubernetes.nodes.drain import Rules
 from tests.adapters.kubernetes.test_commands import nhc, scope
 from tests.adapters.kubernetes.test_controller import (

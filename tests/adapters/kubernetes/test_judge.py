@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.model import Action, Verdict
+from nhc_adapters.kubernetes.api.timestamps import stamp, unstamp
 from nhc_adapters.kubernetes.controller.judge import Accelerators, judge, parse_fault
 from nhc_adapters.kubernetes.nodes.accelerators import NOT_REGISTERED, SHORT, expected_accelerators
-from nhc_adapters.kubernetes.nodes.conditions import stamp, unstamp
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault
 
 NOW = 1_700_000_000.0

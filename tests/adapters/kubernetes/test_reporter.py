@@ -9,7 +9,8 @@ import pytest
 
 from nhc.model import CheckResult, Report, crit, ok
 from nhc_adapters.kubernetes.api.events import BURST, NORMAL, SIMILAR_LIMIT, WARNING, Recorder
-from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition, Conditions, stamp
+from nhc_adapters.kubernetes.api.timestamps import stamp
+from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition, Conditions
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from nhc_adapters.kubernetes.sink.reporter import Reporter
 from tests.support.kube import Kube, eventually

@@ -9,11 +9,11 @@ import json
 import os
 import subprocess
 import time
-from calendar import timegm
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from nhc.ports import AdapterError
 from nhc.system.bounded_read import read_bytes
+from nhc_adapters.kubernetes.api.timestamps import unstamp
 
 TOKEN_AGE = 60.0
 """Seconds after which a token file is read again. The kubelet rotates at 80 % of a life of at least 600 s."""
@@ -108,7 +108,7 @@ class Program(Credentials):
             raise AdapterError(f"{self._command}: printed neither a token nor a certificate")
         expires = status.get("expirationTimestamp")
         # Ten seconds early: a token must not run out between here and the server.
-        self._until = _unix(str(expires)) - 10.0 if expires else float("inf")
+        self._until = unstamp(expires, time.time() + 60.0) - 10.0 if expires else float("inf")
 
     def _ask(self) -> Mapping[str, Any]:
         info: Dict[str, Any] = {"interactive": False}
@@ -138,10 +138,3 @@ class Program(Credentials):
         except (ValueError, KeyError, TypeError, AssertionError):
             raise AdapterError(f"credential program {self._command!r} printed no ExecCredential") from None
         return status
-
-
-def _unix(stamp: str) -> float:
-    try:
-        return float(timegm(time.strptime(stamp.split(".", maxsplit=1)[0].rstrip("Z"), "%Y-%m-%dT%H:%M:%S")))
-    except ValueError:
-        return time.time() + 60.0

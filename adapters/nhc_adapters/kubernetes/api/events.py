@@ -18,7 +18,7 @@ from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
-from nhc_adapters.kubernetes.nodes.conditions import stamp
+from nhc_adapters.kubernetes.api.timestamps import stamp
 
 WARNING, NORMAL = "Warning", "Normal"
 

@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, Optional
 from nhc.ports import AdapterError
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.api.timestamps import micro_stamp
 
 GROUP = "apis/coordination.k8s.io/v1"
 
@@ -114,7 +115,7 @@ class Lease:
             lease = self.client.get(path)
             if (lease.get("spec") or {}).get("holderIdentity") != self.holder:
                 return
-            lease["spec"].update(holderIdentity="", leaseDurationSeconds=1, renewTime=_now())
+            lease["spec"].update(holderIdentity="", leaseDurationSeconds=1, renewTime=micro_stamp(time.time()))
             self.client.put(path, lease)
         except AdapterError:
             return
@@ -165,16 +166,14 @@ class Lease:
 
     def _spec(self, before: Dict[str, Any], holder: str) -> Dict[str, Any]:
         moved = holder != self.holder
+        now = micro_stamp(time.time())
         return {
             **before,
             "holderIdentity": self.holder,
             "leaseDurationSeconds": max(1, round(self.duration)),
-            "renewTime": _now(),
-            "acquireTime": _now() if moved or not before.get("acquireTime") else before["acquireTime"],
+            "renewTime": now,
+            "acquireTime": micro_stamp(time.time())
+            if moved or not before.get("acquireTime")
+            else before["acquireTime"],
             "leaseTransitions": int(before.get("leaseTransitions") or 0) + (1 if moved and holder else 0),
         }
-
-
-def _now() -> str:
-    now = time.time()
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"

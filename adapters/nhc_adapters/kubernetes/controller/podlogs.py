@@ -15,9 +15,10 @@ from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.api.timestamps import unstamp
 from nhc_adapters.kubernetes.controller.acknowledged import covers
 from nhc_adapters.kubernetes.nodes.accelerators import is_accelerator
-from nhc_adapters.kubernetes.nodes.conditions import JOB_ERROR, TRUE, Condition, unstamp
+from nhc_adapters.kubernetes.nodes.conditions import JOB_ERROR, TRUE, Condition
 
 CONDITION = JOB_ERROR
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from nhc_adapters.kubernetes.controller.settings import Settings
+from nhc.ports import AdapterError
+from nhc_adapters.kubernetes.controller.settings import BadSettings, Settings
+from nhc_adapters.kubernetes.nodes.known_types import known_types, strangers
+from nhc_adapters.kubernetes.nodes.vocabulary import Fault
 
 AGAIN = 10.0
 """Seconds between two tries of settings that were refused and did not change."""
@@ -79,3 +82,41 @@ def _signature(path: str) -> Optional[Signature]:
     except OSError:
         return None
     return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+class Fitting:
+    """Settings as they are read anew, refused where they name a condition that no node of the cluster has.
+
+    `nodes` lists the nodes, and is asked at most once in `every` seconds for the same faults.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Settings],
+        nodes: Callable[[], Iterable[Mapping[str, Any]]],
+        every: float = 60.0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.started = False
+        """Whether a controller runs: what it starts with, it judges itself."""
+        self._read, self._nodes, self._every, self._clock = read, nodes, every, monotonic
+        self._asked: Tuple[Sequence[Fault], float] = ((), float("-inf"))
+        self._said = ""
+
+    def read(self) -> Settings:
+        """Raises BadSettings."""
+        settings = self._read()
+        if self.started and not {fault.type for fault in settings.faults} <= known_types(settings.vocabularies):
+            faults, when = self._asked
+            if faults != settings.faults or self._clock() - when >= self._every:
+                self._asked = (settings.faults, self._clock())
+                self._said = self._judge(settings)
+            if self._said:
+                raise BadSettings(self._said)
+        return settings
+
+    def _judge(self, settings: Settings) -> str:
+        try:
+            return "; ".join(strangers(settings.faults, self._nodes(), settings.vocabularies))
+        except AdapterError as error:
+            return f"the conditions they name cannot be looked for now: {error}"

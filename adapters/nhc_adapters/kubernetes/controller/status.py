@@ -9,9 +9,10 @@ from nhc.model import CheckResult, Verdict
 from nhc.policy.decide import Decision
 from nhc.ports import AdapterError
 from nhc.units import show_seconds
+from nhc_adapters.kubernetes.api.timestamps import stamp, unstamp
 from nhc_adapters.kubernetes.controller.judge import Judgement
 from nhc_adapters.kubernetes.controller.rounds import Fleet
-from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN, read_conditions, stamp, unstamp
+from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN, read_conditions
 from nhc_adapters.kubernetes.nodes.drains import read_drain
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.marks import read_own_mark

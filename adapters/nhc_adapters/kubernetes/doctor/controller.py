@@ -13,10 +13,10 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 from nhc_adapters.kubernetes.api.access import IN_CLUSTER
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.api.timestamps import unstamp
 from nhc_adapters.kubernetes.controller.rights import denied, of_agent, of_controller
 from nhc_adapters.kubernetes.controller.settings import BadSettings, Settings, read
-from nhc_adapters.kubernetes.doctor.doctor import OK, PROBLEM, UNKNOWN, WARN, Check, Finding, Installation
-from nhc_adapters.kubernetes.nodes.conditions import unstamp
+from nhc_adapters.kubernetes.doctor.installation import OK, PROBLEM, UNKNOWN, WARN, Check, Finding, Installation
 from nhc_adapters.kubernetes.nodes.view import groups
 
 SKEW = 30.0

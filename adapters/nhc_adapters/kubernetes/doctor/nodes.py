@@ -6,11 +6,12 @@ import json
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from nhc import toml_text
+from nhc_adapters.kubernetes.api.timestamps import unstamp
 from nhc_adapters.kubernetes.doctor.controller import SKEW
-from nhc_adapters.kubernetes.doctor.doctor import OK, PROBLEM, WARN, Check, Finding, Installation, names
+from nhc_adapters.kubernetes.doctor.installation import OK, PROBLEM, WARN, Check, Finding, Installation, names
 from nhc_adapters.kubernetes.doctor.node_selector import chooses, keys
 from nhc_adapters.kubernetes.nodes.accelerators import is_accelerator
-from nhc_adapters.kubernetes.nodes.conditions import read_conditions, unstamp
+from nhc_adapters.kubernetes.nodes.conditions import read_conditions
 from nhc_adapters.kubernetes.nodes.vocabulary import Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
 

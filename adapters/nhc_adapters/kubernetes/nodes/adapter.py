@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.ports import AdapterError, Applied, Deed, Effect, Mark, NodeState, may_clear, may_mark
-from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, Condition, write_conditions
@@ -27,7 +26,7 @@ from nhc_adapters.kubernetes.nodes.marks import (
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, Bad, overrule
 from nhc_adapters.kubernetes.nodes.view import TOPOLOGIES, node_state, workload
 from nhc_adapters.kubernetes.nodes.vocabulary import Foreign, Vocabulary
-from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
+from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 
 IN_FLIGHT = 32
 """Nodes changed at a time. One connection does 700 a second, 32 about twice that; more gain nothing."""
@@ -294,24 +293,3 @@ class Kubernetes:
 def _pair(source: str) -> Tuple[str, str]:
     kind, _, status = source.partition("=")
     return kind, status
-
-
-class Adapter(Kubernetes):
-    """The same, from nhc's settings: NHC_KUBECONFIG, NHC_KUBE_CONTEXT, NHC_KUBE_VOCABULARY (names with commas)."""
-
-    def __init__(self, settings: Optional[Mapping[str, str]] = None) -> None:
-        given = settings or {}
-        names = [name for name in given.get("NHC_KUBE_VOCABULARY", "nhc").split(",") if name]
-        try:
-            spoken = tuple(load(name) for name in names)
-        except BadVocabulary as error:
-            raise AdapterError(str(error)) from None
-        access = find(given.get("NHC_KUBECONFIG", ""), given.get("NHC_KUBE_CONTEXT", ""))
-        super().__init__(Client(access, connections=IN_FLIGHT), Treatment(spoken))
-
-    @staticmethod
-    def commands() -> Any:
-        """What stands behind `nhc kubernetes`."""
-        from nhc_adapters.kubernetes import commands
-
-        return commands

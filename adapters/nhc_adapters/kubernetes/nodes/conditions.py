@@ -10,12 +10,12 @@ look new.
 from __future__ import annotations
 
 import time
-from calendar import timegm
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from nhc.model import printable
 from nhc_adapters.kubernetes.api.client import STRATEGIC, Client, node_path
+from nhc_adapters.kubernetes.api.timestamps import stamp, unstamp
 
 HEARTBEAT = 300.0
 """Seconds between two writings of conditions that did not change."""
@@ -75,28 +75,6 @@ class Condition:
 
 
 Turn = Tuple[Optional[Condition], Condition]
-
-
-def stamp(when: float) -> str:
-    """Unix time as the API writes it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
-
-
-def unstamp(text: object, default: float = 0.0) -> float:
-    """The API's time (RFC 3339 in UTC) as Unix time; `default` where there is none or it makes no sense."""
-    # strptime takes ten times as long, and a controller reads three of these a node.
-    written = str(text)
-    try:
-        return float(
-            timegm(
-                (
-                    int(written[:4]), int(written[5:7]), int(written[8:10]),
-                    int(written[11:13]), int(written[14:16]), int(written[17:19]),
-                )
-            )
-        )  # fmt: skip
-    except (ValueError, OverflowError):
-        return default
 
 
 def read_conditions(node: Mapping[str, Any]) -> Dict[str, Condition]:

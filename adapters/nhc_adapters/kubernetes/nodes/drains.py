@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
-from nhc_adapters.kubernetes.nodes.conditions import stamp, unstamp
+from nhc_adapters.kubernetes.api.timestamps import stamp, unstamp
 from nhc_adapters.kubernetes.nodes.drain import Drain, Progress, Rules
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.marks import DRAIN, Op, Patch, annotations_of, apply, read_own_mark, released

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import getpass
 import time
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.ports import Effect, Mark
 from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.drain import Drain, Progress, Rules, pods_on, sort_pods
 from nhc_adapters.kubernetes.nodes.evidence import OPERATOR, read_sources
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.manual import MANUAL, Manual, read_manual
 from nhc_adapters.kubernetes.nodes.marks import HOLD, Facts, annotations_of, read_own_mark, released
-
-if TYPE_CHECKING:
-    from nhc_adapters.kubernetes.commands import Cluster
 
 DONE, FAILED = 0, 1
 

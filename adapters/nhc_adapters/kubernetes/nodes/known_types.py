@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from difflib import get_close_matches
-from typing import Any, Callable, FrozenSet, Iterable, List, Mapping, Sequence, Tuple
+from typing import Any, FrozenSet, Iterable, List, Mapping, Sequence
 
-from nhc.ports import AdapterError
-from nhc_adapters.kubernetes.controller.settings import BadSettings, Settings
 from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, read_conditions
 from nhc_adapters.kubernetes.nodes.overruled import Bad
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault, Vocabulary
@@ -65,41 +62,3 @@ def strangers(
         hint = f"did you mean {near[0]!r}?" if near else "a vocabulary of your own makes it known"
         complaints.append(f"no node has a condition {kind!r}, and no vocabulary knows it: {hint}")
     return complaints
-
-
-class Fitting:
-    """Settings as they are read anew, refused where they name a condition that no node of the cluster has.
-
-    `nodes` lists the nodes, and is asked at most once in `every` seconds for the same faults.
-    """
-
-    def __init__(
-        self,
-        read: Callable[[], Settings],
-        nodes: Callable[[], Iterable[Mapping[str, Any]]],
-        every: float = 60.0,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.started = False
-        """Whether a controller runs: what it starts with, it judges itself."""
-        self._read, self._nodes, self._every, self._clock = read, nodes, every, monotonic
-        self._asked: Tuple[Sequence[Fault], float] = ((), float("-inf"))
-        self._said = ""
-
-    def read(self) -> Settings:
-        """Raises BadSettings."""
-        settings = self._read()
-        if self.started and not {fault.type for fault in settings.faults} <= known_types(settings.vocabularies):
-            faults, when = self._asked
-            if faults != settings.faults or self._clock() - when >= self._every:
-                self._asked = (settings.faults, self._clock())
-                self._said = self._judge(settings)
-            if self._said:
-                raise BadSettings(self._said)
-        return settings
-
-    def _judge(self, settings: Settings) -> str:
-        try:
-            return "; ".join(strangers(settings.faults, self._nodes(), settings.vocabularies))
-        except AdapterError as error:
-            return f"the conditions they name cannot be looked for now: {error}"

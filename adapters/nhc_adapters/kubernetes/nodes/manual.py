@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional
 
 from nhc.model import printable
-from nhc_adapters.kubernetes.nodes.conditions import stamp, unstamp
+from nhc_adapters.kubernetes.api.timestamps import stamp, unstamp
 
 MANUAL = "nhc/drained-by"
 """Annotation: who drained this node by hand, since when, and until when."""

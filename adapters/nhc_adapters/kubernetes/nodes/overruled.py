@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.ports import TAG, read_mark_text
-from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, UNKNOWN, Condition, read_conditions, stamp, unstamp
+from nhc_adapters.kubernetes.api.timestamps import stamp, unstamp
+from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.evidence import SILENT_AFTER, fresh
 
 OVERRULED = "nhc/overruled"

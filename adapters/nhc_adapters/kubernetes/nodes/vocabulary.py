@@ -15,7 +15,8 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from nhc.model import Action, CheckResult, Report, Verdict, printable
 from nhc.ports import Mark, describe
-from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition, stamp
+from nhc_adapters.kubernetes.api.timestamps import stamp
+from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition
 
 LABEL_LIMIT = 63
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
