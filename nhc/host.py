@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["Completed", "Filesystem", "Host", "Memory", "RunMemory", "Stat", "System"]
+__all__ = ["BadRoot", "Completed", "Filesystem", "Host", "Memory", "RunMemory", "Stat", "System"]
+
+
+class BadRoot(Exception):
+    """A directory is no node's root: one line."""
 
 
 class Stat(NamedTuple):

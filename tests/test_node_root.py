@@ -15,8 +15,9 @@ from typing import Any, Iterator, Mapping
 
 import pytest
 
+from nhc.host import BadRoot
 from nhc.hosts import container_paths
-from nhc.hosts.container import BadRoot, NodeHost, NodeSystem
+from nhc.hosts.container import NodeHost, NodeSystem
 from tests.agent.conftest import until
 from tests.support import pod
 from tests.support.pod import Node, possible

@@ -132,6 +132,12 @@ def test_a_directory_in_use_is_not_written_into(config, tmp_path):
     assert (tmp_path / "full" / "precious").read_text() == "data"
 
 
+def test_a_profile_that_there_is_not_is_one_clear_line(config, tmp_path):
+    done = nhc("record", tmp_path / "kept", "-c", config, "--profile", "nosuch")
+    assert done.returncode == 2
+    assert "--profile: there is no profile 'nosuch'" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [

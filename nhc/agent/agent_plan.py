@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any, Dict, List, Sequence, Tuple
 
 from nhc.agent.check_round import allowance, key_of
@@ -13,6 +14,8 @@ from nhc.host import Host
 from nhc.kernlog import JOURNAL
 from nhc.language.site_settings import FILES, site_settings
 from nhc.plan import BUILT_IN, Item, Plan
+from nhc.planning.local import Question, load_plan, select
+from nhc.planning.profiles import NoProfile
 from nhc.state.store import State
 
 CONTEXT = "agent"
@@ -34,32 +37,27 @@ class BadConfig(Exception):
 
 def load(settings: Settings, node: str, host: Host, state: State, strict: bool) -> Plan:
     """The node's plan. With `strict` a line that is wrong counts, too. Raises BadConfig."""
-    from nhc.cli import check_local
     from nhc.language.loader import ConfigError
     from nhc.language.loader import load as load_config
 
-    options: Dict[str, Any] = {
-        "config": list(settings.config),
-        "scripts": list(settings.scripts),
-        "profile": settings.profile,
-        "check": [],
-        "tag": [],
-        "context": CONTEXT,
-        "all": True,
-        "node": settings.node,
-    }
+    asked = Question(settings.config, settings.scripts, settings.profile, CONTEXT)
     try:
         if strict:
             site = site_settings()
             paths, scripts = site.paths(settings.config), site.scripts_directories(settings.scripts)
             if paths:
                 load_config(paths, node, site.settings, scripts_dirs=scripts, strict=True)
-        plan = check_local.load_plan(options, node, host, state)
     except ConfigError as error:
         raise BadConfig([problem.show() for problem in error.problems]) from None
-    if plan is None:
-        raise BadConfig([f"{', '.join(settings.config) or site_settings().config} cannot be used"])
-    plan = check_local.select(plan, options)
+    try:
+        plan = select(load_plan(asked, node, host, state), asked)
+    except ConfigError as error:
+        print("\n".join(problem.show() for problem in error.problems), file=sys.stderr)
+        raise BadConfig([f"{', '.join(settings.config) or site_settings().config} cannot be used"]) from None
+    except NoProfile as error:
+        raise BadConfig([f"profile: {error}"]) from None
+    except OSError as error:
+        raise BadConfig([f"profile: {settings.profile}: {error.strerror}"]) from None
     if settings.kernel_log and not any(item.name == KERNEL_LOG.name for item in plan.items):
         plan = plan._replace(items=(*plan.items, KERNEL_LOG._replace(settings=plan.settings)))
     if not plan.items:

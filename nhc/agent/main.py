@@ -17,9 +17,8 @@ from nhc.agent.npd import monitors
 from nhc.agent.service import Agent
 from nhc.agent.settings import BadSettings, Settings
 from nhc.agent.sink_process import Make
-from nhc.cli.check_local import live_host
-from nhc.cli.options import UsageError
-from nhc.host import Host
+from nhc.host import BadRoot, Host
+from nhc.hosts.live import live_host
 from nhc.model import printable
 from nhc.plugins import NoAdapter, sink
 from nhc.ports import AdapterError, Sink
@@ -41,7 +40,7 @@ def run(read_settings: Callable[[], Settings], host: Optional[Host] = None) -> i
     except (BadSettings, BadConfig) as error:
         complain(str(error))
         return 2
-    except (AdapterError, UsageError) as error:
+    except (AdapterError, BadRoot) as error:
         complain(str(error))
         return 2
     loop.signals({

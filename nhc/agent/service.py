@@ -23,8 +23,8 @@ from nhc.agent.schedule import Entry, Schedule
 from nhc.agent.settings import Settings
 from nhc.agent.sink_handle import PATIENCE, Outlet
 from nhc.agent.sink_process import Make
-from nhc.cli.check_local import root_of
 from nhc.host import Host
+from nhc.hosts.live import root_of
 from nhc.model import CheckResult, Verdict
 from nhc.plan import Item, Plan
 from nhc.state.store import State

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Optional
 
-from nhc.cli.check_local import root_of
+from nhc.hosts.live import root_of
 from nhc.model import Report
 
 REPORT = "report-agent"

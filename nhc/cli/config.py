@@ -7,13 +7,13 @@ import sys
 
 import click
 
-from nhc.cli.check_local import SCRIPTS
 from nhc.exit_status import EXIT_UNKNOWN
 from nhc.language.loader import validate
 from nhc.language.setting_rules import problem
 from nhc.language.site_settings import site_settings
 from nhc.language.targets import Targets, Undecided, external_matcher
 from nhc.light import TYPE_CHECKING
+from nhc.planning.local import SCRIPTS
 from nhc.planning.profiles import problem_of
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import Any, Dict, Optional, Tuple
 import click
 
 from nhc.check import find
-from nhc.cli.check_local import SCRIPTS, default_text
 from nhc.host import Host
 from nhc.language import loader
 from nhc.language.site_settings import is_secret, site_settings
 from nhc.model import printable
 from nhc.plan import BUILT_IN, Item, Plan
 from nhc.planning import profiles
+from nhc.planning.local import SCRIPTS, default_text
 from nhc.planning.node_plan import PROFILE, node_plan
 from nhc.state.store import State
 from nhc.units import show_seconds

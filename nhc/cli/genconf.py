@@ -147,8 +147,8 @@ def _write(path: str, text: str) -> None:
     if path == "-":
         sys.stdout.write(text)
         return
-    from nhc.cli.check_local import write_atomically
     from nhc.cli.options import UsageError
+    from nhc.cli.report_output import write_atomically
 
     try:
         write_atomically(path, text)

@@ -11,9 +11,11 @@ from typing import Callable, Iterator, List, Tuple
 
 import click
 
-from nhc.cli.check_local import SCRIPTS, root_of, write_atomically
 from nhc.cli.options import UsageError
+from nhc.cli.report_output import write_atomically
+from nhc.hosts.live import root_of
 from nhc.model import printable
+from nhc.planning.local import SCRIPTS
 from nhc.run.engine import mutes_path
 from nhc.state.mutes import Mute, named, parse, render
 from nhc.units import seconds

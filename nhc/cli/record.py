@@ -8,8 +8,9 @@ import tempfile
 
 import click
 
-from nhc.cli.check_local import CONFIG, emit, load_plan, select
+from nhc.cli.check_local import plan_of
 from nhc.cli.options import CHECK_LOCAL, FORMATS, UsageError, read
+from nhc.cli.report_output import emit
 from nhc.exit_status import EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.hosts.recording import RecordingHost, Replay, finish
 from nhc.language.loader import ConfigError, load
@@ -17,6 +18,7 @@ from nhc.language.site_settings import is_secret
 from nhc.language.targets import OwnTargets
 from nhc.light import TYPE_CHECKING
 from nhc.model import Report
+from nhc.planning.local import CONFIG, Question, select
 from nhc.render import json as wire
 from nhc.run.engine import run
 from nhc.state.store import State
@@ -62,11 +64,14 @@ def _record(directory: str, config: List[str], check: List[str], profile: str, n
     host = RecordingHost(directory, raw=raw)
     name = node or host.system.hostname()
     started = (host.time(), host.monotonic())
-    options = {**_OPTIONS, "config": config, "check": check, "profile": profile}
-    loaded = load_plan(options, name, host, State())
+    asked = Question(config, profile=profile, checks=check)
+    try:
+        loaded = plan_of(asked, name, host, State())
+    except UsageError as error:
+        raise click.UsageError(str(error)) from None
     if loaded is None:
         raise SystemExit(EXIT_USAGE)
-    plan = select(loaded, options)
+    plan = select(loaded, asked)
     if not plan.items:
         raise click.UsageError(f"no configured check applies to {name}")
     with tempfile.TemporaryDirectory() as memory:

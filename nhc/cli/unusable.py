@@ -25,7 +25,7 @@ def tell(reason: str, problems: Sequence[str], format: str, output: str = "", no
     """Say what is wrong as `format` says it, besides the lines on standard error; the exit status."""
     if format not in FORMATS or format == "text":
         return EXIT_USAGE
-    from nhc.cli.check_local import emit
+    from nhc.cli.report_output import emit
 
     host = Host()
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""

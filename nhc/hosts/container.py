@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 
-from nhc.host import Completed, Host, System
+from nhc.host import BadRoot, Completed, Host, System
 from nhc.hosts import container_paths
 from nhc.light import TYPE_CHECKING
 from nhc.system import process
@@ -31,10 +31,6 @@ INJECTED = ("nvidia-smi",)
 _NAMESPACES = (("mount", "mnt"), ("uts", "uts"), ("ipc", "ipc"), ("net", "net"))
 _NAME_SERVICE = 10.0  # seconds for the node's name service to answer
 _COULD_NOT_START = (126, 127)  # how nsenter and chroot end where the command itself cannot be executed
-
-
-class BadRoot(Exception):
-    """The directory is no node's root: one line."""
 
 
 class NodeSystem(System):

@@ -296,6 +296,7 @@ def test_no_agent_is_one_clear_line(agent):
         ("[sinks.nothing]\n", "no sink called 'nothing'"),
         ("[npd]\nsystem-log-monitor = '/nonexistent'\n", "/nonexistent: No such file or directory"),
         ("[agent]\nlisten = ['127.0.0.1']\n", "is not HOST:PORT"),
+        ("[agent]\nprofile = 'nosuch'\n", "profile: there is no profile 'nosuch'"),
     ],
 )
 def test_a_mistake_in_the_settings_is_one_clear_line(agent, text, said):

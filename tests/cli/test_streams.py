@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from nhc.cli.check_local import write_atomically
 from nhc.cli.options import UsageError
+from nhc.cli.report_output import write_atomically
 from nhc.fleet.summary import write_file
 from tests.support.run import ROOT
 

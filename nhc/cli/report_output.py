@@ -1,0 +1,90 @@
+"""A report printed, or written to a file, in the format that was asked for; and the exit status that goes with it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from nhc.cli.options import UsageError
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
+from nhc.light import TYPE_CHECKING
+from nhc.model import Report, Verdict
+
+if TYPE_CHECKING:
+    from typing import Any, Mapping, Optional
+
+EXIT = {
+    Verdict.OK: EXIT_HEALTHY,
+    Verdict.WARN: EXIT_HEALTHY,
+    Verdict.UNKNOWN: EXIT_UNKNOWN,
+    Verdict.CRIT: EXIT_UNHEALTHY,
+}
+
+
+def emit(report: Report, options: Mapping[str, Any]) -> int:
+    """Print or write the report; the exit status that its format asks for."""
+    form = options["format"]
+    status = EXIT[report.verdict]
+    if form == "text":
+        from nhc.render import text
+
+        colour = _colour(options)
+        shown = text.render(report, verbose=options["verbose"], quiet=options["quiet"],
+                            evidence=options["evidence"], colour=colour, skipped=options["skipped"])  # fmt: skip
+    elif form == "json":
+        from nhc.render import json
+
+        shown = json.render(report)
+    elif form == "nagios":
+        from nhc.render import nagios
+
+        shown, status = nagios.render(report), nagios.exit_status(report)
+    elif form == "npd":
+        from nhc.render import npd
+
+        shown, status = npd.render(report), npd.exit_status(report)
+    else:
+        from nhc.render import prometheus
+
+        shown = prometheus.render(report)
+    if options["output"] not in ("", "-", "/dev/stdout"):
+        write_atomically(options["output"], shown)
+    else:
+        _print(shown)
+    return status
+
+
+def _print(text: str) -> None:
+    """Write to standard output. A reader that has gone changes nothing about the node; a full disk is said."""
+    try:
+        try:
+            sys.stdout.write(text)
+        except UnicodeEncodeError:  # the locale's character set is a small one
+            charset = sys.stdout.encoding
+            sys.stdout.write(text.encode(charset, "backslashreplace").decode(charset))
+        sys.stdout.flush()
+        failure: Optional[OSError] = getattr(sys.stdout, "failure", None)  # nhc.cli.clean_output
+        if failure is not None:
+            sys.stdout.failure = None  # type: ignore[union-attr]
+            raise failure
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python complains once more when it ends
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of it: said once
+        raise UsageError(f"standard output: {error.strerror}: the report could not be written") from None
+
+
+def write_atomically(path: str, text: str) -> None:
+    """Replace `path` so that a reader sees the old content or the new one whole. Raises UsageError when it cannot."""
+    from nhc.system.output_file import replace
+
+    try:
+        replace(path, lambda file: file.write(text))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}: the report could not be written") from None
+
+
+def _colour(options: Mapping[str, Any]) -> bool:
+    if options["color"] == "auto":
+        return not options["output"] and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return bool(options["color"] == "always")
