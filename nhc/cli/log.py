@@ -10,6 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.cli.log_records import record_of
 from nhc.exit_status import EXIT_HEALTHY, EXIT_USAGE
 from nhc.kernlog.catalogue import APP, DEGRADED, FATAL, INFO, BadRules, Match, Matcher, lines_of
 from nhc.model import Action, printable
@@ -114,22 +115,6 @@ class Folder:
             if entry.match.kind == "xid" and entry.match.code not in ("45", "154"):
                 beside.setdefault(entry.match.device, entry.match.code)
         return [_clean_up(entry, beside) for entry in entries]
-
-
-def record_of(text: str, start: int) -> Optional[str]:
-    """An indented line as what it is: a further line of the record above, whose stamp stands before the first one."""
-    from nhc.facts.kmsg import message
-
-    end = text.find("\n", start)
-    line = text[start : None if end < 0 else end].rstrip("\r")
-    first = start
-    while first and text.startswith("  ", first):
-        first = text.rfind("\n", 0, first - 1) + 1
-    head = message(text[first : text.find("\n", first)].rstrip("\r"))
-    if head is None or first == start:
-        return message(line)
-    *_others, last = lines_of(f"{head}\n{line}")
-    return last if len(_others) else message(line)
 
 
 def _clean_up(entry: Entry, beside: Dict[str, str]) -> Entry:

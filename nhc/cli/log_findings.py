@@ -61,7 +61,7 @@ class Story:
         )
 
     def _take(self, text: str) -> None:
-        from nhc.cli.log import record_of
+        from nhc.cli.log_records import record_of
         from nhc.facts.kmsg import parse_line
         from nhc.kernlog import take_in
         from nhc.kernlog.catalogue import Matcher
