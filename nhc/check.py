@@ -8,6 +8,8 @@ A check is a function of a Host that returns an Outcome (or several, one a targe
 
 Its parameters are declared once and serve the parser, `nhc config check`, `nhc explain` and
 completion. A check's family, and so its module in `nhc.checks`, is the first part of its name.
+
+A check of another package is found by its entry point (`nhc.plugins.CHECKS`), for names that are not built in.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import sys
 
 from nhc import check_index
 from nhc.light import TYPE_CHECKING, NamedTuple
-from nhc.model import Outcome
+from nhc.model import Outcome, unknown
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
@@ -84,7 +86,8 @@ class Check(NamedTuple):
     fault, as for a mount, else "unknown". `every` is its cadence in the agent, in seconds. `needs` are
     commands without which it is UNKNOWN. `tags` select it (`--tag`). `changes` says that it may change something
     whatever its arguments are, as a check that runs a command of the site's does: it begins when every line above it
-    has ended.
+    has ended. `distribution` is the installed package that it comes from, with its version, "" for a built-in one;
+    `broken` says why that package's check cannot be used, "" where it can.
     """
 
     name: str
@@ -96,6 +99,8 @@ class Check(NamedTuple):
     needs: Tuple[str, ...]
     tags: Tuple[str, ...]
     changes: bool = False
+    distribution: str = ""
+    broken: str = ""
 
     @property
     def doc(self) -> str:
@@ -115,6 +120,8 @@ class Check(NamedTuple):
 
 
 REGISTRY: Dict[str, Check] = {}
+_DECLARED: Dict[Run, Check] = {}
+"""Every declared function with its declaration: an installed package's are found by their function."""
 
 
 def check(
@@ -131,7 +138,8 @@ def check(
 
     def register(run: Run) -> Run:
         all_tags = tuple(dict.fromkeys((name.split("_")[1], *tags)))
-        REGISTRY[name] = Check(name, run, params, timeout, on_timeout, every, needs, all_tags, changes)
+        declared = Check(name, run, params, timeout, on_timeout, every, needs, all_tags, changes)
+        REGISTRY[name] = _DECLARED[run] = declared
         return run
 
     return register
@@ -147,12 +155,26 @@ def module_of(name: str) -> str:
     return f"nhc.checks.{parts[0] if parts else ''}"
 
 
-def find(name: str) -> Optional[Check]:
-    """The check called `name`, its family's module imported on the way; None where there is none."""
-    if name in REGISTRY:
-        return REGISTRY[name]
+def may_be_built_in(name: str) -> bool:
+    """Whether there is a module of ours that would define the check `name`. Imports nothing."""
+    return module_of(name).rpartition(".")[2] in check_index.FAMILIES
+
+
+def find(name: str, search: bool = True) -> Optional[Check]:
+    """The check called `name`, its module imported on the way; None where there is none.
+
+    One that is not built in may be an installed package's. Without `search` only those count that the plan in force
+    was made with (`nhc.check_index.OFFERED`). One that cannot be imported is a check too: it says so.
+    """
+    found = REGISTRY.get(name)
+    if found is not None and not found.distribution:
+        return found
     if not name.startswith("check_") or not name.isidentifier() or not name.isascii():
         return None
+    return _built_in(name) or _offered(name, search)
+
+
+def _built_in(name: str) -> Optional[Check]:
     module = module_of(name)
     if module in sys.modules:
         return None
@@ -165,11 +187,75 @@ def find(name: str) -> Optional[Check]:
     return REGISTRY.get(name)
 
 
+def _offered(name: str, search: bool) -> Optional[Check]:
+    """An installed package's check. What another version of the package left in this process is put away first."""
+    known = check_index.OFFERED.get(name)
+    if known is None and search:
+        from nhc.plugins import CHECKS, offers
+
+        offer = offers(CHECKS).get(name)
+        known = (offer.where, offer.distribution) if offer else None
+    loaded = REGISTRY.get(name)
+    if loaded is not None and known is not None and loaded.distribution == known[1] and not loaded.broken:
+        return loaded
+    if loaded is not None and (search or known is not None):
+        _unload(name)
+    return _load(name, *known) if known else None
+
+
+def _unload(name: str) -> None:
+    """Forget a package's check, and its modules, so that the next import reads what is installed now."""
+    top = REGISTRY.pop(name).run.__module__.partition(".")[0]
+    if top not in ("nhc", "nhc_adapters"):
+        for module in [one for one in sys.modules if one.partition(".")[0] == top]:
+            del sys.modules[module]
+
+
+def _load(name: str, where: str, distribution: str) -> Check:
+    """Import an installed package's check. Whatever else its module declares is found by its own entry point."""
+    module, _, attribute = where.partition(":")
+    before = dict(REGISTRY)
+    try:
+        run = getattr(__import__(module, fromlist=[attribute]), attribute)
+        declared = _DECLARED.get(run) if callable(run) else None
+        why = "" if declared and declared.name == name else f"{where} is not declared as {name} with nhc.check.check"
+    except (Exception, SystemExit) as error:
+        declared, why = None, f"{module} cannot be imported: {type(error).__name__}: {error}".replace("\n", " ")
+    for one in [one for one in REGISTRY if not REGISTRY[one].run.__module__.startswith("nhc.checks.")]:
+        if one not in before:  # no package's module takes a name that is not its entry point's
+            del REGISTRY[one]
+    REGISTRY.update(before)
+    if declared is None or why:
+        declared = _broken(name, f"offered by {distribution}: {why}")
+    REGISTRY[name] = declared._replace(distribution=distribution)
+    return REGISTRY[name]
+
+
+def _broken(name: str, why: str) -> Check:
+    """What stands for a package's check that cannot be loaded: it takes any arguments, and is UNKNOWN."""
+
+    def run(host: Any, words: List[str]) -> Outcome:
+        return unknown("CheckBroken", f"{name} cannot be loaded: {why}")
+
+    run.__doc__ = f"Cannot be loaded: {why}."
+    tags = tuple(name.split("_")[1:2])
+    return Check(name, run, (rest("words", str, "any"),), 10.0, "unknown", 60.0, (), tags, broken=why)
+
+
 def find_all() -> List[Check]:
-    """Every built-in check, by name. Imports every family: for listings, never on the path of a run."""
+    """Every check, by name, those of installed packages among them.
+
+    Imports every module that has one: for listings, never on the path of a run.
+    """
+    from nhc.plugins import CHECKS, offers
+
     for family in check_index.FAMILIES:
         __import__(f"nhc.checks.{family}")
-    return [REGISTRY[name] for name in sorted(REGISTRY)]
+    there = set(REGISTRY)
+    for name in offers(CHECKS):
+        if find(name) is not None:
+            there.add(name)
+    return [REGISTRY[name] for name in sorted(there) if name in REGISTRY]
 
 
 def _parse(params: Sequence[Param], argv: Sequence[str]) -> Dict[str, Any]:

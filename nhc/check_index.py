@@ -5,7 +5,13 @@ from __future__ import annotations
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Dict
+    from typing import Dict, Tuple
+
+OFFERED: Dict[str, Tuple[str, str]] = {}
+"""Installed packages' checks that the plan in force needs: name to `module:function` and the package with its version.
+
+The reading of a plan fills it (`nhc.planning.cache`), so that no run and no worker asks what is installed.
+"""
 
 FAMILIES = (
     "bmc",

@@ -21,6 +21,8 @@ def resolve(argv: Sequence[str]) -> Union[Outcome, Tuple[Check, Dict[str, Any]]]
         return unknown("CheckBroken", f"{argv[0]} cannot be loaded: {error}")
     if check is None:
         return unknown("NoSuchCheck", f"there is no check called {argv[0]}")
+    if check.broken:
+        return unknown("CheckBroken", f"{argv[0]} cannot be loaded: {check.broken}")
     try:
         return check, check.parse(argv[1:])
     except BadArguments as error:

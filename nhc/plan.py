@@ -70,7 +70,8 @@ class Plan(NamedTuple):
     `settings` are the variables at the end of the files. `scripts` are the site's `*.nhc` files, to be
     loaded into the shell when there is one. `notes` are warnings for the report, one line each. `inputs` are
     the files and directories the plan was made of: while none changes, neither does the plan. It is empty
-    where more than files decided (an external matcher was asked, a script read the environment).
+    where more than files decided (an external matcher was asked, a script read the environment). `offered` are the
+    checks of installed packages that its lines name: the name, `module:function`, the package with its version.
     """
 
     items: Tuple[Item, ...]
@@ -78,3 +79,4 @@ class Plan(NamedTuple):
     scripts: Tuple[str, ...] = ()
     notes: Tuple[str, ...] = ()
     inputs: Tuple[str, ...] = ()
+    offered: Tuple[Tuple[str, str, str], ...] = ()

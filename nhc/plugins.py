@@ -1,14 +1,24 @@
-"""Adapters by name. nhc never names an adapter in an import: it looks one up here, when it is asked for.
+"""What other packages offer to nhc by entry points: checks, adapters, sinks and renderers.
 
-A name that is not in the table is looked for among the installed packages' entry points (group
-`nhc.adapters`), so only a stranger's adapter pays for that search.
+nhc never names an adapter in an import: it looks one up here, when it is asked for. Ours stand in tables; only a
+name that is in none is looked for among the installed packages, so only a stranger's part pays for that search.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+import os
+import sys
 
-GROUP = "nhc.adapters"
+from nhc.light import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional, Tuple
+
+CHECKS = "nhc.checks"
+"""Entry points of checks: `check_name = "module:function"`, the function declared with `nhc.check.check`."""
+ADAPTER_GROUP = "nhc.adapters"
+SINK_GROUP = "nhc.sinks"
+RENDERER_GROUP = "nhc.renderers"
 
 ADAPTERS: Dict[str, str] = {
     "slurm": "nhc_adapters.slurm.adapter:Slurm",
@@ -26,30 +36,80 @@ SINKS: Dict[str, str] = {
 }
 """What makes a sink of the agent (`nhc.ports.Sink`), given its settings, the node's name and where to complain."""
 
-SINK_GROUP = "nhc.sinks"
+
+class Offer(NamedTuple):
+    """One entry point. `where` is `module:attribute`, `distribution` the package's name and version.
+
+    `files` change when the package is upgraded in place; where it comes or goes, `directories` do.
+    """
+
+    name: str
+    where: str
+    distribution: str
+    files: Tuple[str, ...]
 
 
 class NoAdapter(Exception):
     """There is no such adapter, or it cannot be loaded. One line for a person."""
 
 
+_found: Dict[str, Tuple[Any, Dict[str, Offer]]] = {}
+
+
+def directories() -> Tuple[str, ...]:
+    """The directories that change when a package is installed or removed."""
+    return tuple(path for path in dict.fromkeys(sys.path) if os.path.isabs(path) and os.path.isdir(path))
+
+
+def offers(group: str) -> Dict[str, Offer]:
+    """What installed packages offer in a group, by name; the first package on Python's path wins.
+
+    Asked again only when a directory has changed that packages are installed in.
+    """
+    stamp = [(path, os.stat(path).st_mtime_ns) for path in directories()]
+    kept = _found.get(group)
+    if kept is None or kept[0] != stamp:
+        kept = _found[group] = (stamp, _search(group))
+    return kept[1]
+
+
+def _search(group: str) -> Dict[str, Offer]:
+    from importlib import metadata
+
+    found: Dict[str, Offer] = {}
+    for package in metadata.distributions():
+        text = package.read_text("entry_points.txt") or ""
+        if group not in text:  # most packages offer nothing, and parsing costs
+            continue
+        about: Any = package.metadata
+        name = f"{about['Name']} {about['Version']}"
+        directory = getattr(package, "_path", None)
+        files = [os.path.join(str(directory), file) for file in ("METADATA", "entry_points.txt")] if directory else []
+        for entry in package.entry_points:
+            if entry.group == group:
+                found.setdefault(entry.name, Offer(entry.name, entry.value.strip(), name, tuple(files)))
+    return found
+
+
 def adapter(name: str) -> Any:
-    """The adapter's class. Raises NoAdapter."""
-    where = ADAPTERS.get(name) or _installed(name)
+    """The adapter's class (`nhc.ports.Marker` says how it is constructed). Raises NoAdapter."""
+    where = ADAPTERS.get(name) or _offered(name, ADAPTER_GROUP)
     if where is None:
         from difflib import get_close_matches
 
-        near = get_close_matches(name, list(ADAPTERS), 1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(ADAPTERS))}"
+        known = [*ADAPTERS, *offers(ADAPTER_GROUP)]
+        near = get_close_matches(name, known, 1)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
         raise NoAdapter(f"there is no adapter called {name!r}: {hint}")
     return _load(where, name)
 
 
 def sink(name: str) -> Any:
     """What makes the sink called `name`. Raises NoAdapter."""
-    where = SINKS.get(name) or _installed(name, SINK_GROUP)
+    where = SINKS.get(name) or _offered(name, SINK_GROUP)
     if where is None:
-        raise NoAdapter(f"there is no sink called {name!r}: known are {', '.join(sorted([*SINKS, 'otel']))}")
+        known = sorted([*SINKS, "otel", *offers(SINK_GROUP)])
+        raise NoAdapter(f"there is no sink called {name!r}: known are {', '.join(known)}")
     return _load(where, name)
 
 
@@ -70,10 +130,6 @@ def _load(where: str, name: str) -> Any:
         raise NoAdapter(f"adapter {name}: {module} has no {attribute}") from None
 
 
-def _installed(name: str, group_name: str = GROUP) -> Optional[str]:
-    from importlib import metadata
-
-    everything: Any = metadata.entry_points()
-    # Python 3.9 has a plain mapping of groups here, later ones a selectable set.
-    group = everything.select(group=group_name) if hasattr(everything, "select") else everything.get(group_name, ())
-    return next((str(entry.value) for entry in group if entry.name == name), None)
+def _offered(name: str, group: str) -> Optional[str]:
+    offer = offers(group).get(name)
+    return offer.where if offer else None

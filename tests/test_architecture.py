@@ -49,6 +49,7 @@ LAYERS = (
 LEVEL = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
 SAME_LAYER = {
     ("__main__", "cli"),
+    ("check", "plugins"),  # a check that is not built in is asked for there
     ("declare", "check"),
     ("language", "policy"),  # the form of a ceiling is policy's
     ("testing_adapters", "ports"),  # the contract of what ports describe

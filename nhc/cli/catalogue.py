@@ -31,7 +31,7 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> List[
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only checks with this tag (repeatable).")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def list_command(tags: Tuple[str, ...], form: str) -> None:
-    """List the built-in checks with their tags and what holds when they pass."""
+    """List the checks with their tags and what holds when they pass; those of installed packages name the package."""
     checks = [check for check in find_all() if not tags or set(tags) & set(check.tags)]
     if not checks:
         raise click.UsageError(f"no check has the tag {' or '.join(tags)}")
@@ -40,7 +40,8 @@ def list_command(tags: Tuple[str, ...], form: str) -> None:
         return
     width = max(len(check.name) for check in checks)
     for check in checks:
-        click.echo(f"{check.name:{width}}  {check.summary}")
+        origin = f" [{check.distribution}]" if check.distribution else ""
+        click.echo(f"{check.name:{width}}  {check.summary}{origin}")
 
 
 @click.command()
@@ -72,6 +73,8 @@ def explain_command(name: str, form: str) -> None:
     hang = "the node's fault (CRIT)" if check.on_timeout == "crit" else "UNKNOWN"
     click.echo(f"\nDeadline {show_seconds(check.timeout)}; past it: {hang}. In the agent: every "
                f"{show_seconds(check.every)}. Tags: {', '.join(check.tags)}.")  # fmt: skip
+    if check.distribution:
+        click.echo(f"It comes with the installed package {check.distribution}.")
 
 
 def _explain_reason(name: str, form: str) -> bool:
@@ -124,6 +127,7 @@ def _describe(check: Check) -> Dict[str, Any]:
         "every": check.every,
         "needs": list(check.needs),
         "tags": list(check.tags),
+        "distribution": check.distribution or None,
         "params": [
             {
                 "name": param.name,

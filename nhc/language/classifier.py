@@ -99,6 +99,8 @@ class Classifier:
         self._commands_in_shell = False
         self._globs_in_shell = False
         self._scripts_called = False
+        self.sought: Dict[str, Optional[check.Check]] = {}
+        """The names of checks that are not built in, with what an installed package has under each."""
 
     @property
     def functions(self) -> FrozenSet[str]:
@@ -125,7 +127,7 @@ class Classifier:
         if self._globs_in_shell and any(word.glob for word in split):
             return self._shell(line)
         argv = tuple(word.text for word in split)
-        declared = check.find(name)
+        declared = self._declared(name)
         if declared is not None:
             return self._built_in(line, declared, split, argv)
         if self._commands_in_shell and not name.startswith("check_"):
@@ -135,7 +137,7 @@ class Classifier:
     def _built_in(
         self, line: str, declared: check.Check, split: List[shell_words.Word], argv: Tuple[str, ...]
     ) -> Finding:
-        error, offset, named = "", 0, ""
+        error, offset, named = declared.broken, 0, ""
         try:
             given = declared.parse(argv[1:])
             if given.get("variable"):  # one of the shell's, for the lines that follow
@@ -147,6 +149,12 @@ class Classifier:
         if self._tainted and not error:
             return self._shell(line)
         return Finding(BUILT_IN, named or argv[0], argv, error, offset)
+
+    def _declared(self, name: str) -> Optional[check.Check]:
+        found = check.find(name)
+        if name.startswith("check_") and (found is None or found.distribution):
+            self.sought[name] = found
+        return found
 
     def value_of(self, name: str) -> Optional[str]:
         """A variable's value where no shell line before can have changed it."""
@@ -195,6 +203,10 @@ class Classifier:
             from nhc.language.site_scripts import functions_in
 
             self._functions |= functions_in(line)
+        for name in re.findall(_CHECK_NAME, line):
+            # Those that may be built in are left to the shell, so that no family is imported here.
+            if name not in self._functions and not check.may_be_built_in(name):
+                self._declared(name)
         named = self._shell_name(line)
         return Finding(SHELL, named)
 

@@ -195,7 +195,12 @@ class _Loader:
         asked = self.external is not None or self._undecided or any("@" in target for target in self._targets)
         # Site scripts take defaults from the environment, so they decide too.
         inputs = () if asked or self.scripts.paths else (*self.inputs, *self.scripts.directories)
-        return Plan(tuple(self.items), self.classifier.settings, self.scripts.paths, notes, inputs)
+        plan = Plan(tuple(self.items), self.classifier.settings, self.scripts.paths, notes, inputs)
+        if not self.classifier.sought:
+            return plan
+        from nhc.language.offered_checks import with_offered
+
+        return with_offered(plan, self.classifier)
 
     def path(self, path: str) -> None:
         """Read a file, or the `*.conf` files of a directory."""

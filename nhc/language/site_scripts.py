@@ -55,7 +55,7 @@ def replaced_in(name: str, text: str) -> FrozenSet[str]:
     """
     if not named_as_lbnls(name) or _SOURCES.search(text):
         return frozenset()
-    return frozenset(function for function in functions_in(text) if function in HELPERS or check.find(function))
+    return frozenset(one for one in functions_in(text) if one in HELPERS or check.find(one, search=False))
 
 
 def scan(directories: Sequence[str]) -> Scripts:

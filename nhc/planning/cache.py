@@ -12,6 +12,7 @@ import binascii
 import marshal
 import os
 import struct
+import sys
 import time
 
 from nhc import __version__
@@ -22,7 +23,7 @@ from nhc.state.store import State
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional, Sequence, Tuple
 
-_FORMAT = 4
+_FORMAT = 5
 _SUM = struct.Struct("=I")
 _LARGEST = 8 << 20
 """Bytes of a plan that are kept: the state directory lies in memory, and some 60,000 lines take this much."""
@@ -36,10 +37,12 @@ def cached(state: State, question: Sequence[Any], make: Callable[[], Plan]) -> P
     What `make` raises is raised. A plan whose `inputs` are empty is not kept, nor one with notes: those are
     worth saying with their explanations.
     """
-    key = repr((_FORMAT, __version__, _code_stamp(), tuple(question)))
+    where = sys.prefix, os.environ.get("PYTHONPATH", "")  # what is installed there may offer checks
+    key = repr((_FORMAT, __version__, _code_stamp(), where, tuple(question)))
     name = f"plan-{binascii.crc32(key.encode()):08x}.cache"
     plan = _decode(state.load_bytes(name), key)
     if plan is None:
+        _in_force(())
         begun = time.time_ns()
         plan = make()
         if plan.inputs and not plan.notes:
@@ -49,7 +52,17 @@ def cached(state: State, question: Sequence[Any], make: Callable[[], Plan]) -> P
                 content = _encode(plan, key, stamps)
                 if len(content) <= _LARGEST:
                     state.save_bytes(name, content)
+    _in_force(plan.offered)
     return plan
+
+
+def _in_force(offered: Sequence[Tuple[str, str, str]]) -> None:
+    """Say which checks of installed packages a plan knows. Their table is loaded only where there are any."""
+    if offered or "nhc.check_index" in sys.modules:
+        from nhc.check_index import OFFERED
+
+        OFFERED.clear()
+        OFFERED.update((name, (where, distribution)) for name, where, distribution in offered)
 
 
 def directory(paths: Sequence[str]) -> str:
@@ -80,7 +93,7 @@ def _stamp(path: str) -> Optional[Tuple[int, ...]]:
 
 def _encode(plan: Plan, key: str, stamps: Sequence[Any]) -> bytes:
     items = [_plain(item) for item in plan.items]
-    body = marshal.dumps((key, tuple(stamps), items, dict(plan.settings), plan.scripts))
+    body = marshal.dumps((key, tuple(stamps), items, dict(plan.settings), plan.scripts, plan.offered))
     return _SUM.pack(binascii.crc32(body)) + body
 
 
@@ -89,11 +102,11 @@ def _decode(content: bytes, key: str) -> Optional[Plan]:
     if not body or _SUM.unpack_from(content)[0] != binascii.crc32(body):
         return None
     try:
-        kept_key, stamps, items, settings, scripts = marshal.loads(body)  # noqa: S302 (nobody else can write it)
+        kept_key, stamps, items, settings, scripts, offered = marshal.loads(body)  # noqa: S302 (nobody else can write it)
         if kept_key != key or any(_stamp(path) != stamp for path, stamp in stamps):
             return None
         inputs = tuple(path for path, _ in stamps)
-        return Plan(tuple(_item(item) for item in items), settings, scripts, (), inputs)
+        return Plan(tuple(_item(item) for item in items), settings, scripts, (), inputs, offered)
     except (ValueError, TypeError, EOFError):
         return None
 

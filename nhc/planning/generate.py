@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
+from nhc.check import find
 from nhc.facts import ethernet, mounts
 from nhc.facts.cpuinfo import topology
 from nhc.facts.dmi import DmiUnreadable, NoDmi, structures
@@ -20,6 +21,7 @@ from nhc.facts.meminfo import memory
 from nhc.facts.mounts import Mount
 from nhc.facts.processes import command_lines, first_word, is_ssh_session, owner
 from nhc.host import Host
+from nhc.plugins import CHECKS, offers
 
 DMI_MATCH = r"([Ss]peed|[Vv]ersion)"
 """Which of the firmware's properties are worth a line: LBNL NHC's default."""
@@ -62,6 +64,7 @@ def groups(host: Host, dmi_match: str = DMI_MATCH) -> List[Group]:
     )
     made = [_tried(make, host) for make in makers]
     made.append(_tried(lambda it: _firmware(it, dmi_match), host))
+    made.append(_tried(_offered, host))
     return [group for group in made if group is not None and group.lines]
 
 
@@ -294,6 +297,17 @@ def _kernel(host: Host) -> Group:
     )
     return Group("Kernel and cloud", about, ("check_kmsg", "check_kernel_taint", "check_reboot_pending",
                  "check_pstore_panic", "check_cloud_maintenance"))  # fmt: skip
+
+
+def _offered(host: Host) -> Group:
+    """The checks of installed packages that can be asked without arguments and only look."""
+    lines = []
+    for name in sorted(offers(CHECKS)):
+        check = find(name)
+        if check and check.distribution and not check.changes and not any(param.required for param in check.params):
+            lines.append(name)
+    return Group("From installed packages", ("Checks that came with other packages: nhc explain tells which.",),
+                 tuple(lines))  # fmt: skip
 
 
 _PRIVATE = re.compile(r"serial|uuid|asset|guid|mac address|password", re.IGNORECASE)

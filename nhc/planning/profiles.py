@@ -174,6 +174,10 @@ def add(
     added = tuple(item for item in extra.items if over or item.name not in ours)
     settings = {**extra.settings, **plan.settings}
     inputs = (*plan.inputs, *((profile.path,) if profile.path else ())) if plan.inputs else ()
+    if extra.offered and inputs:
+        from nhc.language.offered_checks import watched
+
+        inputs = (*inputs, *watched(extra.offered))
     return plan._replace(
         items=(
             *(_under(item, extra.settings) for item in kept),
@@ -182,6 +186,7 @@ def add(
         settings=settings,
         notes=(*plan.notes, *extra.notes),
         inputs=inputs,
+        offered=tuple(dict.fromkeys((*plan.offered, *extra.offered))),
     )
 
 

@@ -208,7 +208,7 @@ class ShellSession:
         stubs = [
             f'{name}() {{ nhc__call {name} "$@"; }}'
             for name in dict.fromkeys(_CHECK_NAME.findall(text))
-            if name not in own and check.find(name) is not None
+            if name not in own and check.find(name, search=False) is not None
         ]
         values = presets(plan.settings, self._check_all, self._host)
         facts = [f"nhc__gather {what}" for what, word in (("hw", "HW_"), ("loadavg", "LOADAVG")) if word in text]
