@@ -61,7 +61,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except Exception as error:
         if "SLURMD_NODENAME" not in os.environ:
             raise
-        from nhc.hooks import broken  # run by slurmd: nobody reads what is printed
+        from nhc.hooks.internal_error import broken  # run by slurmd: nobody reads what is printed
 
         broken("healthcheck", error, os.environ, settings)
         return EXIT_UNKNOWN
@@ -97,7 +97,7 @@ def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
 
     What nhc.conf sets is added to `settings`, so that it counts for marking as well.
     """
-    from nhc.hooks import broken, node_name, target_name
+    from nhc.hooks.job_environment import node_name, target_name
     from nhc.host import Host
     from nhc.language import loader
     from nhc.planning.node_plan import node_plan
@@ -124,6 +124,8 @@ def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
         for line in str(error).splitlines():
             output.error(line)
         if "SLURMD_NODENAME" in os.environ:  # run by slurmd: nobody reads the line above
+            from nhc.hooks.internal_error import broken
+
             broken("healthcheck", error, os.environ, settings)
         return None
     settings.update(plan.settings)
@@ -174,7 +176,7 @@ def _tell(report: Report, settings: Mapping[str, str], output: _Output) -> int:
 
 def _watching(settings: Mapping[str, str]) -> bool:
     """Whether nothing is to be done to the node, not even by a scheduler that reads our output or status."""
-    from nhc.hooks import watch_only
+    from nhc.hooks.job_environment import watch_only
 
     return "EVAL_LINE" not in settings and watch_only(settings)
 
@@ -198,7 +200,7 @@ def _mark(report: Report, settings: Mapping[str, str], output: _Output) -> None:
     """Tell the resource manager: by the site's own helper programs where it names them, else by our adapter."""
     helper = settings.get("OFFLINE_NODE" if report.failures() else "ONLINE_NODE")
     if helper is None:
-        from nhc.hooks import after_report
+        from nhc.hooks.after_report import after_report
 
         after_report("healthcheck", report, os.environ, settings)
         return

@@ -9,9 +9,21 @@ from __future__ import annotations
 import os
 import sys
 
-from nhc import hooks
+from nhc.hooks.after_report import after_report
+from nhc.hooks.job_environment import (
+    EPILOG,
+    PROLOG,
+    BadArgument,
+    context_of,
+    deadline,
+    job_devices,
+    node_name,
+    skipped,
+    target_name,
+)
 from nhc.language import site_settings
 from nhc.light import TYPE_CHECKING
+from nhc.model import Report, Verdict
 from nhc.state.store import State
 
 if TYPE_CHECKING:
@@ -46,7 +58,9 @@ def main(hook: str, argv: Optional[Sequence[str]] = None) -> int:
             return 0
         return _run(hook, settings, environ)
     except Exception as error:
-        return hooks.broken(hook, error, environ, settings)
+        from nhc.hooks.internal_error import broken
+
+        return broken(hook, error, environ, settings)
 
 
 def resolve(hook: str, words: List[str]) -> Dict[str, str]:
@@ -63,14 +77,14 @@ def resolve(hook: str, words: List[str]) -> Dict[str, str]:
             settings["HELP"] = "1"
         elif word[:2] in ("-c", "-D", "-t"):
             if not word[2:] and not words:
-                raise hooks.BadArgument(f"option {word} needs a value")
+                raise BadArgument(f"option {word} needs a value")
             settings[{"-c": "CONFFILE", "-D": "CONFDIR", "-t": f"NHC_{hook.upper()}_TIMEOUT"}[word[:2]]] = word[
                 2:
             ] or words.pop(0)
         elif equals and name.isidentifier():
             settings[name] = value
         else:
-            raise hooks.BadArgument(f"{word!r} is not an option of nhc-{hook}")
+            raise BadArgument(f"{word!r} is not an option of nhc-{hook}")
     path = site_settings.path_of()
     if path:
         settings.update(site_settings.read(path, settings))
@@ -87,11 +101,11 @@ def _run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int
     from nhc.planning.node_plan import node_plan
     from nhc.planning.profiles import NONE, UNLESS_NAMED
 
-    context = hooks.context_of(hook, environ)
+    context = context_of(hook, environ)
     state = State()
     host = Host(settings=settings, memory=state)
     hostname = host.read_or("/proc/sys/kernel/hostname") or "localhost"
-    target = hooks.target_name(environ, hostname)
+    target = target_name(environ, hostname)
 
     # What drains nodes without being watched runs what the site wrote, and a profile where that names one. The
     # controller's machine is none of the nodes its hooks judge.
@@ -101,7 +115,7 @@ def _run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int
         scripts=[settings["INCDIR"]], settings=settings, profile=profile,
     )  # fmt: skip
     everything = {**settings, **plan.settings}
-    name = hooks.node_name(environ, everything, hostname)
+    name = node_name(environ, everything, hostname)
     if plan.notes:
         from nhc.hooks.log import warn
 
@@ -109,37 +123,39 @@ def _run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int
             warn(f"{hook}: {note}")
     boot_id = host.read_or("/proc/sys/kernel/random/boot_id")
     age = 0.0
-    if context == hooks.PROLOG and "NHC_PROLOG_MAX_AGE" in everything:
-        from nhc.hooks.recent import max_age
+    if context == PROLOG and "NHC_PROLOG_MAX_AGE" in everything:
+        from nhc.hooks.recent import fresh_report, max_age
 
         age = max_age(hook, everything)
-        recent = hooks.fresh_report(state, name, age, host.time(), boot_id)
+        recent = fresh_report(state, name, age, host.time(), boot_id)
         if recent is not None:
-            return hooks.after_report(hook, recent, environ, everything, state)
+            return after_report(hook, recent, environ, everything, state)
     whole = plan
-    plan = _for_context(plan, context, hooks.skipped(environ, everything))
-    if not plan.items and context != hooks.EPILOG:
+    plan = _for_context(plan, context, skipped(environ, everything))
+    if not plan.items and context != EPILOG:
         return 0  # this hook has nothing to judge by
-    devices = hooks.job_devices(environ)
-    report = _judge(plan, host, state, name, boot_id, devices, hooks.deadline(context, everything))
+    devices = job_devices(environ)
+    report = _judge(plan, host, state, name, boot_id, devices, deadline(context, everything))
     if age > 0 and devices is None:
-        hooks.remember(state, hook, report)
-        if not hooks.skipped(environ, everything):
+        from nhc.hooks.recent import remember
+
+        remember(state, hook, report)
+        if not skipped(environ, everything):
             from nhc.planning.kept_verdict import keep
 
             keep(state, whole, report, everything, age, context)
-    elif age > 0 and report.verdict is not hooks.Verdict.OK:
+    elif age > 0 and report.verdict is not Verdict.OK:
         from nhc.planning.kept_verdict import forget
 
         forget(state)
-    return hooks.after_report(hook, report, environ, everything, state)
+    return after_report(hook, report, environ, everything, state)
 
 
 def _judge(
     plan: Plan, host: Any, state: State, name: str, boot_id: str, devices: Optional[str], limit: float
-) -> hooks.Report:
+) -> Report:
     if not plan.items:
-        return hooks.Report(name, boot_id, host.time(), 0.0, ())
+        return Report(name, boot_id, host.time(), 0.0, ())
     from nhc.run.engine import run
 
     if devices is not None:  # the GPU checks judge these alone

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import time
 
-from nhc.hooks import UNHEALTHY, log, watch_only
-from nhc.hooks.job_environment import job_devices
+from nhc.hooks import log
+from nhc.hooks.job_environment import job_devices, watch_only
 from nhc.hooks.leftovers import Leftover, find
 from nhc.host import Host
 from nhc.language.setting_words import KINDS
@@ -52,6 +52,7 @@ def epilog(
         return 0
     from nhc.hooks.healthcheck import know, known, tell
     from nhc.hooks.marking import scheduler, take_out
+    from nhc.hooks.outcome import UNHEALTHY
 
     adapter = scheduler(environ, settings)
     if adapter is None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 
-from nhc.hooks import log, watch_only
+from nhc.hooks import log
+from nhc.hooks.job_environment import watch_only
 from nhc.light import TYPE_CHECKING
 from nhc.model import Report, Verdict
 from nhc.ports import AdapterError, Effect, Mark, mark_of, mark_text

@@ -1,20 +1,24 @@
-"""What a scheduler told a hook: which hook it is, what the node is called, which devices the job has."""
+"""What the scheduler and the site tell a hook.
+
+Which hook it is, how long its checks may take, whether it may change anything, what the node is called, which
+devices the job has, which checks its user may skip.
+"""
 
 from __future__ import annotations
 
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nhc.light import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import Mapping, Optional
+    from typing import FrozenSet, Mapping, Optional
 
 HEALTHCHECK = "healthcheck"
 PROLOG = "prolog"
 EPILOG = "epilog"
 PROLOG_SLURMCTLD = "prolog-slurmctld"
 EPILOG_SLURMCTLD = "epilog-slurmctld"
+
+DEADLINES = {HEALTHCHECK: 35.0, PROLOG: 20.0, EPILOG: 30.0, PROLOG_SLURMCTLD: 20.0, EPILOG_SLURMCTLD: 20.0}
+"""Seconds a hook's checks may take. slurmd kills a HealthCheckProgram after 60 s; marking comes after the checks."""
 
 _SCRIPT_CONTEXTS = {
     "prolog_slurmd": PROLOG,
@@ -25,10 +29,32 @@ _SCRIPT_CONTEXTS = {
 """SLURM_SCRIPT_CONTEXT, which Slurm sets for both prologs and both epilogs (its prolog and epilog guide)."""
 
 
+class BadArgument(ValueError):
+    """A hook was called with a word that it does not know. One line."""
+
+
 def context_of(asked: str, environ: Mapping[str, str]) -> str:
     """The hook that runs: the one asked for, on the controller where Slurm says so."""
     told = _SCRIPT_CONTEXTS.get(environ.get("SLURM_SCRIPT_CONTEXT", ""), asked)
     return told if told.startswith(asked) else asked
+
+
+def deadline(context: str, settings: Mapping[str, str]) -> float:
+    """The checks' deadline in this hook: `NHC_PROLOG_TIMEOUT` and so on, else ours, or TIMEOUT where it is shorter."""
+    own = DEADLINES.get(context, 30.0)
+    for name in (f"NHC_{context.upper().replace('-', '_')}_TIMEOUT", "TIMEOUT"):
+        try:
+            asked = float(settings.get(name, ""))
+        except ValueError:
+            continue
+        if asked > 0:
+            return asked if name != "TIMEOUT" else min(asked, own)
+    return own
+
+
+def watch_only(settings: Mapping[str, str]) -> bool:
+    """Whether the site asks that hooks change nothing and only log what they would do (NHC_WATCH_ONLY=1)."""
+    return settings.get("NHC_WATCH_ONLY", "0").strip().lower() not in ("", "0", "no", "off", "false")
 
 
 def node_name(environ: Mapping[str, str], settings: Mapping[str, str], hostname: str) -> str:
@@ -83,6 +109,18 @@ def _numbers(text: str) -> list[int]:
             return []
         numbers.extend(range(int(first), int(last or first) + 1))
     return numbers
+
+
+def skipped(environ: Mapping[str, str], settings: Mapping[str, str]) -> FrozenSet[str]:
+    """The checks that this job's user may have left out, and asked to: `sbatch --comment=nhc-skip=check_a,check_b`.
+
+    The administrator names them in NHC_USER_SKIP; without that a comment skips nothing.
+    """
+    allowed = set(settings.get("NHC_USER_SKIP", "").replace(",", " ").split())
+    if not allowed:
+        return frozenset()
+    asked = [word[9:] for word in environ.get("SLURM_JOB_COMMENT", "").split() if word.startswith("nhc-skip=")]
+    return frozenset(allowed & {name for word in asked for name in word.split(",")})
 
 
 def concerns(target: str, devices: str) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 
-from nhc.hooks import log, watch_only
+from nhc.hooks import log
+from nhc.hooks.job_environment import watch_only
 from nhc.light import TYPE_CHECKING
 from nhc.policy.decide import Ceiling, read_ceiling
 from nhc.ports import AdapterError, Applied, Deed, Effect, Mark, NodeState, Remedy, mark_text, may_clear, may_mark

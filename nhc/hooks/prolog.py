@@ -7,8 +7,9 @@ nohold_on_prolog_fail. A failing PrologSlurmctld requeues the job and touches no
 
 from __future__ import annotations
 
-from nhc.hooks import UNHEALTHY, log, watch_only
-from nhc.hooks.job_environment import PROLOG_SLURMCTLD
+from nhc.hooks import log
+from nhc.hooks.job_environment import PROLOG_SLURMCTLD, watch_only
+from nhc.hooks.outcome import UNHEALTHY
 from nhc.light import TYPE_CHECKING
 from nhc.model import Report
 from nhc.ports import AdapterError, Applied, Effect, mark_of

@@ -8,8 +8,13 @@ import types
 
 import pytest
 
-from nhc import hooks, plugins
+from nhc import plugins
 from nhc.hooks import marking
+from nhc.hooks.after_report import after_report
+from nhc.hooks.internal_error import broken
+from nhc.hooks.job_environment import watch_only
+from nhc.hooks.outcome import UNHEALTHY
+from nhc.hooks.recent import fresh_report, remember
 from nhc.language.setting_words import INSTEAD
 from nhc.matching.nodeset import fold
 from nhc.model import CheckResult, Report, crit, ok, unknown, warn
@@ -72,11 +77,11 @@ JOB = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1"}
 
 
 def run(context, found, state, **settings):
-    return hooks.after_report(context, found, JOB, settings, state)
+    return after_report(context, found, JOB, settings, state)
 
 
 def test_an_unhealthy_prolog_drains_tells_the_owner_and_requeues(scheduler, state):
-    assert run("prolog", report(ok(), BAD), state) == hooks.UNHEALTHY
+    assert run("prolog", report(ok(), BAD), state) == UNHEALTHY
     assert scheduler.states["n1"].mark.why == "check_x: bad"
     assert scheduler.told == [("7", "NHC: node n1 is unhealthy, the job is requeued: check_x: bad")]
 
@@ -89,7 +94,7 @@ def test_any_other_prolog_starts_the_job_without_a_word_to_the_controller(schedu
 
 def test_a_controller_that_does_not_answer_requeues_the_job_all_the_same(scheduler, state):
     scheduler.fails = True
-    assert run("prolog", report(BAD), state) == hooks.UNHEALTHY
+    assert run("prolog", report(BAD), state) == UNHEALTHY
 
 
 def test_a_healthy_node_asks_the_controller_once_and_again_after_a_reboot(scheduler, state):
@@ -123,7 +128,7 @@ def test_the_bound_keeps_the_node_in_service_and_starts_the_job(scheduler, state
     scheduler.states["n2"] = NodeState("n2", "drain", False, mark=Mark("bad"))
     assert run("prolog", report(BAD), state) == 0  # 50% of three nodes is one
     assert scheduler.states["n1"].available
-    assert run("prolog", report(BAD), state, NHC_MAX_DRAINED="none") == hooks.UNHEALTHY
+    assert run("prolog", report(BAD), state, NHC_MAX_DRAINED="none") == UNHEALTHY
 
 
 def test_a_bound_that_cannot_be_read_is_said_and_the_default_counts(scheduler, state, capsys):
@@ -136,16 +141,16 @@ def test_an_epilog_leaves_draining_to_slurm_only_where_it_could_not(scheduler, s
     assert run("epilog", report(BAD), state) == 0
     assert not scheduler.states["n1"].available
     scheduler.fails = True
-    assert run("epilog", report(BAD), state) == hooks.UNHEALTHY
+    assert run("epilog", report(BAD), state) == UNHEALTHY
 
 
 def test_the_controllers_hooks_touch_no_node(scheduler, state):
     environ = {**JOB, "SLURM_SCRIPT_CONTEXT": "prolog_slurmctld"}
-    assert hooks.after_report("prolog", report(BAD), environ, {}, state) == hooks.UNHEALTHY
+    assert after_report("prolog", report(BAD), environ, {}, state) == UNHEALTHY
     assert scheduler.calls == []
     assert len(scheduler.told) == 1
     environ["SLURM_SCRIPT_CONTEXT"] = "epilog_slurmctld"
-    assert hooks.after_report("epilog", report(BAD), environ, {}, state) == 0
+    assert after_report("epilog", report(BAD), environ, {}, state) == 0
 
 
 def test_our_own_bug_starts_the_job_and_is_left_on_the_node_once(scheduler, state, monkeypatch):
@@ -178,25 +183,25 @@ def test_what_a_hook_does_is_in_the_ledger(scheduler, state, tmp_path):
 def test_a_recent_healthy_report_stands_in_for_a_run(state):
     fresh = report(ok())
     now = time.time()
-    hooks.remember(state, "healthcheck", fresh)
-    assert hooks.fresh_report(state, "n1", 60, now, "boot1").verdict is fresh.verdict
-    assert hooks.fresh_report(state, "n1", 60, now + 61, "boot1") is None
-    assert hooks.fresh_report(state, "n1", 60, now, "boot2") is None
-    assert hooks.fresh_report(state, "n2", 60, now, "boot1") is None
-    assert hooks.fresh_report(state, "n1", 0, now, "boot1") is None
+    remember(state, "healthcheck", fresh)
+    assert fresh_report(state, "n1", 60, now, "boot1").verdict is fresh.verdict
+    assert fresh_report(state, "n1", 60, now + 61, "boot1") is None
+    assert fresh_report(state, "n1", 60, now, "boot2") is None
+    assert fresh_report(state, "n2", 60, now, "boot1") is None
+    assert fresh_report(state, "n1", 0, now, "boot1") is None
 
 
 @pytest.mark.parametrize("outcome", [BAD, unknown("U", "?")])
 def test_an_unhealthy_report_never_stands_in_for_a_run(state, outcome):
-    hooks.remember(state, "healthcheck", report(outcome))
-    assert hooks.fresh_report(state, "n1", 60, time.time(), "boot1") is None
+    remember(state, "healthcheck", report(outcome))
+    assert fresh_report(state, "n1", 60, time.time(), "boot1") is None
 
 
 def test_the_health_check_leaves_its_report_for_the_prolog_where_that_may_use_it(scheduler, state):
     run("healthcheck", report(ok()), state)
-    assert hooks.fresh_report(state, "n1", 60, time.time(), "boot1") is None
+    assert fresh_report(state, "n1", 60, time.time(), "boot1") is None
     run("healthcheck", report(ok()), state, NHC_PROLOG_MAX_AGE="60")
-    assert hooks.fresh_report(state, "n1", 60, time.time(), "boot1") is not None
+    assert fresh_report(state, "n1", 60, time.time(), "boot1") is not None
 
 
 WATCH = {"NHC_WATCH_ONLY": "1"}
@@ -226,15 +231,15 @@ def test_watch_only_starts_the_job_though_the_controller_does_not_answer(schedul
 
 
 def test_watch_only_leaves_no_comment_of_an_internal_error(scheduler, state):
-    hooks.broken("prolog", RuntimeError("torn"), JOB, WATCH, state)
+    broken("prolog", RuntimeError("torn"), JOB, WATCH, state)
     assert scheduler.comments == {}
-    hooks.broken("epilog", RuntimeError("torn"), JOB, {}, state)
+    broken("epilog", RuntimeError("torn"), JOB, {}, state)
     assert "torn" in scheduler.comments["n1"]
 
 
 @pytest.mark.parametrize(("text", "on"), [("1", True), ("yes", True), ("0", False), ("no", False), ("", False)])
 def test_how_watch_only_is_written(text, on):
-    assert hooks.watch_only({"NHC_WATCH_ONLY": text}) is on
+    assert watch_only({"NHC_WATCH_ONLY": text}) is on
 
 
 class NoMarker:
@@ -261,7 +266,7 @@ def test_an_adapter_that_a_hook_cannot_use_is_one_line(settings, said, state, ca
     monkeypatch.setitem(plugins.ADAPTERS, "reader", "a_strangers:NoMarker")
     monkeypatch.setitem(plugins.ADAPTERS, "bare", "builtins:object")
     for hook, outcome in (("healthcheck", BAD), ("healthcheck", ok()), ("prolog", BAD), ("epilog", BAD)):
-        assert hooks.after_report(hook, report(outcome), {}, settings, state) == 0
+        assert after_report(hook, report(outcome), {}, settings, state) == 0
         lines = [line for line in capsys.readouterr().err.splitlines() if "nothing is marked" in line]
         assert [said in line for line in lines] == [True], (hook, lines)
         state.save("mark", {})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nhc import hooks
-from nhc.hooks.job_environment import concerns, context_of, job_devices, node_name, target_name
+from nhc.hooks.job_environment import concerns, context_of, deadline, job_devices, node_name, skipped, target_name
+from nhc.hooks.outcome import only_relevant
 from nhc.hooks.resource_manager import detect
 from nhc.model import CheckResult, Report, Verdict, crit, ok
 from nhc.testing import FakeHost
@@ -82,17 +82,17 @@ def test_the_controllers_hooks_are_told_apart(asked, told, context):
 
 def test_a_user_skips_only_what_the_administrator_allows():
     comment = {"SLURM_JOB_COMMENT": "mine nhc-skip=check_a,check_b nhc-skip=check_c"}
-    assert hooks.skipped(comment, {}) == frozenset()
-    assert hooks.skipped(comment, {"NHC_USER_SKIP": "check_a,check_c check_d"}) == {"check_a", "check_c"}
-    assert hooks.skipped({}, {"NHC_USER_SKIP": "check_a"}) == frozenset()
+    assert skipped(comment, {}) == frozenset()
+    assert skipped(comment, {"NHC_USER_SKIP": "check_a,check_c check_d"}) == {"check_a", "check_c"}
+    assert skipped({}, {"NHC_USER_SKIP": "check_a"}) == frozenset()
 
 
 def test_another_jobs_gpu_does_not_keep_this_job_from_starting():
     results = tuple(CheckResult("check_gpu_ecc", crit("X", "bad", target=target)) for target in ("gpu1", "gpu3"))
     report = Report("n1", "b", 0.0, 0.0, (CheckResult("check_a", ok()), *results))
-    assert hooks.only_relevant(report, "0,2").verdict is Verdict.OK
-    assert hooks.only_relevant(report, "0,1").verdict is Verdict.CRIT
-    assert hooks.only_relevant(report, None) is report
+    assert only_relevant(report, "0,2").verdict is Verdict.OK
+    assert only_relevant(report, "0,1").verdict is Verdict.CRIT
+    assert only_relevant(report, None) is report
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_another_jobs_gpu_does_not_keep_this_job_from_starting():
     ],
 )
 def test_each_hook_has_its_own_deadline(context, settings, seconds):
-    assert hooks.deadline(context, settings) == seconds
+    assert deadline(context, settings) == seconds
 
 
 COMM = "/proc/77/comm"

@@ -1,0 +1,90 @@
+"""What is to follow from a report when a scheduler runs nhc before a job, after one, and every few minutes.
+
+The command line (`nhc.cli`) loads the configuration and runs the checks. A healthy prolog gets through here without
+importing anything that acts.
+
+Nothing here raises: a broken nhc must never take a cluster down. What goes wrong is logged, left on the node as a
+comment, and answered with exit status 0.
+"""
+
+from __future__ import annotations
+
+from nhc.hooks.job_environment import (
+    EPILOG,
+    HEALTHCHECK,
+    PROLOG,
+    PROLOG_SLURMCTLD,
+    context_of,
+    job_devices,
+    skipped,
+)
+from nhc.light import TYPE_CHECKING
+from nhc.model import Report, Verdict
+from nhc.state.store import State
+
+if TYPE_CHECKING:
+    from typing import Mapping, Optional
+
+
+def after_report(
+    context: str,
+    report: Report,
+    environ: Mapping[str, str],
+    settings: Mapping[str, str],
+    state: Optional[State] = None,
+) -> int:
+    """Do what a report calls for in a hook, and return the hook's exit status.
+
+    `report.host` is what the scheduler calls the node (`node_name`).
+    """
+    context = context_of(context, environ)
+    try:
+        state = state or State()
+        if context == HEALTHCHECK:
+            return _after_healthcheck(report, environ, settings, state)
+        if context in (PROLOG, PROLOG_SLURMCTLD):
+            return _after_prolog(context, report, environ, settings, state)
+        if context == EPILOG:
+            from nhc.hooks.epilog import epilog
+
+            return epilog(report, environ, settings, state)
+        return 0
+    except Exception as error:
+        from nhc.hooks.internal_error import broken
+
+        return broken(context, error, environ, settings, state)
+
+
+def _after_healthcheck(report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: State) -> int:
+    from nhc.hooks.healthcheck import healthcheck
+
+    if "NHC_PROLOG_MAX_AGE" in settings:
+        from nhc.hooks.recent import max_age, remember
+
+        if max_age(PROLOG, settings) > 0:
+            remember(state, HEALTHCHECK, report)
+    status = healthcheck(report, environ, settings, state)
+    if state.load("internal-error"):
+        from nhc.hooks.internal_error import works_again
+
+        works_again(environ, settings, state)
+    return status
+
+
+def _after_prolog(
+    context: str, report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: State
+) -> int:
+    devices, without = job_devices(environ), skipped(environ, settings)
+    if devices is not None or without:
+        from nhc.hooks.outcome import only_relevant
+
+        report = only_relevant(report, devices, without)
+    if report.verdict is Verdict.CRIT:
+        from nhc.hooks.prolog import unhealthy
+
+        return unhealthy(context, report, environ, settings, state)
+    if report.verdict is Verdict.UNKNOWN:
+        from nhc.hooks.log import warn
+
+        warn(f"{context}: could not tell whether {report.host} is healthy; the job starts")
+    return 0

@@ -1,0 +1,88 @@
+"""nhc itself fails in a hook: that is logged, left on the node as a comment, and never held against the node."""
+
+from __future__ import annotations
+
+import sys
+
+from nhc.light import TYPE_CHECKING
+from nhc.state.store import State
+
+if TYPE_CHECKING:
+    from typing import Mapping, Optional
+
+MEMORY = "internal-error"
+
+QUIET = 3600.0
+"""Seconds for which the same internal error puts no second comment on the node."""
+
+
+def broken(
+    context: str,
+    error: BaseException,
+    environ: Mapping[str, str],
+    settings: Mapping[str, str],
+    state: Optional[State] = None,
+) -> int:
+    """Say where the fleet can see it that nhc itself is broken here. Returns 0: the job starts, the node stays."""
+    try:
+        from nhc.planning.kept_verdict import forget
+
+        forget(state or State())
+        _leave_comment(context, error, environ, settings, state or State())
+    except Exception as second:  # the last resort
+        print(f"nhc: {context}: {type(error).__name__}: {error}; then {second!r}", file=sys.stderr)
+    return 0
+
+
+def _leave_comment(
+    context: str, failure: BaseException, environ: Mapping[str, str], settings: Mapping[str, str], state: State
+) -> None:
+    """Log that nhc itself failed, and leave it on the node, once an hour at most."""
+    import time
+
+    from nhc.hooks.job_environment import BadArgument, node_name, watch_only
+    from nhc.hooks.log import error
+    from nhc.language.loader import ConfigError
+    from nhc.model import printable
+    from nhc.planning.profiles import NoProfile
+
+    if isinstance(failure, (ConfigError, NoProfile, BadArgument)):  # a person's mistake, not ours
+        of = "arguments" if isinstance(failure, BadArgument) else "configuration"
+        said = f"the {context}'s {of} cannot be used: {failure}"
+        error(said)
+    else:
+        from nhc.hosts.redaction import secrets
+        from nhc.run.crash_report import keep
+
+        said = secrets(f"internal error in the {context}: {type(failure).__name__}: {failure}")
+        path = keep(f"nhc-{context}", failure)
+        error(f"{said}; please report it with {path}" if path else said)
+    now = time.time()
+    last = state.load(MEMORY).get(context)
+    if isinstance(last, (int, float)) and 0 <= now - last < QUIET:
+        return
+    from nhc.hooks.marking import scheduler
+    from nhc.host import Host
+
+    name = node_name(environ, settings, Host().system.hostname())
+    # Noted before the attempt: a controller that does not answer must not hold up every job. Tried again in a minute.
+    state.update(MEMORY, lambda memory: memory.update({context: now - QUIET + 60.0, "node": name}))
+    adapter = None if watch_only(settings) else scheduler(environ, settings)
+    if adapter is not None and hasattr(adapter, "comment"):
+        adapter.comment(name, f"NHC: {printable(said, 200)}")
+    state.update(MEMORY, lambda memory: memory.update({context: now}))
+
+
+def works_again(environ: Mapping[str, str], settings: Mapping[str, str], state: State) -> None:
+    """Take the comment away that an internal error left on the node."""
+    from nhc.hooks.job_environment import watch_only
+
+    memory = state.load(MEMORY)
+    if not memory or watch_only(settings):
+        return
+    from nhc.hooks.marking import scheduler
+
+    adapter = scheduler(environ, settings)
+    if memory.get("node") and adapter is not None and hasattr(adapter, "comment"):
+        adapter.comment(str(memory["node"]), "")
+    state.update(MEMORY, lambda memory: memory.clear())

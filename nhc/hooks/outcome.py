@@ -1,0 +1,29 @@
+"""What a hook ends in: its exit status, and what of a report counts for its job."""
+
+from __future__ import annotations
+
+from nhc.light import TYPE_CHECKING
+from nhc.model import Report
+
+if TYPE_CHECKING:
+    from typing import FrozenSet, Optional
+
+UNHEALTHY = 75
+"""The prolog's exit status for an unhealthy node (sysexits.h: EX_TEMPFAIL, try again elsewhere).
+
+Not 1, which a Python that cannot start exits with as well: the wrapper in adapters/slurm lets this status
+alone reach Slurm, so that a damaged installation cannot drain a cluster.
+"""
+
+
+def only_relevant(report: Report, devices: Optional[str], without: FrozenSet[str] = frozenset()) -> Report:
+    """The report as it concerns one job: without results for GPUs that are not the job's, and skipped checks."""
+    if devices is None and not without:
+        return report
+    from nhc.hooks.job_environment import concerns
+
+    kept = tuple(
+        result for result in report.results
+        if result.check not in without and (devices is None or concerns(result.outcome.target, devices))
+    )  # fmt: skip
+    return report if len(kept) == len(report.results) else report._replace(results=kept)
