@@ -237,7 +237,8 @@ def _repeated(state: State, match: Match, when: float) -> Optional[Tuple[Repeat,
         if rule.programs:
             from nhc.kernlog import programs
 
-            programs.note(state, f"{rule.kind}/{rule.code}/{device}", match.line, when, rule.window)
+            name = f"{rule.kind}/{rule.code}/{device}/{place}"
+            programs.note(state, name, match.line, when, rule.window, rule.burst)
             _acquit(state, match, when)
         times = _note(state, rule, device, place, when)
         if times < rule.times:
@@ -257,11 +258,12 @@ def _escalated(state: State, match: Match, when: float, rule: Repeat, times: int
     words = f"{match.message}: {times} times within {rule.span}"
     if not rule.programs:
         return match._replace(severity=rule.severity, action=Action(rule.action), message=words)
-    device = _counted_as(match)
-    held = state.get("programs", {}).get(f"{rule.kind}/{rule.code}/{device}", {})
-    alone = len(held) >= rule.programs and not _elsewhere(state, rule, device, when, 1)
-    if alone:
-        words += f", by {len(held)} different programs and on no other device"
+    from nhc.kernlog import programs
+
+    device, place = _counted_as(match), match.unit if rule.place == "unit" else ""
+    many = programs.independent(state, f"{rule.kind}/{rule.code}/{device}/{place}", rule.programs, bool(place))
+    if many and not _elsewhere(state, rule, device, when, 1):
+        words += f", by {many} different programs and on no other device"
         return match._replace(severity=rule.severity, action=Action(rule.action), message=words)
     words += "; run diagnostics: it can be the application as well as the device"
     return match._replace(severity=DEGRADED, action=Action.INSPECT, message=words)

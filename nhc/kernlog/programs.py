@@ -11,7 +11,7 @@ import re
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Any, Dict, List
 
 KEPT = 16
 """Programs remembered for one device and error."""
@@ -27,18 +27,30 @@ def name_of(line: str) -> str:
     return "" if name == "<unknown>" else name[:64]
 
 
-def note(state: Dict[str, Any], place: str, line: str, when: float, window: float) -> int:
-    """Remember the program of this line; how many different ones the window holds at this place."""
-    stores: Dict[str, Dict[str, float]] = state.setdefault("programs", {})
-    held = {name: at for name, at in stores.pop(place, {}).items() if when - window <= at}
+def note(state: Dict[str, Any], place: str, line: str, when: float, window: float, burst: float) -> None:
+    """Remember the program of this line at a place: how often it failed there (bursts count once), and when last."""
+    stores: Dict[str, Dict[str, List[float]]] = state.setdefault("programs", {})
+    held = {name: seen for name, seen in stores.pop(place, {}).items() if when - window <= seen[1]}
     name = name_of(line)
     if name:
-        held.pop(name, None)
-        held[name] = when
+        times, last = held.pop(name, [0, when])
+        held[name] = [times + (times == 0 or when - last > burst), when]
     while len(held) > KEPT:
         del held[next(iter(held))]
     if held:
         stores[place] = held
     while len(stores) > STORES:
         del stores[next(iter(stores))]
-    return len(held)
+
+
+def independent(state: Dict[str, Any], place: str, wanted: int, unit: bool) -> int:
+    """How many different programs speak against this place, 0 for fewer than `wanted`.
+
+    One program that crashes again and again meets, sooner or later, a single crash of another on the same device. So on
+    a whole device programs count that failed twice, unless one more than wanted have failed. On one unit of a device
+    (an SM of 132) chance explains no second program.
+    """
+    held = state.get("programs", {}).get(place, {})
+    twice = sum(times > 1 for times, _last in held.values())
+    enough = len(held) >= wanted if unit else twice >= wanted or len(held) > wanted
+    return len(held) if enough else 0

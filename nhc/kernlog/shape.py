@@ -65,6 +65,10 @@ def _place(value: Any) -> bool:
     return value is None or _text(value) or _count(value) or value == -1
 
 
+def _pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_number, value))
+
+
 def _text(value: Any) -> bool:
     return isinstance(value, str)
 
@@ -114,5 +118,5 @@ _INNER: Dict[str, Callable[[Any], bool]] = {
     "seen": _count,
     "companions": _number,
     "history": lambda value: isinstance(value, list) and bool(value) and all(map(_number, value)),
-    "programs": lambda value: _table(value) and all(map(_number, value.values())),
+    "programs": lambda value: _table(value) and all(map(_pair, value.values())),
 }

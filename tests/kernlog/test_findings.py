@@ -64,6 +64,8 @@ def test_repeats_on_one_gpu_take_the_node_out():
     assert standing(state) == {"xid/31/0000:3b:00.0": ("degraded", "inspect")}, "one program alone: it can be its own"
     assert "3 times within 24h; run diagnostics" in current(state)[0][1]["message"]
     log((xid(31).replace("python", "train.x"), NOW + 3 * HOUR), state=state)
+    assert standing(state) == {"xid/31/0000:3b:00.0": ("degraded", "inspect")}, "one crash of another can be chance"
+    log((xid(31).replace("python", "train.x"), NOW + 3.5 * HOUR), state=state)
     assert standing(state) == {"xid/31/0000:3b:00.0": ("fatal", "inspect")}
     assert "2 different programs" in current(state)[0][1]["message"]
     log((xid(31, "5e"), NOW + 4 * HOUR), state=state)

@@ -101,8 +101,16 @@ SCENARIOS = {
         {}, {},
     ),
     "two programs fail on one GPU": (
-        [(HOUR, xid(31, name="a")), (2 * HOUR, xid(31, name="b")), (3 * HOUR, xid(31, name="a"))],
+        [(number * HOUR, xid(31, name="ab"[number % 2])) for number in range(1, 5)],
         {"Xid31 0000:3b:00.0": ("fatal", "inspect")}, {},
+    ),
+    "three programs fail on one GPU": (
+        [(number * HOUR, xid(31, name="abc"[number % 3])) for number in range(1, 4)],
+        {"Xid31 0000:3b:00.0": ("fatal", "inspect")}, {},
+    ),
+    "a crash loop, and one crash of another program": (
+        [*[(number * 600, xid(31, pid=number)) for number in range(1, 60)], (40_000, xid(31, name="other"))],
+        {"Xid31 0000:3b:00.0": ("degraded", "inspect")}, {},
     ),
     "clean-ups that name their cause": (
         [(number * HOUR, xid(45, "Ch 00000008 caused by previous Xid 31")) for number in range(1, 9)], {}, {},
