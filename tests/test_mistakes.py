@@ -199,11 +199,22 @@ def test_a_list_of_nodes_without_braces_is_named_with_the_line_that_was_meant(ta
     assert (len(right.items), right.notes) == (2 - applies, ())
 
 
+@pytest.mark.parametrize(("target", "meant"), [
+    ("@gpu", "{@gpu}"), ("!@gpu", "!{@gpu}"), ("@slurm:gpu-a", "{@slurm:gpu-a}"),
+])  # fmt: skip
+def test_a_node_group_without_braces_is_named(target, meant, tmp_path):
+    """clush's habit: as a glob it matches no node, and its check never runs."""
+    text = f"{target} || check_ps_zombies\n"
+    wanted = f"target {target!r}: a node group goes in braces: write {meant}"
+    assert found(tmp_path, text) == [f"1:1: {wanted}"]
+    assert load_text(text, "x", "gpu1").notes == (f"x:1:1: {wanted}",)
+
+
 @pytest.mark.parametrize(
     "target",
     ["gpu[0-9]", "gpu[1-4]", "gpu[135]", "gpu[1,3]", "gpu[0-3,5]", "n00[0-4][0-9]", "[[:alpha:]]*", "n[!0-9]",
      "n[a-f,0]", "gpu[01-3]", "gpu[10-3]", "gpu*[0-9]", "@(gpu01|gpu[1-2])", "/gpu[01][0-9]/", "{gpu[001-064]}",
-     "gpu[012]"],
+     "gpu[012]", "@(@gpu|b)"],
 )  # fmt: skip
 def test_a_glob_that_means_what_it_says_is_none(target, tmp_path):
     assert found(tmp_path, f"{target} || true\n") == []

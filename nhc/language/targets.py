@@ -62,7 +62,9 @@ def external_matcher(settings: Mapping[str, str]) -> Optional[External]:
 
 
 def _unbraced(pattern: str) -> Optional[Unbraced]:
-    if any(char in pattern for char in "[, \t") and pattern.lstrip("!")[:1] not in ("{", "/"):
+    bare = pattern.lstrip("!")
+    group = bare[:1] == "@" and bare[1:2] != "("
+    if group or (any(char in pattern for char in "[, \t") and bare[:1] not in ("{", "/")):
         from nhc.language.unbraced import unbraced
 
         return unbraced(pattern)

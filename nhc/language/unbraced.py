@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from typing import List, Optional
 
 _SPAN = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
+_GROUP = re.compile(r"@(?:[\w.-]+:)?[\w.-]+", re.ASCII)
+"""As clush takes it: `@gpu`, `@slurm:gpu`. As a glob it is a node called so."""
 _BRACKET = re.compile(r"\[([^][]*)\]")
 
 
@@ -39,6 +41,8 @@ def unbraced(pattern: str) -> Optional[Unbraced]:
     text = pattern[len(negation) :]
     if text[:1] in ("{", "/") or any(char in text for char in "(\\|"):
         return None
+    if _GROUP.fullmatch(text):
+        return Unbraced(f"{negation}{{{text}}}", f"{pattern!r}: a node group goes in braces", certain=True)
     names = [name for name in _apart(text) if name]
     if len(names) > 1:
         if any(char in name for name in names for char in "*?"):
@@ -57,7 +61,12 @@ def unbraced(pattern: str) -> Optional[Unbraced]:
 
 
 def differs(name: str, pattern: str, found: Unbraced) -> bool:
-    """Whether the target applies to a node in one of its two readings and in the other not."""
+    """Whether the target applies to a node in one of its two readings and in the other not.
+
+    A group's nodes are not asked for: its source may run commands, so it is only named.
+    """
+    if _GROUP.fullmatch(pattern.lstrip("!")):
+        return False
     text = pattern.lstrip("!")
     meant = found.meant.lstrip("!")
     listed = _BRACES.match(meant)
