@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 from typing import Any, Iterator
 
@@ -10,6 +11,7 @@ import pytest
 from nhc.checks.kmsg import reason
 from nhc.facts.kmsg import BOOT_ID
 from nhc.kernlog.catalogue import DEGRADED, FATAL, rows
+from nhc.kernlog.volumes import MOUNTINFO
 from nhc.model import CheckResult, Outcome, Report, ok
 from nhc.ports import Delivery
 from nhc.testing import FakeHost
@@ -35,6 +37,11 @@ DOCKER = "INFO: task docker:4711 blocked for more than 120 seconds."
 LOCKUP = "NMI watchdog: Watchdog detected hard LOCKUP on cpu 5"
 PANIC = "kernel BUG at fs/ext4/inode.c:2721!"
 NET_DEV = "Inter-|   Receive  |  Transmit\n face |bytes packets|bytes\n  eth0:" + " 0" * 16 + "\n"
+MOUNTS = """22 1 8:1 / / rw - ext4 /dev/sda1 rw
+23 22 8:33 / /data rw - xfs /dev/sdc rw
+24 22 9:127 / /scratch rw - xfs /dev/md127 rw
+"""
+"""A fault of a volume is the node's where the node itself mounts it."""
 MLX5 = "mlx5_core 0000:d2:00.0: poll_health:825: device's health compromised - reached miss count."
 
 
@@ -56,6 +63,27 @@ class Node:
     files: dict[str, Any] | None = None
     broken: dict[str, Any] | None = None
 
+
+@dataclass(frozen=True)
+class Asked:
+    """A check of something on the node that is asked `question`, and what that answers in its fault and without."""
+
+    line: str
+    question: str
+    bad: dict[str, Any]
+    good: dict[str, Any]
+
+    def judged(self, answer: dict[str, Any]) -> list[CheckResult]:
+        host = FakeHost({"/var/lib/kubelet/config.yaml": "", "/run/containerd/": ""})
+        with socket.socket(socket.AF_UNIX) as there:
+            there.bind(host.path(CONTAINERD_SOCKET))
+        host.system.answers[self.question] = answer
+        return results(self.line, judge_all(host, self.line))
+
+
+CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+KUBELET, RUNTIME = "http http://127.0.0.1:10248/healthz", f"runtime {CONTAINERD_SOCKET}"
+CONTAINERD = {"runtime": "containerd", "version": "2.0.0", "conditions": [("RuntimeReady", True, "", "")]}
 
 UNPLUGGED = {**eight(), **device("mlx5_3", state="1: DOWN", phys="3: Disabled")}
 IB = Node("check_ib_state mlx5_3", "check_ib_state mlx5_3", eight(), UNPLUGGED)
@@ -84,6 +112,14 @@ LINES: dict[tuple[str, str], list[Any]] = {
     ("npd", "ReadonlyFilesystem"): [READ_ONLY],
     ("npd", "XfsShutdown"): [XFS],
     ("npd", "CperHardwareErrorFatal"): [CPER],
+    ("npd", "KubeletUnhealthy"): [Asked("check_kubelet_healthz", KUBELET, {"status": 500, "said": "syncloop failed"},
+                                        {"status": 200, "said": "ok"}),
+                                  Asked("check_kubelet_healthz", KUBELET, {"status": 0, "said": "refused"},
+                                        {"status": 200, "said": "ok"})],
+    ("npd", "ContainerRuntimeUnhealthy"): [
+        Asked("check_runtime_ready", RUNTIME, {"problem": "no answer within 5 s"}, CONTAINERD),
+        Asked("check_runtime_ready", RUNTIME,
+              {**CONTAINERD, "conditions": [("RuntimeReady", False, "", "shim is gone")]}, CONTAINERD)],
     ("neuron", "NeuronHealth"): [NEURON, "test NEURON_HW_ERR=DMA_ERROR test"],
     ("hyperpod", "NvidiaErrorReboot"): [XID79],
     ("hyperpod", "NvidiaErrorTerminate"): [VBIOS],
@@ -106,7 +142,7 @@ def nvml(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nvml]:
 
 def kernel(*lines: str) -> list[CheckResult]:
     """What check_kmsg says on a node whose kernel said these lines."""
-    host = FakeHost({BOOT_ID: "boot-1\n", "/proc/bus/pci/devices": ""})
+    host = FakeHost({BOOT_ID: "boot-1\n", "/proc/bus/pci/devices": "", MOUNTINFO: MOUNTS})
     for number, line in enumerate(lines):
         host.system.kernel.append(f"3,{number},{int((host.system.uptime - 1) * 1e6)},-;{line}")
     return results("check_kmsg", judge_all(host, "check_kmsg"))
@@ -123,6 +159,8 @@ def judged(nvml: Nvml, source: Any) -> tuple[list[CheckResult], list[CheckResult
     if isinstance(source, Nv):
         bad, good = nvml.one(source.machine, source.line, source.fault), nvml.one(source.machine, source.line)
         return results(source.line, bad), results(source.line, good)
+    if isinstance(source, Asked):
+        return source.judged(source.bad), source.judged(source.good)
     bad = judge_all(FakeHost(source.broken or source.files), source.bad)
     return results(source.bad, bad), results(source.good, judge_all(FakeHost(source.files), source.good))
 
@@ -160,7 +198,10 @@ def test_a_condition_is_raised_by_a_real_line_and_cleared_when_it_is_gone(name: 
 
 def test_what_a_vocabulary_knows_from_the_kernel_log_is_well_before_anything_was_found() -> None:
     """As node-problem-detector has it: `NeuronHasNoError` stands there from the start."""
-    for name, types in {"neuron": {"NeuronHealth"}, "npd": {one.type for one in load("npd").said}}.items():
+    for name, types in {
+        "neuron": {"NeuronHealth"},
+        "npd": {one.type for one in load("npd").said if not one.checks},
+    }.items():
         assert {kind: one.status for kind, one in said(sink(name), kernel()).items()} == dict.fromkeys(types, FALSE)
 
 

@@ -165,8 +165,9 @@ def judge(
         else:
             run.other(condition, fault)
     if faults and not run.failures and not run.others:
-        wanted = ", ".join(dict.fromkeys(fault.type for fault in faults))
-        run.add(verdict or faults[0].type, unknown("NeverReported", f"nobody ever said {wanted} of this node"))
+        wanted = list(dict.fromkeys(fault.type for fault in faults))
+        name = verdict if verdict in wanted else wanted[0]
+        run.add(name, unknown("NeverReported", f"nobody ever said {', '.join(wanted)} of this node"))
     offer = _offer(run, node, conditions, accelerators_of)
     _switched_off(run, conditions, faults, accelerators_of is not None)
     voice = conditions.get(verdict) if verdict else None

@@ -14,8 +14,7 @@ KUBELET = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUna
 
 NPD = (
     "FrequentKubeletRestart", "FrequentDockerRestart", "FrequentContainerdRestart", "FrequentUnregisterNetDevice",
-    "CorruptDockerOverlay2", "DiskBadBlock", "KubeletUnhealthy", "ContainerRuntimeUnhealthy", "KubeProxyUnhealthy",
-    "NTPProblem",
+    "CorruptDockerOverlay2", "DiskBadBlock", "KubeProxyUnhealthy", "NTPProblem",
 )  # fmt: skip
 """The conditions of node-problem-detector's own rule files (v1.34, config/) that no vocabulary has."""
 
