@@ -99,7 +99,7 @@ def add(state: State, match: Match, when: float, now: float) -> None:
     for what in match.recovers:
         _recover(state, what, match.device, when)
     match = _by_hand(state, pcie.outcome(state, match, when))
-    if match.kind in ("hung", "nfs", "lustre"):
+    if match.kind in ("hung", "nfs", "lustre", "ceph"):
         _hung(state, match, when, now)
         if match.kind == "hung":
             return

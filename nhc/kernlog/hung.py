@@ -30,7 +30,7 @@ TASKS = 32
 SHARED = ("nfs", "lustre", "ceph", "cifs", "gpfs", "beegfs", "weka", "fuse", "9p")
 """File systems whose data is on other machines (or in a user's process)."""
 OWN = ("ext4", "xfs", "btrfs")
-ENDS = {("nfs", "ServerOk"): "nfs", ("lustre", "ConnectionRestored"): "lustre"}
+ENDS = {("nfs", "ServerOk"): "nfs", ("lustre", "ConnectionRestored"): "lustre", ("ceph", "MdsBack"): "ceph"}
 """The lines with which a file server is back."""
 
 _REPORT = r"task (.+?):(\d{1,9}) .*?for more than (\d{1,9}) seconds"

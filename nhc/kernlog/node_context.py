@@ -82,7 +82,7 @@ def _lowered(finding: Finding, why: str) -> Finding:
 
 def _volume(host: Host, found: Optional[Volumes], finding: Finding) -> Optional[Finding]:
     """A finding of a disk or a file system. None where it is nobody's any more."""
-    device, kind = finding["device"], finding["kind"]
+    device, kind = volumes.disk_of(host, finding["device"]), finding["kind"]
     if kind == "nvme" and not volumes.fabric(host, device):
         return finding  # a drive in the node: its loss counts, mounted or not
     if found is None:

@@ -115,6 +115,16 @@ def is_own(found: Volumes, device: str) -> bool:
     return controller and any(name.startswith((f"{device}n", f"{device}c")) for name in found.own)
 
 
+def disk_of(host: Host, device: str) -> str:
+    """The disk of a SCSI address (6:0:0:0): where the kernel's line names that alone. Other names as they are."""
+    if device.count(":") != 3:
+        return device
+    try:
+        return host.listdir(f"/sys/class/scsi_device/{device}/device/block")[0]
+    except (OSError, IndexError):
+        return device
+
+
 def removable(host: Host, device: str) -> bool:
     """Whether the medium can be taken out (a floppy, a drive of discs, virtual media of a BMC)."""
     try:

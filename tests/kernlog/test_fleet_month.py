@@ -28,7 +28,12 @@ class Fleet:
 
     def __init__(self, nodes):
         gone = {**DISKS, "/proc/self/mountinfo": ROOT}
-        there = {**gone, "/sys/class/block/sdb/removable": "0\n", "/proc/self/mountinfo": ROOT + POD}
+        there = {
+            **gone,
+            "/sys/class/block/sdb/removable": "0\n",
+            "/sys/class/scsi_device/6:0:0:0/device/block/sdb/dev": "",
+            "/proc/self/mountinfo": ROOT + POD,
+        }
         self.hosts = {MOUNTED: FakeHost(there), UNMOUNTED: FakeHost(gone)}
         self.volume = [MOUNTED] * nodes
         self.logs = [{"boot": "boot-0"} for _ in range(nodes)]

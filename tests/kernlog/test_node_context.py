@@ -17,7 +17,8 @@ DISKS = {
     "/sys/class/block/sda2": Symlink("../../devices/pci0000:00/ata1/block/sda/sda2"),
     "/sys/class/block/sda/removable": "0\n", "/sys/class/block/sdb/removable": "0\n",
     "/sys/class/block/sdc/removable": "0\n", "/sys/class/block/sdz/removable": "1\n",
-    "/sys/class/block/dm-0/slaves/sdc": "",
+    "/sys/class/block/dm-0/slaves/sdc": "", "/sys/class/scsi_device/0:0:0:0/device/block/sda/dev": "8:0\n",
+    "/sys/class/scsi_device/6:0:0:0/device/block/sdb/dev": "8:16\n",
 }  # fmt: skip
 
 
@@ -50,6 +51,7 @@ class Node:
 
 READ_ONLY = "EXT4-fs ({}): Remounting filesystem read-only"
 SHUTDOWN = "XFS ({}): Filesystem has been shut down due to log error (0x2)."
+SCSI = "sd {}: rejecting I/O to offline device"
 OFFLINE = "sd 0:0:0:0: [{}] rejecting I/O to offline device"
 
 
@@ -58,6 +60,7 @@ OFFLINE = "sd 0:0:0:0: [{}] rejecting I/O to offline device"
     [
         (READ_ONLY, "sda2", Verdict.CRIT), (READ_ONLY, "sdb", Verdict.WARN), (SHUTDOWN, "dm-0", Verdict.CRIT),
         (SHUTDOWN, "sdx", None), (OFFLINE, "sda", Verdict.CRIT), (OFFLINE, "sdb", Verdict.WARN),
+        (SCSI, "0:0:0:0", Verdict.CRIT), (SCSI, "6:0:0:0", Verdict.WARN), (SCSI, "9:0:0:0", None),
         (OFFLINE, "sdc", Verdict.CRIT), (OFFLINE, "sdz", None), (OFFLINE, "sdq", None),
     ],
 )  # fmt: skip

@@ -15,6 +15,7 @@ LUSTRE = (
     " cl_sync_io_wait+0x2a3/0x3d0 [obdclass]",
     " vvp_io_read_start+0x4f/0x6a0 [lustre]",
 )
+CEPH = (" __schedule+0x2d0/0x880", " ceph_mdsc_wait_request+0x61/0x120 [ceph]")
 OK = "nfs: server nfs01 OK"
 
 
@@ -54,7 +55,11 @@ def test_ten_tasks_at_one_moment_are_one_warning_that_names_the_file_system(stac
 
 @pytest.mark.parametrize(
     ("stack", "back"),
-    [(NFS, OK), (LUSTRE, "Lustre: lfs-OST0001-osc-ff: Connection restored to lfs-OST0001 (at 10.0.0.2@o2ib)")],
+    [
+        (NFS, OK),
+        (CEPH, "ceph: mds0 recovery completed"),
+        (LUSTRE, "Lustre: lfs-OST0001-osc-ff: Connection restored to lfs-OST0001 (at 10.0.0.2@o2ib)"),
+    ],
 )
 def test_the_servers_return_ends_it(stack, back):
     state = log(moment(0, stack), [(back, NOW + 3600)])

@@ -184,7 +184,7 @@ def _healthy(chance, say, some, node) -> None:  # type: ignore[no-untyped-def]
         say(
             when,
             node,
-            "sd 6:0:0:0: [sdb] rejecting I/O to offline device",
+            "sd 6:0:0:0: rejecting I/O to offline device",
             "I/O error, dev sdb, sector 8 op 0x1:(WRITE)",
             "Aborting journal on device sdb-8.",
             "EXT4-fs (sdb): Remounting filesystem read-only",
