@@ -14,6 +14,7 @@ from nhc.run.call_check import run_command
 from nhc.system.process import Completed
 from nhc.testing import FakeHost
 from tests.support.judge import judge
+from tests.support.other_user import become
 from tests.support.require import need
 from tests.support.run import ROOT
 
@@ -46,10 +47,8 @@ def limited(tmp_path_factory):
 
     def run(limit, value, conf=place / "nhc.conf", module="nhc"):
         def restrict():
-            os.setgroups([])
-            os.setgid(USER)
+            become(USER)
             resource.setrlimit(limit, (value, value))
-            os.setuid(USER)
 
         argv = [sys.executable, "-S", str(ROOT / "nhc/launch/nhc"), "check", "local", "--profile", "none", "-a",
                 "-t", "20", "-c", str(conf), "--format", "json"]  # fmt: skip
@@ -105,10 +104,8 @@ def test_a_detached_health_check_that_cannot_be_forked_says_so(tmp_path):
     need("root", os.geteuid() == 0, "a limit of processes holds for others than root alone")
 
     def restrict():
-        os.setgroups([])
-        os.setgid(USER)
+        become(USER)
         resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
-        os.setuid(USER)
 
     argv = [sys.executable, "-S", str(ROOT / "nhc/launch/nhc-healthcheck"), "-c", "/no/such", "-l", "-",
             "DETACHED_MODE=1", "MARK_OFFLINE=0"]  # fmt: skip

@@ -230,6 +230,7 @@ def test_a_sink_that_gets_no_process_is_started_when_it_gets_one(sink):
 
 NO_PROCESS = """\
 import os, resource, time
+from tests.support.other_user import become
 from nhc.agent import sink_handle as outlet
 from nhc.agent.event_loop import Loop
 
@@ -242,7 +243,7 @@ class Silent:
         pass
 
 outlet.BACKOFF = (0.05, 0.1)
-os.setuid(64178)
+become(64178)
 loop = Loop(complain=print)
 loop.signals({})
 one = outlet.Outlet("test", lambda log: Silent(), loop, lambda: b"", lambda line: None)

@@ -29,9 +29,9 @@ def descriptors(spare):
 
 def processes(spare):
     """A user who may have so many processes, which are too few."""
-    os.setgroups([])
-    os.setresgid(NOBODY, NOBODY, NOBODY)
-    os.setresuid(NOBODY, NOBODY, NOBODY)
+    from tests.support.other_user import become
+
+    become(NOBODY)
     resource.setrlimit(resource.RLIMIT_NPROC, (int(spare), int(spare)))
 
 

@@ -31,6 +31,7 @@ from nhc.fleet.ssh.transport_paramiko import Paramiko
 from nhc.fleet.transport import Node
 from nhc.fleet.transport import Trouble
 from tests.support import ssh
+from tests.support.other_user import become
 sweep.PATIENCE = 4.0
 import nhc.fleet.scarcity
 nhc.fleet.scarcity.HOPELESS = 2.0
@@ -53,8 +54,7 @@ settings = shard.Settings(remote.Task(None, Site(None, ())), {"ssh": transport},
                           shards=shards, connect=30.0)
 nodes = [Node(address) for address in ssh.addresses(count)]
 transport.warm(nodes[:1])
-os.setgid(uid)
-os.setuid(uid)
+become(uid)
 resource.setrlimit(limit, (number, number))
 notes, found = [], {}
 for arrived in sweep.sweep(nodes, settings, notes.append):
@@ -112,7 +112,7 @@ def test_a_user_without_a_name_logs_in_as_whom_the_configuration_names(many):
     os.chmod(config, 0o644)
     script = (
         "import os; from nhc.fleet.ssh.config import SshConfig; from nhc.fleet.transport import Node, Trouble\n"
-        f"os.setuid({UID}); config = SshConfig({str(config)!r})\n"
+        f"from tests.support.other_user import become; become({UID}); config = SshConfig({str(config)!r})\n"
         "print(config.lookup(Node('named')).user)\n"
         "try: config.lookup(Node('other'))\n"
         "except Trouble as trouble: print(trouble.message)\n"

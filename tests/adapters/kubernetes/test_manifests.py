@@ -31,6 +31,7 @@ from nhc_adapters.kubernetes.controller.settings import read
 from nhc_adapters.kubernetes.nodes.conditions import Condition, write_conditions
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from tests.support.kube import REPOSITORY, Kube, eventually
+from tests.support.other_user import become
 
 MANIFESTS = REPOSITORY / "adapters/kubernetes"
 SYSTEM = "nhc-system"
@@ -99,7 +100,7 @@ def gate(tmp_path: Path) -> Any:
             argv[argv.index("--on-unknown") + 1] = choice
         config = tmp_path / "nhc.conf"
         config.write_text(checks)
-        nobody: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        nobody: dict[str, Any] = {"preexec_fn": lambda: become(65534)} if os.geteuid() == 0 else {}
         for path in (tmp_path, *tmp_path.parents):
             if os.geteuid() == 0 and path.stat().st_uid == 0 and path != Path("/"):
                 path.chmod(path.stat().st_mode | 0o055)
