@@ -86,7 +86,7 @@ DOORS = {
     "kubernetes state": Door(lambda p: [*_kube("state")(p), "healthy", "n1"], peer=True),
     "kubernetes ack": Door(lambda p: [*_kube("ack")(p), "n1"], peer=True),
     "record": Door(lambda p: ["record", p.out / "recorded", "-c", p.config, "--profile", "none"]),
-    "replay": Door(lambda p: ["replay", KEPT]),
+    "replay": Door(lambda p: ["replay", p.base / "kept"]),
     "completion": Door(lambda p: ["completion", "bash"]),
 }  # fmt: skip
 

@@ -62,6 +62,7 @@ def world():
     base.chmod(0o755)
     (base / "nhc.conf").write_text(CONFIG)
     (base / "messages").write_text(LOG)
+    shutil.copytree(KEPT, base / "kept")  # a checkout may be closed to others
     report = {**json.loads((KEPT / "report.json").read_text()), "host": "n1", "started": time.time()}
     (base / "report.json").write_text(json.dumps(report))
     settings = f'[agent]\nnode = "n1"\nconfig = ["{base}/nhc.conf"]\nkernel-log = false\nlisten = []\n'
