@@ -1,9 +1,9 @@
 """The catalogue's fast filter, derived from its patterns, so that it cannot be narrower than they are.
 
-`derive` reads a regular expression and gives strings of which every text that it matches contains one. The column `text`
-of nhc/data/kernel.tsv is what it gives (`python -m nhc.kernlog.filters --write` fills it in); `gate`, a short string that
-many rows share, is chosen by hand, and `implies` says whether the pattern allows it. A test holds both. No part of this
-runs on a node: reading 200 patterns this way costs more than judging a quiet log.
+`derive` reads a regular expression and gives strings of which every text that it matches contains one. The column
+`text` of nhc/data/kernel.tsv is what it gives (`python -m nhc.kernlog.filters --write` fills it in). `gate`, a short
+string that many rows share, is chosen by hand, and `implies` says whether the pattern allows it. A test holds both. No
+part of this runs on a node: reading 200 patterns this way costs more than judging a quiet log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ANY = _Part(None, [])
 
 
 def derive(pattern: str) -> List[str]:
-    """Strings of which every text that the pattern matches contains one, the most telling ones; [] where none follow."""
+    """Strings of which every text that the pattern matches contains one, the most telling; [] where none follow."""
     found = _Reader(_worth).best(pattern)
     return sorted(_shortened(found)) if found else []
 
@@ -55,11 +55,11 @@ def implies(pattern: str, texts: Sequence[str]) -> bool:
 
 def _worth(need: Strings) -> float:
     short = _shortened(need)
-    return min(min(map(len, short)), 24) - 1.5 * (len(short) - 1)
+    return min(*map(len, short), 24) - 1.5 * (len(short) - 1)
 
 
 def _shortened(need: Strings) -> Strings:
-    """The same said in fewer strings: none that contains another, and one alone where all have a long part in common."""
+    """The same said in fewer strings: none that contains another, one alone where all have a long part in common."""
     kept = frozenset(one for one in need if not any(other != one and other in one for other in need))
     shortest = min(kept, key=len)
     for size in range(len(shortest), _COMMON - 1, -1):
@@ -146,7 +146,7 @@ def _class(items: List[Any]) -> _Part:
 
 
 def written(table: str) -> str:
-    """The catalogue's table with the column `text` as its patterns give it. Raises ValueError for a pattern without one."""
+    """The catalogue's table with the column `text` as its patterns give it. Raises ValueError where they give none."""
     lines = table.split("\n")
     head = next(number for number, line in enumerate(lines) if line.startswith("kind\t"))
     columns = lines[head].split("\t")
