@@ -208,6 +208,29 @@ def test_a_marked_node_is_well_once_each_source_of_its_mark_takes_its_word_back(
     assert verdict(mark_of(sources, *conditions)) is wanted
 
 
+def test_a_mark_for_too_few_accelerators_ends_where_no_agent_ever_spoke() -> None:
+    """In a cluster whose controller runs without agents, nobody ever says NhcHealthy."""
+
+    def offers(allocatable: str, status: str, marked: bool = True) -> Verdict:
+        problem = condition("NhcAllocatableProblem", status, since=NOW - 900)
+        one = gpus(allocatable, "8", READY, problem)
+        if marked:
+            as_marked = mark_of("NhcAllocatableProblem=True")
+            one["metadata"]["annotations"] = as_marked["metadata"]["annotations"]
+            one["spec"] = as_marked["spec"]
+        return verdict(one, accelerators_of=wanted())
+
+    assert offers("8", "False") is Verdict.OK
+    assert offers("8", "True") is Verdict.UNKNOWN  # the controller has not taken its word back yet
+    assert offers("0", "True") is Verdict.CRIT
+    assert offers("8", "False", marked=False) is Verdict.UNKNOWN  # never heard of
+
+
+def test_a_node_never_heard_of_is_named_by_a_condition_that_is_looked_at() -> None:
+    found = judge(node(), [Fault("GpuXid")], NOW, verdict="NhcHealthy").report.results
+    assert [(one.check, one.outcome.reason) for one in found] == [("GpuXid", "NeverReported")]
+
+
 def test_a_mark_goes_on_standing_on_what_was_not_taken_back() -> None:
     sick = condition("NhcHealthy", "False")
     assert judge(mark_of("GpuXid=True", sick), HEALTHY, NOW).sources == ("GpuXid=True", "NhcHealthy=False")

@@ -39,6 +39,9 @@ from nhc_adapters.kubernetes.nodes.marks import read_own_mark, released
 from nhc_adapters.kubernetes.nodes.overruled import Overruled, read_overruled
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault
 
+NEVER = "NeverReported"
+"""The reason of a node of which nobody ever said any of the conditions that are looked at."""
+
 _CHECK = re.compile(r"(check_\w+): (?=\S)")
 
 
@@ -167,7 +170,7 @@ def judge(
     if faults and not run.failures and not run.others:
         wanted = list(dict.fromkeys(fault.type for fault in faults))
         name = verdict if verdict in wanted else wanted[0]
-        run.add(name, unknown("NeverReported", f"nobody ever said {', '.join(wanted)} of this node"))
+        run.add(name, unknown(NEVER, f"nobody ever said {', '.join(wanted)} of this node"))
     offer = _offer(run, node, conditions, accelerators_of)
     _switched_off(run, conditions, faults, accelerators_of is not None)
     voice = conditions.get(verdict) if verdict else None
@@ -239,10 +242,16 @@ def _standing_mark(run: _Run, node: Mapping[str, Any], conditions: Mapping[str, 
         if not manual.stands(run.now) and not source_types(before) and not run.failures:
             # A person took it out and said until when: that is the word, and it needs no other.
             run.others = [_result("drain", ok(f"{manual.line()}, which is over"))]
+    held = False
     for source in before:
         why = unsettled(source, conditions, run.now, run.silent_after)
+        held |= why is not None
         if why is not None and source not in bad:
             run.add(source.partition("=")[0], unknown("NotTakenBack", why))
+    if source_types(before) and not held:
+        # What it was marked for is taken back: that nobody ever said anything else of the node does not hold it.
+        run.others = [one for one in run.others if one.outcome.reason != NEVER]
+        run.others += [_result(kind, ok(f"{kind} is taken back")) for kind in sorted(source_types(before))]
     return tuple(sources_now(bad, before, conditions, run.now, run.silent_after))
 
 

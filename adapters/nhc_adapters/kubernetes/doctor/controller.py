@@ -16,7 +16,17 @@ from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.timestamps import unstamp
 from nhc_adapters.kubernetes.controller.rights import denied, of_agent, of_controller
 from nhc_adapters.kubernetes.controller.settings import BadSettings, Settings, read
-from nhc_adapters.kubernetes.doctor.installation import OK, PROBLEM, UNKNOWN, WARN, Check, Finding, Installation
+from nhc_adapters.kubernetes.doctor.installation import (
+    OK,
+    PROBLEM,
+    UNKNOWN,
+    WARN,
+    Check,
+    Finding,
+    Installation,
+    pod_spec_of,
+    spec_of,
+)
 from nhc_adapters.kubernetes.nodes.view import groups
 
 SKEW = 30.0
@@ -92,7 +102,7 @@ def settings(found: Installation) -> Iterator[Finding]:
 def _hashed(found: Installation) -> Optional[Mapping[str, str]]:
     """The settings under a name of kustomize's, with a hash behind it, as older overlays have them."""
     for deployment in found.deployments:
-        for volume in deployment["spec"]["template"]["spec"].get("volumes") or ():
+        for volume in pod_spec_of(deployment).get("volumes") or ():
             name = str((volume.get("configMap") or {}).get("name", ""))
             if name.startswith(SETTINGS):
                 return found.configmaps.get(name)
@@ -157,7 +167,7 @@ def rights(found: Installation) -> Iterator[Finding]:
 
 def _account(owners: List[Dict[str, Any]], usual: str) -> str:
     for owner in owners:
-        return str(owner["spec"]["template"]["spec"].get("serviceAccountName") or usual)
+        return str(pod_spec_of(owner).get("serviceAccountName") or usual)
     return usual
 
 
@@ -170,7 +180,7 @@ def controller(found: Installation) -> Iterator[Finding]:
         return
     for deployment in found.deployments:
         name, status = deployment["metadata"]["name"], deployment.get("status") or {}
-        wanted, ready = int(deployment["spec"].get("replicas", 1)), int(status.get("readyReplicas") or 0)
+        wanted, ready = int(spec_of(deployment).get("replicas", 1)), int(status.get("readyReplicas") or 0)
         if ready:
             yield Finding(OK if ready >= wanted else WARN, "controller", f"{name}: {ready} of {wanted} ready")
         else:
@@ -194,7 +204,7 @@ def controller(found: Installation) -> Iterator[Finding]:
 
 
 def _why_not_running(found: Installation, deployment: Mapping[str, Any]) -> str:
-    labels = (deployment["spec"].get("selector") or {}).get("matchLabels") or {}
+    labels = (spec_of(deployment).get("selector") or {}).get("matchLabels") or {}
     selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
     for pod in found.list("controller", namespaced(found.namespace, "pods"), labelSelector=selector):
         status = pod.get("status") or {}
@@ -212,7 +222,7 @@ def network(found: Installation) -> Iterator[Finding]:
     """Whether the NetworkPolicy lets the controller reach the API server where its endpoints are."""
     path = namespaced(found.namespace, "networkpolicies", "nhc-controller", "apis/networking.k8s.io/v1")
     limits = found.get("network", path)
-    if limits is None or "Egress" not in (limits["spec"].get("policyTypes") or ()):
+    if limits is None or "Egress" not in (spec_of(limits).get("policyTypes") or ()):
         return
     slices = found.list(
         "network",
@@ -220,7 +230,7 @@ def network(found: Installation) -> Iterator[Finding]:
         labelSelector="kubernetes.io/service-name=kubernetes",
     )
     wanted = {int(port["port"]) for one in slices for port in one.get("ports") or () if port.get("port")}
-    shut = sorted(port for port in wanted if not _allows(limits["spec"].get("egress") or (), port))
+    shut = sorted(port for port in wanted if not _allows(spec_of(limits).get("egress") or (), port))
     if shut:
         yield Finding(
             PROBLEM,

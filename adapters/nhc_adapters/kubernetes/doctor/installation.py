@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
@@ -71,3 +71,13 @@ def names(many: Sequence[str]) -> str:
     chosen = sorted(many)
     more = f" and {len(chosen) - SHOWN} more" if len(chosen) > SHOWN else ""
     return f"{', '.join(chosen[:SHOWN])}{more}"
+
+
+def spec_of(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An object's spec; empty where the server left it out."""
+    return found.get("spec") or {}
+
+
+def pod_spec_of(owner: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The spec of the pods that a Deployment or DaemonSet makes."""
+    return spec_of(spec_of(owner).get("template") or {})

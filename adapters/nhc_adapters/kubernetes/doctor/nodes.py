@@ -8,7 +8,16 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 from nhc import toml_text
 from nhc_adapters.kubernetes.api.timestamps import unstamp
 from nhc_adapters.kubernetes.doctor.controller import SKEW
-from nhc_adapters.kubernetes.doctor.installation import OK, PROBLEM, WARN, Check, Finding, Installation, names
+from nhc_adapters.kubernetes.doctor.installation import (
+    OK,
+    PROBLEM,
+    WARN,
+    Check,
+    Finding,
+    Installation,
+    names,
+    pod_spec_of,
+)
 from nhc_adapters.kubernetes.doctor.node_selector import chooses, keys
 from nhc_adapters.kubernetes.nodes.accelerators import is_accelerator
 from nhc_adapters.kubernetes.nodes.conditions import read_conditions
@@ -32,7 +41,7 @@ def labels(found: Installation) -> Iterator[Finding]:
         return
     chosen: Dict[str, List[str]] = {}
     for agent in found.agents:
-        name, spec = str(agent["metadata"]["name"]), agent["spec"]["template"]["spec"]
+        name, spec = str(agent["metadata"]["name"]), pod_spec_of(agent)
         nodes = [str(node["metadata"]["name"]) for node in found.nodes if chooses(spec, node)]
         for node in nodes:
             chosen.setdefault(node, []).append(name)
@@ -84,7 +93,7 @@ def agents(found: Installation) -> Iterator[Finding]:
     verdict = found.settings.verdict
     if not verdict or not found.agents:
         return
-    specs = [agent["spec"]["template"]["spec"] for agent in found.agents]
+    specs = [pod_spec_of(agent) for agent in found.agents]
     expected = [node for node in found.nodes if any(chooses(spec, node) for spec in specs)]
     never, silent = [], []
     for node in expected:
@@ -107,7 +116,7 @@ def agents(found: Installation) -> Iterator[Finding]:
 
 def runtime_class(found: Installation) -> Iterator[Finding]:
     for agent in found.agents:
-        wanted = agent["spec"]["template"]["spec"].get("runtimeClassName")
+        wanted = pod_spec_of(agent).get("runtimeClassName")
         if not wanted:
             continue
         name = agent["metadata"]["name"]
@@ -181,7 +190,7 @@ def vocabularies(found: Installation) -> Iterator[Finding]:
 
 def _spoken(found: Installation, agent: Mapping[str, Any]) -> List[Vocabulary]:
     """The vocabularies of an agent, from the ConfigMap with its agent.toml."""
-    for volume in agent["spec"]["template"]["spec"].get("volumes") or ():
+    for volume in pod_spec_of(agent).get("volumes") or ():
         text = found.configmaps.get(str((volume.get("configMap") or {}).get("name")), {}).get("agent.toml")
         if text is None:
             continue
