@@ -19,9 +19,9 @@ from nhc.fleet.ssh.config import SshConfig
 from nhc.fleet.ssh.known_hosts import KnownHosts
 from nhc.hosts.recording import Replay
 from nhc.kernlog.npd_rules import load as load_rules
-from nhc.language.lbnl_settings import read_sysconfig
 from nhc.language.loader import validate
 from nhc.language.site_scripts import scan
+from nhc.language.sysconfig_file import read_sysconfig
 from nhc.model import Verdict
 from nhc.policy.policy_file import load as load_policy
 from nhc.system.bounded_read import LIMIT, parse_json, read_bytes
@@ -260,7 +260,7 @@ OWN = {
     "nhc/fleet/node_session.py": "files of the package",
     "nhc/hosts/recording.py": "the lines that we just recorded",
     "nhc/hosts/redaction.py": "what was just recorded, in our own directory",
-    "nhc/language/lbnl_settings.py": "/proc's host name",
+    "nhc/language/site_settings.py": "/proc's host name",
     "nhc/policy/ledger.py": "our own directory, root's",
     "nhc/state/store.py": "our own directory, 0700",
     "nhc/system/deadline_read.py": "/proc/self/task/TID/stat",

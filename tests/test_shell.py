@@ -12,8 +12,8 @@ import pytest
 
 from nhc.data import reader
 from nhc.host import Host
-from nhc.language.classifier import HELPERS
 from nhc.language.loader import load_text, validate
+from nhc.language.shell_names import HELPERS
 from nhc.model import Outcome, Verdict, crit, ok, skip, unknown, warn
 from nhc.plan import BUILT_IN, SHELL, Item
 from nhc.run.engine import run

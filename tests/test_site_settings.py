@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc.language import lbnl_settings, site_settings
+from nhc.language import site_settings, sysconfig_file
 from tests.agent.conftest import until
 from tests.support.require import need
 from tests.support.run import ROOT
@@ -248,4 +248,4 @@ def test_literals_are_read_as_bash_reads_them(text, tmp_path):
     path.write_text(text)
     found = site_settings._literals(text)
     if found is not None:
-        assert found == lbnl_settings._read_with_bash(str(path), {})
+        assert found == sysconfig_file._read_with_bash(str(path), {})

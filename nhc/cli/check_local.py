@@ -91,8 +91,7 @@ def _told(report: Report, options: Mapping[str, Any]) -> int:
 
 def _known_context(name: str) -> None:
     """Raises UsageError: a run for a context that there is not would judge by the lines without one."""
-    from nhc.language.line_options import unknown_context
-    from nhc.language.lines import CONTEXTS
+    from nhc.language.line_options import CONTEXTS, unknown_context
 
     if name not in CONTEXTS:
         raise UsageError(f"--{unknown_context(name)}")

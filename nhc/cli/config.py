@@ -11,8 +11,9 @@ from nhc.exit_status import EXIT_UNKNOWN
 from nhc.language.loader import validate
 from nhc.language.setting_rules import problem
 from nhc.language.site_settings import site_settings
-from nhc.language.targets import Targets, Undecided, external_matcher
+from nhc.language.targets import Targets, external_matcher
 from nhc.light import TYPE_CHECKING
+from nhc.matching.nodeset import Undecided
 from nhc.planning.local import SCRIPTS
 from nhc.planning.profiles import problem_of
 

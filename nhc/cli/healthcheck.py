@@ -13,7 +13,7 @@ import os
 import sys
 
 from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
-from nhc.language import lbnl_settings
+from nhc.language import lbnl_settings, site_settings
 from nhc.light import TYPE_CHECKING
 from nhc.model import CheckResult, Report, Verdict, printable, told
 from nhc.plan import Plan
@@ -99,7 +99,7 @@ def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
     """
     from nhc.hooks.job_environment import node_name, target_name
     from nhc.host import Host
-    from nhc.language import loader
+    from nhc.language.problems import ConfigError
     from nhc.planning.node_plan import node_plan
     from nhc.planning.profiles import UNLESS_NAMED, NoProfile
     from nhc.run.engine import run
@@ -114,13 +114,15 @@ def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
     output.verbose("Node Health Check starting.")
     try:
         if "EVAL_LINE" in settings:
-            plan = loader.load_check(settings["EVAL_LINE"], "-e", name, given, scripts_dirs=scripts)
+            from nhc.language.loader import load_check
+
+            plan = load_check(settings["EVAL_LINE"], "-e", name, given, scripts_dirs=scripts)
         else:
             plan = node_plan(
                 state, host, name, [settings["CONFFILE"]],
                 scripts=scripts, settings=given, profile=UNLESS_NAMED, ask=True,
             )  # fmt: skip
-    except (loader.ConfigError, NoProfile, OSError) as error:
+    except (ConfigError, NoProfile, OSError) as error:
         for line in str(error).splitlines():
             output.error(line)
         if "SLURMD_NODENAME" in os.environ:  # run by slurmd: nobody reads the line above
@@ -230,7 +232,7 @@ def _mark(report: Report, settings: Mapping[str, str], output: _Output) -> None:
 
 def _helpers_name(node: str, settings: Mapping[str, str]) -> str:
     """What a helper program is told the node is called: $HOSTNAME as ever, unless the scheduler has another name."""
-    name = settings.get("HOSTNAME") or lbnl_settings.host_names()["HOSTNAME"]
+    name = settings.get("HOSTNAME") or site_settings.host_names()["HOSTNAME"]
     return name if node == name.partition(".")[0] else node
 
 

@@ -12,7 +12,8 @@ import re
 from difflib import get_close_matches
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
 
-from nhc.language.lines import CONTEXTS, RawLine, parse_text
+from nhc.language.line_options import CONTEXTS
+from nhc.language.lines import RawLine, parse_text
 from nhc.language.loader import Problem, validate_lines
 from nhc.language.site_scripts import scan
 

@@ -42,7 +42,7 @@ def _leave_comment(
 
     from nhc.hooks.job_environment import BadArgument, node_name, watch_only
     from nhc.hooks.log import error
-    from nhc.language.loader import ConfigError
+    from nhc.language.problems import ConfigError
     from nhc.model import printable
     from nhc.planning.profiles import NoProfile
 

@@ -13,7 +13,7 @@ import re
 from nhc.host import Host
 from nhc.language import shell_words
 from nhc.light import TYPE_CHECKING
-from nhc.matching.nodeset import External
+from nhc.matching.nodeset import External, Undecided
 
 if TYPE_CHECKING:
     from typing import Dict, List, Mapping, Optional, Tuple
@@ -51,8 +51,6 @@ def matcher_from(settings: Mapping[str, str], host: Optional[Host] = None) -> Op
     machine = host or Host(settings=settings)
 
     def external(string: str, pattern: str) -> Optional[bool]:
-        from nhc.language.targets import Undecided
-
         for delimiters, command in rules:
             if len(pattern) > 1 and pattern[0] == delimiters[0] and pattern[-1] == delimiters[-1]:
                 if not string:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from nhc import units
-from nhc.language.lines import CONTEXTS, OPTIONS
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Callable, Optional, Sequence, Tuple
+    from typing import Callable, List, Optional, Sequence, Tuple
+
+CONTEXTS = ("prolog", "epilog", "healthcheck", "agent", "prolog-slurmctld", "epilog-slurmctld")
+"""The callers that a line can be limited to."""
+
+OPTIONS = ("every", "timeout", "strikes", "on-timeout", "tags", "context")
 
 
 class LineOptions(NamedTuple):
@@ -58,6 +62,14 @@ def unknown_option(key: str) -> str:
 def unknown_context(word: str) -> str:
     """What to say of a context that there is not."""
     return f"context: expected some of {', '.join(CONTEXTS)}, not {word!r}{near(word, CONTEXTS)}"
+
+
+def context_comment(names: List[str]) -> str:
+    """What is wrong with a comment that begins as `# context` does, empty where it may be a comment."""
+    strange = [name for name in names if name not in CONTEXTS]
+    if not strange or (len(names) > 1 and not all(near(name, CONTEXTS) for name in names)):
+        return ""
+    return unknown_context(strange[0])
 
 
 def near(word: str, known: Sequence[str]) -> str:

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import re
 
+from nhc.language.line_options import CONTEXTS, context_comment
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import List, Tuple
-
-CONTEXTS = ("prolog", "epilog", "healthcheck", "agent", "prolog-slurmctld", "epilog-slurmctld")
-"""The callers that a line can be limited to."""
-
-OPTIONS = ("every", "timeout", "strikes", "on-timeout", "tags", "context")
 
 _OPTIONS = re.compile(r"\|\s*((?:every|timeout|strikes|on-timeout|tags|context)\b[^|]*)\|\|?")
 _CONTEXT = re.compile(r"#+\s*context\b(.*)")
@@ -82,8 +78,6 @@ def parse_text(text: str, file: str) -> List[RawLine]:
                 if all(name in CONTEXTS for name in named):
                     contexts = named
                     continue
-                from nhc.language.mistakes import context_comment
-
                 trouble = context_comment([*named])  # empty for an ordinary comment that begins so
                 if trouble:
                     begin = len(logical) - len(stripped)

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import os
 
-from nhc.language.classifier import NO_SCRIPTS, SETTINGS, Classifier, Finding, Scripts
+from nhc.language.classifier import Classifier, Finding
 from nhc.language.line_options import LineOptions, with_option
 from nhc.language.lines import RawLine, parse_line, parse_text
-from nhc.language.targets import Targets, Undecided, external_matcher
+from nhc.language.problems import ConfigError, Problem
+from nhc.language.shell_names import NO_SCRIPTS, SETTINGS, Scripts
+from nhc.language.targets import Targets, external_matcher
 from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.matching.nodeset import Undecided
 from nhc.plan import COMMAND, SHELL, UNDECIDED, Item, Plan
 from nhc.system.bounded_read import read_text
 
@@ -29,28 +32,6 @@ __all__ = ["SETTINGS", "ConfigError", "Problem", "load", "load_check", "load_tex
 
 _RULED = ("TIMEOUT", "NHC_", "MARK_OFFLINE", "MAX_SYS_UID", "MCELOG_MAX")
 """Parts of the names whose values `nhc.language.setting_rules` judges."""
-
-
-class Problem(NamedTuple):
-    """Something wrong with a configuration, and where: lines and columns count from 1, 0 is the file as a whole."""
-
-    file: str
-    line: int
-    column: int
-    message: str
-
-    def show(self) -> str:
-        """`file:line:col: message`, the place left out as far as it is not known."""
-        where = "".join(f":{number}" for number in (self.line, self.column) if number)
-        return f"{self.file}{where}: {self.message}"
-
-
-class ConfigError(Exception):
-    """A configuration that cannot be used."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("\n".join(problem.show() for problem in problems))
-        self.problems: Tuple[Problem, ...] = tuple(problems)
 
 
 def load(

@@ -10,8 +10,7 @@ import re
 
 from nhc import check
 from nhc.language import shell_syntax, shell_words
-from nhc.language.line_options import near, unknown_context, unknown_option
-from nhc.language.lines import CONTEXTS, OPTIONS
+from nhc.language.line_options import OPTIONS, near, unknown_option
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -94,14 +93,6 @@ def bars_in_target(target: str) -> Optional[Tuple[str, int]]:
         return None
     masked = re.sub(r"\([^()]*\)", lambda group: "x" * len(group[0]), target)
     return _strange_option(masked) if "|" in masked else None
-
-
-def context_comment(names: List[str]) -> str:
-    """What is wrong with a comment that begins as `# context` does, empty where it may be a comment."""
-    strange = [name for name in names if name not in CONTEXTS]
-    if not strange or (len(names) > 1 and not all(near(name, CONTEXTS) for name in names)):
-        return ""
-    return unknown_context(strange[0])
 
 
 def unknown_check(name: str, functions: Collection[str]) -> str:

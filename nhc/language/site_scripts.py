@@ -7,7 +7,7 @@ import re
 
 from nhc import check
 from nhc.language import shell_words
-from nhc.language.classifier import HELPERS, Scripts
+from nhc.language.shell_names import HELPERS, Scripts
 from nhc.light import TYPE_CHECKING
 from nhc.system.bounded_read import read_text
 

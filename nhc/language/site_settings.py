@@ -63,6 +63,17 @@ def path_of(name: str = "nhc") -> str:
     return found[0] if found else ""
 
 
+def host_names() -> Dict[str, str]:
+    """The variables that the original sets from the node's name before it reads anything."""
+    try:
+        with open("/proc/sys/kernel/hostname", encoding="utf-8", errors="replace") as file:
+            name = file.read().strip()
+    except OSError:
+        name = ""
+    name = name or "localhost"
+    return {"HOSTNAME": name, "HOSTNAME_S": name.partition(".")[0]}
+
+
 def read(path: str, known: Mapping[str, str], said: Optional[List[str]] = None) -> Dict[str, str]:
     """The variables that a settings file sets. Raises OSError, and ValueError where bash finds it wrong.
 
@@ -74,7 +85,7 @@ def read(path: str, known: Mapping[str, str], said: Optional[List[str]] = None) 
     literals = _literals(read_text(path, errors="replace"))
     if literals is not None:
         return literals
-    from nhc.language.lbnl_settings import host_names, read_sysconfig
+    from nhc.language.sysconfig_file import read_sysconfig
 
     return read_sysconfig(path, {**host_names(), **known}, said)
 

@@ -13,7 +13,7 @@ import select
 import time
 
 from nhc.light import TYPE_CHECKING
-from nhc.matching.nodeset import mcheck, needs_library, problem
+from nhc.matching.nodeset import Undecided, mcheck, needs_library, problem
 from nhc.system.children import leave_to_end, reap
 
 if TYPE_CHECKING:
@@ -31,10 +31,6 @@ OUTSIDE = 10.0
 """Seconds given to all commands of a site's own matchers together."""
 
 _LONG_NAME, _LONG_PATTERN = 128, 2000
-
-
-class Undecided(Exception):
-    """No answer in time."""
 
 
 def may_take_long(pattern: str, name: str) -> bool:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 Matcher: TypeAlias = "Callable[[str], bool]"
 External: TypeAlias = "Callable[[str, str], Optional[bool]]"
-"""A site's own matcher: string and match string to a verdict, None where the delimiters are not its own."""
+"""A site's own matcher: string and match string to a verdict, None where the delimiters are not its own.
+
+It raises Undecided.
+"""
 
 EXPAND_LIMIT = 1_000_000
 """Names that `expand` makes at most: a typing error must not take the node's memory."""
@@ -53,6 +56,10 @@ Names: TypeAlias = "Tuple[Part, ...]"
 """One comma group of a list: texts and brackets in turn."""
 
 _matchers: Dict[str, Matcher] = {}
+
+
+class Undecided(Exception):
+    """No answer in time."""
 
 
 def mcheck(string: str, pattern: str, external: Optional[External] = None) -> bool:

@@ -15,7 +15,7 @@ from nhc import check
 from nhc.data import reader
 from nhc.host import Host
 from nhc.language import shell_words
-from nhc.language.classifier import SETTINGS
+from nhc.language.shell_names import SETTINGS
 from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, Verdict, crit, ok, unknown
 from nhc.plan import SHELL, Item, Plan

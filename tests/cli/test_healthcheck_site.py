@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from nhc.language import lbnl_settings
+from nhc.language import lbnl_settings, site_settings, sysconfig_file
 from nhc.language.loader import load_text
 from nhc.model import CheckResult, crit, told
 from tests.support.run import nhc
@@ -118,21 +118,21 @@ def test_a_sysconfig_file_uses_what_is_known_by_then(tmp_path, computed):
     path = tmp_path / "nhc"
     path.write_text(f"HOSTNAME=$HOSTNAME_S\nLOGFILE=/var/log/$NAME.log\nexport PATH=$PATH:/opt/slurm/bin\n{computed}")
     known = {"HOSTNAME": "n1.example", "HOSTNAME_S": "n1", "NAME": "nhc-cron", "PATH": "/bin"}
-    found = lbnl_settings.read_sysconfig(str(path), known)
+    found = sysconfig_file.read_sysconfig(str(path), known)
     found.pop("DEBUG", None)
     assert found.pop("PATH").endswith(":/opt/slurm/bin")
     assert found == {"HOSTNAME": "n1", "LOGFILE": "/var/log/nhc-cron.log"}
 
 
 def test_the_hosts_names_are_the_kernels():
-    assert lbnl_settings.host_names()["HOSTNAME"] == os.uname().nodename
-    assert "." not in lbnl_settings.host_names()["HOSTNAME_S"]
+    assert site_settings.host_names()["HOSTNAME"] == os.uname().nodename
+    assert "." not in site_settings.host_names()["HOSTNAME_S"]
 
 
 def test_external_matchers_of_a_sysconfig_file_decide_about_targets(tmp_path):
     """Arrays, which an environment cannot hold (docs/configuration.md has them written so)."""
     path = tmp_path / "nhc"
     path.write_text("NHC_MCHECK_DELIM=( '<>' %% )\nNHC_MCHECK_COMMAND=( '[[ %h == *%m ]]' '[ %h = %m ]' )\n")
-    settings = lbnl_settings.read_sysconfig(str(path))
+    settings = sysconfig_file.read_sysconfig(str(path))
     plan = load_text("<01> || check_hw_eth a\n%n01% || check_hw_eth b\n<02> || check_hw_eth c\n", "f", "n01", settings)
     assert [item.argv[1] for item in plan.items] == ["a", "b"]
