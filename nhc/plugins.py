@@ -12,13 +12,17 @@ import sys
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional, Tuple
+    from typing import Any, Dict, Mapping, Optional, Tuple
 
 CHECKS = "nhc.checks"
 """Entry points of checks: `check_name = "module:function"`, the function declared with `nhc.check.check`."""
 ADAPTER_GROUP = "nhc.adapters"
+"""Entry points of adapters: what is called as `nhc.ports.MakeAdapter` says."""
 SINK_GROUP = "nhc.sinks"
+"""Entry points of what makes a sink (`nhc.ports.Sink`): called with the table [sinks.NAME] of agent.toml, the node's
+name, and a function to complain to."""
 RENDERER_GROUP = "nhc.renderers"
+"""Entry points of formats: a function that is given a Report and returns the text of `--format NAME`."""
 
 ADAPTERS: Dict[str, str] = {
     "slurm": "nhc_adapters.slurm.adapter:Slurm",
@@ -91,8 +95,33 @@ def _search(group: str) -> Dict[str, Offer]:
     return found
 
 
+def open_adapter(
+    name: str,
+    settings: Optional[Mapping[str, str]] = None,
+    environ: Optional[Mapping[str, str]] = None,
+    timeout: float = 30.0,
+) -> Any:
+    """An adapter, constructed as `nhc.ports.MakeAdapter` says. Raises NoAdapter and what its constructor raises."""
+    make = adapter(name)
+    try:
+        return make(settings, environ, timeout)
+    except TypeError as error:
+        trace = error.__traceback__
+        if trace is None or trace.tb_next is not None:
+            raise  # a bug inside the adapter
+        raise NoAdapter(f"the adapter {name} is not made as nhc makes one (settings, environment, timeout)") from None
+
+
+def renderer(name: str) -> Any:
+    """What an installed package makes of a report for `--format NAME`. Raises NoAdapter."""
+    where = _offered(name, RENDERER_GROUP)
+    if where is None:
+        raise NoAdapter(f"no installed package offers the format {name!r}")
+    return _load(where, name, "format")
+
+
 def adapter(name: str) -> Any:
-    """The adapter's class (`nhc.ports.Marker` says how it is constructed). Raises NoAdapter."""
+    """What makes the adapter (`open_adapter` calls it). Raises NoAdapter."""
     where = ADAPTERS.get(name) or _offered(name, ADAPTER_GROUP)
     if where is None:
         from difflib import get_close_matches
@@ -101,7 +130,7 @@ def adapter(name: str) -> Any:
         near = get_close_matches(name, known, 1)
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
         raise NoAdapter(f"there is no adapter called {name!r}: {hint}")
-    return _load(where, name)
+    return _load(where, name, "adapter")
 
 
 def sink(name: str) -> Any:
@@ -110,10 +139,10 @@ def sink(name: str) -> Any:
     if where is None:
         known = sorted([*SINKS, "otel", *offers(SINK_GROUP)])
         raise NoAdapter(f"there is no sink called {name!r}: known are {', '.join(known)}")
-    return _load(where, name)
+    return _load(where, name, "sink")
 
 
-def _load(where: str, name: str) -> Any:
+def _load(where: str, name: str, kind: str) -> Any:
     module, _, attribute = where.partition(":")
     try:
         return getattr(__import__(module, fromlist=[attribute]), attribute)
@@ -121,13 +150,13 @@ def _load(where: str, name: str) -> Any:
         package = (error.name or module).partition(".")[0]
         if package == "nhc_adapters":
             raise NoAdapter(
-                f"adapter {name}: {module} is not installed (in a source checkout set PYTHONPATH=adapters)"
+                f"{kind} {name}: {module} is not installed (in a source checkout set PYTHONPATH=adapters)"
             ) from None
         from nhc.extras import how_to_install
 
-        raise NoAdapter(f"adapter {name} needs the Python package {package}: {how_to_install(package, name)}") from None
+        raise NoAdapter(f"{kind} {name} needs the Python package {package}: {how_to_install(package, name)}") from None
     except AttributeError:
-        raise NoAdapter(f"adapter {name}: {module} has no {attribute}") from None
+        raise NoAdapter(f"{kind} {name}: {module} has no {attribute}") from None
 
 
 def _offered(name: str, group: str) -> Optional[str]:

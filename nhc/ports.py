@@ -11,6 +11,7 @@ import re
 import time
 from enum import Enum
 from typing import FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import runtime_checkable as port
 
 from nhc.matching.mark_cause import same_words
 from nhc.model import Action, CheckResult, Report, Verdict, printable, told
@@ -126,6 +127,23 @@ class NodeSource(Protocol):
         ...
 
 
+class MakeAdapter(Protocol):
+    """How nhc constructs an adapter: what stands under its name is called like this, and reaches nobody yet."""
+
+    def __call__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+    ) -> NodeSource:
+        """`settings` are nhc's variables (NHC_*), `environ` replaces the process's own environment.
+
+        `timeout` is in seconds, for one question or deed. Raises AdapterError where the settings make no sense.
+        """
+        ...
+
+
+@port
 class Marker(NodeSource, Protocol):
     """Something that can take nodes out of service and put them back.
 
@@ -143,6 +161,7 @@ class Marker(NodeSource, Protocol):
         ...
 
 
+@port
 class Power(Protocol):
     """Something that can repair whole nodes."""
 
@@ -152,6 +171,31 @@ class Power(Protocol):
 
     def repair(self, deed: Deed, names: Sequence[str], because: str) -> List[Applied]:
         """Reboot or replace nodes, once the work on them has ended. Raises AdapterError."""
+        ...
+
+
+@port
+class Comments(Protocol):
+    """Something that keeps a remark on a node which changes nothing about its state."""
+
+    def comment(self, name: str, text: str) -> bool:
+        """Set the remark, "" to take ours away. Whether it is so now; a failure is not raised."""
+
+
+@port
+class JobMessages(Protocol):
+    """Something that can tell the owner of a job why it did not start."""
+
+    def tell_job(self, job: str, text: str) -> None:
+        """Raises AdapterError."""
+
+
+@port
+class OtherJobs(Protocol):
+    """Something that knows which jobs run on a node."""
+
+    def other_jobs(self, node: str, user: str, job: str) -> List[str]:
+        """The user's jobs on the node without `job`; nothing of theirs may be cleaned up. Raises AdapterError."""
         ...
 
 
@@ -325,14 +369,9 @@ def read_mark_text(text: str, owner: str = "", since: Optional[float] = None) ->
 
 
 DRASTIC = (
-    Action.NONE,
-    Action.INSPECT,
-    Action.RESTART_APP,
-    Action.RESET_DEVICE,
-    Action.RELOAD_DRIVER,
-    Action.REBOOT,
+    Action.NONE, Action.INSPECT, Action.RESTART_APP, Action.RESET_DEVICE, Action.RELOAD_DRIVER, Action.REBOOT,
     Action.REPLACE,
-)
+)  # fmt: skip
 """Repairs, the least first. INSPECT is low because every failure suggests it where nothing better is known."""
 
 

@@ -14,11 +14,25 @@ operator, not nhc, would change one. The tests put back what they change, so a w
 
 from __future__ import annotations
 
+import inspect
 import time
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 from nhc.model import Action
-from nhc.ports import AdapterError, Effect, Mark, Marker, NodeState, mark_text, read_mark
+from nhc.ports import (
+    AdapterError,
+    Comments,
+    Deed,
+    Effect,
+    JobMessages,
+    Mark,
+    Marker,
+    NodeState,
+    OtherJobs,
+    Power,
+    mark_text,
+    read_mark,
+)
 
 
 class AdapterWorld:
@@ -27,6 +41,8 @@ class AdapterWorld:
     adapter: Marker
     nodes: Sequence[str]
     """Names of at least three nodes in service, unmarked."""
+    made_by: Optional[Callable[..., Any]] = None
+    """What stands under the adapter's name, where it is not the adapter's class."""
     unknown = "no-such-node"
     """A name that nobody has."""
 
@@ -76,6 +92,24 @@ class AdapterContract:
             state = world.state(node)
             if state.mark is not None or not state.available:
                 world.operator_puts_back(node)
+
+    # Making.
+
+    def test_it_is_made_as_nhc_makes_one(self, world: AdapterWorld) -> None:
+        """`nhc.ports.MakeAdapter`: settings, environment, timeout, each with a default."""
+        signature = inspect.signature(world.made_by or type(world.adapter))
+        signature.bind({}, {}, 5.0)
+        signature.bind()
+
+    def test_what_more_it_can_is_called_as_nhc_calls_it(self, world: AdapterWorld) -> None:
+        for port, method, words in (
+            (Comments, "comment", ("n1", "text")),
+            (JobMessages, "tell_job", ("7", "text")),
+            (OtherJobs, "other_jobs", ("n1", "user", "7")),
+            (Power, "repair", (Deed.REBOOT, ["n1"], "why")),
+        ):
+            if isinstance(world.adapter, port):
+                inspect.signature(getattr(world.adapter, method)).bind(*words)
 
     # Reading.
 

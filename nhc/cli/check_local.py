@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from nhc.cli.options import CHECK_LOCAL, UsageError, read
+from nhc.cli.options import CHECK_LOCAL, FORMATS, UsageError, read
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -202,7 +202,8 @@ def fresh_report(state: Any, max_age: float, host: Any, options: Mapping[str, An
 def _load_renderer(options: Mapping[str, Any]) -> None:
     """Import what `emit` is about to need, while the first checks run."""
     __import__("nhc.cli.report_output")
-    __import__(f"nhc.render.{options['format']}")
+    if options["format"] in FORMATS:
+        __import__(f"nhc.render.{options['format']}")
 
 
 def _agents_report(state: Any, max_age: float, host: Any, options: Mapping[str, Any]) -> Optional[Report]:

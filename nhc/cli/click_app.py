@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 import click
 
 from nhc import __version__
-from nhc.cli.option_groups import GroupedCommand, HeadedOption
+from nhc.cli.option_groups import GroupedCommand, HeadedOption, OfferedChoice
 from nhc.cli.options import CHECK_LOCAL, Option, UsageError
 from nhc.exit_status import EXIT_USAGE
 
@@ -56,6 +56,7 @@ COMMANDS: Dict[str, Any] = {
         "diff": ("nhc.cli.fleet:diff", "Compare two sweeps."),
         "report": ("nhc.cli.fleet:report", "Show a sweep again: folded text, JSON, HTML."),
     }),
+    "sync": ("nhc.cli.sync:sync_command", "Mark and clear nodes as reports say, through any adapter."),
     "slurm": ("Work with Slurm.", {
         "sync": ("nhc.cli.slurm:sync_command", "Drain and resume nodes as reports say, within ceilings."),
     }),
@@ -152,7 +153,9 @@ def click_option(option: Option) -> click.Option:
             metavar=option.metavar,
             multiple=option.many,
             default=None if option.many else option.default,
-            type=click.Choice(list(option.choices)) if option.choices else _PATHS.get(option.metavar),
+            type=(OfferedChoice(option.choices, option.group) if option.group else click.Choice(list(option.choices)))
+            if option.choices
+            else _PATHS.get(option.metavar),
             show_default=bool(option.default),
             shell_complete=_COMPLETE.get(option.name),
         )

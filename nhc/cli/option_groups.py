@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import click
+import click.shell_completion
+
+from nhc.cli.options import offered
 
 
 class GroupedCommand(click.Command):
@@ -38,3 +41,20 @@ def under(heading: str) -> Callable[..., Callable[[Callable[..., Any]], Callable
         return click.option(*flags, cls=HeadedOption, heading=heading, **more)
 
     return option
+
+
+class OfferedChoice(click.Choice):
+    """A choice of ours, or one that an installed package offers under an entry point group."""
+
+    def __init__(self, choices: Sequence[str], group: str) -> None:
+        super().__init__(list(choices))
+        self.group = group
+
+    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
+        return value if value in offered(self.group) else super().convert(value, param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> List[click.shell_completion.CompletionItem]:
+        found = [name for name in offered(self.group) if name.startswith(incomplete)]
+        return [*super().shell_complete(ctx, param, incomplete), *map(click.shell_completion.CompletionItem, found)]

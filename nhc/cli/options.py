@@ -19,7 +19,7 @@ class UsageError(Exception):
 class Option(NamedTuple):
     """An option. One without `metavar` is a switch; `many` collects its values, or counts a switch.
 
-    `heading` is what it stands under in the help.
+    `heading` is what it stands under in the help. `group` is the entry point group whose names are choices as well.
     """
 
     flags: Tuple[str, ...]
@@ -30,6 +30,7 @@ class Option(NamedTuple):
     default: Any = None
     choices: Tuple[str, ...] = ()
     heading: str = ""
+    group: str = ""
 
     def initial(self) -> Any:
         if self.many:
@@ -75,7 +76,7 @@ CHECK_LOCAL = (
            "(1), for a container before a job.", "CHOICE", default="tell", choices=("tell", "admit", "refuse"),
            heading=_HOW),
     Option(("-f", "--format"), "format", f"Output format: {', '.join(FORMATS)}.", "FORMAT", default="text",
-           choices=FORMATS, heading=_SHOWN),
+           choices=FORMATS, heading=_SHOWN, group="nhc.renderers"),
     Option(("-o", "--output"), "output", "Write the report to this file, replaced whole, instead of standard output "
            "(-).", "FILE", default="",
            heading=_SHOWN),
@@ -126,6 +127,15 @@ def read(options: Sequence[Option], argv: Sequence[str]) -> Dict[str, Any]:
     return values
 
 
+def offered(group: str) -> Sequence[str]:
+    """What installed packages add to an option's choices. Asked only for a value that is none of ours."""
+    if not group:
+        return ()
+    from nhc.plugins import offers
+
+    return sorted(offers(group))
+
+
 def _known(by_flag: Dict[str, Option], name: str) -> Option:
     option = by_flag.get(name)
     if option is None:
@@ -143,8 +153,8 @@ def _next(words: List[str], name: str) -> str:
 
 
 def _set(values: Dict[str, Any], option: Option, name: str, value: str) -> None:
-    if option.choices and value not in option.choices:
-        raise UsageError(f"{name}: {value!r} is not one of {', '.join(option.choices)}")
+    if option.choices and value not in option.choices and value not in offered(option.group):
+        raise UsageError(f"{name}: {value!r} is not one of {', '.join((*option.choices, *offered(option.group)))}")
     if not option.metavar:
         values[option.name] = values[option.name] + 1 if option.many else True
     elif option.many:

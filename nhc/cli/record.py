@@ -9,6 +9,7 @@ import tempfile
 import click
 
 from nhc.cli.check_local import plan_of
+from nhc.cli.option_groups import OfferedChoice
 from nhc.cli.options import CHECK_LOCAL, FORMATS, UsageError, read
 from nhc.cli.report_output import emit
 from nhc.exit_status import EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
@@ -88,7 +89,7 @@ def _record(directory: str, config: List[str], check: List[str], profile: str, n
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
 @click.option("-c", "--config", "config", multiple=True, metavar="FILE", help="Judge by this configuration instead.")
-@click.option("-f", "--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option("-f", "--format", "form", type=OfferedChoice(FORMATS, "nhc.renderers"), default="text", show_default=True)
 @click.option("--compare", is_flag=True, help="Compare with DIR/report.json; exit 1 where a verdict differs.")
 @click.option("-v", "--verbose", count=True)
 @click.option("-e", "--evidence", is_flag=True, help="Show the lines behind each verdict.")

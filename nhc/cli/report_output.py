@@ -43,15 +43,32 @@ def emit(report: Report, options: Mapping[str, Any]) -> int:
         from nhc.render import npd
 
         shown, status = npd.render(report), npd.exit_status(report)
-    else:
+    elif form == "prometheus":
         from nhc.render import prometheus
 
         shown = prometheus.render(report)
+    else:
+        shown = _rendered(form, report)
     if options["output"] not in ("", "-", "/dev/stdout"):
         write_atomically(options["output"], shown)
     else:
         _print(shown)
     return status
+
+
+def _rendered(form: str, report: Report) -> str:
+    """The report as an installed package renders it. Raises UsageError where it cannot."""
+    from nhc.plugins import NoAdapter, renderer
+
+    try:
+        shown = renderer(form)(report)
+    except NoAdapter as error:
+        raise UsageError(f"--format {form}: {error}") from None
+    except Exception as error:
+        raise UsageError(f"--format {form}: its renderer failed: {type(error).__name__}: {error}") from None
+    if not isinstance(shown, str):
+        raise UsageError(f"--format {form}: its renderer returned {type(shown).__name__}, not text")
+    return shown
 
 
 def _print(text: str) -> None:

@@ -5,28 +5,18 @@ Without --apply (or `apply = true` in the policy) nothing is changed: the plan i
 
 from __future__ import annotations
 
-import json
-import sys
-
 import click
 
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.sync import POLICY, carry_out
 from nhc.light import TYPE_CHECKING
-from nhc.matching.nodeset import fold
-from nhc.model import printable
-from nhc.plugins import NoAdapter, adapter
-from nhc.policy.decide import Policy, read_ceiling
-from nhc.policy.ledger import Ledger, LedgerError
-from nhc.policy.policy_file import PolicyError, PolicyFile, load
-from nhc.policy.reconcile import BadReports, Round, load_reports, sync
-from nhc.ports import AdapterError, Deed, Effect
-from nhc.system.bounded_read import read_input, read_text
+from nhc.plugins import open_adapter
+from nhc.ports import Deed
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Dict
 
-POLICY = "/etc/nhc/policy.toml"
 WORDS = {Deed.MARK: "drain", Deed.CLEAR: "resume", Deed.REBOOT: "reboot", Deed.REPLACE: "replace"}
 
 
@@ -88,110 +78,15 @@ def sync_command(**options: Any) -> None:
 
 def run(options: Dict[str, Any]) -> int:
     """Carry out `nhc slurm sync` with its options as a dictionary."""
-    try:
-        settings = policy_of(options)
-        reports = load_reports(options["reports"], read)
-        scheduler = open_adapter(options)
-    except (PolicyError, BadReports, NoAdapter, AdapterError, ValueError) as error:
-        print(f"nhc slurm sync: {printable(str(error))}", file=sys.stderr)
-        return 2
-    ledger = Ledger(options["ledger_path"], "nhc slurm sync")
-    apply = settings.apply if options["apply"] is None else bool(options["apply"])
-    try:
-        done = sync(scheduler, reports, settings.policy, ledger, apply=apply, patience=options["patience"])
-    except (AdapterError, LedgerError) as error:
-        print(f"nhc slurm sync: {printable(str(error))}", file=sys.stderr)
-        return 3
-    calls = scheduler.calls
-    click.echo(show_json(done, calls) if options["form"] == "json" else show_text(done, calls), nl=False)
-    return 1 if done.failed else 0
+    return carry_out("nhc slurm sync", lambda: controller(options), WORDS, options)
 
 
-def policy_of(options: Dict[str, Any]) -> PolicyFile:
-    """The policy file's, with the command line's changes. Raises PolicyError, ValueError."""
-    import os
-
-    path: Optional[str] = options["policy_path"] or (POLICY if os.path.exists(POLICY) else None)
-    settings = load(path) if path else PolicyFile(Policy())
-    if options["max_drained"]:
-        try:
-            bound = read_ceiling(options["max_drained"])
-        except ValueError as error:
-            raise ValueError(f"--max-drained: {error}") from None
-        settings = settings._replace(policy=settings.policy._replace(ceiling=bound))
-    return settings
-
-
-REPORTS = 1 << 30
-"""Bytes of the reports of a whole cluster."""
-
-
-def read(path: str) -> str:
-    return read_input(REPORTS) if path == "-" else read_text(path, REPORTS)
-
-
-def open_adapter(options: Dict[str, Any]) -> Any:
+def controller(options: Dict[str, Any]) -> Any:
     """The adapter that the options ask for. Raises NoAdapter, ValueError."""
     settings = {"NHC_HYPERPOD": "1"} if options["hyperpod"] else {}
     if not options["rest"]:
-        return adapter("slurm")(settings)
+        return open_adapter("slurm", settings)
     settings["NHC_SLURMREST"] = options["rest"]
     if options["token_file"]:
         settings["NHC_SLURMREST_TOKEN_FILE"] = options["token_file"]
-    return adapter("slurm-rest")(settings)
-
-
-# Showing.
-
-
-def show_text(done: Round, calls: int) -> str:
-    """One line for each reason: what is done, to which nodes, why."""
-    lines: List[str] = []
-    fates = {(deed, applied.node): applied for deed, applied in done.applied}
-    rows: Dict[Tuple[str, str], List[str]] = {}
-    for remedy in done.decision.remedies:
-        fate = fates.get((remedy.deed, remedy.node))
-        word = f"would {WORDS[remedy.deed]}" if done.dry_run else WORDS[remedy.deed]
-        why = remedy.because
-        if fate is not None and fate.effect is not Effect.CHANGED:
-            word = f"{'FAILED to' if fate.effect is Effect.FAILED else 'did not'} {word}"
-            why = fate.message
-        rows.setdefault((word, why), []).append(remedy.node)
-    for withheld in done.decision.withheld:
-        rows.setdefault((f"not {WORDS[withheld.deed]}", withheld.why), []).append(withheld.node)
-    width = max((len(word) for word, _why in rows), default=0)
-    for (word, why), nodes in rows.items():
-        lines.append(f"{word:<{width}}  {printable(fold(nodes))}  {printable(why)}")
-    count = len(done.decision.remedies)
-    summary = (
-        f"{count} to do, dry run: nothing changed" if done.dry_run else f"{count - len(done.failed)} of {count} done"
-    )
-    lines.append(f"{summary}; {len(done.decision.withheld)} left as they are; {calls} controller calls")
-    return "\n".join(lines) + "\n"
-
-
-def show_json(done: Round, calls: int) -> str:
-    fates = {(deed, applied.node): applied for deed, applied in done.applied}
-    value = {
-        "dry_run": done.dry_run,
-        "calls": calls,
-        "remedies": [
-            {
-                "node": printable(remedy.node),
-                "deed": remedy.deed.value,
-                "because": printable(remedy.because),
-                "action": remedy.mark.action.value if remedy.mark else "none",
-                **_fate(fates.get((remedy.deed, remedy.node))),
-            }
-            for remedy in done.decision.remedies
-        ],
-        "withheld": [
-            {"node": printable(withheld.node), "deed": withheld.deed.value, "why": printable(withheld.why)}
-            for withheld in done.decision.withheld
-        ],
-    }
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-
-def _fate(applied: Any) -> Dict[str, str]:
-    return {} if applied is None else {"effect": applied.effect.value, "message": printable(applied.message)}
+    return open_adapter("slurm-rest", settings)

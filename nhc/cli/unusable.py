@@ -10,7 +10,7 @@ import time
 from typing import Dict, Sequence
 
 from nhc import __version__
-from nhc.cli.options import FORMATS, UsageError
+from nhc.cli.options import FORMATS, UsageError, offered
 from nhc.exit_status import EXIT_USAGE
 from nhc.host import Host
 from nhc.model import CheckResult, Report, unknown
@@ -23,7 +23,7 @@ _STATUS = {"nagios": 3, "npd": 2}
 
 def tell(reason: str, problems: Sequence[str], format: str, output: str = "", node: str = "") -> int:
     """Say what is wrong as `format` says it, besides the lines on standard error; the exit status."""
-    if format not in FORMATS or format == "text":
+    if format == "text" or (format not in FORMATS and format not in offered("nhc.renderers")):
         return EXIT_USAGE
     from nhc.cli.report_output import emit
 

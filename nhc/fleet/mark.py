@@ -13,12 +13,12 @@ from nhc.fleet.history import History
 from nhc.fleet.node_result import REACH
 from nhc.matching.nodeset import fold
 from nhc.model import Report, printable
-from nhc.plugins import NoAdapter, adapter
+from nhc.plugins import NoAdapter, open_adapter
 from nhc.policy.decide import Policy, read_ceiling
 from nhc.policy.ledger import Ledger, LedgerError
 from nhc.policy.policy_file import PolicyError, PolicyFile, load
 from nhc.policy.reconcile import Round, sync
-from nhc.ports import AdapterError, Deed, Effect
+from nhc.ports import AdapterError, Deed, Effect, Marker
 from nhc.render.json import from_dict
 
 POLICY = "/etc/nhc/policy.toml"
@@ -35,10 +35,10 @@ def prepare(options: Mapping[str, Any]) -> Callable[[History, int, Mapping[str, 
         settings = load(path) if path else PolicyFile(Policy())
         if options["max_drained"]:
             settings = settings._replace(policy=settings.policy._replace(ceiling=read_ceiling(options["max_drained"])))
-        marker: Any = adapter(options["mark"])()
+        marker: Any = open_adapter(options["mark"])
     except (PolicyError, NoAdapter, AdapterError, ValueError) as error:
         raise BadMark(str(error)) from None
-    if not hasattr(marker, "mark"):
+    if not isinstance(marker, Marker):
         raise BadMark(f"--mark {options['mark']}: this adapter knows nodes but cannot mark them")
 
     def mark(history: History, number: int, given: Mapping[str, Any]) -> int:

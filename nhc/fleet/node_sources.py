@@ -10,7 +10,7 @@ from nhc.fleet.inventory import read as read_inventory
 from nhc.fleet.transport import Node
 from nhc.matching.nodeset import BadRange, expand
 from nhc.model import printable
-from nhc.plugins import NoAdapter, adapter
+from nhc.plugins import NoAdapter, open_adapter
 from nhc.ports import AdapterError
 from nhc.system.bounded_read import read_input, read_text
 
@@ -182,7 +182,7 @@ def from_file(path: str) -> List[str]:
 def from_adapter(name: str) -> List[Node]:
     """The nodes that a scheduler or a cluster knows, with its partitions or pools as groups."""
     try:
-        source: Any = adapter(name)()
+        source: Any = open_adapter(name)
     except (NoAdapter, AdapterError, ValueError) as error:
         raise NodesError(f"--from {name}: {error}") from None
     try:

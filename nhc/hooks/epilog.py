@@ -21,7 +21,7 @@ from nhc.host import Host
 from nhc.language.setting_words import KINDS
 from nhc.light import TYPE_CHECKING
 from nhc.model import CheckResult, Outcome, Report, Verdict, crit, warn
-from nhc.ports import AdapterError, Effect, mark_of
+from nhc.ports import AdapterError, Effect, OtherJobs, mark_of
 from nhc.state.store import State
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _has_other_jobs(node: str, environ: Mapping[str, str], settings: Mapping[str
 
     adapter = scheduler(environ, settings)
     user, job = environ.get("SLURM_JOB_USER") or environ.get("SLURM_JOB_UID", ""), environ.get("SLURM_JOB_ID", "")
-    if adapter is None or not hasattr(adapter, "other_jobs"):
+    if adapter is None or not isinstance(adapter, OtherJobs):
         return True
     try:
         return bool(adapter.other_jobs(node, user, job))

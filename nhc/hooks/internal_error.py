@@ -63,12 +63,13 @@ def _leave_comment(
         return
     from nhc.hooks.marking import scheduler
     from nhc.host import Host
+    from nhc.ports import Comments
 
     name = node_name(environ, settings, Host().system.hostname())
     # Noted before the attempt: a controller that does not answer must not hold up every job. Tried again in a minute.
     state.update(MEMORY, lambda memory: memory.update({context: now - QUIET + 60.0, "node": name}))
     adapter = None if watch_only(settings) else scheduler(environ, settings)
-    if adapter is not None and hasattr(adapter, "comment"):
+    if isinstance(adapter, Comments):
         adapter.comment(name, f"NHC: {printable(said, 200)}")
     state.update(MEMORY, lambda memory: memory.update({context: now}))
 
@@ -81,8 +82,9 @@ def works_again(environ: Mapping[str, str], settings: Mapping[str, str], state: 
     if not memory or watch_only(settings):
         return
     from nhc.hooks.marking import scheduler
+    from nhc.ports import Comments
 
     adapter = scheduler(environ, settings)
-    if memory.get("node") and adapter is not None and hasattr(adapter, "comment"):
+    if memory.get("node") and isinstance(adapter, Comments):
         adapter.comment(str(memory["node"]), "")
     state.update(MEMORY, lambda memory: memory.clear())

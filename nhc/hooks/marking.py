@@ -31,7 +31,7 @@ def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Option
     from nhc.hooks.resource_manager import detect
     from nhc.host import Host
     from nhc.language.setting_words import INSTEAD
-    from nhc.plugins import NoAdapter, adapter
+    from nhc.plugins import NoAdapter, open_adapter
 
     name, how = detect(environ, settings, Host())
     if name is None:
@@ -39,18 +39,13 @@ def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Option
         return None
     problem = INSTEAD.get(name, "")
     try:
-        found = None if problem else adapter(name)(settings, environ, TIMEOUT)
+        found = None if problem else open_adapter(name, settings, environ, TIMEOUT)
         missing = [word for word in ("nodes", "mark", "clear") if not hasattr(found, word)]
         if not problem and not missing:
             return found
         problem = problem or f"the adapter {name} cannot {' and '.join(missing)}, so no hook can use it"
     except (NoAdapter, AdapterError) as error:
         problem = str(error)
-    except TypeError as error:
-        trace = error.__traceback__
-        if trace is None or trace.tb_next is not None:
-            raise  # a bug inside the adapter
-        problem = f"the adapter {name} is not made as a hook makes one (settings, environment, timeout)"
     log.error(f"nothing is marked: {problem} (found by {how})")
     return None
 

@@ -12,7 +12,7 @@ from nhc.hooks.job_environment import PROLOG_SLURMCTLD, watch_only
 from nhc.hooks.outcome import UNHEALTHY
 from nhc.light import TYPE_CHECKING
 from nhc.model import Report
-from nhc.ports import AdapterError, Applied, Effect, mark_of
+from nhc.ports import AdapterError, Applied, Effect, JobMessages, mark_of
 from nhc.state.store import State
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def unhealthy(
 def tell_owner(adapter: Any, report: Report, why: str, environ: Mapping[str, str]) -> None:
     """Say why where the job's owner sees it; that this fails changes nothing else."""
     job = environ.get("SLURM_JOB_ID", "")
-    if not job or not hasattr(adapter, "tell_job"):
+    if not job or not isinstance(adapter, JobMessages):
         return
     try:
         adapter.tell_job(job, f"NHC: node {report.host} is unhealthy, the job is requeued: {why}")

@@ -166,13 +166,12 @@ def _carry_out(
 
 
 def _repair(adapter: Any, deed: Deed, remedies: Sequence[Remedy]) -> List[Applied]:
-    power: Power = adapter
-    can: FrozenSet[Deed] = power.repairs() if hasattr(adapter, "repairs") else frozenset()
+    can: FrozenSet[Deed] = adapter.repairs() if isinstance(adapter, Power) else frozenset()
     if deed not in can:
         return [Applied(r.node, Effect.REFUSED, f"this adapter cannot {deed.value} a node") for r in remedies]
     found: List[Applied] = []
     for because in dict.fromkeys(remedy.because for remedy in remedies):
-        found += power.repair(deed, [r.node for r in remedies if r.because == because], because)
+        found += adapter.repair(deed, [r.node for r in remedies if r.because == because], because)
     return found
 
 

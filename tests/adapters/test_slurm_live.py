@@ -239,7 +239,7 @@ def test_the_command_says_in_one_line_that_the_controller_does_not_answer(tmp_pa
     def run(argv, timeout, env):
         return Completed(0, "slurm 22.05.8\n") if "--version" in argv else Completed(1, "", said)
 
-    monkeypatch.setattr("nhc.cli.slurm.open_adapter", lambda options: Slurm({}, {}, run=run))
+    monkeypatch.setattr("nhc.cli.slurm.controller", lambda options: Slurm({}, {}, run=run))
     file = tmp_path / "reports.json"
     file.write_text(json.dumps(to_dict(report("n1", crit("X", "bad")))))
     done = CliRunner().invoke(sync_command, ["--report", str(file), "--ledger", str(tmp_path), "--apply"])

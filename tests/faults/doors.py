@@ -74,6 +74,8 @@ DOORS = {
                                    "--history", p.out / "history"]),
     "fleet diff": Door(lambda p: ["fleet", "diff", "--history", p.base / "history"]),
     "fleet report": Door(lambda p: ["fleet", "report", "--history", p.base / "history"]),
+    "sync": Door(lambda p: ["sync", "--adapter", "slurm-rest", "--set", f"NHC_SLURMREST={p.peer}", "-r", p.report,
+                            "--ledger", p.out / "ledger", "--patience", "0s", "--apply"], peer=True),
     "slurm sync": Door(lambda p: ["slurm", "sync", "-r", p.report, "--rest", p.peer, "--ledger", p.out / "ledger",
                                   "--patience", "0s", "--apply"], peer=True),
     "kubernetes sync": Door(_kube("sync"), peer=True),

@@ -123,7 +123,7 @@ def knock(world, name, column):
     """What is wrong with one cell, "" for nothing."""
     base, rest, peers = world
     step = column[5:] if column in PEERS else "well"
-    peer = rest.address if name == "slurm sync" and step == "well" else peers[step].address
+    peer = rest.address if name in ("sync", "slurm sync") and step == "well" else peers[step].address
     cells = EXPECTED[name]
     ended = carry_out(DOORS[name], Place(base, state_of(base, name, column), peer), column)
     wrong = []

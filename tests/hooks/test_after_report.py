@@ -258,7 +258,7 @@ class NoMarker:
         ({"NHC_RM": "slurm-rest", "NHC_SLURMREST": "gopher://x"}, "'gopher://x' is not an address"),
         ({"NHC_RM": "nowhere"}, "there is no adapter called 'nowhere'"),
         ({"NHC_RM": "reader"}, "the adapter reader cannot mark and clear, so no hook can use it"),
-        ({"NHC_RM": "bare"}, "the adapter bare is not made as a hook makes one"),
+        ({"NHC_RM": "bare"}, "the adapter bare is not made as nhc makes one"),
     ],
 )
 def test_an_adapter_that_a_hook_cannot_use_is_one_line(settings, said, state, capsys, monkeypatch):

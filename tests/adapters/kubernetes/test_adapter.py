@@ -14,12 +14,15 @@ from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.marks import MARK, SET, Facts, Treatment
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
+from nhc_adapters.kubernetes.plugin import Adapter
 from tests.support.kube import Kube
 
 FAULT = Mark("check_gpu_lost: gpu3: fell off the bus", Action.REBOOT, 1_700_000_000.0)
 
 
 class World(AdapterWorld):
+    made_by = Adapter
+
     def __init__(self, kube: Kube) -> None:
         self.kube = kube
         self.nodes = [kube.node(name, fake=False) for name in ("a", "b", "c")]

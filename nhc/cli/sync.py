@@ -1,0 +1,213 @@
+"""`nhc sync`: mark and clear nodes as their reports say, within a policy, through any adapter that can mark.
+
+Without --apply (or `apply = true` in the policy) nothing is changed: the plan is shown.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import click
+
+from nhc.cli.durations import DURATION
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.light import TYPE_CHECKING
+from nhc.matching.nodeset import fold
+from nhc.model import printable
+from nhc.plugins import ADAPTER_GROUP, ADAPTERS, NoAdapter, offers, open_adapter
+from nhc.policy.decide import Policy, read_ceiling
+from nhc.policy.ledger import Ledger, LedgerError
+from nhc.policy.policy_file import PolicyError, PolicyFile, load
+from nhc.policy.reconcile import BadReports, Round, load_reports, sync
+from nhc.ports import AdapterError, Deed, Effect, Marker
+from nhc.system.bounded_read import read_input, read_text
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+POLICY = "/etc/nhc/policy.toml"
+WORDS = {deed: deed.value for deed in Deed}
+REPORTS = 1 << 30
+"""Bytes of the reports of a whole cluster."""
+
+
+def _adapters(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
+    return sorted(name for name in {*ADAPTERS, *offers(ADAPTER_GROUP)} if name.startswith(incomplete))
+
+
+@click.command("sync", cls=GroupedCommand)
+@under("What is judged")(
+    "-r",
+    "--report",
+    "reports",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="Reports as JSON: one, a list, or one a line; a directory's *.json; - for standard input. Repeatable.",
+)
+@under("What may be done")(
+    "--apply/--dry-run", "apply", default=None, help="Carry the plan out, or only show it (the default)."
+)
+@under("What may be done")(
+    "--max-drained", metavar="LIMIT", help="Most nodes drained by nhc at once: 20, 10%, '20 10%' or none."
+)
+@under("What may be done")(
+    "--policy", "policy_path", metavar="FILE", help=f"Ceilings and rates (TOML). Default: {POLICY}, if any."
+)
+@under("What may be done")(
+    "--ledger", "ledger_path", metavar="DIR", help="Where deeds are remembered. Default: /var/lib/nhc."
+)
+@under("Who marks")(
+    "--adapter",
+    required=True,
+    metavar="NAME",
+    shell_complete=_adapters,
+    help="slurm, pbs, lsf, sge, flux, kubernetes..., or the name of an installed package's adapter.",
+)
+@under("Who marks")(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A variable for the adapter, as nhc.conf would set it; NHC_* of the environment count too. Repeatable.",
+)
+@under("Who marks")(
+    "--patience",
+    type=DURATION,
+    default="1m",
+    show_default=True,
+    metavar="TIME",
+    help="How long a controller that does not answer is tried again.",
+)
+@under("What is shown")(
+    "-f",
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How the plan and what was done are printed.",
+)
+def sync_command(**options: Any) -> None:
+    """Mark and clear nodes as their reports say, through any adapter that can mark.
+
+    A node whose report is CRIT is marked with the reason, one that nhc marked and that is healthy again is put
+    back; an unknown verdict leaves a node as it is, and so does a mark that is somebody else's. Exit status:
+    0 done, 1 something failed, 2 wrong usage, 3 the controller or the ledger cannot be used.
+    """
+    raise SystemExit(carry_out("nhc sync", lambda: marker(options["adapter"], options["settings"]), WORDS, options))
+
+
+def marker(name: str, given: Sequence[str]) -> Any:
+    """The adapter called `name`, which can mark. Raises NoAdapter, AdapterError, ValueError."""
+    settings = {variable: value for variable, value in os.environ.items() if variable.startswith("NHC_")}
+    for word in given:
+        variable, equals, value = word.partition("=")
+        if not equals or not variable.isidentifier():
+            raise ValueError(f"--set: {word!r} is not NAME=VALUE")
+        settings[variable] = value
+    found = open_adapter(name, settings, os.environ)
+    if not isinstance(found, Marker):
+        raise NoAdapter(f"--adapter {name}: this adapter knows nodes but cannot mark them")
+    return found
+
+
+def carry_out(command: str, make: Callable[[], Any], words: Mapping[Deed, str], options: Dict[str, Any]) -> int:
+    """Decide, act within the policy, and print, with the options of `nhc sync`; the exit status.
+
+    `command` is what messages begin with, `words` what deeds are called where the adapter's marks are known.
+    """
+    try:
+        settings = policy_of(options)
+        reports = load_reports(options["reports"], read)
+        adapter = make()
+    except (PolicyError, BadReports, NoAdapter, AdapterError, ValueError) as error:
+        print(f"{command}: {printable(str(error))}", file=sys.stderr)
+        return 2
+    ledger = Ledger(options["ledger_path"], command)
+    apply = settings.apply if options["apply"] is None else bool(options["apply"])
+    try:
+        done = sync(adapter, reports, settings.policy, ledger, apply=apply, patience=options["patience"])
+    except (AdapterError, LedgerError) as error:
+        print(f"{command}: {printable(str(error))}", file=sys.stderr)
+        return 3
+    calls = getattr(adapter, "calls", None)
+    text = show_json(done, calls) if options["form"] == "json" else show_text(done, calls, words)
+    click.echo(text, nl=False)
+    return 1 if done.failed else 0
+
+
+def policy_of(options: Dict[str, Any]) -> PolicyFile:
+    """The policy file's, with the command line's changes. Raises PolicyError, ValueError."""
+    path: Optional[str] = options["policy_path"] or (POLICY if os.path.exists(POLICY) else None)
+    settings = load(path) if path else PolicyFile(Policy())
+    if options["max_drained"]:
+        try:
+            bound = read_ceiling(options["max_drained"])
+        except ValueError as error:
+            raise ValueError(f"--max-drained: {error}") from None
+        settings = settings._replace(policy=settings.policy._replace(ceiling=bound))
+    return settings
+
+
+def read(path: str) -> str:
+    return read_input(REPORTS) if path == "-" else read_text(path, REPORTS)
+
+
+# Showing.
+
+
+def show_text(done: Round, calls: Optional[int], words: Mapping[Deed, str]) -> str:
+    """One line for each reason: what is done, to which nodes, why."""
+    lines: List[str] = []
+    fates = {(deed, applied.node): applied for deed, applied in done.applied}
+    rows: Dict[Tuple[str, str], List[str]] = {}
+    for remedy in done.decision.remedies:
+        fate = fates.get((remedy.deed, remedy.node))
+        word = f"would {words[remedy.deed]}" if done.dry_run else words[remedy.deed]
+        why = remedy.because
+        if fate is not None and fate.effect is not Effect.CHANGED:
+            word = f"{'FAILED to' if fate.effect is Effect.FAILED else 'did not'} {word}"
+            why = fate.message
+        rows.setdefault((word, why), []).append(remedy.node)
+    for withheld in done.decision.withheld:
+        rows.setdefault((f"not {words[withheld.deed]}", withheld.why), []).append(withheld.node)
+    width = max((len(word) for word, _why in rows), default=0)
+    for (word, why), nodes in rows.items():
+        lines.append(f"{word:<{width}}  {printable(fold(nodes))}  {printable(why)}")
+    count = len(done.decision.remedies)
+    summary = (
+        f"{count} to do, dry run: nothing changed" if done.dry_run else f"{count - len(done.failed)} of {count} done"
+    )
+    asked = "" if calls is None else f"; {calls} controller calls"
+    lines.append(f"{summary}; {len(done.decision.withheld)} left as they are{asked}")
+    return "\n".join(lines) + "\n"
+
+
+def show_json(done: Round, calls: Optional[int]) -> str:
+    fates = {(deed, applied.node): applied for deed, applied in done.applied}
+    value = {
+        "dry_run": done.dry_run,
+        **({} if calls is None else {"calls": calls}),
+        "remedies": [
+            {
+                "node": printable(remedy.node),
+                "deed": remedy.deed.value,
+                "because": printable(remedy.because),
+                "action": remedy.mark.action.value if remedy.mark else "none",
+                **_fate(fates.get((remedy.deed, remedy.node))),
+            }
+            for remedy in done.decision.remedies
+        ],
+        "withheld": [
+            {"node": printable(withheld.node), "deed": withheld.deed.value, "why": printable(withheld.why)}
+            for withheld in done.decision.withheld
+        ],
+    }
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _fate(applied: Any) -> Dict[str, str]:
+    return {} if applied is None else {"effect": applied.effect.value, "message": printable(applied.message)}
