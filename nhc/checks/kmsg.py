@@ -90,7 +90,8 @@ def check_kmsg(
     EFA, PCIe, machine checks, memory, disks, file systems, out-of-memory kills, lockups, kernel faults
     (docs/kernel-log.md; `nhc log classify` shows what it makes of a log). A fatal finding is CRIT, a degraded one
     WARN, one outcome each. Faults of applications and information are only counted; an application's fault that
-    comes back on one device often enough takes the node out (nhc/data/repeats.tsv).
+    comes back on one device is WARN, and takes the node out where different programs have it there and nowhere else
+    (nhc/data/repeats.tsv). Faults of disks and file systems are CRIT only for what the node itself mounts.
 
     A finding stays until the log or the device shows its cause to be gone (a reset, a restart with the device found
     clean, NVML) or `nhc ack` ends it. It does not fade with time.

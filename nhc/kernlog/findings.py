@@ -182,7 +182,7 @@ def _keep(state: State, match: Match, severity: str, when: float, now: float, an
     finding["last"] = when
     if line != finding["line"]:
         finding["last_line"] = line
-    if (match.kind, match.code) in pcie.REPAIRED:
+    if (match.kind, match.code) in pcie.SAYS_HOW:
         finding["repairing"] = when + pcie.RECOVERY
     if DRILL not in match.line:
         finding.pop("drill", None)  # a true one has come: the end of a drill must not take it away

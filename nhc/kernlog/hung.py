@@ -57,11 +57,16 @@ def take(state: Dict[str, Any], match: Match, when: float) -> Optional[Match]:
     tasks = memory["tasks"]
     if match.code == "TaskStack":
         task = memory.get("task", "")
-        if task not in tasks or tasks[task][1] or not 0 <= when - tasks[task][2] <= OF_THE_REPORT:
+        if (
+            task not in tasks
+            or (tasks[task][1] and not memory.get("named"))
+            or not 0 <= when - tasks[task][2] <= OF_THE_REPORT
+        ):
             return None
         found = re.search(r"\(([\w-]+)\)$", match.message)
         word = found[1] if found else ""
         tasks[task][1] = _MODULES.get(word, word)
+        memory["named"] = False
     else:
         report = re.search(_REPORT, match.line)
         if report is None:
@@ -72,7 +77,9 @@ def take(state: Dict[str, Any], match: Match, when: float) -> Optional[Match]:
         task = memory["task"] = f"{report[1]}:{report[2]}"
         before = tasks.pop(task, None)
         since = min(when - float(report[3]), before[0] if before else when)
-        on = before[1] if before else next((name for form, name in _THREADS if report[1].startswith(form)), "")
+        named = next((name for form, name in _THREADS if report[1].startswith(form)), "")
+        on = before[1] if before else named
+        memory["named"] = bool(named) and on == named  # a user can give a program such a name: the stack knows better
         tasks[task] = [since, on, when]
         while len(tasks) > TASKS:
             del tasks[next(iter(tasks))]

@@ -176,6 +176,15 @@ SCENARIOS = {
     "link flap": (
         [(10, "mlx5_core 0000:5e:00.0 eth2: Link down"), (12, "mlx5_core 0000:5e:00.0 eth2: Link up")], {}, {},
     ),
+    "nvme controller down and back": (
+        [(10, "nvme nvme0: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10"),
+         (14, "nvme nvme0: 8/0/0 default/read/poll queues")], {}, {},
+    ),
+    "nvme controller down for good": (
+        [(10, "nvme nvme0: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10"),
+         (70, "nvme nvme0: Disabling device after reset failure: -19")],
+        {"NvmeDown nvme0": ("fatal", "reboot"), "NvmeDisabled nvme0": ("fatal", "reboot")}, {},
+    ),
     "nvme controller reset": (
         [(10, "nvme nvme0: I/O 1 QID 2 timeout, reset controller"), (40, "nvme nvme0: 8/0/0 default/read/poll queues")],
         {}, {},

@@ -107,6 +107,12 @@ def test_tasks_that_stay_blocked_on_a_local_disk_take_the_node_out(stack, task):
     assert only(state)[0] == "fatal"
 
 
+def test_a_users_program_with_the_name_of_a_disks_thread_is_judged_by_its_stack():
+    state = log(*[report(index * 120, "jbd2/sda1-8", seconds=122 + index * 120, stack=NFS) for index in range(12)])
+    severity, message = only(state)
+    assert (severity, ", in nfs" in message) == ("degraded", True)
+
+
 def test_an_acknowledged_hang_does_not_come_back_with_the_next_one():
     state = log(report(0, stack=XFS), report(STAYS, seconds=722, stack=XFS))
     assert only(state)[0] == "fatal"

@@ -32,7 +32,7 @@ def test_a_recovery_ends_the_error_of_the_device_below_the_port(fault, word):
     assert standing(log(fault, GOOD.replace("device", word)), 1e6) == {}
 
 
-@pytest.mark.parametrize("fault", [DPC, FATAL])
+@pytest.mark.parametrize("fault", [DPC, FATAL, "nvme nvme0: controller is down; will reset: CSTS=0x3, PCI_STATUS=0x10"])
 def test_while_the_kernel_repairs_nothing_is_fatal_and_then_it_is(fault):
     state = log(fault)
     assert set(standing(state, 1).values()) == {"degraded"}
