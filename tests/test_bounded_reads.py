@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nhc.agent.npd.config import load_log_monitor
-from nhc.agent.npd.logs import CHUNK, FileFollower
+from nhc.agent.npd_config import load_log_monitor
+from nhc.agent.npd_logs import CHUNK, FileFollower
 from nhc.agent.settings import load as load_settings
 from nhc.facts import kmsg
 from nhc.fleet.node_sources import from_file

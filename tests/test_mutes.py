@@ -7,10 +7,13 @@ import time
 
 import pytest
 
-from nhc.agent.kernel_findings import KernelLog
+from nhc.agent.kernel_findings import KernelLog, Listener
+from nhc.agent.problems import Board
+from nhc.agent.schedule import Schedule
 from nhc.model import Action, Verdict, crit, ok, unknown, warn
 from nhc.state import mutes
 from nhc.state.mutes import Mute, Mutes
+from nhc.state.store import State
 from nhc.testing import FakeHost
 from tests.support.run import nhc
 
@@ -67,11 +70,10 @@ def test_it_holds_in_every_hook(node, module):
     assert "ERROR" not in after.stdout
 
 
-def test_it_holds_for_what_the_agent_hears_from_the_kernel_log():
-    class Agent:
-        host = FakeHost({"/var/lib/nhc/mutes.json": mutes.render([Mute("check_kmsg", 4e9, "drill", "bob")])})
-
-    log = KernelLog(Agent())
+def test_it_holds_for_what_the_agent_hears_from_the_kernel_log(tmp_path):
+    host = FakeHost({"/var/lib/nhc/mutes.json": mutes.render([Mute("check_kmsg", 4e9, "drill", "bob")])})
+    listener = Listener(lambda changes: None, lambda: None, lambda: None)
+    log = KernelLog(host, State(str(tmp_path)), Board(), Schedule("n1"), print, listener)
     from nhc.ports import Standing
 
     log.inherited = [Standing("GpuXid", "Xid79", "fell off", 0.0)]

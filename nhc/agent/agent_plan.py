@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Dict, List, Sequence, Tuple
+from fnmatch import fnmatchcase
+from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
 
 from nhc.agent.check_round import allowance, key_of
 from nhc.agent.schedule import Entry
@@ -85,6 +86,17 @@ def _every(item: Item) -> float:
 
 def is_kernel_log(item: Item) -> bool:
     return item.kind == BUILT_IN and item.argv[0] in KERNEL_CHECKS
+
+
+def waits_for_boot(item: Item, settings: Settings, uptime: float) -> bool:
+    """Whether it is too early after boot to believe this check; the kernel log is to be believed at any time."""
+    early = uptime < settings.boot_window and not is_kernel_log(item)
+    return early and not any(fnmatchcase(item.name, pattern) for pattern in settings.boot_window_except)
+
+
+def named(items: Mapping[str, Item], names: Sequence[str]) -> Set[str]:
+    """The keys of the items that the patterns name; all without any."""
+    return {key for key, item in items.items() if not names or any(fnmatchcase(item.name, name) for name in names)}
 
 
 def is_kernel_reason(reason: str) -> bool:

@@ -11,9 +11,11 @@ import os
 from typing import Any, Dict, List, Mapping, Set
 
 from nhc import __version__
-from nhc.agent import latest_report, pause
+from nhc.agent import latest_report
 from nhc.agent.check_round import Finished
 from nhc.agent.event_loop import Loop
+from nhc.agent.node_view import NodeView
+from nhc.agent.pause import LONGEST as LONGEST_PAUSE
 from nhc.agent.service import Agent
 from nhc.agent.sockets import Connection, Server, listen_unix
 from nhc.model import Verdict, printable
@@ -71,18 +73,18 @@ class Control:
             _send(peer, {"error": f"not understood: {error}"})
 
     def _do_status(self, peer: Connection, _asked: Mapping[str, Any]) -> None:
-        _send(peer, status(self.agent))
+        _send(peer, status(self.agent.view()))
 
     def _do_pause(self, peer: Connection, asked: Mapping[str, Any]) -> None:
         seconds = float(asked.get("seconds", 3600.0))
-        if not 0 < seconds <= 30 * 86400:
+        if not 0 < seconds <= LONGEST_PAUSE:
             raise ValueError("a pause lasts between a second and 30 days")
-        pause.pause(self.agent, seconds, str(asked.get("by", "")), str(asked.get("why", "")))
+        self.agent.pause(seconds, str(asked.get("by", "")), str(asked.get("why", "")))
         _send(peer, {"paused_until": self.agent.host.time() + seconds})
 
     def _do_resume(self, peer: Connection, asked: Mapping[str, Any]) -> None:
         was = self.agent.paused is not None
-        pause.resume(self.agent, f"by {asked.get('by', '')}")
+        self.agent.resume(f"by {asked.get('by', '')}")
         self.agent.tick()
         _send(peer, {"was_paused": was})
 
@@ -150,15 +152,15 @@ def _busy(agent: Agent) -> Set[str]:
     }
 
 
-def status(agent: Agent) -> Answer:
+def status(node: NodeView) -> Answer:
     """What `nhc agent status` shows."""
-    now = agent.host.monotonic()
-    report = latest_report.report(agent)
-    entries = agent.schedule.entries
+    now = node.host.monotonic()
+    report = latest_report.report(node)
+    entries = node.schedule.entries
     checks: List[Answer] = []
-    for key, item in agent.items.items():
-        entry, row = entries[key], agent.board.rows.get(key)
-        results = row.shown(agent.board.recover) if row else []
+    for key, item in node.items.items():
+        entry, row = entries[key], node.board.rows.get(key)
+        results = row.shown(node.board.recover) if row else []
         verdict = max((result.verdict for result in results), default=None)
         checks.append(
             {
@@ -172,37 +174,38 @@ def status(agent: Agent) -> Answer:
                 "elapsed": round(entry.elapsed, 6),
             }
         )
+    follower, journal = node.sources.follower, node.sources.journal
     return {
         "version": __version__,
         "pid": os.getpid(),
-        "node": agent.node,
-        "uptime": round(now - agent.began, 3),
-        "health": latest_report.health(agent),
+        "node": node.node,
+        "uptime": round(now - node.began, 3),
+        "health": latest_report.health(node),
         "verdict": report.verdict.name,
-        "complete": latest_report.complete(agent),
-        "paused_until": agent.paused.until if agent.paused else None,
-        "paused_by": agent.paused.by if agent.paused else "",
-        "config_problems": agent.refused,
+        "complete": latest_report.complete(node),
+        "paused_until": node.paused.until if node.paused else None,
+        "paused_by": node.paused.by if node.paused else "",
+        "config_problems": list(node.refused),
         "problems": [
             {"check": result.check, "verdict": result.verdict.name, "text": printable(describe(result), 400),
              "reason": result.outcome.reason, "target": printable(result.outcome.target)}
             for result in report.results if result.verdict > Verdict.OK
         ],
-        "inherited": [f"condition/{one.reason}" for one in agent.kernel.inherited],
+        "inherited": [f"condition/{one.reason}" for one in node.kernel.inherited],
         "kernel_log": {
-            "live": bool(agent.follower and agent.follower.live),
-            "records": agent.follower.records if agent.follower else 0,
-            "lost": agent.follower.lost if agent.follower else 0,
-            "problem": agent.follower.problem if agent.follower else "",
-            "journald": bool(agent.journal.pid),
-            "journald_problem": agent.journal.problem,
+            "live": bool(follower and follower.live),
+            "records": follower.records if follower else 0,
+            "lost": follower.lost if follower else 0,
+            "problem": follower.problem if follower else "",
+            "journald": bool(journal.pid),
+            "journald_problem": journal.problem,
         },
         "sinks": {
             name: {"problem": outlet.problem, "waiting": outlet.waiting, "lost": outlet.lost, "pid": outlet.pid}
-            for name, outlet in agent.outlets.items()
+            for name, outlet in node.publisher.outlets.items()
         },
-        "log_problems": agent.monitors.problems() if agent.monitors else [],
-        "history": agent.settings.history,
+        "log_problems": node.monitors.problems() if node.monitors else [],
+        "history": node.settings.history,
         "checks": checks,
     }  # fmt: skip
 

@@ -11,6 +11,7 @@ from typing import Tuple
 
 from nhc.agent import latest_report, prometheus_text
 from nhc.agent.event_loop import Loop
+from nhc.agent.node_view import NodeView
 from nhc.agent.service import Agent
 from nhc.agent.sockets import Connection, Server, listen_tcp
 from nhc.model import printable
@@ -69,43 +70,43 @@ class Http:
         peer.answer(_response(status, kind, text, method == "GET"))
 
     def _page(self, path: str) -> Tuple[int, str, str]:
-        agent = self.agent
+        node = self.agent.view()
         if path == "/metrics":
-            return 200, PROMETHEUS, prometheus_text.render(agent)
+            return 200, PROMETHEUS, prometheus_text.render(node)
         if path == "/healthz":
-            problem = latest_report.health(agent)
+            problem = latest_report.health(node)
             return (503, TEXT, f"{printable(problem)}\n") if problem else (200, TEXT, "ok\n")
         if path == "/livez":
             return 200, TEXT, "ok\n"
         if path == "/conditions":
-            return 200, JSON, json.dumps(conditions(agent), ensure_ascii=False) + "\n"
+            return 200, JSON, json.dumps(conditions(node), ensure_ascii=False) + "\n"
         if path == "/report":
             from nhc.render import json as render
 
-            return 200, JSON, render.render(latest_report.report(agent))
+            return 200, JSON, render.render(latest_report.report(node))
         return 404, TEXT, f"there are {', '.join(_PATHS)}\n"
 
 
-def conditions(agent: Agent) -> list[dict[str, str]]:
+def conditions(node: NodeView) -> list[dict[str, str]]:
     """The node's conditions as node-problem-detector shows its own: type, status, transition, reason, message."""
     from nhc.model import Verdict
     from nhc.ports import describe
 
-    report = latest_report.report(agent)
+    report = latest_report.report(node)
     worst = max(report.results, key=lambda result: result.verdict, default=None)
     status = {Verdict.CRIT: "False", Verdict.UNKNOWN: "Unknown"}.get(report.verdict, "True")
-    if not latest_report.complete(agent) and status == "True":
+    if not latest_report.complete(node) and status == "True":
         status = "Unknown"
     bad = worst is not None and worst.verdict > Verdict.WARN
-    since = min((p.since for _k, p in agent.board.problems() if p.result.verdict is report.verdict), default=0.0)
+    since = min((p.since for _k, p in node.board.problems() if p.result.verdict is report.verdict), default=0.0)
     own = {
         "type": "NhcHealthy",
         "status": status,
-        "transition": utc(since or agent.reloaded),
+        "transition": utc(since or node.reloaded),
         "reason": (worst.outcome.reason or "CheckFailed") if bad and worst else "NhcHealthy",
         "message": printable(describe(worst)) if bad and worst else "every check passes",
     }
-    return [own, *(agent.monitors.conditions() if agent.monitors else [])]
+    return [own, *(node.monitors.conditions() if node.monitors else [])]
 
 
 def _response(status: int, kind: str, text: str, body: bool) -> bytes:

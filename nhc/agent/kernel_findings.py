@@ -3,38 +3,67 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Set
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Set
 
 from nhc.agent import agent_plan
+from nhc.agent.acks import end_findings
+from nhc.agent.problems import Board, Change
+from nhc.agent.schedule import Schedule
+from nhc.host import Host
 from nhc.kernlog import STORE
 from nhc.kernlog.shape import load
+from nhc.light import NamedTuple
 from nhc.model import CheckResult, Outcome, Verdict, ok, printable
 from nhc.plan import Item
 from nhc.ports import Standing
 from nhc.run.engine import mutes_path
 from nhc.state.mutes import applied
-
-if TYPE_CHECKING:
-    from nhc.agent.service import Agent
+from nhc.state.store import State
 
 INHERITED = "check_kmsg"
 
 
-class KernelLog:
-    """The agent's word on the kernel log. `key` is the check that it is filed under."""
+class Listener(NamedTuple):
+    """Who is told: `news` of what began or ended, `changed` where the report is another, `wake` to run what is due."""
 
-    def __init__(self, agent: Agent) -> None:
-        self.agent = agent
+    news: Callable[[Sequence[Change]], None]
+    changed: Callable[[], None]
+    wake: Callable[[], None]
+
+
+class KernelLog:
+    """What the kernel log tells of the node. `key` is the check that it is filed under.
+
+    `adopted` are the sinks that have told what stood before the agent, `inherited` those faults.
+    """
+
+    def __init__(
+        self, host: Host, state: State, board: Board, schedule: Schedule, log: Callable[[str], None], listener: Listener
+    ) -> None:
+        self._host, self._state, self._board, self._schedule = host, state, board, schedule
+        self._log, self._listener = log, listener
+        self._items: Mapping[str, Item] = {}
         self.key = ""
         self.inherited: List[Standing] = []
+        self.adopted: Set[str] = set()
         self.seen_stamp: Any = None
+
+    def judge_by(self, items: Mapping[str, Item]) -> None:
+        """The checks of a new plan."""
+        self._items = items
+        self.key = next((key for key, item in items.items() if agent_plan.follows(item)), "")
+
+    def recall(self, adopted: Sequence[str], inherited: Sequence[Standing]) -> None:
+        """What an earlier agent of this boot knew."""
+        self.adopted.update(adopted)
+        self.inherited.extend(inherited)
 
     def results(self) -> List[CheckResult]:
         """Faults that stood before the agent, as results."""
         return self._muted([_inherited(one) for one in self.inherited])
 
     def _muted(self, results: List[CheckResult]) -> List[CheckResult]:
-        return applied(self.agent.host, mutes_path(), results)
+        return applied(self._host, mutes_path(), results)
 
     def settle(self) -> None:
         """After a round: what we have found ourselves ends as our own findings do."""
@@ -58,13 +87,13 @@ class KernelLog:
         if not key:
             self._hurry()
             return
-        item = self.agent.items[key]
+        item = self._items[key]
         ignore = agent_plan.arguments(item).get("ignore", ())
-        store = load(self.agent.state, STORE)
-        findings = [f for _key, f in current(store, (), self.agent.host.time()) if not ignored(f, ignore)]
+        store = load(self._state, STORE)
+        findings = [f for _key, f in current(store, (), self._host.time()) if not ignored(f, ignore)]
         found = {(o.target, o.reason): o for f in findings if not _needs_context(f) for o in [outcome(f)]}
         everything = {(f["device"], outcome(f).reason) for _key, f in current(store)}
-        row = self.agent.board.rows.get(key)
+        row = self._board.rows.get(key)
         results: List[CheckResult] = []
         for result in row.results if row else ():
             place = (result.outcome.target, result.outcome.reason)
@@ -75,44 +104,30 @@ class KernelLog:
         if not results:
             results = [self._result(item, ok("the kernel log tells of no fault that stands"))]
         results = self._muted(results)
-        news = self.agent.board.judge(key, results, self.agent.host.time(), 1)
-        self.agent.news(news)
+        news = self._board.judge(key, results, self._host.time(), 1)
+        self._listener.news(news)
         if news:
-            self.agent.changed()
+            self._listener.changed()
         self._hurry()
 
     def _hurry(self) -> None:
         """Have it all judged in full."""
-        now = self.agent.host.monotonic()
-        for key, item in self.agent.items.items():
+        now = self._host.monotonic()
+        for key, item in self._items.items():
             if agent_plan.is_kernel_log(item):
-                self.agent.schedule.hurry(key, now + 0.2)
-        self.agent.tick()
+                self._schedule.hurry(key, now + 0.2)
+        self._listener.wake()
 
     def _result(self, item: Item, told: Outcome) -> CheckResult:
         return CheckResult(item.name, told, 0.0, item.source, item.line, tuple(dict.fromkeys(("kmsg", *item.tags))))
 
-    def ack(self, keys: Sequence[str], device: str, everything: bool, by: str, note: str) -> List[str]:
+    def end(self, keys: Sequence[str], device: str, everything: bool, by: str, note: str) -> List[str]:
         """End findings of the kernel log, and faults that stood before the agent. Returns what ended."""
-        from nhc.agent.acks import end_findings
-
-        ended = end_findings(self.agent.state, keys, device, everything, by, note, self.agent.host.time())
+        ended = end_findings(self._state, keys, device, everything, by, note, self._host.time())
         for one in list(self.inherited):
             if everything or f"condition/{one.reason}" in keys:
                 self.inherited.remove(one)
                 ended.append(f"condition/{one.reason}")
-        if self.agent.monitors:
-            for entry in self.agent.monitors.conditions():
-                name = entry["type"]
-                if (everything or f"condition/{name}" in keys) and self.agent.monitors.ack(name):
-                    ended.append(f"condition/{name}")
-        if ended:
-            self.agent.emit(
-                [self.agent.event("finding.acknowledged", message=printable(f"{', '.join(ended)} by {by}: {note}"))]
-            )
-            self.heard()
-            self.agent.changed()
-            self.agent.save()
         return ended
 
     def stood(self, sink: str, standing: List[Standing]) -> None:
@@ -121,26 +136,26 @@ class KernelLog:
         An agent whose last life, of this boot, was told already knows better. One that was not keeps what only
         the kernel log could tell; what a check looks at itself is judged before anything is cleared.
         """
-        if sink in self.agent.adopted:
+        if sink in self.adopted:
             return
-        self.agent.adopted.add(sink)
-        booted = self.agent.host.time() - self.agent.host.monotonic()
+        self.adopted.add(sink)
+        booted = self._host.time() - self._host.monotonic()
         known = {one.reason for one in self.inherited} | self._reasons()
         for one in standing:
             if one.reason not in known and one.since >= booted - 60.0 and agent_plan.is_kernel_reason(one.reason):
                 known.add(one.reason)
                 self.inherited.append(one)
-                self.agent.log(f"{one.type}={one.reason} stood on this node before: it stands until it is acknowledged")
+                self._log(f"{one.type}={one.reason} stood on this node before: it stands until it is acknowledged")
         if standing:
-            self.agent.changed()
+            self._listener.changed()
 
     def _reasons(self) -> Set[str]:
-        return {problem.result.outcome.reason for _key, problem in self.agent.board.problems()}
+        return {problem.result.outcome.reason for _key, problem in self._board.problems()}
 
     def stamp(self) -> Any:
         """What changes when a store of findings does, of /dev/kmsg or of another source."""
         try:
-            with os.scandir(self.agent.state.directory) as entries:
+            with os.scandir(self._state.directory) as entries:
                 stores = [one for one in entries if one.name.startswith(STORE) and one.name.endswith(".json")]
                 return sorted((one.name, one.inode(), one.stat().st_mtime_ns) for one in stores)
         except OSError:

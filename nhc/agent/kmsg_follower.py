@@ -79,6 +79,10 @@ class Follower:
         self.follow(self._fd)
         return True
 
+    def tell_every_record(self, *readers: Judge) -> None:
+        """From now on these are told of every record, and nobody else."""
+        self.readers = readers
+
     def follow(self, fd: int) -> None:
         """Read records from a descriptor that gives one at a time."""
         self._fd = fd

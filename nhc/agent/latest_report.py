@@ -3,64 +3,61 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from nhc import __version__
+from nhc.agent.node_view import NodeView
 from nhc.model import Report
 from nhc.render.json import to_dict
 from nhc.run.engine import mutes_path
 from nhc.state import mutes
 
-if TYPE_CHECKING:
-    from nhc.agent.service import Agent
 
-
-def complete(agent: Agent) -> bool:
+def complete(node: NodeView) -> bool:
     """Whether every check has been judged, in this life or the last of this boot."""
-    return all(key in agent.board.rows for key in agent.items)
+    return all(key in node.board.rows for key in node.items)
 
 
-def report(agent: Agent) -> Report:
+def report(node: NodeView) -> Report:
     """How the node is."""
-    now = agent.host.monotonic()
+    now = node.host.monotonic()
     return Report(
-        host=agent.node,
-        boot_id=agent.boot_id,
-        started=agent.host.time() - min(agent.schedule.oldest(now), now - agent.began + 1.0),
-        elapsed=agent.round_seconds,
-        results=(*agent.board.results(agent.items), *agent.kernel.results()),
-        notes=(*agent.plan.notes, *mutes.notes(agent.host, mutes_path())),
+        host=node.node,
+        boot_id=node.boot_id,
+        started=node.host.time() - min(node.schedule.oldest(now), now - node.began + 1.0),
+        elapsed=node.round_seconds,
+        results=(*node.board.results(node.items), *node.kernel.results()),
+        notes=(*node.plan.notes, *mutes.notes(node.host, mutes_path())),
         version=__version__,
-        labels=dict(agent.settings.labels),
+        labels=dict(node.settings.labels),
     )
 
 
-def state_bytes(agent: Agent) -> bytes:
+def state_bytes(node: NodeView) -> bytes:
     """How the node is, for sinks: JSON."""
     value = {
-        "report": to_dict(report(agent)),
-        "complete": complete(agent),
-        "conditions": agent.monitors.conditions() if agent.monitors else [],
+        "report": to_dict(report(node)),
+        "complete": complete(node),
+        "conditions": node.monitors.conditions() if node.monitors else [],
     }
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-def health(agent: Agent) -> str:
+def health(node: NodeView) -> str:
     """What keeps the checks from running, or what they find from going where it should; "" while all is well.
 
     A sink whose process cannot be started is not well; one whose server is away is told in the metrics.
     """
-    if agent.stopping:
+    if node.stopping:
         return "stopping"
-    if agent.paused:
-        return str(agent.paused)
-    never = [key for key, entry in agent.schedule.entries.items() if entry.judged is None]
+    if node.paused:
+        return str(node.paused)
+    never = [key for key, entry in node.schedule.entries.items() if entry.judged is None]
     if never:
-        return f"{len(never)} of {len(agent.schedule.entries)} checks have not run yet"
-    late = agent.schedule.overdue(agent.host.monotonic())
+        return f"{len(never)} of {len(node.schedule.entries)} checks have not run yet"
+    late = node.schedule.overdue(node.host.monotonic())
     if late:
-        return f"{len(late)} checks are overdue, as {agent.items[late[0]].name}"
-    for name, outlet in agent.outlets.items():
+        return f"{len(late)} checks are overdue, as {node.items[late[0]].name}"
+    for name, outlet in node.publisher.outlets.items():
         if outlet.dead:
             return f"the sink {name} is not running: {outlet.dead}"
     return ""

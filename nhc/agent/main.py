@@ -8,13 +8,13 @@ import signal
 import sys
 from typing import Any, Callable, Dict, Optional, Tuple
 
+from nhc.agent import npd_monitors
 from nhc.agent.agent_plan import BadConfig
 from nhc.agent.control_socket import Control, default_socket
 from nhc.agent.event_loop import Loop
 from nhc.agent.events import Recorder, Stream
 from nhc.agent.http_server import Http
-from nhc.agent.npd import monitors
-from nhc.agent.service import Agent
+from nhc.agent.service import Agent, node_name
 from nhc.agent.settings import BadSettings, Settings
 from nhc.agent.sink_process import Make
 from nhc.host import BadRoot, Host
@@ -34,9 +34,10 @@ def run(read_settings: Callable[[], Settings], host: Optional[Host] = None) -> i
         state = State(settings.state or None)
         if host is None:
             host = live_host(settings.root, state)
-        agent = Agent(settings, host, state, loop, complain, read_settings)
-        agent.monitors = monitors.load(settings)
-        agent.makes = sinks(settings, agent.node)
+        node = node_name(settings, host)
+        agent = Agent(
+            settings, host, state, loop, complain, read_settings, npd_monitors.load(settings), sinks(settings, node)
+        )
     except (BadSettings, BadConfig) as error:
         complain(str(error))
         return 2

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Mapping, Optional, Tuple
 
 from nhc.agent import agent_plan
 from nhc.agent.check_round import Finished
+from nhc.host import Host
 from nhc.light import NamedTuple
 from nhc.model import printable
+from nhc.plan import Item
 
-if TYPE_CHECKING:
-    from nhc.agent.service import Agent
+LONGEST = 30 * 86400.0
+"""Seconds that a pause may last."""
 
 
 class Pause(NamedTuple):
@@ -24,36 +26,35 @@ class Pause(NamedTuple):
         return f"paused by {self.by}{f': {self.why}' if self.why else ''}"
 
 
-def pause(agent: Agent, seconds: float, by: str, why: str) -> None:
-    """Run no checks for so many seconds, and end those that run. Who waits for results is told."""
-    agent.paused = Pause(agent.host.time() + seconds, printable(by, 80), printable(why, 200))
-    agent.pause_ends = agent.host.monotonic() + seconds
-    for one in agent.rounds:
-        if not any(agent_plan.is_kernel_log(item) for item in one.plan.items):  # what it has read is not read again
-            one.kill()
-    for waiter in list(agent.waiting):
-        waiter(Finished((), {}, 0.0))
-    agent.emit([agent.event("agent.paused", message=f"by {by}: {why}" if why else f"by {by}")])
-    agent.save()
+class PauseTimer:
+    """The pause there is, if any. Its end is kept on the monotonic clock: a step of the other does not move it."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._ends = 0.0
+        self.current: Optional[Pause] = None
+
+    def begin(self, seconds: float, by: str, why: str) -> None:
+        self.go_on(Pause(self._host.time() + seconds, printable(by, 80), printable(why, 200)), seconds)
+
+    def go_on(self, kept: Pause, seconds: float) -> None:
+        """Go on with a pause of an earlier agent, which has so many seconds left."""
+        self.current = kept
+        self._ends = self._host.monotonic() + seconds
+
+    def end(self) -> None:
+        self.current = None
+
+    def is_over(self) -> bool:
+        """Whether there is a pause that has lasted its time."""
+        return self.current is not None and self._ends <= self._host.monotonic()
 
 
-def resume(agent: Agent, by: str) -> None:
-    """End a pause: every check is due."""
-    if agent.paused is None:
-        return
-    agent.paused = None
-    now = agent.host.monotonic()
-    agent.schedule.set(agent.schedule.entries, now)
-    for key in agent.items:
-        agent.schedule.hurry(key, now)
-    agent.emit([agent.event("agent.resumed", message=by)])
-    agent.save()
+def interrupted(finished: Finished, items: Mapping[str, Item]) -> Tuple[Finished, Tuple[str, ...]]:
+    """Of a round that a pause came into, what the kernel said before; the rest may show the work on the node.
 
-
-def interrupted(agent: Agent, finished: Finished) -> Finished:
-    """Of a round that a pause came into, what the kernel said before; the rest may show the work on the node."""
-    kept = tuple(key for key in finished.keys if key in agent.items and agent_plan.is_kernel_log(agent.items[key]))
-    for key in finished.keys:
-        if key not in kept:
-            agent.schedule.end(key, agent.host.monotonic(), 0.0, judged=False)
-    return finished._replace(keys=kept, problem=finished.problem if kept else "")
+    The keys of that rest are returned as well.
+    """
+    kept = tuple(key for key in finished.keys if key in items and agent_plan.is_kernel_log(items[key]))
+    rest = tuple(key for key in finished.keys if key not in kept)
+    return finished._replace(keys=kept, problem=finished.problem if kept else ""), rest

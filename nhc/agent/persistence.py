@@ -1,72 +1,79 @@
-"""What one life of the agent leaves to the next, and to `nhc check local`."""
+"""What the agent leaves to the next one after a restart, and to `nhc check local`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from nhc.agent import latest_report
-from nhc.agent.pause import Pause
+from nhc.agent.node_view import NodeView
+from nhc.agent.pause import LONGEST, Pause
+from nhc.light import NamedTuple
 from nhc.model import Verdict
 from nhc.planning.kept_verdict import forget
 from nhc.ports import Standing
 from nhc.render.json import to_dict
-
-if TYPE_CHECKING:
-    from nhc.agent.service import Agent
+from nhc.state.store import State
 
 STATE = "agent"
 REPORT = "report-agent"
-LONGEST_PAUSE = 30 * 86400.0
-"""Seconds: the agent's control takes no longer one (`nhc.agent.control_socket`)."""
 
 
-def save(agent: Agent) -> None:
-    """Keep what the next life needs."""
-    if agent.saving:
-        agent.saving.cancel()
-        agent.saving = None
-    agent.state.save(
-        STATE,
-        {
-            "boot_id": agent.boot_id,
-            "rows": agent.board.dump(),
-            "inherited": [list(one) for one in agent.kernel.inherited],
-            "adopted": sorted(agent.adopted),
-            "paused": list(agent.paused) if agent.paused else None,
-            "monitors": agent.monitors.dump() if agent.monitors else None,
-        },
-    )
+class Recalled(NamedTuple):
+    """What an earlier agent left; all but the pause is of this boot.
+
+    `rows` are the board's, `adopted` the sinks that told what stood before, `inherited` those faults.
+    """
+
+    pause: Optional[Pause] = None
+    rows: Mapping[str, Any] = {}
+    adopted: Tuple[str, ...] = ()
+    inherited: Tuple[Standing, ...] = ()
+    monitors: Optional[Mapping[str, Any]] = None
 
 
-def keep_report(agent: Agent) -> None:
+def save(node: NodeView, state: State) -> None:
+    """Keep what the next agent needs."""
+    kept: Dict[str, Any] = {
+        "boot_id": node.boot_id,
+        "rows": node.board.dump(),
+        "inherited": [list(one) for one in node.kernel.inherited],
+        "adopted": sorted(node.kernel.adopted),
+        "paused": list(node.paused) if node.paused else None,
+        "monitors": node.monitors.dump() if node.monitors else None,
+    }
+    state.save(STATE, kept)
+
+
+def keep_report(node: NodeView, state: State) -> None:
     """Leave the report where `nhc check local --max-age` and the prolog find it."""
-    if latest_report.complete(agent) and not any(entry.judged is None for entry in agent.schedule.entries.values()):
-        report = latest_report.report(agent)
+    if latest_report.complete(node) and not any(entry.judged is None for entry in node.schedule.entries.values()):
+        report = latest_report.report(node)
         if report.verdict is not Verdict.OK:
-            forget(agent.state)
-        asked = {"config": list(agent.settings.config), "scripts": list(agent.settings.scripts), "root": agent.root}
-        agent.state.save(REPORT, {**to_dict(report), **asked, "profile": agent.settings.profile})
+            forget(state)
+        asked = {"config": list(node.settings.config), "scripts": list(node.settings.scripts), "root": node.root}
+        state.save(REPORT, {**to_dict(report), **asked, "profile": node.settings.profile})
 
 
-def recall(agent: Agent) -> None:
-    """Take over what the last life left, if it was this boot's; what does not fit is left out."""
-    kept = agent.state.load(STATE)
+def recall(state: State, boot_id: str, now: float) -> Recalled:
+    """What the last agent left, if it was this boot's; what does not fit is left out. `now` is the Unix time."""
+    kept = state.load(STATE)
+    found = Recalled()
     pause: Any = kept.get("paused")
-    if _fits(pause, (float, str, str)) and agent.host.time() < pause[0] < agent.host.time() + LONGEST_PAUSE:
-        agent.paused = Pause(*pause)
-        agent.pause_ends = agent.host.monotonic() + pause[0] - agent.host.time()
-    if not agent.boot_id or kept.get("boot_id") != agent.boot_id:
-        return
-    rows = kept.get("rows")
-    if isinstance(rows, dict):
-        agent.board.load({key: row for key, row in rows.items() if key in agent.items})
-    adopted, inherited = kept.get("adopted"), kept.get("inherited")
-    agent.adopted.update(str(sink) for sink in (adopted if isinstance(adopted, list) else ()))
-    for one in inherited if isinstance(inherited, list) else ():
-        if _fits(one, (str, str, str, float)):
-            agent.kernel.inherited.append(Standing(*one))
-    if agent.monitors and isinstance(kept.get("monitors"), dict):
-        agent.monitors.load(kept["monitors"])
+    if _fits(pause, (float, str, str)) and now < pause[0] < now + LONGEST:
+        found = found._replace(pause=Pause(*pause))
+    if not boot_id or kept.get("boot_id") != boot_id:
+        return found
+    rows, adopted, inherited, monitors = (kept.get(name) for name in ("rows", "adopted", "inherited", "monitors"))
+    return found._replace(
+        rows=rows if isinstance(rows, dict) else {},
+        adopted=tuple(str(sink) for sink in (adopted if isinstance(adopted, list) else ())),
+        inherited=tuple(
+            Standing(*one)
+            for one in (inherited if isinstance(inherited, list) else ())
+            if _fits(one, (str, str, str, float))
+        ),
+        monitors=monitors if isinstance(monitors, dict) else None,
+    )
 
 
 def _fits(value: Any, kinds: Sequence[type]) -> bool:

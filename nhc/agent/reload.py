@@ -2,64 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List
+from typing import Callable, List, Optional
 
-from nhc.agent import agent_plan
-from nhc.model import printable
+from nhc.agent import agent_plan, npd_monitors
+from nhc.agent.agent_plan import BadConfig
+from nhc.agent.npd_monitors import Monitors
+from nhc.agent.settings import BadSettings, Settings
+from nhc.host import Host
+from nhc.light import NamedTuple
+from nhc.plan import Plan
+from nhc.state.store import State
 
-if TYPE_CHECKING:
-    from nhc.agent.service import Agent
+
+class Configuration(NamedTuple):
+    """What the files say."""
+
+    settings: Settings
+    plan: Plan
+    monitors: Optional[Monitors]
 
 
-def reload(agent: Agent) -> List[str]:
-    """Read settings and configuration anew. Returns the problems; with any, everything stays as it was."""
-    from nhc.agent.agent_plan import BadConfig
-    from nhc.agent.npd.monitors import load as load_monitors
-    from nhc.agent.settings import BadSettings
-
-    agent.stamps = agent_plan.stamps(agent.plan, agent.settings)
+def read_anew(read_settings: Callable[[], Settings], node: str, host: Host, state: State) -> Configuration:
+    """Read settings, checks and monitors. Raises BadConfig."""
     try:
-        settings = agent.read_settings()
-        plan = agent_plan.load(settings, agent.node, agent.host, agent.state, strict=True)
-        monitors = load_monitors(settings)
-    except (BadSettings, BadConfig) as error:
-        problems = getattr(error, "problems", None) or [str(error)]
-        if problems != agent.refused:
-            for problem in problems:
-                agent.log(f"refused: {problem}")
-            agent.emit([agent.event("config.refused", message=printable("; ".join(problems), 1000))])
-        agent.refused = problems
-        return problems
-    old, agent.settings, agent.refused = agent.settings, settings, []
-    agent.board.recover, agent.schedule.jitter = settings.recover, settings.jitter
-    if agent.monitors is not None:
-        if monitors is not None:
-            monitors.take_over(agent.monitors)
-        else:
-            agent.monitors.close()
-            if agent.follower:
-                agent.follower.readers = ()
-    agent.monitors = monitors
-    agent.adopt_plan(plan)
-    if agent.monitors and agent.follower:
-        agent.monitors.start(agent)
-    if agent.follower:
-        if settings.kernel_log and not agent.follower.live:
-            agent.follower.start()
-        elif not settings.kernel_log:
-            agent.follower.close()
-    agent.follow_journal()
-    agent.reloaded = agent.host.time()
-    for watcher in agent.watchers:
-        watcher()
+        settings = read_settings()
+        plan = agent_plan.load(settings, node, host, state, strict=True)
+        return Configuration(settings, plan, npd_monitors.load(settings))
+    except BadSettings as error:
+        raise BadConfig([str(error)]) from None
+
+
+def unheeded(old: Settings, new: Settings) -> List[str]:
+    """What has changed that only a restart of the agent brings in, one line each."""
+    lines: List[str] = []
     if (old.sinks, old.events, old.events_format, old.history) != (
-        settings.sinks, settings.events, settings.events_format, settings.history,
+        new.sinks, new.events, new.events_format, new.history,
     ):  # fmt: skip
-        agent.log("sinks, events and history are as they were: they change when the agent is started anew")
-    if old.root != settings.root:
-        agent.log("root is as it was: it changes when the agent is started anew")
-    agent.log(f"configuration reloaded: {len(agent.items)} checks")
-    agent.emit([agent.event("config.reloaded", checks=len(agent.items))])
-    agent.changed()
-    agent.tick()
-    return []
+        lines.append("sinks, events and history are as they were: they change when the agent is started anew")
+    if old.root != new.root:
+        lines.append("root is as it was: it changes when the agent is started anew")
+    return lines

@@ -70,13 +70,13 @@ def run(
 
 def _check_settings(read: Callable[[], Any]) -> int:
     """Say what in the settings, and in the files that they name, the agent would refuse. The exit status."""
+    from nhc.agent import npd_monitors
     from nhc.agent.main import sinks
-    from nhc.agent.npd import monitors
     from nhc.agent.settings import BadSettings
 
     try:
         settings = read()
-        monitors.load(settings)
+        npd_monitors.load(settings)
         sinks(settings, settings.node)
     except BadSettings as error:
         click.echo(str(error), err=True)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from nhc.agent import check_round, latest_report, pause
+from nhc.agent import check_round, latest_report
 from nhc.agent.event_loop import Loop
 from nhc.agent.service import Agent
 from nhc.agent.settings import Settings
@@ -47,11 +47,11 @@ def settle(agent):
 
 
 def rounds_of(agent):
-    return agent.counts.get("rounds", 0)
+    return agent.publisher.counts.get("rounds", 0)
 
 
 def verdict(agent):
-    return latest_report.report(agent).results[0].verdict.name
+    return latest_report.report(agent.view()).results[0].verdict.name
 
 
 @pytest.mark.parametrize("step", [YEAR, -YEAR, 61, -61])
@@ -63,8 +63,8 @@ def test_a_step_of_the_clock_runs_nothing_and_stops_nothing(made, step):
     agent.host.system.now += step
     settle(agent)
     assert rounds_of(agent) == 1
-    assert latest_report.health(agent) == ""
-    assert agent.host.time() - latest_report.report(agent).started < 5  # and the report is as fresh as it was
+    assert latest_report.health(agent.view()) == ""
+    assert agent.host.time() - latest_report.report(agent.view()).started < 5  # and the report is as fresh as it was
     agent.host.system.uptime += 64
     settle(agent)
     assert rounds_of(agent) == 2
@@ -74,7 +74,7 @@ def test_a_pause_is_as_long_as_it_was_to_be_whatever_the_clock_says(made):
     agent = made()
     agent.start()
     settle(agent)
-    pause.pause(agent, 600.0, "me", "")
+    agent.pause(600.0, "me", "")
     agent.host.system.now += YEAR
     agent.host.system.uptime += 100
     settle(agent)
@@ -91,7 +91,7 @@ def test_what_fails_within_the_boot_window_is_judged_when_it_ends(made):
     agent.host.remove("/good")
     agent.start()
     settle(agent)
-    assert latest_report.report(agent).results[0].outcome.reason == "BootWindow"
+    assert latest_report.report(agent.view()).results[0].outcome.reason == "BootWindow"
     for uptime in (100.0, 200.0, 299.0):
         agent.host.system.uptime = uptime
         settle(agent)
@@ -114,7 +114,7 @@ def test_another_boot_forgets_what_checks_said_and_a_restart_does_not(made):
     again.host.write("/proc/sys/kernel/random/boot_id", "c\n")
     third = made()
     third.start()
-    assert latest_report.report(third).results == ()
+    assert latest_report.report(third.view()).results == ()
 
 
 def test_a_round_that_cannot_be_started_is_said_once_and_tried_again(made, monkeypatch):
@@ -132,11 +132,11 @@ def test_a_round_that_cannot_be_started_is_said_once_and_tried_again(made, monke
     assert verdict(agent) == "OK"
     assert len([line for line in agent.logged if "Resource temporarily unavailable" in line]) == 1
     agent.host.system.uptime += 64
-    assert "overdue" in latest_report.health(agent)
+    assert "overdue" in latest_report.health(agent.view())
     monkeypatch.undo()
     agent.host.system.uptime += 64
     settle(agent)
-    assert latest_report.health(agent) == ""
+    assert latest_report.health(agent.view()) == ""
 
 
 def test_a_round_whose_process_is_killed_is_run_again(made):
@@ -154,5 +154,5 @@ def test_a_round_whose_process_is_killed_is_run_again(made):
     assert verdict(agent) == "OK"
     agent.host.system.uptime += 16
     settle(agent)
-    assert latest_report.health(agent) == ""
+    assert latest_report.health(agent.view()) == ""
     assert rounds_of(agent) == 3

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.agent.npd.conditions import FALSE, TRUE, UNKNOWN, Conditions
-from nhc.agent.npd.config import Default, go_duration, load_log_monitor, load_plugin_monitor
-from nhc.agent.npd.logs import FileFollower, LogReader
-from nhc.agent.npd.stats import Stats
+from nhc.agent.npd_conditions import FALSE, TRUE, UNKNOWN, Conditions
+from nhc.agent.npd_config import Default, go_duration, load_log_monitor, load_plugin_monitor
+from nhc.agent.npd_logs import FileFollower, LogReader
+from nhc.agent.npd_stats import Stats
 from nhc.agent.settings import BadSettings
 from nhc.facts.kmsg import Record
 from nhc.model import Verdict

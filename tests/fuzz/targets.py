@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nhc import units
 from nhc.agent import settings as agent_settings
-from nhc.agent.npd.config import go_duration, load_log_monitor, load_plugin_monitor
+from nhc.agent.npd_config import go_duration, load_log_monitor, load_plugin_monitor
 from nhc.agent.settings import BadSettings
 from nhc.checks.kmsg import outcome
 from nhc.cli.log import Folder, as_object, as_text

@@ -11,8 +11,8 @@ import os
 import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.agent.npd.config import go_duration, read_json
-from nhc.agent.prometheus_text import Family
+from nhc.agent.npd_config import go_duration, read_json
+from nhc.agent.prometheus_family import Family
 from nhc.agent.settings import BadSettings
 from nhc.host import Host
 from nhc.kernlog.catalogue import BadRules

@@ -6,8 +6,8 @@ from typing import Any, Callable, List, Match, Optional, Sequence, Tuple
 
 from nhc.agent.event_loop import Loop
 from nhc.agent.journal_follower import Journalctl
-from nhc.agent.npd.conditions import TRUE, Conditions
-from nhc.agent.npd.config import LogMonitor
+from nhc.agent.npd_conditions import TRUE, Conditions
+from nhc.agent.npd_config import LogMonitor
 from nhc.facts.journal import FIELDS, same_entry
 from nhc.facts.kmsg import Record, boot_time, log_tail, parse_journal, parse_line, parse_record, rotated_to, unread
 from nhc.host import Host

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from nhc.agent.check_round import Finished, key_of
-from nhc.agent.npd.conditions import FALSE, TRUE, UNKNOWN, Conditions
-from nhc.agent.npd.config import LogMonitor, PluginMonitor, PluginRule, load_log_monitor, load_plugin_monitor
-from nhc.agent.npd.logs import FileFollower, JournalFollower, KernelCatchUp, LogReader
+from nhc.agent.event_loop import Loop
+from nhc.agent.kmsg_follower import Follower
+from nhc.agent.npd_conditions import FALSE, TRUE, UNKNOWN, Conditions
+from nhc.agent.npd_config import LogMonitor, PluginMonitor, PluginRule, load_log_monitor, load_plugin_monitor
+from nhc.agent.npd_logs import FileFollower, JournalFollower, KernelCatchUp, LogReader
+from nhc.agent.publisher import Publisher
 from nhc.agent.settings import BadSettings, Settings
+from nhc.host import Host
 from nhc.kernlog.npd_rules import PERMANENT
 from nhc.model import Verdict
 from nhc.plan import BUILT_IN, Item
 
 if TYPE_CHECKING:
-    from nhc.agent.prometheus_text import Family
-    from nhc.agent.service import Agent
+    from nhc.agent.npd_stats import Stats
+    from nhc.agent.prometheus_family import Family
 
 CHECK = "check_npd_plugin"
 
@@ -26,7 +30,7 @@ def load(settings: Settings) -> Optional[Monitors]:
         return None
     stats = []
     for path in settings.system_stats:
-        from nhc.agent.npd.stats import Stats
+        from nhc.agent.npd_stats import Stats
 
         stats.append(Stats(path))
     try:
@@ -42,12 +46,13 @@ def load(settings: Settings) -> Optional[Monitors]:
 class Monitors:
     """All of them."""
 
-    def __init__(self, logs: List[LogMonitor], plugins: List[PluginMonitor], stats: List[Any]) -> None:
+    def __init__(self, logs: List[LogMonitor], plugins: List[PluginMonitor], stats: List[Stats]) -> None:
         self.logs, self.plugins, self.stats = logs, plugins, stats
         self.conditions_kept = Conditions(self._clock)
-        self.agent: Optional[Agent] = None
+        self._host: Optional[Host] = None
+        self._tell: Optional[Callable[[], None]] = None
         self.readers: List[LogReader] = []
-        self.followers: List[Any] = []
+        self.followers: List[Union[FileFollower, JournalFollower]] = []
         self._kernel: List[LogReader] = []
         self.number = -1
         """The last record of the kernel's log that the rules have seen."""
@@ -71,8 +76,8 @@ class Monitors:
                     self._seed("", rule.reason, 0)
 
     def _clock(self) -> float:
-        if self.agent is not None:
-            return self.agent.host.time()
+        if self._host is not None:
+            return self._host.time()
         import time
 
         return time.time()
@@ -88,16 +93,23 @@ class Monitors:
         """Whether a check is one of the plugins."""
         return key in self._plugins
 
-    def start(self, agent: Agent) -> None:
-        """Begin to follow the logs."""
-        self.agent = agent
+    def start(
+        self,
+        host: Host,
+        loop: Loop,
+        publisher: Publisher,
+        changed: Callable[[], None],
+        kmsg: Optional[Follower],
+    ) -> None:
+        """Begin to follow the logs. `changed` is called when a condition is another; `kmsg` follows the kernel's."""
+        self._host, self._tell = host, changed
         conditions = self.conditions_kept
-        conditions.count = agent.count_problem
-        conditions.emit = lambda what, more: agent.emit([agent.event(what, **more)])
+        conditions.count = publisher.count_problem
+        conditions.emit = lambda what, more: publisher.emit(what, **more)
         for reason in self._seeds:
-            agent.count_problem("", reason, 0)
-        now = agent.host.time()
-        booted = now - agent.host.monotonic()
+            publisher.count_problem("", reason, 0)
+        now = host.time()
+        booted = now - host.monotonic()
         kernel: List[LogReader] = []
         for reader in self.readers:
             lookback = reader.monitor.lookback
@@ -105,29 +117,28 @@ class Monitors:
             if reader.monitor.plugin == "kmsg":
                 kernel.append(reader)
             elif reader.monitor.plugin == "journald":
-                self._follow(self._journal(reader, booted))
+                self._follow(self._journal(host, loop, reader, booted))
             else:
-                self._follow(FileFollower(agent.loop, agent.host, reader))
-        if kernel and agent.follower:
+                self._follow(FileFollower(loop, host, reader))
+        if kernel and kmsg:
             if self.number >= 0:  # an earlier life has read so far: what came since is news, however long ago
                 for reader in kernel:
                     reader.since = booted + reader.monitor.delay
-            self.number = KernelCatchUp(agent.host, kernel).read(self.number)
+            self.number = KernelCatchUp(host, kernel).read(self.number)
             for reader in kernel:
                 reader.since = booted + reader.monitor.delay
             self._kernel = kernel
-            agent.follower.readers = (self._heard,)
+            kmsg.tell_every_record(self._heard)
 
-    def _journal(self, reader: LogReader, booted: float) -> JournalFollower:
+    def _journal(self, host: Host, loop: Loop, reader: LogReader, booted: float) -> JournalFollower:
         """As with the kernel's own: what came since an earlier life read is news, however long ago."""
-        assert self.agent is not None
         cursor = self.cursors.get(reader.monitor.path, "")
         if cursor:
             first = booted + reader.monitor.delay
             reader.since = max(first, float(cursor[1:])) if cursor[0] == "@" else first
-        return JournalFollower(self.agent.loop, self.agent.host, reader, cursor if cursor[:1] != "@" else "")
+        return JournalFollower(loop, host, reader, cursor if cursor[:1] != "@" else "")
 
-    def _follow(self, follower: Any) -> None:
+    def _follow(self, follower: Union[FileFollower, JournalFollower]) -> None:
         self.followers.append(follower)
         follower.start()
 
@@ -146,8 +157,8 @@ class Monitors:
                 reader.read(fresh)
 
     def _changed(self) -> None:
-        if self.agent:
-            self.agent.changed()
+        if self._tell:
+            self._tell()
 
     def judged(self, finished: Finished) -> None:
         """A round is over: what its plugins said."""
@@ -181,6 +192,11 @@ class Monitors:
             self._changed()
         return ended
 
+    def end(self, keys: Sequence[str], everything: bool) -> List[str]:
+        """End the conditions that are named, as `condition/TYPE`, or all. Returns what ended."""
+        named = [entry["type"] for entry in self.conditions() if everything or f"condition/{entry['type']}" in keys]
+        return [f"condition/{name}" for name in named if self.ack(name)]
+
     # What the agent shows.
 
     def conditions(self) -> List[Dict[str, str]]:
@@ -190,8 +206,8 @@ class Monitors:
         return self.conditions_kept.gauges
 
     def families(self) -> List[Family]:
-        assert self.agent is not None
-        return [family for stats in self.stats for family in stats.families(self.agent.host)]
+        host = self._host
+        return [family for stats in self.stats for family in stats.families(host)] if host else []
 
     def problems(self) -> List[str]:
         """What keeps logs from being read."""

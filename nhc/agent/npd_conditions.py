@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
-from nhc.agent.npd.config import Default
+from nhc.agent.npd_config import Default
 from nhc.model import printable
 from nhc.render.json import utc
 

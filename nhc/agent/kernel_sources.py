@@ -1,0 +1,86 @@
+"""Where the kernel's log comes from while the agent runs: /dev/kmsg live, and journald where a check reads it there."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from nhc.agent import agent_plan
+from nhc.agent.app_faults import AppFaults
+from nhc.agent.event_loop import Loop
+from nhc.agent.journal_follower import KernelJournal
+from nhc.agent.kmsg_follower import Follower
+from nhc.agent.schedule import Schedule
+from nhc.host import Host
+from nhc.plan import Item
+from nhc.state.store import State
+
+
+class KernelSources:
+    """Both followers. A message in journald makes the checks that read it due; `wake` starts what is due."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        host: Host,
+        state: State,
+        schedule: Schedule,
+        log: Callable[[str], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._loop, self._host, self._state = loop, host, state
+        self._schedule, self._log, self._wake = schedule, log, wake
+        self._items: Mapping[str, Item] = {}
+        self._wanted = False
+        self.follower: Optional[Follower] = None
+        self.journal = KernelJournal(loop, host, self._journal_spoke, log)
+
+    def start(
+        self,
+        items: Mapping[str, Item],
+        wanted: bool,
+        heard: Callable[[], None],
+        app_fault: Callable[[Dict[str, Any]], None],
+    ) -> None:
+        """Begin to follow what is `wanted`. `heard` is called for new findings, `app_fault` for an application's."""
+        self.follower = Follower(self._loop, self._host, self._state, heard, self._log)
+        self.follower.apps = AppFaults(app_fault, self._host.monotonic).tell
+        if wanted and not self.follower.start():
+            self._log(self.follower.problem)
+        self.follow_journal(items, wanted)
+        if self.follower.problem and not self.journal.pid:
+            self._log("the kernel log is read with each round, not live")
+
+    def change(self, items: Mapping[str, Item], wanted: bool) -> None:
+        """Another configuration."""
+        if self.follower:
+            if wanted and not self.follower.live:
+                self.follower.start()
+            elif not wanted:
+                self.follower.close()
+        self.follow_journal(items, wanted)
+
+    def follow_journal(self, items: Mapping[str, Item], wanted: bool) -> None:
+        """Follow journald while a check reads the kernel's messages there."""
+        self._items, self._wanted = items, wanted
+        keys = self._journal_keys()
+        if keys:
+            self.journal.follow(agent_plan.needles([items[key] for key in keys]))
+        else:
+            self.journal.close()
+
+    def close(self) -> None:
+        if self.follower:
+            self.follower.close()
+        self.journal.close()
+
+    def _journal_keys(self) -> List[str]:
+        if not self._wanted:
+            return []
+        live = self.follower is not None and self.follower.live
+        return [key for key, item in self._items.items() if agent_plan.reads_journal(item, self._host, live)]
+
+    def _journal_spoke(self) -> None:
+        now = self._host.monotonic()
+        for key in self._journal_keys():
+            self._schedule.hurry(key, now)
+        self._wake()

@@ -1,0 +1,70 @@
+"""Events to every sink, and how often each thing happened."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Dict, List, Mapping, Tuple
+
+from nhc.agent.events import Event, event
+from nhc.agent.sink_handle import PATIENCE, Outlet
+
+SERIES = 512
+"""Reasons that are counted apart: a check that makes one up each time must not fill the memory."""
+KINDS = 4096
+"""Things that are counted apart, before notes are no longer told as new."""
+
+
+class Publisher:
+    """The events of one node. `clock` gives Unix time."""
+
+    def __init__(self, node: str, boot_id: str, clock: Callable[[], float]) -> None:
+        self._node, self._boot_id, self._clock = node, boot_id, clock
+        self.outlets: Dict[str, Outlet] = {}
+        self.counts: Dict[str, int] = {}
+        self.problem_counts: Dict[str, int] = {}
+        self.problem_seen: Dict[Tuple[str, str], None] = {}
+
+    def emit(self, what: str, **more: Any) -> None:
+        """Publish one event, of now."""
+        self.publish([event(what, self._clock(), self._node, self._boot_id, **more)])
+
+    def log_event(self, words: Mapping[str, Any]) -> None:
+        """Something in a log that takes no node out."""
+        self.emit("log.event", **words)
+
+    def publish(self, events: List[Event]) -> None:
+        """Hand events to every sink."""
+        for piece in events:
+            self.count(f"event {piece['event']}")
+        for outlet in self.outlets.values():
+            outlet.tell(events)
+
+    def changed(self) -> None:
+        """The state of the node is another: sinks get it."""
+        for outlet in self.outlets.values():
+            outlet.changed()
+
+    def close(self) -> None:
+        """Let every sink deliver what it has, for a while, and end it."""
+        for outlet in self.outlets.values():
+            outlet.close()
+        until = time.monotonic() + PATIENCE
+        for outlet in self.outlets.values():
+            outlet.wait(until)
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def is_new(self, note: str) -> bool:
+        """Count a note; whether this was the first time. Of too many different ones none is new any more."""
+        key = f"note {note}"
+        new = key not in self.counts and len(self.counts) < KINDS
+        self.count(key)
+        return new
+
+    def count_problem(self, kind: str, reason: str, times: int = 1) -> None:
+        """A problem has occurred: node-problem-detector's problem_counter, and a series of its problem_gauge."""
+        if reason in self.problem_counts or len(self.problem_counts) < SERIES:
+            self.problem_counts[reason] = self.problem_counts.get(reason, 0) + times
+        if kind and len(self.problem_seen) < SERIES:
+            self.problem_seen[kind, reason] = None
