@@ -67,7 +67,6 @@ ADAPTERS_SEE = {"kernlog", "matching", "model", "policy", "ports", "system", "to
 DISPATCH = {
     ("nhc.cli.main", "nhc.cli"),  # the commands
     ("nhc.cli.click_app", "nhc.cli"),
-    ("nhc.facts.accelerator", "nhc.facts"),  # a vendor's reader, by what is on the PCI bus
 }
 
 #: What still runs in circles, to be mended: nothing may be added.

@@ -9,8 +9,9 @@ is not installed, no permission) is UNKNOWN.
 from __future__ import annotations
 
 from nhc.check import arg, check, opt
-from nhc.facts import accelerator as model
-from nhc.facts.accelerator import Device, Inventory, Source, accelerators
+from nhc.facts import accelerator_values as model
+from nhc.facts.accelerator import accelerators
+from nhc.facts.accelerator_values import Device, Inventory, Source
 from nhc.facts.pci import PciFunction, normal_address
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nhc.check import arg, check, flag, opt
 from nhc.checks.gpu import DEVICES, Judged, each, untold
-from nhc.facts.accelerator import HARDWARE_REASONS, Device
+from nhc.facts.accelerator_values import HARDWARE_REASONS, Device
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, warn

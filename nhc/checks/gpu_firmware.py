@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nhc.check import arg, check, flag
 from nhc.checks.gpu import DEVICES, Judged, pick, untold
-from nhc.facts.accelerator import Device
+from nhc.facts.accelerator_values import Device
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Outcome, crit, ok, unknown

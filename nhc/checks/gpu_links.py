@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from nhc.check import arg, check, opt
 from nhc.checks.gpu import DEVICES, Judged, each, pick, untold
-from nhc.facts.accelerator import Device, Link
+from nhc.facts.accelerator_values import Device, Link
 from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from nhc.check import arg, check, opt
 from nhc.checks.gpu import DEVICES, Judged, each, untold
-from nhc.facts.accelerator import Device, ErrorCount
+from nhc.facts.accelerator_values import Device, ErrorCount
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn

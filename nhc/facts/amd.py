@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 
-from nhc.facts import accelerator as model
-from nhc.facts.accelerator import Device, ErrorCount, Source, by_number, whole
+from nhc.facts import accelerator_values as model
+from nhc.facts.accelerator_values import Device, ErrorCount, Source, by_number, whole
 from nhc.facts.amd_metrics import throttle_reasons
 from nhc.facts.pci import DEVICES, PciFunction, accelerator_functions, link_speed
 from nhc.host import Host

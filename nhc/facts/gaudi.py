@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from nhc.facts import accelerator as model
-from nhc.facts.accelerator import Device, ErrorCount, Source, by_number, whole
+from nhc.facts import accelerator_values as model
+from nhc.facts.accelerator_values import Device, ErrorCount, Source, by_number, whole
 from nhc.facts.pci import normal_address
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from nhc.facts.accelerator import (
+from nhc.facts.accelerator_values import (
     Device,
     ErrorCount,
     Link,

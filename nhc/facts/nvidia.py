@@ -6,9 +6,9 @@ supported" leaves None; any other failure leaves None and a line in `Device.unre
 
 from __future__ import annotations
 
-from nhc.facts import accelerator as model
+from nhc.facts import accelerator_values as model
 from nhc.facts import nvml
-from nhc.facts.accelerator import Device, ErrorCount, Source
+from nhc.facts.accelerator_values import Device, ErrorCount, Source
 from nhc.facts.nvml_codes import (
     ABSENT,
     COMPUTE,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from nhc.check import BadArguments
-from nhc.facts.accelerator import Device, Inventory, Modes, RowRemap, Source, accelerators
+from nhc.facts.accelerator import accelerators
+from nhc.facts.accelerator_values import Device, Inventory, Modes, RowRemap, Source
 from nhc.facts.kmsg import BOOT_ID
 from nhc.host import Host
 from nhc.kernlog import STORE

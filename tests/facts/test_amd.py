@@ -13,7 +13,7 @@ from nhc.checks.gpu_links import check_gpu_links, check_gpu_xgmi, check_nvlink_s
 from nhc.checks.gpu_memory import check_gpu_ecc, check_gpu_retired_pages, check_gpu_row_remap
 from nhc.checks.gpu_pcie import check_gpu_pcie
 from nhc.checks.gpu_processes import check_gpu_processes
-from nhc.facts.accelerator import ErrorCount
+from nhc.facts.accelerator_values import ErrorCount
 from nhc.facts.amd import address, parse_bad_pages, parse_ras
 from nhc.facts.amd_metrics import parse_gpu_metrics
 from nhc.model import Action, Verdict

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.facts import accelerator as model
+from nhc.facts import accelerator_values as model
 from nhc.facts import nvml
 from nhc.facts.nvidia import parse_device, parse_nvml
 
