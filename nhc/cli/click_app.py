@@ -39,6 +39,7 @@ COMMANDS: Dict[str, Any] = {
     }),
     "log": ("Read kernel logs.", {
         "classify": ("nhc.cli.kernel:classify", "Say what each line of a kernel log means."),
+        "catalogue": ("nhc.cli.kernel:catalogue", "Show what is known of a code or a text of kernel logs."),
     }),
     "inject": ("nhc.cli.kernel:inject", "Write a fault into this node's kernel log, as a drill."),
     "ack": ("nhc.cli.kernel:ack", "Acknowledge findings of the kernel log, or list them."),

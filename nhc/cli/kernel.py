@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @click.argument("file", required=False, metavar="[FILE|-]")
 @click.option("-f", "--format", "format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--all", "show_all", is_flag=True, help="Show the lines that mean nothing to the catalogue, too.")
+@click.option("--explain", is_flag=True, help="Say which row judged each line, and what beside it decided.")
 @click.option(
     "--npd-rules", "npd_rules", multiple=True, metavar="FILE", help="Apply node-problem-detector's rule file."
 )
@@ -27,6 +28,19 @@ if TYPE_CHECKING:
 def classify(**options: Any) -> None:
     """Say what each line of a kernel log means: dmesg's output, a syslog, journalctl's, /dev/kmsg's records."""
     raise SystemExit(log.classify_command(**options))
+
+
+@click.command("catalogue")
+@click.argument("word", required=False, default="", metavar="[CODE|WORD]")
+@click.option("-f", "--format", "format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def catalogue(**options: Any) -> None:
+    """Show what nhc knows of a CODE (79, SXid12020, GpuFallenOffBus), of a WORD, or of a whole line of a kernel log.
+
+    Severity, action, what ends it, who prints it, and in which versions that was read. Without an argument: every row.
+    """
+    from nhc.cli.log_catalogue import catalogue_command
+
+    raise SystemExit(catalogue_command(**options))
 
 
 @click.command("inject")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequenc
 
 from nhc.cli.log_records import record_of
 from nhc.exit_status import EXIT_HEALTHY, EXIT_USAGE
-from nhc.kernlog.catalogue import APP, DEGRADED, FATAL, INFO, BadRules, Match, Matcher, lines_of
+from nhc.kernlog.catalogue import APP, DEGRADED, FATAL, INFO, BadRules, Match, Matcher, Row, lines_of
 from nhc.model import Action, printable
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Entry(NamedTuple):
     line: str
     match: Match
     times: int
+    row: Optional[Row] = None
 
 
 class Folder:
@@ -75,7 +76,7 @@ class Folder:
         for part in lines_of(said) if said is not None else ():
             match = self._matcher.judge(part, numbers)
             if match is not None and match.code != "TaskStack":
-                self._add(line, part, match)
+                self._add(line, part, match, self._matcher.row)
                 known = True
         return known
 
@@ -95,14 +96,14 @@ class Folder:
             if line.strip():
                 self._add(line.rstrip("\r"), message(line) or line, _OTHER)
 
-    def _add(self, line: str, said: str, match: Match) -> None:
+    def _add(self, line: str, said: str, match: Match, row: Optional[Row] = None) -> None:
         key: Tuple[str, ...] = (said,)
         entry = self._found.get(key)
         if entry is None and (len(self._found) >= self._limit or self._kept > KEPT):
             key = ("", match.kind, match.code, match.device, match.severity)
             entry = self._found.get(key)
         if entry is None:
-            self._found[key] = [line, match, 1]
+            self._found[key] = [line, match, 1, row]
             self._kept += 2 * len(line)
         else:
             entry[2] += 1
@@ -134,13 +135,14 @@ def classify_command(
     npd_rules: Sequence[str] = (),
     findings: bool = False,
     root: str = "",
+    explain: bool = False,
 ) -> int:
     """Say what each line of a kernel log means: FILE, or standard input for none or "-".
 
     `format` is "text" or "json" (one object a line). `show_all` adds the lines that mean nothing to the
     catalogue. `npd_rules` are rule files of node-problem-detector that are applied as well. With `findings` say what
-    still stands at the end of the log instead, beside the node whose root is `root`. Returns 0, or 2 where the log or
-    a rule file cannot be read.
+    still stands at the end of the log instead, beside the node whose root is `root`. `explain` adds to each line which
+    row judged it and what beside it decided. Returns 0, or 2 where the log or a rule file cannot be read.
     """
     from nhc.kernlog.npd_rules import Rules, load
     from nhc.system import kernel_ring
@@ -172,10 +174,11 @@ def classify_command(
     entries = folder.entries()
     out = sys.stdout
     if format == "json":
-        text = "".join(f"{json.dumps(as_object(entry), ensure_ascii=False)}\n" for entry in entries)
+        told = [{**as_object(entry), **({"why": _why(entry)} if explain else {})} for entry in entries]
+        text = "".join(f"{json.dumps(one, ensure_ascii=False)}\n" for one in told)
         out.write(text.encode(errors="backslashreplace").decode())  # a name of bytes that are no UTF-8
     else:
-        out.write("".join(f"{line}\n" for line in as_text(entries, folder.lines)))
+        out.write("".join(f"{line}\n" for line in as_text(entries, folder.lines, explain)))
     out.flush()
     return EXIT_HEALTHY
 
@@ -194,8 +197,17 @@ def as_object(entry: Entry) -> Dict[str, object]:
     }
 
 
-def as_text(entries: Sequence[Entry], lines: int) -> List[str]:
-    """Entries in columns, and a summary."""
+def _why(entry: Entry) -> List[str]:
+    """Which row judged an entry, and what beside it decided."""
+    if entry.row is None:
+        return []
+    from nhc.cli.log_catalogue import why
+
+    return why(entry.match, entry.row)
+
+
+def as_text(entries: Sequence[Entry], lines: int, explain: bool = False) -> List[str]:
+    """Entries in columns, each with its reasons below it where `explain` asks for them, and a summary."""
     cells = []
     for entry in entries:
         match = entry.match
@@ -208,6 +220,7 @@ def as_text(entries: Sequence[Entry], lines: int) -> List[str]:
     for row, entry in zip(cells, entries):
         columns = "  ".join(cell.ljust(width) for cell, width in zip(row, widths))
         out.append(f"{columns}  {printable(entry.match.message or entry.line)}")
+        out += [f"    {printable(reason)}" for reason in (_why(entry) if explain else ())]
     known = [entry for entry in entries if entry.match.kind != "other"]
     counts = ", ".join(
         f"{sum(entry.times for entry in known if entry.match.severity == severity)} {severity}"

@@ -148,6 +148,8 @@ class Matcher:
 
     def __init__(self, driver: str = "") -> None:
         self.driver = driver
+        self.row: Optional[Row] = None
+        """The row that judged the last line; of a line that came before, what it was then."""
         self._subject = ""  # the GPU that "The NVIDIA GPU ..." named: the next line says what is wrong with it
         self._bert = False  # records of the previous boot follow, without the number that GHES puts in front
         self._cache: Dict[str, Optional[Match]] = {}
@@ -205,6 +207,7 @@ class Matcher:
             if found and not quoted(line, found.start()):
                 match = self._read(row, found.groupdict(), line)
                 if match is not None:
+                    self.row = row
                     return match
         return None
 

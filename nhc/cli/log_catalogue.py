@@ -1,0 +1,175 @@
+"""`nhc log catalogue`: what nhc knows of a code or a text of the kernel's log; and why a line was judged as it was."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Dict, Iterator, List, NamedTuple, Tuple
+
+from nhc.checks.kmsg import reason
+from nhc.exit_status import EXIT_HEALTHY, EXIT_USAGE
+from nhc.kernlog.catalogue import APP, INFO, RANK, Match, Matcher, Row, rows, table
+from nhc.kernlog.findings import OF_A_DEVICE, Repeat, repeats
+from nhc.kernlog.xid import NEURON
+from nhc.model import Action, printable
+
+NUMBERED = ("xid", "sxid")
+DECISION = {"xid": 4, "sxid": 5}
+"""Which column of their tables says why nhc decides so."""
+
+
+class Known(NamedTuple):
+    """What the catalogue knows of one error. `decision` says why, where sources disagree."""
+
+    kind: str
+    code: str
+    severity: str
+    action: str
+    message: str
+    ends: List[str]
+    repeats: List[str]
+    decision: str
+    printed_by: str
+    read: str
+    source: str
+    examples: List[str]
+
+    @property
+    def reason(self) -> str:
+        return reason(self._asdict())
+
+
+def known(matches: Row) -> Known:
+    """A row of the catalogue in words."""
+    said = [cells for cells in table("kernel_sources.tsv") if (cells[0], cells[1]) == (matches.kind, matches.code)]
+    return Known(matches.kind, matches.code, matches.severity, matches.action, matches.message,
+                 ends(matches.kind, matches.code, matches.severity, matches.action),
+                 [in_words(rule) for rule in repeats() if (rule.kind, rule.code) == (matches.kind, matches.code)], "",
+                 said[0][2] if said else "", said[0][3] if said else "", matches.source,
+                 [cells[4] for cells in said])  # fmt: skip
+
+
+def numbered(kind: str, code: str) -> Iterator[Known]:
+    """What the tables of Xids and SXids know of a number."""
+    speaker = next(row for row in rows() if row.kind == kind)
+    for cells in table(f"{kind}.tsv"):
+        if cells[0] == code:
+            found = known(speaker)
+            yield found._replace(
+                code=code, severity=cells[2], action=cells[3], message=cells[1], examples=[],
+                ends=ends(kind, code, cells[2], cells[3]), decision=cells[DECISION[kind]],
+                repeats=[in_words(rule) for rule in repeats() if rule.kind == kind
+                         and (rule.code == code or (rule.code == "*fatal" and cells[2] == "fatal"))],
+                source=f"nhc/data/{kind}.tsv",
+            )  # fmt: skip
+
+
+def ends(kind: str, code: str, severity: str, action: str) -> List[str]:
+    """What ends a finding of this error. [] where there is none to end."""
+    if severity and RANK[severity] <= RANK[APP]:
+        return []
+    found = []
+    for row in rows():
+        for what in row.recovers.split():
+            scope, _, target = what.partition(":")
+            family, _, only = target.partition("/")
+            if family == kind and only in ("", code) and action != Action.REPLACE.value:
+                found.append(f"{row.kind} {row.code} {'of the same device' if scope == 'device' else 'of any device'}")
+    if kind == "xid" and action != Action.REPLACE.value:
+        found.append("an Xid 154 of the same device that changes to 0 (None)")
+        found.append("NVML, which reports that no repair is needed any more")
+    found.append("a restart, if the device is found well after it" if kind in OF_A_DEVICE else "a restart")
+    return [*found, "nhc ack"]
+
+
+def in_words(rule: Repeat) -> str:
+    """A rule of repeats.tsv."""
+    alone = ", and no other device has it as often," if rule.others == "clean" else ""
+    return f"{rule.times} times within {rule.span} on one {rule.place}{alone} is {rule.severity}, {rule.action}"
+
+
+def find(word: str) -> List[Known]:
+    """All that is known of a number, a code, a reason (`Xid79`), a word of a message, or a whole line of a log."""
+    lowered = word.lower()
+    number = lowered.replace("sxid", "").replace("xid", "").strip()
+    found: List[Known] = []
+    if number.isdecimal():
+        for kind in NUMBERED:
+            if not lowered[0].isalpha() or lowered.startswith(kind):
+                found += numbered(kind, str(int(number)))
+        return found
+    for row in rows():
+        one = {"kind": row.kind, "code": row.code}
+        texts = (row.kind, row.code, f"{row.kind} {row.code}", row.message, *row.texts)
+        if (row.code and reason(one).lower() == lowered) or any(lowered in text.lower() for text in texts):
+            found.append(known(row))
+    if not found:
+        matcher = Matcher()
+        match = matcher.judge(word)
+        if match is not None and matcher.row is not None:
+            found = list(numbered(match.kind, match.code)) if match.kind in NUMBERED else [known(matcher.row)]
+    if not found:
+        found = [known(rows()[-1])._replace(kind="neuron", code=code, severity=severity, action=action.value,
+                 message=text, ends=ends("neuron", code, severity, action.value), printed_by="the Neuron driver",
+                 read="", source="nhc/kernlog/xid.py", examples=[])
+                 for code, (severity, action, text) in NEURON.items() if lowered in code.lower()]  # fmt: skip
+    return found
+
+
+def catalogue_command(word: str = "", *, format: str = "text") -> int:
+    """Print what is known of a code or a word, or every row in one line where none is named. Returns 0, or 2."""
+    found = find(word) if word else [known(row) for row in rows() if row.code]
+    if not found:
+        print(f"nhc log catalogue: the catalogue knows nothing of {printable(word)}; nhc log catalogue lists all of it",
+              file=sys.stderr)  # fmt: skip
+        return EXIT_USAGE
+    if format == "json":
+        print(json.dumps([{"reason": one.reason, **one._asdict()} for one in found], indent=2, ensure_ascii=False))
+    elif word:
+        print("\n\n".join("\n".join(as_text(one)) for one in found))
+    else:
+        width = max(len(f"{one.kind} {one.code}") for one in found)
+        for one in found:
+            print(f"{f'{one.kind} {one.code}':{width}}  {one.severity:8}  {one.action:13}  {one.message}")
+    return EXIT_HEALTHY
+
+
+def as_text(one: Known) -> List[str]:
+    """An error in lines: its name, then what is known of it."""
+    lines = [f"{one.kind} {one.code}".rstrip(), f"  severity    {one.severity or 'by its code'}",
+             f"  action      {one.action or 'by its code'}"]  # fmt: skip
+    facts: Tuple[Tuple[str, List[str]], ...] = (
+        ("meaning", [one.message]), ("decision", [one.decision]), ("ends with", one.ends), ("repeated", one.repeats),
+        ("printed by", [one.printed_by]), ("read in", [one.read]), ("source", [one.source]), ("example", one.examples),
+    )  # fmt: skip
+    for name, values in facts:
+        lines += [f"  {name:10}  {value}" for value in values if value]
+    return lines
+
+
+def why(match: Match, row: Row) -> List[str]:
+    """Which row of which table judged a line, and what beside the row decided."""
+    where: Dict[str, str] = {"xid": "xid.tsv", "sxid": "sxid.tsv", "neuron": "the codes in nhc/kernlog/xid.py"}
+    lines = [f"row: kernel.tsv {row.kind} {row.code or '(by its code)'}: {row.pattern}"]
+    if not row.code:
+        cells = next((cells for cells in table(f"{row.kind}.tsv") if cells[0] == match.code), None) \
+            if row.kind in NUMBERED else None  # fmt: skip
+        if cells is None:
+            known_code = row.kind == "neuron" and match.code in NEURON
+            lines.append(f"code: {where[row.kind]}{'' if known_code else f' does not know {match.code}'}")
+        else:
+            decision = cells[DECISION[row.kind]]
+            lines.append(f"code: {where[row.kind]} {cells[0]} {cells[1]}: {cells[2]}, {cells[3]} ({decision})")
+            if (match.severity, match.action.value) != (cells[2], cells[3] or Action.NONE.value):
+                lines.append(f"context: the line's own words make it {match.severity}, {match.action.value}")
+    elif (match.severity, match.action.value) != (row.severity, row.action or Action.NONE.value):
+        lines.append(f"context: the row alone is {row.severity}; the line and those before it make it {match.severity}")
+    for rule in repeats():
+        wanted = rule.code == match.code or (rule.code == "*fatal" and match.severity == "fatal")
+        if rule.kind == match.kind and wanted:
+            lines.append(f"repeated: {in_words(rule)} (repeats.tsv)")
+    if match.recovers:
+        lines.append(f"recovers: {', '.join(match.recovers)}")
+    if match.severity not in (INFO, APP):
+        lines.append(f"ends with: {'; '.join(ends(match.kind, match.code, match.severity, match.action.value))}")
+    return lines
