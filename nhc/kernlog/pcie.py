@@ -67,4 +67,4 @@ def outcome(state: Dict[str, Any], match: Match, when: float) -> Match:
 def repairing(finding: Dict[str, Any], now: float) -> bool:
     """Whether the kernel may still repair this: it has not said how its recovery went, and its time is not over."""
     until = finding.get("repairing")
-    return isinstance(until, (int, float)) and now < until
+    return isinstance(until, (int, float)) and now < until and not finding.get("drill")

@@ -39,6 +39,10 @@ def test_while_the_kernel_repairs_nothing_is_fatal_and_then_it_is(fault):
     assert set(standing(state, RECOVERY + 1).values()) == {"fatal"}
 
 
+def test_a_drill_waits_for_no_repair():
+    assert set(standing(log(f"{FATAL} nhc-drill"), 1).values()) == {"fatal"}
+
+
 @pytest.mark.parametrize("fault", [DPC, FATAL])
 def test_a_recovery_that_failed_is_fatal_at_once(fault):
     assert set(standing(log(fault, BAD), 2).values()) == {"fatal"}
