@@ -12,7 +12,7 @@ import re
 import sys
 
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
-from nhc.kernlog.findings import DRILL
+from nhc.kernlog.repeats import DRILL
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:

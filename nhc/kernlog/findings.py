@@ -9,8 +9,9 @@ when a person acknowledges it: never because time has passed.
 from __future__ import annotations
 
 from nhc.kernlog import pcie
-from nhc.kernlog.catalogue import DEGRADED, FATAL, INFO, RANK, Match, table
-from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.kernlog.catalogue import DEGRADED, FATAL, INFO, RANK, Match
+from nhc.kernlog.repeats import DRILL, LINE_LIMIT, escalated, repeated
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action, printable
 
 if TYPE_CHECKING:
@@ -23,12 +24,8 @@ Finding: TypeAlias = "Dict[str, Any]"
 
 KEPT = 256
 """Findings kept apart; further ones are only counted."""
-HISTORIES = 512
 COMPANION = 300.0
 """Seconds within which an Xid 45 is the clean-up after another Xid of its GPU."""
-DRILL = "nhc-drill"
-"""The mark of a line that `nhc inject` wrote."""
-LINE_LIMIT = 400
 
 OF_A_DEVICE = (
     "xid", "sxid", "nvrm", "amdgpu", "neuron", "habanalabs", "mlx5", "efa", "ena", "aer", "pcie", "nvme", "block", "md",
@@ -37,36 +34,6 @@ OF_A_DEVICE = (
 """Kinds whose cause can outlive a restart, so that the device must be found clean after it."""
 
 NVIDIA = ("xid", "sxid", "nvrm")
-
-
-class Repeat(NamedTuple):
-    """A row of repeats.tsv."""
-
-    kind: str
-    code: str
-    times: int
-    window: float
-    burst: float
-    place: str
-    others: str
-    programs: int
-    severity: str
-    action: str
-    span: str
-
-
-_repeats: List[Repeat] = []
-
-
-def repeats() -> List[Repeat]:
-    if not _repeats:
-        for kind, code, times, span, burst, place, others, many, severity, action, _decision in table("repeats.tsv"):
-            window = float(span[:-1]) * {"m": 60, "h": 3600, "d": 86400}[span[-1]]
-            rule = Repeat(
-                kind, code, int(times), window, float(burst), place, others, int(many or 0), severity, action, span
-            )
-            _repeats.append(rule)
-    return _repeats
 
 
 def key_of(match: Match) -> str:
@@ -108,13 +75,13 @@ def add(state: State, match: Match, when: float, now: float) -> None:
     if match.kind == "xid":
         severity = _beside(state, match, when)
     seen[severity] = seen.get(severity, 0) + 1
-    escalated = _repeated(state, match, when) if severity != INFO or match.kind == "aer" else None
-    if escalated is not None:
-        match = _escalated(state, match, when, *escalated)
+    hit = repeated(state, match, when) if severity != INFO or match.kind == "aer" else None
+    if hit is not None:
+        match = escalated(state, match, when, *hit)
         severity = match.severity
     if RANK[severity] < RANK[DEGRADED]:
         return
-    _keep(state, match, severity, when, now, escalated is not None)
+    _keep(state, match, severity, when, now, hit is not None)
 
 
 def _by_hand(state: State, match: Match) -> Match:
@@ -220,89 +187,6 @@ def _recover(state: State, what: str, device: str, when: float) -> None:
             continue
         if (scope == "all" or finding["device"] == device) and not _outlasts(finding, scope, when):
             del findings[key]
-
-
-def _repeated(state: State, match: Match, when: float) -> Optional[Tuple[Repeat, int]]:
-    """The rule of repeats.tsv that this occurrence fulfils, and how often the error has come."""
-    hit: Optional[Tuple[Repeat, int]] = None
-    for rule in repeats():
-        if rule.kind != match.kind:
-            continue
-        if rule.code != match.code and not (rule.code == "*fatal" and match.severity == FATAL):
-            continue
-        place = match.unit if rule.place == "unit" else ""
-        if rule.place == "unit" and not place:
-            continue
-        device = _counted_as(match)
-        if rule.programs:
-            from nhc.kernlog import programs
-
-            name = f"{rule.kind}/{rule.code}/{device}/{place}"
-            programs.note(state, name, match.line, when, rule.window, rule.burst)
-            _acquit(state, match, when)
-        times = _note(state, rule, device, place, when)
-        if times < rule.times:
-            continue
-        if rule.others == "clean" and _elsewhere(state, rule, device, when, rule.times - 1):
-            continue
-        if hit is None or RANK[rule.severity] > RANK[hit[0].severity] or rule.code == "*fatal":
-            hit = (rule, times)
-    return hit
-
-
-def _escalated(state: State, match: Match, when: float, rule: Repeat, times: int) -> Match:
-    """What the repeats of a fault make of it.
-
-    An application's own counts against a device only where different programs have it there and no other device has it.
-    """
-    words = f"{match.message}: {times} times within {rule.span}"
-    if not rule.programs:
-        return match._replace(severity=rule.severity, action=Action(rule.action), message=words)
-    from nhc.kernlog import programs
-
-    device, place = _counted_as(match), match.unit if rule.place == "unit" else ""
-    many = programs.independent(state, f"{rule.kind}/{rule.code}/{device}/{place}", rule.programs, bool(place))
-    if many and not _elsewhere(state, rule, device, when, 1):
-        words += f", by {many} different programs and on no other device"
-        return match._replace(severity=rule.severity, action=Action(rule.action), message=words)
-    words += "; run diagnostics: it can be the application as well as the device"
-    return match._replace(severity=DEGRADED, action=Action.INSPECT, message=words)
-
-
-def _counted_as(match: Match) -> str:
-    return f"{match.device} (drill)" if DRILL in match.line else match.device
-
-
-def _note(state: State, rule: Repeat, device: str, place: str, when: float) -> int:
-    """Remember an occurrence; how many separate ones the rule's window holds now."""
-    histories: Dict[str, List[float]] = state.setdefault("history", {})
-    name = f"{rule.kind}/{rule.code}/{device}/{place}"
-    times = [at for at in histories.get(name, []) if when - rule.window <= at]
-    if not times or when - times[-1] > rule.burst or rule.burst == 0:
-        times.append(when)
-    histories[name] = times[-rule.times :]
-    if len(histories) > HISTORIES:
-        del histories[min(histories, key=lambda other: histories[other][-1])]
-    return len(histories[name])
-
-
-def _acquit(state: State, match: Match, when: float) -> None:
-    """Another device has an application's fault as well: it speaks against none of those that had it before."""
-    for finding in state.get("findings", {}).values():
-        same = (finding["kind"], finding["code"]) == (match.kind, match.code)
-        if same and finding["severity"] == FATAL and finding["device"] != match.device and DRILL not in match.line:
-            words = printable(f"{finding['message']}; since then on {match.device} too", LINE_LIMIT)
-            finding.update(severity=DEGRADED, action=Action.INSPECT.value, message=words)
-
-
-def _elsewhere(state: State, rule: Repeat, device: str, when: float, often: int) -> bool:
-    """Whether another device has the same error as often: then it is the application's."""
-    prefix = f"{rule.kind}/{rule.code}/"
-    return any(
-        sum(when - rule.window <= at for at in times) >= often
-        for name, times in state.get("history", {}).items()
-        if name.startswith(prefix) and not name.startswith(f"{prefix}{device}/")
-    )
 
 
 def end(state: State, key: str, finding: Finding) -> bool:

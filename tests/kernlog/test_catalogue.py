@@ -13,7 +13,7 @@ from nhc.cli.log import Folder
 from nhc.host import Host
 from nhc.kernlog import DMESG, Source, catalogue, read_log, take_in
 from nhc.kernlog.catalogue import Matcher, address, rows
-from nhc.kernlog.findings import repeats
+from nhc.kernlog.repeats import repeats
 from nhc.model import Action
 
 ROOT = Path(__file__).parents[2]
