@@ -12,10 +12,10 @@ from nhc.model import Verdict
 from nhc.planning.kept_verdict import forget
 from nhc.ports import Standing
 from nhc.render.json import to_dict
+from nhc.state.reports import kept_as
 from nhc.state.store import State
 
 STATE = "agent"
-REPORT = "report-agent"
 
 
 class Recalled(NamedTuple):
@@ -51,7 +51,7 @@ def keep_report(node: NodeView, state: State) -> None:
         if report.verdict is not Verdict.OK:
             forget(state)
         asked = {"config": list(node.settings.config), "scripts": list(node.settings.scripts), "root": node.root}
-        state.save(REPORT, {**to_dict(report), **asked, "profile": node.settings.profile})
+        state.save(kept_as("agent"), {**to_dict(report), **asked, "profile": node.settings.profile})
 
 
 def recall(state: State, boot_id: str, now: float) -> Recalled:

@@ -6,8 +6,7 @@ from typing import Any, Mapping, Optional
 
 from nhc.hosts.live import root_of
 from nhc.model import Report
-
-REPORT = "report-agent"
+from nhc.state.reports import fresh, kept_as
 
 
 def of_agent(state: Any, max_age: float, now: float, boot_id: str, options: Mapping[str, Any]) -> Optional[Report]:
@@ -16,21 +15,15 @@ def of_agent(state: Any, max_age: float, now: float, boot_id: str, options: Mapp
     The agent runs every check that is meant for it, whatever fails first; `--check` and `--tag` select among its
     results. A report of another configuration, or for another context, is no answer.
     """
-    kept = state.load(REPORT)
-    started = kept.get("started")
-    if kept.get("boot_id") != boot_id or not isinstance(started, (int, float)) or not 0 <= now - started <= max_age:
-        return None
+    kept = state.load(kept_as("agent"))
     if kept.get("config") != list(options["config"]) or kept.get("scripts", []) != list(options["scripts"]):
         return None
     if kept.get("root", "") != root_of(options["root"]):
         return None
     if options["context"] not in ("", "agent") or options["profile"] != kept.get("profile", "auto"):
         return None
-    from nhc.render.json import from_dict
-
-    try:
-        report = from_dict(kept)
-    except ValueError:
+    report = fresh(kept, max_age, now, boot_id)
+    if report is None:
         return None
     if options["node"] and options["node"] != report.host:
         return None
@@ -44,4 +37,6 @@ def of_agent(state: Any, max_age: float, now: float, boot_id: str, options: Mapp
         results = tuple(r for r in results if wanted & set(r.tags))
     if not results:
         return None
-    return report._replace(results=results, notes=(*report.notes, f"the agent's report, {now - started:.0f} s old"))
+    return report._replace(
+        results=results, notes=(*report.notes, f"the agent's report, {now - report.started:.0f} s old")
+    )

@@ -183,19 +183,16 @@ def remember(state: Any, report: Report, options: Mapping[str, Any]) -> None:
 
 def fresh_report(state: Any, max_age: float, host: Any, options: Mapping[str, Any]) -> Optional[Report]:
     """The last report of the same question, from this boot, at most `max_age` seconds old."""
-    from nhc.render.json import from_dict
+    from nhc.state.reports import fresh
 
     kept: Dict[str, Any] = state.load("last")
-    if kept.get("asked") != _selected(options):
+    last, now = kept.get("report"), host.time()
+    if kept.get("asked") != _selected(options) or not isinstance(last, dict):
         return None
-    try:
-        report = from_dict(kept.get("report"))
-    except ValueError:
+    report = fresh(last, max_age, now, host.read_or("/proc/sys/kernel/random/boot_id"))
+    if report is None:
         return None
-    age = host.time() - report.started
-    same_boot = report.boot_id == host.read_or("/proc/sys/kernel/random/boot_id")
-    if not same_boot or not 0 <= age <= max_age:
-        return None
+    age = now - report.started
     return report._replace(notes=(*report.notes, f"this report is {age:.0f} s old (--max-age)"))
 
 

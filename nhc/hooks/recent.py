@@ -19,8 +19,9 @@ CONTEXTS = ("prolog", "healthcheck", "agent")
 def remember(state: State, context: str, report: Report) -> None:
     """Keep a report for other hooks."""
     from nhc.render.json import to_dict
+    from nhc.state.reports import kept_as
 
-    state.save(f"report-{context}", to_dict(report))  # several nodes on one host overwrite each other: `host` tells
+    state.save(kept_as(context), to_dict(report))  # several nodes on one host overwrite each other: `host` tells
 
 
 def max_age(context: str, settings: Mapping[str, str]) -> float:
@@ -40,18 +41,13 @@ def fresh_report(
     if max_age <= 0:
         return None
     from nhc.ports import healthy
-    from nhc.render.json import from_dict
+    from nhc.state.reports import fresh, kept_as
 
     best: Optional[Report] = None
     for context in contexts:
-        kept = state.load(f"report-{context}")
-        started = kept.get("started")
-        if kept.get("boot_id") != boot_id or not isinstance(started, (int, float)) or not 0 <= now - started <= max_age:
+        report = fresh(state.load(kept_as(context)), max_age, now, boot_id)
+        if report is None or report.host != node or not healthy(report):
             continue
-        try:
-            report = from_dict(kept)
-        except ValueError:
-            continue
-        if report.host == node and healthy(report) and (best is None or report.started > best.started):
+        if best is None or report.started > best.started:
             best = report
     return best
