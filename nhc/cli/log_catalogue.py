@@ -86,7 +86,11 @@ def ends(kind: str, code: str, severity: str, action: str) -> List[str]:
 def in_words(rule: Repeat) -> str:
     """A rule of repeats.tsv."""
     alone = ", and no other device has it as often," if rule.others == "clean" else ""
-    return f"{rule.times} times within {rule.span} on one {rule.place}{alone} is {rule.severity}, {rule.action}"
+    said = f"{rule.times} times within {rule.span} on one {rule.place}{alone} is"
+    if rule.programs:
+        many = f"if {rule.programs} or more different programs have it there and no other device has it"
+        return f"{said} degraded, inspect; {rule.severity}, {rule.action} {many}"
+    return f"{said} {rule.severity}, {rule.action}"
 
 
 def find(word: str) -> List[Known]:
