@@ -12,7 +12,7 @@ from typing import Callable, List, Optional, Sequence
 
 from nhc.agent.event_loop import Loop, Timer
 from nhc.host import Host
-from nhc.kernlog.catalogue import Matcher
+from nhc.kernlog.catalogue import APP, Match, Matcher
 from nhc.system import process
 
 AGAIN = (1.0, 60.0)
@@ -174,6 +174,8 @@ class KernelJournal:
         self._woke = float("-inf")
         self._timer: Optional[Timer] = None
         self._matcher = Matcher()
+        self.apps: Callable[[List[Match]], None] = lambda matches: None
+        """Told of faults of applications, which leave no finding: no check has anything to say of them."""
 
     @property
     def pid(self) -> int:
@@ -207,15 +209,27 @@ class KernelJournal:
 
     def _take(self, lines: List[bytes]) -> None:
         text = b"\n".join(lines).decode(errors="replace")
-        if (
-            self._fresh
-            or any(each in text for each in self.needles)
-            or any(True for _ in self._matcher.candidates(text))
-        ):
-            self._fresh = False
-            if self._timer is None:
-                wait = self._woke + APART - self.loop.clock()
-                self._timer = self.loop.after(max(0.0, wait), self._wake)
+        known = [text[start:end] for start, end, _numbers in self._matcher.candidates(text)]
+        newest_before, self._fresh = self._fresh, False
+        asks = newest_before or known or any(each in text for each in self.needles)
+        if asks and self._timer is None:
+            wait = self._woke + APART - self.loop.clock()
+            self._timer = self.loop.after(max(0.0, wait), self._wake)
+        if newest_before and known and text.startswith(known[0]):
+            del known[0]  # said before we came
+        apps = self._app_faults(known)
+        if apps:
+            self.apps(apps)
+
+    def _app_faults(self, lines: Sequence[str]) -> List[Match]:
+        """What these lines of `--output=short` ("Nov 22 05:35:16 host kernel: ...") say of applications."""
+        found = []
+        for line in dict.fromkeys(lines):
+            _stamp, kernel, said = line.partition(" kernel: ")  # another name there is a program's that wrote to kmsg
+            match = self._matcher.judge(said) if kernel else None
+            if match is not None and match.severity == APP:
+                found.append(match)
+        return found
 
     def _wake(self) -> None:
         self._timer, self._woke = None, self.loop.clock()

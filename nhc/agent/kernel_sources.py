@@ -43,7 +43,7 @@ class KernelSources:
     ) -> None:
         """Begin to follow what is `wanted`. `heard` is called for new findings, `app_fault` for an application's."""
         self.follower = Follower(self._loop, self._host, self._state, heard, self._log)
-        self.follower.apps = AppFaults(app_fault, self._host.monotonic).tell
+        self.follower.apps = self.journal.apps = AppFaults(app_fault, self._host.monotonic).tell
         if wanted and not self.follower.start():
             self._log(self.follower.problem)
         self.follow_journal(items, wanted)

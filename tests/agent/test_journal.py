@@ -123,3 +123,19 @@ def test_a_storm_of_faults_asks_for_few_rounds(ended):
     began = time.monotonic()
     played.until(lambda: time.monotonic() - began > APART * 1.5)
     assert len(woken) <= 3
+
+
+def test_faults_of_applications_are_told_as_they_come_and_not_what_stood_there_before(ended):
+    """They leave no finding: a check that is woken has nothing to say of them."""
+    oom = "Nov 22 05:35:16 n1 kernel: Memory cgroup out of memory: Killed process {} (train) total-vm:1kB"
+    forged = oom.format(3).replace("kernel:", "train[3]:")
+    played = Played(f"echo '{oom.format(1)}'; sleep 0.2; echo '{oom.format(2)}'; echo '{forged}'; echo '{XID}'; "
+                    "exec sleep 60")  # fmt: skip
+    told = []
+    journal = KernelJournal(played.loop, played.host, lambda: None, played.complain)
+    journal.apps = told.extend
+    ended(journal)
+    journal.follow()
+    played.until(lambda: told)
+    played.until(lambda: journal._timer is None)
+    assert [(match.kind, match.line) for match in told] == [("oom", oom.format(2).partition(" kernel: ")[2])]

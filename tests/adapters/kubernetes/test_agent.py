@@ -11,7 +11,9 @@ from typing import Any, Iterator
 
 import pytest
 
+from nhc.ports import AdapterError
 from nhc.system import kernel_ring
+from nhc_adapters.kubernetes.sink.sink import sink
 from tests.agent.conftest import Running, until
 from tests.support.kube import Kube
 from tests.support.require import need
@@ -177,3 +179,43 @@ def test_an_agent_without_its_rights_is_not_delivering_until_it_has_them(
     finally:
         kube.admin.delete(f"{base}/clusterrolebindings/{name}")
         kube.admin.delete(f"{base}/clusterroles/{name}")
+
+
+def test_an_agent_whose_token_is_not_taken_is_not_delivering_until_it_has_another(
+    kube: Kube, agent: Any, node: str, tmp_path: Path
+) -> None:
+    """401, which a token gets that has run out, is as bad as the 403 of a missing right; the file may be renewed."""
+    good, token = tmp_path / "good", agent.directory / "token"
+    good.write_text("")
+    token.write_text("run-out")
+    config = kube.plane.config("")
+    config["users"][0]["user"] = {"tokenFile": str(token)}
+    kubeconfig = agent.directory / "kubeconfig"
+    kubeconfig.write_text(json.dumps(config))
+    agent.configure(
+        f"* |every 200ms| check_file_test -e {good}\n",
+        f'[sinks.kubernetes]\nkubeconfig = "{kubeconfig}"\nnode = "{node}"\n',
+        agent="kernel-log = false",
+    )
+    agent.start()
+
+    def problem() -> str:
+        return str(agent.status()["sinks"]["kubernetes"]["problem"])
+
+    until(lambda: "401 Unauthorized" in problem(), within=30)
+    assert status(kube, node) == ""
+    token.write_text(kube.plane.token)
+    until(lambda: problem() == "" and status(kube, node) == "True", within=60)
+
+
+@pytest.mark.parametrize(("written", "meant"), [("90", 90.0), ("500ms", 0.5), ("30m", 1800.0), ("1.5h", 5400.0)])
+def test_the_sinks_heartbeat_is_a_duration_as_everywhere(
+    kube: Kube, tmp_path: Path, written: str, meant: float
+) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(kube.plane.config(kube.plane.token)))
+    made = sink({"kubeconfig": str(kubeconfig), "heartbeat": written}, "n1", lambda line: None)
+    assert made.reporter.conditions.heartbeat == meant
+    made.close()
+    with pytest.raises(AdapterError, match=r"sinks\.kubernetes\.heartbeat: .*soon"):
+        sink({"kubeconfig": str(kubeconfig), "heartbeat": "soon"}, "n1", lambda line: None)
