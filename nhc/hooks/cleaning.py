@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL, and as many to see that a killed process is gone."""
-PATIENCE = 15.0
-"""Seconds for one tree: what takes longer (millions of files, a user who goes on making them) stays, and is told."""
+TREE_TIMEOUT = 15.0
+"""Seconds for one tree: what takes longer (millions of files, a user who goes on making them) stays, and is logged."""
 
 
 def clean(host: Host, found: Iterable[Leftover], grace: float = GRACE) -> List[Leftover]:
@@ -106,7 +106,7 @@ def _remove_at(parent: int, name: str, device: int) -> bool:
     if not stat.S_ISDIR(seen.st_mode):
         os.unlink(name, dir_fd=parent)
         return True
-    ends = time.monotonic() + PATIENCE
+    ends = time.monotonic() + TREE_TIMEOUT
     staying: Set[str] = set()
     top = _enter(parent, name, seen)
     try:

@@ -50,7 +50,7 @@ def epilog(
     mark = mark_of(report)
     if mark is None:
         return 0
-    from nhc.hooks.healthcheck import know, known, tell
+    from nhc.hooks.healthcheck import log_marking, remember_mark, remembered_mark
     from nhc.hooks.marking import scheduler, take_out
     from nhc.hooks.outcome import UNHEALTHY
 
@@ -58,13 +58,13 @@ def epilog(
     if adapter is None:
         return 0
     try:
-        done = take_out(adapter, report.host, mark, settings, known(state, report.host))
+        done = take_out(adapter, report.host, mark, settings, remembered_mark(state, report.host))
     except AdapterError as error:
         log.error(f"{report.host} could not be marked: {error}")
         return 0 if watch_only(settings) else UNHEALTHY
-    tell(report, done.effect, done.message)
+    log_marking(report, done.effect, done.message)
     if done.effect is Effect.CHANGED:
-        know(state, report, True, mark)
+        remember_mark(state, report, True, mark)
     return UNHEALTHY if done.effect is Effect.FAILED else 0
 
 

@@ -23,7 +23,7 @@ REREAD = 900.0
 
 
 def healthcheck(report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: State) -> int:
-    """Returns 0, or 1 where the resource manager did not take what it was told."""
+    """Returns 0, or 1 where the resource manager did not do what it was asked."""
     if report.verdict is Verdict.UNKNOWN:
         return 0  # could not tell: the node stays as it is
     healthy = report.verdict is not Verdict.CRIT
@@ -39,23 +39,23 @@ def healthcheck(report: Report, environ: Mapping[str, str], settings: Mapping[st
         if mark is None:
             done = put_back(adapter, report.host, settings)
         else:
-            done = take_out(adapter, report.host, mark, settings, known(state, report.host))
+            done = take_out(adapter, report.host, mark, settings, remembered_mark(state, report.host))
     except AdapterError as error:
         log.error(f"{report.host} could not be {'put back' if mark is None else 'marked'}: {error}")
         return 0 if watch_only(settings) else 1
-    tell(report, done.effect, done.message)
+    log_marking(report, done.effect, done.message)
     if watch_only(settings):
         if mark is None and not done.message.startswith(WATCHING):
-            know(state, report, False)
+            remember_mark(state, report, False)
         return 0
     if mark is None and done.effect is not Effect.FAILED:
-        know(state, report, False)
+        remember_mark(state, report, False)
     elif done.effect in (Effect.CHANGED, Effect.UNCHANGED):
-        know(state, report, True, mark if done.effect is Effect.CHANGED else None)
+        remember_mark(state, report, True, mark if done.effect is Effect.CHANGED else None)
     return 1 if done.effect is Effect.FAILED else 0
 
 
-def tell(report: Report, effect: Effect, message: str) -> None:
+def log_marking(report: Report, effect: Effect, message: str) -> None:
     """Log what became of a node."""
     mark = mark_of(report)
     what = f"unhealthy: {mark.why}" if mark else "healthy"
@@ -69,13 +69,13 @@ def tell(report: Report, effect: Effect, message: str) -> None:
         log.error(f"{report.host} is {what}; could not be {'marked' if mark else 'put back'}: {message}")
 
 
-def known(state: State, node: str) -> Mapping[str, Any]:
+def remembered_mark(state: State, node: str) -> Mapping[str, Any]:
     """What is remembered of this node's mark."""
     found = state.load(MEMORY).get(node)
     return found if isinstance(found, dict) else {}
 
 
-def know(state: State, report: Report, ours: bool, mark: Optional[Mark] = None) -> None:
+def remember_mark(state: State, report: Report, ours: bool, mark: Optional[Mark] = None) -> None:
     """Remember whether this node carries our mark, and of one that was set just now its text and its cause."""
     now = time.time()
 
@@ -90,7 +90,7 @@ def know(state: State, report: Report, ours: bool, mark: Optional[Mark] = None) 
 
 
 def _read_again(report: Report, settings: Mapping[str, str], state: State) -> bool:
-    last = known(state, report.host)
+    last = remembered_mark(state, report.host)
     if last.get("ours") is not False or last.get("boot") != report.boot_id:
         return True
     try:

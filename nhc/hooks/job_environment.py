@@ -35,8 +35,8 @@ class BadArgument(ValueError):
 
 def context_of(asked: str, environ: Mapping[str, str]) -> str:
     """The hook that runs: the one asked for, on the controller where Slurm says so."""
-    told = _SCRIPT_CONTEXTS.get(environ.get("SLURM_SCRIPT_CONTEXT", ""), asked)
-    return told if told.startswith(asked) else asked
+    context = _SCRIPT_CONTEXTS.get(environ.get("SLURM_SCRIPT_CONTEXT", ""), asked)
+    return context if context.startswith(asked) else asked
 
 
 def deadline(context: str, settings: Mapping[str, str]) -> float:
@@ -64,9 +64,9 @@ def node_name(environ: Mapping[str, str], settings: Mapping[str, str], hostname:
     Else NHC_NODE_NAME, else NHC_NODE_MAP (`host=name host2=name2`, or a file with such pairs), else the host's
     short name.
     """
-    told = environ.get("SLURMD_NODENAME") or settings.get("NHC_NODE_NAME") or environ.get("NHC_NODE_NAME")
-    if told:
-        return told
+    name = environ.get("SLURMD_NODENAME") or settings.get("NHC_NODE_NAME") or environ.get("NHC_NODE_NAME")
+    if name:
+        return name
     short = hostname.partition(".")[0]
     pairs = settings.get("NHC_NODE_MAP") or environ.get("NHC_NODE_MAP", "")
     if pairs.startswith("/"):
@@ -96,8 +96,8 @@ def job_devices(environ: Mapping[str, str]) -> Optional[str]:
     An empty text says that the job has no GPU although it runs under Slurm with GPUs configured: Slurm gives
     no SLURM_JOB_GPUS then, which cannot be told from a node without any. So the answer is None as well.
     """
-    told = environ.get("SLURM_JOB_GPUS", "")
-    return ",".join(str(number) for number in _numbers(told)) if told and _numbers(told) else None
+    gpus = environ.get("SLURM_JOB_GPUS", "")
+    return ",".join(str(number) for number in _numbers(gpus)) if gpus and _numbers(gpus) else None
 
 
 def _numbers(text: str) -> list[int]:

@@ -55,7 +55,7 @@ def take_out(
 ) -> Applied:
     """Mark this node unless enough others are marked already. Raises AdapterError.
 
-    `known` is what `nhc.hooks.healthcheck.know` remembers of this node: of the mark set last its text and its cause.
+    `known` is what `nhc.hooks.healthcheck.remember_mark` keeps of the mark set last: its text and its cause.
     """
     seen = [_with_cause(found, known) for found in adapter.nodes([node])]
     state = next((found for found in seen if found.name == node), None)

@@ -34,15 +34,15 @@ def unhealthy(
         return 0
     done = Applied(report.host, Effect.UNCHANGED)
     if context != PROLOG_SLURMCTLD:
-        from nhc.hooks.healthcheck import know, known, tell
+        from nhc.hooks.healthcheck import log_marking, remember_mark, remembered_mark
 
         try:
-            done = take_out(adapter, report.host, mark, settings, known(state, report.host))
+            done = take_out(adapter, report.host, mark, settings, remembered_mark(state, report.host))
         except AdapterError as error:
             done = Applied(report.host, Effect.FAILED, str(error))
-        tell(report, done.effect, done.message)
+        log_marking(report, done.effect, done.message)
         if done.effect is Effect.CHANGED:
-            know(state, report, True, mark)
+            remember_mark(state, report, True, mark)
         if done.effect is Effect.REFUSED and "NHC_MAX_DRAINED" in done.message:
             return 0
         if watch_only(settings):

@@ -21,7 +21,7 @@ from nhc.system.children import leave_to_end, reap
 if TYPE_CHECKING:
     from typing import Any, NoReturn, Tuple
 
-PATIENCE = 4.0
+TIMEOUT = 4.0
 """Seconds for one list. The first one loads the library, which takes a tenth of a second."""
 ALL_TOGETHER = 10.0
 """Seconds for all lists of a plan; after these each has only `AT_LEAST`."""
@@ -45,13 +45,13 @@ class Library:
 
     def ask(self, what: str, pattern: str, name: str = "") -> Any:
         """The problem of a target, or whether it applies to `name`. Raises NoAnswer."""
-        patience = max(min(PATIENCE, self._left), AT_LEAST)
+        timeout = max(min(TIMEOUT, self._left), AT_LEAST)
         begun = time.monotonic()
         try:
             if not self._pid:
                 self._start()
             _send(self._to, (what, pattern, name))
-            said = self._receive(begun + patience)
+            said = self._receive(begun + timeout)
         except (OSError, EOFError) as error:
             self.close()
             raise NoAnswer(f"ClusterShell could not be asked: {getattr(error, 'strerror', '') or 'it ended'}") from None
@@ -59,7 +59,7 @@ class Library:
             self._left -= time.monotonic() - begun
         if said is None:
             self.close()
-            raise NoAnswer(f"ClusterShell did not answer within {patience:g} s")
+            raise NoAnswer(f"ClusterShell did not answer within {timeout:g} s")
         good, value = said
         if not good:
             raise NoAnswer(value)
@@ -146,7 +146,7 @@ def _serve(asked: int, answers: int) -> NoReturn:
         data = b""
         while len(data) < int.from_bytes(head, "big"):
             data += os.read(asked, 65536)
-        signal.alarm(int(2 * PATIENCE) + 1)
+        signal.alarm(int(2 * TIMEOUT) + 1)
         answer = _answer(*marshal.loads(data))  # noqa: S302
         signal.alarm(0)
         _send(answers, answer)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nhc.language.unbraced import Unbraced
     from nhc.matching.nodeset import External
 
-PATIENCE = 0.5
+TIMEOUT = 0.5
 """Seconds given to one target. An ordinary one takes microseconds."""
 ALL_TOGETHER = 2.0
 """Seconds given to all the targets of a plan that take long; after these each has only `AT_LEAST`."""
@@ -136,7 +136,7 @@ class Targets:
 
     def _bounded(self, ask: Callable[[], Any]) -> Any:
         """What `ask` returns, from a process that has so much time and no more."""
-        patience = max(min(PATIENCE, self._left), AT_LEAST)
+        timeout = max(min(TIMEOUT, self._left), AT_LEAST)
         begun = time.monotonic()
         ends: Tuple[int, ...] = ()
         try:
@@ -154,7 +154,7 @@ class Targets:
         os.close(writing)
         poll = select.poll()
         poll.register(reading, select.POLLIN)
-        said = os.read(reading, 65536) if poll.poll(int(patience * 1000)) else b""
+        said = os.read(reading, 65536) if poll.poll(int(timeout * 1000)) else b""
         os.close(reading)
         if not said:
             from signal import SIGKILL
@@ -164,7 +164,7 @@ class Targets:
             leave_to_end(pid)
         self._left -= time.monotonic() - begun
         if not said:
-            raise Undecided(f"not decided within {patience:g} s")
+            raise Undecided(f"not decided within {timeout:g} s")
         return marshal.loads(said)  # noqa: S302 (from a fork of this very process)
 
 
