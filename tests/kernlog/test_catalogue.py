@@ -139,6 +139,15 @@ def test_the_live_log_gives_the_lines_of_one_record():
     assert list(state["findings"]) == ["nvrm/GpuFallenOffBus/0000:18:00.0"]
 
 
+def test_a_reset_of_ena_that_failed_outlasts_what_the_driver_says_after_it():
+    """ena_netdev.c ena_fw_reset_device (to 6.14) calls every reset successful, also one that could not be done."""
+    ena, done = "ena 0000:00:05.0", "Device reset completed successfully"
+    failed = [f"{ena}: Reset attempt failed. Can not reset the device", f"{ena}: {done}"]
+    state = {}
+    take_in(state, [(f"{ena} ens5: Keep alive watchdog timeout.", 1.0), *((line, 2.0) for line in failed)], 3.0)
+    assert list(state["findings"]) == ["ena/ResetFailed/0000:00:05.0"]
+
+
 def test_the_record_that_firmware_kept_of_the_last_boot_is_not_news():
     matcher = Matcher()
     line = "[Hardware Error]: event severity: fatal"
