@@ -72,6 +72,8 @@ clean:
 
 setup: system-packages $(VENV)/.dev
 
+LAUNCHERS := $(wildcard nhc/launch/*) # installed as they are, so a changed one is installed anew
+
 # Three virtual environments in one place, each holding the one before: to run, to build, to test.
 define into-venv
 	@[ -n "$(PYTHON)" ] || $(MAKE) --no-print-directory system-python
@@ -80,13 +82,13 @@ define into-venv
 	@touch $@
 endef
 
-$(VENV)/.run: pyproject.toml
+$(VENV)/.run: pyproject.toml $(LAUNCHERS)
 	$(call into-venv,-e .)
 
-$(VENV)/.build: pyproject.toml
+$(VENV)/.build: pyproject.toml $(LAUNCHERS)
 	$(call into-venv,-e '.[build]')
 
-$(VENV)/.dev: pyproject.toml
+$(VENV)/.dev: pyproject.toml $(LAUNCHERS)
 	$(call into-venv,-e '.[dev]')
 	@touch $(VENV)/.run $(VENV)/.build
 
