@@ -123,15 +123,15 @@ def _run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int
             warn(f"{hook}: {note}")
     boot_id = host.read_or("/proc/sys/kernel/random/boot_id")
     age = 0.0
+    whole = plan
+    plan = _for_context(plan, context, skipped(environ, everything))
     if context == PROLOG and "NHC_PROLOG_MAX_AGE" in everything:
         from nhc.hooks.recent import fresh_report, max_age
 
         age = max_age(hook, everything)
-        recent = fresh_report(state, name, age, host.time(), boot_id)
+        recent = fresh_report(state, name, age, host.time(), boot_id, plan, everything)
         if recent is not None:
             return after_report(hook, recent, environ, everything, state)
-    whole = plan
-    plan = _for_context(plan, context, skipped(environ, everything))
     if not plan.items and context != EPILOG:
         return 0  # this hook has nothing to judge by
     devices = job_devices(environ)

@@ -1,19 +1,28 @@
 """A recent report in place of a new run: a prolog need not repeat what the health check just found.
 
 Off unless the configuration sets an age (`NHC_PROLOG_MAX_AGE=60`). Only a healthy report is used: on
-anything else the checks run again, since the fault may have been repaired a second ago.
+anything else the checks run again, since the fault may have been repaired a second ago. And only a report of this
+configuration: it has a result for each line that the hook would run, and nothing that the configuration is made of
+has changed since the report was begun.
 """
 
 from __future__ import annotations
 
+import os
+
+from nhc.language import site_settings
 from nhc.light import TYPE_CHECKING
-from nhc.model import Report
+from nhc.model import Report, printable
 from nhc.state.store import State
 
 if TYPE_CHECKING:
     from typing import Mapping, Optional, Sequence
 
+    from nhc.plan import Plan
+
 CONTEXTS = ("prolog", "healthcheck", "agent")
+SETTLED = 0.1
+"""Seconds for which a file must have been unchanged before the report was begun, as for the kept verdict."""
 
 
 def remember(state: State, context: str, report: Report) -> None:
@@ -35,9 +44,19 @@ def max_age(context: str, settings: Mapping[str, str]) -> float:
 
 
 def fresh_report(
-    state: State, node: str, max_age: float, now: float, boot_id: str, contexts: Sequence[str] = CONTEXTS
+    state: State,
+    node: str,
+    max_age: float,
+    now: float,
+    boot_id: str,
+    plan: Plan,
+    settings: Mapping[str, str],
+    contexts: Sequence[str] = CONTEXTS,
 ) -> Optional[Report]:
-    """The newest healthy report on this node of these hooks, from this boot, at most `max_age` seconds old."""
+    """The newest healthy report on this node of these hooks, from this boot, at most `max_age` seconds old.
+
+    `plan` is what this hook would run with `settings`: a report of another configuration is none.
+    """
     if max_age <= 0:
         return None
     from nhc.ports import healthy
@@ -48,6 +67,37 @@ def fresh_report(
         report = fresh(state.load(kept_as(context)), max_age, now, boot_id)
         if report is None or report.host != node or not healthy(report):
             continue
-        if best is None or report.started > best.started:
+        if best is not None and report.started <= best.started:
+            continue
+        if _judges_all(report, plan) and _last_change(plan, settings) < report.started - SETTLED:
             best = report
     return best
+
+
+def _judges_all(report: Report, plan: Plan) -> bool:
+    """Whether the report has a result for every line of the plan, from the same place of the same file."""
+    judged = {(result.source, result.line) for result in report.results}
+    return all((printable(item.source), printable(item.line)) in judged for item in plan.items)
+
+
+def _last_change(plan: Plan, settings: Mapping[str, str]) -> float:
+    """When any file or directory that decides on the checks last changed, by its inode's time: no tool sets that.
+
+    The Unix time in seconds. What is not there counts by the directory that it would be in: it may have been removed.
+    """
+    from nhc.planning.cache import code_path
+
+    directory = settings.get("CONFDIR") or site_settings.CONFDIR
+    paths = {*plan.inputs, *plan.scripts, *site_settings.FILES, directory, code_path()}
+    paths.update(settings[name] for name in ("CONFFILE", "INCDIR") if settings.get(name))
+    return max(_changed(os.path.abspath(path)) for path in paths)
+
+
+def _changed(path: str) -> float:
+    while True:
+        try:
+            return os.stat(path).st_ctime
+        except OSError:
+            if path == "/":
+                raise
+            path = os.path.dirname(path)

@@ -38,7 +38,7 @@ def cached(state: State, question: Sequence[Any], make: Callable[[], Plan]) -> P
     worth saying with their explanations.
     """
     where = sys.prefix, os.environ.get("PYTHONPATH", "")  # what is installed there may offer checks
-    key = repr((_FORMAT, __version__, _code_stamp(), where, tuple(question)))
+    key = repr((_FORMAT, __version__, _stamp(code_path()), where, tuple(question)))
     name = f"plan-{binascii.crc32(key.encode()):08x}.cache"
     plan = _decode(state.load_bytes(name), key)
     if plan is None:
@@ -75,12 +75,12 @@ def directory(paths: Sequence[str]) -> str:
         return ""
 
 
-def _code_stamp() -> Any:
-    """Changes when nhc's own code does: a check that was renamed makes a kept plan wrong."""
+def code_path() -> str:
+    """What changes when nhc is upgraded: a check that was renamed makes a kept plan wrong, and a kept verdict."""
     import nhc.checks
 
     loader: Any = nhc.checks.__spec__.loader
-    return _stamp(getattr(loader, "archive", None) or os.path.dirname(nhc.checks.__file__))
+    return str(getattr(loader, "archive", None) or os.path.dirname(nhc.checks.__file__))
 
 
 def _stamp(path: str) -> Optional[Tuple[int, ...]]:

@@ -22,6 +22,7 @@ import os
 from nhc.language import site_settings
 from nhc.light import TYPE_CHECKING
 from nhc.model import Report, Verdict
+from nhc.planning.cache import code_path
 from nhc.state.store import State, write
 from nhc.system import process
 from nhc.system.bounded_read import read_text
@@ -72,7 +73,7 @@ def _content(plan: Plan, report: Report, settings: Mapping[str, str], max_age: f
     own = f"{directory}/nhc-prolog.conf"
     if context != "prolog" and (os.path.exists(own) or settings.get("CONFFILE") != f"{directory}/nhc.conf"):
         return ""  # the prolog judges by another configuration
-    paths = sorted({*plan.inputs, *site_settings.FILES, own, _code()})
+    paths = sorted({*plan.inputs, *site_settings.FILES, own, code_path()})
     if any("\n" in path or not path.startswith("/") for path in paths):
         return ""
     seen = process.run([*STAT, *paths], timeout=5.0, env={"LC_ALL": "C", "PATH": process.PATH})
@@ -93,11 +94,3 @@ def _changed(path: str, since: float) -> bool:
         return os.stat(path).st_ctime >= since
     except OSError:
         return False
-
-
-def _code() -> str:
-    """What changes when nhc is upgraded."""
-    import nhc.checks
-
-    loader = nhc.checks.__spec__.loader
-    return str(getattr(loader, "archive", None) or os.path.dirname(nhc.checks.__file__))

@@ -18,6 +18,7 @@ from nhc.hooks.recent import fresh_report, remember
 from nhc.language.setting_words import INSTEAD
 from nhc.matching.nodeset import fold
 from nhc.model import CheckResult, Report, crit, ok, unknown, warn
+from nhc.plan import Item, Plan
 from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState
 from nhc.state.store import State
 
@@ -180,28 +181,46 @@ def test_what_a_hook_does_is_in_the_ledger(scheduler, state, tmp_path):
     assert '"effect":"changed"' in text
 
 
+NOTHING = Plan(())
+
+
+def recent(state, node="n1", age=60, now=None, boot="boot1", plan=NOTHING):
+    return fresh_report(state, node, age, now or time.time(), boot, plan, {"CONFDIR": "/"})
+
+
 def test_a_recent_healthy_report_stands_in_for_a_run(state):
     fresh = report(ok())
     now = time.time()
     remember(state, "healthcheck", fresh)
-    assert fresh_report(state, "n1", 60, now, "boot1").verdict is fresh.verdict
-    assert fresh_report(state, "n1", 60, now + 61, "boot1") is None
-    assert fresh_report(state, "n1", 60, now, "boot2") is None
-    assert fresh_report(state, "n2", 60, now, "boot1") is None
-    assert fresh_report(state, "n1", 0, now, "boot1") is None
+    assert recent(state, now=now).verdict is fresh.verdict
+    assert recent(state, now=now + 61) is None
+    assert recent(state, boot="boot2") is None
+    assert recent(state, "n2") is None
+    assert recent(state, age=0) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "source", "taken"),
+    [("check_x", "/nhc.conf:1", True), ("check_x 2", "/nhc.conf:1", False), ("check_x", "/nhc-prolog.conf:1", False)],
+)
+def test_only_a_report_of_every_line_stands_in_for_a_run(state, line, source, taken):
+    judged = CheckResult("check_x", ok(), 0.0, source="/nhc.conf:1", line="check_x")
+    remember(state, "healthcheck", report(ok())._replace(results=(judged,)))
+    plan = Plan((Item("check", "check_x", line, source),))
+    assert (recent(state, plan=plan) is not None) == taken
 
 
 @pytest.mark.parametrize("outcome", [BAD, unknown("U", "?")])
 def test_an_unhealthy_report_never_stands_in_for_a_run(state, outcome):
     remember(state, "healthcheck", report(outcome))
-    assert fresh_report(state, "n1", 60, time.time(), "boot1") is None
+    assert recent(state) is None
 
 
 def test_the_health_check_leaves_its_report_for_the_prolog_where_that_may_use_it(scheduler, state):
     run("healthcheck", report(ok()), state)
-    assert fresh_report(state, "n1", 60, time.time(), "boot1") is None
+    assert recent(state) is None
     run("healthcheck", report(ok()), state, NHC_PROLOG_MAX_AGE="60")
-    assert fresh_report(state, "n1", 60, time.time(), "boot1") is not None
+    assert recent(state) is not None
 
 
 WATCH = {"NHC_WATCH_ONLY": "1"}

@@ -189,3 +189,36 @@ def test_a_configuration_changed_as_the_run_began_is_not_kept(node, began, there
     report = Report("n1", "a boot", node.conf.stat().st_ctime + began, 0.0, (ok,))
     keep(state, plan, report, {"CONFDIR": str(node.conf.parent)}, 60.0, "prolog")
     assert node.kept.exists() == there
+
+
+def marked(node):
+    """The node with a check that leaves a trace, and a healthy report that the prolog takes the full way."""
+    node.trace = node.place / "trace"
+    node.write(f"* || NHC_PROLOG_MAX_AGE=300\n* || check_cmd_status -t 5 -r 0 touch {node.trace}\n")
+    assert node.prolog()
+    node.kept.unlink()  # the full way
+    node.trace.unlink()
+    assert node.prolog()
+    assert not node.trace.exists(), "the recent report was not taken"
+    return node
+
+
+CHANGES = {
+    "a line more": lambda n: n.write(n.conf.read_text() + "* || check_file_test -d /\n"),
+    "a line that only the prolog runs": lambda n: n.write(
+        n.conf.read_text() + "* |context prolog| check_file_test -d /\n"
+    ),
+    "a comment, under the old time": lambda n: same_times(n.conf, n.conf.read_text()),
+    "a setting": lambda n: n.write(n.conf.read_text().replace("=300", "=299")),
+    "a configuration of the prolog's own": lambda n: (n.place / "etc/nhc-prolog.conf").write_text(n.conf.read_text()),
+    "a new script": lambda n: (n.place / "etc/scripts/x.nhc").write_text("true\n"),
+    "a removed directory of scripts": lambda n: (n.place / "etc/scripts").rmdir(),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_the_full_way_takes_no_report_of_another_configuration(node, what):
+    marked(node)
+    CHANGES[what](node)
+    assert node.prolog()
+    assert node.trace.exists()
