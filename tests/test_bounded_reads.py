@@ -13,6 +13,7 @@ import pytest
 from nhc.agent.npd_config import load_log_monitor
 from nhc.agent.npd_logs import CHUNK, FileFollower
 from nhc.agent.settings import load as load_settings
+from nhc.cli.log import classify_command
 from nhc.facts import kmsg
 from nhc.fleet.node_sources import from_file
 from nhc.fleet.ssh.config import SshConfig
@@ -241,7 +242,7 @@ def test_reading_a_log_takes_no_more_memory_than_it_may(tmp_path):
         file.write(f"\n{XID}\n".encode())
     done = classify(str(path), "--format", "json")
     assert (done.returncode, json.loads(done.stdout)["count"]) == (0, 2)
-    assert "bytes in lines longer than 1 MiB were not read" in done.stderr
+    assert "bytes in holes or in lines longer than 1 MiB were not read" in done.stderr
 
 
 # So that the next reader is bounded as well.
@@ -291,3 +292,17 @@ def test_every_reader_is_bounded_or_reads_what_is_ours():
         if "data" not in path.parts
     }
     assert {path for path, lines in found.items() if lines} - set(OWN) == set()
+
+
+@pytest.mark.parametrize("before", [b"", b"Nov 21 02:28:14 n1 kernel: x\n"])
+def test_log_classify_reads_the_line_right_behind_a_hole(tmp_path, capsys, before):
+    """copytruncate leaves no line's end behind its hole: the next line begins where the NUL bytes end."""
+    log = tmp_path / "messages"
+    log.write_bytes(before)
+    os.truncate(log, 4 << 20)
+    with log.open("ab") as file:
+        file.write(b"Nov 21 02:28:15 n1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n")
+    assert classify_command(str(log)) == 0
+    said = capsys.readouterr()
+    assert "xid 79" in said.out
+    assert f"{(4 << 20) - len(before)} bytes in holes" in said.err

@@ -167,7 +167,7 @@ def classify_command(
         return EXIT_USAGE
     left_out = getattr(chunks, "left_out", 0)
     if left_out:
-        note = f"{left_out} bytes in lines longer than {kernel_ring.LINE >> 20} MiB were not read"
+        note = f"{left_out} bytes in holes or in lines longer than {kernel_ring.LINE >> 20} MiB were not read"
         print(f"nhc log classify: {printable(file or 'standard input')}: {note}", file=sys.stderr)
     if findings:
         return EXIT_HEALTHY

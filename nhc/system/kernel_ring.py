@@ -113,10 +113,14 @@ def _all_hole(fd: int, offset: int) -> bool:
         return False
 
 
+_HOLE = bytes(64)
+
+
 class Chunks:
     """What can be read from a descriptor, in pieces that end where a line ends.
 
-    A line beyond `LINE` bytes is left out; `left_out` counts the bytes. Iterate over it once.
+    A hole (a run of NUL bytes, as copytruncate leaves before the next line) and a line beyond `LINE` bytes are left
+    out; `left_out` counts the bytes. Iterate over it once.
     """
 
     def __init__(self, fd: int, size: int = 1 << 20) -> None:
@@ -129,6 +133,12 @@ class Chunks:
             data = os.read(self.fd, self.size)
             if not data:
                 break
+            if _HOLE in data:
+                whole = len(data)
+                data = data.translate(None, b"\0")
+                self.left_out += whole - len(data)
+                if self.left_out > ENDLESS:
+                    raise OSError(27, f"{ENDLESS >> 30} GiB without a line that could be read")
             if skipping:
                 at = data.find(b"\n") + 1
                 self.left_out += at or len(data)
