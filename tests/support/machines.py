@@ -108,11 +108,11 @@ class Machine:
         for unit, text in _UNITS.items():
             self.write(f"/etc/systemd/system/{unit}", text)
         system = self.upper / "etc/systemd/system"
-        for base in ("/lib/systemd/system", "/etc/systemd/system"):
-            for wanted in Path(base).glob("*.wants/*"):
-                mask = system / wanted.name
-                if wanted.name not in services and not mask.is_symlink():
-                    mask.symlink_to("/dev/null")
+        wanted = {path.name for base in ("/lib", "/etc") for path in Path(f"{base}/systemd/system").glob("*.wants/*")}
+        wanted |= {f"{path.name}.service" for path in Path("/etc/init.d").glob("*")}  # systemd makes units of them
+        for name in sorted(wanted - set(services)):
+            if not (system / name).is_symlink():
+                (system / name).symlink_to("/dev/null")
 
     def start(self) -> None:
         """Power on; after a reboot it comes back by itself, until `stop`."""
