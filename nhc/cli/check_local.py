@@ -5,6 +5,7 @@ It imports nothing that a scheduler's prolog would notice: see docs/decisions/00
 
 from __future__ import annotations
 
+import os
 import sys
 
 from nhc.cli.options import CHECK_LOCAL, FORMATS, UsageError, read
@@ -36,6 +37,8 @@ def run(options: Mapping[str, Any]) -> int:
     from nhc.planning.local import select
     from nhc.state.store import State
 
+    for secret in ("NHC_SSH_PASSWORD", "NHC_SUDO_PASSWORD"):  # a sweep's: no line of a configuration asks for them
+        os.environ.pop(secret, None)
     if options["context"]:
         _known_context(options["context"])
     deadline = _time(options, "timeout")

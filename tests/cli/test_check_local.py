@@ -37,6 +37,12 @@ def test_exit_status(local, text, status):
     assert local(text).returncode == status
 
 
+def test_a_sweeps_passwords_reach_no_line(local):
+    secrets = {"NHC_SSH_PASSWORD": "hush-1", "NHC_SUDO_PASSWORD": "hush-2"}
+    done = local("* || ! env | grep -q hush-\n", env=secrets)
+    assert done.returncode == 0, done.stdout
+
+
 def test_no_configuration_for_this_node_is_a_usage_error(local):
     done = local("elsewhere || check_hw_mem_free 1k\n")
     assert done.returncode == 2
