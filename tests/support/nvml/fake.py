@@ -133,5 +133,9 @@ class Nvml:
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.close()
-        self._process.wait(timeout=10)
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:  # a process forked meanwhile holds the other end of its standard input
+            self._process.kill()
+            self._process.wait()
         self._process.stdout.close()
