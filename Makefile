@@ -56,6 +56,7 @@ kube: setup  ## a real control plane with 20 fake nodes, to watch nhc work; ends
 bench: setup  ## every benchmark on an idle machine; LBNL=DIR and NPD=BINARY add those peers. See docs/performance.md
 	$(BIN)/python bench/kernel_log.py
 	$(BIN)/python bench/agent.py
+	$(BIN)/python bench/memory.py
 	$(BIN)/python bench/kubernetes.py
 	$(BIN)/python bench/kmsg_to_taint.py $(if $(NPD),--npd $(NPD))
 	$(BIN)/python bench/slurm_scale.py
