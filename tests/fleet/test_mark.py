@@ -41,7 +41,7 @@ class Scheduler:
 @pytest.fixture
 def swept(monkeypatch):
     """A sweep with four CRIT nodes and one that was not reached."""
-    monkeypatch.setattr(mark, "adapter", lambda name: Scheduler)
+    monkeypatch.setattr(mark, "open_adapter", lambda name: Scheduler())
     monkeypatch.setattr(Scheduler, "marked", {})
     kept = History("")
     number = kept.begin("nhc fleet check", "0.1.0", time.time())
@@ -87,7 +87,7 @@ def test_marks_stay_under_the_ceiling_and_an_unreached_node_is_left_alone(swept,
     ("changed", "said"), [({"max_drained": "lots"}, "lots"), ({"policy_path": "/no/policy"}, "/no/policy")]
 )
 def test_a_policy_that_cannot_be_used_is_found_before_the_sweep(monkeypatch, changed, said):
-    monkeypatch.setattr(mark, "adapter", lambda name: Scheduler)
+    monkeypatch.setattr(mark, "open_adapter", lambda name: Scheduler())
     with pytest.raises(mark.BadMark, match=said):
         mark.prepare({"mark": "slurm", "policy_path": None, "max_drained": None, **changed})
 

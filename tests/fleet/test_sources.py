@@ -70,10 +70,10 @@ def test_nodes_from_a_scheduler_bring_its_partitions(monkeypatch):
         def nodes(self, names=None):
             return [NodeState("gpu01", "idle", True, groups=("batch", "debug"))]
 
-    monkeypatch.setattr(node_sources, "adapter", lambda name: Scheduler)
+    monkeypatch.setattr(node_sources, "open_adapter", lambda name: Scheduler())
     (found,) = node_sources.nodes(Wanted(sources=("slurm",)))
     assert (found.name, found.groups, group_of(found)) == ("gpu01", ("batch", "debug"), "batch")
-    assert plugins.adapter  # the real one is left alone
+    assert plugins.open_adapter  # the real one is left alone
 
 
 def test_the_heat_map_s_groups():
