@@ -50,6 +50,7 @@ DOORS = {
     "check local": Door(lambda p: ["check", "local", "-c", p.config, "--profile", "none", "--all"]),
     "list": Door(lambda p: ["list"]),
     "explain": Door(lambda p: ["explain", "check_fs_mount"]),
+    "log catalogue": Door(lambda p: ["log", "catalogue", "79"]),
     "genconf": Door(lambda p: ["genconf", "-c", "-"]),
     "config check": Door(lambda p: ["config", "check", p.config]),
     "config show": Door(lambda p: ["config", "show", p.config]),
