@@ -9,7 +9,7 @@ import click
 
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.sync import POLICY, carry_out
+from nhc.cli.sync import APPLYING, FORMAT, LEDGER, MAX_DRAINED, POLICY_FILE, REPORT_FILES, carry_out
 from nhc.light import TYPE_CHECKING
 from nhc.plugins import open_adapter
 from nhc.ports import Deed
@@ -21,27 +21,11 @@ WORDS = {Deed.MARK: "drain", Deed.CLEAR: "resume", Deed.REBOOT: "reboot", Deed.R
 
 
 @click.command("sync", cls=GroupedCommand)
-@under("What is judged")(
-    "-r",
-    "--report",
-    "reports",
-    multiple=True,
-    required=True,
-    metavar="FILE",
-    help="Reports as JSON: one, a list, or one a line; a directory's *.json; - for standard input. Repeatable.",
-)
-@under("What may be done")(
-    "--apply/--dry-run", "apply", default=None, help="Carry the plan out, or only show it (the default)."
-)
-@under("What may be done")(
-    "--max-drained", metavar="LIMIT", help="Most nodes drained by nhc at once: 20, 10%, '20 10%' or none."
-)
-@under("What may be done")(
-    "--policy", "policy_path", metavar="FILE", help=f"Ceilings and rates (TOML). Default: {POLICY}, if any."
-)
-@under("What may be done")(
-    "--ledger", "ledger_path", metavar="DIR", help="Where deeds are remembered. Default: /var/lib/nhc."
-)
+@REPORT_FILES
+@APPLYING
+@MAX_DRAINED
+@POLICY_FILE
+@LEDGER
 @under("What may be done")(
     "--hyperpod", is_flag=True, help="Write SageMaker HyperPod's reasons (Action:Reboot, Action:Replace)."
 )
@@ -57,15 +41,7 @@ WORDS = {Deed.MARK: "drain", Deed.CLEAR: "resume", Deed.REBOOT: "reboot", Deed.R
     metavar="TIME",
     help="How long a controller that does not answer is tried again.",
 )
-@under("What is shown")(
-    "-f",
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How the plan and what was done are printed.",
-)
+@FORMAT
 def sync_command(**options: Any) -> None:
     """Drain and resume nodes as their reports say.
 

@@ -37,8 +37,8 @@ def _adapters(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     return sorted(name for name in {*ADAPTERS, *offers(ADAPTER_GROUP)} if name.startswith(incomplete))
 
 
-@click.command("sync", cls=GroupedCommand)
-@under("What is judged")(
+# What every form of sync takes.
+REPORT_FILES = under("What is judged")(
     "-r",
     "--report",
     "reports",
@@ -47,18 +47,35 @@ def _adapters(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     metavar="FILE",
     help="Reports as JSON: one, a list, or one a line; a directory's *.json; - for standard input. Repeatable.",
 )
-@under("What may be done")(
+APPLYING = under("What may be done")(
     "--apply/--dry-run", "apply", default=None, help="Carry the plan out, or only show it (the default)."
 )
-@under("What may be done")(
+MAX_DRAINED = under("What may be done")(
     "--max-drained", metavar="LIMIT", help="Most nodes drained by nhc at once: 20, 10%, '20 10%' or none."
 )
-@under("What may be done")(
+POLICY_FILE = under("What may be done")(
     "--policy", "policy_path", metavar="FILE", help=f"Ceilings and rates (TOML). Default: {POLICY}, if any."
 )
-@under("What may be done")(
+LEDGER = under("What may be done")(
     "--ledger", "ledger_path", metavar="DIR", help="Where deeds are remembered. Default: /var/lib/nhc."
 )
+FORMAT = under("What is shown")(
+    "-f",
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How the plan and what was done are printed.",
+)
+
+
+@click.command("sync", cls=GroupedCommand)
+@REPORT_FILES
+@APPLYING
+@MAX_DRAINED
+@POLICY_FILE
+@LEDGER
 @under("Who marks")(
     "--adapter",
     required=True,
@@ -81,15 +98,7 @@ def _adapters(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     metavar="TIME",
     help="How long a controller that does not answer is tried again.",
 )
-@under("What is shown")(
-    "-f",
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How the plan and what was done are printed.",
-)
+@FORMAT
 def sync_command(**options: Any) -> None:
     """Mark and clear nodes as their reports say, through any adapter that can mark.
 
