@@ -21,6 +21,8 @@ ADAPTER_GROUP = "nhc.adapters"
 SINK_GROUP = "nhc.sinks"
 """Entry points of what makes a sink (`nhc.ports.Sink`): called with the table [sinks.NAME] of agent.toml, the node's
 name, and a function to complain to."""
+REPAIRER_GROUP = "nhc.repairers"
+"""Entry points of repairers: what is called as `nhc.repair.MakeRepairer` says."""
 RENDERER_GROUP = "nhc.renderers"
 """Entry points of formats: a function that is given a Report and returns the text of `--format NAME`."""
 
@@ -39,6 +41,10 @@ SINKS: Dict[str, str] = {
     "kubernetes": "nhc_adapters.kubernetes.sink.sink:sink",
 }
 """What makes a sink of the agent (`nhc.ports.Sink`), given its settings, the node's name and where to complain."""
+
+
+REPAIRERS: Dict[str, str] = {}
+"""What makes a repairer (`nhc.repair.Repairer`) of the remedy loop."""
 
 
 class Offer(NamedTuple):
@@ -140,6 +146,15 @@ def sink(name: str) -> Any:
         known = sorted([*SINKS, "otel", *offers(SINK_GROUP)])
         raise NoAdapter(f"there is no sink called {name!r}: known are {', '.join(known)}")
     return _load(where, name, "sink")
+
+
+def repairer(name: str) -> Any:
+    """What makes the repairer called `name`. Raises NoAdapter."""
+    where = REPAIRERS.get(name) or _offered(name, REPAIRER_GROUP)
+    if where is None:
+        known = sorted([*REPAIRERS, *offers(REPAIRER_GROUP)])
+        raise NoAdapter(f"there is no repairer called {name!r}: known are {', '.join(known) or 'none'}")
+    return _load(where, name, "repairer")
 
 
 def _load(where: str, name: str, kind: str) -> Any:

@@ -29,7 +29,7 @@ LAYERS = (
     {"facts"},
     {"hosts"},
     {"testing"},
-    {"check", "declare", "host", "plugins", "ports", "render", "testing_adapters"},
+    {"check", "declare", "host", "plugins", "ports", "render", "repair", "testing_adapters"},
     {
         "archive",
         "check_index",

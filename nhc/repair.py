@@ -1,0 +1,235 @@
+"""What the remedy loop asks of those that repair nodes: one order, sent once, and its effect looked for.
+
+A repairer (a cloud's API, a management controller, a scheduler's reboot, a program on the node) never decides and
+never repeats: the loop in `nhc.remedy` does. Clients of clouds and of management controllers repeat a reset up to
+eleven times by themselves when an answer is lost, so a repairer must switch that off and report what it does not know as AMBIGUOUS;
+the loop then looks for the effect (boot id, instance id, start time) before anything is sent again.
+
+Ours stand in `nhc.plugins.REPAIRERS`; those of other packages under the entry point group `nhc.repairers`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import runtime_checkable as port
+
+from nhc.model import Action
+
+
+class Rung(str, Enum):
+    """The repairs, the mildest first. A repair that does not help is followed by a later one, never an earlier."""
+
+    RESTART_APP = "restart-app"
+    RESET_DEVICE = "reset-device"
+    RELOAD_DRIVER = "reload-driver"
+    REBOOT = "reboot"
+    POWER_CYCLE = "power-cycle"
+    REPLACE = "replace"
+    ESCALATE = "escalate"
+
+
+LADDER: Tuple[Rung, ...] = tuple(Rung)
+
+RUNG_OF = {
+    Action.RESTART_APP: Rung.RESTART_APP,
+    Action.RESET_DEVICE: Rung.RESET_DEVICE,
+    Action.RELOAD_DRIVER: Rung.RELOAD_DRIVER,
+    Action.REBOOT: Rung.REBOOT,
+    Action.REPLACE: Rung.REPLACE,
+    Action.INSPECT: Rung.ESCALATE,
+}
+"""Where on the ladder a suggested action begins. An action of NONE asks for no repair."""
+
+
+class Machine(NamedTuple):
+    """Which machine stands behind a node's name, as its cluster and its last report say. "" is not known.
+
+    `provider_id` is Kubernetes' `spec.providerID` or Slurm's InstanceId; `address` is where SSH reaches the node;
+    `uuid` is DMI's product_uuid, in lower case; `boot_id` is the kernel's. `labels` are the cluster's labels on the
+    node (for Slurm: its features and partitions). `settings` are what the site's settings say of this node for this
+    repairer (`bmc`, `instance_group`, `cluster`…), text by name.
+    """
+
+    node: str
+    provider_id: str = ""
+    address: str = ""
+    uuid: str = ""
+    boot_id: str = ""
+    labels: Mapping[str, str] = {}
+    settings: Mapping[str, str] = {}
+
+
+class Sighting(NamedTuple):
+    """What a repairer sees of a machine at one moment. "" is not shown by this provider.
+
+    `at` is Unix time. `instance` names the very machine (an instance id, a system's UUID); `boot` changes with each
+    boot (a boot id, the provider's last start time); `power` is the provider's word (running, stopped, terminated…).
+    `actor` and `doing` say who else acts on the machine now and what: the platform's own repair, a maintenance event.
+    """
+
+    at: float
+    instance: str = ""
+    boot: str = ""
+    power: str = ""
+    actor: str = ""
+    doing: str = ""
+
+
+class Order(NamedTuple):
+    """One destructive call, written down before it is sent.
+
+    `key` is a UUID, the same for one attempt whatever happens: the provider's idempotency key where it takes one.
+    `device` names what a reset is for (`gpu3`), "" for the whole machine. `because` is one line for the provider's
+    own records, the node's log and the audit.
+    """
+
+    key: str
+    episode: str
+    attempt: int
+    machine: Machine
+    rung: Rung
+    because: str
+    device: str = ""
+
+
+class Answer(str, Enum):
+    """What became of the call itself; what became of the machine is another question.
+
+    REFUSED is proof that nothing was begun (not allowed, throttled, wrong state, connection refused). AMBIGUOUS is
+    everything else that is no acceptance: a time-out, a lost connection, an error after the request had left.
+    """
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    AMBIGUOUS = "ambiguous"
+
+
+class Sent(NamedTuple):
+    """The answer to an order. `request_id` is the provider's name for the operation, to be watched.
+
+    `retry_after` (seconds) is for a REFUSED that may be asked again later (throttled, in use), 0 where it may not.
+    """
+
+    answer: Answer
+    message: str
+    request_id: str = ""
+    retry_after: float = 0.0
+
+
+class Stage(str, Enum):
+    """How far an order's effect is."""
+
+    WORKING = "working"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Progress(NamedTuple):
+    """The effect of an order, as seen now. DONE needs positive proof: another boot, another instance, a finished job.
+
+    `replacement` is the new node's or instance's name after a replacement, "" while it is not known.
+    """
+
+    stage: Stage
+    message: str
+    replacement: str = ""
+
+
+class Right(NamedTuple):
+    """One permission that a repairer needs. `granted` is None where it cannot be tried without doing it."""
+
+    name: str
+    granted: Optional[bool]
+    message: str = ""
+
+
+class Repairer(Protocol):
+    """Something that can repair machines of one world. It may block, for at most its timeout a call."""
+
+    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
+        """Why this rung is not possible on this machine, "" where it is. Asks nobody that costs more than a look."""
+        ...
+
+    def look(self, machine: Machine) -> Sighting:
+        """What is seen of the machine now. Raises nhc.ports.AdapterError where nothing can be seen."""
+        ...
+
+    def send(self, order: Order) -> Sent:
+        """Send one call, once. The identity of the machine is compared before: another machine is REFUSED.
+
+        Never raises for what the other side does.
+        """
+        ...
+
+    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
+        """What became of an order; `before` was seen before it was sent. Asks only, changes nothing.
+
+        Raises nhc.ports.AdapterError where nothing can be seen now: that is no failure of the repair.
+        """
+        ...
+
+    def rights(self) -> Sequence[Right]:
+        """The permissions it needs, each tried without effect where the provider allows that."""
+        ...
+
+
+class Claim(NamedTuple):
+    """Somebody else's repair or hold on a node: who, what, and where it was read."""
+
+    actor: str
+    doing: str
+    source: str
+
+
+@port
+class OtherActors(Protocol):
+    """Something that knows who else repairs nodes in its world."""
+
+    def claims(self, machine: Machine) -> Sequence[Claim]:
+        """Everybody else who acts on, or has announced to act on, this machine. Raises nhc.ports.AdapterError."""
+        ...
+
+
+class Exhibit(NamedTuple):
+    """One piece of evidence. `content` is already cut to the budget; `cut` says that there was more.
+
+    `name` is a file name (`console.txt`, `nvidia-bug-report.log.gz`), `kind` a media type.
+    """
+
+    name: str
+    kind: str
+    content: bytes
+    cut: bool = False
+
+
+class EvidenceBudget(NamedTuple):
+    """At most how many bytes in all and how many seconds a collection may take."""
+
+    size: int = 32 << 20
+    seconds: float = 300.0
+
+
+@port
+class EvidenceSource(Protocol):
+    """Something that can show what a machine looked like before it was repaired."""
+
+    def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
+        """Pieces of evidence, the most telling first. Raises nhc.ports.AdapterError where there is none to be had."""
+        ...
+
+
+class MakeRepairer(Protocol):
+    """How nhc constructs a repairer: what stands under its name is called like this, and reaches nobody yet."""
+
+    def __call__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+    ) -> Repairer:
+        """`settings` are its table in the remedy settings (`[repairers.aws]`), `environ` replaces the environment.
+
+        `timeout` is in seconds, for one call. Raises nhc.ports.AdapterError where the settings make no sense.
+        """
+        ...
