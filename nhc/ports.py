@@ -73,8 +73,8 @@ class NodeState(NamedTuple):
     flags: FrozenSet[str] = frozenset()
 
 
-class Deed(str, Enum):
-    """What can be done to a node."""
+class Operation(str, Enum):
+    """What nhc can ask of a scheduler or a cluster for one node. A report's `Action` only recommends a repair."""
 
     MARK = "mark"
     CLEAR = "clear"
@@ -82,11 +82,11 @@ class Deed(str, Enum):
     REPLACE = "replace"
 
 
-class Remedy(NamedTuple):
-    """One thing to do to one node. `mark` is the mark to set, for a MARK; `because` is for people and the audit."""
+class PlannedOperation(NamedTuple):
+    """One operation on one node, not yet done. `mark` is the mark to set, for a MARK; `because` is for the audit."""
 
     node: str
-    deed: Deed
+    operation: Operation
     because: str
     mark: Optional[Mark] = None
 
@@ -138,7 +138,7 @@ class MakeAdapter(Protocol):
     ) -> NodeSource:
         """`settings` are nhc's variables (NHC_*), `environ` replaces the process's own environment.
 
-        `timeout` is in seconds, for one question or deed. Raises AdapterError where the settings make no sense.
+        `timeout` is in seconds, for one question or operation. Raises AdapterError where the settings make no sense.
         """
         ...
 
@@ -165,11 +165,11 @@ class Marker(NodeSource, Protocol):
 class Power(Protocol):
     """Something that can repair whole nodes."""
 
-    def repairs(self) -> FrozenSet[Deed]:
+    def repairs(self) -> FrozenSet[Operation]:
         """Which of REBOOT and REPLACE it can do."""
         ...
 
-    def repair(self, deed: Deed, names: Sequence[str], because: str) -> List[Applied]:
+    def repair(self, operation: Operation, names: Sequence[str], because: str) -> List[Applied]:
         """Reboot or replace nodes, once the work on them has ended. Raises AdapterError."""
         ...
 

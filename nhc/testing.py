@@ -49,7 +49,7 @@ class FakeSystem(System):
         self.done: List[str] = []
         """What checks did to the machine, in order: `kill 9 123`, `renice 5 123`, `syslog TEXT`."""
         self.refuses: Dict[str, OSError] = {}
-        """What such a deed raises instead of being done, by its text."""
+        """What such an operation raises instead of being done, by its text."""
 
     def kernel_log(self, after: int) -> List[str]:
         return [record for record in self.kernel if int(record.split(",", 2)[1]) > after]
@@ -126,10 +126,10 @@ class FakeSystem(System):
     def syslog(self, text: str) -> None:
         self._do(f"syslog {text}")
 
-    def _do(self, deed: str) -> None:
-        if deed in self.refuses:
-            raise self.refuses[deed]
-        self.done.append(deed)
+    def _do(self, operation: str) -> None:
+        if operation in self.refuses:
+            raise self.refuses[operation]
+        self.done.append(operation)
 
 
 class FakeHost(Host):

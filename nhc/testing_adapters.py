@@ -22,12 +22,12 @@ from nhc.model import Action
 from nhc.ports import (
     AdapterError,
     Comments,
-    Deed,
     Effect,
     JobMessages,
     Mark,
     Marker,
     NodeState,
+    Operation,
     OtherJobs,
     Power,
     mark_text,
@@ -106,7 +106,7 @@ class AdapterContract:
             (Comments, "comment", ("n1", "text")),
             (JobMessages, "tell_job", ("7", "text")),
             (OtherJobs, "other_jobs", ("n1", "user", "7")),
-            (Power, "repair", (Deed.REBOOT, ["n1"], "why")),
+            (Power, "repair", (Operation.REBOOT, ["n1"], "why")),
         ):
             if isinstance(world.adapter, port):
                 inspect.signature(getattr(world.adapter, method)).bind(*words)

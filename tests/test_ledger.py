@@ -7,7 +7,7 @@ import json
 import pytest
 
 from nhc.policy.ledger import TRIM_AT, Ledger, LedgerError
-from nhc.ports import Applied, Deed, Effect, Remedy
+from nhc.ports import Applied, Effect, Operation, PlannedOperation
 
 
 @pytest.fixture
@@ -16,19 +16,19 @@ def ledger(tmp_path):
 
 
 def marks(*nodes):
-    return [Remedy(node, Deed.MARK, "bad\nline") for node in nodes]
+    return [PlannedOperation(node, Operation.MARK, "bad\nline") for node in nodes]
 
 
 def test_a_deed_begun_counts_even_if_nobody_wrote_how_it_ended(ledger, tmp_path):
     with ledger:
         ledger.begin(marks("n1"), 10.0)
-    assert Ledger(str(tmp_path)).history() == [(10.0, "n1", Deed.MARK)]
+    assert Ledger(str(tmp_path)).history() == [(10.0, "n1", Operation.MARK)]
 
 
 def test_what_was_refused_spends_nothing_and_what_failed_does(ledger):
     with ledger:
         ledger.begin(marks("n1", "n2", "n3"), 10.0)
-        ledger.end(Deed.MARK, [Applied("n1", Effect.REFUSED), Applied("n2", Effect.FAILED, "no"),
+        ledger.end(Operation.MARK, [Applied("n1", Effect.REFUSED), Applied("n2", Effect.FAILED, "no"),
                                Applied("n3", Effect.CHANGED)], 11.0)  # fmt: skip
     assert [past.node for past in ledger.history()] == ["n2", "n3"]
     assert ledger.history(since=10.5) == []

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nhc.model import Action, CheckResult, Report, crit, ok, skip, unknown, warn
 from nhc.policy.decide import Ceiling, Past, Policy, Rate, decide, read_ceiling
-from nhc.ports import Deed, Mark, NodeState
+from nhc.ports import Mark, NodeState, Operation
 
 NOW = 1_000_000.0
 
@@ -34,7 +34,7 @@ def nodes(count, *groups):
 
 
 def ordered(decision):
-    return [(remedy.node, remedy.deed) for remedy in decision.remedies]
+    return [(planned.node, planned.operation) for planned in decision.operations]
 
 
 FREELY = Policy(ceiling=Ceiling())
@@ -46,8 +46,8 @@ def run(reports, states, policy=FREELY, history=()):
 
 def test_a_sick_node_is_marked_with_its_first_failure_and_the_most_drastic_repair():
     found = report("n0", ok(), warn("W", "slow"), crit("A", "one"), crit("B", "two", action=Action.REBOOT))
-    (remedy,) = run([found], nodes(1)).remedies
-    assert remedy.mark == Mark("check_x: one (and 1 more)", Action.REBOOT, NOW)
+    (planned,) = run([found], nodes(1)).operations
+    assert planned.mark == Mark("check_x: one (and 1 more)", Action.REBOOT, NOW)
 
 
 @pytest.mark.parametrize("outcome", [unknown("X", "?"), skip("X", "none")])
@@ -58,14 +58,14 @@ def test_what_could_not_be_told_changes_nothing(outcome):
 def test_a_healthy_node_of_ours_is_put_back_and_an_operators_is_not():
     states = [drained("n0"), drained("n1", owner="root", why="DIMM"), idle("n2")]
     decision = run([report(node, ok()) for node in ("n0", "n1", "n2")], states)
-    assert ordered(decision) == [("n0", Deed.CLEAR)]
+    assert ordered(decision) == [("n0", Operation.CLEAR)]
     assert [(w.node, w.why) for w in decision.withheld] == [("n1", "drain by root: DIMM")]
 
 
 def test_a_report_too_old_or_from_the_future_counts_for_nothing():
     reports = [report("n0", crit("X", "bad"), age=3601), report("n1", crit("X", "bad"), age=-5)]
     decision = run(reports, nodes(2))
-    assert decision.remedies == ()
+    assert decision.operations == ()
     assert "3601 s old" in decision.withheld[0].why
     assert "5 s in the future" in decision.withheld[1].why
 
@@ -74,24 +74,24 @@ def test_a_share_of_the_fleet_bounds_how_many_are_out_and_ours_already_out_count
     states = [*nodes(18), drained("x1"), drained("x2", owner="root", why="theirs")]
     reports = [sick(f"n{number}") for number in range(5)]
     decision = run(reports, states, Policy(ceiling=Ceiling(share=0.1)))
-    assert ordered(decision) == [("n0", Deed.MARK)]
+    assert ordered(decision) == [("n0", Operation.MARK)]
     assert len(decision.withheld) == 4
     assert decision.withheld[0].why == "2 of 20 nodes in the fleet are out already, at most 10%"
     with_all = run(reports, states, Policy(ceiling=Ceiling(share=0.1), count_all=True))
-    assert with_all.remedies == ()
+    assert with_all.operations == ()
 
 
 def test_what_is_put_back_makes_room():
     states = [*nodes(9), drained("x1")]
     decision = run([sick("n0"), report("x1", ok())], states, Policy(ceiling=Ceiling(nodes=1)))
-    assert ordered(decision) == [("x1", Deed.CLEAR), ("n0", Deed.MARK)]
+    assert ordered(decision) == [("x1", Operation.CLEAR), ("n0", Operation.MARK)]
 
 
 def test_every_partition_of_a_node_must_have_room():
     states = [idle("n0", "gpu", "work"), idle("n1", "gpu", "work"), idle("n2", "work"), idle("n3", "work")]
     policy = Policy(ceiling=Ceiling(), groups={"gpu": Ceiling(nodes=1), "*": Ceiling(nodes=2)})
     decision = run([sick(f"n{number}") for number in range(4)], states, policy)
-    assert ordered(decision) == [("n0", Deed.MARK), ("n2", Deed.MARK)]
+    assert ordered(decision) == [("n0", Operation.MARK), ("n2", Operation.MARK)]
     assert [w.why for w in decision.withheld] == [
         "1 of 2 nodes in gpu are out already, at most 1",
         "2 of 4 nodes in work are out already, at most 2",
@@ -101,60 +101,64 @@ def test_every_partition_of_a_node_must_have_room():
 def test_the_worst_nodes_go_first_where_there_is_not_room_for_all():
     reports = [sick("n0"), sick("n1", failures=3), sick("n2", failures=2)]
     decision = run(reports, nodes(30), Policy(ceiling=Ceiling(nodes=2)))
-    assert ordered(decision) == [("n1", Deed.MARK), ("n2", Deed.MARK)]
+    assert ordered(decision) == [("n1", Operation.MARK), ("n2", Operation.MARK)]
 
 
 def test_a_refreshed_reason_needs_no_room():
     states = [drained("n0", why="check_x: old"), *nodes(3)[1:]]
-    assert ordered(run([sick("n0")], states, Policy(ceiling=Ceiling(nodes=0)))) == [("n0", Deed.MARK)]
+    assert ordered(run([sick("n0")], states, Policy(ceiling=Ceiling(nodes=0)))) == [("n0", Operation.MARK)]
 
 
 def test_a_rate_counts_what_the_history_says_each_node_once():
-    policy = Policy(ceiling=Ceiling(), rates={Deed.MARK: Rate(2, 600.0)})
-    history = [Past(NOW - 10, "n0", Deed.MARK), Past(NOW - 5, "n0", Deed.MARK), Past(NOW - 900, "n9", Deed.MARK)]
+    policy = Policy(ceiling=Ceiling(), rates={Operation.MARK: Rate(2, 600.0)})
+    history = [
+        Past(NOW - 10, "n0", Operation.MARK),
+        Past(NOW - 5, "n0", Operation.MARK),
+        Past(NOW - 900, "n9", Operation.MARK),
+    ]
     decision = run([sick("n0"), sick("n1"), sick("n2")], nodes(3), policy, history)
-    assert ordered(decision) == [("n0", Deed.MARK), ("n1", Deed.MARK)]
+    assert ordered(decision) == [("n0", Operation.MARK), ("n1", Operation.MARK)]
     assert decision.withheld[0].why == "2 nodes within 600 s already, at most 2"
 
 
 def test_a_protected_node_is_never_touched():
     decision = run([sick("login1"), sick("n0")], [idle("login1"), idle("n0")], Policy(Ceiling(), protected=("login*",)))
-    assert ordered(decision) == [("n0", Deed.MARK)]
-    assert decision.withheld[0] == ("login1", Deed.MARK, "protected by the policy")
+    assert ordered(decision) == [("n0", Operation.MARK)]
+    assert decision.withheld[0] == ("login1", Operation.MARK, "protected by the policy")
 
 
 def test_a_node_is_kept_for_the_time_the_policy_asks_before_it_is_put_back():
     policy = Policy(ceiling=Ceiling(), healthy_for=600.0)
     states = [drained("n0", since=NOW - 599), drained("n1", since=NOW - 601)]
-    assert ordered(run([report("n0", ok()), report("n1", ok())], states, policy)) == [("n1", Deed.CLEAR)]
+    assert ordered(run([report("n0", ok()), report("n1", ok())], states, policy)) == [("n1", Operation.CLEAR)]
 
 
-REBOOTS = Policy(ceiling=Ceiling(), repairs=frozenset({Deed.REBOOT, Deed.REPLACE}), attempts=2)
+REBOOTS = Policy(ceiling=Ceiling(), repairs=frozenset({Operation.REBOOT, Operation.REPLACE}), attempts=2)
 
 
 def test_only_a_node_that_we_took_out_and_that_is_idle_is_rebooted():
     states = [idle("n0"), drained("n1"), drained("n2", busy=True), drained("n3", owner="root", why="theirs")]
     decision = run([sick(f"n{number}", Action.REBOOT) for number in range(4)], states, REBOOTS)
-    assert [node for node, deed in ordered(decision) if deed is Deed.REBOOT] == ["n1"]
-    assert ("n2", Deed.REBOOT, "work still runs on it") in decision.withheld
+    assert [node for node, operation in ordered(decision) if operation is Operation.REBOOT] == ["n1"]
+    assert ("n2", Operation.REBOOT, "work still runs on it") in decision.withheld
 
 
 def test_nothing_is_rebooted_unless_the_policy_allows_it():
     decision = run([sick("n0", Action.REBOOT)], [drained("n0")])
-    assert Deed.REBOOT not in [deed for _node, deed in ordered(decision)]
+    assert Operation.REBOOT not in [operation for _node, operation in ordered(decision)]
 
 
 def test_a_node_is_not_rebooted_twice_within_the_cooldown():
-    history = [Past(NOW - 3599, "n0", Deed.REBOOT)]
+    history = [Past(NOW - 3599, "n0", Operation.REBOOT)]
     decision = run([sick("n0", Action.REBOOT)], [drained("n0")], REBOOTS, history)
     assert "last repaired 3599 s ago" in decision.withheld[-1].why
 
 
 def test_reboots_that_did_not_help_end_in_a_replacement():
-    history = [Past(NOW - 8000, "n0", Deed.REBOOT), Past(NOW - 4000, "n0", Deed.REBOOT)]
+    history = [Past(NOW - 8000, "n0", Operation.REBOOT), Past(NOW - 4000, "n0", Operation.REBOOT)]
     decision = run([sick("n0", Action.REBOOT)], [drained("n0")], REBOOTS, history)
-    assert decision.remedies[-1].deed is Deed.REPLACE
-    assert decision.remedies[-1].because.endswith("(2 reboots did not help)")
+    assert decision.operations[-1].operation is Operation.REPLACE
+    assert decision.operations[-1].because.endswith("(2 reboots did not help)")
 
 
 @given(
@@ -165,7 +169,7 @@ def test_reboots_that_did_not_help_end_in_a_replacement():
 def test_no_ceiling_is_ever_passed(already, failing, ceiling):
     states = [drained(f"x{number}") for number in range(already)] + nodes(failing + 5)
     decision = run([sick(f"n{number}") for number in range(failing)], states, Policy(ceiling=ceiling))
-    marked = sum(1 for _node, deed in ordered(decision) if deed is Deed.MARK)
+    marked = sum(1 for _node, operation in ordered(decision) if operation is Operation.MARK)
     limit = ceiling.limit(len(states))
     assert marked == failing if limit is None else marked == min(failing, max(0, limit - already))
 

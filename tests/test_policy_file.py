@@ -8,7 +8,7 @@ import pytest
 
 from nhc.policy.decide import Ceiling, Policy, Rate
 from nhc.policy.policy_file import PolicyError, load, parse
-from nhc.ports import Deed
+from nhc.ports import Operation
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -40,7 +40,8 @@ def test_every_key_arrives():
     assert found.apply
     assert found.policy == Policy(
         Ceiling(20, 0.1), {"gpu": Ceiling(1), "*": Ceiling()}, True,
-        {Deed.MARK: Rate(20, 3600.0), Deed.REBOOT: Rate(2, 1800.0)}, frozenset({Deed.REBOOT, Deed.REPLACE}),
+        {Operation.MARK: Rate(20, 3600.0), Operation.REBOOT: Rate(2, 1800.0)},
+        frozenset({Operation.REBOOT, Operation.REPLACE}),
         7200.0, 1, 86400.0, ("login*",), 600.0, 300.0,
     )  # fmt: skip
 

@@ -102,7 +102,7 @@ def _judge(host: Host, measure: Measure, options: Options) -> Outcome:
     for hit in hits if options.every_process else hits[:1]:
         whose = f'Process "{hit.program}" ({hit.process.pid}) of {user_name(host, hit.uid)}'
         message = f"{whose} {measure.told(hit.process, now)}"
-        message += "".join(f"; {deed}" for deed in _act(host, hit, options))
+        message += "".join(f"; {action}" for action in _act(host, hit, options))
         messages.append(message)
         if options.syslog:
             host.system.syslog(f"{measure.check}:  {message}")

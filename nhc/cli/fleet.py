@@ -144,7 +144,7 @@ FANOUT = 4096
 @_after("--policy", "policy_path", metavar="FILE", help="With --mark: ceilings and rates (TOML). Default: "
         "/etc/nhc/policy.toml, if any.")  # fmt: skip
 @_after("--max-drained", metavar="LIMIT", help="With --mark: most nodes marked at once: 20, 10% or none.")
-@_after("--ledger", "ledger_path", metavar="DIR", help="With --mark: where deeds are remembered.")
+@_after("--ledger", "ledger_path", metavar="DIR", help="With --mark: where operations are remembered.")
 def check(**options: Any) -> None:
     """Judge many nodes over SSH; nothing needs to be installed on them but Python 3.9.
 

@@ -12,12 +12,12 @@ from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.sync import APPLYING, FORMAT, LEDGER, MAX_DRAINED, POLICY_FILE, REPORT_FILES, carry_out
 from nhc.light import TYPE_CHECKING
 from nhc.plugins import open_adapter
-from nhc.ports import Deed
+from nhc.ports import Operation
 
 if TYPE_CHECKING:
     from typing import Any, Dict
 
-WORDS = {Deed.MARK: "drain", Deed.CLEAR: "resume", Deed.REBOOT: "reboot", Deed.REPLACE: "replace"}
+WORDS = {Operation.MARK: "drain", Operation.CLEAR: "resume", Operation.REBOOT: "reboot", Operation.REPLACE: "replace"}
 
 
 @click.command("sync", cls=GroupedCommand)

@@ -21,14 +21,14 @@ from nhc.policy.decide import Policy, read_ceiling
 from nhc.policy.ledger import Ledger, LedgerError
 from nhc.policy.policy_file import PolicyError, PolicyFile, load
 from nhc.policy.reconcile import BadReports, Round, load_reports, sync
-from nhc.ports import AdapterError, Deed, Effect, Marker
+from nhc.ports import AdapterError, Effect, Marker, Operation
 from nhc.system.bounded_read import read_input, read_text
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 POLICY = "/etc/nhc/policy.toml"
-WORDS = {deed: deed.value for deed in Deed}
+WORDS = {operation: operation.value for operation in Operation}
 REPORTS = 1 << 30
 """Bytes of the reports of a whole cluster."""
 
@@ -57,7 +57,7 @@ POLICY_FILE = under("What may be done")(
     "--policy", "policy_path", metavar="FILE", help=f"Ceilings and rates (TOML). Default: {POLICY}, if any."
 )
 LEDGER = under("What may be done")(
-    "--ledger", "ledger_path", metavar="DIR", help="Where deeds are remembered. Default: /var/lib/nhc."
+    "--ledger", "ledger_path", metavar="DIR", help="Where operations are remembered. Default: /var/lib/nhc."
 )
 FORMAT = under("What is shown")(
     "-f",
@@ -123,10 +123,10 @@ def marker(name: str, given: Sequence[str]) -> Any:
     return found
 
 
-def carry_out(command: str, make: Callable[[], Any], words: Mapping[Deed, str], options: Dict[str, Any]) -> int:
+def carry_out(command: str, make: Callable[[], Any], words: Mapping[Operation, str], options: Dict[str, Any]) -> int:
     """Decide, act within the policy, and print, with the options of `nhc sync`; the exit status.
 
-    `command` is what messages begin with, `words` what deeds are called where the adapter's marks are known.
+    `command` is what messages begin with, `words` what operations are called where the adapter's marks are known.
     """
     try:
         settings = policy_of(options)
@@ -168,25 +168,25 @@ def read(path: str) -> str:
 # Showing.
 
 
-def show_text(done: Round, calls: Optional[int], words: Mapping[Deed, str]) -> str:
+def show_text(done: Round, calls: Optional[int], words: Mapping[Operation, str]) -> str:
     """One line for each reason: what is done, to which nodes, why."""
     lines: List[str] = []
-    fates = {(deed, applied.node): applied for deed, applied in done.applied}
+    fates = {(operation, applied.node): applied for operation, applied in done.applied}
     rows: Dict[Tuple[str, str], List[str]] = {}
-    for remedy in done.decision.remedies:
-        fate = fates.get((remedy.deed, remedy.node))
-        word = f"would {words[remedy.deed]}" if done.dry_run else words[remedy.deed]
-        why = remedy.because
+    for planned in done.decision.operations:
+        fate = fates.get((planned.operation, planned.node))
+        word = f"would {words[planned.operation]}" if done.dry_run else words[planned.operation]
+        why = planned.because
         if fate is not None and fate.effect is not Effect.CHANGED:
             word = f"{'FAILED to' if fate.effect is Effect.FAILED else 'did not'} {word}"
             why = fate.message
-        rows.setdefault((word, why), []).append(remedy.node)
+        rows.setdefault((word, why), []).append(planned.node)
     for withheld in done.decision.withheld:
-        rows.setdefault((f"not {words[withheld.deed]}", withheld.why), []).append(withheld.node)
+        rows.setdefault((f"not {words[withheld.operation]}", withheld.why), []).append(withheld.node)
     width = max((len(word) for word, _why in rows), default=0)
     for (word, why), nodes in rows.items():
         lines.append(f"{word:<{width}}  {printable(fold(nodes))}  {printable(why)}")
-    count = len(done.decision.remedies)
+    count = len(done.decision.operations)
     summary = (
         f"{count} to do, dry run: nothing changed" if done.dry_run else f"{count - len(done.failed)} of {count} done"
     )
@@ -196,22 +196,22 @@ def show_text(done: Round, calls: Optional[int], words: Mapping[Deed, str]) -> s
 
 
 def show_json(done: Round, calls: Optional[int]) -> str:
-    fates = {(deed, applied.node): applied for deed, applied in done.applied}
+    fates = {(operation, applied.node): applied for operation, applied in done.applied}
     value = {
         "dry_run": done.dry_run,
         **({} if calls is None else {"calls": calls}),
         "remedies": [
             {
-                "node": printable(remedy.node),
-                "deed": remedy.deed.value,
-                "because": printable(remedy.because),
-                "action": remedy.mark.action.value if remedy.mark else "none",
-                **_fate(fates.get((remedy.deed, remedy.node))),
+                "node": printable(planned.node),
+                "deed": planned.operation.value,
+                "because": printable(planned.because),
+                "action": planned.mark.action.value if planned.mark else "none",
+                **_fate(fates.get((planned.operation, planned.node))),
             }
-            for remedy in done.decision.remedies
+            for planned in done.decision.operations
         ],
         "withheld": [
-            {"node": printable(withheld.node), "deed": withheld.deed.value, "why": printable(withheld.why)}
+            {"node": printable(withheld.node), "deed": withheld.operation.value, "why": printable(withheld.why)}
             for withheld in done.decision.withheld
         ],
     }

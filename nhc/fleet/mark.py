@@ -18,7 +18,7 @@ from nhc.policy.decide import Policy, read_ceiling
 from nhc.policy.ledger import Ledger, LedgerError
 from nhc.policy.policy_file import PolicyError, PolicyFile, load
 from nhc.policy.reconcile import Round, sync
-from nhc.ports import AdapterError, Deed, Effect, Marker
+from nhc.ports import AdapterError, Effect, Marker, Operation
 from nhc.render.json import from_dict
 
 POLICY = "/etc/nhc/policy.toml"
@@ -63,20 +63,20 @@ def _judged(report: Report) -> bool:
 
 def show(done: Round, name: str) -> str:
     """One line for each reason: what is done, to which nodes, why."""
-    fates = {(deed, applied.node): applied for deed, applied in done.applied}
+    fates = {(operation, applied.node): applied for operation, applied in done.applied}
     rows: Dict[Tuple[str, str], List[str]] = {}
-    for remedy in done.decision.remedies:
-        fate = fates.get((remedy.deed, remedy.node))
-        word, why = f"{'would ' if done.dry_run else ''}{remedy.deed.value}", remedy.because
+    for planned in done.decision.operations:
+        fate = fates.get((planned.operation, planned.node))
+        word, why = f"{'would ' if done.dry_run else ''}{planned.operation.value}", planned.because
         if fate is not None and fate.effect is not Effect.CHANGED:
-            word = f"{'FAILED to' if fate.effect is Effect.FAILED else 'did not'} {remedy.deed.value}"
+            word = f"{'FAILED to' if fate.effect is Effect.FAILED else 'did not'} {planned.operation.value}"
             why = fate.message
-        rows.setdefault((word, why), []).append(remedy.node)
+        rows.setdefault((word, why), []).append(planned.node)
     for withheld in done.decision.withheld:
-        if withheld.deed is not Deed.CLEAR:
-            rows.setdefault((f"not {withheld.deed.value}", withheld.why), []).append(withheld.node)
+        if withheld.operation is not Operation.CLEAR:
+            rows.setdefault((f"not {withheld.operation.value}", withheld.why), []).append(withheld.node)
     lines = [f"{name}: {word}  {printable(fold(nodes))}  {printable(why)}" for (word, why), nodes in rows.items()]
-    count = len(done.decision.remedies)
+    count = len(done.decision.operations)
     lines.append(
         f"{name}: {count} to do, dry run: nothing changed (--apply does it)"
         if done.dry_run

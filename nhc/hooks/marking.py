@@ -13,7 +13,18 @@ from nhc.hooks import log
 from nhc.hooks.job_environment import watch_only
 from nhc.light import TYPE_CHECKING
 from nhc.policy.decide import Ceiling, read_ceiling
-from nhc.ports import AdapterError, Applied, Deed, Effect, Mark, NodeState, Remedy, mark_text, may_clear, may_mark
+from nhc.ports import (
+    AdapterError,
+    Applied,
+    Effect,
+    Mark,
+    NodeState,
+    Operation,
+    PlannedOperation,
+    mark_text,
+    may_clear,
+    may_mark,
+)
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Optional
@@ -77,7 +88,7 @@ def take_out(
                 return Applied(node, Effect.REFUSED, said)
     if watch_only(settings):
         return Applied(node, Effect.REFUSED, f"{WATCHING} marked")
-    return audited(Deed.MARK, node, mark.why, lambda: adapter.mark({node: mark}, seen)[0])
+    return audited(Operation.MARK, node, mark.why, lambda: adapter.mark({node: mark}, seen)[0])
 
 
 def _with_cause(state: NodeState, known: Mapping[str, Any]) -> NodeState:
@@ -96,10 +107,12 @@ def put_back(adapter: Any, node: str, settings: Mapping[str, str]) -> Applied:
         return Applied(node, effect, why)
     if watch_only(settings):
         return Applied(node, Effect.REFUSED, f"{WATCHING} put back")
-    return audited(Deed.CLEAR, node, f"healthy again; was: {state.mark.why}", lambda: adapter.clear([node], seen)[0])
+    return audited(
+        Operation.CLEAR, node, f"healthy again; was: {state.mark.why}", lambda: adapter.clear([node], seen)[0]
+    )
 
 
-def audited(deed: Deed, node: str, because: str, act: Callable[[], Applied]) -> Applied:
+def audited(operation: Operation, node: str, because: str, act: Callable[[], Applied]) -> Applied:
     """Act, with a line in this node's ledger before and after; one that cannot be written keeps no sick node in."""
     import time
 
@@ -108,9 +121,9 @@ def audited(deed: Deed, node: str, because: str, act: Callable[[], Applied]) -> 
     ledger = Ledger(by="hook")
     try:
         os.makedirs(ledger.directory, mode=0o755, exist_ok=True)
-        ledger.begin([Remedy(node, deed, because)], time.time())
+        ledger.begin([PlannedOperation(node, operation, because)], time.time())
         applied = act()
-        ledger.end(deed, [applied], time.time())
+        ledger.end(operation, [applied], time.time())
     except (LedgerError, OSError) as error:
         log.error(str(error))
         return act()  # both operations may be repeated

@@ -175,7 +175,7 @@ class NodeSystem(System):
                 return named[0].strip()
         return super().hostname()
 
-    # Deeds.
+    # What changes the node.
 
     def kill(self, pid: int, started: int, number: int) -> None:
         self._same_processes()

@@ -1,7 +1,7 @@
-"""Decide what to do to a fleet: reports and the nodes' states in, remedies out. Pure: it reads no clock and no file.
+"""Decide what to do to a fleet: reports and the nodes' states in, operations out. Pure: it reads no clock and no file.
 
 Every automatic action passes a ceiling (how many nodes may be out at once, overall and in each partition)
-and a rate (how many deeds of a kind within a time), counted from what the scheduler says now and from the
+and a rate (how many operations of a kind within a time), counted from what the scheduler says now and from the
 history that the ledger kept. What does not pass is listed with the reason, never dropped.
 """
 
@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import Action, Report, Verdict
-from nhc.ports import Deed, Effect, Mark, NodeState, Remedy, healthy, mark_of, may_clear, may_mark
+from nhc.ports import Effect, Mark, NodeState, Operation, PlannedOperation, healthy, mark_of, may_clear, may_mark
 
 HOUR = 3600.0
 
@@ -53,18 +53,18 @@ def read_ceiling(text: str) -> Ceiling:
 
 
 class Rate(NamedTuple):
-    """At most `deeds` of a kind within `seconds`."""
+    """At most `operations` of a kind within `seconds`."""
 
-    deeds: int
+    operations: int
     seconds: float
 
 
 class Past(NamedTuple):
-    """A deed of the history: what was begun on a node, and when (Unix time)."""
+    """An operation of the history: what was begun on a node, and when (Unix time)."""
 
     when: float
     node: str
-    deed: Deed
+    operation: Operation
 
 
 class Policy(NamedTuple):
@@ -72,7 +72,7 @@ class Policy(NamedTuple):
 
     `ceiling` bounds the nodes out at once in the whole fleet, `groups` in each partition (`*` is for those
     not named). Counted are the nodes that carry our mark; with `count_all` every node that takes no work.
-    `rates` bounds deeds in time. `repairs` are the deeds beyond marking that are allowed at all, each on one
+    `rates` bounds operations in time. `repairs` are the operations beyond marking that are allowed at all, each on one
     node again only after `cooldown` seconds; after `attempts` reboots within `window` seconds that left the
     node unhealthy, a reboot becomes a replacement. `protected` are patterns of nodes never touched.
     `max_age` (seconds) is how old a report may be and still count; `healthy_for` how long a node must have
@@ -82,8 +82,8 @@ class Policy(NamedTuple):
     ceiling: Ceiling = Ceiling(share=0.1)
     groups: Mapping[str, Ceiling] = {}
     count_all: bool = False
-    rates: Mapping[Deed, Rate] = {}
-    repairs: FrozenSet[Deed] = frozenset()
+    rates: Mapping[Operation, Rate] = {}
+    repairs: FrozenSet[Operation] = frozenset()
     cooldown: float = HOUR
     attempts: int = 3
     window: float = 24 * HOUR
@@ -96,12 +96,12 @@ class Withheld(NamedTuple):
     """Something that was called for and not ordered, and why."""
 
     node: str
-    deed: Deed
+    operation: Operation
     why: str
 
 
 class Decision(NamedTuple):
-    remedies: Tuple[Remedy, ...]
+    operations: Tuple[PlannedOperation, ...]
     withheld: Tuple[Withheld, ...]
 
 
@@ -117,7 +117,7 @@ def decide(
     history: Iterable[Past] = (),
     now: float = 0.0,
 ) -> Decision:
-    """The remedies that the reports call for and the policy allows, clearing first, then marking, then repairs.
+    """The operations that the reports call for and the policy allows, clearing first, then marking, then repairs.
 
     `states` are all nodes of the fleet, not only those with a report: shares are counted on them. A node
     whose report is UNKNOWN, or too old, is left as it is.
@@ -128,9 +128,9 @@ def decide(
     for node in sorted(reports):
         report, state = reports[node], known.get(node)
         if any(fnmatchcase(node, pattern) for pattern in policy.protected):
-            run.withhold(node, Deed.MARK, "protected by the policy", report.verdict is Verdict.CRIT)
+            run.withhold(node, Operation.MARK, "protected by the policy", report.verdict is Verdict.CRIT)
         elif not 0 <= now - report.started <= policy.max_age:
-            run.withhold(node, Deed.MARK, _age(now - report.started, policy.max_age), True)
+            run.withhold(node, Operation.MARK, _age(now - report.started, policy.max_age), True)
         elif healthy(report):
             run.consider_clear(node, state)
         else:
@@ -142,7 +142,7 @@ def decide(
         run.consider_mark(node, known.get(node), marks[node][0])
     for node in sorted(marks):
         run.consider_repair(node, known.get(node), marks[node][0])
-    return Decision(tuple(run.remedies), tuple(run.withheld))
+    return Decision(tuple(run.operations), tuple(run.withheld))
 
 
 def _age(age: float, limit: float) -> str:
@@ -156,13 +156,13 @@ class _Run:
 
     def __init__(self, policy: Policy, states: Sequence[NodeState], history: List[Past], now: float) -> None:
         self.policy, self.history, self.now = policy, history, now
-        self.remedies: List[Remedy] = []
+        self.operations: List[PlannedOperation] = []
         self.withheld: List[Withheld] = []
         self.size: Dict[str, int] = {"": len(states)}
         self.out: Dict[str, int] = {"": 0}
-        self.spent: Dict[Deed, set[str]] = {
-            deed: {past.node for past in history if past.deed is deed and now - past.when < rate.seconds}
-            for deed, rate in policy.rates.items()
+        self.spent: Dict[Operation, set[str]] = {
+            operation: {past.node for past in history if past.operation is operation and now - past.when < rate.seconds}
+            for operation, rate in policy.rates.items()
         }
         for state in states:
             counted = self.counted(state)
@@ -175,38 +175,38 @@ class _Run:
         ours = state.mark is not None and state.mark.ours
         return not state.available and (ours or self.policy.count_all)
 
-    def withhold(self, node: str, deed: Deed, why: str, called_for: bool = True) -> None:
+    def withhold(self, node: str, operation: Operation, why: str, called_for: bool = True) -> None:
         if called_for:
-            self.withheld.append(Withheld(node, deed, why))
+            self.withheld.append(Withheld(node, operation, why))
 
-    def over_rate(self, node: str, deed: Deed) -> str:
-        """Why the rate forbids a deed, "" where it does not. The same node does not count twice."""
-        rate = self.policy.rates.get(deed)
-        if rate is None or node in self.spent[deed] or len(self.spent[deed]) < rate.deeds:
+    def over_rate(self, node: str, operation: Operation) -> str:
+        """Why the rate forbids an operation, "" where it does not. The same node does not count twice."""
+        rate = self.policy.rates.get(operation)
+        if rate is None or node in self.spent[operation] or len(self.spent[operation]) < rate.operations:
             return ""
-        return f"{len(self.spent[deed])} nodes within {rate.seconds:.0f} s already, at most {rate.deeds}"
+        return f"{len(self.spent[operation])} nodes within {rate.seconds:.0f} s already, at most {rate.operations}"
 
-    def spend(self, node: str, deed: Deed) -> None:
-        if deed in self.spent:
-            self.spent[deed].add(node)
+    def spend(self, node: str, operation: Operation) -> None:
+        if operation in self.spent:
+            self.spent[operation].add(node)
 
     def consider_clear(self, node: str, state: Optional[NodeState]) -> None:
         effect, why = may_clear(state)
         if effect is not Effect.CHANGED or state is None or state.mark is None:
-            self.withhold(node, Deed.CLEAR, why, effect is not Effect.UNCHANGED)
+            self.withhold(node, Operation.CLEAR, why, effect is not Effect.UNCHANGED)
             return
         since = state.mark.since
         if since is not None and self.now - since < self.policy.healthy_for:
             self.withhold(
-                node, Deed.CLEAR, f"marked {self.now - since:.0f} s ago, kept {self.policy.healthy_for:.0f} s"
+                node, Operation.CLEAR, f"marked {self.now - since:.0f} s ago, kept {self.policy.healthy_for:.0f} s"
             )
             return
-        over = self.over_rate(node, Deed.CLEAR)
+        over = self.over_rate(node, Operation.CLEAR)
         if over:
-            self.withhold(node, Deed.CLEAR, over)
+            self.withhold(node, Operation.CLEAR, over)
             return
-        self.spend(node, Deed.CLEAR)
-        self.remedies.append(Remedy(node, Deed.CLEAR, f"healthy again; was: {state.mark.why}"))
+        self.spend(node, Operation.CLEAR)
+        self.operations.append(PlannedOperation(node, Operation.CLEAR, f"healthy again; was: {state.mark.why}"))
         self.count(state, -1 if self.counted(state) else 0)
 
     def count(self, state: NodeState, change: int) -> None:
@@ -218,16 +218,16 @@ class _Run:
             mark = mark._replace(since=state.mark.since)  # out since then, whatever the newest reason is
         effect, why = may_mark(state, mark)
         if effect is not Effect.CHANGED or state is None:
-            self.withhold(node, Deed.MARK, why, effect is not Effect.UNCHANGED)
+            self.withhold(node, Operation.MARK, why, effect is not Effect.UNCHANGED)
             return
         if state.available:
-            over = self.over_ceiling(state) or self.over_rate(node, Deed.MARK)
+            over = self.over_ceiling(state) or self.over_rate(node, Operation.MARK)
             if over:
-                self.withhold(node, Deed.MARK, over)
+                self.withhold(node, Operation.MARK, over)
                 return
-            self.spend(node, Deed.MARK)
+            self.spend(node, Operation.MARK)
             self.count(state, 1)
-        self.remedies.append(Remedy(node, Deed.MARK, mark.why, mark))
+        self.operations.append(PlannedOperation(node, Operation.MARK, mark.why, mark))
 
     def over_ceiling(self, state: NodeState) -> str:
         """Why a ceiling forbids one more node out, "" where none does."""
@@ -242,29 +242,32 @@ class _Run:
 
     def consider_repair(self, node: str, state: Optional[NodeState], mark: Mark) -> None:
         """Order a reboot or a replacement of a node that our mark took out and whose work has ended."""
-        deed = {Action.REBOOT: Deed.REBOOT, Action.REPLACE: Deed.REPLACE}.get(mark.action)
-        if deed is None or not self.policy.repairs or state is None or state.hold:
+        operation = {Action.REBOOT: Operation.REBOOT, Action.REPLACE: Operation.REPLACE}.get(mark.action)
+        if operation is None or not self.policy.repairs or state is None or state.hold:
             return
         if state.available or state.mark is None or not state.mark.ours:
             return  # not out yet, or not by us: a later round, or nobody's business here
-        reboots = [p for p in self.history if p.node == node and p.deed is Deed.REBOOT]
+        reboots = [p for p in self.history if p.node == node and p.operation is Operation.REBOOT]
         tried = sum(1 for past in reboots if self.now - past.when < self.policy.window)
-        if deed is Deed.REBOOT and tried >= self.policy.attempts:
-            deed = Deed.REPLACE
-        because = mark.why + (f" ({tried} reboots did not help)" if deed is Deed.REPLACE and tried else "")
+        if operation is Operation.REBOOT and tried >= self.policy.attempts:
+            operation = Operation.REPLACE
+        because = mark.why + (f" ({tried} reboots did not help)" if operation is Operation.REPLACE and tried else "")
         last = max(
-            (p.when for p in self.history if p.node == node and p.deed in (Deed.REBOOT, Deed.REPLACE)), default=None
+            (p.when for p in self.history if p.node == node and p.operation in (Operation.REBOOT, Operation.REPLACE)),
+            default=None,
         )
-        if deed not in self.policy.repairs:
-            self.withhold(node, deed, f"the policy allows no {deed.value}")
+        if operation not in self.policy.repairs:
+            self.withhold(node, operation, f"the policy allows no {operation.value}")
         elif state.busy:
-            self.withhold(node, deed, "work still runs on it")
+            self.withhold(node, operation, "work still runs on it")
         elif last is not None and self.now - last < self.policy.cooldown:
             self.withhold(
-                node, deed, f"last repaired {self.now - last:.0f} s ago, at most every {self.policy.cooldown:.0f} s"
+                node,
+                operation,
+                f"last repaired {self.now - last:.0f} s ago, at most every {self.policy.cooldown:.0f} s",
             )
-        elif self.over_rate(node, deed):
-            self.withhold(node, deed, self.over_rate(node, deed))
+        elif self.over_rate(node, operation):
+            self.withhold(node, operation, self.over_rate(node, operation))
         else:
-            self.spend(node, deed)
-            self.remedies.append(Remedy(node, deed, because))
+            self.spend(node, operation)
+            self.operations.append(PlannedOperation(node, operation, because))

@@ -1,6 +1,6 @@
 """The audit log of what nhc did, and the memory that its budgets are counted from.
 
-One line of JSON a deed, in /var/lib/nhc so that it survives a reboot, not on /run. A deed is written down
+One line of JSON an operation, in /var/lib/nhc so that it survives a reboot, not on /run. An operation is written down
 before it is carried out, and again with its result afterwards: a run killed in between has spent its budget.
 A line that is damaged is skipped and counted; it never stops a run.
 """
@@ -10,11 +10,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional
+from typing import Iterable, Iterator, List, NamedTuple, Optional
 
 from nhc.model import printable
 from nhc.policy.decide import Past
-from nhc.ports import Applied, Deed, Effect, Remedy
+from nhc.ports import Applied, Effect, Operation, PlannedOperation
 
 DIRECTORY = "/var/lib/nhc"
 KEEP = 90 * 86400.0
@@ -24,15 +24,15 @@ TRIM_AT = 16 << 20
 
 
 class LedgerError(Exception):
-    """The ledger cannot be written, so nothing may be done: a deed that nobody remembers has no budget."""
+    """The ledger cannot be written, so nothing may be done: an operation that nobody remembers has no budget."""
 
 
 class Entry(NamedTuple):
-    """One line: a deed begun (`effect` "begun"), or how it ended."""
+    """One line: an operation begun (`effect` "begun"), or how it ended. The file calls the operation "deed"."""
 
     when: float
     node: str
-    deed: str
+    operation: str
     effect: str
     because: str = ""
     message: str = ""
@@ -94,28 +94,28 @@ class Ledger:
             raise LedgerError(f"{self.path}: {error.strerror}") from None
 
     def history(self, since: float = 0.0) -> List[Past]:
-        """What `decide` counts: deeds begun, less those that were refused or turned out to be done already."""
+        """What `decide` counts: operations begun, less those that were refused or turned out to be done already."""
         begun: List[Past] = []
         for entry in self.entries(since):
-            deed = _deed(entry.deed)
-            if deed is None:
+            operation = _operation(entry.operation)
+            if operation is None:
                 continue
             if entry.effect == BEGUN:
-                begun.append(Past(entry.when, entry.node, deed))
+                begun.append(Past(entry.when, entry.node, operation))
             elif entry.effect in (Effect.REFUSED.value, Effect.UNCHANGED.value):
                 for number in range(len(begun) - 1, -1, -1):
-                    if begun[number].node == entry.node and begun[number].deed is deed:
+                    if begun[number].node == entry.node and begun[number].operation is operation:
                         del begun[number]
                         break
         return begun
 
-    def begin(self, remedies: Iterable[Remedy], now: float) -> None:
+    def begin(self, operations: Iterable[PlannedOperation], now: float) -> None:
         """Write down what is about to be done, on disk before this returns. Raises LedgerError."""
-        self._append(Entry(now, r.node, r.deed.value, BEGUN, r.because, "", self.by) for r in remedies)
+        self._append(Entry(now, r.node, r.operation.value, BEGUN, r.because, "", self.by) for r in operations)
 
-    def end(self, deed: Deed, applied: Iterable[Applied], now: float) -> None:
+    def end(self, operation: Operation, applied: Iterable[Applied], now: float) -> None:
         """Write down how it ended. Raises LedgerError."""
-        self._append(Entry(now, a.node, deed.value, a.effect.value, "", a.message, self.by) for a in applied)
+        self._append(Entry(now, a.node, operation.value, a.effect.value, "", a.message, self.by) for a in applied)
 
     def _append(self, entries: Iterable[Entry]) -> None:
         text = "".join(_line(entry) for entry in entries)
@@ -155,10 +155,11 @@ class Ledger:
 
 
 def _line(entry: Entry) -> str:
-    value: Dict[str, Any] = {name: got for name, got in entry._asdict().items() if got != ""}
-    for name in ("because", "message"):
-        if name in value:
-            value[name] = printable(value[name])
+    value = {
+        "when": entry.when, "node": entry.node, "deed": entry.operation, "effect": entry.effect,
+        "because": printable(entry.because), "message": printable(entry.message), "by": entry.by,
+    }  # fmt: skip
+    value = {name: found for name, found in value.items() if found != ""}
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
@@ -178,8 +179,8 @@ def _read(line: str) -> Optional[Entry]:
         return None
 
 
-def _deed(text: str) -> Optional[Deed]:
+def _operation(text: str) -> Optional[Operation]:
     try:
-        return Deed(text)
+        return Operation(text)
     except ValueError:
         return None

@@ -19,11 +19,11 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple
 
 from nhc import toml_text
 from nhc.policy.decide import Policy, Rate, read_ceiling
-from nhc.ports import Deed
+from nhc.ports import Operation
 from nhc.system.bounded_read import cause, read_text
 from nhc.units import seconds
 
-REPAIRS = {"reboot": Deed.REBOOT, "replace": Deed.REPLACE}
+REPAIRS = {"reboot": Operation.REBOOT, "replace": Operation.REPLACE}
 
 
 class PolicyError(ValueError):
@@ -80,7 +80,7 @@ class _Reader:
             for name, text in self.table(value, "ceiling").items()
         }
         rates = self.table(value, "rate")
-        self.known("rate.", rates, {deed.value for deed in Deed})
+        self.known("rate.", rates, {operation.value for operation in Operation})
         repair = self.table(value, "repair")
         self.known("repair.", repair, {"allow", "cooldown", "attempts", "window"})
         default = Policy()
@@ -88,7 +88,7 @@ class _Reader:
             ceiling=ceilings.pop("all", default.ceiling),
             groups=ceilings,
             count_all=self.flag(value, "count-all"),
-            rates={Deed(name): self.convert(f"rate.{name}", rate, text) for name, text in rates.items()},
+            rates={Operation(name): self.convert(f"rate.{name}", rate, text) for name, text in rates.items()},
             repairs=frozenset(self.repair(word) for word in self.words(repair, "allow", "repair.")),
             cooldown=self.seconds(repair, "cooldown", default.cooldown, "repair."),
             attempts=self.count(repair, "attempts", default.attempts),
@@ -135,7 +135,7 @@ class _Reader:
     def seconds(self, value: Mapping[str, Any], key: str, default: float, where: str = "") -> float:
         return default if key not in value else self.convert(f"{where}{key}", seconds, value[key])
 
-    def repair(self, word: str) -> Deed:
+    def repair(self, word: str) -> Operation:
         if word not in REPAIRS:
             raise self.fail("repair.allow", f"{word!r} is not one of {', '.join(REPAIRS)}")
         return REPAIRS[word]

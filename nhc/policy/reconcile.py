@@ -27,7 +27,7 @@ from typing import (
 from nhc.model import Report
 from nhc.policy.decide import Decision, Policy, decide, history_needed
 from nhc.policy.ledger import Ledger
-from nhc.ports import AdapterError, Applied, Deed, Effect, Marker, NodeState, Power, Remedy, same_cause
+from nhc.ports import AdapterError, Applied, Effect, Marker, NodeState, Operation, PlannedOperation, Power, same_cause
 from nhc.render.json import from_dict
 
 Reports = Dict[str, Report]
@@ -41,12 +41,12 @@ class Round(NamedTuple):
     """One run: what was decided, and, where it was carried out, what became of it."""
 
     decision: Decision
-    applied: Tuple[Tuple[Deed, Applied], ...] = ()
+    applied: Tuple[Tuple[Operation, Applied], ...] = ()
     dry_run: bool = True
 
     @property
-    def failed(self) -> List[Tuple[Deed, Applied]]:
-        return [(deed, applied) for deed, applied in self.applied if applied.effect is Effect.FAILED]
+    def failed(self) -> List[Tuple[Operation, Applied]]:
+        return [(operation, applied) for operation, applied in self.applied if applied.effect is Effect.FAILED]
 
 
 # Reports.
@@ -124,62 +124,70 @@ def sync(
         return Round(plan(adapter, reports, policy, ledger, clock())[0])
     with ledger:
         decision, states = plan(adapter, reports, policy, ledger, clock())
-        ledger.begin(decision.remedies, clock())
-        done: Dict[Tuple[Deed, str], Applied] = {}
-        todo = list(decision.remedies)
+        ledger.begin(decision.operations, clock())
+        done: Dict[Tuple[Operation, str], Applied] = {}
+        todo = list(decision.operations)
         seen: Optional[List[NodeState]] = states
         deadline = time.monotonic() + patience
         wait = 0.5
         while todo:
-            for deed, applied in _carry_out(adapter, todo, seen):
-                done[deed, applied.node] = applied
+            for operation, applied in _carry_out(adapter, todo, seen):
+                done[operation, applied.node] = applied
             todo = _not_done(adapter, todo, done)
             if not todo or time.monotonic() + wait > deadline:
                 break
             pause(wait)
             wait, seen = min(wait * 2, 8.0), None
-        for deed in Deed:
-            ledger.end(deed, (applied for (kind, _node), applied in done.items() if kind is deed), clock())
-    return Round(decision, tuple((deed, applied) for (deed, _node), applied in done.items()), dry_run=False)
+        for operation in Operation:
+            ledger.end(operation, (applied for (kind, _node), applied in done.items() if kind is operation), clock())
+    return Round(decision, tuple((operation, applied) for (operation, _node), applied in done.items()), dry_run=False)
 
 
 def _carry_out(
-    adapter: Marker, remedies: Sequence[Remedy], seen: Optional[List[NodeState]]
-) -> Iterator[Tuple[Deed, Applied]]:
-    """Do each kind of deed in one go; a controller that cannot be reached fails them all."""
-    for deed in (Deed.CLEAR, Deed.MARK, Deed.REBOOT, Deed.REPLACE):
-        some = [remedy for remedy in remedies if remedy.deed is deed]
+    adapter: Marker, operations: Sequence[PlannedOperation], seen: Optional[List[NodeState]]
+) -> Iterator[Tuple[Operation, Applied]]:
+    """Do each kind of operation in one go; a controller that cannot be reached fails them all."""
+    for operation in (Operation.CLEAR, Operation.MARK, Operation.REBOOT, Operation.REPLACE):
+        some = [planned for planned in operations if planned.operation is operation]
         if not some:
             continue
-        names = [remedy.node for remedy in some]
+        names = [planned.node for planned in some]
         try:
-            if deed is Deed.CLEAR:
+            if operation is Operation.CLEAR:
                 applied = adapter.clear(names, seen)
-            elif deed is Deed.MARK:
+            elif operation is Operation.MARK:
                 applied = adapter.mark({r.node: r.mark for r in some if r.mark is not None}, seen)
             else:
-                applied = _repair(adapter, deed, some)
+                applied = _repair(adapter, operation, some)
         except AdapterError as error:
             applied = [Applied(name, Effect.FAILED, str(error)) for name in names]
         for one in applied:
-            yield deed, one
+            yield operation, one
 
 
-def _repair(adapter: Any, deed: Deed, remedies: Sequence[Remedy]) -> List[Applied]:
-    can: FrozenSet[Deed] = adapter.repairs() if isinstance(adapter, Power) else frozenset()
-    if deed not in can:
-        return [Applied(r.node, Effect.REFUSED, f"this adapter cannot {deed.value} a node") for r in remedies]
+def _repair(adapter: Any, operation: Operation, operations: Sequence[PlannedOperation]) -> List[Applied]:
+    can: FrozenSet[Operation] = adapter.repairs() if isinstance(adapter, Power) else frozenset()
+    if operation not in can:
+        return [Applied(r.node, Effect.REFUSED, f"this adapter cannot {operation.value} a node") for r in operations]
     found: List[Applied] = []
-    for because in dict.fromkeys(remedy.because for remedy in remedies):
-        found += adapter.repair(deed, [r.node for r in remedies if r.because == because], because)
+    for because in dict.fromkeys(planned.because for planned in operations):
+        found += adapter.repair(operation, [r.node for r in operations if r.because == because], because)
     return found
 
 
-def _not_done(adapter: Marker, remedies: Sequence[Remedy], done: Dict[Tuple[Deed, str], Applied]) -> List[Remedy]:
-    """The remedies that failed, or that the other side took and then lost. Repairs are never repeated."""
-    again = [r for r in remedies if done[r.deed, r.node].effect is Effect.FAILED and r.deed in (Deed.CLEAR, Deed.MARK)]
+def _not_done(
+    adapter: Marker, operations: Sequence[PlannedOperation], done: Dict[Tuple[Operation, str], Applied]
+) -> List[PlannedOperation]:
+    """The operations that failed, or that the other side took and then lost. Repairs are never repeated."""
+    again = [
+        r
+        for r in operations
+        if done[r.operation, r.node].effect is Effect.FAILED and r.operation in (Operation.CLEAR, Operation.MARK)
+    ]
     changed = [
-        r for r in remedies if done[r.deed, r.node].effect is Effect.CHANGED and r.deed in (Deed.CLEAR, Deed.MARK)
+        r
+        for r in operations
+        if done[r.operation, r.node].effect is Effect.CHANGED and r.operation in (Operation.CLEAR, Operation.MARK)
     ]
     if not changed:
         return again
@@ -187,22 +195,22 @@ def _not_done(adapter: Marker, remedies: Sequence[Remedy], done: Dict[Tuple[Deed
         now: Mapping[str, NodeState] = {state.name: state for state in adapter.nodes([r.node for r in changed])}
     except AdapterError as error:
         # Nobody can tell now whether it held: once the controller answers again, doing it again is harmless.
-        for remedy in changed:
-            done[remedy.deed, remedy.node] = Applied(remedy.node, Effect.FAILED, f"not confirmed: {error}")
+        for planned in changed:
+            done[planned.operation, planned.node] = Applied(planned.node, Effect.FAILED, f"not confirmed: {error}")
         return again + changed
-    for remedy in changed:
-        if not _holds(remedy, now.get(remedy.node)):
-            done[remedy.deed, remedy.node] = Applied(remedy.node, Effect.FAILED, "taken, and lost again")
-            again.append(remedy)
+    for planned in changed:
+        if not _holds(planned, now.get(planned.node)):
+            done[planned.operation, planned.node] = Applied(planned.node, Effect.FAILED, "taken, and lost again")
+            again.append(planned)
     return again
 
 
-def _holds(remedy: Remedy, state: Optional[NodeState]) -> bool:
+def _holds(planned: PlannedOperation, state: Optional[NodeState]) -> bool:
     if state is None:
         return True  # gone from the cluster: nothing to repeat
-    if remedy.deed is Deed.CLEAR:
+    if planned.operation is Operation.CLEAR:
         # Somebody else may have taken it out since; that is theirs.
         return state.available or state.mark is None or not state.mark.ours
-    if state.mark is None or remedy.mark is None:
+    if state.mark is None or planned.mark is None:
         return False
-    return not state.available and (not state.mark.ours or same_cause(state.mark, remedy.mark))
+    return not state.available and (not state.mark.ours or same_cause(state.mark, planned.mark))

@@ -16,7 +16,7 @@ from nhc.model import Action, CheckResult, Report, crit, ok, unknown
 from nhc.policy.decide import Ceiling, Policy
 from nhc.policy.ledger import Ledger
 from nhc.policy.reconcile import sync
-from nhc.ports import AdapterError, Deed, Effect, Mark, mark_of
+from nhc.ports import AdapterError, Effect, Mark, Operation, mark_of
 from nhc.render.json import to_dict
 from nhc.state.store import State
 from nhc.system.process import Completed
@@ -88,7 +88,7 @@ def test_maintenance_is_left_alone(cluster, slurm):
 
 def test_a_reboot_is_ordered_on_a_drained_node_and_then_left_alone(cluster, slurm):
     slurm.mark({"n3": MARK})
-    assert slurm.repair(Deed.REBOOT, ["n3"], MARK.why)[0].effect is Effect.CHANGED
+    assert slurm.repair(Operation.REBOOT, ["n3"], MARK.why)[0].effect is Effect.CHANGED
     wait_for("the reboot to be issued", lambda: "REBOOT_ISSUED" in state(slurm, "n3").flags)
     assert slurm.mark({"n3": Mark("check_y: other")})[0].effect is Effect.REFUSED
     assert slurm.clear(["n3"])[0].effect is Effect.REFUSED
@@ -121,7 +121,7 @@ def test_hyperpods_reason_is_written_on_request_and_never_cleared(cluster):
 def test_nodes_of_one_reason_are_one_call(cluster, slurm, ledger):
     reports = [report(node, crit("X", "bad")) for node in cluster.nodes]
     done = sync(slurm, reports, FREELY, ledger, apply=True)
-    assert [applied.effect for _deed, applied in done.applied] == [Effect.CHANGED] * 3
+    assert [applied.effect for _operation, applied in done.applied] == [Effect.CHANGED] * 3
     updates = [argv for argv in slurm.command.calls if "update" in argv]
     assert updates == [("scontrol", "update", "NodeName=n[1-3]", "State=DRAIN", "Reason=NHC: check_x: bad")]
     healthy = [report(node, ok()) for node in cluster.nodes]
@@ -176,7 +176,7 @@ def test_a_ceiling_survives_restarts_because_slurm_itself_holds_the_count(cluste
     cluster.start_controller()
     wait_for("n2 to register", lambda: cluster.state("n2") == "idle")
     again = sync(Slurm({}, cluster.env), [report("n2", crit("X", "bad"))], policy, ledger, apply=True)
-    assert again.decision.remedies == ()
+    assert again.decision.operations == ()
     assert "at most 1" in again.decision.withheld[0].why
     assert cluster.state("n2").startswith("idle")
 
@@ -210,8 +210,10 @@ def test_a_controller_killed_midway_loses_nothing(cluster, slurm, ledger):
     wait_for("the controller", cluster.answers)
     found = {node: state(slurm, node).mark.why for node in cluster.nodes}
     assert found == {"n1": "check_x: one", "n2": "check_x: two", "n3": "check_x: three"}
-    # Each deed is in the history once, however often it was tried.
-    assert sorted((past.node, past.deed) for past in ledger.history()) == [(n, Deed.MARK) for n in cluster.nodes]
+    # Each operation is in the history once, however often it was tried.
+    assert sorted((past.node, past.operation) for past in ledger.history()) == [
+        (n, Operation.MARK) for n in cluster.nodes
+    ]
 
 
 def test_the_command_shows_its_plan_and_changes_nothing_until_told(cluster, tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ from nhc.cli.sync import show_json, show_text
 from nhc.model import Action
 from nhc.policy.decide import Decision
 from nhc.policy.reconcile import Round
-from nhc.ports import Deed, Mark, Remedy
+from nhc.ports import Mark, Operation, PlannedOperation
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = "n1\033[2J\033]0;title\a\x9b31m\u202e\udc80\r"
@@ -57,7 +57,7 @@ def shown(*texts):
 
 
 def test_slurm_sync_prints_no_node_s_name_as_it_is():
-    decision = Decision((Remedy(HOSTILE, Deed.MARK, HOSTILE, Mark(HOSTILE, Action.REBOOT)),), ())
+    decision = Decision((PlannedOperation(HOSTILE, Operation.MARK, HOSTILE, Mark(HOSTILE, Action.REBOOT)),), ())
     done = Round(decision)
     said = shown(show_text(done, 1, WORDS), show_json(done, 1))
     assert harmless(said)

@@ -9,7 +9,7 @@ from nhc.kernlog import take_in
 from nhc.kernlog.findings import current, enter_boot
 from nhc.model import CheckResult, Report, Verdict, ok
 from nhc.policy.decide import Policy, decide
-from nhc.ports import Deed, NodeState
+from nhc.ports import NodeState, Operation
 from nhc.testing import FakeHost, Symlink
 from tests.support.fleet_month import BOOTED, MOUNTED, TICK, UNMOUNTED, faulty, month
 
@@ -69,11 +69,11 @@ class Fleet:
         name = self.states[node].name
         results = tuple(CheckResult("check_kmsg", one) for one in outcomes or [ok("no fault that stands")])
         decision = decide({name: Report(name, "b", now, 0.1, results)}, self.states, Policy(), (), now)
-        for remedy in decision.remedies:
-            self.states[node] = NodeState(name, "drain", False, mark=remedy.mark) if remedy.mark else NodeState(
+        for planned in decision.operations:
+            self.states[node] = NodeState(name, "drain", False, mark=planned.mark) if planned.mark else NodeState(
                 name, "idle", True)  # fmt: skip
-            if remedy.deed is Deed.MARK:
-                self.marks.append((now - BEGAN, node, remedy.because))
+            if planned.operation is Operation.MARK:
+                self.marks.append((now - BEGAN, node, planned.because))
 
 
 @pytest.mark.parametrize("seed", [20261122])

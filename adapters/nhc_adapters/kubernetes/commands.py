@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from nhc.model import Report, printable
-from nhc.ports import AdapterError, Deed, Effect
+from nhc.ports import AdapterError, Effect, Operation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.api.errors import ApiError
@@ -50,7 +50,7 @@ from nhc_adapters.kubernetes.sink.reporter import Reporter
 __all__ = ["Cluster", "Rules", "drain", "make", "read", "replace", "uncordon"]
 
 DONE, FAILED, USAGE, UNUSABLE = 0, 1, 2, 3
-WORDS = {Deed.MARK: "mark", Deed.CLEAR: "clear", Deed.REBOOT: "reboot", Deed.REPLACE: "replace"}
+WORDS = {Operation.MARK: "mark", Operation.CLEAR: "clear", Operation.REBOOT: "reboot", Operation.REPLACE: "replace"}
 
 
 def guarded(cluster: Cluster, work: Callable[[], int]) -> int:
@@ -93,9 +93,11 @@ def _sync(cluster: Cluster, client: Client, settings: Settings, lease: Lease, fo
         fleet.changed(name)
     done = fleet.round()
     cluster.out.write(show_round(done, settings, fleet, form))
-    failed = any(one.effect is Effect.FAILED for _deed, one in done.applied)
+    failed = any(one.effect is Effect.FAILED for _operation, one in done.applied)
     if settings.apply and settings.treatment.drain:
-        marked = [one.node for deed, one in done.applied if deed is Deed.MARK and one.effect is Effect.CHANGED]
+        marked = [
+            one.node for operation, one in done.applied if operation is Operation.MARK and one.effect is Effect.CHANGED
+        ]
         for name in marked:
             failed |= not drain_one(cluster, client, name, settings.rules, _renewing(lease))
     return FAILED if failed else DONE
@@ -124,33 +126,33 @@ def _renewing(lease: Lease) -> Callable[[], bool]:
 
 def show_round(done: Done, settings: Settings, fleet: Fleet, form: str) -> str:
     """A round as text or JSON."""
-    effects = {(one.node, deed): one for deed, one in done.applied}
+    effects = {(one.node, operation): one for operation, one in done.applied}
     if form == "json":
         value = {
             "dry_run": not settings.apply,
             "nodes": len(fleet.states),
-            "remedies": [_remedy(one, effects.get((one.node, one.deed))) for one in done.remedies],
-            "withheld": [{"node": w.node, "deed": w.deed.value, "why": w.why} for w in done.withheld],
+            "remedies": [_planned(one, effects.get((one.node, one.operation))) for one in done.operations],
+            "withheld": [{"node": w.node, "deed": w.operation.value, "why": w.why} for w in done.withheld],
         }
         return json.dumps(value, indent=2) + "\n"
     lines = []
-    for one in done.remedies:
-        applied = effects.get((one.node, one.deed))
+    for one in done.operations:
+        applied = effects.get((one.node, one.operation))
         how = "would " if applied is None else "" if applied.effect is Effect.CHANGED else f"{applied.effect.value}: "
         note = f" ({applied.message})" if applied is not None and applied.message else ""
-        lines.append(f"{how}{WORDS[one.deed]} {one.node}: {printable(one.because)}{note}")
-    lines += [f"not {WORDS[w.deed]} {w.node}: {printable(w.why)}" for w in done.withheld]
+        lines.append(f"{how}{WORDS[one.operation]} {one.node}: {printable(one.because)}{note}")
+    lines += [f"not {WORDS[w.operation]} {w.node}: {printable(w.why)}" for w in done.withheld]
     sick = len(fleet.sick())
     lines.append(
         f"{len(fleet.states)} nodes, {sick} sick, {fleet.unknown()} unknown, {len(fleet.marked())} marked before"
     )
-    if not settings.apply and done.remedies:
+    if not settings.apply and done.operations:
         lines.append("Nothing was changed: say --apply to carry this out.")
     return "\n".join(lines) + "\n"
 
 
-def _remedy(remedy: Any, applied: Any) -> Dict[str, str]:
-    said = {"node": remedy.node, "deed": remedy.deed.value, "because": remedy.because}
+def _planned(planned: Any, applied: Any) -> Dict[str, str]:
+    said = {"node": planned.node, "deed": planned.operation.value, "because": planned.because}
     if applied is not None:
         said.update(effect=applied.effect.value, message=applied.message)
     return said

@@ -12,7 +12,7 @@ import re
 from typing import Callable, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.model import Action
-from nhc.ports import TAG, AdapterError, Applied, Deed, Effect, Mark, NodeState, mark_text
+from nhc.ports import TAG, AdapterError, Applied, Effect, Mark, NodeState, Operation, mark_text
 from nhc_adapters._command import CommandMarker, Failures, Runner, chunks, complaint, plain, run_command
 from nhc_adapters.slurm.states import HYPERPOD_OWNER, SINFO, parse_json_nodes, parse_show, parse_sinfo
 
@@ -98,19 +98,19 @@ class Slurm(CommandMarker):
 
     # Power.
 
-    def repairs(self) -> FrozenSet[Deed]:
+    def repairs(self) -> FrozenSet[Operation]:
         """Slurm reboots through its RebootProgram; replacing is HyperPod's."""
-        return frozenset({Deed.REBOOT, Deed.REPLACE} if self.hyperpod else {Deed.REBOOT})
+        return frozenset({Operation.REBOOT, Operation.REPLACE} if self.hyperpod else {Operation.REBOOT})
 
-    def repair(self, deed: Deed, names: Sequence[str], because: str) -> List[Applied]:
+    def repair(self, operation: Operation, names: Sequence[str], because: str) -> List[Applied]:
         """Have nodes rebooted once idle; drained ones come back drained, and the next healthy report resumes them.
 
         Not `reboot ASAP`: that drains by itself, and takes every drain away when the node is back, ours too.
         """
-        if deed not in self.repairs():
-            raise AdapterError(f"Slurm cannot {deed.value} a node")
+        if operation not in self.repairs():
+            raise AdapterError(f"Slurm cannot {operation.value} a node")
         if self.hyperpod:
-            failures = self._update(names, ["State=FAIL", f"Reason=Action:{deed.value.capitalize()}"])
+            failures = self._update(names, ["State=FAIL", f"Reason=Action:{operation.value.capitalize()}"])
         else:
             failures = {}
             reason = mark_text(Mark(because, Action.REBOOT))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nhc.model import Action
-from nhc.ports import Deed, Effect, Mark, Marker
+from nhc.ports import Effect, Mark, Marker, Operation
 from nhc.testing_adapters import AdapterContract, AdapterWorld
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
@@ -158,7 +158,7 @@ def test_hyperpod_is_spoken_and_its_repairs_are_asked_for_only_when_told(kube: K
     assert (f"{prefix}/node-health-status", "Unschedulable", "NoSchedule") in {
         (taint["key"], taint.get("value"), taint["effect"]) for taint in after["spec"]["taints"]
     }
-    adapter.repair(Deed.REPLACE, [node], "three reboots did not help")
+    adapter.repair(Operation.REPLACE, [node], "three reboots did not help")
     spelt = {"hyperpod": "UnschedulablePendingReplacement", "hyperpod-short": "UnschedulablePendingReplace"}
     assert kube.get(node)["metadata"]["labels"][f"{prefix}/node-health-status"] == spelt[name]
     adapter.clear([node])

@@ -12,7 +12,7 @@ from typing import Any, Iterator
 import pytest
 
 from nhc.policy.decide import Ceiling, Policy, Rate
-from nhc.ports import Deed
+from nhc.ports import Operation
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.lease import Lease
@@ -165,7 +165,7 @@ def test_each_zone_and_pool_has_its_own_ceiling(kube: Kube) -> None:
 
 def test_a_rate_outlives_a_restart(kube: Kube) -> None:
     nodes = [kube.node(f"n{number}", fake=False) for number in range(4)]
-    policy = Policy(ceiling=Ceiling(share=1.0), rates={Deed.MARK: Rate(2, 3600.0)})
+    policy = Policy(ceiling=Ceiling(share=1.0), rates={Operation.MARK: Rate(2, 3600.0)})
     with running(kube, settings(kube, policy=policy)):
         sicken(kube, *nodes)
         eventually(lambda: len(marked(kube)) == 2)
@@ -385,7 +385,7 @@ def test_a_platform_is_asked_for_a_repair_once_the_work_has_ended_and_only_if_al
     node = kube.node()
     kube.ready(node)
     kube.pod("work", node)
-    repairs = frozenset({Deed.REBOOT}) if allowed else frozenset()
+    repairs = frozenset({Operation.REBOOT}) if allowed else frozenset()
     policy = Policy(ceiling=Ceiling(share=1.0), repairs=repairs)
     key = "sagemaker.amazonaws.com/node-health-status"
 
@@ -397,7 +397,7 @@ def test_a_platform_is_asked_for_a_repair_once_the_work_has_ended_and_only_if_al
         sicken(kube, node)
         eventually(lambda: label() == "Unschedulable")
         if allowed:
-            eventually(lambda: (node, Deed.REBOOT) in controller.fleet.withheld)
+            eventually(lambda: (node, Operation.REBOOT) in controller.fleet.withheld)
             assert label() == "Unschedulable"
         kube.admin.delete(namespaced(kube.namespace, "pods", "work"))
         if allowed:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from nhc.policy.decide import Policy, Rate
-from nhc.ports import Deed
+from nhc.ports import Operation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.controller import Controller
@@ -97,7 +97,7 @@ def test_each_missing_right_is_one_line_with_its_rule_and_following_the_lines_is
     kube: Kube, account: Account
 ) -> None:
     node = kube.node(fake=False)
-    chosen = settings(kube, policy=OPEN._replace(rates={Deed.MARK: Rate(5, 60.0)}))
+    chosen = settings(kube, policy=OPEN._replace(rates={Operation.MARK: Rate(5, 60.0)}))
     with running(account.client(), chosen) as (controller, said):
         server = Server("127.0.0.1:0", controller)
         server.start()
@@ -140,7 +140,7 @@ def test_a_namespace_that_is_not_there_is_said_and_once_it_is_the_controller_lea
 
 
 def test_the_rules_that_are_shipped_are_all_that_a_controller_ever_needs(kube: Kube, installed: Any) -> None:
-    policy = Policy(rates={Deed.MARK: Rate(1, 60.0)})
+    policy = Policy(rates={Operation.MARK: Rate(1, 60.0)})
     every = make(drain=True, apply=True, policy=policy, loki=LokiSettings("http://loki"), namespace=SYSTEM)
     client = kube.client(kube.token("nhc-controller", SYSTEM))
     assert denied(client, of_controller(every)) == []

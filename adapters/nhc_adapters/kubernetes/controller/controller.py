@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from nhc.ports import AdapterError, Deed, Effect
+from nhc.ports import AdapterError, Effect, Operation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, Recorder, flush_quietly
 from nhc_adapters.kubernetes.api.lease import Lease
@@ -30,7 +30,12 @@ from nhc_adapters.kubernetes.nodes.drains import Drains
 from nhc_adapters.kubernetes.nodes.known_types import strangers
 from nhc_adapters.kubernetes.nodes.view import trim
 
-WORDS = {Deed.MARK: "NhcMarked", Deed.CLEAR: "NhcCleared", Deed.REBOOT: "NhcReboot", Deed.REPLACE: "NhcReplace"}
+WORDS = {
+    Operation.MARK: "NhcMarked",
+    Operation.CLEAR: "NhcCleared",
+    Operation.REBOOT: "NhcReboot",
+    Operation.REPLACE: "NhcReplace",
+}
 
 EVENTS_AT_ONCE = 10
 EVENTS_PAUSE = 0.2
@@ -229,20 +234,20 @@ class Controller:
         """Tell what a round did."""
         for name in list(self.adapter.changed):
             self.nodes.put(self.adapter.changed.pop(name))
-        because = {(remedy.node, remedy.deed): remedy.because for remedy in done.remedies}
+        because = {(planned.node, planned.operation): planned.because for planned in done.operations}
         if not self.settings.apply:
-            for remedy in done.remedies:
-                self.log(f"dry run: would {remedy.deed.value} {remedy.node}: {remedy.because}")
+            for planned in done.operations:
+                self.log(f"dry run: would {planned.operation.value} {planned.node}: {planned.because}")
             return
-        for deed, one in done.applied:
-            why = because.get((one.node, deed), "")
-            self._count(f"{deed.value}_{one.effect.value}")
+        for operation, one in done.applied:
+            why = because.get((one.node, operation), "")
+            self._count(f"{operation.value}_{one.effect.value}")
             if one.effect is Effect.CHANGED:
-                self.log(f"{one.node}: {deed.value}: {why}")
-                kind = NORMAL if deed is Deed.CLEAR else WARNING
-                self.recorder.say(kind, one.node, WORDS[deed], why, self._uid(one.node))
+                self.log(f"{one.node}: {operation.value}: {why}")
+                kind = NORMAL if operation is Operation.CLEAR else WARNING
+                self.recorder.say(kind, one.node, WORDS[operation], why, self._uid(one.node))
             elif one.effect is not Effect.UNCHANGED:
-                self.log(f"{one.node}: {deed.value} {one.effect.value}: {one.message}")
+                self.log(f"{one.node}: {operation.value} {one.effect.value}: {one.message}")
         if self.recorder.waiting:
             self._events.set()
 

@@ -48,8 +48,8 @@ def metrics(controller: Controller, watched: Optional[Watched] = None) -> str:
     family(
         "nhc_kubernetes_deeds_total",
         "counter",
-        "What was done to nodes, by deed and effect.",
-        [(f'{{deed="{d}",effect="{e}"}}', n) for d, e, n in _deeds(controller)],
+        "What was done to nodes, by operation and effect.",
+        [(f'{{deed="{d}",effect="{e}"}}', n) for d, e, n in _operations(controller)],
     )
     counted = sorted(controller.client.counts.items())
     family(
@@ -61,7 +61,7 @@ def metrics(controller: Controller, watched: Optional[Watched] = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _deeds(controller: Controller) -> List[tuple[str, str, int]]:
+def _operations(controller: Controller) -> List[tuple[str, str, int]]:
     return [(*key.split("_", 1), number) for key, number in sorted(controller.counts.items())]  # type: ignore[misc]
 
 

@@ -1,7 +1,7 @@
 """What the controller did lately, kept in a ConfigMap: budgets in time survive a restart and a change of leader.
 
 The ceilings need no memory, since the nodes themselves show what is out. A rate ("at most 20 nodes an hour")
-and the count of repairs do: each deed that one of them counts is written here before it is done, as
+and the count of repairs do: each operation that one of them counts is written here before it is done, as
 `nhc.policy.ledger` does in a file on a head node.
 """
 
@@ -11,7 +11,7 @@ import json
 from typing import Any, Dict, FrozenSet, Iterable, List, Optional
 
 from nhc.policy.decide import Past, Policy, history_needed
-from nhc.ports import Deed, Remedy
+from nhc.ports import Operation, PlannedOperation
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
 
@@ -22,7 +22,7 @@ LIMIT = 6000
 
 
 class ClusterLedger:
-    """The history of deeds that `policy` counts. One writer at a time: the holder of the Lease."""
+    """The history of operations that `policy` counts. One writer at a time: the holder of the Lease."""
 
     def __init__(self, client: Client, namespace: str, policy: Policy, name: str = NAME) -> None:
         self.client, self.namespace, self.name = client, namespace, name
@@ -31,8 +31,8 @@ class ClusterLedger:
         self._version = ""
 
     @property
-    def counted(self) -> FrozenSet[Deed]:
-        """The kinds of deeds worth remembering."""
+    def counted(self) -> FrozenSet[Operation]:
+        """The kinds of operations worth remembering."""
         return frozenset(self.policy.rates) | frozenset(self.policy.repairs)
 
     def load(self) -> None:
@@ -50,24 +50,24 @@ class ClusterLedger:
     def history(self) -> List[Past]:
         return list(self._past)
 
-    def begin(self, remedies: Iterable[Remedy], now: float) -> None:
+    def begin(self, operations: Iterable[PlannedOperation], now: float) -> None:
         """Write down what is about to be done, before it is. Raises AdapterError: then nothing may be done."""
-        new = [Past(now, one.node, one.deed) for one in remedies if one.deed in self.counted]
+        new = [Past(now, one.node, one.operation) for one in operations if one.operation in self.counted]
         if not new:
             return
         horizon = now - history_needed(self.policy)
         kept = [past for past in self._past if past.when >= horizon] + new
         self._save(kept[-LIMIT:])
 
-    def undo(self, node: str, deed: Deed) -> None:
-        """Forget the latest of a deed that turned out not to be needed. Kept in memory until the next `begin`."""
+    def undo(self, node: str, operation: Operation) -> None:
+        """Forget the latest of an operation that turned out not to be needed. Kept in memory until the next `begin`."""
         for place in range(len(self._past) - 1, -1, -1):
-            if (self._past[place].node, self._past[place].deed) == (node, deed):
+            if (self._past[place].node, self._past[place].operation) == (node, operation):
                 del self._past[place]
                 return
 
     def _save(self, past: List[Past]) -> None:
-        data = {"data": {KEY: "\n".join(json.dumps([p.when, p.node, p.deed.value]) for p in past)}}
+        data = {"data": {KEY: "\n".join(json.dumps([p.when, p.node, p.operation.value]) for p in past)}}
         if not self._version:
             body: Dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self.name}, **data}
             saved = self.client.post(namespaced(self.namespace, "configmaps"), body)
@@ -90,7 +90,7 @@ def _read(text: str) -> List[Past]:
 
 def _line(line: str) -> Optional[Past]:
     try:
-        when, node, deed = json.loads(line)
-        return Past(float(when), str(node), Deed(deed))
+        when, node, operation = json.loads(line)
+        return Past(float(when), str(node), Operation(operation))
     except (ValueError, TypeError):
         return None

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 from nhc.model import Verdict
 from nhc.policy.decide import Decision, Policy, Withheld, decide
-from nhc.ports import Applied, Deed, Effect, Mark, NodeState, Remedy
+from nhc.ports import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc_adapters.kubernetes.controller.judge import Accelerators, Judgement, judge
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.controller.settings import Settings, ceilings_for
@@ -35,14 +35,14 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Done:
-    """What a round came to. In a dry run `applied` is empty and `remedies` are what would have been done."""
+    """What a round came to. In a dry run `applied` is empty and `operations` are what would have been done."""
 
-    remedies: Tuple[Remedy, ...] = ()
-    applied: Tuple[Tuple[Deed, Applied], ...] = ()
+    operations: Tuple[PlannedOperation, ...] = ()
+    applied: Tuple[Tuple[Operation, Applied], ...] = ()
     withheld: Tuple[Withheld, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.remedies or self.withheld)
+        return bool(self.operations or self.withheld)
 
 
 @dataclass
@@ -60,13 +60,13 @@ class Fleet:
     wake: threading.Event = field(default_factory=threading.Event)
     judged: Dict[str, Judgement] = field(default_factory=dict)
     states: Dict[str, NodeState] = field(default_factory=dict)
-    withheld: Dict[Tuple[str, Deed], str] = field(default_factory=dict)
+    withheld: Dict[Tuple[str, Operation], str] = field(default_factory=dict)
     _dirty: Set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _again: Dict[str, float] = field(default_factory=dict)
     _sick: Set[str] = field(default_factory=set)
     _ours: Set[str] = field(default_factory=set)
-    _said: Set[Tuple[str, Deed, str]] = field(default_factory=set)
+    _said: Set[Tuple[str, Operation, str]] = field(default_factory=set)
     _short: Dict[str, float] = field(default_factory=dict)
     _tending: Tending = field(init=False)
     _soonest: float = float("inf")
@@ -171,7 +171,7 @@ class Fleet:
         """
         names = self._sick | self._ours
         if not self.settings.policy.repairs:
-            names &= {*looked_at, *(node for node, _deed in self.withheld)}
+            names &= {*looked_at, *(node for node, _operation in self.withheld)}
         reports = {name: self.judged[name].report._replace(started=now) for name in names}
         if not reports:
             return Decision((), ())
@@ -216,48 +216,52 @@ class Fleet:
         decision = self.decide(now, names)
         self._note_withheld(decision.withheld, now)
         if not self.settings.apply:
-            fresh = tuple(remedy for remedy in decision.remedies if self._first(remedy))
+            fresh = tuple(planned for planned in decision.operations if self._first(planned))
             return Done(fresh, (), decision.withheld)
-        if not decision.remedies:
+        if not decision.operations:
             return Done((), (), decision.withheld)
         if not self.allowed():
-            self._later(remedy.node for remedy in decision.remedies)
+            self._later(planned.node for planned in decision.operations)
             return Done((), (), decision.withheld)
-        self.ledger.begin(decision.remedies, now)
-        applied: List[Tuple[Deed, Applied]] = []
-        for deed in (Deed.CLEAR, Deed.MARK, Deed.REBOOT, Deed.REPLACE):
-            applied += self._carry_out(deed, [one for one in decision.remedies if one.deed is deed])
-        return Done(decision.remedies, tuple(applied), decision.withheld)
+        self.ledger.begin(decision.operations, now)
+        applied: List[Tuple[Operation, Applied]] = []
+        for operation in (Operation.CLEAR, Operation.MARK, Operation.REBOOT, Operation.REPLACE):
+            applied += self._carry_out(operation, [one for one in decision.operations if one.operation is operation])
+        return Done(decision.operations, tuple(applied), decision.withheld)
 
-    def _carry_out(self, deed: Deed, remedies: Sequence[Remedy]) -> List[Tuple[Deed, Applied]]:
-        done: List[Tuple[Deed, Applied]] = []
-        for begin in range(0, len(remedies), CHUNK):
-            part = remedies[begin : begin + CHUNK]
+    def _carry_out(
+        self, operation: Operation, operations: Sequence[PlannedOperation]
+    ) -> List[Tuple[Operation, Applied]]:
+        done: List[Tuple[Operation, Applied]] = []
+        for begin in range(0, len(operations), CHUNK):
+            part = operations[begin : begin + CHUNK]
             if not self.allowed():
-                self.log(f"lost the lease: {len(remedies) - begin} x {deed.value} left undone")
-                self._later(remedy.node for remedy in remedies[begin:])
+                self.log(f"lost the lease: {len(operations) - begin} x {operation.value} left undone")
+                self._later(planned.node for planned in operations[begin:])
                 break
-            for one in self._act(deed, part):
-                done.append((deed, one))
+            for one in self._act(operation, part):
+                done.append((operation, one))
                 if one.effect in (Effect.REFUSED, Effect.UNCHANGED):
-                    self.ledger.undo(one.node, deed)
+                    self.ledger.undo(one.node, operation)
                 elif one.effect is Effect.FAILED:
                     self.retry(one.node, self.clock() + 5.0)
         return done
 
-    def _act(self, deed: Deed, remedies: Sequence[Remedy]) -> List[Applied]:
-        names = [one.node for one in remedies]
-        if deed is Deed.CLEAR:
+    def _act(self, operation: Operation, operations: Sequence[PlannedOperation]) -> List[Applied]:
+        names = [one.node for one in operations]
+        if operation is Operation.CLEAR:
             return self.adapter.clear(names, judged=True)
-        if deed is Deed.MARK:
-            marks: Dict[str, Mark] = {one.node: one.mark for one in remedies if one.mark is not None}
+        if operation is Operation.MARK:
+            marks: Dict[str, Mark] = {one.node: one.mark for one in operations if one.mark is not None}
             facts = {name: _facts(self.judged[name]) for name in marks}
             return self.adapter.mark(marks, objects=self.objects, facts=facts)
-        if deed not in self.adapter.repairs():
-            return [Applied(name, Effect.REFUSED, f"no vocabulary in use can ask for a {deed.value}") for name in names]
+        if operation not in self.adapter.repairs():
+            return [
+                Applied(name, Effect.REFUSED, f"no vocabulary in use can ask for a {operation.value}") for name in names
+            ]
         applied = []
-        for one in remedies:
-            applied += self.adapter.repair(deed, [one.node], one.because)
+        for one in operations:
+            applied += self.adapter.repair(operation, [one.node], one.because)
         return applied
 
     def retry(self, name: str, when: float) -> None:
@@ -271,19 +275,19 @@ class Fleet:
         for name in names:
             self.retry(name, when)
 
-    def _first(self, remedy: Remedy) -> bool:
+    def _first(self, planned: PlannedOperation) -> bool:
         """Whether a dry run says this for the first time."""
-        key = (remedy.node, remedy.deed, remedy.because)
+        key = (planned.node, planned.operation, planned.because)
         if key in self._said:
             return False
         self._said = {one for one in self._said if one[0] in self.objects} | {key}
         return True
 
     def _note_withheld(self, withheld: Sequence[Withheld], now: float) -> None:
-        standing = {(one.node, one.deed): one.why for one in withheld}
-        for (node, deed), why in standing.items():
-            if (node, deed) not in self.withheld:
-                self.log(f"{node}: {deed.value} withheld: {why}")
+        standing = {(one.node, one.operation): one.why for one in withheld}
+        for (node, operation), why in standing.items():
+            if (node, operation) not in self.withheld:
+                self.log(f"{node}: {operation.value} withheld: {why}")
             self.retry(node, now + self.again)
         self.withheld = standing
 

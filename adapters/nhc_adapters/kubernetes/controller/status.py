@@ -27,8 +27,8 @@ def look(fleet: Fleet, now: float) -> Tuple[List[Row], str]:
     """A row a node, and what could not be considered. Raises AdapterError where the nodes cannot be read."""
     names = fleet.look(now)
     decision, unknown = _decision(fleet, now, names)
-    withheld = {one.node: f"{one.deed.value}: {one.why}" for one in decision.withheld}
-    due = {one.node: one.deed.value for one in decision.remedies}
+    withheld = {one.node: f"{one.operation.value}: {one.why}" for one in decision.withheld}
+    due = {one.node: one.operation.value for one in decision.operations}
     return [_row(fleet, name, withheld.get(name, ""), due.get(name, "")) for name in sorted(fleet.objects)], unknown
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.ports import AdapterError, Applied, Deed, Effect, Mark, NodeState, may_clear, may_mark
+from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, Operation, may_clear, may_mark
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, Condition, write_conditions
@@ -169,15 +169,15 @@ class Kubernetes:
 
         return self._together(list(dict.fromkeys(names)), one)
 
-    def repairs(self) -> FrozenSet[Deed]:
-        """The deeds that one of the spoken vocabularies has a word for, by which a platform does them."""
+    def repairs(self) -> FrozenSet[Operation]:
+        """The operations that one of the spoken vocabularies has a word for, by which a platform does them."""
         spoken = {word for vocabulary in self.treatment.vocabularies for word in vocabulary.triggers}
-        return frozenset(deed for deed in (Deed.REBOOT, Deed.REPLACE) if deed.value in spoken)
+        return frozenset(operation for operation in (Operation.REBOOT, Operation.REPLACE) if operation.value in spoken)
 
-    def repair(self, deed: Deed, names: Sequence[str], because: str) -> List[Applied]:
+    def repair(self, operation: Operation, names: Sequence[str], because: str) -> List[Applied]:
         """Ask the platform to reboot or replace nodes that carry our mark. Raises AdapterError."""
-        if deed not in self.repairs():
-            raise AdapterError(f"none of the vocabularies in use can ask for a {deed.value}")
+        if operation not in self.repairs():
+            raise AdapterError(f"none of the vocabularies in use can ask for a {operation.value}")
 
         def one(name: str) -> Applied:
             refused: List[Applied] = []
@@ -187,8 +187,8 @@ class Kubernetes:
                 if state.hold or state.available or state.mark is None or not state.mark.ours:
                     refused[:] = [Applied(name, Effect.REFUSED, state.hold or "our mark does not keep it out")]
                     return []
-                mark = state.mark if state.mark.action.value == deed.value else state.mark._replace(why=because)
-                return plan_mark(node, mark, self.treatment, repair=deed.value)
+                mark = state.mark if state.mark.action.value == operation.value else state.mark._replace(why=because)
+                return plan_mark(node, mark, self.treatment, repair=operation.value)
 
             return self._apply(name, plan, refused, None)
 

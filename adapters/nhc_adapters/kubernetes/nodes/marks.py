@@ -62,7 +62,7 @@ class Treatment:
     ) -> State:
         """What all vocabularies together put on a node in one state, places filled in.
 
-        `repair` is the deed that a vocabulary's trigger value asks the platform for; none by default.
+        `repair` is the operation that a vocabulary's trigger value asks the platform for; none by default.
         """
         taints: List[Taint] = []
         labels: Dict[str, str] = {}
@@ -229,8 +229,8 @@ def plan_mark(
 ) -> List[Op]:
     """The patch that puts our mark on a node; empty where it stands there already.
 
-    `repair` asks the platform for that deed besides; one asked for before stays asked for. Without `facts` the mark
-    keeps the sources that it has.
+    `repair` asks the platform for that operation besides; one asked for before stays asked for. Without `facts` the
+    mark keeps the sources that it has.
     """
     repair = repair or annotations_of(node).get(REPAIR, "")
     known = facts or Facts()

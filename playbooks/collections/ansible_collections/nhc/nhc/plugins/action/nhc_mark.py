@@ -38,16 +38,18 @@ class ActionModule(ActionBase):
             shown = import_nhc("nhc.fleet.mark").show(done, args["adapter"])
         except Unavailable as error:
             raise AnsibleActionFail(str(error)) from None
-        remedies = done.decision.remedies
+        operations = done.decision.operations
         result.update(
-            changed=bool(remedies) and not done.dry_run,
+            changed=bool(operations) and not done.dry_run,
             dry_run=done.dry_run,
             lines=shown.splitlines(),
             nodes={state.name: _shown(state) for state in states},
-            remedies=[{"node": each.node, "deed": each.deed.value, "because": each.because} for each in remedies],
+            remedies=[
+                {"node": each.node, "deed": each.operation.value, "because": each.because} for each in operations
+            ],
         )
         if done.failed:
-            result.update(failed=True, msg="%d of %d could not be done" % (len(done.failed), len(remedies)))
+            result.update(failed=True, msg="%d of %d could not be done" % (len(done.failed), len(operations)))
         return result
 
     def _sync(self, args, findings, apply):

@@ -36,7 +36,7 @@ options:
     description: The policy on the controller. C(/etc/nhc/policy.toml) where there is one, else nhc's defaults.
     type: path
   ledger:
-    description: The directory in which deeds are remembered, from run to run. C(/var/lib/nhc) where this is not set.
+    description: The directory in which operations are remembered, from run to run. C(/var/lib/nhc) where this is not set.
     type: path
 attributes:
   check_mode:
