@@ -2,8 +2,8 @@
 
 A repairer (a cloud's API, a management controller, a scheduler's reboot, a program on the node) never decides and
 never repeats: the loop in `nhc.remedy` does. Clients of clouds and of management controllers repeat a reset up to
-eleven times by themselves when an answer is lost, so a repairer must switch that off and report what it does not know as AMBIGUOUS;
-the loop then looks for the effect (boot id, instance id, start time) before anything is sent again.
+eleven times by themselves when an answer is lost, so a repairer must switch that off and report what it does not know
+as AMBIGUOUS; the loop then looks for the effect (boot id, instance id, start time) before anything is sent again.
 
 Ours stand in `nhc.plugins.REPAIRERS`; those of other packages under the entry point group `nhc.repairers`.
 """
