@@ -9,13 +9,12 @@ import ast
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from nhc.check_index import FAMILIES
-from nhc.planning.cache import _RACY
+from tests.support.startup import LOCAL_PATH_BANNED, SUPERVISOR_BANNED, settle
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -281,25 +280,6 @@ def test_only_the_doors_open_files_and_start_processes(name):
 def test_every_door_is_used():
     used = {name for name in FILES if list(doors(name))}
     assert all(any(name == door or name.startswith(door + ".") for name in used) for door in DOORS)
-
-
-LOCAL_PATH_BANNED = {
-    "argparse", "asyncio", "click", "dataclasses", "datetime", "decimal", "email", "http", "importlib.metadata",
-    "inspect", "logging", "paramiko", "pathlib", "pynvml", "shlex", "socket", "sqlite3", "ssl", "subprocess",
-    "tempfile", "threading", "tomllib", "typing", "urllib.parse", "yaml", "zipfile",
-}  # fmt: skip
-
-# Not in the process that waits: the second run has its plan, and the checks are the workers'.
-SUPERVISOR_BANNED = LOCAL_PATH_BANNED | {
-    "contextlib", "fnmatch", "glob", "json", "re", "signal", "warnings", "nhc.check", "nhc.language.loader",
-    "nhc.language.shell_words", "nhc.matching.nodeset",
-}  # fmt: skip
-
-
-def settle(path):
-    """Wait until the file is old enough for a plan made of it to be kept."""
-    while time.time_ns() < path.stat().st_ctime_ns + 2 * _RACY:
-        time.sleep(0.005)
 
 
 def loaded_modules(code, *arguments):

@@ -13,7 +13,7 @@ import pytest
 from nhc.archive import build
 from nhc.archive.build import INTERPRETERS, NODE_ADAPTERS, SOURCE
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def interpreters():

@@ -167,7 +167,7 @@ def test_no_text_raises(text):
 
 
 def test_every_setting_that_is_documented_with_a_number_has_a_rule():
-    page = (Path(__file__).parents[1] / "docs/slurm.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/slurm.md").read_text()
     for name in ("NHC_MAX_DRAINED", "NHC_REREAD", "NHC_PROLOG_MAX_AGE", "NHC_EPILOG_GPU_MB", "MAX_SYS_UID", "NHC_RM"):
         assert f"`{name}`" in page
         assert setting_rules.problem(name, "?slurn") or name == "NHC_RM"

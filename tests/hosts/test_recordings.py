@@ -14,7 +14,7 @@ from nhc.hosts.redaction import secrets
 from nhc.render import json as wire
 from tests.support.run import nhc
 
-NODES = sorted(path.parent for path in (Path(__file__).parent / "nodes").glob("*/machine.json"))
+NODES = sorted(path.parent for path in (Path(__file__).parents[1] / "nodes").glob("*/machine.json"))
 
 
 @pytest.mark.parametrize("node", NODES, ids=lambda path: path.name)
@@ -26,7 +26,7 @@ def test_a_recorded_machine_gives_its_golden_report(node):
 
 
 def test_the_lost_gpu_is_found_by_each_witness():
-    report = judge(str(Path(__file__).parent / "nodes" / "h100-xid79"))
+    report = judge(str(Path(__file__).parents[1] / "nodes" / "h100-xid79"))
     found = {result.check for result in report.failures()}
     assert {"check_gpu_count", "check_gpu_lost", "check_kmsg", "check_gpu_xid"} <= found
     (xid,) = [r for r in report.failures() if r.check == "check_gpu_xid" and "Xid 79" in r.outcome.message]

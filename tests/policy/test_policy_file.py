@@ -10,7 +10,7 @@ from nhc.policy.decide import Ceiling, Policy, Rate
 from nhc.policy.policy_file import PolicyError, load, parse
 from nhc.ports import Operation
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_nothing_set_is_the_default_and_carries_nothing_out():

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,9 @@ from nhc.planning import cache
 from nhc.planning.cache import cached
 from nhc.run.engine import prepare
 from nhc.state.store import State
+from tests.support.startup import settle
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 LINES = """\
 * || export LIMIT=5%
 * || check_hw_mem_free 1k
@@ -25,12 +25,6 @@ LINES = """\
 * || check_cmd_output -t 60 -m /x/ echo x
 * || /bin/true
 """
-
-
-def settle(path):
-    """Wait until the file is not so young that it may have changed while it was read."""
-    while time.time_ns() < os.stat(path).st_ctime_ns + 2 * cache._RACY:
-        time.sleep(0.005)
 
 
 class Node:

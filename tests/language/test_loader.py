@@ -215,7 +215,7 @@ class TestVariables:
 
     def test_every_setting_that_checks_ask_for_is_among_those_the_shell_sends(self) -> None:
         asked = set()
-        for directory, _dirs, files in os.walk(Path(__file__).parent.parent / "nhc"):
+        for directory, _dirs, files in os.walk(Path(__file__).parents[2] / "nhc"):
             if os.path.basename(directory) in ("checks", "facts"):
                 for name in files:
                     if name.endswith(".py"):
@@ -458,7 +458,7 @@ def test_planning_imports_nothing_dear() -> None:
         "load_text('* || true', 'f', 'h'); print(*sorted(m for m in sys.modules if m.startswith('nhc.')))"
     )
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True,
-                          cwd=Path(__file__).parent.parent)  # fmt: skip
+                          cwd=Path(__file__).parents[2])  # fmt: skip
     loaded: Dict[str, None] = dict.fromkeys(done.stdout.split())
     assert "nhc.matching.patterns" not in loaded
     assert "nhc.language.site_scripts" not in loaded

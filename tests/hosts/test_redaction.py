@@ -13,7 +13,7 @@ from nhc.cli.record import differences, judge
 from nhc.hosts.redaction import Redactor, redact_recording, secrets
 from nhc.render import json as wire
 
-NODES = sorted(path.parent for path in (Path(__file__).parent / "nodes").glob("*/machine.json"))
+NODES = sorted(path.parent for path in (Path(__file__).parents[1] / "nodes").glob("*/machine.json"))
 
 
 def redactor(*texts, host="gpu017.hpc.example.edu", users=(), path=""):

@@ -19,7 +19,7 @@ from nhc.language import site_settings, sysconfig_file
 from tests.agent.conftest import until
 from tests.support.require import need
 from tests.support.run import ROOT
-from tests.test_architecture import SUPERVISOR_BANNED, settle
+from tests.support.startup import SUPERVISOR_BANNED, settle
 
 NODE = os.uname().nodename
 FILE = """\
@@ -217,7 +217,7 @@ def test_a_command_that_fails_in_the_file_costs_no_variable(node, text, said):
 
 
 def test_a_file_of_literals_costs_no_module_that_reads_a_shell(node):
-    """The path before every job: see tests/test_architecture.py."""
+    """The path before every job: see tests/support/startup.py."""
     config = node.directory / "quick.conf"
     config.write_text("* || check_fs_mount /\n")
     settle(config)

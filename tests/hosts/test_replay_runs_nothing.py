@@ -16,10 +16,10 @@ from nhc.hosts.recording import ReplaySystem
 from nhc.render import json as wire
 from tests.support.run import nhc
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 ENDED = "159 returned"
 """What a program ended by the filter comes to: 128 and SIGSYS."""
-KEPT = Path(__file__).parent / "nodes" / "h100-xid79"
+KEPT = Path(__file__).parents[1] / "nodes" / "h100-xid79"
 
 
 def locked_down(*words, seconds=60):

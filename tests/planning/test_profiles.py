@@ -17,7 +17,7 @@ from nhc.testing import FakeHost
 from tests.support.judge import judge
 from tests.support.rdma import device
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DMI = "/sys/class/dmi/id"
 AZURE = {f"{DMI}/chassis_asset_tag": f"{cloud.AZURE_TAG}\n", f"{DMI}/sys_vendor": "Microsoft Corporation\n"}
 GCP = {f"{DMI}/product_name": "Google Compute Engine\n"}
