@@ -10,7 +10,7 @@ import pytest
 
 from nhc.checks.kmsg import reason
 from nhc.cli import runbooks
-from nhc.kernlog.catalogue import table
+from nhc.data.reader import table
 from nhc.kernlog.xid import NEURON
 from nhc.model import Action
 from tests.support.run import ROOT, nhc

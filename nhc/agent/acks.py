@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple
 
-from nhc.kernlog import STORE, drop
-from nhc.kernlog.catalogue import address
 from nhc.kernlog.findings import Finding, current
-from nhc.kernlog.shape import ACKS, acknowledged, load, stores
-from nhc.model import printable
+from nhc.kernlog.match import address
+from nhc.kernlog.source import STORE
+from nhc.kernlog.store import acknowledge, load, stores
 from nhc.state.store import State
-
-KEPT = 256
 
 
 def end_findings(
@@ -24,12 +21,4 @@ def end_findings(
         for key, finding in current(load(state, store)):
             if everything or key in keys or (wanted and finding["device"] == wanted):
                 chosen.setdefault(store, []).append((key, finding))
-    ended = sorted({key for store, pairs in chosen.items() for key in drop(state, store, pairs)})
-    entries = [{"key": key, "at": now, "by": printable(by, 80), "note": printable(note, 400)} for key in ended]
-
-    def remember(held: Dict[str, Any]) -> None:
-        held["acks"] = [*acknowledged(held), *entries][-KEPT:]
-
-    if entries:
-        state.update(ACKS, remember)
-    return ended
+    return acknowledge(state, chosen, by, note, now)

@@ -12,7 +12,7 @@ from nhc.agent.schedule import Entry
 from nhc.agent.settings import Settings
 from nhc.check import BadArguments, find
 from nhc.host import Host
-from nhc.kernlog import JOURNAL
+from nhc.kernlog.source import JOURNAL
 from nhc.language.site_settings import FILES, site_settings
 from nhc.plan import BUILT_IN, Item, Plan
 from nhc.planning.local import Question, load_plan, select
@@ -130,8 +130,8 @@ def reads_journal(item: Item, host: Host, kmsg: bool) -> bool:
 
 def needles(items: Sequence[Item]) -> List[str]:
     """For each rule of the files that checks name, a text without which it does not match; "" where none is known."""
-    from nhc.kernlog.catalogue import BadRules
     from nhc.kernlog.npd_rules import load_file, needle
+    from nhc.kernlog.source import BadRules
 
     found: List[str] = []
     for path in {path for item in items for path in arguments(item).get("npd_rules", ())}:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, Callable, Dict, List, Tuple
 
-from nhc.kernlog.catalogue import Match
+from nhc.kernlog.match import Match
 from nhc.model import printable
 
 AGAIN = 60.0

@@ -12,7 +12,8 @@ from typing import Callable, List, Optional, Sequence
 
 from nhc.agent.event_loop import Loop, Timer
 from nhc.host import Host
-from nhc.kernlog.catalogue import APP, Match, Matcher
+from nhc.kernlog.catalogue import Matcher
+from nhc.kernlog.match import APP, Match
 from nhc.system import process
 
 AGAIN = (1.0, 60.0)

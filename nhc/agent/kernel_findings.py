@@ -10,8 +10,8 @@ from nhc.agent.acks import end_findings
 from nhc.agent.problems import Board, Change
 from nhc.agent.schedule import Schedule
 from nhc.host import Host
-from nhc.kernlog import STORE
-from nhc.kernlog.shape import load
+from nhc.kernlog.source import STORE
+from nhc.kernlog.store import load
 from nhc.light import NamedTuple
 from nhc.model import CheckResult, Outcome, Verdict, ok, printable
 from nhc.plan import Item

@@ -14,9 +14,11 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from nhc.agent.event_loop import Loop, Timer
 from nhc.facts.kmsg import Record, boot_id, boot_time, parse_record
 from nhc.host import Host
-from nhc.kernlog import STORE, take_in
-from nhc.kernlog.catalogue import APP, Match, Matcher
+from nhc.kernlog.catalogue import Matcher
+from nhc.kernlog.judge import take_in
+from nhc.kernlog.match import APP, Match
 from nhc.kernlog.shape import fit
+from nhc.kernlog.source import STORE
 from nhc.state.store import State
 from nhc.system.kernel_ring import KMSG
 

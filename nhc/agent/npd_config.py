@@ -11,9 +11,9 @@ import re
 from typing import Any, Dict, List, Mapping, Optional, Pattern, Tuple
 
 from nhc.agent.settings import BadSettings
-from nhc.kernlog.catalogue import BadRules
 from nhc.kernlog.npd_rules import PERMANENT, TEMPORARY, Rule, compile_go, parse_config
 from nhc.kernlog.npd_rules import parse as parse_rules
+from nhc.kernlog.source import BadRules
 from nhc.light import NamedTuple
 from nhc.system.bounded_read import read_text
 

@@ -15,8 +15,8 @@ from nhc.agent.npd_config import go_duration, read_json
 from nhc.agent.prometheus_family import Family
 from nhc.agent.settings import BadSettings
 from nhc.host import Host
-from nhc.kernlog.catalogue import BadRules
 from nhc.kernlog.npd_rules import compile_go
+from nhc.kernlog.source import BadRules
 from nhc.system.bounded_read import parse_json, read_text
 
 TICKS = 100.0

@@ -277,7 +277,7 @@ def check_gpu_lost(host: Host, devices: str = "") -> Judged:
     def judge(device: Device) -> Iterable[Outcome]:
         if device.recovery:
             from nhc.kernlog import recovery
-            from nhc.kernlog.catalogue import FATAL
+            from nhc.kernlog.match import FATAL
 
             severity, action, reason = recovery.of_device(device.recovery)
             message = f"{device.label}: its driver asks to {device.recovery}"

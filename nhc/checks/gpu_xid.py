@@ -6,8 +6,8 @@ from nhc.check import arg, check
 from nhc.checks.kmsg import outcomes, read, unreadable
 from nhc.facts.pci import accelerator_functions, switch_functions
 from nhc.host import Host
-from nhc.kernlog import Source
 from nhc.kernlog.findings import NVIDIA
+from nhc.kernlog.source import Source
 from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, skip
 from nhc.units import number

@@ -6,9 +6,11 @@ import time
 
 from nhc.check import arg, check, flag, opt
 from nhc.host import Host
-from nhc.kernlog import DMESG, FILE, JOURNAL, KMSG, Log, Source, default_log, drop, in_context, own_source, read_log
-from nhc.kernlog.catalogue import FATAL, BadRules
 from nhc.kernlog.findings import Finding, State, current
+from nhc.kernlog.match import FATAL
+from nhc.kernlog.read import Log, default_log, read_log
+from nhc.kernlog.source import DMESG, FILE, JOURNAL, KMSG, BadRules, Source
+from nhc.kernlog.store import drop
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Metric, Outcome, Verdict, ok, reason_key, unknown, warn
 from nhc.units import text
@@ -55,6 +57,8 @@ def beside(
     standing = list(pairs)
     gone: List[Tuple[str, Finding]] = []
     if any(finding["kind"] == "xid" for _key, finding in standing):
+        from nhc.kernlog.device_state import in_context
+
         standing, gone = in_context(host, standing)
     if standing:
         from nhc.kernlog.node_context import beside_node
@@ -108,7 +112,7 @@ def check_kmsg(
         return unknown("BadArguments", f"{file!r}: a file goes with --source syslog or --source dmesg")
     try:
         # A rule file for another log than the kernel's (docker's, say) is applied to that one.
-        others = [other for other in map(own_source, npd_rules) if other.kind] if where is None else []
+        others = _other_logs(npd_rules) if where is None and npd_rules else []
         apart = [path for other in others for path in other.rules]
         given = given._replace(rules=tuple(path for path in npd_rules if path not in apart))
         judged: List[Outcome] = []
@@ -121,6 +125,13 @@ def check_kmsg(
     except OSError as error:
         return unreadable(error)
     return judged
+
+
+def _other_logs(npd_rules: Sequence[str]) -> List[Source]:
+    """The logs besides the kernel's that rule files are for. Raises BadRules."""
+    from nhc.kernlog.npd_rules import own_source
+
+    return [source for source in map(own_source, npd_rules) if source.kind]
 
 
 def unreadable(error: OSError) -> Outcome:

@@ -8,17 +8,14 @@ import time
 
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.host import Memory
-from nhc.kernlog import STORE, Source, drop, read_log
 from nhc.kernlog.findings import Finding, current
-from nhc.kernlog.shape import ACKS, acknowledged, load, stores
+from nhc.kernlog.read import read_log
+from nhc.kernlog.source import STORE, Source
+from nhc.kernlog.store import acknowledge, load, stores
 from nhc.light import TYPE_CHECKING
-from nhc.model import printable
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple
-
-KEPT = 256
-"""Acknowledgements remembered; the oldest are forgotten first."""
 
 
 def standing(memory: Memory) -> List[Tuple[str, str, Finding]]:
@@ -53,7 +50,7 @@ def ack_command(
     all that `nhc inject` made, `every` all. `note` says what was done; it is kept with the acknowledgement. A fault
     that is logged again after this is a new finding. Returns 0; 1 where nothing that was named stands.
     """
-    from nhc.kernlog.catalogue import address
+    from nhc.kernlog.match import address
 
     if memory is None:
         from nhc.state.store import State
@@ -69,17 +66,13 @@ def ack_command(
     for store, key, finding in found:
         if every or key in keys or (wanted and finding["device"] == wanted) or (drills and finding.get("drill")):
             chosen.setdefault(store, []).append((key, finding))
-    ended = {key for store, pairs in chosen.items() for key in drop(memory, store, pairs)}
-    at = time.time() if now is None else now
-    entries = [{"key": key, "at": at, "by": _who(), "note": printable(note, 400)} for key in sorted(ended)]
-    if entries:
-        memory.update(ACKS, lambda held: held.update(acks=[*acknowledged(held), *entries][-KEPT:]))
+    ended = acknowledge(memory, chosen, _who(), note, time.time() if now is None else now)
     for warning in getattr(memory, "warnings", []):
         print(f"nhc ack: {warning}", file=sys.stderr)
         return EXIT_USAGE  # an acknowledgement that is not kept is none
-    for key in sorted(ended):
+    for key in ended:
         print(f"acknowledged {key}")
-    for key in sorted({key for pairs in chosen.values() for key, _finding in pairs} - ended):
+    for key in sorted({key for pairs in chosen.values() for key, _finding in pairs} - set(ended)):
         print(f"nhc ack: {key} has come again: it stands", file=sys.stderr)
     missing = [key for key in keys if key not in ended]
     for key in missing:

@@ -95,7 +95,7 @@ def line_of(fault: str, device: Optional[str] = None) -> str:
     if given.device == GPU and not _ADDRESS.fullmatch(where):
         raise ValueError(f"{where!r} is not a PCI address (as 0000:3b:00.0)")
     if given.device == GPU:
-        from nhc.kernlog.catalogue import address
+        from nhc.kernlog.match import address
 
         where = address(where)
     elif where and not re.fullmatch(r"[\w.:@-]{1,64}", where):

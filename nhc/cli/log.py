@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequenc
 
 from nhc.cli.log_records import record_of
 from nhc.exit_status import EXIT_HEALTHY, EXIT_USAGE
-from nhc.kernlog.catalogue import APP, DEGRADED, FATAL, INFO, BadRules, Match, Matcher, Row, lines_of
+from nhc.kernlog.catalogue import Matcher, Row, lines_of
+from nhc.kernlog.match import APP, DEGRADED, FATAL, INFO, Match
+from nhc.kernlog.source import BadRules
 from nhc.model import Action, printable
 
 if TYPE_CHECKING:

@@ -7,9 +7,11 @@ import sys
 from typing import Dict, Iterator, List, NamedTuple, Tuple
 
 from nhc.checks.kmsg import reason
+from nhc.data.reader import table
 from nhc.exit_status import EXIT_HEALTHY, EXIT_USAGE
-from nhc.kernlog.catalogue import APP, INFO, RANK, Match, Matcher, Row, rows, table
+from nhc.kernlog.catalogue import Matcher, Row, rows
 from nhc.kernlog.findings import OF_A_DEVICE
+from nhc.kernlog.match import APP, INFO, RANK, Match
 from nhc.kernlog.repeats import Repeat, repeats
 from nhc.kernlog.xid import NEURON
 from nhc.model import Action, printable

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from nhc.kernlog import findings
-from nhc.kernlog.catalogue import RANK
+from nhc.kernlog.match import RANK
 from nhc.model import printable
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Story:
         self._take(text[done:])
 
     def _boot(self) -> None:
-        from nhc.kernlog import found_clean
+        from nhc.kernlog.device_state import found_clean
 
         if not self._last:
             return  # the log begins with it
@@ -63,8 +63,8 @@ class Story:
     def _take(self, text: str) -> None:
         from nhc.cli.log_records import record_of
         from nhc.facts.kmsg import parse_line
-        from nhc.kernlog import take_in
         from nhc.kernlog.catalogue import Matcher
+        from nhc.kernlog.judge import take_in
 
         said: List[Tuple[str, Optional[float]]] = []
         spans: Iterable[Tuple[int, int]] = [(start, end) for start, end, _numbers in Matcher().candidates(text)]

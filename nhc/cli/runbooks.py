@@ -68,7 +68,7 @@ def find(asked: str) -> Optional[Runbook]:
 
 def reasons() -> List[str]:
     """Every reason that has a runbook, those of the kernel log's numbered catalogues included."""
-    from nhc.kernlog.catalogue import table
+    from nhc.data.reader import table
 
     named = [name for name in blocks() if ":" not in name]
     numbered = [f"{kind}{row[0]}" for kind, file in (("Xid", "xid.tsv"), ("SXid", "sxid.tsv")) for row in table(file)]
@@ -76,7 +76,7 @@ def reasons() -> List[str]:
 
 
 def _numbered(kind: str, code: str, known: Dict[str, Dict[str, str]]) -> Optional[Runbook]:
-    from nhc.kernlog.catalogue import table
+    from nhc.data.reader import table
 
     rows = {row[0]: row for row in table("xid.tsv" if kind == "Xid" else "sxid.tsv")}
     row = rows.get(code)
@@ -106,7 +106,7 @@ def _neuron_codes() -> Dict[str, Tuple[str, str, str]]:
 def _catalogue() -> Dict[str, Tuple[str, str, str]]:
     """What the kernel log's catalogue says of its reasons: a message, a severity, an action."""
     from nhc.checks.kmsg import reason
-    from nhc.kernlog.catalogue import table
+    from nhc.data.reader import table
 
     found: Dict[str, Tuple[str, str, str]] = {}
     for row in table("kernel.tsv"):

@@ -7,7 +7,7 @@ import os
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, List
 
 
 def read_bytes(name: str) -> bytes:
@@ -20,3 +20,9 @@ def read_bytes(name: str) -> bytes:
 def read(name: str) -> str:
     """A text file of this package."""
     return read_bytes(name).decode()
+
+
+def table(name: str) -> List[List[str]]:
+    """The rows of a table of nhc.data: no comments, no head, "-" as an empty cell."""
+    lines = [line for line in read(name).split("\n") if line and line[0] != "#"]
+    return [["" if cell == "-" else cell for cell in line.split("\t")] for line in lines[1:]]

@@ -9,46 +9,13 @@ from __future__ import annotations
 
 import re
 
-from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.data.reader import table
+from nhc.kernlog.match import INFO, Match, address
+from nhc.light import TYPE_CHECKING
 from nhc.model import Action
 
 if TYPE_CHECKING:
     from typing import Dict, Iterator, List, Optional, Pattern, Tuple
-
-FATAL = "fatal"
-"""Takes the node out."""
-DEGRADED = "degraded"
-"""A person should look; the node can go on working."""
-APP = "app"
-"""An application's own fault. It never takes a node out by itself; repeats on one device do (repeats.tsv)."""
-INFO = "info"
-"""Nothing to act on."""
-RANK = {INFO: 0, APP: 1, DEGRADED: 2, FATAL: 3}
-
-
-class BadRules(ValueError):
-    """A rule file that cannot be used; the text names the file and what is wrong."""
-
-
-class Match(NamedTuple):
-    """What one line means.
-
-    `kind` is the family (xid, sxid, aer, oom ...), `code` the error within it: a number for NVIDIA's, else a
-    stable CamelCase word. `device` is what it is about, a PCI address in sysfs' form where it is one. `unit` is the
-    part of the device where the line names it. `recovers` lists findings that the line shows to be gone, as
-    `device:KIND[/CODE]` or `all:KIND[/CODE]`. `driver` is a driver version that the line tells.
-    """
-
-    kind: str
-    code: str
-    severity: str
-    action: Action
-    device: str = ""
-    message: str = ""
-    line: str = ""
-    unit: str = ""
-    recovers: Tuple[str, ...] = ()
-    driver: str = ""
 
 
 class Row:
@@ -65,7 +32,6 @@ class Row:
 _rows: List[Row] = []
 _gates: Dict[str, List[int]] = {}
 _patterns: Dict[int, Pattern[str]] = {}
-_PCI = r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.([0-7]))?"
 _CACHE_LINES = 512
 _PROCESS = (
     r"(?:(?:traps|mmap|umip|signal|process|coredump): )?.{1,15}?"
@@ -80,14 +46,6 @@ _SPEAKER = 80
 """Characters that may stand before a fault in its line, to say who speaks."""
 
 
-def table(name: str) -> List[List[str]]:
-    """The rows of a table of nhc.data: no comments, no head, "-" as an empty cell."""
-    from nhc.data.reader import read
-
-    lines = [line for line in read(name).split("\n") if line and line[0] != "#"]
-    return [["" if cell == "-" else cell for cell in line.split("\t")] for line in lines[1:]]
-
-
 def rows() -> List[Row]:
     """The catalogue, loaded on first use."""
     if not _rows:
@@ -97,14 +55,6 @@ def rows() -> List[Row]:
             for gate in (row.gate,) if row.gate else row.texts:
                 _gates.setdefault(gate, []).append(number)
     return _rows
-
-
-def address(text: str) -> str:
-    """A PCI address in sysfs' form (`0000:3b:00.0`), whatever a driver left out; other text unchanged."""
-    found = re.fullmatch(_PCI, text)
-    if not found:
-        return text
-    return f"{int(found[1] or '0', 16):04x}:{found[2].lower()}:{found[3].lower()}.{found[4] or '0'}"
 
 
 def quoted(line: str, start: int) -> bool:

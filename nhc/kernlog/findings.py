@@ -8,11 +8,9 @@ when a person acknowledges it: never because time has passed.
 
 from __future__ import annotations
 
-from nhc.kernlog import pcie
-from nhc.kernlog.catalogue import DEGRADED, FATAL, INFO, RANK, Match
-from nhc.kernlog.repeats import DRILL, LINE_LIMIT, escalated, repeated
+from nhc.kernlog.match import DEGRADED, FATAL, RANK
 from nhc.light import TYPE_CHECKING
-from nhc.model import Action, printable
+from nhc.model import Action
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -21,11 +19,6 @@ if TYPE_CHECKING:
 
 State: TypeAlias = "Dict[str, Any]"
 Finding: TypeAlias = "Dict[str, Any]"
-
-KEPT = 256
-"""Findings kept apart; further ones are only counted."""
-COMPANION = 300.0
-"""Seconds within which an Xid 45 is the clean-up after another Xid of its GPU."""
 
 OF_A_DEVICE = (
     "xid", "sxid", "nvrm", "amdgpu", "neuron", "habanalabs", "mlx5", "efa", "ena", "aer", "pcie", "nvme", "block", "md",
@@ -36,8 +29,15 @@ OF_A_DEVICE = (
 NVIDIA = ("xid", "sxid", "nvrm")
 
 
-def key_of(match: Match) -> str:
-    return f"{match.kind}/{match.code}/{match.device}"
+def identity(finding: Finding) -> Tuple[str, str, str]:
+    """What a finding is about: the error and its device."""
+    return finding["kind"], finding["code"], finding["device"]
+
+
+def restarted(state: State, boot: str) -> bool:
+    """Whether the node has restarted since this state was kept."""
+    before = state.get("boot", "")
+    return bool(before and boot) and before != boot
 
 
 def enter_boot(state: State, boot: str, clean: Callable[[Finding], Optional[bool]]) -> None:
@@ -45,9 +45,9 @@ def enter_boot(state: State, boot: str, clean: Callable[[Finding], Optional[bool
 
     `clean` says whether a finding's device is well, None for "cannot tell": such a finding stays.
     """
-    before = state.get("boot", "")
+    anew = restarted(state, boot)
     state["boot"] = boot
-    if not before or not boot or before == boot:
+    if not anew:
         return
     state["cursor"] = None
     state["seen"] = {}
@@ -61,134 +61,6 @@ def enter_boot(state: State, boot: str, clean: Callable[[Finding], Optional[bool
             finding["before_boot"] = True
 
 
-def add(state: State, match: Match, when: float, now: float) -> None:
-    """Take in one line."""
-    for what in match.recovers:
-        _recover(state, what, match.device, when)
-    match = _by_hand(state, pcie.outcome(state, match, when))
-    if match.kind in ("hung", "nfs", "lustre", "ceph"):
-        _hung(state, match, when, now)
-        if match.kind == "hung":
-            return
-    seen: Dict[str, int] = state.setdefault("seen", {})
-    severity = match.severity
-    if match.kind == "xid":
-        severity = _beside(state, match, when)
-    seen[severity] = seen.get(severity, 0) + 1
-    hit = repeated(state, match, when) if severity != INFO or match.kind == "aer" else None
-    if hit is not None:
-        match = escalated(state, match, when, *hit)
-        severity = match.severity
-    if RANK[severity] < RANK[DEGRADED]:
-        return
-    _keep(state, match, severity, when, now, hit is not None)
-
-
-def _by_hand(state: State, match: Match) -> Match:
-    """What a file system says after a person shut it down follows from that: its journal aborts, it refuses writes."""
-    key = f"{match.kind}/ShutDownByHand/{match.device}"
-    if match.severity != FATAL or key not in state.get("findings", {}):
-        return match
-    words = f"{match.message}, after it was shut down by hand"
-    return match._replace(severity=DEGRADED, action=Action.INSPECT, message=words)
-
-
-def _hung(state: State, match: Match, when: float, now: float) -> None:
-    """Take in a report of a hung task, a line of its stack, or that a file server is back: one finding for all."""
-    from nhc.kernlog import hung
-
-    finding = state.get("findings", {}).get(hung.KEY)
-    if match.kind == "hung":
-        told = hung.take(state, match, when)
-    elif finding is None or not hung.recovered(state, match, when):
-        return
-    else:
-        told = hung.judged(state, match)
-        if told is None:
-            del state["findings"][hung.KEY]
-    if told is None:
-        return
-    if match.code == "TaskHung":
-        seen: Dict[str, int] = state.setdefault("seen", {})
-        seen[DEGRADED] = seen.get(DEGRADED, 0) + 1
-        _keep(state, told, told.severity, when, now, True)
-    elif finding is not None:
-        finding.update(severity=told.severity, action=told.action.value, message=printable(told.message, LINE_LIMIT))
-
-
-def _beside(state: State, match: Match, when: float) -> str:
-    """The severity of an Xid in company: 45 is only a clean-up soon after another Xid of its GPU."""
-    recent: Dict[str, float] = state.setdefault("companions", {})
-    if match.code != "45":
-        if match.code != "154":
-            recent[match.device] = when
-            if len(recent) > 64:
-                del recent[min(recent, key=lambda device: recent[device])]
-        return match.severity
-    return INFO if abs(when - recent.get(match.device, -COMPANION * 2)) <= COMPANION else match.severity
-
-
-def _keep(state: State, match: Match, severity: str, when: float, now: float, anew: bool) -> None:
-    findings: Dict[str, Finding] = state.setdefault("findings", {})
-    key = key_of(match)
-    line = printable(match.line, LINE_LIMIT)
-    finding = findings.get(key)
-    if finding is None:
-        if len(findings) >= KEPT:
-            state["more"] = state.get("more", 0) + 1
-            return
-        finding = findings[key] = {
-            "kind": match.kind, "code": match.code, "device": match.device, "severity": severity,
-            "action": match.action.value, "message": printable(match.message, LINE_LIMIT), "line": line, "first": when,
-            "noticed": now, "count": 0,
-        }  # fmt: skip
-    elif RANK[severity] > RANK[finding["severity"]] or match.code == "154" or anew:
-        finding.update(severity=severity, action=match.action.value, message=printable(match.message, LINE_LIMIT))
-    finding.pop("before_boot", None)
-    finding["count"] += 1
-    finding["last"] = when
-    if line != finding["line"]:
-        finding["last_line"] = line
-    if (match.kind, match.code) in pcie.SAYS_HOW:
-        finding["repairing"] = when + pcie.RECOVERY
-    if DRILL not in match.line:
-        finding.pop("drill", None)  # a true one has come: the end of a drill must not take it away
-    elif finding["count"] == 1:
-        finding["drill"] = True
-
-
-OF_THE_LOAD = 10.0
-"""Seconds before a driver's banner in which its probe failures are of that very load: it probes, then prints its banner
-(nv.c: nvidia_init_module registers the PCI driver before it says "loading NVIDIA UNIX")."""
-_AT_LOAD = (("nvrm", "ProbeFailed"),)
-_NO_RESET_MENDS = ("xid", "sxid", "nvrm", "amdgpu", "neuron")
-
-
-def _outlasts(finding: Finding, scope: str, when: float) -> bool:
-    """Whether a reset or a load leaves a finding standing: it asks for new hardware, or it is of that very load."""
-    if finding["kind"] in _NO_RESET_MENDS and finding["action"] == Action.REPLACE.value:
-        return True
-    at_load = (finding["kind"], finding["code"]) in _AT_LOAD
-    return scope == "all" and at_load and abs(when - finding["last"]) <= OF_THE_LOAD
-
-
-def _recover(state: State, what: str, device: str, when: float) -> None:
-    """Drop the findings that a line shows to be gone."""
-    scope, _, target = what.partition(":")
-    kind, _, code = target.partition("/")
-    findings: Dict[str, Finding] = state.get("findings", {})
-    for key in list(findings):
-        finding = findings[key]
-        if scope == "drills":
-            if finding.get("drill"):
-                del findings[key]
-            continue
-        if finding["kind"] != kind or (code and finding["code"] != code):
-            continue
-        if (scope == "all" or finding["device"] == device) and not _outlasts(finding, scope, when):
-            del findings[key]
-
-
 def end(state: State, key: str, finding: Finding) -> bool:
     """End a finding, unless it came again since it was read as `finding`. Whether it ended.
 
@@ -199,6 +71,12 @@ def end(state: State, key: str, finding: Finding) -> bool:
         return False
     del state["findings"][key]
     return True
+
+
+def _repairing(finding: Finding, now: float) -> bool:
+    """Whether the kernel may still repair this: it has not said how its recovery went, and its time is not over."""
+    until = finding.get("repairing")
+    return isinstance(until, (int, float)) and now < until and not finding.get("drill")
 
 
 def current(state: State, kinds: Tuple[str, ...] = (), now: Optional[float] = None) -> List[Tuple[str, Finding]]:
@@ -214,7 +92,7 @@ def current(state: State, kinds: Tuple[str, ...] = (), now: Optional[float] = No
     for key, finding in findings.items():
         if kinds and finding["kind"] not in kinds:
             continue
-        if now is not None and finding["severity"] == FATAL and pcie.repairing(finding, now):
+        if "repairing" in finding and now is not None and finding["severity"] == FATAL and _repairing(finding, now):
             words = f"{finding['message']} (the kernel is repairing it)"
             out.append((key, {**finding, "severity": DEGRADED, "message": words}))
         elif finding["kind"] == "xid" and finding["device"] in repair and finding["action"] != Action.REPLACE.value:

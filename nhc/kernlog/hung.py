@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from nhc.kernlog.catalogue import DEGRADED, FATAL, Match
+from nhc.kernlog.match import DEGRADED, FATAL, Match
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action
 

@@ -7,7 +7,7 @@ another machine) it is degraded, never fatal.
 from __future__ import annotations
 
 from nhc.kernlog import hung, volumes
-from nhc.kernlog.catalogue import DEGRADED, FATAL, RANK
+from nhc.kernlog.match import DEGRADED, FATAL, RANK
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action
 

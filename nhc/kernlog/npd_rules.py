@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 
-from nhc.kernlog.catalogue import FATAL, INFO, BadRules, Match
+from nhc.kernlog.match import FATAL, INFO, Match
+from nhc.kernlog.source import OTHER, SYSLOG_FILES, BadRules, Source
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action
 from nhc.system.bounded_read import parse_json, read_text
@@ -69,6 +70,16 @@ def load_file(path: str) -> RuleFile:
     except OSError as error:
         raise BadRules(f"{path}: {error.strerror}") from None
     return parse(text, path)
+
+
+def own_source(path: str) -> Source:
+    """Where a rule file wants its rules applied: Source(rules=...) for the kernel log. Raises BadRules."""
+    file = load_file(path)
+    if file.plugin == "journald" and file.identifier not in ("", "kernel"):
+        return Source(OTHER, file.identifier, (path,))
+    if file.plugin == "filelog" and file.log_path not in ("", *SYSLOG_FILES):
+        return Source(OTHER, file.log_path, (path,))
+    return Source(rules=(path,))
 
 
 def parse_config(text: str) -> Any:

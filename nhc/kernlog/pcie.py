@@ -7,7 +7,7 @@ one after another, right after the error.
 
 from __future__ import annotations
 
-from nhc.kernlog.catalogue import DEGRADED, Match
+from nhc.kernlog.match import DEGRADED, Match
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action
 
@@ -62,9 +62,3 @@ def outcome(state: Dict[str, Any], match: Match, when: float) -> Match:
         text = f"{match.message}: its driver cannot be asked; the error was not fatal"
         return match._replace(severity=DEGRADED, action=Action.INSPECT, message=text)
     return match
-
-
-def repairing(finding: Dict[str, Any], now: float) -> bool:
-    """Whether the kernel may still repair this: it has not said how its recovery went, and its time is not over."""
-    until = finding.get("repairing")
-    return isinstance(until, (int, float)) and now < until and not finding.get("drill")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from nhc.facts.nvml_codes import RECOVERY
-from nhc.kernlog.catalogue import DEGRADED, FATAL, INFO
+from nhc.kernlog.match import DEGRADED, FATAL, INFO
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action
 

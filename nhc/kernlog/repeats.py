@@ -5,7 +5,8 @@ An application's own fault counts against a device where different programs have
 
 from __future__ import annotations
 
-from nhc.kernlog.catalogue import DEGRADED, FATAL, RANK, Match, table
+from nhc.data.reader import table
+from nhc.kernlog.match import DEGRADED, FATAL, RANK, Match
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, printable
 

@@ -5,17 +5,13 @@ What does not fit is left out and the rest stays: a fault that is remembered is 
 
 from __future__ import annotations
 
-from nhc.kernlog.catalogue import RANK
+from nhc.kernlog.match import RANK
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List
+    from typing import Any, Callable, Dict
 
-    from nhc.host import Memory
-
-ACKS = "kernel-log-acks"
-"""Memory of what was acknowledged, by whom, and of the stores there are."""
 _ACTIONS = frozenset(action.value for action in Action)
 
 
@@ -30,24 +26,6 @@ def fit(state: Dict[str, Any]) -> Dict[str, Any]:
             for key in [key for key, value in held.items() if not _INNER[name](value)]:
                 del held[key]
     return state
-
-
-def load(memory: Memory, store: str) -> Dict[str, Any]:
-    """A store as it is remembered, what does not fit left out."""
-    return fit(memory.load(store))
-
-
-def stores(memory: Memory, default: str) -> List[str]:
-    """The names of the stores that there are."""
-    kept = memory.load(ACKS).get("stores")
-    names = [name for name in kept if isinstance(name, str) and "/" not in name] if isinstance(kept, list) else []
-    return names or [default]
-
-
-def acknowledged(kept: Dict[str, Any]) -> List[Any]:
-    """The acknowledgements that are remembered."""
-    found = kept.get("acks")
-    return found if isinstance(found, list) else []
 
 
 def _number(value: Any) -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-from nhc.data.reader import read
+from nhc.data.reader import read, table
 from nhc.kernlog import recovery
-from nhc.kernlog.catalogue import DEGRADED, FATAL, INFO, RANK, Match, table
+from nhc.kernlog.match import DEGRADED, FATAL, INFO, RANK, Match
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action
 

@@ -4,7 +4,8 @@ import pytest
 
 from nhc.agent.event_loop import Loop
 from nhc.agent.kmsg_follower import ALIKE, Follower
-from nhc.kernlog import STORE, Source, read_log
+from nhc.kernlog.read import read_log
+from nhc.kernlog.source import STORE, Source
 from nhc.state.store import State
 from nhc.testing import FakeHost
 

@@ -14,7 +14,7 @@ from nhc.facts.accelerator import accelerators
 from nhc.facts.accelerator_values import Device, Inventory, Modes, RowRemap, Source
 from nhc.facts.kmsg import BOOT_ID
 from nhc.host import Host
-from nhc.kernlog import STORE
+from nhc.kernlog.source import STORE
 from nhc.model import Action, Verdict
 from nhc.state.store import State
 from nhc.system import kernel_ring
@@ -321,7 +321,8 @@ def test_two_processes_at_once_count_each_line_once(tmp_path):
         kernel_ring.write(f"nfs: server {name} not responding, still trying nhc-drill", 4)
     try:
         code = (
-            "from nhc.host import Host; from nhc.state.store import State; from nhc.kernlog import Source, read_log\n"
+            "from nhc.host import Host; from nhc.state.store import State\n"
+            "from nhc.kernlog.read import read_log; from nhc.kernlog.source import Source\n"
             "read_log(Host(memory=State()), Source('kmsg'))"
         )
         env = {**os.environ, "NHC_STATE_DIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}

@@ -15,8 +15,10 @@ from nhc.cli.ack import ack_command
 from nhc.cli.inject import FAULTS, inject_command, line_of
 from nhc.cli.log import Folder, classify_command
 from nhc.facts.kmsg import BOOT_ID
-from nhc.kernlog import ACKS, STORE, Source, read_log
 from nhc.kernlog.catalogue import Matcher
+from nhc.kernlog.read import read_log
+from nhc.kernlog.source import STORE, Source
+from nhc.kernlog.store import ACKS
 from nhc.state.store import State
 from nhc.testing import FakeHost
 from tests.support.require import need

@@ -21,9 +21,11 @@ from nhc.checks.kmsg import outcome
 from nhc.cli.log import Folder, as_object, as_text
 from nhc.cli.record import judge
 from nhc.facts import kmsg
-from nhc.kernlog import findings, take_in
-from nhc.kernlog.catalogue import BadRules, Matcher
+from nhc.kernlog import findings
+from nhc.kernlog.catalogue import Matcher
+from nhc.kernlog.judge import take_in
 from nhc.kernlog.npd_rules import Rules, parse
+from nhc.kernlog.source import BadRules
 from nhc.language import loader
 from nhc.language.loader import ConfigError
 from nhc.matching import nodeset

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.kernlog import take_in
-from nhc.kernlog.findings import COMPANION, KEPT, current, end, enter_boot
+from nhc.kernlog.collect import COMPANION, KEPT
+from nhc.kernlog.findings import current, end, enter_boot
+from nhc.kernlog.judge import take_in
 
 NOW = 1_700_000_000.0
 HOUR = 3600.0

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from nhc.checks.kmsg import beside, outcome
-from nhc.kernlog import take_in
 from nhc.kernlog.findings import current, enter_boot
+from nhc.kernlog.judge import take_in
 from nhc.model import CheckResult, Report, Verdict, ok
 from nhc.policy.decide import Policy, decide
 from nhc.ports import NodeState, Operation

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.kernlog.catalogue import BadRules
 from nhc.kernlog.npd_rules import Rules, needle, parse, translate
+from nhc.kernlog.source import BadRules
 
 
 def config(*rules, **more):

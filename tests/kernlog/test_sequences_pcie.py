@@ -2,8 +2,8 @@
 
 import pytest
 
-from nhc.kernlog import take_in
 from nhc.kernlog.findings import current
+from nhc.kernlog.judge import take_in
 from nhc.kernlog.pcie import RECOVERY
 
 NOW = 1_700_000_000.0

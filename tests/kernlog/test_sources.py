@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.data.reader import read
-from nhc.kernlog.catalogue import Matcher, rows, table
+from nhc.data.reader import read, table
+from nhc.kernlog.catalogue import Matcher, rows
 from nhc.kernlog.filters import derive, implies, written
 
 SOURCES = [tuple(cells) for cells in table("kernel_sources.tsv")]

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from nhc.data.reader import read
 from nhc.kernlog.catalogue import Matcher
-from nhc.kernlog.findings import add, current
+from nhc.kernlog.collect import add
+from nhc.kernlog.findings import current
 from nhc.kernlog.xid import find_xid, generation, in_context, read_xid
 from nhc.model import Action
 

@@ -216,7 +216,8 @@ def test_files_of_the_wrong_shape_stop_no_check_and_no_agent(tmp_path, value):
     from nhc.agent.sockets import ask
     from nhc.cli.ack import standing
     from nhc.host import Host
-    from nhc.kernlog import Source, read_log
+    from nhc.kernlog.read import read_log
+    from nhc.kernlog.source import Source
 
     state = tmp_path / "state"
     state.mkdir(mode=0o700)

@@ -10,7 +10,8 @@ import pytest
 
 from nhc.checks.kmsg import reason
 from nhc.facts.kmsg import BOOT_ID
-from nhc.kernlog.catalogue import DEGRADED, FATAL, rows
+from nhc.kernlog.catalogue import rows
+from nhc.kernlog.match import DEGRADED, FATAL
 from nhc.kernlog.volumes import MOUNTINFO
 from nhc.model import CheckResult, Outcome, Report, ok
 from nhc.ports import Delivery

@@ -10,7 +10,9 @@ from collections import OrderedDict
 from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 from nhc.kernlog import findings, node_context, xid
-from nhc.kernlog.catalogue import FATAL, Match, Matcher, rows
+from nhc.kernlog.catalogue import Matcher, rows
+from nhc.kernlog.collect import add
+from nhc.kernlog.match import FATAL, Match
 from nhc.model import Action, printable
 from nhc_adapters.kubernetes.controller.acknowledged import covers
 from nhc_adapters.kubernetes.controller.loki import LogLine
@@ -54,7 +56,7 @@ class KernelLogs:
             self._nodes.move_to_end(line.node)
             match = node.matcher.judge(line.text)
             if match is not None:
-                findings.add(node.state, match, line.when / 1e9, now)
+                add(node.state, match, line.when / 1e9, now)
                 touched[line.node] = node
         said = {}
         for name, node in sorted(touched.items()):
@@ -73,7 +75,7 @@ class KernelLogs:
         for key, when in self.standing(name).items():
             match = recall(key)
             if match is not None:
-                findings.add(node.state, match, when, now)
+                add(node.state, match, when, now)
                 found = node.state.get("findings", {}).get(key)
                 if found is not None:
                     found["severity"] = FATAL  # as it was judged, whatever else there was then

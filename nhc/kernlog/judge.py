@@ -1,0 +1,51 @@
+"""Messages of a log judged in order: by the catalogue, by rule files, and into the state of findings."""
+
+from __future__ import annotations
+
+from nhc.kernlog.collect import add
+from nhc.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional, Sequence, Tuple
+
+    from nhc.kernlog.findings import State
+
+
+def take_in(
+    state: State,
+    said: Sequence[Tuple[str, Optional[float]]],
+    now: float,
+    rules: Sequence[Any] = (),
+    catalogue: bool = True,
+) -> None:
+    """Judge messages and add what they mean to a state: to the rules and, for the kernel's own, to the catalogue."""
+    if not said:
+        return
+    if rules:
+        from nhc.kernlog.npd_rules import Rules
+
+        reader = Rules(rules, state.get("tail", []))
+        for text, when in said:
+            for match in reader.read(text):
+                add(state, match, now if when is None else when, now)
+        state["tail"] = reader.tail()
+    if not catalogue:
+        return
+    from nhc.kernlog.catalogue import Matcher, lines_of
+
+    matcher = Matcher(state.get("driver", ""))
+    lines = [(line, when) for text, when in said for line in (lines_of(text) if "\n" in text else (text,))]
+    texts = [line for line, _when in lines]
+    starts: Dict[int, int] = {}
+    at = 0
+    for index, text in enumerate(texts):
+        starts[at] = index
+        at += len(text) + 1
+    for start, _end, numbers in matcher.candidates("\n".join(texts)):
+        index = starts[start]
+        found = matcher.judge(texts[index], numbers)
+        if found is not None:
+            when = lines[index][1]
+            add(state, found, now if when is None else when, now)
+    if matcher.driver:
+        state["driver"] = matcher.driver

@@ -1,0 +1,141 @@
+"""What is new in a kernel log since the last run, and the findings that follow, kept in the host's memory.
+
+One memory a source: a cursor (so that nothing is read twice and nothing missed) and the findings. Reading and
+remembering are one step under the memory's lock; asking devices how they are, which can hang, is not.
+"""
+
+from __future__ import annotations
+
+from nhc.facts import kmsg
+from nhc.host import Host
+from nhc.kernlog.findings import enter_boot, identity, restarted
+from nhc.kernlog.shape import fit
+from nhc.kernlog.source import DMESG, FILE, JOURNAL, KMSG, OTHER, SYSLOG_FILES, Source
+from nhc.kernlog.store import register
+from nhc.light import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Sequence, Tuple
+
+    from nhc.kernlog.findings import State
+
+
+class Log(NamedTuple):
+    """A log as it stands: the state of its findings, what this run read, and what it could not.
+
+    `lost` counts lines overwritten since the last run (-1: some, nothing tells how many), `unseen` those gone
+    before the first run of this boot. `problem` says what else of the source was not read, "" for nothing.
+    """
+
+    state: State
+    source: str
+    lines: int
+    lost: int
+    unseen: int
+    problem: str = ""
+
+
+def default_log(host: Host) -> Log:
+    """/dev/kmsg, or where it cannot be read, journald, or a syslog file. Raises OSError when there is none."""
+    return read_log(host, Source())
+
+
+def read_log(host: Host, source: Source, since_boot: bool = False) -> Log:
+    """Read what is new and remember what follows. With `since_boot` read all of this boot and remember nothing.
+
+    Raises OSError when the source cannot be read, BadRules for a bad rule file.
+    """
+    rules: List[Any] = []
+    for path in source.rules:
+        from nhc.kernlog.npd_rules import load
+
+        rules += load(path)
+    boot = kmsg.boot_id(host)
+    # Devices are asked before the memory is locked: a driver that hangs must not hold other runs up.
+    clean = {}
+    before = {} if since_boot else fit(host.memory.load(source.store))
+    if restarted(before, boot):
+        from nhc.kernlog.device_state import clean_devices
+
+        clean = clean_devices(host, before)
+    seen: Dict[str, Any] = {}
+
+    def change(state: State) -> None:
+        enter_boot(fit(state), boot, lambda finding: clean.get(identity(finding)))
+        seen.update(_advance(host, source, state, rules))
+
+    if since_boot:
+        state: State = {}
+        change(state)
+    else:
+        state = host.memory.update(source.store, change)
+        register(host.memory, source.store)
+    return Log(state, seen["source"], seen["lines"], seen["lost"], seen["unseen"], seen["problem"])
+
+
+def _advance(host: Host, source: Source, state: State, rules: Sequence[Any]) -> Dict[str, Any]:
+    """Bring a state up to the end of its log."""
+    first = state.get("cursor") is None
+    batch, name = _read(host, source, state.get("cursor"))
+    said = [(r.text, r.when) for r in batch.records]
+    if said:
+        from nhc.kernlog.judge import take_in
+
+        take_in(state, said, host.time(), rules, catalogue=source.kind != OTHER)
+    state["cursor"] = batch.cursor
+    return {
+        "source": name,
+        "lines": len(said),
+        "lost": 0 if first else batch.lost,
+        "unseen": batch.lost if first else 0,
+        "problem": batch.problem,
+    }
+
+
+def _read(host: Host, source: Source, cursor: Any) -> Tuple[kmsg.Batch, str]:
+    """The batch, and the name of where it came from."""
+    if source.kind == OTHER and source.path.startswith("/"):
+        return kmsg.read_file(host, source.path, cursor, keep_all=True), source.path
+    if source.kind == OTHER:
+        batch = _journal(host, cursor, source.path)
+        return batch, f"journald's {source.path}"
+    if source.kind == JOURNAL:
+        return _journal(host, cursor), "journald"
+    if source.kind in (FILE, DMESG):
+        return kmsg.read_file(host, source.path, cursor, keep_all=source.kind == DMESG), source.path
+    if isinstance(cursor, dict):  # an earlier run could not read /dev/kmsg: stay with what it used
+        return _fallback(host, cursor)
+    try:
+        return kmsg.read_kmsg(host, cursor if isinstance(cursor, int) else None), "/dev/kmsg"
+    except OSError:
+        if source.kind == KMSG or cursor is not None:
+            raise
+    return _fallback(host, {})
+
+
+def _journal(host: Host, cursor: Any, identifier: str = "") -> kmsg.Batch:
+    from nhc.facts.journal import read_journal
+
+    return read_journal(host, cursor if isinstance(cursor, str) else "", identifier)
+
+
+def _fallback(host: Host, cursor: Dict[str, Any]) -> Tuple[kmsg.Batch, str]:
+    path = cursor.get("path", "")
+    if not path and (cursor or host.which("journalctl")):
+        try:
+            batch = _journal(host, cursor.get("at"))
+        except OSError:
+            if cursor:
+                raise
+        else:
+            if cursor or batch.records:
+                return batch._replace(cursor={"path": "", "at": batch.cursor}), "journald"
+    for candidate in (path,) if path else SYSLOG_FILES:
+        try:
+            batch = kmsg.read_file(host, candidate, cursor.get("at"))
+        except OSError:
+            if path:
+                raise
+            continue
+        return batch._replace(cursor={"path": candidate, "at": batch.cursor}), candidate
+    raise OSError(2, "not readable, and neither journald nor a syslog file has the kernel's messages", "/dev/kmsg")
