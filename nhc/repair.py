@@ -118,9 +118,14 @@ class Sent(NamedTuple):
 
 
 class Stage(str, Enum):
-    """How far an order's effect is."""
+    """How far an order's effect is.
+
+    HALFWAY is for a repair of several calls (a start after a stop): the effect of one is proved, `Completes.complete`
+    sends the next. WORKING is also what a repairer says that cannot see the effect: the new boot id is then the proof.
+    """
 
     WORKING = "working"
+    HALFWAY = "halfway"
     DONE = "done"
     FAILED = "failed"
 
@@ -171,6 +176,20 @@ class Repairer(Protocol):
 
     def rights(self) -> Sequence[Right]:
         """The permissions it needs, each tried without effect where the provider allows that."""
+        ...
+
+
+@port
+class Completes(Protocol):
+    """A repairer some of whose repairs take more than one call: stop and start, power off and power on."""
+
+    def complete(self, order: Order, sent: Sent) -> Sent:
+        """Send the next call, after `progress` has said HALFWAY. What it sends brings the machine back.
+
+        The loop writes it down before, as it does an order. Where its answer is AMBIGUOUS or REFUSED it is called again
+        as long as `progress` says HALFWAY: the call changes nothing on a machine where it took effect already. Never
+        raises for what the other side does. The answer replaces `sent` in what follows.
+        """
         ...
 
 

@@ -28,7 +28,7 @@ LAYERS = (
     {"facts"},
     {"hosts"},
     {"testing"},
-    {"check", "declare", "host", "plugins", "ports", "render", "repair", "testing_adapters"},
+    {"check", "declare", "host", "plugins", "ports", "render", "repair", "testing_adapters", "testing_repairers"},
     {
         "archive",
         "check_index",
@@ -52,6 +52,8 @@ SAME_LAYER = {
     ("declare", "check"),
     ("language", "policy"),  # the form of a ceiling is policy's
     ("testing_adapters", "ports"),  # the contract of what ports describe
+    ("testing_repairers", "ports"),
+    ("testing_repairers", "repair"),
 }
 NEVER = {
     ("run", "checks"): "the engine calls what planning found, and knows no check",
