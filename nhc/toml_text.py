@@ -1,9 +1,16 @@
-"""TOML, read with what this Python has, and its mistakes in one plain line."""
+"""TOML, read with what this Python has: its values, its mistakes in one plain line, and the line of each key."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Dict
+
+from nhc.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Tuple, Union
+
+    Path = Tuple[Union[str, int], ...]
+    """Where a value stands: `("rate", "mark")`, or `("rule", 1, "name")` in the second [[rule]]."""
 
 
 class BadToml(ValueError):
@@ -41,3 +48,74 @@ def _plain(said: str) -> str:
     name = ".".join(part.strip().strip("'") for part in found[1].split(","))
     where = f"line {found[2]}: " if found[2] else ""
     return f"{where}the table [{name}] stands a second time: a table may stand once, so put its keys together"
+
+
+_TOKEN = re.compile(
+    r"""(?P<text>\"{3}(?:\\.|[^\\])*?\"{3,5}(?!\") | '{3}.*?'{3,5}(?!') | "(?:\\.|[^"\\\n])*" | '[^'\n]*')
+      | (?P<sign>[\[\]{}=.\n]) | (?P<skip>\#[^\n]*|[^\S\n]+) | (?P<bare>[^\s\[\]{}=.\#"']+)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def lines(text: str) -> Dict[Path, int]:
+    """The line, from 1, that each table and key of a TOML text stands on first; the text is one that `parse` takes.
+
+    A key within an inline table ({ key = 1 }) is not named: it stands where the table does.
+    """
+    found: Dict[Path, int] = {}
+    counts: Dict[Path, int] = {}  # of the tables [[NAME]]
+    prefix: Path = ()
+    statement: List[Tuple[str, str]] = []  # what was read since the statement began
+    line = begun = 1
+    depth = 0  # of brackets and braces; a line ends no statement within them
+    for match in _TOKEN.finditer(text):
+        kind, piece = str(match.lastgroup), match[0]
+        if piece == "\n" and depth == 0:
+            prefix = _note(statement, prefix, begun, found, counts)
+            statement = []
+        elif kind != "skip" and piece != "\n":
+            begun = begun if statement else line
+            statement.append((kind, piece))
+            if kind == "sign":
+                depth += (piece in "[{") - (piece in "]}")
+        line += piece.count("\n")
+    _note(statement, prefix, begun, found, counts)
+    return found
+
+
+def _note(
+    statement: List[Tuple[str, str]], prefix: Path, line: int, found: Dict[Path, int], counts: Dict[Path, int]
+) -> Path:
+    """Note the line of one statement's keys. The table that the statements below belong to."""
+    header = statement[:1] == [("sign", "[")]
+    several = header and statement[1:2] == [("sign", "[")]  # [[rule]]: one more of its kind
+    path: Path = () if header else prefix
+    parts: List[str] = []
+    for kind, piece in statement[1 + several if header else 0 :]:
+        if kind == "sign" and piece in "]=":
+            break
+        if kind != "sign":
+            parts.append(_key(piece))
+    for number, part in enumerate(parts):
+        path += (part,)
+        found.setdefault(path, line)
+        last = number == len(parts) - 1
+        count = counts.get(path, 0)
+        if several and last:
+            counts[path] = count + 1
+            path += (count,)
+            found[path] = line
+        elif count and (header or not last):  # what follows belongs to the latest
+            path += (count - 1,)
+    return path if header else prefix
+
+
+def _key(piece: str) -> str:
+    if piece[0] == '"':
+        import json
+
+        try:
+            return str(json.loads(piece))
+        except ValueError:  # an escape that only TOML has
+            return piece[1:-1]
+    return piece.strip("'")

@@ -39,6 +39,7 @@ LAYERS = (
         "memory",
         "model",
         "plan",
+        "settings_file",
         "system",
         "toml_text",
         "units",
@@ -51,6 +52,9 @@ SAME_LAYER = {
     ("check", "plugins"),  # a check that is not built in is asked for there
     ("declare", "check"),
     ("language", "policy"),  # the form of a ceiling is policy's
+    ("settings_file", "system"),
+    ("settings_file", "toml_text"),
+    ("settings_file", "units"),
     ("testing_adapters", "ports"),  # the contract of what ports describe
     ("testing_repairers", "ports"),
     ("testing_repairers", "repair"),
@@ -62,7 +66,7 @@ NEVER = {
     ("checks", "policy"): "a check says what it saw, not what is to be done",
 }
 #: What adapters see of nhc: the contract, the values, and small shared pieces.
-ADAPTERS_SEE = {"kernlog", "matching", "model", "policy", "ports", "system", "toml_text", "units"}
+ADAPTERS_SEE = {"kernlog", "matching", "model", "policy", "ports", "settings_file", "system", "toml_text", "units"}
 
 #: Where a name decides what is imported, so that nothing else is: (importer, the package or module it picks from).
 DISPATCH = {

@@ -15,13 +15,14 @@ from nhc.agent.event_loop import Loop
 from nhc.agent.events import Recorder, Stream
 from nhc.agent.http_server import Http
 from nhc.agent.service import Agent, node_name
-from nhc.agent.settings import BadSettings, Settings
+from nhc.agent.settings import Settings
 from nhc.agent.sink_process import Make
 from nhc.host import BadRoot, Host
 from nhc.hosts.live import live_host
 from nhc.model import printable
 from nhc.plugins import NoAdapter, sink
 from nhc.ports import AdapterError, Sink
+from nhc.settings_file import SettingsError
 from nhc.state.store import State
 
 
@@ -38,7 +39,7 @@ def run(read_settings: Callable[[], Settings], host: Optional[Host] = None) -> i
         agent = Agent(
             settings, host, state, loop, complain, read_settings, npd_monitors.load(settings), sinks(settings, node)
         )
-    except (BadSettings, BadConfig) as error:
+    except (SettingsError, BadConfig) as error:
         complain(str(error))
         return 2
     except (AdapterError, BadRoot) as error:
@@ -86,7 +87,7 @@ def _end(agent: Agent, control: Optional[Control], http: Optional[Http], status:
 
 
 def sinks(settings: Settings, node: str) -> Dict[str, Make]:
-    """What makes each sink, in its own process. Raises BadSettings where a name means nothing."""
+    """What makes each sink, in its own process. Raises SettingsError where a name means nothing."""
     found: Dict[str, Make] = {}
     if settings.events or settings.history:
         found["local"] = lambda log: _local(settings, log)
@@ -96,7 +97,7 @@ def sinks(settings: Settings, node: str) -> Dict[str, Make]:
             continue
         problem = _what_keeps_from_loading(name)
         if problem:
-            raise BadSettings(f"{settings.path}: sinks.{name}: {problem}")
+            raise SettingsError(f"{settings.path}: sinks.{name}: {problem}")
         found[name] = _named(name, dict(given), node)
     return found
 

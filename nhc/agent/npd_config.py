@@ -10,11 +10,11 @@ import json
 import re
 from typing import Any, Dict, List, Mapping, Optional, Pattern, Tuple
 
-from nhc.agent.settings import BadSettings
 from nhc.kernlog.npd_rules import PERMANENT, TEMPORARY, Rule, compile_go, parse_config
 from nhc.kernlog.npd_rules import parse as parse_rules
 from nhc.kernlog.source import BadRules
 from nhc.light import NamedTuple
+from nhc.settings_file import SettingsError
 from nhc.system.bounded_read import read_text
 
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
@@ -92,29 +92,29 @@ def go_duration(text: str) -> float:
 
 
 def read_json(path: str) -> Dict[str, Any]:
-    """A file's JSON object. Raises BadSettings."""
+    """A file's JSON object. Raises SettingsError."""
     try:
         value = parse_config(read_text(path))
     except OSError as error:
-        raise BadSettings(f"{path}: {error.strerror}") from None
+        raise SettingsError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise BadSettings(f"{path}: not JSON: {error}") from None
+        raise SettingsError(f"{path}: not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise BadSettings(f"{path}: expected an object")
+        raise SettingsError(f"{path}: expected an object")
     return value
 
 
 def load_log_monitor(path: str) -> LogMonitor:
-    """Raises BadSettings."""
+    """Raises SettingsError."""
     raw = read_json(path)
     try:
         rules = parse_rules(json.dumps(raw), path)
     except BadRules as error:
-        raise BadSettings(str(error)) from None
+        raise SettingsError(str(error)) from None
     if rules.plugin not in ("kmsg", "journald", "filelog"):
-        raise BadSettings(f"{path}: plugin: {rules.plugin!r}, expected kmsg, journald or filelog")
+        raise SettingsError(f"{path}: plugin: {rules.plugin!r}, expected kmsg, journald or filelog")
     if rules.plugin == "filelog" and not rules.log_path:
-        raise BadSettings(f"{path}: logPath: a filelog monitor needs one")
+        raise SettingsError(f"{path}: logPath: a filelog monitor needs one")
     options = raw.get("pluginConfig") or {}
     reader = _Reader(path)
     if not isinstance(options, dict):
@@ -139,7 +139,7 @@ def load_log_monitor(path: str) -> LogMonitor:
 
 
 def load_plugin_monitor(path: str) -> PluginMonitor:
-    """Raises BadSettings."""
+    """Raises SettingsError."""
     raw = read_json(path)
     reader = _Reader(path)
     if raw.get("plugin", "custom") != "custom":
@@ -192,8 +192,8 @@ class _Reader:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def wrong(self, where: str, value: object, expected: str) -> BadSettings:
-        return BadSettings(f"{self.path}: {where}: {value!r}, expected {expected}")
+    def wrong(self, where: str, value: object, expected: str) -> SettingsError:
+        return SettingsError(f"{self.path}: {where}: {value!r}, expected {expected}")
 
     def duration(self, raw: Mapping[str, Any], key: str, default: str, where: str = "") -> float:
         value = raw.get(key) or default
@@ -223,7 +223,7 @@ class _Reader:
         try:
             return compile_go(str(value), f"{self.path}: {key}")
         except BadRules as error:
-            raise BadSettings(str(error)) from None
+            raise SettingsError(str(error)) from None
 
     def defaults(self, raw: Mapping[str, Any]) -> Tuple[Default, ...]:
         given = raw.get("conditions") or []

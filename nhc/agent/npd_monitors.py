@@ -11,11 +11,12 @@ from nhc.agent.npd_conditions import FALSE, TRUE, UNKNOWN, Conditions
 from nhc.agent.npd_config import LogMonitor, PluginMonitor, PluginRule, load_log_monitor, load_plugin_monitor
 from nhc.agent.npd_logs import FileFollower, JournalFollower, KernelCatchUp, LogReader
 from nhc.agent.publisher import Publisher
-from nhc.agent.settings import BadSettings, Settings
+from nhc.agent.settings import Settings
 from nhc.host import Host
 from nhc.kernlog.npd_rules import PERMANENT
 from nhc.model import Verdict
 from nhc.plan import BUILT_IN, Item
+from nhc.settings_file import SettingsError
 
 if TYPE_CHECKING:
     from nhc.agent.npd_stats import Stats
@@ -25,7 +26,7 @@ CHECK = "check_npd_plugin"
 
 
 def load(settings: Settings) -> Optional[Monitors]:
-    """The monitors of the settings' files, None where they name none. Raises BadSettings."""
+    """The monitors of the settings' files, None where they name none. Raises SettingsError."""
     if not (settings.system_log or settings.custom_plugin or settings.system_stats):
         return None
     stats = []
@@ -40,7 +41,7 @@ def load(settings: Settings) -> Optional[Monitors]:
             stats,
         )
     except (OverflowError, RecursionError) as error:
-        raise BadSettings(f"{settings.path}: npd: {error}") from None
+        raise SettingsError(f"{settings.path}: npd: {error}") from None
 
 
 class Monitors:

@@ -13,10 +13,10 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.agent.npd_config import go_duration, read_json
 from nhc.agent.prometheus_family import Family
-from nhc.agent.settings import BadSettings
 from nhc.host import Host
 from nhc.kernlog.npd_rules import compile_go
 from nhc.kernlog.source import BadRules
+from nhc.settings_file import SettingsError
 from nhc.system.bounded_read import parse_json, read_text
 
 TICKS = 100.0
@@ -38,7 +38,7 @@ Sample = Tuple[str, str, str, float, Labels]
 
 
 class Stats:
-    """One file. Raises BadSettings."""
+    """One file. Raises SettingsError."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -56,7 +56,7 @@ class Stats:
             pattern = str(net.get("excludeInterfaceRegexp") or "")
             self.exclude = compile_go(pattern, "excludeInterfaceRegexp") if pattern else None
         except (BadRules, ValueError, AttributeError, TypeError) as error:
-            raise BadSettings(f"{path}: {' '.join(str(error).split())}") from None
+            raise SettingsError(f"{path}: {' '.join(str(error).split())}") from None
         disk = raw.get("disk") or {}
         self.all_blocks, self.root_blocks = bool(disk.get("includeAllAttachedBlk")), bool(disk.get("includeRootBlk"))
         known = str((raw.get("osFeature") or {}).get("KnownModulesConfigPath") or

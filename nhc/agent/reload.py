@@ -7,10 +7,11 @@ from typing import Callable, List, Optional
 from nhc.agent import agent_plan, npd_monitors
 from nhc.agent.agent_plan import BadConfig
 from nhc.agent.npd_monitors import Monitors
-from nhc.agent.settings import BadSettings, Settings
+from nhc.agent.settings import Settings
 from nhc.host import Host
 from nhc.light import NamedTuple
 from nhc.plan import Plan
+from nhc.settings_file import SettingsError
 from nhc.state.store import State
 
 
@@ -28,7 +29,7 @@ def read_anew(read_settings: Callable[[], Settings], node: str, host: Host, stat
         settings = read_settings()
         plan = agent_plan.load(settings, node, host, state, strict=True)
         return Configuration(settings, plan, npd_monitors.load(settings))
-    except BadSettings as error:
+    except SettingsError as error:
         raise BadConfig([str(error)]) from None
 
 

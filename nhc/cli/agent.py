@@ -72,13 +72,13 @@ def _check_settings(read: Callable[[], Any]) -> int:
     """Say what in the settings, and in the files that they name, the agent would refuse. The exit status."""
     from nhc.agent import npd_monitors
     from nhc.agent.main import sinks
-    from nhc.agent.settings import BadSettings
+    from nhc.settings_file import SettingsError
 
     try:
         settings = read()
         npd_monitors.load(settings)
         sinks(settings, settings.node)
-    except BadSettings as error:
+    except SettingsError as error:
         click.echo(str(error), err=True)
         return EXIT_USAGE
     return EXIT_HEALTHY
@@ -246,10 +246,11 @@ def _socket() -> str:
     """Where this node's agent listens: as its settings say, where this user may read them."""
     from nhc.agent import settings
     from nhc.agent.control_socket import default_socket
+    from nhc.settings_file import SettingsError
 
     try:
         found = settings.load()
-    except settings.BadSettings:  # the agent says what is wrong with them
+    except SettingsError:  # the agent says what is wrong with them
         found = settings.Settings()
     return found.socket or default_socket(found.state)
 

@@ -19,9 +19,10 @@ from nhc.model import printable
 from nhc.plugins import ADAPTER_GROUP, ADAPTERS, NoAdapter, offers, open_adapter
 from nhc.policy.decide import Policy, read_ceiling
 from nhc.policy.ledger import Ledger, LedgerError
-from nhc.policy.policy_file import PolicyError, PolicyFile, load
+from nhc.policy.policy_file import PolicyFile, load
 from nhc.policy.reconcile import BadReports, Round, load_reports, sync
 from nhc.ports import AdapterError, Effect, Marker, Operation
+from nhc.settings_file import SettingsError
 from nhc.system.bounded_read import read_input, read_text
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def carry_out(command: str, make: Callable[[], Any], words: Mapping[Operation, s
         settings = policy_of(options)
         reports = load_reports(options["reports"], read)
         adapter = make()
-    except (PolicyError, BadReports, NoAdapter, AdapterError, ValueError) as error:
+    except (SettingsError, BadReports, NoAdapter, AdapterError, ValueError) as error:
         print(f"{command}: {printable(str(error))}", file=sys.stderr)
         return 2
     ledger = Ledger(options["ledger_path"], command)
@@ -149,7 +150,7 @@ def carry_out(command: str, make: Callable[[], Any], words: Mapping[Operation, s
 
 
 def policy_of(options: Dict[str, Any]) -> PolicyFile:
-    """The policy file's, with the command line's changes. Raises PolicyError, ValueError."""
+    """The policy file's, with the command line's changes. Raises SettingsError, ValueError."""
     path: Optional[str] = options["policy_path"] or (POLICY if os.path.exists(POLICY) else None)
     settings = load(path) if path else PolicyFile(Policy())
     if options["max_drained"]:

@@ -16,10 +16,11 @@ from nhc.model import Report, printable
 from nhc.plugins import NoAdapter, open_adapter
 from nhc.policy.decide import Policy, read_ceiling
 from nhc.policy.ledger import Ledger, LedgerError
-from nhc.policy.policy_file import PolicyError, PolicyFile, load
+from nhc.policy.policy_file import PolicyFile, load
 from nhc.policy.reconcile import Round, sync
 from nhc.ports import AdapterError, Effect, Marker, Operation
 from nhc.render.json import from_dict
+from nhc.settings_file import SettingsError
 
 POLICY = "/etc/nhc/policy.toml"
 
@@ -36,7 +37,7 @@ def prepare(options: Mapping[str, Any]) -> Callable[[History, int, Mapping[str, 
         if options["max_drained"]:
             settings = settings._replace(policy=settings.policy._replace(ceiling=read_ceiling(options["max_drained"])))
         marker: Any = open_adapter(options["mark"])
-    except (PolicyError, NoAdapter, AdapterError, ValueError) as error:
+    except (SettingsError, NoAdapter, AdapterError, ValueError) as error:
         raise BadMark(str(error)) from None
     if not isinstance(marker, Marker):
         raise BadMark(f"--mark {options['mark']}: this adapter knows nodes but cannot mark them")

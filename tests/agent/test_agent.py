@@ -163,7 +163,7 @@ def test_a_bad_configuration_is_refused_and_the_old_one_kept(agent, tmp_path):
     assert [check["check"] for check in agent.status()["checks"]] == ["check_file_test"]
     assert agent.get("/healthz")[0] == 200
     agent.settings.write_text("[agent]\nconfg = []\n")
-    assert "did you mean config?" in agent.nhc("agent", "reload").stderr
+    assert "did you mean 'config'?" in agent.nhc("agent", "reload").stderr
     agent.configure(f"{wants(good)}* || true\n")
     assert agent.nhc("agent", "reload").stdout == "reloaded: 2 checks\n"
     agent.process.send_signal(signal.SIGHUP)
@@ -292,7 +292,7 @@ def test_no_agent_is_one_clear_line(agent):
     [
         ("[agent]\nretry = 'soon'\n", "agent.retry: 'soon' is not a duration"),
         ("[agent\n", "agent.toml"),
-        ("[event]\n", "did you mean events?"),
+        ("[event]\n", "did you mean 'events'?"),
         ("[sinks.nothing]\n", "no sink called 'nothing'"),
         ("[npd]\nsystem-log-monitor = '/nonexistent'\n", "/nonexistent: No such file or directory"),
         ("[agent]\nlisten = ['127.0.0.1']\n", "is not HOST:PORT"),

@@ -11,9 +11,9 @@ from nhc.agent.npd_conditions import FALSE, TRUE, UNKNOWN, Conditions
 from nhc.agent.npd_config import Default, go_duration, load_log_monitor, load_plugin_monitor
 from nhc.agent.npd_logs import FileFollower, LogReader
 from nhc.agent.npd_stats import Stats
-from nhc.agent.settings import BadSettings
 from nhc.facts.kmsg import Record
 from nhc.model import Verdict
+from nhc.settings_file import SettingsError
 from nhc.testing import FakeHost
 from tests.agent.conftest import until
 from tests.support.judge import judge
@@ -203,7 +203,7 @@ def test_no_text_breaks_the_reading_of_durations(text):
 )
 def test_a_mistake_in_a_log_monitor_is_one_clear_line(tmp_path, change, said):
     path = write(tmp_path, {**KERNEL, **change})
-    with pytest.raises(BadSettings) as caught:
+    with pytest.raises(SettingsError) as caught:
         load_log_monitor(path)
     assert str(caught.value).startswith(path)
     assert said in str(caught.value)
@@ -220,7 +220,7 @@ def test_a_mistake_in_a_log_monitor_is_one_clear_line(tmp_path, change, said):
 )
 def test_a_mistake_in_a_plugin_monitor_is_one_clear_line(tmp_path, change, said):
     path = write(tmp_path, {**plugin(tmp_path, "", [PERMANENT]), **change})
-    with pytest.raises(BadSettings, match=said):
+    with pytest.raises(SettingsError, match=said):
         load_plugin_monitor(path)
 
 

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from nhc import units
 from nhc.agent import settings as agent_settings
 from nhc.agent.npd_config import go_duration, load_log_monitor, load_plugin_monitor
-from nhc.agent.settings import BadSettings
 from nhc.checks.kmsg import outcome
 from nhc.cli.log import Folder, as_object, as_text
 from nhc.cli.record import judge
@@ -30,10 +29,10 @@ from nhc.language import loader
 from nhc.language.loader import ConfigError
 from nhc.matching import nodeset
 from nhc.model import Action, CheckResult, Metric, Outcome, Report, Verdict
-from nhc.policy.policy_file import PolicyError
 from nhc.policy.policy_file import parse as parse_policy
 from nhc.render import json as wire
 from nhc.render import nagios, npd, prometheus, text
+from nhc.settings_file import SettingsError
 
 TESTS = Path(__file__).resolve().parents[1]
 KEPT = TESTS / "nodes" / "h100-xid79"
@@ -199,7 +198,7 @@ TOML = pieces(
 
 
 def settings_are_read_or_refused(given: str) -> None:
-    for read, refusal in ((agent_settings.parse, BadSettings), (parse_policy, PolicyError)):
+    for read, refusal in ((agent_settings.parse, SettingsError), (parse_policy, SettingsError)):
         try:
             read(given, "file.toml")
         except refusal as error:
@@ -269,7 +268,7 @@ def a_monitor_is_read_or_refused(given: Any) -> None:
         for load in (load_log_monitor, load_plugin_monitor):
             try:
                 load(path)
-            except BadSettings as error:
+            except SettingsError as error:
                 one_line(error)
         try:
             read = Rules(parse(json.dumps(given), path).rules)

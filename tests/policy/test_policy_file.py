@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from nhc.policy.decide import Ceiling, Policy, Rate
-from nhc.policy.policy_file import PolicyError, load, parse
+from nhc.policy.policy_file import load, parse
 from nhc.ports import Operation
+from nhc.settings_file import SettingsError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,27 +50,27 @@ def test_every_key_arrives():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("aply = true", "p.toml: aply: there is no such key: did you mean 'apply'?"),
-        ("apply = 1", "p.toml: apply: 1 is neither true nor false"),
-        ('[ceiling]\nall = "ten"', "p.toml: ceiling.all: 'ten' is not a number of nodes, a share such as 10%, both, or none"),  # noqa: E501
-        ("ceiling = 3", "p.toml: ceiling: 3 is not a table"),
-        ('[rate]\nmark = "20/h"', "p.toml: rate.mark: '20/h' is not a rate such as '20 per 1h'"),
-        ('[rate]\nmrk = "2 per 1h"', "p.toml: rate.mrk: there is no such key: did you mean 'mark'?"),
-        ('[repair]\nallow = ["explode"]', "p.toml: repair.allow: 'explode' is not one of reboot, replace"),
-        ("[repair]\nattempts = -1", "p.toml: repair.attempts: -1 is not a whole number"),
-        ('max-age = "soon"', "p.toml: max-age: 'soon' is not a duration (a number with ms, s, m, h, d or w, as in 10s)"),  # noqa: E501
-        ('protected = "login1"', "p.toml: protected: 'login1' is not a list of texts"),
+        ("aply = true", "p.toml:1: aply: there is no such key: did you mean 'apply'?"),
+        ("apply = 1", "p.toml:1: apply: 1 is neither true nor false"),
+        ('[ceiling]\nall = "ten"', "p.toml:2: ceiling.all: 'ten' is not a number of nodes, a share such as 10%, both, or none"),  # noqa: E501
+        ("ceiling = 3", "p.toml:1: ceiling: 3 is not a table"),
+        ('[rate]\nmark = "20/h"', "p.toml:2: rate.mark: '20/h' is not a rate such as '20 per 1h'"),
+        ('[rate]\nmrk = "2 per 1h"', "p.toml:2: rate.mrk: there is no such key: did you mean 'mark'?"),
+        ('[repair]\nallow = ["explode"]', "p.toml:2: repair.allow: 'explode' is not one of reboot, replace"),
+        ("[repair]\nattempts = -1", "p.toml:2: repair.attempts: -1 is too small: expected 0 or more"),
+        ('max-age = "soon"', "p.toml:1: max-age: 'soon' is not a duration (a number with ms, s, m, h, d or w, as in 10s)"),  # noqa: E501
+        ('protected = "login1"', "p.toml:1: protected: 'login1' is not a list of texts"),
         ("a = ", "p.toml: Invalid value (at end of document)"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line(text, said):
-    with pytest.raises(PolicyError) as caught:
+    with pytest.raises(SettingsError) as caught:
         parse(text, "p.toml")
     assert str(caught.value) == said
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path):
-    with pytest.raises(PolicyError, match=r"none\.toml: No such file or directory$"):
+    with pytest.raises(SettingsError, match=r"none\.toml: No such file or directory$"):
         load(str(tmp_path / "none.toml"))
 
 

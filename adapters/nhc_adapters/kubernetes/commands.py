@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from nhc.model import Report, printable
 from nhc.ports import AdapterError, Effect, Operation
+from nhc.settings_file import SettingsError
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.api.errors import ApiError
@@ -28,7 +29,7 @@ from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.controller.podlogs import CONDITION as JOB_ERROR
 from nhc_adapters.kubernetes.controller.reload import Fitting, Watched
 from nhc_adapters.kubernetes.controller.rounds import Done, Fleet
-from nhc_adapters.kubernetes.controller.settings import BadSettings, Settings, make, read
+from nhc_adapters.kubernetes.controller.settings import Settings, make, read
 from nhc_adapters.kubernetes.controller.status import as_json, as_text, look
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.conditions import (
@@ -57,7 +58,7 @@ def guarded(cluster: Cluster, work: Callable[[], int]) -> int:
     """Run a command; a cluster that cannot be used, or settings that make no sense, are one line."""
     try:
         return work()
-    except (BadSettings, BadVocabulary) as error:
+    except (SettingsError, BadVocabulary) as error:
         cluster.complain(error)
         return USAGE
     except AdapterError as error:
@@ -104,10 +105,10 @@ def _sync(cluster: Cluster, client: Client, settings: Settings, lease: Lease, fo
 
 
 def _refuse_strangers(settings: Settings, objects: Mapping[str, Mapping[str, Any]]) -> None:
-    """A condition that nobody ever heard of is a typing error: it would count for health. Raises BadSettings."""
+    """A condition that nobody ever heard of is a typing error: it would count for health. Raises SettingsError."""
     unknown = strangers(settings.faults, objects.values(), settings.vocabularies)
     if unknown:
-        raise BadSettings("; ".join(unknown))
+        raise SettingsError("; ".join(unknown))
 
 
 def _renewing(lease: Lease) -> Callable[[], bool]:
@@ -237,7 +238,7 @@ def state(cluster: Cluster, names: Sequence[str], wanted: str, settings: Setting
     """Put nodes in one of a vocabulary's states: checking, passed, failed."""
     if not settings.treatment.knows(wanted):
         known = sorted({name for one in settings.vocabularies for name in one.states})
-        raise BadSettings(f"no vocabulary in use knows a state {wanted!r} (they know: {', '.join(known) or 'none'})")
+        raise SettingsError(f"no vocabulary in use knows a state {wanted!r} (they know: {', '.join(known) or 'none'})")
     client = cluster.client()
     known, failed = known_nodes(cluster, Kubernetes(client), names)
     for name in known:
@@ -250,7 +251,7 @@ def ack(cluster: Cluster, names: Sequence[str], types: Sequence[str], by: str) -
     """End conditions that the controller found and nothing shows to be gone (job errors, kernel logs from Loki)."""
     for kind in types:
         if kind in KUBELET or kind == ALLOCATABLE or (kind, FALSE) in bad_statuses(()):
-            raise BadSettings(f"{kind} cannot be acknowledged: it says how the node is at this moment")
+            raise SettingsError(f"{kind} cannot be acknowledged: it says how the node is at this moment")
     client = cluster.client()
     wanted = tuple(types) or (JOB_ERROR, KERNEL_LOG)
     adapter = Kubernetes(client)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from nhc.policy.decide import Ceiling, Policy
+from nhc.settings_file import SettingsError
 from nhc_adapters.kubernetes.controller.kernlogs import CONDITION as KERNEL_LOG
 from nhc_adapters.kubernetes.controller.podlogs import CONDITION as JOB_ERROR
-from nhc_adapters.kubernetes.controller.settings import BadSettings, ceilings_for, make, read
+from nhc_adapters.kubernetes.controller.settings import ceilings_for, make, read
 from tests.support.kube import REPOSITORY
 
 
@@ -58,7 +59,7 @@ def test_the_command_line_outranks_the_file(tmp_path: Path) -> None:
         ("drain = 1\ndrain = 2", "Cannot overwrite"),
         ("[loki]\n[podlogs]\n[loki]", "line 3: the table [loki] stands a second time"),
         ("[expected.a]\n[expected.a]", "the table [expected.a] stands a second time"),
-        ("[podlogs]\npods = -1", "not a whole number"),
+        ("[podlogs]\npods = -1", "kubernetes.toml:2: podlogs.pods: -1 is too small: expected 0 or more"),
         ("[podlogs]\npatterns = ['CUDA error (']", "podlogs.patterns: 'CUDA error (' is no pattern: "),
         ("[podlogs]\npatterns = ['x*']", "podlogs.patterns: 'x*' fits every line"),
         ("allocatable-grace = 'soon'", "is not a duration"),
@@ -68,7 +69,7 @@ def test_the_command_line_outranks_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_line_with_the_file(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(BadSettings) as caught:
+    with pytest.raises(SettingsError) as caught:
         read(written(tmp_path, text))
     assert said in str(caught.value)
     assert str(tmp_path) in str(caught.value)

@@ -12,7 +12,8 @@ import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.ports import AdapterError
-from nhc_adapters.kubernetes.controller.settings import BadSettings, Settings
+from nhc.settings_file import SettingsError
+from nhc_adapters.kubernetes.controller.settings import Settings
 from nhc_adapters.kubernetes.nodes.known_types import known_types, strangers
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault
 
@@ -26,7 +27,7 @@ class Watched:
     """The settings in force, and whether their files say something else by now."""
 
     def __init__(self, read: Callable[[], Settings], log: Callable[[str], None]) -> None:
-        """Reads them. Raises BadSettings, as every first reading may."""
+        """Reads them. Raises SettingsError, as every first reading may."""
         self._read, self._log = read, log
         self.settings = read()
         self.refused = ""
@@ -49,7 +50,7 @@ class Watched:
         self._seen = found
         try:
             settings = self._read()
-        except ValueError as error:  # BadSettings, BadVocabulary, and what the command line says of them
+        except ValueError as error:  # SettingsError, BadVocabulary, and what the command line says of them
             if asked or str(error) != self.refused:
                 self._log(f"settings refused, the ones in force stay: {error}")
             self.refused = str(error)
@@ -104,7 +105,7 @@ class Fitting:
         self._said = ""
 
     def read(self) -> Settings:
-        """Raises BadSettings."""
+        """Raises SettingsError."""
         settings = self._read()
         if self.started and not {fault.type for fault in settings.faults} <= known_types(settings.vocabularies):
             faults, when = self._asked
@@ -112,7 +113,7 @@ class Fitting:
                 self._asked = (settings.faults, self._clock())
                 self._said = self._judge(settings)
             if self._said:
-                raise BadSettings(self._said)
+                raise SettingsError(self._said)
         return settings
 
     def _judge(self, settings: Settings) -> str:

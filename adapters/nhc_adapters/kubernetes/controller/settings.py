@@ -5,7 +5,7 @@
     faults = ["GpuXid", "GpuCount=True,10m"]
     drain = true
 
-Everything that acts is off or dry until it is switched on. Every mistake is one line with the file and the key.
+Everything that acts is off or dry until it is switched on. Every mistake is one line: file, line, key.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, Mapping, Optional, Sequence, Tuple, TypedDict, cast
 
-from nhc import toml_text
+from nhc import settings_file
 from nhc.policy.decide import Ceiling, Policy
-from nhc.system.bounded_read import cause, read_text
-from nhc.units import seconds
+from nhc.policy.policy_file import PolicyFile
+from nhc.policy.policy_file import load as load_policy
+from nhc.settings_file import SettingsError, Table
 from nhc_adapters.kubernetes.controller import kernlogs, podlogs
 from nhc_adapters.kubernetes.controller.judge import parse_fault
 from nhc_adapters.kubernetes.controller.loki import LOOKBACK
@@ -33,9 +33,8 @@ from nhc_adapters.kubernetes.nodes.view import TOPOLOGIES
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault, Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
 
-
-class BadSettings(ValueError):
-    """Settings that cannot be used, in one line."""
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
@@ -80,28 +79,45 @@ class Settings:
         return next((one.verdict for one in self.vocabularies if one.verdict), "")
 
 
+class Details(TypedDict, total=False):
+    """Settings as they are, not to be looked up in a vocabulary first."""
+
+    apply: bool
+    policy: Policy
+    rules: Rules
+    topologies: Tuple[str, ...]
+    selector: str
+    silent_after: float
+    expected: Mapping[str, Mapping[str, int]]
+    watch_allocatable: bool
+    allocatable_grace: float
+    podlogs: PodLogs
+    loki: LokiSettings
+    namespace: str
+    sources: Tuple[str, ...]
+
+
 def make(
     vocabularies: Sequence[str] = ("nhc",),
     faults: Sequence[str] = (),
     *,
-    apply: bool = False,
-    policy: Optional[Policy] = None,
     cordon: bool = True,
     taint: bool = True,
     label: bool = True,
     drain: bool = False,
-    **more: Any,
+    **details: Unpack[Details],
 ) -> Settings:
-    """Settings from plain words. Raises BadSettings."""
+    """Settings of these vocabularies and faults, by name. Raises SettingsError."""
     try:
         spoken = tuple(load(name) for name in vocabularies)
-        given = tuple(parse_fault(text) for text in faults)
+        named = tuple(parse_fault(text) for text in faults)
     except (BadVocabulary, ValueError) as error:
-        raise BadSettings(str(error)) from None
+        raise SettingsError(str(error)) from None
     # Named faults stand alone, as draino's arguments do; without any, the vocabularies say what is one.
-    known = given or tuple(dict.fromkeys(fault for one in spoken for fault in one.faults))
-    treatment = Treatment(spoken, cordon, taint, label, drain)
-    settings = Settings(apply, policy if policy is not None else Policy(), spoken, known, treatment, **more)
+    known = named or tuple(dict.fromkeys(fault for one in spoken for fault in one.faults))
+    settings = Settings(
+        vocabularies=spoken, treatment=Treatment(spoken, cordon, taint, label, drain), faults=known, **details
+    )
     # What the controller itself finds is a condition too, so that it outlives a restart and kubectl shows it.
     if settings.podlogs.namespaces:
         known += (Fault(podlogs.CONDITION),)
@@ -110,56 +126,101 @@ def make(
     return replace(settings, faults=known)
 
 
-def read(path: str, **override: Any) -> Settings:
-    """Settings from a file; `override` holds what the command line says. Raises BadSettings."""
-    from nhc.policy.policy_file import PolicyError, PolicyFile
-    from nhc.policy.policy_file import load as load_policy
-
-    reader = _Reader(path)
-    value = reader.parse()
-    table = {key: reader.table(value, key) for key in ("drain-rules", "expected", "podlogs", "loki")}
-    reader.known("", value, _KEYS)
+def read(
+    path: str,
+    *,
+    vocabularies: Optional[Sequence[str]] = None,
+    faults: Optional[Sequence[str]] = None,
+    drain: Optional[bool] = None,
+    **override: Unpack[Details],
+) -> Settings:
+    """Settings from a file; the rest is what the command line says, None where nothing. Raises SettingsError."""
+    file = settings_file.load(path)
+    named = file.texts("vocabularies", ("nhc",))
+    sources = [path, *(name for name in named if "/" in name)]
     chosen = PolicyFile()
-    sources = [path, *(name for name in reader.words(value, "vocabularies", ()) if "/" in name)]
-    if "policy" in value:
-        name = os.path.join(os.path.dirname(os.path.abspath(path)), reader.text(value, "policy", ""))
-        try:
-            chosen = load_policy(name)
-        except PolicyError as error:
-            raise BadSettings(str(error)) from None
-        sources.append(name)
-    words: Dict[str, Any] = {
-        "vocabularies": reader.words(value, "vocabularies", ("nhc",)),
-        "faults": reader.words(value, "faults", ()),
-        "apply": reader.flag(value, "apply", chosen.apply),
+    if "policy" in file:
+        policy = os.path.join(os.path.dirname(os.path.abspath(path)), file.text("policy"))
+        chosen = load_policy(policy)
+        sources.append(policy)
+    details: Details = {
+        "apply": file.flag("apply", chosen.apply),
         "policy": chosen.policy,
-        "cordon": reader.flag(value, "cordon", True),
-        "taint": reader.flag(value, "taint", True),
-        "label": reader.flag(value, "label", True),
-        "drain": reader.flag(value, "drain", False),
-        "rules": reader.rules(table["drain-rules"]),
-        "topologies": tuple(reader.words(value, "topologies", TOPOLOGIES)),
-        "selector": reader.text(value, "selector", ""),
-        "silent_after": reader.seconds(value, "silent-after", SILENT_AFTER),
-        "expected": reader.expected(table["expected"]),
-        "watch_allocatable": reader.flag(value, "allocatable", True),
-        "allocatable_grace": reader.seconds(value, "allocatable-grace", GRACE),
-        "podlogs": reader.podlogs(table["podlogs"]),
-        "loki": reader.loki(table["loki"]),
-        "namespace": reader.text(value, "namespace", "nhc-system"),
+        "rules": _rules(file.table("drain-rules")),
+        "topologies": file.texts("topologies", TOPOLOGIES),
+        "selector": file.text("selector"),
+        "silent_after": file.seconds("silent-after", SILENT_AFTER),
+        "expected": _expected(file.table("expected")),
+        "watch_allocatable": file.flag("allocatable", True),
+        "allocatable_grace": file.seconds("allocatable-grace", GRACE),
+        "podlogs": _podlogs(file.table("podlogs")),
+        "loki": _loki(file.table("loki")),
+        "namespace": file.text("namespace", "nhc-system"),
         "sources": tuple(sources),
     }
-    words.update({key: given for key, given in override.items() if given is not None})
+    details.update(cast("Details", {key: value for key, value in override.items() if value is not None}))
+    faults = faults if faults is not None else file.texts("faults")
+    cordon, taint, label = (file.flag(key, True) for key in ("cordon", "taint", "label"))
+    drains = file.flag("drain")
+    file.finish()
     try:
-        return make(**words)
-    except BadSettings as error:
-        raise BadSettings(f"{path}: {error}") from None
+        return make(
+            vocabularies if vocabularies is not None else named, faults,
+            cordon=cordon, taint=taint, label=label, drain=drains if drain is None else drain, **details,
+        )  # fmt: skip
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}") from None
 
 
-_KEYS = frozenset({
-    "policy", "vocabularies", "faults", "apply", "cordon", "taint", "label", "drain", "drain-rules", "topologies",
-    "selector", "silent-after", "expected", "allocatable", "allocatable-grace", "podlogs", "loki", "namespace",
-})  # fmt: skip
+def _rules(table: Table) -> Rules:
+    default = Rules()
+    return Rules(
+        int(table.seconds("grace", 0.0)) if "grace" in table else None,
+        table.seconds("deadline", default.deadline),
+        table.flag("force"),
+        table.flag("empty-dir"),
+        table.texts("protected", default.protected),
+        table.texts("namespaces"),
+        table.text("selector"),
+    )
+
+
+def _expected(table: Table) -> Dict[str, Dict[str, int]]:
+    return {
+        kind: {name: resources.count(name, 0) for name in resources.names()}
+        for kind, resources in table.tables().items()
+    }
+
+
+def _podlogs(table: Table) -> PodLogs:
+    default = PodLogs()
+    patterns = table.texts("patterns", PATTERNS)
+    for pattern in patterns:
+        try:
+            if re.compile(pattern).search("") is not None:
+                raise table.error("patterns", f"{pattern!r} fits every line")
+        except re.error as error:
+            raise table.error("patterns", f"{pattern!r} is no pattern: {error}") from None
+    return PodLogs(
+        table.texts("namespaces"),
+        patterns,
+        table.seconds("every", default.every),
+        table.count("pods", default.pods),
+        table.count("spread", default.spread),
+        table.seconds("window", default.window),
+    )
+
+
+def _loki(table: Table) -> LokiSettings:
+    default = LokiSettings()
+    return LokiSettings(
+        table.text("url"),
+        table.text("query", default.query),
+        table.text("node-label", default.node_label),
+        table.seconds("every", default.every),
+        table.text("tenant"),
+        table.seconds("lookback", default.lookback),
+    )
 
 
 def ceilings_for(policy: Policy, groups: Iterable[str]) -> Policy:
@@ -174,125 +235,3 @@ def ceilings_for(policy: Policy, groups: Iterable[str]) -> Policy:
                 spelt[group] = ceiling
                 break
     return policy._replace(groups=spelt)
-
-
-class _Reader:
-    """Takes typed values out of a TOML table, and names file and key when one does not fit."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def fail(self, key: str, what: str) -> BadSettings:
-        return BadSettings(f"{self.path}: {key}: {what}")
-
-    def parse(self) -> Dict[str, Any]:
-        try:
-            text = read_text(self.path)
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadSettings(f"{self.path}: {cause(error)}") from None
-        try:
-            return toml_text.parse(text)
-        except (toml_text.BadToml, toml_text.NoToml) as error:
-            raise BadSettings(f"{self.path}: {error}") from None
-
-    def known(self, where: str, table: Mapping[str, Any], keys: Iterable[str]) -> None:
-        for key in table:
-            if key not in keys:
-                near = get_close_matches(key, sorted(keys), 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(keys))}"
-                raise self.fail(f"{where}{key}", f"there is no such key: {hint}")
-
-    def table(self, value: Mapping[str, Any], key: str) -> Dict[str, Any]:
-        found = value.get(key, {})
-        if not isinstance(found, dict):
-            raise self.fail(key, f"{found!r} is not a table")
-        return found
-
-    def flag(self, value: Mapping[str, Any], key: str, default: bool) -> bool:
-        found = value.get(key, default)
-        if not isinstance(found, bool):
-            raise self.fail(key, f"{found!r} is neither true nor false")
-        return found
-
-    def text(self, value: Mapping[str, Any], key: str, default: str) -> str:
-        found = value.get(key, default)
-        if not isinstance(found, str):
-            raise self.fail(key, f"{found!r} is not a text")
-        return found
-
-    def words(self, value: Mapping[str, Any], key: str, default: Sequence[str]) -> List[str]:
-        found = value.get(key, list(default))
-        if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
-            raise self.fail(key, f"{found!r} is not a list of texts")
-        return found
-
-    def count(self, value: Mapping[str, Any], key: str, default: int) -> int:
-        found = value.get(key, default)
-        if isinstance(found, bool) or not isinstance(found, int) or found < 0:
-            raise self.fail(key, f"{found!r} is not a whole number")
-        return int(found)
-
-    def seconds(self, value: Mapping[str, Any], key: str, default: float) -> float:
-        if key not in value:
-            return default
-        try:
-            return seconds(str(value[key]))
-        except ValueError as error:
-            raise self.fail(key, str(error)) from None
-
-    def rules(self, table: Mapping[str, Any]) -> Rules:
-        self.known(
-            "drain-rules.", table, {"grace", "deadline", "force", "empty-dir", "protected", "namespaces", "selector"}
-        )
-        default = Rules()
-        return Rules(
-            int(self.seconds(table, "grace", 0.0)) if "grace" in table else None,
-            self.seconds(table, "deadline", default.deadline),
-            self.flag(table, "force", False),
-            self.flag(table, "empty-dir", False),
-            tuple(self.words(table, "protected", default.protected)),
-            tuple(self.words(table, "namespaces", ())),
-            self.text(table, "selector", ""),
-        )
-
-    def expected(self, table: Mapping[str, Any]) -> Dict[str, Dict[str, int]]:
-        found: Dict[str, Dict[str, int]] = {}
-        for kind, resources in table.items():
-            if not isinstance(resources, dict):
-                raise self.fail(f"expected.{kind}", f"{resources!r} is not a table of resources")
-            found[kind] = {name: self.count(resources, name, 0) for name in resources}
-        return found
-
-    def patterns(self, table: Mapping[str, Any]) -> Tuple[str, ...]:
-        found = self.words(table, "patterns", PATTERNS)
-        for pattern in found:
-            try:
-                if re.compile(pattern).search("") is not None:
-                    raise self.fail("podlogs.patterns", f"{pattern!r} fits every line")
-            except re.error as error:
-                raise self.fail("podlogs.patterns", f"{pattern!r} is no pattern: {error}") from None
-        return tuple(found)
-
-    def podlogs(self, table: Mapping[str, Any]) -> PodLogs:
-        self.known("podlogs.", table, {"namespaces", "patterns", "every", "pods", "spread", "window"})
-        default = PodLogs()
-        return PodLogs(
-            tuple(self.words(table, "namespaces", ())),
-            self.patterns(table),
-            self.seconds(table, "every", default.every),
-            self.count(table, "pods", default.pods),
-            self.count(table, "spread", default.spread),
-            self.seconds(table, "window", default.window),
-        )
-
-    def loki(self, table: Mapping[str, Any]) -> LokiSettings:
-        self.known("loki.", table, {"url", "query", "node-label", "every", "tenant", "lookback"})
-        default = LokiSettings()
-        return LokiSettings(
-            self.text(table, "url", ""),
-            self.text(table, "query", default.query),
-            self.text(table, "node-label", default.node_label),
-            self.seconds(table, "every", default.every),
-            self.text(table, "tenant", ""),
-            self.seconds(table, "lookback", default.lookback),
-        )

@@ -10,12 +10,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
+from nhc.settings_file import SettingsError
 from nhc_adapters.kubernetes.api.access import IN_CLUSTER
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.timestamps import unstamp
 from nhc_adapters.kubernetes.controller.rights import denied, of_agent, of_controller
-from nhc_adapters.kubernetes.controller.settings import BadSettings, Settings, read
+from nhc_adapters.kubernetes.controller.settings import Settings, read
 from nhc_adapters.kubernetes.doctor.installation import (
     OK,
     PROBLEM,
@@ -77,7 +78,7 @@ def settings(found: Installation) -> Iterator[Finding]:
         return
     try:
         found.settings = parsed(data)
-    except BadSettings as error:
+    except SettingsError as error:
         yield Finding(PROBLEM, "settings", str(error), f"kubectl -n {found.namespace} edit configmap {SETTINGS}")
         return
     if found.settings.apply:
@@ -110,14 +111,14 @@ def _hashed(found: Installation) -> Optional[Mapping[str, str]]:
 
 
 def parsed(data: Mapping[str, str]) -> Settings:
-    """The settings that a ConfigMap's files hold. Raises BadSettings, which names the file alone."""
+    """The settings that a ConfigMap's files hold. Raises SettingsError, which names the file alone."""
     with tempfile.TemporaryDirectory(prefix="nhc-doctor-") as directory:
         for name, text in data.items():
             Path(directory, os.path.basename(name)).write_text(text, encoding="utf-8")
         try:
             return read(os.path.join(directory, "kubernetes.toml"))
-        except BadSettings as error:
-            raise BadSettings(str(error).replace(f"{directory}/", "")) from None
+        except SettingsError as error:
+            raise SettingsError(str(error).replace(f"{directory}/", "")) from None
 
 
 def policy(found: Installation) -> Iterator[Finding]:

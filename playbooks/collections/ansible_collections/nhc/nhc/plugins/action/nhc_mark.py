@@ -76,7 +76,6 @@ class ActionModule(ActionBase):
             known = [state.name for state in marker.nodes()]
             return done, marker.nodes(sorted(sync.by_node(judged, known))) if judged else []
         except (
-            policy_file.PolicyError,
             registry.NoAdapter,
             ports.AdapterError,
             ledger.LedgerError,
