@@ -1,0 +1,119 @@
+"""What the results of a sweep say of each node, pair and leaf so far. Pure: the planner and the judge read it.
+
+A pair that was good proves both its nodes. A pair that was bad makes both suspects; what convicts one of them is
+`failures` bad tests with as many different partners that other tests have proven. One bad pair convicts nobody.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import DefaultDict, Dict, FrozenSet, Iterable, List, NamedTuple, Sequence, Set, Tuple
+
+from nhc.deep.group_test import GroupResult, Layer, Rules, Seen, Topology
+
+Pair = Tuple[str, str]
+
+
+class Evidence(NamedTuple):
+    """The results of one layer's pairs.
+
+    `good` and `bad` give the partners of each node by what came of the pair; `unknown` counts tests of a pair that
+    could not be told, `unclear` the same of a node; `bad_pairs` counts bad tests of a pair, `good_pairs` good ones;
+    `missing` gives, for a node that sent no result of its own, the partners that it left waiting.
+    """
+
+    good: Dict[str, FrozenSet[str]]
+    bad: Dict[str, FrozenSet[str]]
+    bad_pairs: Dict[Pair, int]
+    good_pairs: Dict[Pair, int]
+    unknown: Dict[Pair, int]
+    unclear: Dict[str, int]
+    missing: Dict[str, FrozenSet[str]]
+
+    def proven(self, node: str) -> bool:
+        """Whether the node has been in a good pair."""
+        return bool(self.good.get(node))
+
+    def tried(self, node: str) -> bool:
+        """Whether a test with this node has been run, whatever came of it."""
+        return node in self.good or node in self.bad or self.gave_up(node) > 0
+
+    def gave_up(self, node: str) -> int:
+        """How many tests with this node could not be told."""
+        return self.unclear.get(node, 0)
+
+    def tests_of(self, pair: Pair) -> int:
+        """How many tests of this pair have been run."""
+        return self.bad_pairs.get(pair, 0) + self.good_pairs.get(pair, 0) + self.unknown.get(pair, 0)
+
+    def accusers(self, node: str) -> FrozenSet[str]:
+        """The proven partners with which the node was bad every time.
+
+        A partner with which it was good another time accuses nobody: that was chance.
+        """
+        partners = self.bad.get(node, frozenset()) - self.good.get(node, frozenset())
+        return frozenset(partner for partner in partners if self.good.get(partner, frozenset()) - {node})
+
+
+def gather(results: Iterable[GroupResult], layer: Layer) -> Evidence:
+    """The evidence of all pairs tested in a layer."""
+    good: DefaultDict[str, Set[str]] = defaultdict(set)
+    bad: DefaultDict[str, Set[str]] = defaultdict(set)
+    missing: DefaultDict[str, Set[str]] = defaultdict(set)
+    unclear: DefaultDict[str, int] = defaultdict(int)
+    counts: Dict[Seen, DefaultDict[Pair, int]] = {seen: defaultdict(int) for seen in Seen}
+    for result in results:
+        if result.test.layer is not layer or len(result.test.nodes) != 2:
+            continue
+        one, two = result.test.nodes
+        counts[result.seen][one, two] += 1
+        if result.seen is Seen.UNKNOWN:
+            unclear[one] += 1
+            unclear[two] += 1
+            for node in result.missing:
+                missing[node].add(two if node == one else one)
+            continue
+        partners = good if result.seen is Seen.GOOD else bad
+        partners[one].add(two)
+        partners[two].add(one)
+    return Evidence(
+        _frozen(good), _frozen(bad), dict(counts[Seen.BAD]), dict(counts[Seen.GOOD]), dict(counts[Seen.UNKNOWN]),
+        dict(unclear), _frozen(missing),
+    )  # fmt: skip
+
+
+def _frozen(sets: Dict[str, Set[str]]) -> Dict[str, FrozenSet[str]]:
+    return {name: frozenset(members) for name, members in sets.items()}
+
+
+def convicted(evidence: Evidence, rules: Rules) -> FrozenSet[str]:
+    """The nodes that enough proven partners accuse, and that no later pair has shown to be good more often."""
+    found = set()
+    for node in evidence.bad:
+        accusers = evidence.accusers(node)
+        if len(accusers) >= rules.failures and len(accusers) > len(evidence.good.get(node, ())):
+            found.add(node)
+    return frozenset(found)
+
+
+def settled(evidence: Evidence, node: str, rules: Rules) -> bool:
+    """Whether nothing more is to be asked of a node in this layer: it is convicted, or good outweighs bad."""
+    accusers = evidence.accusers(node)
+    good = evidence.good.get(node, frozenset())
+    if len(accusers) >= rules.failures and len(accusers) > len(good):
+        return True
+    return bool(good) and len(good) > len(accusers)
+
+
+def bad_leaves(nodes: Sequence[str], guilty: FrozenSet[str], topology: Topology, rules: Rules) -> FrozenSet[str]:
+    """The leaves of which so many nodes are bad that the leaf, not its nodes, is to blame."""
+    members: DefaultDict[str, List[str]] = defaultdict(list)
+    for node in nodes:
+        members[topology.leaf(node)].append(node)
+    if len(members) < 2:
+        return frozenset()  # with one leaf, or no topology at all, nothing tells a leaf from the whole
+    return frozenset(
+        leaf
+        for leaf, names in members.items()
+        if leaf and sum(name in guilty for name in names) >= max(2, rules.leaf_share * len(names))
+    )

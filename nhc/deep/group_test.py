@@ -1,0 +1,93 @@
+"""The values of a sweep: a test of a group of nodes, its result, and what is asked of a sweep.
+
+A test here is one run of a collective or a bandwidth test over two nodes or more. What was seen is one of three:
+it ran and was good, it ran and was bad, or it could not be told (it did not start, was preempted, was cut short).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import FrozenSet, Mapping, NamedTuple, Tuple
+
+
+class Layer(str, Enum):
+    """What stands between the nodes of a test, the nearest first."""
+
+    LEAF = "leaf"
+    ACROSS = "across"
+    RAILS = "rails"
+    SCALE = "scale"
+
+
+class Seen(str, Enum):
+    """What came of a test."""
+
+    GOOD = "good"
+    BAD = "bad"
+    UNKNOWN = "unknown"
+
+
+class GroupTest(NamedTuple):
+    """One test to be run. `nodes` are sorted; `repeat` counts earlier tests of the very same nodes in this layer."""
+
+    layer: Layer
+    nodes: Tuple[str, ...]
+    repeat: int = 0
+
+    @property
+    def name(self) -> str:
+        """A key that no other test of the sweep has: what a killed sweep finds its results by."""
+        return f"{self.layer.value}:{'+'.join(self.nodes)}:{self.repeat}"
+
+
+class GroupResult(NamedTuple):
+    """What came of a test. `value` is the measured figure (GB/s), 0 where there is none.
+
+    `missing` are nodes that gave no result of their own. `rails` are the numbers of the rails that were bad, for a
+    test of the rails. `why` is one line: how it was bad, or why it could not be told.
+    """
+
+    test: GroupTest
+    seen: Seen
+    value: float = 0.0
+    missing: Tuple[str, ...] = ()
+    rails: FrozenSet[int] = frozenset()
+    why: str = ""
+
+
+class Rules(NamedTuple):
+    """How much proof a sweep asks for.
+
+    `failures`: so many bad tests, each with another proven partner, convict a node. Each more of them divides the rate
+    at which innocent nodes are convicted by the rate of chance failures. `repeats`: how often a pair that failed is
+    tested again before its link is blamed. `retries`: how often a test that could not be told is run again.
+    `leaf_share` (0 to 1): where so large a share of a leaf's nodes fails, and two at least, the leaf is blamed and
+    no node. `cap` (0 to 1) and `cap_nodes`: with more convictions than the larger of the two the test is doubted.
+    `smallest_group`: a group of so few nodes is not halved any more. `across`, `rails`, `scale`: whether pairs across
+    leaves, single rails and the whole are tested too.
+    """
+
+    failures: int = 2
+    repeats: int = 2
+    retries: int = 3
+    leaf_share: float = 0.5
+    cap: float = 0.2
+    cap_nodes: int = 3
+    across: bool = True
+    rails: bool = False
+    scale: bool = False
+    smallest_group: int = 4
+
+
+class Topology(NamedTuple):
+    """Where nodes are: `path` gives a node's switches or domains from the top down, its leaf last.
+
+    A node that is not in it stands in a leaf of its own name "", together with all others that are not.
+    """
+
+    path: Mapping[str, Tuple[str, ...]] = {}
+
+    def leaf(self, node: str) -> str:
+        """The nearest switch or domain, "" where it is not known."""
+        path = self.path.get(node, ())
+        return path[-1] if path else ""

@@ -1,0 +1,206 @@
+"""Which tests a sweep runs next. Pure: nodes, topology and the results so far in, one round of disjoint tests out.
+
+Rounds, not tests, cost time: a round's tests run side by side. So everything that a pair shows is found with pairs:
+one round of disjoint pairs inside each leaf, then suspects with proven partners, and only then pairs across leaves.
+Halving is for what shows only at scale, while every pair is good. A killed sweep goes on from its results alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import DefaultDict, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from nhc.deep.evidence import Evidence, bad_leaves, convicted, gather, settled
+from nhc.deep.group_test import GroupResult, GroupTest, Layer, Rules, Seen, Topology
+
+
+class Round(NamedTuple):
+    """Tests that run side by side: no node stands in two of them. `why` is one line for the progress shown."""
+
+    tests: Tuple[GroupTest, ...]
+    why: str
+
+
+def next_round(
+    nodes: Sequence[str], topology: Topology, results: Sequence[GroupResult], rules: Rules
+) -> Optional[Round]:
+    """The tests to run now, None where the sweep is done. The same input gives the same round."""
+    names = sorted(set(nodes))
+    if len(names) < 2 or hopeless(names, results):
+        return None
+    leaf = gather(results, Layer.LEAF)
+    plan = _pairs(names, topology, leaf, rules, Layer.LEAF)
+    if plan:
+        return plan
+    sound = [node for node in names if leaf.proven(node) and node not in convicted(leaf, rules)]
+    if rules.across and len({topology.leaf(node) for node in sound}) > 1:
+        across = gather(results, Layer.ACROSS)
+        plan = _pairs(sound, topology, across, rules, Layer.ACROSS)
+        if plan:
+            return plan
+        guilty = convicted(across, rules)
+        blamed = bad_leaves(sound, guilty, topology, rules)
+        sound = [node for node in sound if node not in guilty and topology.leaf(node) not in blamed]
+    if rules.rails:
+        plan = _rails(sorted(convicted(leaf, rules)), sound, results)
+        if plan:
+            return plan
+    return _scale(sound, results, rules) if rules.scale else None
+
+
+def hopeless(nodes: Sequence[str], results: Sequence[GroupResult]) -> bool:
+    """Whether every node has been in a test and not one test was good: no node is to blame for that.
+
+    Of three pairs or fewer each can be bad by the fault of one node; then all pairs are tried before.
+    """
+    if not results or any(result.seen is Seen.GOOD for result in results):
+        return False
+    pairs = {result.test.nodes for result in results}
+    enough = len(nodes) // 2 if len(nodes) // 2 >= FEW else len(nodes) * (len(nodes) - 1) // 2
+    return len(nodes) > 2 and len(pairs) >= enough
+
+
+FEW = 4
+"""So many pairs at once that not each of them holds a bad node, save where most nodes are bad."""
+
+
+# Pairs.
+
+
+def _pairs(names: Sequence[str], topology: Topology, seen: Evidence, rules: Rules, layer: Layer) -> Optional[Round]:
+    """First everybody once; then suspects with proven partners; then pairs that were bad though both are good."""
+    fresh = [node for node in names if not seen.tried(node)]
+    pairs = (inside if layer is Layer.LEAF else outside)(fresh, topology)
+    if pairs:
+        return Round(_tests(pairs, layer, seen), f"{len(pairs)} pairs {_WHERE[layer]}")
+    guilty = convicted(seen, rules)
+    proven = [node for node in names if seen.proven(node) and settled(seen, node, rules) and node not in guilty]
+    open_ones = [node for node in names if not settled(seen, node, rules) and seen.gave_up(node) <= rules.retries]
+    if layer is Layer.ACROSS:
+        open_ones = [node for node in open_ones if seen.tried(node)]  # a few nodes of a leaf stand for its uplinks
+    if not proven:
+        pairs = _other_pairs(open_ones, seen)
+        return Round(_tests(pairs, layer, seen), f"{len(pairs)} other pairs {_WHERE[layer]}") if pairs else None
+    busy: Set[str] = set()
+    pairs = []
+    for node in open_ones:
+        other = _proven_partner(node, proven, busy, topology, seen, layer)
+        if other is not None:
+            pairs.append((node, other))
+            busy.update(pairs[-1])
+    for pair in sorted(seen.bad_pairs):
+        if busy.isdisjoint(pair) and set(pair) <= set(proven) and _link_is_open(pair, seen, rules):
+            pairs.append(pair)
+            busy.update(pair)
+    return (
+        Round(_tests(pairs, layer, seen), f"{len(pairs)} pairs with proven partners {_WHERE[layer]}") if pairs else None
+    )
+
+
+def _tests(pairs: Iterable[Tuple[str, str]], layer: Layer, seen: Evidence) -> Tuple[GroupTest, ...]:
+    ordered = [(min(pair), max(pair)) for pair in pairs]
+    return tuple(GroupTest(layer, pair, seen.tests_of(pair)) for pair in ordered)
+
+
+def _link_is_open(pair: Tuple[str, str], seen: Evidence, rules: Rules) -> bool:
+    """Whether a bad pair of two good nodes is to be tested again before its link is blamed."""
+    if seen.good_pairs.get(pair) or seen.unknown.get(pair, 0) > rules.retries:
+        return False
+    return seen.bad_pairs[pair] <= rules.repeats
+
+
+def _other_pairs(names: Sequence[str], seen: Evidence) -> List[Tuple[str, str]]:
+    """Disjoint pairs that have not met, where no node is proven yet: the next turn of the circle.
+
+    The circle keeps the first in its place and turns the rest, so that after n - 1 turns everybody has met everybody.
+    """
+    ring: List[Optional[str]] = [*names] + ([None] if len(names) % 2 else [])
+    for turn in range(len(ring) - 1):
+        rest = ring[1:]
+        turned = ring[:1] + rest[turn:] + rest[:turn]
+        pairs = [
+            (one, two)
+            for one, two in zip(turned, reversed(turned[len(turned) // 2 :]))
+            if one is not None and two is not None and not seen.tests_of((min(one, two), max(one, two)))
+        ]
+        if pairs:
+            return pairs
+    return []
+
+
+_WHERE = {Layer.LEAF: "inside leaves", Layer.ACROSS: "across leaves"}
+
+
+def inside(names: Iterable[str], topology: Topology) -> List[Tuple[str, str]]:
+    """Disjoint pairs, each inside one leaf as far as that goes; who is left over in its leaf meets another such."""
+    leaves: DefaultDict[str, List[str]] = defaultdict(list)
+    for name in names:
+        leaves[topology.leaf(name)].append(name)
+    pairs: List[Tuple[str, str]] = []
+    left: List[str] = []
+    for _leaf, members in sorted(leaves.items()):
+        pairs += zip(members[::2], members[1::2])
+        left += members[-1:] if len(members) % 2 else []
+    return pairs + list(zip(left[::2], left[1::2]))
+
+
+def outside(names: Iterable[str], topology: Topology) -> List[Tuple[str, str]]:
+    """Disjoint pairs of nodes of different leaves, the largest leaves first, so that as few as can be stay alone."""
+    leaves: Dict[str, List[str]] = defaultdict(list)
+    for name in names:
+        leaves[topology.leaf(name)].append(name)
+    # Half the list on: in an order by leaf, the node half the list further stands in the same leaf only where that leaf
+    # holds more than half of all nodes.
+    order = [
+        name for _leaf, members in sorted(leaves.items(), key=lambda item: (-len(item[1]), item[0])) for name in members
+    ]
+    half = len(order) // 2
+    return [(a, b) for a, b in zip(order[:half], order[half:]) if topology.leaf(a) != topology.leaf(b)]
+
+
+def _proven_partner(
+    node: str, proven: Sequence[str], busy: Set[str], topology: Topology, seen: Evidence, layer: Layer
+) -> Optional[str]:
+    """A proven node that this one has not met: of its leaf for tests inside leaves, of another for those across."""
+    met = seen.bad.get(node, frozenset()) | seen.good.get(node, frozenset())
+    free = [other for other in proven if other != node and other not in busy and other not in met]
+    if layer is Layer.ACROSS:
+        free = [other for other in free if topology.leaf(other) != topology.leaf(node)]
+        return free[0] if free else None
+    near = [other for other in free if topology.leaf(other) == topology.leaf(node)]
+    return next(iter(near or free), None)
+
+
+# Rails, and the whole.
+
+
+def _rails(guilty: Sequence[str], sound: Sequence[str], results: Sequence[GroupResult]) -> Optional[Round]:
+    """One test of each rail for every convicted node, with a sound partner each: it names the adapter or the port."""
+    done = {node for result in results if result.test.layer is Layer.RAILS for node in result.test.nodes}
+    open_ones = [node for node in guilty if node not in done]
+    pairs = list(zip(open_ones, sound))
+    if not pairs:
+        return None
+    tests = tuple(GroupTest(Layer.RAILS, (min(pair), max(pair))) for pair in pairs)
+    return Round(tests, f"{len(tests)} tests of the single rails of convicted nodes")
+
+
+def _scale(sound: Sequence[str], results: Sequence[GroupResult], rules: Rules) -> Optional[Round]:
+    """All sound nodes at once; where that is bad, its halves side by side, down to the smallest group."""
+    if len(sound) <= 2:
+        return None
+    done = {result.test.nodes: result.seen for result in results if result.test.layer is Layer.SCALE}
+    whole = tuple(sound)
+    if whole not in done:
+        return Round((GroupTest(Layer.SCALE, whole),), f"all {len(whole)} sound nodes at once")
+    tests = []
+    groups = [whole]
+    while groups:
+        group = groups.pop()
+        if done.get(group) is not Seen.BAD or len(group) <= rules.smallest_group:
+            continue
+        for half in (group[: len(group) // 2], group[len(group) // 2 :]):
+            if half not in done:
+                tests.append(GroupTest(Layer.SCALE, half))
+            groups.append(half)
+    return Round(tuple(tests), f"{len(tests)} groups, half the size") if tests else None

@@ -1,0 +1,138 @@
+"""A sweep played on a made-up cluster: what the planner asks, what the judge finds, and what other ways would cost.
+
+The faults are bad nodes, bad links, leaves with bad uplinks, and chance: a good test that comes out bad, a bad one
+that comes out good, a test that cannot be told. Everything comes from one seed.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Dict, FrozenSet, List, NamedTuple, Sequence, Set, Tuple
+
+from nhc.deep.group_test import GroupResult, GroupTest, Layer, Rules, Seen, Topology
+from nhc.deep.judge import Culprit, Judgement, judge
+from nhc.deep.planner import next_round
+
+
+class Faults(NamedTuple):
+    """What is broken, and how often a test lies. Rates are 0 to 1, of one test."""
+
+    nodes: FrozenSet[str] = frozenset()
+    links: FrozenSet[Tuple[str, str]] = frozenset()
+    uplinks: FrozenSet[str] = frozenset()
+    false_bad: float = 0.0
+    false_good: float = 0.0
+    unclear: float = 0.0
+
+
+class Played(NamedTuple):
+    """A sweep to its end. `rounds` and `tests` are what it took; `node_tests` sums the nodes of all tests."""
+
+    judgement: Judgement
+    rounds: Tuple[int, ...]
+    tests: int
+    node_tests: int
+    results: Tuple[GroupResult, ...]
+
+    def convicted(self) -> FrozenSet[str]:
+        """The nodes that the judge blames."""
+        return frozenset(blame.names[0] for blame in self.judgement.blames if blame.culprit is Culprit.NODE)
+
+
+def cluster(count: int, leaf_size: int) -> Tuple[List[str], Topology]:
+    """`count` nodes in leaves of `leaf_size`."""
+    width = len(str(count))
+    nodes = [f"n{number:0{width}}" for number in range(1, count + 1)]
+    return nodes, Topology({node: ("spine", f"leaf{index // leaf_size + 1}") for index, node in enumerate(nodes)})
+
+
+def break_some(nodes: Sequence[str], topology: Topology, bad: int, links: int, uplinks: int, seed: int) -> Faults:
+    """Faults at random: `bad` nodes, `links` between pairs of good nodes of one leaf, `uplinks` of leaves."""
+    chance = random.Random(f"{seed}:faults")  # noqa: S311 (a simulation)
+    broken = frozenset(chance.sample(list(nodes), bad))
+    leaves = sorted({topology.leaf(node) for node in nodes})
+    down = frozenset(chance.sample(leaves, uplinks))
+    pairs: Set[Tuple[str, str]] = set()
+    sound = [node for node in nodes if node not in broken and topology.leaf(node) not in down]
+    candidates = [(a, b) for a, b in zip(sound, sound[1:]) if topology.leaf(a) == topology.leaf(b)]
+    while candidates and len(pairs) < links:
+        pairs.add(candidates.pop(chance.randrange(len(candidates))))
+    return Faults(broken, frozenset(pairs), down)
+
+
+def play(nodes: Sequence[str], topology: Topology, faults: Faults, rules: Rules, seed: int) -> Played:
+    """Run a sweep on the made-up cluster until the planner asks no more."""
+    chance = random.Random(f"{seed}:noise")  # noqa: S311 (a simulation)
+    results: List[GroupResult] = []
+    rounds: List[int] = []
+    while True:
+        step = next_round(nodes, topology, results, rules)
+        if step is None:
+            break
+        rounds.append(len(step.tests))
+        results += [run(test, topology, faults, chance) for test in step.tests]
+    return Played(
+        judge(nodes, topology, results, rules), tuple(rounds), len(results),
+        sum(len(result.test.nodes) for result in results), tuple(results),
+    )  # fmt: skip
+
+
+def run(test: GroupTest, topology: Topology, faults: Faults, chance: random.Random) -> GroupResult:
+    """What a test would show."""
+    if chance.random() < faults.unclear:
+        return GroupResult(test, Seen.UNKNOWN, why="preempted")
+    inside = set(test.nodes)
+    leaves = {topology.leaf(node) for node in test.nodes}
+    broken = bool(inside & faults.nodes) or (len(leaves) > 1 and bool(leaves & faults.uplinks))
+    broken = broken or any(set(link) <= inside for link in faults.links)
+    lie = chance.random() < (faults.false_good if broken else faults.false_bad)
+    bad = broken != lie
+    rails = frozenset({0}) if bad and test.layer is Layer.RAILS else frozenset()
+    return GroupResult(test, Seen.BAD if bad else Seen.GOOD, 12.0 if bad else 360.0, (), rails, "slow" if bad else "")
+
+
+class Cost(NamedTuple):
+    """What one way of finding the culprits takes: rounds one after another, tests, and node-minutes."""
+
+    way: str
+    rounds: int
+    tests: int
+    node_minutes: float
+    finds: str
+
+
+def compare(count: int, played: Played, minutes: float) -> List[Cost]:
+    """The sweep beside the ways of others, for tests of `minutes` each. Sources: their code, as of 2026.
+
+    Every pair: gcm's `check_nccl --pairwise`. Two passes: cluster-health-scanner, of which the second gives each
+    failing node one passer, and so convicts on one pair with a proven partner. Each node alone: Azure's
+    distributed_nhc, which tests no link.
+    """
+    suspects = 2 * sum(result.seen is Seen.BAD for result in played.results[: count // 2])
+    pairs = count // 2
+    return [
+        Cost("this sweep", len(played.rounds), played.tests, played.node_tests * minutes, "node, link, leaf"),
+        Cost(
+            "every pair", count - 1 + count % 2, count * (count - 1) // 2, count * (count - 1) * minutes, "node, link"
+        ),
+        Cost("two passes", 2, pairs + suspects, (2 * pairs + 2 * suspects) * minutes, "node, by one pair"),
+        Cost("each node alone", 1, count, count * minutes, "what shows inside a node"),
+    ]
+
+
+def table(costs: Sequence[Cost]) -> List[str]:
+    """The costs as lines of text."""
+    rows: List[Dict[str, str]] = [
+        {
+            "way": cost.way, "rounds": f"{cost.rounds:,}", "tests": f"{cost.tests:,}",
+            "node-minutes": f"{cost.node_minutes:,.0f}", "finds": cost.finds,
+        }
+        for cost in costs
+    ]  # fmt: skip
+    heads = list(rows[0])
+    width = {head: max(len(head), *(len(row[head]) for row in rows)) for head in heads}
+    right = {"rounds", "tests", "node-minutes"}
+    return [
+        "  ".join(f"{text:>{width[head]}}" if head in right else f"{text:<{width[head]}}" for head, text in row.items())
+        for row in [dict(zip(heads, heads)), *rows]
+    ]

@@ -1,0 +1,146 @@
+"""Where nodes are in the fabric, read from what a site has: Slurm's topology, ibnetdiscover, labels of clouds, a file.
+
+Each reader takes text or values and gives a Topology; what makes no sense is a BadTopology that names the line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import DefaultDict, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+
+from nhc.deep.group_test import Topology
+from nhc.matching.nodeset import expand
+
+
+class BadTopology(ValueError):
+    """A topology that cannot be read, in one line."""
+
+
+def slurm_conf(text: str, source: str = "topology.conf") -> Topology:
+    """Slurm's topology.conf, tree and block, or what `scontrol show topology` prints. Raises BadTopology.
+
+    https://slurm.schedmd.com/topology.conf.html: `SwitchName=s0 Nodes=n[1-4]`, `SwitchName=top Switches=s[0-1]`,
+    `BlockName=b1 Nodes=n[1-18]`.
+    """
+    parent: Dict[str, str] = {}
+    leaf: Dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        fields = {key.lower(): value for key, _, value in (word.partition("=") for word in words)}
+        name = fields.get("switchname") or fields.get("blockname")
+        if not name:
+            if fields and "blocksizes" not in fields:
+                raise BadTopology(f"{source}:{number}: {line.strip()!r} names no SwitchName and no BlockName")
+            continue
+        try:
+            below = expand(fields.get("switches", "") if fields.get("switches", "(null)") != "(null)" else "")
+            nodes = expand(fields.get("nodes", "") if not below else "")
+        except ValueError as error:
+            raise BadTopology(f"{source}:{number}: {error}") from None
+        for child in below:
+            if parent.setdefault(child, name) != name:
+                raise BadTopology(f"{source}:{number}: switch {child} is below {parent[child]} already")
+        leaf.update(dict.fromkeys(nodes, name))
+    return Topology({node: _upwards(switch, parent, source) for node, switch in leaf.items()})
+
+
+def _upwards(switch: str, parent: Mapping[str, str], source: str) -> Tuple[str, ...]:
+    path: List[str] = []
+    at: Optional[str] = switch
+    while at is not None:
+        if at in path:
+            raise BadTopology(f"{source}: switch {at} is above itself")
+        path.insert(0, at)
+        at = parent.get(at)
+    return tuple(path)
+
+
+_SWITCH = re.compile(r'Switch\s+\d+\s+"([^"]+)"\s+#\s+"([^"]*)"')
+_PORT = re.compile(r'\[\d+\]\s+"H-[^"]+"\[\d+\](?:\([0-9a-f]+\))?\s+#\s+"([^"]+)"')
+
+
+def ibnetdiscover(text: str, source: str = "ibnetdiscover") -> Topology:
+    """What `ibnetdiscover` prints: each host's leaf is the switch that most of its adapters are plugged into.
+
+    A host is the first word of an adapter's node description (`host hca`), in lower case. Raises BadTopology.
+    """
+    switch = ""
+    plugs: DefaultDict[str, DefaultDict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for line in text.splitlines():
+        head = _SWITCH.match(line)
+        if head:
+            switch = head[1]
+            continue
+        port = _PORT.match(line.strip())
+        if port and switch:
+            plugs[port[1].split()[0].lower()][switch] += 1
+        elif line and not line[0].isspace() and not line.startswith("["):
+            switch = ""  # an adapter's own block, or a header
+    if not plugs:
+        raise BadTopology(f"{source}: no switch with an adapter on it: is this what ibnetdiscover printed?")
+    return Topology({host: (max(sorted(seen), key=seen.__getitem__),) for host, seen in plugs.items()})
+
+
+#: Labels that say where a node is, one scheme a row, from the top down. Sources: AWS EKS "node topology labels", GKE
+#: "compact placement and topology", NVIDIA topograph v0 and v1, Kubernetes well-known labels.
+LABELS: Tuple[Tuple[str, ...], ...] = (
+    ("network.topology.nvidia.com/core", "network.topology.nvidia.com/spine", "network.topology.nvidia.com/leaf"),
+    ("fabric.topograph.run/tier-3", "fabric.topograph.run/tier-2", "fabric.topograph.run/tier-1"),
+    (
+        "topology.k8s.aws/network-node-layer-1",
+        "topology.k8s.aws/network-node-layer-2",
+        "topology.k8s.aws/network-node-layer-3",
+        "topology.k8s.aws/network-node-layer-4",
+    ),
+    ("cloud.google.com/gce-topology-block", "cloud.google.com/gce-topology-subblock"),
+    ("topology.gke.io/cluster", "topology.gke.io/rack"),
+    ("topology.kubernetes.io/zone", "topology.kubernetes.io/rack"),
+)
+
+
+def from_labels(labels: Mapping[str, Mapping[str, str]]) -> Topology:
+    """The place of each node by the first scheme of `LABELS` of which it carries a label."""
+    found: Dict[str, Tuple[str, ...]] = {}
+    for node, marks in labels.items():
+        for scheme in LABELS:
+            path = tuple(marks[key] for key in scheme if marks.get(key))
+            if path:
+                found[node] = path
+                break
+    return Topology(found)
+
+
+def from_file(text: str, source: str) -> Topology:
+    """One line a node set: `n[1-32] spine1/leaf3`, `#` begins a comment. Raises BadTopology."""
+    found: Dict[str, Tuple[str, ...]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) != 2 or not all(words[1].split("/")):
+            wanted = "a node set and its place, as n[1-32] spine1/leaf3"
+            raise BadTopology(f"{source}:{number}: {line.strip()!r} is not {wanted}")
+        try:
+            nodes = expand(words[0])
+        except ValueError as error:
+            raise BadTopology(f"{source}:{number}: {error}") from None
+        for node in nodes:
+            if found.setdefault(node, tuple(words[1].split("/"))) != tuple(words[1].split("/")):
+                raise BadTopology(f"{source}:{number}: {node} stands in {'/'.join(found[node])} already")
+    return Topology(found)
+
+
+def guess_and_read(text: str, source: str) -> Topology:
+    """The topology in a file of any of these forms, told by its first words. Raises BadTopology."""
+    if re.search(r"^\s*(SwitchName|BlockName)=", text, re.IGNORECASE | re.MULTILINE):
+        return slurm_conf(text, source)
+    if _SWITCH.search(text):
+        return ibnetdiscover(text, source)
+    return from_file(text, source)
+
+
+def not_placed(nodes: Iterable[str], topology: Topology) -> Sequence[str]:
+    """The nodes that the topology does not know: they count as one leaf, and the sweep says so."""
+    known: Set[str] = set(topology.path)
+    return sorted(node for node in set(nodes) if node not in known)
