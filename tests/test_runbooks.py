@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from nhc.checks.kmsg import reason
+from nhc.checks.kmsg import reason_of
 from nhc.cli import runbooks
 from nhc.data.reader import table
 from nhc.kernlog.xid import NEURON
@@ -76,7 +76,7 @@ def in_code() -> dict[str, str]:
 
 def in_catalogue() -> list[str]:
     rows = [row for row in table("kernel.tsv") if row[1] and row[2]]
-    found = [reason({"kind": row[0], "code": row[1]}) for row in rows]
+    found = [reason_of(row[0], row[1]) for row in rows]
     found += [f"Xid{row[0]}" for row in table("xid.tsv")] + [f"SXid{row[0]}" for row in table("sxid.tsv")]
     return sorted({*found, *(f"NeuronHasError_{code}" for code in NEURON)})
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple
 
-from nhc.kernlog.findings import Finding, current
+from nhc.kernlog.findings import current
 from nhc.kernlog.match import address
 from nhc.kernlog.source import STORE
 from nhc.kernlog.store import acknowledge, load, stores
 from nhc.state.store import State
+
+if TYPE_CHECKING:
+    from nhc.kernlog.state_types import Finding
 
 
 def end_findings(

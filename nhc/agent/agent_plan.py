@@ -101,12 +101,12 @@ def named(items: Mapping[str, Item], names: Sequence[str]) -> Set[str]:
 
 def is_kernel_reason(reason: str) -> bool:
     """Whether only the kernel log could have told of it: then no check that passes shows it to be gone."""
-    from nhc.checks.kmsg import reason as reason_of
+    from nhc.checks.kmsg import reason_of
     from nhc.kernlog.catalogue import rows
 
     if reason.startswith(("Xid", "SXid", "NeuronHasError_")):
         return True
-    return reason in {reason_of({"kind": row.kind, "code": row.code}) for row in rows() if row.code}
+    return reason in {reason_of(row.kind, row.code) for row in rows() if row.code}
 
 
 def follows(item: Item) -> bool:

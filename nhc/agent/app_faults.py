@@ -25,7 +25,7 @@ class AppFaults:
         self._told: OrderedDict[Tuple[str, str, str], float] = OrderedDict()
 
     def tell(self, matches: List[Match]) -> None:
-        from nhc.checks.kmsg import reason
+        from nhc.checks.kmsg import reason_of
 
         now = self._clock()
         for match in matches:
@@ -38,6 +38,6 @@ class AppFaults:
             self._told.move_to_end(key)
             while len(self._told) > KEPT:
                 self._told.popitem(last=False)
-            named = reason({"kind": match.kind, "code": match.code})
+            named = reason_of(match.kind, match.code)
             message = printable(f"{match.message}: {match.line}", 1000)
             self._emit({"type": "check_kmsg", "reason": named, "severity": "warn", "message": message})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Sequence, Set
 
 from nhc.agent import agent_plan
 from nhc.agent.acks import end_findings
@@ -19,6 +19,9 @@ from nhc.ports import Standing
 from nhc.run.engine import mutes_path
 from nhc.state.mutes import applied
 from nhc.state.store import State
+
+if TYPE_CHECKING:
+    from nhc.kernlog.state_types import Finding
 
 INHERITED = "check_kmsg"
 
@@ -162,7 +165,7 @@ class KernelLog:
             return None
 
 
-def _needs_context(finding: Dict[str, Any]) -> bool:
+def _needs_context(finding: Finding) -> bool:
     """Whether only the device or the node can tell what this means: a round asks it."""
     from nhc.kernlog import node_context, xid
 

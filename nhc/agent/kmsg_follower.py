@@ -207,7 +207,8 @@ class Follower:
         last, first, waiting = self._last or 0, self._first or 0, self._waiting
 
         def change(store: Dict[str, Any]) -> None:
-            cursor = fit(store).get("cursor")
+            state = fit(store)
+            cursor = state.get("cursor")
             if store.get("boot") != self.boot or not isinstance(cursor, int) or cursor < first - 1:
                 return  # a round of check_kmsg is still to read what came before us; it reads this as well
             fresh = [record for record in waiting if record.number > cursor]
@@ -215,7 +216,7 @@ class Follower:
                 changed.append(bool(waiting))  # a check has filed them, and may take a while yet to say so
                 return
             before = _standing(store)
-            take_in(store, [(record.text, record.when) for record in fresh], self.host.time())
+            take_in(state, [(record.text, record.when) for record in fresh], self.host.time())
             store["cursor"] = max(cursor, last)
             changed.append(_standing(store) != before)
 

@@ -7,7 +7,7 @@ from nhc.checks.kmsg import outcomes, read, unreadable
 from nhc.facts.pci import accelerator_functions, switch_functions
 from nhc.host import Host
 from nhc.kernlog.findings import NVIDIA
-from nhc.kernlog.source import Source
+from nhc.kernlog.source import LogSource
 from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, skip
 from nhc.units import number
@@ -34,7 +34,7 @@ def check_gpu_xid(host: Host, hours: Optional[float] = None) -> Union[Outcome, L
     Example: * || check_gpu_xid 2
     """
     try:
-        found = read(host, Source(), False, NVIDIA)
+        found = read(host, LogSource(), False, NVIDIA)
     except OSError as error:
         return unreadable(error)
     pairs = list(found.pairs)

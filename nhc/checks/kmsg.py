@@ -6,10 +6,10 @@ import time
 
 from nhc.check import arg, check, flag, opt
 from nhc.host import Host
-from nhc.kernlog.findings import Finding, State, current
+from nhc.kernlog.findings import current
 from nhc.kernlog.match import FATAL
-from nhc.kernlog.read import Log, default_log, read_log
-from nhc.kernlog.source import DMESG, FILE, JOURNAL, KMSG, BadRules, Source
+from nhc.kernlog.read import LogReading, default_log, read_log
+from nhc.kernlog.source import DMESG, FILE, JOURNAL, KMSG, BadRules, LogSource
 from nhc.kernlog.store import drop
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Metric, Outcome, Verdict, ok, reason_key, unknown, warn
@@ -20,29 +20,31 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeAlias
 
+    from nhc.kernlog.state_types import Finding, LogState
+
 Judged: TypeAlias = "Union[Outcome, List[Outcome]]"
 
 
-def source(value: str) -> Source:
+def source(value: str) -> LogSource:
     """Where the log is: kmsg, journal, `syslog=FILE` or `dmesg=FILE`; the file may also follow as an argument."""
     kind, _, path = value.replace("=", " ", 1).partition(" ")
     if kind in (KMSG, JOURNAL) and not path:
-        return Source(kind)
+        return LogSource(kind)
     if kind in (FILE, DMESG) and (path.startswith("/") or not path):
-        return Source(kind, path)
+        return LogSource(kind, path)
     raise ValueError(f"{value!r} is not kmsg, journal, syslog=/FILE or dmesg=/FILE")
 
 
 class Read(NamedTuple):
     """What one check works on: a log, and the findings in it as they stand beside what devices say."""
 
-    log: Log
+    log: LogReading
     pairs: Tuple[Tuple[str, Finding], ...]
 
 
-def read(host: Host, where: Source, since_boot: bool, kinds: Tuple[str, ...] = ()) -> Read:
+def read(host: Host, where: LogSource, since_boot: bool, kinds: Tuple[str, ...] = ()) -> Read:
     """Read a log and judge its findings. Raises OSError and BadRules."""
-    log = host.fact(default_log) if where == Source() and not since_boot else read_log(host, where, since_boot)
+    log = host.fact(default_log) if where == LogSource() and not since_boot else read_log(host, where, since_boot)
     pairs = current(log.state, kinds, host.time())
     pairs, gone = beside(host, log.state, pairs)
     if gone and not since_boot:
@@ -51,7 +53,7 @@ def read(host: Host, where: Source, since_boot: bool, kinds: Tuple[str, ...] = (
 
 
 def beside(
-    host: Host, state: State, pairs: Sequence[Tuple[str, Finding]]
+    host: Host, state: LogState, pairs: Sequence[Tuple[str, Finding]]
 ) -> Tuple[List[Tuple[str, Finding]], List[Tuple[str, Finding]]]:
     """Findings beside what devices and the node itself say of them: as they then stand, and those that are gone."""
     standing = list(pairs)
@@ -80,7 +82,7 @@ def beside(
 )
 def check_kmsg(
     host: Host,
-    where: Optional[Source] = None,
+    where: Optional[LogSource] = None,
     npd_rules: Sequence[str] = (),
     ignore: Sequence[str] = (),
     since_boot: bool = False,
@@ -103,7 +105,7 @@ def check_kmsg(
     Example: * || check_kmsg
     Example: * || check_kmsg --source syslog=/var/log/messages --npd-rules /etc/npd/kernel-monitor.json
     """
-    given = (where or Source())._replace(rules=tuple(npd_rules))
+    given = (where or LogSource())._replace(rules=tuple(npd_rules))
     if given.kind in (FILE, DMESG):
         given = given._replace(path=given.path or file or "")
         if not given.path:
@@ -127,7 +129,7 @@ def check_kmsg(
     return judged
 
 
-def _other_logs(npd_rules: Sequence[str]) -> List[Source]:
+def _other_logs(npd_rules: Sequence[str]) -> List[LogSource]:
     """The logs besides the kernel's that rule files are for. Raises BadRules."""
     from nhc.kernlog.npd_rules import own_source
 
@@ -143,7 +145,7 @@ def ignored(finding: Finding, ignore: Sequence[str]) -> bool:
     return finding["kind"] in ignore or f"{finding['kind']}/{finding['code']}" in ignore
 
 
-def outcomes(log: Log, pairs: Sequence[Tuple[str, Finding]], what: str) -> List[Outcome]:
+def outcomes(log: LogReading, pairs: Sequence[Tuple[str, Finding]], what: str) -> List[Outcome]:
     """One outcome a finding, one for lines that were lost, and last one of the log itself, which has the numbers."""
     judged = [outcome(finding) for _key, finding in pairs]
     if log.lost:
@@ -162,7 +164,7 @@ def outcomes(log: Log, pairs: Sequence[Tuple[str, Finding]], what: str) -> List[
     return [*judged, ok(text, metrics=metrics(log, pairs))]
 
 
-def _lost(log: Log) -> Outcome:
+def _lost(log: LogReading) -> Outcome:
     how_many = f"{log.lost} lines" if log.lost > 0 else "lines, nothing tells how many,"
     return warn(
         "KernelLogLost",
@@ -171,7 +173,7 @@ def _lost(log: Log) -> Outcome:
     )
 
 
-def metrics(log: Log, pairs: Sequence[Tuple[str, Finding]]) -> Tuple[Metric, ...]:
+def metrics(log: LogReading, pairs: Sequence[Tuple[str, Finding]]) -> Tuple[Metric, ...]:
     seen = log.state.get("seen", {})
     fatal = sum(1 for _key, finding in pairs if finding["severity"] == FATAL)
     return (
@@ -202,12 +204,12 @@ def outcome(finding: Finding) -> Outcome:
     if "last_line" in finding:
         lines = (finding["line"], finding["last_line"])
     action = Action(finding["action"])
-    return Outcome(verdict, reason(finding), message, finding["device"], action=action, evidence=lines)
+    reason = reason_of(finding["kind"], finding["code"])
+    return Outcome(verdict, reason, message, finding["device"], action=action, evidence=lines)
 
 
-def reason(finding: Finding) -> str:
-    """The stable key of a finding: Xid79, SXid12020, GpuFallenOffBus, NodeOom, NeuronHasError_DMA_ERROR."""
-    kind, code = finding["kind"], finding["code"]
+def reason_of(kind: str, code: str) -> str:
+    """The stable key of an error: Xid79, SXid12020, GpuFallenOffBus, NodeOom, NeuronHasError_DMA_ERROR."""
     if kind == "xid":
         return f"Xid{code}"
     if kind == "sxid":
@@ -215,9 +217,9 @@ def reason(finding: Finding) -> str:
     if kind == "neuron" and code.isupper():
         return f"NeuronHasError_{code}"  # AWS's own key, which alarms exist for
     if kind == "npd":
-        return reason_key(str(code))  # the site's own word; `npd_rules` keeps it in the message as it is
+        return reason_key(code)  # the site's own word; `npd_rules` keeps it in the message as it is
     if kind in ("nvrm", "oom", "hung", "lockup"):
-        return str(code)
+        return code
     return f"{_NAMES.get(kind, kind.capitalize())}{code}"
 
 

@@ -8,14 +8,16 @@ import time
 
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.host import Memory
-from nhc.kernlog.findings import Finding, current
+from nhc.kernlog.findings import current
 from nhc.kernlog.read import read_log
-from nhc.kernlog.source import STORE, Source
+from nhc.kernlog.source import STORE, LogSource
 from nhc.kernlog.store import acknowledge, load, stores
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple
+
+    from nhc.kernlog.state_types import Finding
 
 
 def standing(memory: Memory) -> List[Tuple[str, str, Finding]]:
@@ -28,7 +30,7 @@ def _catch_up(memory: Memory) -> None:
     from nhc.host import Host
 
     try:
-        read_log(Host(memory=memory), Source())
+        read_log(Host(memory=memory), LogSource())
     except OSError:
         pass  # what cannot be read was not judged either
 

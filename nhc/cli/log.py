@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequenc
 
 from nhc.cli.log_records import record_of
 from nhc.exit_status import EXIT_HEALTHY, EXIT_USAGE
-from nhc.kernlog.catalogue import Matcher, Row, lines_of
+from nhc.kernlog.catalogue import CatalogueRow, Matcher, lines_of
 from nhc.kernlog.match import APP, DEGRADED, FATAL, INFO, Match
 from nhc.kernlog.source import BadRules
 from nhc.model import Action, printable
 
 if TYPE_CHECKING:
-    from nhc.kernlog.npd_rules import Rules
+    from nhc.kernlog.npd_rules import RuleReader
 
 DISTINCT = 100_000
 """Different lines that are kept apart; further ones count towards the entry of the same error and device."""
@@ -34,14 +34,14 @@ class Entry(NamedTuple):
     line: str
     match: Match
     times: int
-    row: Optional[Row] = None
+    row: Optional[CatalogueRow] = None
 
 
 class Folder:
     """Lines in, entries out: equal messages, whatever their stamps, are one."""
 
     def __init__(
-        self, matcher: Matcher, show_all: bool = False, limit: int = DISTINCT, rules: Optional[Rules] = None
+        self, matcher: Matcher, show_all: bool = False, limit: int = DISTINCT, rules: Optional[RuleReader] = None
     ) -> None:
         self.lines = 0
         self._rules = rules
@@ -82,7 +82,7 @@ class Folder:
                 known = True
         return known
 
-    def _apply(self, rules: Rules, text: str) -> None:
+    def _apply(self, rules: RuleReader, text: str) -> None:
         """Put every line before the rules of node-problem-detector, which may span several."""
         from nhc.facts.kmsg import message
 
@@ -98,7 +98,7 @@ class Folder:
             if line.strip():
                 self._add(line.rstrip("\r"), message(line) or line, _OTHER)
 
-    def _add(self, line: str, said: str, match: Match, row: Optional[Row] = None) -> None:
+    def _add(self, line: str, said: str, match: Match, row: Optional[CatalogueRow] = None) -> None:
         key: Tuple[str, ...] = (said,)
         entry = self._found.get(key)
         if entry is None and (len(self._found) >= self._limit or self._kept > KEPT):
@@ -146,7 +146,7 @@ def classify_command(
     still stands at the end of the log instead, beside the node whose root is `root`. `explain` adds to each line which
     row judged it and what beside it decided. Returns 0, or 2 where the log or a rule file cannot be read.
     """
-    from nhc.kernlog.npd_rules import Rules, load
+    from nhc.kernlog.npd_rules import RuleReader, load
     from nhc.system import kernel_ring
 
     try:
@@ -154,7 +154,7 @@ def classify_command(
     except BadRules as error:
         print(f"nhc log classify: {printable(str(error))}", file=sys.stderr)
         return EXIT_USAGE
-    folder = Folder(Matcher(), show_all, rules=Rules(rules) if rules else None)
+    folder = Folder(Matcher(), show_all, rules=RuleReader(rules) if rules else None)
     try:
         chunks = kernel_ring.Chunks(0) if file in (None, "-") else kernel_ring.contents(str(file))
         if findings:

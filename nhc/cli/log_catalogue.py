@@ -6,10 +6,10 @@ import json
 import sys
 from typing import Dict, Iterator, List, NamedTuple, Tuple
 
-from nhc.checks.kmsg import reason
+from nhc.checks.kmsg import reason_of
 from nhc.data.reader import table
 from nhc.exit_status import EXIT_HEALTHY, EXIT_USAGE
-from nhc.kernlog.catalogue import Matcher, Row, rows
+from nhc.kernlog.catalogue import CatalogueRow, Matcher, rows
 from nhc.kernlog.findings import OF_A_DEVICE
 from nhc.kernlog.match import APP, INFO, RANK, Match
 from nhc.kernlog.repeats import Repeat, repeats
@@ -39,10 +39,10 @@ class Known(NamedTuple):
 
     @property
     def reason(self) -> str:
-        return reason(self._asdict())
+        return reason_of(self.kind, self.code)
 
 
-def known(matches: Row) -> Known:
+def known(matches: CatalogueRow) -> Known:
     """A row of the catalogue in words."""
     said = [cells for cells in table("kernel_sources.tsv") if (cells[0], cells[1]) == (matches.kind, matches.code)]
     return Known(matches.kind, matches.code, matches.severity, matches.action, matches.message,
@@ -106,9 +106,10 @@ def find(word: str) -> List[Known]:
                 found += numbered(kind, str(int(number)))
         return found
     for row in rows():
-        one = {"kind": row.kind, "code": row.code}
         texts = (row.kind, row.code, f"{row.kind} {row.code}", row.message, *row.texts)
-        if (row.code and reason(one).lower() == lowered) or any(lowered in text.lower() for text in texts):
+        if (row.code and reason_of(row.kind, row.code).lower() == lowered) or any(
+            lowered in text.lower() for text in texts
+        ):
             found.append(known(row))
     if not found:
         matcher = Matcher()
@@ -154,7 +155,7 @@ def as_text(one: Known) -> List[str]:
     return lines
 
 
-def why(match: Match, row: Row) -> List[str]:
+def why(match: Match, row: CatalogueRow) -> List[str]:
     """Which row of which table judged a line, and what beside the row decided."""
     where: Dict[str, str] = {"xid": "xid.tsv", "sxid": "sxid.tsv", "neuron": "the codes in nhc/kernlog/xid.py"}
     lines = [f"row: kernel.tsv {row.kind} {row.code or '(by its code)'}: {row.pattern}"]

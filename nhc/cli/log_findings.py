@@ -18,6 +18,7 @@ from nhc.model import printable
 
 if TYPE_CHECKING:
     from nhc.host import Host
+    from nhc.kernlog.state_types import Finding, LogState
 
 _BOOT = re.compile(r"^.{0,200}?\bLinux version \d[^\n]*$", re.MULTILINE)
 """The first line of a boot: linux_banner of init/version.c."""
@@ -27,7 +28,7 @@ class Story:
     """Chunks of a log in, findings out."""
 
     def __init__(self, rules: Sequence[Any] = (), host: Optional[Host] = None) -> None:
-        self.state: findings.State = {"boot": "boot-0"}
+        self.state: LogState = {"boot": "boot-0"}
         self._rules = rules
         self._host = host
         self._boots = 0
@@ -83,7 +84,7 @@ class Story:
             said.append((words or "", self._last))
         take_in(self.state, said, self._last, self._rules)
 
-    def standing(self) -> List[Tuple[str, findings.Finding]]:
+    def standing(self) -> List[Tuple[str, Finding]]:
         """What stands at the end, the most serious first."""
         from nhc.checks.kmsg import beside
         from nhc.kernlog import node_context
@@ -115,7 +116,10 @@ def print_findings(chunks: Iterable[str], format: str, rules: Sequence[Any], roo
     out.flush()
 
 
-def as_object(key: str, finding: findings.Finding) -> Dict[str, object]:
+def as_object(key: str, finding: Finding) -> Dict[str, object]:
     """A finding in JSON's types."""
-    wanted = ("kind", "code", "device", "severity", "action", "count", "message", "line")
-    return {"finding": key, **{name: finding[name] for name in wanted}}
+    return {
+        "finding": key, "kind": finding["kind"], "code": finding["code"], "device": finding["device"],
+        "severity": finding["severity"], "action": finding["action"], "count": finding["count"],
+        "message": finding["message"], "line": finding["line"],
+    }  # fmt: skip

@@ -105,11 +105,11 @@ def _neuron_codes() -> Dict[str, Tuple[str, str, str]]:
 
 def _catalogue() -> Dict[str, Tuple[str, str, str]]:
     """What the kernel log's catalogue says of its reasons: a message, a severity, an action."""
-    from nhc.checks.kmsg import reason
+    from nhc.checks.kmsg import reason_of
     from nhc.data.reader import table
 
     found: Dict[str, Tuple[str, str, str]] = {}
     for row in table("kernel.tsv"):
         if row[1] and row[2]:
-            found.setdefault(reason({"kind": row[0], "code": row[1]}), (row[7], row[2], row[3]))
+            found.setdefault(reason_of(row[0], row[1]), (row[7], row[2], row[3]))
     return found

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Dict, Iterator, List, Optional, Pattern, Tuple
 
 
-class Row:
+class CatalogueRow:
     """One row of the catalogue, its columns as the table's head explains them."""
 
     __slots__ = ("action", "code", "gate", "kind", "message", "pattern", "recovers", "severity", "source", "texts")
@@ -29,7 +29,7 @@ class Row:
         self.texts = text.split("||")
 
 
-_rows: List[Row] = []
+_rows: List[CatalogueRow] = []
 _gates: Dict[str, List[int]] = {}
 _patterns: Dict[int, Pattern[str]] = {}
 _CACHE_LINES = 512
@@ -46,11 +46,11 @@ _SPEAKER = 80
 """Characters that may stand before a fault in its line, to say who speaks."""
 
 
-def rows() -> List[Row]:
+def rows() -> List[CatalogueRow]:
     """The catalogue, loaded on first use."""
     if not _rows:
         for number, cells in enumerate(table("kernel.tsv")):
-            row = Row(cells)
+            row = CatalogueRow(cells)
             _rows.append(row)
             for gate in (row.gate,) if row.gate else row.texts:
                 _gates.setdefault(gate, []).append(number)
@@ -98,7 +98,7 @@ class Matcher:
 
     def __init__(self, driver: str = "") -> None:
         self.driver = driver
-        self.row: Optional[Row] = None
+        self.row: Optional[CatalogueRow] = None
         """The row that judged the last line; of a line that came before, what it was then."""
         self._subject = ""  # the GPU that "The NVIDIA GPU ..." named: the next line says what is wrong with it
         self._bert = False  # records of the previous boot follow, without the number that GHES puts in front
@@ -161,7 +161,7 @@ class Matcher:
                     return match
         return None
 
-    def _read(self, row: Row, groups: Dict[str, Optional[str]], line: str) -> Optional[Match]:
+    def _read(self, row: CatalogueRow, groups: Dict[str, Optional[str]], line: str) -> Optional[Match]:
         device = address(groups.get("device") or groups.get("device2") or groups.get("device3") or "")
         if not row.code:
             from nhc.kernlog import xid

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from nhc.kernlog import pcie
+from nhc.kernlog.findings import LINE_LIMIT, change
 from nhc.kernlog.match import DEGRADED, FATAL, INFO, RANK, Match
-from nhc.kernlog.repeats import DRILL, LINE_LIMIT, escalated, repeated
+from nhc.kernlog.repeats import DRILL, escalated, repeated
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, printable
 
 if TYPE_CHECKING:
-    from typing import Dict
-
-    from nhc.kernlog.findings import Finding, State
+    from nhc.kernlog.state_types import Finding, LogState
 
 KEPT = 256
 """Findings kept apart; further ones are only counted."""
@@ -23,7 +22,7 @@ def key_of(match: Match) -> str:
     return f"{match.kind}/{match.code}/{match.device}"
 
 
-def add(state: State, match: Match, when: float, now: float) -> None:
+def add(state: LogState, match: Match, when: float, now: float) -> None:
     """Take in one line."""
     for what in match.recovers:
         _recover(state, what, match.device, when)
@@ -32,7 +31,7 @@ def add(state: State, match: Match, when: float, now: float) -> None:
         _hung(state, match, when, now)
         if match.kind == "hung":
             return
-    seen: Dict[str, int] = state.setdefault("seen", {})
+    seen = state.setdefault("seen", {})
     severity = match.severity
     if match.kind == "xid":
         severity = _beside(state, match, when)
@@ -46,7 +45,7 @@ def add(state: State, match: Match, when: float, now: float) -> None:
     _keep(state, match, severity, when, now, hit is not None)
 
 
-def _by_hand(state: State, match: Match) -> Match:
+def _by_hand(state: LogState, match: Match) -> Match:
     """What a file system says after a person shut it down follows from that: its journal aborts, it refuses writes."""
     key = f"{match.kind}/ShutDownByHand/{match.device}"
     if match.severity != FATAL or key not in state.get("findings", {}):
@@ -55,7 +54,7 @@ def _by_hand(state: State, match: Match) -> Match:
     return match._replace(severity=DEGRADED, action=Action.INSPECT, message=words)
 
 
-def _hung(state: State, match: Match, when: float, now: float) -> None:
+def _hung(state: LogState, match: Match, when: float, now: float) -> None:
     """Take in a report of a hung task, a line of its stack, or that a file server is back: one finding for all."""
     from nhc.kernlog import hung
 
@@ -71,16 +70,16 @@ def _hung(state: State, match: Match, when: float, now: float) -> None:
     if told is None:
         return
     if match.code == "TaskHung":
-        seen: Dict[str, int] = state.setdefault("seen", {})
+        seen = state.setdefault("seen", {})
         seen[DEGRADED] = seen.get(DEGRADED, 0) + 1
         _keep(state, told, told.severity, when, now, True)
     elif finding is not None:
-        finding.update(severity=told.severity, action=told.action.value, message=printable(told.message, LINE_LIMIT))
+        change(finding, told.severity, told.action, told.message)
 
 
-def _beside(state: State, match: Match, when: float) -> str:
+def _beside(state: LogState, match: Match, when: float) -> str:
     """The severity of an Xid in company: 45 is only a clean-up soon after another Xid of its GPU."""
-    recent: Dict[str, float] = state.setdefault("companions", {})
+    recent = state.setdefault("companions", {})
     if match.code != "45":
         if match.code != "154":
             recent[match.device] = when
@@ -90,8 +89,8 @@ def _beside(state: State, match: Match, when: float) -> str:
     return INFO if abs(when - recent.get(match.device, -COMPANION * 2)) <= COMPANION else match.severity
 
 
-def _keep(state: State, match: Match, severity: str, when: float, now: float, anew: bool) -> None:
-    findings: Dict[str, Finding] = state.setdefault("findings", {})
+def _keep(state: LogState, match: Match, severity: str, when: float, now: float, anew: bool) -> None:
+    findings = state.setdefault("findings", {})
     key = key_of(match)
     line = printable(match.line, LINE_LIMIT)
     finding = findings.get(key)
@@ -102,10 +101,10 @@ def _keep(state: State, match: Match, severity: str, when: float, now: float, an
         finding = findings[key] = {
             "kind": match.kind, "code": match.code, "device": match.device, "severity": severity,
             "action": match.action.value, "message": printable(match.message, LINE_LIMIT), "line": line, "first": when,
-            "noticed": now, "count": 0,
+            "noticed": now, "count": 0, "last": when,
         }  # fmt: skip
     elif RANK[severity] > RANK[finding["severity"]] or match.code == "154" or anew:
-        finding.update(severity=severity, action=match.action.value, message=printable(match.message, LINE_LIMIT))
+        change(finding, severity, match.action, match.message)
     finding.pop("before_boot", None)
     finding["count"] += 1
     finding["last"] = when
@@ -134,11 +133,11 @@ def _outlasts(finding: Finding, scope: str, when: float) -> bool:
     return scope == "all" and at_load and abs(when - finding["last"]) <= OF_THE_LOAD
 
 
-def _recover(state: State, what: str, device: str, when: float) -> None:
+def _recover(state: LogState, what: str, device: str, when: float) -> None:
     """Drop the findings that a line shows to be gone."""
     scope, _, target = what.partition(":")
     kind, _, code = target.partition("/")
-    findings: Dict[str, Finding] = state.get("findings", {})
+    findings = state.get("findings", {})
     for key in list(findings):
         finding = findings[key]
         if scope == "drills":

@@ -9,13 +9,13 @@ from nhc.light import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-    from nhc.kernlog.findings import Finding, State
+    from nhc.kernlog.state_types import Finding, LogState
 
 SETTLED = 60.0
 """Seconds after an Xid before NVML's "nothing to repair" counts as a reset seen."""
 
 
-def clean_devices(host: Host, state: State) -> Dict[Tuple[str, str, str], Optional[bool]]:
+def clean_devices(host: Host, state: LogState) -> Dict[Tuple[str, str, str], Optional[bool]]:
     """Of each device that has a finding, whether it is well now. Asked after the node restarted."""
     held = [f for f in state.get("findings", {}).values() if f["kind"] in OF_A_DEVICE]
     return {identity(finding): found_clean(host, finding) for finding in held}

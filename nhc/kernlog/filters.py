@@ -39,7 +39,7 @@ _ANY = _Part(None, [])
 
 def derive(pattern: str) -> List[str]:
     """Strings of which every text that the pattern matches contains one, the most telling; [] where none follow."""
-    found = _Reader(_worth).best(pattern)
+    found = _PatternReader(_worth).best(pattern)
     return sorted(_shortened(found)) if found else []
 
 
@@ -49,7 +49,7 @@ def implies(pattern: str, texts: Sequence[str]) -> bool:
     def worth(need: Strings) -> float:
         return float(all(any(text in one for text in texts) for one in need))
 
-    found = _Reader(worth).best(pattern)
+    found = _PatternReader(worth).best(pattern)
     return found is not None and worth(found) == 1.0
 
 
@@ -70,7 +70,7 @@ def _shortened(need: Strings) -> Strings:
     return kept
 
 
-class _Reader:
+class _PatternReader:
     """Reads a pattern; of the sets that a branch of it needs, the one of the highest worth stands for the branch."""
 
     def __init__(self, worth: Callable[[Strings], float]) -> None:

@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from nhc.kernlog.match import DEGRADED, FATAL, RANK
 from nhc.light import TYPE_CHECKING
-from nhc.model import Action
+from nhc.model import Action, printable
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Callable, List, Optional, Tuple
 
-    from typing_extensions import TypeAlias
-
-State: TypeAlias = "Dict[str, Any]"
-Finding: TypeAlias = "Dict[str, Any]"
+    from nhc.kernlog.state_types import Finding, LogState
 
 OF_A_DEVICE = (
     "xid", "sxid", "nvrm", "amdgpu", "neuron", "habanalabs", "mlx5", "efa", "ena", "aer", "pcie", "nvme", "block", "md",
     "edac",
 )  # fmt: skip
 """Kinds whose cause can outlive a restart, so that the device must be found clean after it."""
+
+LINE_LIMIT = 400
+"""Characters of a line or a message that are kept."""
 
 NVIDIA = ("xid", "sxid", "nvrm")
 
@@ -34,13 +34,13 @@ def identity(finding: Finding) -> Tuple[str, str, str]:
     return finding["kind"], finding["code"], finding["device"]
 
 
-def restarted(state: State, boot: str) -> bool:
+def restarted(state: LogState, boot: str) -> bool:
     """Whether the node has restarted since this state was kept."""
     before = state.get("boot", "")
     return bool(before and boot) and before != boot
 
 
-def enter_boot(state: State, boot: str, clean: Callable[[Finding], Optional[bool]]) -> None:
+def enter_boot(state: LogState, boot: str, clean: Callable[[Finding], Optional[bool]]) -> None:
     """Note which boot the next lines are of. After a restart findings end, those of a device if it is found clean.
 
     `clean` says whether a finding's device is well, None for "cannot tell": such a finding stays.
@@ -52,7 +52,7 @@ def enter_boot(state: State, boot: str, clean: Callable[[Finding], Optional[bool
     state["cursor"] = None
     state["seen"] = {}
     state.pop("hung", None)
-    findings: Dict[str, Finding] = state.get("findings", {})
+    findings = state.get("findings", {})
     for key in list(findings):
         finding = findings[key]
         if finding["kind"] not in OF_A_DEVICE or clean(finding):
@@ -61,7 +61,13 @@ def enter_boot(state: State, boot: str, clean: Callable[[Finding], Optional[bool
             finding["before_boot"] = True
 
 
-def end(state: State, key: str, finding: Finding) -> bool:
+def change(finding: Finding, severity: str, action: Action, message: str) -> None:
+    """What a finding means now."""
+    finding["severity"], finding["action"] = severity, action.value
+    finding["message"] = printable(message, LINE_LIMIT)
+
+
+def end(state: LogState, key: str, finding: Finding) -> bool:
     """End a finding, unless it came again since it was read as `finding`. Whether it ended.
 
     Told by its count and not by time: the clock that stamps kernel messages drifts from the one on the wall.
@@ -79,16 +85,16 @@ def _repairing(finding: Finding, now: float) -> bool:
     return isinstance(until, (int, float)) and now < until and not finding.get("drill")
 
 
-def current(state: State, kinds: Tuple[str, ...] = (), now: Optional[float] = None) -> List[Tuple[str, Finding]]:
+def current(state: LogState, kinds: Tuple[str, ...] = (), now: Optional[float] = None) -> List[Tuple[str, Finding]]:
     """The findings, most serious first. Where Xid 154 names a GPU's repair, its other Xids follow it.
 
     One that asks for less than a repair (peer-to-peer traffic drained) takes nothing back of what they ask for. With
     `now`, an error that the kernel is still repairing at that time is no more than degraded.
     """
-    findings: Dict[str, Finding] = state.get("findings", {})
+    findings = state.get("findings", {})
     repair = {f["device"]: f["action"] for f in findings.values() if f["kind"] == "xid" and f["code"] == "154"
               and f["severity"] == FATAL}  # fmt: skip
-    out = []
+    out: List[Tuple[str, Finding]] = []
     for key, finding in findings.items():
         if kinds and finding["kind"] not in kinds:
             continue

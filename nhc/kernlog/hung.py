@@ -14,7 +14,9 @@ from nhc.light import TYPE_CHECKING
 from nhc.model import Action
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Dict, List, Optional, Tuple
+
+    from nhc.kernlog.state_types import HungMemory, LogState
 
 KEY = "hung/TaskHung/"
 OF_THE_REPORT = 10.0
@@ -44,49 +46,45 @@ _MODULES = {
 }  # fmt: skip
 
 
-def _memory(state: Dict[str, Any]) -> Dict[str, Any]:
-    memory: Dict[str, Any] = state.setdefault("hung", {})
-    memory.setdefault("tasks", {})
-    memory.setdefault("ended", {})
-    return memory
+def _memory(state: LogState) -> HungMemory:
+    return state.setdefault("hung", {"tasks": {}, "ended": {}, "task": "", "named": False})
 
 
-def take(state: Dict[str, Any], match: Match, when: float) -> Optional[Match]:
+def take(state: LogState, match: Match, when: float) -> Optional[Match]:
     """Take in a report's INFO line or a line of its stack. What stands then, None for nothing that changes."""
     memory = _memory(state)
     tasks = memory["tasks"]
     if match.code == "TaskStack":
-        task = memory.get("task", "")
-        if (
-            task not in tasks
-            or (tasks[task][1] and not memory.get("named"))
-            or not 0 <= when - tasks[task][2] <= OF_THE_REPORT
-        ):
+        task = memory["task"]
+        if task not in tasks:
+            return None
+        since, on, last = tasks[task]
+        if (on and not memory["named"]) or not 0 <= when - last <= OF_THE_REPORT:
             return None
         found = re.search(r"\(([\w-]+)\)$", match.message)
         word = found[1] if found else ""
-        tasks[task][1] = _MODULES.get(word, word)
+        tasks[task] = (since, _MODULES.get(word, word), last)
         memory["named"] = False
     else:
         report = re.search(_REPORT, match.line)
         if report is None:
             return match
         if KEY not in state.get("findings", {}):  # acknowledged, or never there: what went before is over
-            for task in [task for task, (_since, on, last) in tasks.items() if last > memory["ended"].get(on, -1.0)]:
-                del tasks[task]
+            for name in [name for name, (_since, on, last) in tasks.items() if last > memory["ended"].get(on, -1.0)]:
+                del tasks[name]
         task = memory["task"] = f"{report[1]}:{report[2]}"
         before = tasks.pop(task, None)
         since = min(when - float(report[3]), before[0] if before else when)
         named = next((name for form, name in _THREADS if report[1].startswith(form)), "")
         on = before[1] if before else named
         memory["named"] = bool(named) and on == named  # a user can give a program such a name: the stack knows better
-        tasks[task] = [since, on, when]
+        tasks[task] = (since, on, when)
         while len(tasks) > TASKS:
             del tasks[next(iter(tasks))]
     return judged(state, match)
 
 
-def worst(state: Dict[str, Any]) -> Tuple[str, str]:
+def worst(state: LogState) -> Tuple[str, str]:
     """The file system in which a task has hung so long that the node is to blame, and how. Two empty words for none."""
     memory = _memory(state)
     found = ("", "")
@@ -101,7 +99,7 @@ def worst(state: Dict[str, Any]) -> Tuple[str, str]:
     return found
 
 
-def judged(state: Dict[str, Any], match: Match) -> Optional[Match]:
+def judged(state: LogState, match: Match) -> Optional[Match]:
     """The match as what all reports together make of it."""
     memory = _memory(state)
     standing: List[str] = []
@@ -122,7 +120,7 @@ def judged(state: Dict[str, Any], match: Match) -> Optional[Match]:
     return match._replace(code="TaskHung", severity=severity, action=action, message=f"{text}{why}")
 
 
-def recovered(state: Dict[str, Any], match: Match, when: float) -> bool:
+def recovered(state: LogState, match: Match, when: float) -> bool:
     """Note that a file server is back. False for a line that says no such thing."""
     on = ENDS.get((match.kind, match.code))
     if on is not None:
@@ -130,7 +128,6 @@ def recovered(state: Dict[str, Any], match: Match, when: float) -> bool:
     return on is not None
 
 
-def tasks_of(state: Dict[str, Any]) -> Dict[str, Tuple[float, str, float]]:
+def tasks_of(state: LogState) -> Dict[str, Tuple[float, str, float]]:
     """The tasks reported as hung: since when, in which file system, and when it was reported last."""
-    held = _memory(state)["tasks"]
-    return {task: (value[0], value[1], value[2]) for task, value in held.items()}
+    return dict(_memory(state)["tasks"])

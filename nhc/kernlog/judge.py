@@ -6,25 +6,26 @@ from nhc.kernlog.collect import add
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional, Sequence, Tuple
+    from typing import Dict, Optional, Sequence, Tuple
 
-    from nhc.kernlog.findings import State
+    from nhc.kernlog.npd_rules import Rule
+    from nhc.kernlog.state_types import LogState
 
 
 def take_in(
-    state: State,
+    state: LogState,
     said: Sequence[Tuple[str, Optional[float]]],
     now: float,
-    rules: Sequence[Any] = (),
+    rules: Sequence[Rule] = (),
     catalogue: bool = True,
 ) -> None:
     """Judge messages and add what they mean to a state: to the rules and, for the kernel's own, to the catalogue."""
     if not said:
         return
     if rules:
-        from nhc.kernlog.npd_rules import Rules
+        from nhc.kernlog.npd_rules import RuleReader
 
-        reader = Rules(rules, state.get("tail", []))
+        reader = RuleReader(rules, state.get("tail", []))
         for text, when in said:
             for match in reader.read(text):
                 add(state, match, now if when is None else when, now)

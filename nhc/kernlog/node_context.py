@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
 
     from nhc.host import Host
-    from nhc.kernlog.findings import Finding, State
+    from nhc.kernlog.state_types import Finding, LogState
     from nhc.kernlog.volumes import Volumes
 
     Pair = Tuple[str, Finding]
@@ -38,7 +38,7 @@ def depends(finding: Finding) -> bool:
     return bool(kind == "nvme" and finding["severity"] == FATAL)
 
 
-def apart(state: State, finding: Finding) -> Finding:
+def apart(state: LogState, finding: Finding) -> Finding:
     """A finding that depends on the node, where the node cannot be asked."""
     if finding["severity"] != FATAL or not depends(finding) or finding["kind"] == "nvme":
         return finding  # most NVMe drives are in the node
@@ -47,7 +47,7 @@ def apart(state: State, finding: Finding) -> Finding:
     return _lowered(finding, UNKNOWN)
 
 
-def beside_node(host: Host, state: State, pairs: Sequence[Pair]) -> Tuple[List[Pair], List[Pair]]:
+def beside_node(host: Host, state: LogState, pairs: Sequence[Pair]) -> Tuple[List[Pair], List[Pair]]:
     """Findings as the node's own state has them, and those that it shows to be gone."""
     standing: List[Pair] = []
     gone: List[Pair] = []
@@ -97,7 +97,7 @@ def _volume(host: Host, found: Optional[Volumes], finding: Finding) -> Optional[
     return _lowered(finding, "the node itself does not mount it") if finding["severity"] == FATAL else finding
 
 
-def _task(host: Host, state: State, finding: Finding) -> Optional[Finding]:
+def _task(host: Host, state: LogState, finding: Finding) -> Optional[Finding]:
     """The finding of hung tasks. None where none of them is in state D any more."""
     from nhc.facts.processes import one
 

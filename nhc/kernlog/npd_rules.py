@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from nhc.kernlog.match import FATAL, INFO, Match
-from nhc.kernlog.source import OTHER, SYSLOG_FILES, BadRules, Source
+from nhc.kernlog.source import OTHER, SYSLOG_FILES, BadRules, LogSource
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action
 from nhc.system.bounded_read import parse_json, read_text
@@ -72,14 +72,14 @@ def load_file(path: str) -> RuleFile:
     return parse(text, path)
 
 
-def own_source(path: str) -> Source:
-    """Where a rule file wants its rules applied: Source(rules=...) for the kernel log. Raises BadRules."""
+def own_source(path: str) -> LogSource:
+    """Where a rule file wants its rules applied: LogSource(rules=...) for the kernel log. Raises BadRules."""
     file = load_file(path)
     if file.plugin == "journald" and file.identifier not in ("", "kernel"):
-        return Source(OTHER, file.identifier, (path,))
+        return LogSource(OTHER, file.identifier, (path,))
     if file.plugin == "filelog" and file.log_path not in ("", *SYSLOG_FILES):
-        return Source(OTHER, file.log_path, (path,))
-    return Source(rules=(path,))
+        return LogSource(OTHER, file.log_path, (path,))
+    return LogSource(rules=(path,))
 
 
 def parse_config(text: str) -> Any:
@@ -244,7 +244,7 @@ def needle(pattern: str) -> str:
     return best
 
 
-class Rules:
+class RuleReader:
     """Rules applied to a log, line by line, in order."""
 
     def __init__(self, rules: Sequence[Rule], before: Sequence[str] = ()) -> None:

@@ -12,7 +12,9 @@ from nhc.light import TYPE_CHECKING
 from nhc.model import Action
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Dict, List
+
+    from nhc.kernlog.state_types import Finding, LogState
 
 RECOVERY = 120.0
 """Seconds in which a recovery ends: the kernel waits up to 60 s for a device after its reset (drivers/pci/pci.h
@@ -29,7 +31,7 @@ def _domain(device: str) -> str:
     return device.partition(":")[0]
 
 
-def _near(findings: Dict[str, Any], port: str, when: float) -> List[str]:
+def _near(findings: Dict[str, Finding], port: str, when: float) -> List[str]:
     """The errors that a recovery below `port` is about."""
     near = []
     for key, finding in findings.items():
@@ -40,11 +42,11 @@ def _near(findings: Dict[str, Any], port: str, when: float) -> List[str]:
     return near
 
 
-def outcome(state: Dict[str, Any], match: Match, when: float) -> Match:
+def outcome(state: LogState, match: Match, when: float) -> Match:
     """Take in how a recovery went. The match as it is to be judged."""
     if (match.kind, match.code) not in _OUTCOMES:
         return match
-    findings: Dict[str, Any] = state.get("findings", {})
+    findings = state.get("findings", {})
     if match.code == "NoCallback":
         state["no_callback"] = when
         return match

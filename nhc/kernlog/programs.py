@@ -11,7 +11,7 @@ import re
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from nhc.kernlog.state_types import LogState
 
 KEPT = 16
 """Programs remembered for one device and error."""
@@ -27,9 +27,9 @@ def name_of(line: str) -> str:
     return "" if name == "<unknown>" else name[:64]
 
 
-def note(state: Dict[str, Any], place: str, line: str, when: float, window: float, burst: float) -> None:
+def note(state: LogState, place: str, line: str, when: float, window: float, burst: float) -> None:
     """Remember the program of this line at a place: how often it failed there (bursts count once), and when last."""
-    stores: Dict[str, Dict[str, List[float]]] = state.setdefault("programs", {})
+    stores = state.setdefault("programs", {})
     held = {name: seen for name, seen in stores.pop(place, {}).items() if when - window <= seen[1]}
     name = name_of(line)
     if name:
@@ -43,7 +43,7 @@ def note(state: Dict[str, Any], place: str, line: str, when: float, window: floa
         del stores[next(iter(stores))]
 
 
-def independent(state: Dict[str, Any], place: str, wanted: int, unit: bool) -> int:
+def independent(state: LogState, place: str, wanted: int, unit: bool) -> int:
     """How many different programs speak against this place, 0 for fewer than `wanted`.
 
     One program that crashes again and again meets, sooner or later, a single crash of another on the same device. So on

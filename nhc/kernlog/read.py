@@ -10,24 +10,25 @@ from nhc.facts import kmsg
 from nhc.host import Host
 from nhc.kernlog.findings import enter_boot, identity, restarted
 from nhc.kernlog.shape import fit
-from nhc.kernlog.source import DMESG, FILE, JOURNAL, KMSG, OTHER, SYSLOG_FILES, Source
+from nhc.kernlog.source import DMESG, FILE, JOURNAL, KMSG, OTHER, SYSLOG_FILES, LogSource
 from nhc.kernlog.store import register
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Sequence, Tuple
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-    from nhc.kernlog.findings import State
+    from nhc.kernlog.npd_rules import Rule
+    from nhc.kernlog.state_types import LogState
 
 
-class Log(NamedTuple):
+class LogReading(NamedTuple):
     """A log as it stands: the state of its findings, what this run read, and what it could not.
 
     `lost` counts lines overwritten since the last run (-1: some, nothing tells how many), `unseen` those gone
     before the first run of this boot. `problem` says what else of the source was not read, "" for nothing.
     """
 
-    state: State
+    state: LogState
     source: str
     lines: int
     lost: int
@@ -35,45 +36,45 @@ class Log(NamedTuple):
     problem: str = ""
 
 
-def default_log(host: Host) -> Log:
+def default_log(host: Host) -> LogReading:
     """/dev/kmsg, or where it cannot be read, journald, or a syslog file. Raises OSError when there is none."""
-    return read_log(host, Source())
+    return read_log(host, LogSource())
 
 
-def read_log(host: Host, source: Source, since_boot: bool = False) -> Log:
+def read_log(host: Host, source: LogSource, since_boot: bool = False) -> LogReading:
     """Read what is new and remember what follows. With `since_boot` read all of this boot and remember nothing.
 
     Raises OSError when the source cannot be read, BadRules for a bad rule file.
     """
-    rules: List[Any] = []
+    rules: List[Rule] = []
     for path in source.rules:
         from nhc.kernlog.npd_rules import load
 
         rules += load(path)
     boot = kmsg.boot_id(host)
     # Devices are asked before the memory is locked: a driver that hangs must not hold other runs up.
-    clean = {}
-    before = {} if since_boot else fit(host.memory.load(source.store))
+    clean: Dict[Tuple[str, str, str], Optional[bool]] = {}
+    before: LogState = {} if since_boot else fit(host.memory.load(source.store))
     if restarted(before, boot):
         from nhc.kernlog.device_state import clean_devices
 
         clean = clean_devices(host, before)
-    seen: Dict[str, Any] = {}
+    readings: List[LogReading] = []  # two where the first met a memory that it could not work with
 
-    def change(state: State) -> None:
-        enter_boot(fit(state), boot, lambda finding: clean.get(identity(finding)))
-        seen.update(_advance(host, source, state, rules))
+    def change(held: Dict[str, Any]) -> None:
+        state = fit(held)
+        enter_boot(state, boot, lambda finding: clean.get(identity(finding)))
+        readings.append(_advance(host, source, state, rules))
 
     if since_boot:
-        state: State = {}
-        change(state)
+        change({})
     else:
-        state = host.memory.update(source.store, change)
+        host.memory.update(source.store, change)
         register(host.memory, source.store)
-    return Log(state, seen["source"], seen["lines"], seen["lost"], seen["unseen"], seen["problem"])
+    return readings[-1]
 
 
-def _advance(host: Host, source: Source, state: State, rules: Sequence[Any]) -> Dict[str, Any]:
+def _advance(host: Host, source: LogSource, state: LogState, rules: Sequence[Rule]) -> LogReading:
     """Bring a state up to the end of its log."""
     first = state.get("cursor") is None
     batch, name = _read(host, source, state.get("cursor"))
@@ -83,16 +84,11 @@ def _advance(host: Host, source: Source, state: State, rules: Sequence[Any]) -> 
 
         take_in(state, said, host.time(), rules, catalogue=source.kind != OTHER)
     state["cursor"] = batch.cursor
-    return {
-        "source": name,
-        "lines": len(said),
-        "lost": 0 if first else batch.lost,
-        "unseen": batch.lost if first else 0,
-        "problem": batch.problem,
-    }
+    lost, unseen = (0, batch.lost) if first else (batch.lost, 0)
+    return LogReading(state, name, len(said), lost, unseen, batch.problem)
 
 
-def _read(host: Host, source: Source, cursor: Any) -> Tuple[kmsg.Batch, str]:
+def _read(host: Host, source: LogSource, cursor: object) -> Tuple[kmsg.Batch, str]:
     """The batch, and the name of where it came from."""
     if source.kind == OTHER and source.path.startswith("/"):
         return kmsg.read_file(host, source.path, cursor, keep_all=True), source.path
@@ -113,7 +109,7 @@ def _read(host: Host, source: Source, cursor: Any) -> Tuple[kmsg.Batch, str]:
     return _fallback(host, {})
 
 
-def _journal(host: Host, cursor: Any, identifier: str = "") -> kmsg.Batch:
+def _journal(host: Host, cursor: object, identifier: str = "") -> kmsg.Batch:
     from nhc.facts.journal import read_journal
 
     return read_journal(host, cursor if isinstance(cursor, str) else "", identifier)

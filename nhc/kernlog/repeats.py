@@ -6,21 +6,19 @@ An application's own fault counts against a device where different programs have
 from __future__ import annotations
 
 from nhc.data.reader import table
+from nhc.kernlog.findings import change
 from nhc.kernlog.match import DEGRADED, FATAL, RANK, Match
 from nhc.light import TYPE_CHECKING, NamedTuple
-from nhc.model import Action, printable
+from nhc.model import Action
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import List, Optional, Tuple
 
-    from typing_extensions import TypeAlias
-
-State: TypeAlias = "Dict[str, Any]"
+    from nhc.kernlog.state_types import LogState
 
 HISTORIES = 512
 DRILL = "nhc-drill"
 """The mark of a line that `nhc inject` wrote."""
-LINE_LIMIT = 400
 
 
 class Repeat(NamedTuple):
@@ -53,7 +51,7 @@ def repeats() -> List[Repeat]:
     return _repeats
 
 
-def repeated(state: State, match: Match, when: float) -> Optional[Tuple[Repeat, int]]:
+def repeated(state: LogState, match: Match, when: float) -> Optional[Tuple[Repeat, int]]:
     """The rule of repeats.tsv that this occurrence fulfils, and how often the error has come."""
     hit: Optional[Tuple[Repeat, int]] = None
     for rule in repeats():
@@ -81,7 +79,7 @@ def repeated(state: State, match: Match, when: float) -> Optional[Tuple[Repeat, 
     return hit
 
 
-def escalated(state: State, match: Match, when: float, rule: Repeat, times: int) -> Match:
+def escalated(state: LogState, match: Match, when: float, rule: Repeat, times: int) -> Match:
     """What the repeats of a fault make of it.
 
     An application's own counts against a device only where different programs have it there and no other device has it.
@@ -104,9 +102,9 @@ def _counted_as(match: Match) -> str:
     return f"{match.device} (drill)" if DRILL in match.line else match.device
 
 
-def _note(state: State, rule: Repeat, device: str, place: str, when: float) -> int:
+def _note(state: LogState, rule: Repeat, device: str, place: str, when: float) -> int:
     """Remember an occurrence; how many separate ones the rule's window holds now."""
-    histories: Dict[str, List[float]] = state.setdefault("history", {})
+    histories = state.setdefault("history", {})
     name = f"{rule.kind}/{rule.code}/{device}/{place}"
     times = [at for at in histories.get(name, []) if when - rule.window <= at]
     if not times or when - times[-1] > rule.burst or rule.burst == 0:
@@ -117,16 +115,15 @@ def _note(state: State, rule: Repeat, device: str, place: str, when: float) -> i
     return len(histories[name])
 
 
-def _acquit(state: State, match: Match, when: float) -> None:
+def _acquit(state: LogState, match: Match, when: float) -> None:
     """Another device has an application's fault as well: it speaks against none of those that had it before."""
     for finding in state.get("findings", {}).values():
         same = (finding["kind"], finding["code"]) == (match.kind, match.code)
         if same and finding["severity"] == FATAL and finding["device"] != match.device and DRILL not in match.line:
-            words = printable(f"{finding['message']}; since then on {match.device} too", LINE_LIMIT)
-            finding.update(severity=DEGRADED, action=Action.INSPECT.value, message=words)
+            change(finding, DEGRADED, Action.INSPECT, f"{finding['message']}; since then on {match.device} too")
 
 
-def _elsewhere(state: State, rule: Repeat, device: str, when: float, often: int) -> bool:
+def _elsewhere(state: LogState, rule: Repeat, device: str, when: float, often: int) -> bool:
     """Whether another device has the same error as often: then it is the application's."""
     prefix = f"{rule.kind}/{rule.code}/"
     return any(

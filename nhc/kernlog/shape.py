@@ -12,20 +12,24 @@ from nhc.model import Action
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict
 
+    from nhc.kernlog.state_types import LogState
+
 _ACTIONS = frozenset(action.value for action in Action)
 
 
-def fit(state: Dict[str, Any]) -> Dict[str, Any]:
+def fit(held: Dict[str, Any]) -> LogState:
     """Leave out of a store what cannot be its own. Returns the store."""
     for name, fits in _TOP.items():
-        if name in state and not fits(state[name]):
-            del state[name]
-    for name in ("findings", "seen", "companions", "history", "programs"):
-        held = state.get(name)
-        if held:
-            for key in [key for key, value in held.items() if not _INNER[name](value)]:
-                del held[key]
-    return state
+        if name in held and not fits(held[name]):
+            del held[name]
+    for name, fits in _INNER.items():
+        inner = held.get(name)
+        if inner:
+            for key in [key for key, value in inner.items() if not fits(value)]:
+                del inner[key]
+    state: Any = held
+    fitted: LogState = state  # what is left has the form
+    return fitted
 
 
 def _number(value: Any) -> bool:
@@ -65,14 +69,15 @@ def _finding(value: Any) -> bool:
 
 
 def _hung(value: Any) -> bool:
-    """The memory of nhc.kernlog.hung."""
+    """The memory of nhc.kernlog.hung. Its words are added where an earlier version wrote none."""
     if not _table(value):
         return False
-    tasks, ended = value.get("tasks", {}), value.get("ended", {})
-    if not (_table(tasks) and _table(ended) and _text(value.get("task", ""))):
+    tasks, ended = value.setdefault("tasks", {}), value.setdefault("ended", {})
+    if not (_table(tasks) and _table(ended) and _text(value.setdefault("task", ""))):
         return False
+    value["named"] = value.get("named") is True
     return all(map(_number, ended.values())) and all(
-        isinstance(one, list) and len(one) == 3 and _text(one[1]) and _number(one[0]) and _number(one[2])
+        isinstance(one, (list, tuple)) and len(one) == 3 and _text(one[1]) and _number(one[0]) and _number(one[2])
         for one in tasks.values()
     )
 

@@ -15,7 +15,7 @@ STORE = "kernel-log"
 """Name of the memory of /dev/kmsg; other sources' begin with it."""
 
 
-class Source(NamedTuple):
+class LogSource(NamedTuple):
     """Where a log is: kmsg, journal, or a file in syslog's or dmesg's form. `rules` are rule files to apply as well."""
 
     kind: str = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from nhc.kernlog import findings
-from nhc.kernlog.findings import Finding, State
 from nhc.kernlog.shape import fit
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
@@ -12,6 +11,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
     from nhc.host import Memory
+    from nhc.kernlog.state_types import Finding, LogState
 
 ACKS = "kernel-log-acks"
 """Memory of what was acknowledged, by whom, and of the stores there are."""
@@ -19,7 +19,7 @@ KEPT = 256
 """Acknowledgements remembered; the oldest are forgotten first."""
 
 
-def load(memory: Memory, store: str) -> Dict[str, Any]:
+def load(memory: Memory, store: str) -> LogState:
     """A store as it is remembered, what does not fit left out."""
     return fit(memory.load(store))
 
@@ -68,7 +68,7 @@ def drop(memory: Memory, store: str, chosen: Sequence[Tuple[str, Finding]]) -> L
     """End findings of a store, those left out that came again since they were read. The keys of those that ended."""
     done: List[str] = []
 
-    def change(held: State) -> None:
+    def change(held: Dict[str, Any]) -> None:
         done.extend(key for key, finding in chosen if findings.end(fit(held), key, finding))
 
     memory.update(store, change)

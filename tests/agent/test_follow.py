@@ -5,7 +5,7 @@ import pytest
 from nhc.agent.event_loop import Loop
 from nhc.agent.kmsg_follower import ALIKE, Follower
 from nhc.kernlog.read import read_log
-from nhc.kernlog.source import STORE, Source
+from nhc.kernlog.source import STORE, LogSource
 from nhc.state.store import State
 from nhc.testing import FakeHost
 
@@ -50,7 +50,7 @@ def log(tmp_path):
                 self.loop.once(0.0)
 
         def check(self):
-            return read_log(self.host, Source())
+            return read_log(self.host, LogSource())
 
         def findings(self):
             return self.state.load(STORE).get("findings", {})

@@ -322,8 +322,8 @@ def test_two_processes_at_once_count_each_line_once(tmp_path):
     try:
         code = (
             "from nhc.host import Host; from nhc.state.store import State\n"
-            "from nhc.kernlog.read import read_log; from nhc.kernlog.source import Source\n"
-            "read_log(Host(memory=State()), Source('kmsg'))"
+            "from nhc.kernlog.read import read_log; from nhc.kernlog.source import LogSource\n"
+            "read_log(Host(memory=State()), LogSource('kmsg'))"
         )
         env = {**os.environ, "NHC_STATE_DIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
         runs = [subprocess.Popen([sys.executable, "-c", code], env=env) for _process in range(4)]

@@ -17,7 +17,7 @@ from nhc.cli.log import Folder, classify_command
 from nhc.facts.kmsg import BOOT_ID
 from nhc.kernlog.catalogue import Matcher
 from nhc.kernlog.read import read_log
-from nhc.kernlog.source import STORE, Source
+from nhc.kernlog.source import STORE, LogSource
 from nhc.kernlog.store import ACKS
 from nhc.state.store import State
 from nhc.testing import FakeHost
@@ -194,7 +194,7 @@ def memory(tmp_path):
         "3,1,1000000,-;nfs: server a not responding, still trying",
         "3,2,1000000,-;Oops: 0000 [#1] SMP nhc-drill",
     ]
-    read_log(host, Source())
+    read_log(host, LogSource())
     return memory
 
 

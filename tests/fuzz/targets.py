@@ -23,7 +23,7 @@ from nhc.facts import kmsg
 from nhc.kernlog import findings
 from nhc.kernlog.catalogue import Matcher
 from nhc.kernlog.judge import take_in
-from nhc.kernlog.npd_rules import Rules, parse
+from nhc.kernlog.npd_rules import RuleReader, parse
 from nhc.kernlog.source import BadRules
 from nhc.language import loader
 from nhc.language.loader import ConfigError
@@ -271,7 +271,7 @@ def a_monitor_is_read_or_refused(given: Any) -> None:
             except SettingsError as error:
                 one_line(error)
         try:
-            read = Rules(parse(json.dumps(given), path).rules)
+            read = RuleReader(parse(json.dumps(given), path).rules)
         except BadRules as error:
             one_line(error)
             return

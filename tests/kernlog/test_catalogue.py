@@ -16,7 +16,7 @@ from nhc.kernlog.judge import take_in
 from nhc.kernlog.match import RANK, address
 from nhc.kernlog.read import read_log
 from nhc.kernlog.repeats import repeats
-from nhc.kernlog.source import DMESG, Source
+from nhc.kernlog.source import DMESG, LogSource
 from nhc.model import Action
 
 ROOT = Path(__file__).parents[2]
@@ -130,10 +130,10 @@ def test_a_record_of_several_lines_is_read_as_its_driver_wrote_it(form):
 def test_a_file_is_read_record_by_record(form, tmp_path):
     log = tmp_path / "log"
     log.write_text(record_in(form, OFF_BUS))
-    found = read_log(Host(), Source(DMESG, str(log)), since_boot=True).state
+    found = read_log(Host(), LogSource(DMESG, str(log)), since_boot=True).state
     assert list(found["findings"]) == ["nvrm/GpuFallenOffBus/0000:18:00.0"]
     log.write_text(record_in(form, FORGED))
-    assert "findings" not in read_log(Host(), Source(DMESG, str(log)), since_boot=True).state
+    assert "findings" not in read_log(Host(), LogSource(DMESG, str(log)), since_boot=True).state
 
 
 def test_the_live_log_gives_the_lines_of_one_record():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.kernlog.npd_rules import Rules, needle, parse, translate
+from nhc.kernlog.npd_rules import RuleReader, needle, parse, translate
 from nhc.kernlog.source import BadRules
 
 
@@ -23,7 +23,7 @@ def temporary(pattern, reason="Seen"):
 
 
 def read(text, *lines):
-    rules = Rules(parse(text, "x.json").rules)
+    rules = RuleReader(parse(text, "x.json").rules)
     return [[match.code for match in rules.read(line)] for line in lines]
 
 
@@ -70,17 +70,17 @@ def test_a_span_is_no_longer_than_the_buffer():
 
 def test_the_last_lines_of_one_run_are_the_first_of_the_next():
     rules = parse(config(temporary(r"first\nsecond"), bufferSize=3), "x").rules
-    before = Rules(rules)
+    before = RuleReader(rules)
     before.read("the first")
-    assert [m.code for m in Rules(rules, before.tail()).read("second")] == ["Seen"]
+    assert [m.code for m in RuleReader(rules, before.tail()).read("second")] == ["Seen"]
 
 
 def test_a_permanent_rule_is_fatal_and_names_its_condition():
     text = config({"type": "permanent", "condition": "KernelDeadlock", "reason": "DockerHung", "pattern": "hung"})
-    (match,) = Rules(parse(text, "x").rules).read("hung")
+    (match,) = RuleReader(parse(text, "x").rules).read("hung")
     assert (match.kind, match.code, match.severity) == ("npd", "DockerHung", "fatal")
     assert "KernelDeadlock" in match.message
-    (match,) = Rules(parse(config(temporary("hung")), "x").rules).read("hung")
+    (match,) = RuleReader(parse(config(temporary("hung")), "x").rules).read("hung")
     assert match.severity == "info", "an event, which sets no condition"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from nhc.agent.event_loop import Loop
 from nhc.agent.kmsg_follower import Follower
-from nhc.checks.kmsg import reason
+from nhc.checks.kmsg import reason_of
 from nhc.cli.log import classify_command
 from nhc.facts.kmsg import BOOT_ID
 from nhc.model import Verdict
@@ -295,7 +295,9 @@ def test_offline(scenario, tmp_path, capsys):
     host = FakeHost({**FILES, **files})
     assert classify_command(str(path), format="json", findings=True, root=host.root) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {f"{reason(one)} {one['device']}": (one["severity"], one["action"]) for one in found} == expected
+    assert {
+        f"{reason_of(one['kind'], one['code'])} {one['device']}": (one["severity"], one["action"]) for one in found
+    } == expected
 
 
 def test_without_a_node_what_only_the_node_could_tell_is_never_fatal(tmp_path, capsys):

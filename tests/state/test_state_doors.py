@@ -217,7 +217,7 @@ def test_files_of_the_wrong_shape_stop_no_check_and_no_agent(tmp_path, value):
     from nhc.cli.ack import standing
     from nhc.host import Host
     from nhc.kernlog.read import read_log
-    from nhc.kernlog.source import Source
+    from nhc.kernlog.source import LogSource
 
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
@@ -234,7 +234,7 @@ def test_files_of_the_wrong_shape_stop_no_check_and_no_agent(tmp_path, value):
     assert end_findings(memory, ["x"], "", True, "me", "", 1.0) == []
     log = tmp_path / "syslog"
     log.write_text("")
-    read_log(Host(memory=memory), Source("syslog", str(log)))
+    read_log(Host(memory=memory), LogSource("syslog", str(log)))
     settings = tmp_path / "agent.toml"
     settings.write_text(f'[agent]\nconfig = ["{conf}"]\nstate = "{state}"\nsocket = "{tmp_path}/s"\n')
     agent = subprocess.Popen(

@@ -8,7 +8,7 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc.checks.kmsg import reason
+from nhc.checks.kmsg import reason_of
 from nhc.facts.kmsg import BOOT_ID
 from nhc.kernlog.catalogue import rows
 from nhc.kernlog.match import DEGRADED, FATAL
@@ -216,7 +216,7 @@ def test_every_finding_of_the_kernel_log_has_a_family() -> None:
     homeless = {}
     for row in rows():
         if row.severity in (FATAL, DEGRADED) or row.kind in ("xid", "sxid", "neuron"):
-            found = CheckResult("check_kmsg", ok()._replace(reason=reason({"kind": row.kind, "code": row.code or "1"})))
+            found = CheckResult("check_kmsg", ok()._replace(reason=reason_of(row.kind, row.code or "1")))
             types = [one.type for one in families if one.covers(found)]
             if len(types) != 1:
                 homeless[found.outcome.reason] = types

@@ -7,7 +7,7 @@ out, harmless ones are counted, and a burst is one finding. What stands becomes 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Callable, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence
 
 from nhc.kernlog import findings, node_context, xid
 from nhc.kernlog.catalogue import Matcher, rows
@@ -18,6 +18,9 @@ from nhc_adapters.kubernetes.controller.acknowledged import covers
 from nhc_adapters.kubernetes.controller.loki import LogLine
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, KERNEL_LOG, TRUE, Condition
 
+if TYPE_CHECKING:
+    from nhc.kernlog.state_types import Finding, LogState
+
 CONDITION = KERNEL_LOG
 NODES = 20_000
 """Nodes remembered, those heard from last."""
@@ -26,7 +29,7 @@ NODES = 20_000
 class _Node:
     def __init__(self) -> None:
         self.matcher = Matcher()
-        self.state: findings.State = {}
+        self.state: LogState = {}
         self.said = False
 
 
@@ -99,9 +102,7 @@ def recall(key: str) -> Optional[Match]:
     return None
 
 
-def condition_of(
-    state: findings.State, acks: Optional[Mapping[str, float]] = None, now: Optional[float] = None
-) -> Condition:
+def condition_of(state: LogState, acks: Optional[Mapping[str, float]] = None, now: Optional[float] = None) -> Condition:
     """The condition that a node's findings ask for: the fatal ones count, unless they were acknowledged.
 
     What only the node itself could tell (whether a volume is its own) is never fatal here.
@@ -112,7 +113,7 @@ def condition_of(
         for finding in [node_context.apart(state, finding)]
         if finding["severity"] == FATAL and not covers(acks or {}, key, float(finding["last"]))
     ]
-    fatal: List[findings.Finding] = [finding for _key, finding in standing]
+    fatal: List[Finding] = [finding for _key, finding in standing]
     if not fatal:
         return Condition(CONDITION, FALSE, "NoKernelLogFault", "no fault in the kernel log that stands")
     first = max(fatal, key=lambda finding: float(finding["last"]))

@@ -1,0 +1,70 @@
+"""The form of what is remembered of one kernel log, in JSON's own types: for the type checker, no run loads it."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Tuple, TypedDict
+
+
+class _FindingAlways(TypedDict):
+    kind: str
+    code: str
+    device: str
+    severity: str
+    action: str
+    message: str
+    line: str
+    first: float
+    noticed: float
+    count: int
+    last: float
+
+
+class Finding(_FindingAlways, total=False):
+    """A fault of which the log told. Times are Unix times in seconds.
+
+    `first` and `last` are of its lines, `noticed` is when the first was read, `count` how many lines there were. `line`
+    is the first, `last_line` the last where it is another. `repairing`: until when the kernel may repair it by itself.
+    `drill`: all its lines were written by `nhc inject`. `before_boot`: from before the node restarted.
+    """
+
+    last_line: str
+    repairing: float
+    drill: bool
+    before_boot: bool
+
+
+class HungMemory(TypedDict):
+    """What `nhc.kernlog.hung` remembers.
+
+    `tasks`: NAME:PID of a task reported as hung, since when, in which file system ("" for unknown), and when it was
+    reported last (JSON has the three as a list). `ended`: when each file system came back. `task`: the task whose stack
+    is being printed, `named`: its file system was taken from its name alone.
+    """
+
+    tasks: Dict[str, Tuple[float, str, float]]
+    ended: Dict[str, float]
+    task: str
+    named: bool
+
+
+class LogState(TypedDict, total=False):
+    """One store of findings. What a name holds is checked when it is read: `nhc.kernlog.shape`.
+
+    `boot` is the boot id, `cursor` where the reader of its source goes on, `tail` the last lines for rules that span
+    several, `driver` NVIDIA's version, `more` findings beyond the limit, `seen` lines by severity. The rest is what
+    later lines are judged by: `companions` the last Xid of each GPU, `history` and `programs` of faults that come back,
+    `hung` of hung tasks, `no_callback` when a driver could not be asked for a recovery.
+    """
+
+    boot: str
+    cursor: object
+    tail: List[str]
+    driver: str
+    more: int
+    seen: Dict[str, int]
+    findings: Dict[str, Finding]
+    companions: Dict[str, float]
+    history: Dict[str, List[float]]
+    programs: Dict[str, Dict[str, List[float]]]
+    hung: HungMemory
+    no_callback: float
