@@ -21,6 +21,7 @@ SERVICES = {
     "ansible": ("tests/ansible/",),
     "browser": ("browser",),
     "npd": ("npd",),
+    "postgresql": ("postgresql",),
 }
 
 

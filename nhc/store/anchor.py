@@ -1,0 +1,112 @@
+"""Where the head of the audit log is written down a second time, outside the database.
+
+One line a commit: the store's id, the number and the hash of the newest row, and when. Who can change the database
+cannot change the log unseen unless this file is theirs too: keep it on another file system, or send it away (the
+same line goes to syslog's authpriv where that is switched on).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from typing import Iterator, NamedTuple
+
+from nhc.store.errors import StoreError
+
+
+class Head(NamedTuple):
+    """The newest row of the audit log."""
+
+    seq: int
+    hash: str
+    at: float
+
+
+class Anchored(NamedTuple):
+    """One line of the anchor. `line` is its number in the file; a damaged one has `seq` 0."""
+
+    line: int
+    store: str
+    seq: int
+    hash: str
+
+
+class Anchor:
+    """The file. Several processes may add to it."""
+
+    def __init__(self, path: str, store: str = "", syslog: bool = False) -> None:
+        self.path, self.store, self.syslog = path, store, syslog
+        self.problem = ""
+        """Why the newest head is not in the file, "" where it is."""
+        self._owed: Head | None = None
+        self._lock = threading.Lock()
+
+    def ready(self) -> None:
+        """See that a line can be added, and add the one that could not be. Raises StoreError."""
+        with self._lock:
+            try:
+                if self._owed is not None:
+                    self._append(self._owed)
+                    self._owed = None
+                else:
+                    os.close(self._open())
+            except OSError as error:
+                self.problem = self._said(error)
+                raise StoreError(f"{self.problem}: nothing was written") from None
+            self.problem = ""
+
+    def add(self, head: Head) -> None:
+        """Anchor a head that was committed. A failure stands in `problem`; `ready` tries again."""
+        with self._lock:
+            try:
+                self._append(head)
+            except OSError as error:
+                self._owed, self.problem = head, self._said(error)
+        if self.syslog:
+            import syslog
+
+            syslog.openlog("nhc", syslog.LOG_PID, syslog.LOG_AUTHPRIV)
+            syslog.syslog(syslog.LOG_NOTICE, f"audit head {self.store} {head.seq} {head.hash}")
+
+    def lines(self) -> Iterator[Anchored]:
+        """All that was anchored, in the file's order. Raises OSError."""
+        with open(self.path, encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(file, 1):
+                words = line.split()
+                if len(words) == 4 and line.endswith("\n") and words[1].isascii() and words[1].isdigit():
+                    yield Anchored(number, words[0], int(words[1]), words[2])
+                elif words:
+                    yield Anchored(number, "", 0, "")
+
+    def _said(self, error: OSError) -> str:
+        return f"the audit's anchor {self.path}: {error.strerror or error}"
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            return os.open(self.path, flags)
+        except FileNotFoundError:
+            directory = os.path.dirname(self.path) or "."
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+            fd = os.open(self.path, flags | os.O_CREAT, 0o600)
+            at = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(at)  # the file's name must outlast the power, too
+            finally:
+                os.close(at)
+            return fd
+
+    def _append(self, head: Head) -> None:
+        fd = self._open()
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            size = os.fstat(fd).st_size
+            torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+            line = f"{self.store} {head.seq} {head.hash} {head.at:.3f}\n".encode()
+            data = b"\n" + line if torn else line
+            if os.write(fd, data) != len(data):
+                raise OSError(28, os.strerror(28))
+            os.fsync(fd)
+        finally:
+            os.close(fd)

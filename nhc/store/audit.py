@@ -1,0 +1,121 @@
+"""The audit log: who did what to which node, and why; only ever added to.
+
+Each row holds the hash of the one before it and is hashed with it, so that a change or a hole shows. Triggers refuse
+to change or delete rows. A cut tail or a chain that was made anew shows against the anchor (`nhc.store.anchor`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from nhc.model import printable
+from nhc.store.anchor import Head
+from nhc.store.database import HEAD
+from nhc.store.schema import audit
+from nhc.store.schema import store as store_table
+
+LOCK = 0x6E686341
+"""PostgreSQL's advisory lock under which rows are added, one transaction at a time."""
+TEXT_LIMIT = 2000
+DETAIL_LIMIT = 64 << 10
+
+
+class Entry(NamedTuple):
+    """One row. `episode` is 0 for what belongs to none; `detail` is a JSON object as text."""
+
+    seq: int
+    at: float
+    actor: str
+    what: str
+    node: str
+    episode: int
+    detail: str
+    previous: str
+    hash: str
+
+
+def append(
+    connection: Connection,
+    at: float,
+    actor: str,
+    what: str,
+    *,
+    node: str = "",
+    episode: int = 0,
+    detail: Optional[Mapping[str, object]] = None,
+) -> Entry:
+    """Add a row, in the transaction of what it tells of. Call it last: it makes others wait for this commit.
+
+    `actor` is a person or a part of nhc, `what` a dotted word (`attempt.sent`). Raises ValueError for a detail that is
+    no JSON or larger than 64 KiB.
+    """
+    text = json.dumps(detail or {}, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    if len(text) > DETAIL_LIMIT:
+        raise ValueError(f"an audit detail of {len(text)} bytes: at most {DETAIL_LIMIT}")
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
+    newest = connection.execute(sa.select(audit.c.seq, audit.c.hash).order_by(audit.c.seq.desc()).limit(1)).first()
+    seq, previous = (newest[0] + 1, newest[1]) if newest else (1, genesis(_store(connection)))
+    row = Entry(
+        seq, float(at), printable(actor, TEXT_LIMIT), printable(what, TEXT_LIMIT), printable(node, TEXT_LIMIT),
+        episode, text, previous, "",
+    )  # fmt: skip
+    row = row._replace(hash=digest(row))
+    connection.execute(sa.insert(audit), {**row._asdict(), "episode": episode or None})
+    connection.info[HEAD] = Head(seq, row.hash, row.at)
+    return row
+
+
+def digest(row: Entry) -> str:
+    """The hash of a row, with that of the row before it."""
+    whole = [row.seq, row.at, row.actor, row.what, row.node, row.episode, row.detail, row.previous]
+    return hashlib.sha256(json.dumps(whole, separators=(",", ":")).encode()).hexdigest()
+
+
+def genesis(store: str) -> str:
+    """What stands before the first row: no two stores have the same."""
+    return hashlib.sha256(f"nhc audit {store}".encode()).hexdigest()
+
+
+def entries(
+    connection: Connection, *, node: str = "", episode: int = 0, after: int = 0, limit: int = 100, newest: bool = False
+) -> List[Entry]:
+    """Rows of a node or an episode, or all; those above number `after`, the first or the newest `limit` of them."""
+    asked = sa.select(audit).where(audit.c.seq > after)
+    if node:
+        asked = asked.where(audit.c.node == node)
+    if episode:
+        asked = asked.where(audit.c.episode == episode)
+    found = connection.execute(asked.order_by(audit.c.seq.desc() if newest else audit.c.seq).limit(limit))
+    rows = [_entry(row) for row in found]
+    return rows[::-1] if newest else rows
+
+
+def walk(connection: Connection, size: int = 1000) -> Iterator[Sequence[Entry]]:
+    """All rows in order, so many at a time."""
+    after = 0
+    while True:
+        found = connection.execute(sa.select(audit).where(audit.c.seq > after).order_by(audit.c.seq).limit(size)).all()
+        if not found:
+            return
+        yield [_entry(row) for row in found]
+        after = found[-1].seq
+
+
+def head(connection: Connection) -> Optional[Entry]:
+    """The newest row, None where there is none."""
+    row = connection.execute(sa.select(audit).order_by(audit.c.seq.desc()).limit(1)).first()
+    return _entry(row) if row else None
+
+
+def _store(connection: Connection) -> str:
+    return str(connection.scalar(sa.select(store_table.c.id)) or "")
+
+
+def _entry(row: Row[tuple[object, ...]]) -> Entry:
+    return Entry(row.seq, row.at, row.actor, row.what, row.node, row.episode or 0, row.detail, row.previous, row.hash)

@@ -1,0 +1,54 @@
+"""Open the store, make its tables where there are none, and refuse a schema that is not this nhc's.
+
+store = open_store("sqlite:////var/lib/nhc/store.db")
+with store.write() as connection:
+    episodes.save_step(connection, ...)      # what is done in one `with` is kept whole or not at all
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Callable
+
+import sqlalchemy as sa
+
+from nhc.store import schema
+from nhc.store.database import Store, connect, revision
+from nhc.store.errors import StoreError
+from nhc.store.migrate import upgrade
+
+DEFAULT = "sqlite:////var/lib/nhc/store.db"
+
+
+def open_store(
+    url: str = DEFAULT,
+    *,
+    anchor: str = "",
+    create: bool = True,
+    pool: int = 5,
+    clock: Callable[[], float] = time.time,
+) -> Store:
+    """The store at a URL (`sqlite:///FILE`, `postgresql://...`) or in a file. Raises StoreError.
+
+    An empty database gets its tables where `create` says so. An older schema is left for `nhc store migrate`, a newer
+    one is refused. `anchor` is the file that the audit's head is anchored in: beside SQLite's file unless it is named.
+    """
+    store = connect(url, anchor=anchor, create=create, pool=pool)
+    try:
+        with store.read() as connection:
+            found = revision(connection, store.name)
+        if not found:
+            if not create:
+                raise StoreError(f"{store.name}: holds no tables yet: run nhc store migrate")
+            upgrade(store, clock())
+        elif found < schema.REVISION:
+            raise StoreError(
+                f"{store.name}: has schema {found}, this nhc needs {schema.REVISION}: run nhc store migrate"
+            )
+        with store.read() as connection:
+            store.id = str(connection.scalar(sa.select(schema.store.c.id)) or "")
+        store.anchor.store = store.id
+    except BaseException:
+        store.close()
+        raise
+    return store

@@ -1,0 +1,195 @@
+"""The database under the store: SQLite in one file, or PostgreSQL; its transactions say in one line what went wrong.
+
+A transaction that adds to the audit log anchors its new head after the commit. Where the anchor cannot be written,
+the next such transaction is refused until it can be: the log is never more than one transaction ahead of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+
+from nhc.model import printable
+from nhc.store import schema
+from nhc.store.anchor import Anchor, Head
+from nhc.store.errors import LeadershipLost, StoreError
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine.interfaces import DBAPIConnection
+    from sqlalchemy.pool import ConnectionPoolEntry
+
+BUSY = 10.0
+"""Seconds that a statement waits for another's lock."""
+VERSION_TABLE = "nhc_schema"
+HEAD = "nhc_audit_head"
+_WRITE = "nhc_write"
+
+
+class Fence(NamedTuple):
+    """The number of a leader: writes under it fail once another leads."""
+
+    name: str
+    number: int
+
+
+class Store:
+    """An open store. Threads may share it; each transaction has a connection of its own."""
+
+    def __init__(self, engine: Engine, name: str, anchor: Anchor) -> None:
+        self.engine, self.name, self.anchor = engine, name, anchor
+        self.id = ""
+
+    @property
+    def sqlite(self) -> bool:
+        """Whether it is one file of this machine."""
+        return self.engine.dialect.name == "sqlite"
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that only reads. Raises StoreError."""
+        try:
+            with self.engine.connect() as connection, connection.begin():
+                yield connection
+        except sa.exc.SQLAlchemyError as error:
+            raise StoreError(f"{self.name}: {told(error)}") from None
+
+    @contextlib.contextmanager
+    def write(self, fence: Optional[Fence] = None) -> Iterator[Connection]:
+        """A transaction: committed at the end of the `with`, rolled back where its body raises.
+
+        Raises StoreError; LeadershipLost where `fence` is no longer the leader's number, before the body runs.
+        """
+        committing = False
+        try:
+            with self.engine.connect() as plain:
+                connection = plain.execution_options(**{_WRITE: True})
+                connection.info.pop(HEAD, None)
+                with connection.begin() as transaction:
+                    if fence is not None:
+                        _hold(connection, fence)
+                    yield connection
+                    head: Optional[Head] = connection.info.pop(HEAD, None)
+                    if head is not None:
+                        self.anchor.ready()
+                    committing = True
+                    transaction.commit()
+        except sa.exc.SQLAlchemyError as error:
+            lost = committing and getattr(error, "connection_invalidated", False)
+            unknown = " (whether it was written is not known)" if lost else ""
+            raise StoreError(f"{self.name}: {told(error)}{unknown}", ambiguous=lost) from None
+        if head is not None:
+            self.anchor.add(head)
+
+    def close(self) -> None:
+        """End its connections."""
+        self.engine.dispose()
+
+
+def connect(url: str, *, anchor: str = "", create: bool = True, pool: int = 5) -> Store:
+    """The database at a URL or in a file, whatever its schema is. Raises StoreError."""
+    parsed = _parsed(url)
+    name = parsed.render_as_string(hide_password=True).replace("+psycopg", "")
+    try:
+        if parsed.get_backend_name() == "sqlite":
+            path = str(parsed.database)
+            _file(path, create)
+            engine = sa.create_engine(parsed, pool_size=pool, connect_args={"timeout": BUSY, "isolation_level": None})
+            event.listen(engine, "connect", _pragmas)
+            event.listen(engine, "begin", _begin)
+            anchor = anchor or f"{path}.anchor"
+        else:
+            engine = sa.create_engine(parsed, pool_size=pool, pool_pre_ping=True, connect_args=_PSYCOPG)
+            anchor = anchor or f"/var/lib/nhc/{parsed.database or 'nhc'}.anchor"
+    except ModuleNotFoundError as error:
+        from nhc.extras import how_to_install
+
+        raise StoreError(f"the store needs {error.name}: {how_to_install(str(error.name), 'remedy')}") from None
+    except (OSError, sa.exc.SQLAlchemyError) as error:
+        raise StoreError(f"{name}: {told(error)}") from None
+    return Store(engine, name, Anchor(anchor))
+
+
+def revision(connection: Connection, name: str) -> str:
+    """Which schema a database has, "" for none. Raises StoreError for one that is not ours, or newer."""
+    table = sa.table(VERSION_TABLE, sa.column("version_num"))
+    if not sa.inspect(connection).has_table(VERSION_TABLE):
+        others = sa.inspect(connection).get_table_names()
+        if others:
+            raise StoreError(f"{name}: is no store of nhc: it holds other tables ({', '.join(sorted(others)[:3])})")
+        return ""
+    found = str(connection.scalar(sa.select(table.c.version_num)) or "")
+    if found > schema.REVISION:
+        raise StoreError(f"{name}: has schema {found}, newer than this nhc's {schema.REVISION}: install a newer nhc")
+    return found
+
+
+def told(error: Exception) -> str:
+    """What a database complains of, in one line and without the statement."""
+    cause: object = getattr(error, "orig", None) or error
+    if isinstance(cause, OSError) and cause.strerror:
+        return f"{cause.filename}: {cause.strerror}" if cause.filename else cause.strerror
+    text = str(cause).strip() or type(cause).__name__
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    kept = [line for line in lines if not line.startswith(("LINE ", "^", "HINT:", "Is the server", "CONTEXT:"))]
+    return printable("; ".join(kept or lines).partition(" (Background on")[0], 300)
+
+
+_PSYCOPG = {
+    "connect_timeout": 10,
+    "application_name": "nhc",
+    "tcp_user_timeout": 15_000,  # milliseconds in which a dead server's silence ends the connection
+    "keepalives_idle": 10,
+    "options": f"-c lock_timeout={int(BUSY * 1000)} -c idle_in_transaction_session_timeout=60000",
+}
+
+
+def _parsed(url: str) -> URL:
+    try:
+        parsed = make_url(url if "://" in url else f"sqlite:///{os.path.abspath(url)}")
+    except (sa.exc.ArgumentError, ValueError):
+        raise StoreError("the store's URL is neither sqlite:///FILE nor postgresql://USER@HOST/DATABASE") from None
+    if parsed.drivername in ("postgresql", "postgres"):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
+        raise StoreError(f"the store is kept in sqlite or postgresql, not in {printable(parsed.drivername, 40)}")
+    if parsed.drivername == "sqlite" and (not parsed.database or parsed.database.startswith((":memory:", "file:"))):
+        raise StoreError("the store needs a file: sqlite:////var/lib/nhc/store.db")
+    return parsed
+
+
+def _file(path: str, create: bool) -> None:
+    """Make the file with a mode of its own: it holds hashes of tokens and what nodes say. Raises OSError."""
+    if create and not os.path.exists(path):
+        os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    else:
+        os.stat(path)
+
+
+def _pragmas(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout={int(BUSY * 1000)}")
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")  # in WAL mode less may lose the last commits with the power
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    """A writer takes its lock at once: one that read first could not wait for another writer, only fail."""
+    write = connection.get_execution_options().get(_WRITE)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _hold(connection: Connection, fence: Fence) -> None:
+    """Keep the leader's row as it is until this transaction ends; on SQLite there is one writer anyway."""
+    row = schema.leader
+    asked = sa.select(row.c.number).where(row.c.name == fence.name).with_for_update(read=True)
+    number = connection.scalar(asked)
+    if number != fence.number:
+        raise LeadershipLost(f"another leads now ({fence.name} number {number}, ours was {fence.number})")

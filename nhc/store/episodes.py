@@ -1,0 +1,150 @@
+"""Episodes: one fault on one node, from its mark to its return or escalation. One is open a node and cause at a time.
+
+Each change is one transaction with its row of the audit log. `version` guards against two who change the same
+episode: the second gets a Conflict, reads again and decides again.
+"""
+
+from __future__ import annotations
+
+from typing import List, Mapping, NamedTuple, Optional, Tuple
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection
+
+from nhc.model import printable
+from nhc.store import audit
+from nhc.store.errors import Conflict
+from nhc.store.schema import episodes
+
+MESSAGE_LIMIT = 4000
+
+
+class Episode(NamedTuple):
+    """One row. `due` is when it has to be looked at next; `detail` is JSON that only the remedy loop reads."""
+
+    id: int
+    node: str
+    cause: str
+    action: str
+    state: str
+    rung: str
+    opened: float
+    updated: float
+    due: Optional[float]
+    ended: Optional[float]
+    outcome: str
+    detail: str
+    version: int
+
+
+class Step(NamedTuple):
+    """What a change of an episode is called in the audit log, by whom, and why."""
+
+    actor: str
+    what: str
+    detail: Mapping[str, object] = {}
+
+
+def open_episode(
+    connection: Connection,
+    node: str,
+    cause: str,
+    *,
+    action: str,
+    state: str,
+    now: float,
+    by: str,
+    rung: str = "",
+    due: Optional[float] = None,
+    detail: str = "{}",
+    because: Optional[Mapping[str, object]] = None,
+) -> Tuple[Episode, bool]:
+    """The open episode of a node and cause, and whether it was opened now; one that is open stays as it is."""
+    cause = printable(cause, MESSAGE_LIMIT)
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    values = {
+        "node": node, "cause": cause, "action": action, "state": state, "rung": rung, "opened": now, "updated": now,
+        "due": due, "detail": detail,
+    }  # fmt: skip
+    made = (
+        insert(episodes)
+        .values(values)
+        .on_conflict_do_nothing(index_elements=["node", "cause"], index_where=episodes.c.ended.is_(None))
+    )
+    row = connection.execute(made.returning(episodes.c.id)).first()
+    if row is None:
+        standing = sa.and_(episodes.c.node == node, episodes.c.cause == cause, episodes.c.ended.is_(None))
+        found = connection.execute(sa.select(episodes).where(standing)).first()
+        if found is None:  # it ended in between
+            raise Conflict(f"the episode of {node} ended at this moment")
+        return Episode(*found), False
+    episode = _required(connection, row.id)
+    told = {"cause": cause, "action": action, "state": state, **(because or {})}
+    audit.append(connection, now, by, "episode.opened", node=node, episode=episode.id, detail=told)
+    return episode, True
+
+
+def save_step(
+    connection: Connection, episode: Episode, step: Step, *, now: float, **changes: Optional[str | float]
+) -> Episode:
+    """Change an episode (`state`, `rung`, `action`, `due`, `ended`, `outcome`, `detail`) and write the step down.
+
+    Raises Conflict where somebody else changed it since it was read.
+    """
+    strange = set(changes) - {"state", "rung", "action", "due", "ended", "outcome", "detail"}
+    if strange:
+        raise TypeError(f"an episode has no {', '.join(sorted(strange))} to change")
+    same = sa.and_(episodes.c.id == episode.id, episodes.c.version == episode.version)
+    changed = connection.execute(
+        sa.update(episodes).where(same).values({**changes, "updated": now, "version": episode.version + 1})
+    )
+    if changed.rowcount != 1:
+        raise Conflict(f"episode {episode.id} of {episode.node} was changed by another")
+    after = _required(connection, episode.id)
+    told = {
+        **({"from": episode.state, "to": after.state} if after.state != episode.state else {}),
+        **({"rung": after.rung} if after.rung != episode.rung else {}),
+        **({"outcome": after.outcome} if after.outcome != episode.outcome else {}),
+        **step.detail,
+    }
+    audit.append(connection, now, step.actor, step.what, node=episode.node, episode=episode.id, detail=told)
+    return after
+
+
+def get(connection: Connection, number: int) -> Optional[Episode]:
+    """One episode, None where there is none of that number."""
+    row = connection.execute(sa.select(episodes).where(episodes.c.id == number)).first()
+    return Episode(*row) if row else None
+
+
+def list_episodes(
+    connection: Connection,
+    *,
+    node: str = "",
+    is_open: Optional[bool] = None,
+    due_by: Optional[float] = None,
+    ended_since: Optional[float] = None,
+    limit: int = 0,
+) -> List[Episode]:
+    """Episodes, the oldest first: of a node, open or ended ones, those due, those that ended since. `limit` 0 is all.
+
+    With a limit it is the newest ones that are kept.
+    """
+    asked = sa.select(episodes)
+    if node:
+        asked = asked.where(episodes.c.node == node)
+    if is_open is not None:
+        asked = asked.where(episodes.c.ended.is_(None) if is_open else episodes.c.ended.is_not(None))
+    if due_by is not None:
+        asked = asked.where(sa.or_(episodes.c.due.is_(None), episodes.c.due <= due_by))
+    if ended_since is not None:
+        asked = asked.where(episodes.c.ended >= ended_since)
+    if limit:
+        asked = asked.order_by(episodes.c.id.desc()).limit(limit)
+        return [Episode(*row) for row in connection.execute(asked)][::-1]
+    return [Episode(*row) for row in connection.execute(asked.order_by(episodes.c.id))]
+
+
+def _required(connection: Connection, number: int) -> Episode:
+    return Episode(*connection.execute(sa.select(episodes).where(episodes.c.id == number)).one())

@@ -1,0 +1,22 @@
+"""What can go wrong with the store: each is one line for a person."""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """The store cannot be used, or not now: not there, another schema, locked, full, its server away.
+
+    Nothing of the transaction was written, or (where a connection was lost in its commit) nobody knows: `ambiguous`.
+    """
+
+    def __init__(self, message: str, ambiguous: bool = False) -> None:
+        super().__init__(message)
+        self.ambiguous = ambiguous
+
+
+class Conflict(StoreError):
+    """Somebody else has changed the row since it was read: read it again and decide again."""
+
+
+class LeadershipLost(StoreError):
+    """Another leads now: nothing was written, and nothing may be done."""

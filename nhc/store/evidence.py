@@ -1,0 +1,70 @@
+"""What was collected before a repair: rows about files, which are named by the SHA-256 of their content."""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Optional
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from nhc.model import printable
+from nhc.store.episodes import MESSAGE_LIMIT, Episode
+from nhc.store.schema import evidence
+
+
+class Evidence(NamedTuple):
+    """One row. `sha256` is "" for what could not be collected; `message` then says why. `cut`: there was more."""
+
+    id: int
+    episode: int
+    node: str
+    name: str
+    kind: str
+    sha256: str
+    size: int
+    cut: bool
+    collected: float
+    expires: Optional[float]
+    message: str
+
+
+def add(
+    connection: Connection,
+    episode: Episode,
+    name: str,
+    *,
+    now: float,
+    kind: str = "",
+    sha256: str = "",
+    size: int = 0,
+    cut: bool = False,
+    expires: Optional[float] = None,
+    message: str = "",
+) -> None:
+    """Write down one piece, or that it could not be had. The file is on the disk before."""
+    values = {
+        "episode": episode.id, "node": episode.node, "name": printable(name, 255), "kind": printable(kind, 255),
+        "sha256": sha256, "size": size, "cut": cut, "collected": now, "expires": expires,
+        "message": printable(message, MESSAGE_LIMIT),
+    }  # fmt: skip
+    connection.execute(sa.insert(evidence).values(values))
+
+
+def of_episode(connection: Connection, episode: int) -> List[Evidence]:
+    """What an episode has, in the order in which it was collected."""
+    asked = sa.select(evidence).where(evidence.c.episode == episode).order_by(evidence.c.id)
+    return [Evidence(*row) for row in connection.execute(asked)]
+
+
+def expired(connection: Connection, now: float) -> List[Evidence]:
+    """The rows whose time is over."""
+    asked = sa.select(evidence).where(evidence.c.expires <= now).order_by(evidence.c.id)
+    return [Evidence(*row) for row in connection.execute(asked)]
+
+
+def forget(connection: Connection, rows: List[Evidence]) -> List[str]:
+    """Delete rows; the digests that no row names any more, whose files may be deleted after the commit."""
+    connection.execute(sa.delete(evidence).where(evidence.c.id.in_([row.id for row in rows])))
+    gone = {row.sha256 for row in rows if row.sha256}
+    still = connection.execute(sa.select(evidence.c.sha256).where(evidence.c.sha256.in_(gone)).distinct())
+    return sorted(gone - {row.sha256 for row in still})

@@ -1,0 +1,100 @@
+"""What keeps the remedy loop from acting: holds that persons set, and breakers; and the settings it ran under."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Dict, List, NamedTuple, Optional
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from nhc.model import printable
+from nhc.store import audit
+from nhc.store.episodes import MESSAGE_LIMIT
+from nhc.store.schema import breaker, holds, settings_seen
+
+SCOPES = ("node", "group", "fleet")
+
+
+class Hold(NamedTuple):
+    """Nothing is done to what it names, until then or until it is ended. A group is `rack=r12`; a fleet has no name."""
+
+    id: int
+    scope: str
+    name: str
+    by: str
+    why: str
+    made: float
+    until: Optional[float]
+    ended: Optional[float]
+
+
+class Breaker(NamedTuple):
+    """A breaker: `closed` lets marks and repairs through, `open` holds them; it never holds what clears."""
+
+    name: str
+    state: str
+    since: float
+    why: str
+    by: str
+
+
+def hold(
+    connection: Connection, scope: str, name: str, *, by: str, why: str, now: float, until: Optional[float] = None
+) -> Hold:
+    """Set a hold. Raises ValueError for a scope that is none."""
+    if scope not in SCOPES or bool(name) == (scope == "fleet"):
+        raise ValueError(f"{scope} {name!r}: a hold is for a node or a group by name, or for the fleet")
+    values = {"scope": scope, "name": name, "by": by, "why": printable(why, MESSAGE_LIMIT), "made": now, "until": until}
+    made = connection.execute(sa.insert(holds).values(values).returning(holds.c.id)).one()
+    told = {"scope": scope, "name": name, "why": values["why"], "until": until}
+    audit.append(connection, now, by, "hold.set", node=name if scope == "node" else "", detail=told)
+    return Hold(*connection.execute(sa.select(holds).where(holds.c.id == made.id)).one())
+
+
+def release(connection: Connection, scope: str, name: str, *, by: str, now: float, why: str = "") -> List[Hold]:
+    """End the holds on a node, a group or the fleet; those that were ended now."""
+    mine = sa.and_(holds.c.scope == scope, holds.c.name == name, holds.c.ended.is_(None))
+    standing = [Hold(*row) for row in connection.execute(sa.select(holds).where(mine).order_by(holds.c.id))]
+    if standing:
+        connection.execute(sa.update(holds).where(mine).values(ended=now))
+        told = {"scope": scope, "name": name, "why": printable(why, MESSAGE_LIMIT), "ended": len(standing)}
+        audit.append(connection, now, by, "hold.released", node=name if scope == "node" else "", detail=told)
+    return [one._replace(ended=now) for one in standing]
+
+
+def in_force(connection: Connection, now: float) -> List[Hold]:
+    """The holds that hold at this moment."""
+    standing = sa.and_(holds.c.ended.is_(None), sa.or_(holds.c.until.is_(None), holds.c.until > now))
+    return [Hold(*row) for row in connection.execute(sa.select(holds).where(standing).order_by(holds.c.id))]
+
+
+def breakers(connection: Connection) -> Dict[str, Breaker]:
+    """Every breaker that was ever set, by name."""
+    return {row.name: Breaker(*row) for row in connection.execute(sa.select(breaker))}
+
+
+def set_breaker(connection: Connection, name: str, state: str, *, by: str, why: str, now: float) -> Breaker:
+    """Open or close a breaker; setting it as it is changes nothing."""
+    row = connection.execute(sa.select(breaker).where(breaker.c.name == name).with_for_update()).first()
+    if row is not None and row.state == state:
+        return Breaker(*row)
+    values = {"state": state, "since": now, "why": printable(why, MESSAGE_LIMIT), "by": by}
+    if row is None:
+        connection.execute(sa.insert(breaker).values(name=name, **values))
+    else:
+        connection.execute(sa.update(breaker).where(breaker.c.name == name).values(values))
+    audit.append(connection, now, by, f"breaker.{state}", detail={"name": name, "why": values["why"]})
+    return Breaker(name, state, now, str(values["why"]), by)
+
+
+def saw_settings(connection: Connection, name: str, content: str, now: float, by: str) -> bool:
+    """Keep the settings that are in force (without secrets); whether they are other ones than ever before."""
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    same = sa.and_(settings_seen.c.name == name, settings_seen.c.sha256 == digest)
+    if connection.execute(sa.update(settings_seen).where(same).values(last=now)).rowcount:
+        return False
+    values = {"name": name, "sha256": digest, "first": now, "last": now, "content": content}
+    connection.execute(sa.insert(settings_seen).values(values))
+    audit.append(connection, now, by, "settings.changed", detail={"name": name, "sha256": digest})
+    return True

@@ -1,0 +1,75 @@
+"""Bring a database to the schema of this nhc, by Alembic's migrations in `nhc.store.migrations`."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import List
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from nhc.store import schema
+from nhc.store.database import VERSION_TABLE, Store, revision
+from nhc.store.errors import StoreError
+
+_LOCK = 0x6E686353
+
+
+def upgrade(store: Store, now: float) -> List[str]:
+    """Carry out the migrations that are missing, in one transaction; their numbers. Raises StoreError."""
+    with store.write() as connection:
+        if not store.sqlite:  # several servers may start at once
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        before = revision(connection, store.name)
+        done = [number for number in known() if number > before]
+        if done:
+            _run(connection)
+        if not connection.scalar(sa.select(sa.func.count()).select_from(schema.store)):
+            connection.execute(sa.insert(schema.store), {"id": uuid.uuid4().hex, "made": now})
+    return done
+
+
+def known() -> List[str]:
+    """The numbers of all migrations, the oldest first."""
+    from alembic.script import ScriptDirectory
+
+    script = ScriptDirectory(_directory())
+    return [found.revision for found in script.walk_revisions()][::-1]
+
+
+def differences(store: Store) -> List[str]:
+    """What the database's tables have otherwise than this nhc knows them. Raises StoreError."""
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    with store.read() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE, "compare_type": True})
+        return [_difference(found) for found in compare_metadata(context, schema.metadata)]
+
+
+def _difference(found: object) -> str:
+    parts = found if isinstance(found, tuple) else (found,)
+    if parts and isinstance(parts[0], (list, tuple)):
+        return "; ".join(_difference(part) for part in parts)
+    return " ".join(
+        str(getattr(part, "name", part)) for part in parts if isinstance(part, str) or hasattr(part, "name")
+    )
+
+
+def _run(connection: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util.exc import CommandError
+
+    config = Config()
+    config.set_main_option("script_location", _directory().replace("%", "%%"))
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, "head")
+    except CommandError as error:
+        raise StoreError(f"the migrations cannot be carried out: {error}") from None
+
+
+def _directory() -> str:
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "migrations")

@@ -1,0 +1,285 @@
+"""The tables of the store, the same on SQLite and PostgreSQL.
+
+Times are Unix seconds. Texts that an outsider wrote have passed `nhc.model.printable`. The tables are made and
+changed by `nhc.store.migrations` alone; a test holds that both say the same.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+REVISION = "0001"
+"""The newest migration: the schema that this nhc reads and writes."""
+
+metadata = sa.MetaData()
+
+Id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+"""A number that the database gives; SQLite counts up in columns of the type INTEGER alone."""
+
+
+def _time(name: str, empty: bool = False) -> sa.Column[float]:
+    return sa.Column(name, sa.Double, nullable=empty)
+
+
+def _text(name: str) -> sa.Column[str]:
+    return sa.Column(name, sa.Text, nullable=False, server_default="")
+
+
+store = sa.Table(
+    "store",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    _time("made"),
+)
+"""One row: which store this is. The audit's anchor names it, so that another store's does not pass for it."""
+
+nodes = sa.Table(
+    "nodes",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    _text("kind"),
+    sa.Column("groups", sa.JSON, nullable=False),
+    _text("provider_id"),
+    _text("address"),
+    _text("uuid"),
+    _text("boot_id"),
+    sa.Column("labels", sa.JSON, nullable=False),
+    _text("verdict"),
+    _time("since", empty=True),
+    _time("reported_at", empty=True),
+    _time("received_at", empty=True),
+    _time("covered_since", empty=True),
+    _text("source"),
+    _text("digest"),
+    _time("noted", empty=True),
+    _time("stored", empty=True),
+    sa.Column("report", sa.LargeBinary),
+)
+"""The newest of each node. `reported_at` is when its newest report began, `since` when it first had this verdict.
+
+`report` is the newest report of an unhealthy node; of a healthy one it may be older, by the store's `refresh`, and
+was kept at `stored`. `noted` is when report_history last got a row. `covered_since`: no gap between then and
+`reported_at`. None of the columns that each report changes is indexed: PostgreSQL then updates a row in its page.
+"""
+
+report_history = sa.Table(
+    "report_history",
+    metadata,
+    sa.Column("node", sa.Text, nullable=False),
+    _time("started"),
+    _text("boot_id"),
+    _text("verdict"),
+    _text("source"),
+    _text("digest"),
+    sa.Column("report", sa.LargeBinary, nullable=False),
+    sa.PrimaryKeyConstraint("node", "started"),
+    sa.Index("report_history_started", "started"),
+)
+
+coverage = sa.Table(
+    "coverage",
+    metadata,
+    sa.Column("node", sa.Text, nullable=False),
+    _time("began"),
+    _time("ended"),
+    sa.PrimaryKeyConstraint("node", "began"),
+    sa.Index("coverage_ended", "ended"),
+)
+"""Spans without a gap in a node's reports, before the one that `nodes.covered_since` begins."""
+
+problems = sa.Table(
+    "problems",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("check", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("target", sa.Text, nullable=False),
+    _text("verdict"),
+    _text("action"),
+    _text("message"),
+    _text("source"),
+    _time("began"),
+    _time("seen"),
+    _time("ended", empty=True),
+)
+sa.Index(
+    "problems_open",
+    *(problems.c.node, problems.c.check, problems.c.reason, problems.c.target),
+    unique=True,
+    sqlite_where=problems.c.ended.is_(None),
+    postgresql_where=problems.c.ended.is_(None),
+)
+sa.Index("problems_ended", problems.c.ended)
+
+episodes = sa.Table(
+    "episodes",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("cause", sa.Text, nullable=False),
+    _text("action"),
+    _text("state"),
+    _text("rung"),
+    _time("opened"),
+    _time("updated"),
+    _time("due", empty=True),
+    _time("ended", empty=True),
+    _text("outcome"),
+    sa.Column("detail", sa.Text, nullable=False, server_default="{}"),
+    sa.Column("version", sa.Integer, nullable=False, server_default="1"),
+)
+sa.Index(
+    "episodes_open",
+    *(episodes.c.node, episodes.c.cause),
+    unique=True,
+    sqlite_where=episodes.c.ended.is_(None),
+    postgresql_where=episodes.c.ended.is_(None),
+)
+sa.Index("episodes_ended", episodes.c.ended)
+
+attempts = sa.Table(
+    "attempts",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("episode", Id, sa.ForeignKey("episodes.id"), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("node", sa.Text, nullable=False),
+    _text("rung"),
+    _text("device"),
+    _text("repairer"),
+    sa.Column("key", sa.Text, nullable=False, unique=True),
+    _text("state"),
+    _text("outcome"),
+    _text("message"),
+    _text("request_id"),
+    sa.Column("before", sa.Text, nullable=False, server_default="{}"),
+    _time("written"),
+    _time("sent", empty=True),
+    _time("ended", empty=True),
+    sa.UniqueConstraint("episode", "number"),
+    sa.Index("attempts_node", "node", "written"),
+)
+
+approvals = sa.Table(
+    "approvals",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("episode", Id, sa.ForeignKey("episodes.id"), nullable=False),
+    sa.Column("attempt_number", sa.Integer, nullable=False),
+    _text("rung"),
+    _time("asked"),
+    _text("evidence_digest"),
+    _text("decided_by"),
+    _time("decided"),
+    _text("decision"),
+    _text("reason"),
+    sa.UniqueConstraint("episode", "attempt_number", "decided_by"),
+)
+"""One person's decision on one attempt; two persons are two rows."""
+
+audit = sa.Table(
+    "audit",
+    metadata,
+    sa.Column("seq", Id, primary_key=True, autoincrement=False),
+    _time("at"),
+    _text("actor"),
+    _text("what"),
+    _text("node"),
+    sa.Column("episode", Id),
+    sa.Column("detail", sa.Text, nullable=False),
+    sa.Column("previous", sa.Text, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False),
+    sa.Index("audit_node", "node", "seq"),
+    sa.Index("audit_episode", "episode", "seq"),
+)
+
+audit_segments = sa.Table(
+    "audit_segments",
+    metadata,
+    sa.Column("last", Id, primary_key=True, autoincrement=False),
+    sa.Column("first", Id, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False),
+    sa.Column("path", sa.Text, nullable=False),
+    sa.Column("sha256", sa.Text, nullable=False),
+    _time("archived"),
+)
+"""Rows of the audit that lie in a file: the triggers let only those rows be deleted."""
+
+holds = sa.Table(
+    "holds",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("scope", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    _text("by"),
+    _text("why"),
+    _time("made"),
+    _time("until", empty=True),
+    _time("ended", empty=True),
+)
+
+breaker = sa.Table(
+    "breaker",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    _text("state"),
+    _time("since"),
+    _text("why"),
+    _text("by"),
+)
+
+evidence = sa.Table(
+    "evidence",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("episode", Id, sa.ForeignKey("episodes.id"), nullable=False),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    _text("kind"),
+    _text("sha256"),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("cut", sa.Boolean, nullable=False),
+    _time("collected"),
+    _time("expires", empty=True),
+    _text("message"),
+    sa.Index("evidence_episode", "episode"),
+    sa.Index("evidence_expires", "expires"),
+)
+"""What was collected, or could not be (`message` says why). The content is a file named by its SHA-256."""
+
+settings_seen = sa.Table(
+    "settings_seen",
+    metadata,
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("sha256", sa.Text, nullable=False),
+    _time("first"),
+    _time("last"),
+    sa.Column("content", sa.Text, nullable=False),
+    sa.PrimaryKeyConstraint("name", "sha256"),
+)
+"""The settings that the remedy loop ran under, without secrets: a decision is explained by those of its time."""
+
+leader = sa.Table(
+    "leader",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    _text("holder"),
+    _time("since"),
+)
+"""Who leads, and the fencing number: each new leader raises it, and writes of an older one fail."""
+
+tokens = sa.Table(
+    "tokens",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False, unique=True),
+    _text("by"),
+    _time("made"),
+    _time("ended", empty=True),
+    sa.Index("tokens_node", "node"),
+    sa.Index("tokens_ended", "ended"),
+)
+"""The tokens that agents report with, as SHA-256."""
