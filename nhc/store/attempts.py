@@ -9,7 +9,7 @@ the effect. An `ambiguous` one may be given another outcome once the effect was 
 from __future__ import annotations
 
 from enum import Enum
-from typing import List, NamedTuple, Optional, Sequence
+from typing import List, Mapping, NamedTuple, Optional, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -140,7 +140,7 @@ def end_attempt(
 def attempts_of(connection: Connection, episode: int) -> List[Attempt]:
     """The attempts of an episode, in their order."""
     asked = sa.select(attempts).where(attempts.c.episode == episode).order_by(attempts.c.number)
-    return [Attempt(*row) for row in connection.execute(asked)]
+    return [Attempt._make(row) for row in connection.execute(asked)]
 
 
 def attempts_since(connection: Connection, since: float, nodes: Optional[Sequence[str]] = None) -> List[Attempt]:
@@ -148,13 +148,13 @@ def attempts_since(connection: Connection, since: float, nodes: Optional[Sequenc
     asked = sa.select(attempts).where(attempts.c.written >= since)
     if nodes is not None:
         asked = asked.where(attempts.c.node.in_(nodes))
-    return [Attempt(*row) for row in connection.execute(asked.order_by(attempts.c.id))]
+    return [Attempt._make(row) for row in connection.execute(asked.order_by(attempts.c.id))]
 
 
 def unfinished(connection: Connection) -> List[Attempt]:
     """Every attempt that has not ended: what a restart has to look after first."""
     asked = sa.select(attempts).where(attempts.c.state != AttemptState.ENDED.value).order_by(attempts.c.id)
-    return [Attempt(*row) for row in connection.execute(asked)]
+    return [Attempt._make(row) for row in connection.execute(asked)]
 
 
 def decide(
@@ -184,7 +184,7 @@ def decide(
     connection.execute(sa.insert(approvals).values(values))
     told = {"number": number, "rung": rung, "evidence": evidence_digest, "reason": values["reason"]}
     audit.append(connection, now, by, f"approval.{decision}", node=episode.node, episode=episode.id, detail=told)
-    return Approval(*connection.execute(sa.select(approvals).where(same)).one())
+    return Approval._make(connection.execute(sa.select(approvals).where(same)).one())
 
 
 def decisions(connection: Connection, episode: int, number: Optional[int] = None) -> List[Approval]:
@@ -192,11 +192,11 @@ def decisions(connection: Connection, episode: int, number: Optional[int] = None
     asked = sa.select(approvals).where(approvals.c.episode == episode)
     if number is not None:
         asked = asked.where(approvals.c.attempt_number == number)
-    return [Approval(*row) for row in connection.execute(asked.order_by(approvals.c.id))]
+    return [Approval._make(row) for row in connection.execute(asked.order_by(approvals.c.id))]
 
 
 def _change(
-    connection: Connection, attempt: Attempt, states: Sequence[AttemptState], values: dict[str, str | float]
+    connection: Connection, attempt: Attempt, states: Sequence[AttemptState], values: Mapping[str, object]
 ) -> None:
     same = sa.and_(
         attempts.c.id == attempt.id,
@@ -208,4 +208,4 @@ def _change(
 
 
 def _by_key(connection: Connection, key: str) -> Attempt:
-    return Attempt(*connection.execute(sa.select(attempts).where(attempts.c.key == key)).one())
+    return Attempt._make(connection.execute(sa.select(attempts).where(attempts.c.key == key)).one())

@@ -78,7 +78,7 @@ def open_episode(
         found = connection.execute(sa.select(episodes).where(standing)).first()
         if found is None:  # it ended in between
             raise Conflict(f"the episode of {node} ended at this moment")
-        return Episode(*found), False
+        return Episode._make(found), False
     episode = _required(connection, row.id)
     told = {"cause": cause, "action": action, "state": state, **(because or {})}
     audit.append(connection, now, by, "episode.opened", node=node, episode=episode.id, detail=told)
@@ -115,7 +115,7 @@ def save_step(
 def get(connection: Connection, number: int) -> Optional[Episode]:
     """One episode, None where there is none of that number."""
     row = connection.execute(sa.select(episodes).where(episodes.c.id == number)).first()
-    return Episode(*row) if row else None
+    return Episode._make(row) if row else None
 
 
 def list_episodes(
@@ -142,9 +142,9 @@ def list_episodes(
         asked = asked.where(episodes.c.ended >= ended_since)
     if limit:
         asked = asked.order_by(episodes.c.id.desc()).limit(limit)
-        return [Episode(*row) for row in connection.execute(asked)][::-1]
-    return [Episode(*row) for row in connection.execute(asked.order_by(episodes.c.id))]
+        return [Episode._make(row) for row in connection.execute(asked)][::-1]
+    return [Episode._make(row) for row in connection.execute(asked.order_by(episodes.c.id))]
 
 
 def _required(connection: Connection, number: int) -> Episode:
-    return Episode(*connection.execute(sa.select(episodes).where(episodes.c.id == number)).one())
+    return Episode._make(connection.execute(sa.select(episodes).where(episodes.c.id == number)).one())

@@ -53,13 +53,13 @@ def add(
 def of_episode(connection: Connection, episode: int) -> List[Evidence]:
     """What an episode has, in the order in which it was collected."""
     asked = sa.select(evidence).where(evidence.c.episode == episode).order_by(evidence.c.id)
-    return [Evidence(*row) for row in connection.execute(asked)]
+    return [Evidence._make(row) for row in connection.execute(asked)]
 
 
 def expired(connection: Connection, now: float) -> List[Evidence]:
     """The rows whose time is over."""
     asked = sa.select(evidence).where(evidence.c.expires <= now).order_by(evidence.c.id)
-    return [Evidence(*row) for row in connection.execute(asked)]
+    return [Evidence._make(row) for row in connection.execute(asked)]
 
 
 def forget(connection: Connection, rows: List[Evidence]) -> List[str]:

@@ -49,13 +49,13 @@ def hold(
     made = connection.execute(sa.insert(holds).values(values).returning(holds.c.id)).one()
     told = {"scope": scope, "name": name, "why": values["why"], "until": until}
     audit.append(connection, now, by, "hold.set", node=name if scope == "node" else "", detail=told)
-    return Hold(*connection.execute(sa.select(holds).where(holds.c.id == made.id)).one())
+    return Hold._make(connection.execute(sa.select(holds).where(holds.c.id == made.id)).one())
 
 
 def release(connection: Connection, scope: str, name: str, *, by: str, now: float, why: str = "") -> List[Hold]:
     """End the holds on a node, a group or the fleet; those that were ended now."""
     mine = sa.and_(holds.c.scope == scope, holds.c.name == name, holds.c.ended.is_(None))
-    standing = [Hold(*row) for row in connection.execute(sa.select(holds).where(mine).order_by(holds.c.id))]
+    standing = [Hold._make(row) for row in connection.execute(sa.select(holds).where(mine).order_by(holds.c.id))]
     if standing:
         connection.execute(sa.update(holds).where(mine).values(ended=now))
         told = {"scope": scope, "name": name, "why": printable(why, MESSAGE_LIMIT), "ended": len(standing)}
@@ -66,19 +66,19 @@ def release(connection: Connection, scope: str, name: str, *, by: str, now: floa
 def in_force(connection: Connection, now: float) -> List[Hold]:
     """The holds that hold at this moment."""
     standing = sa.and_(holds.c.ended.is_(None), sa.or_(holds.c.until.is_(None), holds.c.until > now))
-    return [Hold(*row) for row in connection.execute(sa.select(holds).where(standing).order_by(holds.c.id))]
+    return [Hold._make(row) for row in connection.execute(sa.select(holds).where(standing).order_by(holds.c.id))]
 
 
 def breakers(connection: Connection) -> Dict[str, Breaker]:
     """Every breaker that was ever set, by name."""
-    return {row.name: Breaker(*row) for row in connection.execute(sa.select(breaker))}
+    return {row.name: Breaker._make(row) for row in connection.execute(sa.select(breaker))}
 
 
 def set_breaker(connection: Connection, name: str, state: str, *, by: str, why: str, now: float) -> Breaker:
     """Open or close a breaker; setting it as it is changes nothing."""
     row = connection.execute(sa.select(breaker).where(breaker.c.name == name).with_for_update()).first()
     if row is not None and row.state == state:
-        return Breaker(*row)
+        return Breaker._make(row)
     values = {"state": state, "since": now, "why": printable(why, MESSAGE_LIMIT), "by": by}
     if row is None:
         connection.execute(sa.insert(breaker).values(name=name, **values))
