@@ -1,11 +1,13 @@
 """From a fatal Xid in the kernel log to the taint that another watcher of the API sees, agent and controller real.
 
-    python bench/kmsg_to_taint.py [--rounds 200] [--npd BINARY]
+    python bench/kmsg_to_taint.py [--samples 1000] [--every 1s] [--busy] [--npd BINARY]
 
 One machine runs it all: a control plane, `nhc agent run` with its Kubernetes sink for one node, `nhc kubernetes
-controller`, and this script, which writes the line and watches the node. The line is marked as a drill, and ended, in
-every round. Limits: p50 30 ms, p99 200 ms. Printed beside bare patches through the same server in the same rounds, and,
-with `--npd`, beside node-problem-detector's time to its condition (tests/npd/build.py builds one) and its memory.
+controller`, and this script, which writes the line and watches the node. The agent judges the node, the kernel log
+among it, in a round of checks every second all the while. The line is marked as a drill, and ended, with every sample.
+Limits on an idle machine: p50 30 ms, p99 100 ms, most 250 ms; with `--busy`, which keeps every core busy, p99 400 ms.
+Printed beside bare patches through the same server between the same samples, and, with `--npd`, beside
+node-problem-detector's time to its condition (tests/npd/build.py builds one) and its memory.
 """
 
 from __future__ import annotations
@@ -39,7 +41,10 @@ from nhc_adapters.kubernetes.api.access import from_kubeconfig
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
 
 NODE = "bench-kmsg"
-P50, P99 = 30.0, 200.0
+P50, P99, MOST = 30.0, 100.0, 250.0
+"""Milliseconds, on an idle machine."""
+BUSY_P99 = 400.0
+"""Milliseconds, with every core busy."""
 LIMIT = Path("/proc/sys/kernel/printk_devkmsg")
 
 
@@ -55,12 +60,13 @@ def unlimited() -> Iterator[None]:
 
 
 class Agent:
-    """`nhc agent run` as a process of its own, with one check and the Kubernetes sink."""
+    """`nhc agent run` as a process of its own, with a round of two checks every so often, and the Kubernetes sink."""
 
-    def __init__(self, directory: Path, kubeconfig: Path) -> None:
+    def __init__(self, directory: Path, kubeconfig: Path, every: str) -> None:
         directory.mkdir()
         self.log = directory / "agent.log"
-        (directory / "nhc.conf").write_text("* |every 1m| check_file_test -d /\n")
+        lines = (f"* |every {every}| {check}\n" for check in ("check_kmsg", "check_file_test -d /"))
+        (directory / "nhc.conf").write_text("".join(lines))
         (directory / "agent.toml").write_text(
             f'[agent]\nnode = "{NODE}"\nconfig = ["{directory}/nhc.conf"]\nstate = "{directory}/state"\nlisten = []\n'
             f'[events]\npath = "{directory}/events"\n'
@@ -124,11 +130,23 @@ def await_start(client: Client, agent: Agent, manager: subprocess.Popen[bytes], 
         time.sleep(0.2)
 
 
-def measure(client: Client, watcher: Watcher, rounds: int) -> Dict[str, List[float]]:
+@contextlib.contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """So many processes that only compute."""
+    spin = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for one in spin:
+            one.kill()
+            one.wait()
+
+
+def measure(client: Client, watcher: Watcher, samples: int) -> Dict[str, List[float]]:
     """Milliseconds, sorted, from before the line is written to the taint seen, and of bare patches."""
     taken: List[float] = []
     bare: List[float] = []
-    for number in range(rounds):
+    for number in range(samples):
         device = f"0000:{random.randrange(16, 256):02x}:{number % 32:02x}"
         line = f"NVRM: Xid (PCI:{device}): 79, pid={number}, GPU has fallen off the bus. (nhc-drill)"
         begin = time.perf_counter()
@@ -142,28 +160,35 @@ def measure(client: Client, watcher: Watcher, rounds: int) -> Dict[str, List[flo
     return {"taken": sorted(taken), "bare": sorted(bare)}
 
 
-def report(found: Dict[str, List[float]], marks: int) -> bool:
+def quantile(values: List[float], share: float) -> float:
+    return values[min(len(values) - 1, int(len(values) * share))]
+
+
+def report(found: Dict[str, List[float]], marks: int, loaded: bool) -> bool:
     """Print it; whether it is within the limits."""
-    taken, bare = found["taken"], statistics.median(found["bare"])
-    p50, p99 = statistics.median(taken), taken[min(len(taken) - 1, int(len(taken) * 0.99))]
-    print(
-        f"Xid 79 written to /dev/kmsg to the taint seen, {len(taken)} times: p50 {p50:.1f} ms, p99 {p99:.1f} ms, "
-        f"least {taken[0]:.1f} ms, most {taken[-1]:.1f} ms; a bare patch {bare:.1f} ms; "
-        f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-    )
-    print(verdict("kernel line to taint, p50, ms", p50, P50))
-    print(verdict("kernel line to taint, p99, ms", p99, P99))
-    print(f"rounds {len(taken)}, marks seen {marks}")
-    return p50 <= P50 and p99 <= P99 and marks == len(taken)
+    for name, values in (("Xid 79 written to /dev/kmsg to the taint seen", found["taken"]),
+                         ("a bare patch", found["bare"])):  # fmt: skip
+        shares = ", ".join(f"p{100 * share:g} {quantile(values, share):.1f}" for share in (0.5, 0.9, 0.99, 0.999))
+        print(f"{name}, {len(values)} times, ms: least {values[0]:.1f}, {shares}, most {values[-1]:.1f}")
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; marks seen {marks}")
+    taken = found["taken"]
+    limits = [("p99, every core busy", quantile(taken, 0.99), BUSY_P99)] if loaded else [
+        ("p50", statistics.median(taken), P50), ("p99", quantile(taken, 0.99), P99), ("most", taken[-1], MOST)
+    ]  # fmt: skip
+    for name, value, limit in limits:
+        print(verdict(f"kernel line to taint, {name}, ms", value, limit))
+    return all(value <= limit for _name, value, limit in limits) and marks == len(taken)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--samples", type=int, default=1000)
+    parser.add_argument("--every", default="1s", metavar="TIME", help="how often the agent judges the node")
+    parser.add_argument("--busy", action="store_true", help="with a process on each core that only computes")
     parser.add_argument("--npd", default="", metavar="BINARY", help="node-problem-detector to measure beside it")
     given = parser.parse_args()
-    if given.rounds < 1:
-        parser.error("--rounds takes a number from 1 on")
+    if given.samples < 1:
+        parser.error("--samples takes a number from 1 on")
     if not (os.access(kernel_ring.KMSG, os.W_OK) and os.access(LIMIT, os.W_OK)):
         raise SystemExit(f"{kernel_ring.KMSG} and {LIMIT} must be writable: run it as root")
     binaries = build.build(lambda line: sys.stderr.write(line + "\n"))
@@ -179,16 +204,17 @@ def main() -> int:
             manager = controller(kubeconfig, directory)
             stack.callback(manager.wait, 20)
             stack.callback(manager.send_signal, signal.SIGTERM)
-            agent = Agent(directory / "agent", kubeconfig)
+            agent = Agent(directory / "agent", kubeconfig, given.every)
             stack.callback(agent.stop)
             await_start(client, agent, manager, directory / "controller.log", within=30.0)
             watcher = Watcher(Client(from_kubeconfig(str(kubeconfig))))
-            found = measure(client, watcher, given.rounds)
-            kept = report(found, watcher.times[NODE])
+            with busy((os.cpu_count() or 1) if given.busy else 0):
+                found = measure(client, watcher, given.samples)
+            kept = report(found, watcher.times[NODE], given.busy)
             print(f"the agent and its sinks: {tree_pss(agent.process.pid) / 1e6:.1f} MB, proportional; "
                   f"{rss(agent.process.pid):.1f} MB resident, the agent itself")  # fmt: skip
             if given.npd:
-                npd.measure(given.npd, client, running.url, kubeconfig, NODE, directory, min(given.rounds, 60))
+                npd.measure(given.npd, client, running.url, kubeconfig, NODE, directory, min(given.samples, 60))
             return 0 if kept else 1
 
 

@@ -371,6 +371,16 @@ class Host:
             raise failure
         return value  # type: ignore[no-any-return]
 
+    def know(self, gather: Callable[[Host], T], value: T) -> None:
+        """Take a fact as given: whoever starts the run has it already."""
+        self._facts[gather] = (value, None)
+
+    def anew(self, memory: Memory) -> Host:
+        """The same host with nothing gathered yet, and another memory."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__, _facts={}, memory=memory)
+        return twin
+
     def forget(self) -> None:
         """Drop the gathered facts: the agent does so before each round."""
         self._facts.clear()

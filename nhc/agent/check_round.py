@@ -13,10 +13,11 @@ import signal
 import struct
 import sys
 import time
-from typing import Any, Callable, Dict, List, NoReturn, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NoReturn, Sequence, Tuple
 
 from nhc.agent.event_loop import Loop
 from nhc.host import Host
+from nhc.kernlog.read import Followed, followed
 from nhc.light import NamedTuple
 from nhc.model import CheckResult, unknown
 from nhc.plan import BUILT_IN, Item, Plan
@@ -65,10 +66,10 @@ class Finished(NamedTuple):
 
 
 class Round:
-    """One round under way."""
+    """One round under way. `known` are the kernel logs that it need not read, by the stores of their findings."""
 
     def __init__(self, loop: Loop, plan: Plan, host: Host, state: State, name: str,
-                 done: Callable[[Finished], None]) -> None:  # fmt: skip
+                 done: Callable[[Finished], None], known: Mapping[str, Followed] = {}) -> None:  # fmt: skip
         self.loop = loop
         self.plan = plan
         self.done = done
@@ -78,7 +79,7 @@ class Round:
         self.limit = max(plan_deadline(plan), longest + 2.0)
         self._buffer = bytearray()
         self.over = False
-        self.pid, self._fd = _fork(plan, host, state, name, self.limit)
+        self.pid, self._fd = _fork(plan, host, state, name, self.limit, known)
         loop.watch(self._fd, lambda _events: self._read())
         loop.child(self.pid, lambda _status: None)
         self._timer = loop.after(self.limit + GRACE, self._expire)
@@ -136,7 +137,9 @@ def lost(item: Item, problem: str) -> CheckResult:
     return CheckResult(item.name, outcome, 0.0, item.source, item.line, item.tags)
 
 
-def _fork(plan: Plan, host: Host, state: State, name: str, limit: float) -> Tuple[int, int]:
+def _fork(
+    plan: Plan, host: Host, state: State, name: str, limit: float, known: Mapping[str, Followed]
+) -> Tuple[int, int]:
     """Start the round's process; its pid and the pipe of its report. Raises OSError."""
     reading, writing = os.pipe()
     sys.stdout.flush()
@@ -148,6 +151,7 @@ def _fork(plan: Plan, host: Host, state: State, name: str, limit: float) -> Tupl
         os.close(writing)
         raise
     if pid == 0:
+        host.know(followed, known)
         _carry_out(plan, host, state, name, limit, writing)
     os.close(writing)
     os.set_blocking(reading, False)

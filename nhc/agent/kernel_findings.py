@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Sequence, Set, Tuple
 
 from nhc.agent import agent_plan
 from nhc.agent.acks import end_findings
-from nhc.agent.problems import Board, Change
+from nhc.agent.problems import Board, Change, Place
 from nhc.agent.schedule import Schedule
 from nhc.host import Host
 from nhc.kernlog.source import STORE
-from nhc.kernlog.store import load
 from nhc.light import NamedTuple
 from nhc.model import CheckResult, Outcome, Verdict, ok, printable
 from nhc.plan import Item
@@ -21,9 +20,14 @@ from nhc.state.mutes import applied
 from nhc.state.store import State
 
 if TYPE_CHECKING:
-    from nhc.kernlog.state_types import Finding
+    from nhc.kernlog.state_types import Finding, LogState
 
 INHERITED = "check_kmsg"
+ASKED = 2.0
+"""Seconds that a device has to say what a fault of it means; then the fault is told as the log has it: a driver that
+hangs is no sign of health."""
+AGAIN = 0.2
+"""Seconds after news of the log in which a round judges all of it."""
 
 
 class Listener(NamedTuple):
@@ -37,14 +41,26 @@ class Listener(NamedTuple):
 class KernelLog:
     """What the kernel log tells of the node. `key` is the check that it is filed under.
 
-    `adopted` are the sinks that have told what stood before the agent, `inherited` those faults.
+    `adopted` are the sinks that have told what stood before the agent, `inherited` those faults. `findings` gives the
+    store of findings as it stands.
     """
 
     def __init__(
-        self, host: Host, state: State, board: Board, schedule: Schedule, log: Callable[[str], None], listener: Listener
+        self,
+        host: Host,
+        state: State,
+        board: Board,
+        schedule: Schedule,
+        log: Callable[[str], None],
+        listener: Listener,
+        findings: Callable[[], LogState],
     ) -> None:
         self._host, self._state, self._board, self._schedule = host, state, board, schedule
-        self._log, self._listener = log, listener
+        self._log, self._listener, self._findings = log, listener, findings
+        self._asked: Dict[str, Tuple[int, float]] = {}
+        """Of findings that their device is to be asked about: the count, and since when."""
+        self._answered: Dict[str, int] = {}
+        """Of those that a round has asked about: the count."""
         self._items: Mapping[str, Item] = {}
         self.key = ""
         self.inherited: List[Standing] = []
@@ -76,49 +92,87 @@ class KernelLog:
             self.inherited = [one for one in self.inherited if one.reason not in reasons]
 
     def look(self) -> None:
-        """Whether another process has changed the store of findings: an acknowledgement, a check by hand."""
-        if self.stamp() != self.seen_stamp:
+        """Whether another process has changed the store (acknowledged, checked by hand), or a device is silent."""
+        late = self._host.monotonic() - ASKED
+        if self.stamp() != self.seen_stamp or any(since <= late for _count, since in self._asked.values()):
             self.heard()
 
     def heard(self) -> None:
-        """The store of findings has changed: say what is new at once, and have it judged in full."""
-        from nhc.checks.kmsg import ignored, outcome
-        from nhc.kernlog.findings import current
-
+        """The findings have changed: say what is new at once, and have all of it judged in full."""
         self.seen_stamp = self.stamp()
         key = self.key
         if not key:
-            self._hurry()
+            self._hurry(0.0)
             return
         item = self._items[key]
-        ignore = agent_plan.arguments(item).get("ignore", ())
-        store = load(self._state, STORE)
-        findings = [f for _key, f in current(store, (), self._host.time()) if not ignored(f, ignore)]
-        found = {(o.target, o.reason): o for f in findings if not _needs_context(f) for o in [outcome(f)]}
-        everything = {(f["device"], outcome(f).reason) for _key, f in current(store)}
-        row = self._board.rows.get(key)
-        results: List[CheckResult] = []
-        for result in row.results if row else ():
-            place = (result.outcome.target, result.outcome.reason)
-            if place in everything or result.outcome.reason.startswith("KernelLog"):
-                results.append(result)
-                found.pop(place, None)
-        results += [self._result(item, told) for told in found.values()]
+        store = self._findings()
+        row, places = self._board.rows.get(key), _places(store)
+        results = [result for result in row.results if _is_of(result, places)] if row else []
+        results += self._added(item, store, results)
         if not results:
             results = [self._result(item, ok("the kernel log tells of no fault that stands"))]
-        results = self._muted(results)
-        news = self._board.judge(key, results, self._host.time(), 1)
+        news = self._board.judge(key, self._muted(results), self._host.time(), 1)
         self._listener.news(news)
         if news:
             self._listener.changed()
-        self._hurry()
+        self._hurry(0.0 if self._asked else AGAIN)
 
-    def _hurry(self) -> None:
+    def judged(self, item: Item, results: Sequence[CheckResult], began: float) -> List[CheckResult]:
+        """A round's results for the item that the live log speaks for, as the log has them now.
+
+        The round saw the findings as they were after it `began`. What has been found since stays told, and what has
+        ended since does not come back.
+        """
+        if all(one.verdict is not Verdict.UNKNOWN for one in results):
+            answered = {key: count for key, (count, since) in self._asked.items() if since < began}
+            self._answered.update(answered)
+            self._asked = {key: value for key, value in self._asked.items() if key not in answered}
+        store = self._findings()
+        places = _places(store)
+        told = [one for one in results if one.verdict in (Verdict.OK, Verdict.UNKNOWN) or _is_of(one, places)]
+        added = self._muted(self._added(item, store, told))
+        if not added:
+            return told
+        return [*(one for one in told if one.verdict is not Verdict.OK or one.outcome.metrics), *added]
+
+    def _added(self, item: Item, store: LogState, told: Sequence[CheckResult]) -> List[CheckResult]:
+        """Results of the findings that are not told of yet, those left out that a device is being asked about."""
+        from nhc.checks.kmsg import ignored, outcome
+        from nhc.kernlog.findings import current
+        from nhc.kernlog.node_context import beside_node
+
+        ignore = agent_plan.arguments(item).get("ignore", ())
+        known = {(one.outcome.target, one.outcome.reason) for one in told}
+        pairs = [(key, one) for key, one in current(store, (), self._host.time()) if not ignored(one, ignore)]
+        pairs = self._without_asked([pair for pair in pairs if _place(pair[1]) not in known])
+        try:
+            pairs, _gone = beside_node(self._host.anew(State(self._state.directory, 0.0)), store, pairs)
+        except OSError as error:
+            self._log(f"findings of the kernel log: {error.strerror}: a round judges them")
+            return []
+        return [self._result(item, one) for one in {_place(one): outcome(one) for _key, one in pairs}.values()]
+
+    def _without_asked(self, pairs: Sequence[Tuple[str, Finding]]) -> List[Tuple[str, Finding]]:
+        """Findings, those left out whose meaning a device is being asked for or has told a round of."""
+        now = self._host.monotonic()
+        asked: Dict[str, Tuple[int, float]] = {}
+        known: List[Tuple[str, Finding]] = []
+        for key, finding in pairs:
+            if not _asks_device(finding):
+                known.append((key, finding))
+            elif self._answered.get(key) != finding["count"]:
+                _count, since = asked[key] = self._asked.get(key, (finding["count"], now))
+                if now - since >= ASKED:
+                    known.append((key, finding))
+        self._asked = asked
+        return known
+
+    def _hurry(self, within: float) -> None:
         """Have it all judged in full."""
         now = self._host.monotonic()
         for key, item in self._items.items():
             if agent_plan.is_kernel_log(item):
-                self._schedule.hurry(key, now + 0.2)
+                self._schedule.hurry(key, now + within)
         self._listener.wake()
 
     def _result(self, item: Item, told: Outcome) -> CheckResult:
@@ -165,13 +219,28 @@ class KernelLog:
             return None
 
 
-def _needs_context(finding: Finding) -> bool:
-    """Whether only the device or the node can tell what this means: a round asks it."""
-    from nhc.kernlog import node_context, xid
+def _asks_device(finding: Finding) -> bool:
+    """Whether only the device can tell what this means: a round asks it, since a driver can hang."""
+    from nhc.kernlog import xid
 
-    if finding["kind"] == "xid":
-        return xid.depends(finding["code"], "")
-    return node_context.depends(finding)
+    return bool(finding["kind"] == "xid" and not finding.get("drill") and xid.depends(finding["code"], ""))
+
+
+def _place(finding: Finding) -> Place:
+    from nhc.checks.kmsg import reason_of
+
+    return finding["device"], reason_of(finding["kind"], finding["code"])
+
+
+def _places(store: LogState) -> Set[Place]:
+    """Where the log has a finding, of whatever severity."""
+    return {_place(finding) for finding in store.get("findings", {}).values()}
+
+
+def _is_of(result: CheckResult, places: Set[Place]) -> bool:
+    """Whether a result is of a finding at one of these places, or of the log itself."""
+    outcome = result.outcome
+    return (outcome.target, outcome.reason) in places or outcome.reason.startswith("KernelLog")
 
 
 def _inherited(one: Standing) -> CheckResult:

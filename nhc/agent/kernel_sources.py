@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
 from nhc.agent import agent_plan
 from nhc.agent.app_faults import AppFaults
@@ -11,8 +11,14 @@ from nhc.agent.journal_follower import KernelJournal
 from nhc.agent.kmsg_follower import Follower
 from nhc.agent.schedule import Schedule
 from nhc.host import Host
+from nhc.kernlog.read import Followed
+from nhc.kernlog.source import STORE
+from nhc.kernlog.store import load
 from nhc.plan import Item
 from nhc.state.store import State
+
+if TYPE_CHECKING:
+    from nhc.kernlog.state_types import LogState
 
 
 class KernelSources:
@@ -67,6 +73,15 @@ class KernelSources:
             self.journal.follow(agent_plan.needles([items[key] for key in keys]))
         else:
             self.journal.close()
+
+    def findings(self) -> LogState:
+        """The store of findings as it stands, with what could not be filed yet."""
+        return self.follower.findings.standing() if self.follower else load(self._state, STORE)
+
+    def hand_over(self) -> Dict[str, Followed]:
+        """What a round need not read itself: what was read of each store's log since the round before."""
+        read = self.follower.hand_over() if self.follower else None
+        return {} if read is None else {STORE: read}
 
     def close(self) -> None:
         if self.follower:

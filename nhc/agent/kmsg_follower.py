@@ -2,23 +2,23 @@
 
 Records are read in batches and searched as one text; only a record that the catalogue may know is looked at
 closely, so that 100,000 lines a second cost a part of a core and not the node. What the kernel overwrote before
-it could be read is counted. Findings live in the store that `check_kmsg`, `nhc check local` and `nhc ack` share,
-under its lock: whoever reads a record first files it, and nobody files it twice.
+it could be read is counted.
+
+The agent reads the log here and nowhere else: its rounds of checks are handed what was read (`hand_over`).
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence
 
 from nhc.agent.event_loop import Loop, Timer
-from nhc.facts.kmsg import Record, boot_id, boot_time, parse_record
+from nhc.agent.kmsg_filing import Filing
+from nhc.facts.kmsg import Record, boot_time, parse_record
 from nhc.host import Host
 from nhc.kernlog.catalogue import Matcher
-from nhc.kernlog.judge import take_in
 from nhc.kernlog.match import APP, Match
-from nhc.kernlog.shape import fit
-from nhc.kernlog.source import STORE
+from nhc.kernlog.read import Followed
 from nhc.state.store import State
 from nhc.system.kernel_ring import KMSG
 
@@ -29,10 +29,8 @@ BREATH = 0.003
 CROWD = 16
 ALIKE = 8
 """Records of one text that are judged in a batch: a driver that repeats itself says nothing new."""
-WAITING = 4096
-"""Records that wait for the store's lock, at most."""
-LOCKED = 0.02
-"""Seconds after which a store that was locked is tried again."""
+RING = 1 << 20
+"""Records that are passed over when the follower begins, at most: the kernel's largest ring holds fewer."""
 _RECORD = 8192
 
 Judge = Callable[[Sequence[Record]], None]
@@ -50,21 +48,17 @@ class Follower:
         log: Callable[[str], None],
         readers: Sequence[Judge] = (),
     ) -> None:
-        self.loop, self.host, self.state, self.found, self.log = loop, host, state, found, log
+        self.loop, self.host, self.found, self.log = loop, host, found, log
         self.readers = readers
         """Told of every record, parsed: what reads with its own rules."""
         self.records = 0
         self.lost = 0
         self.problem = ""
-        self.boot = boot_id(host)
+        self.findings = Filing(loop, host, state, found)
         self._fd = -1
-        self._first: Optional[int] = None
-        self._last: Optional[int] = None
         self._gap = False
-        self._noted: Optional[int] = None
+        self._handed = (0, 0)
         self._breath: Optional[Timer] = None
-        self._retry: Optional[Timer] = None
-        self._waiting: List[Record] = []
         self._matcher = Matcher("")
         self.apps: Callable[[List[Match]], None] = lambda matches: None
         """Told of faults of applications, which leave no finding."""
@@ -73,11 +67,13 @@ class Follower:
         """Begin at the end of the log; what stood in it before is for a round of check_kmsg. False where it cannot."""
         try:
             self._fd = os.open(self.host.path(KMSG), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            os.lseek(self._fd, 0, os.SEEK_END)
+            last = _pass_over(self._fd)
         except OSError as error:
             self.problem = f"{KMSG}: {error.strerror}"
             self.close()
             return False
+        self.findings.first = None if last is None else last + 1
+        self.findings.last = last
         self.follow(self._fd)
         return True
 
@@ -128,9 +124,7 @@ class Follower:
                 self._close_gap(data)
         if raws:
             self.records += len(raws)
-            if self._first is None:
-                self._first = _number(raws[0])
-            self._last = _number(raws[-1]) if self._last is None else max(self._last, _number(raws[-1]))
+            self.findings.read(_number(raws[0]), _number(raws[-1]))
             self._judge(raws)
         if len(raws) >= CROWD and self._fd >= 0:
             self.loop.forget(self._fd)
@@ -155,14 +149,14 @@ class Follower:
 
     def _count_gap(self, raws: List[bytes]) -> None:
         if raws:
-            self._last = _number(raws[-1])
+            self.findings.last = _number(raws[-1])
         self._gap = True
 
     def _close_gap(self, data: bytes) -> None:
         self._gap = False
         number = _number(data)
-        if self._last is not None and number > self._last + 1:
-            self.lost += number - self._last - 1
+        if self.findings.last is not None and number > self.findings.last + 1:
+            self.lost += number - self.findings.last - 1
 
     def _judge(self, raws: List[bytes]) -> None:
         text = b"".join(raws).decode(errors="replace")
@@ -174,7 +168,7 @@ class Follower:
                 reader(records)
         said = self._candidates(text)
         if said:
-            self._file(said)
+            self.findings.file(said)
             apps = self._app_faults(said)
             if apps:
                 self.apps(apps)
@@ -196,66 +190,39 @@ class Follower:
             found.append(record._replace(when=began + (record.since_boot or 0.0)))
         return found
 
-    def _file(self, said: Sequence[Record]) -> None:
-        """Put what the records mean into the store, those left out that a check has read already.
-
-        Never waits: a check that holds the store's lock may be asking a device, which can hang.
-        """
-        self._waiting.extend(said)
-        del self._waiting[:-WAITING]
-        changed: List[bool] = []
-        last, first, waiting = self._last or 0, self._first or 0, self._waiting
-
-        def change(store: Dict[str, Any]) -> None:
-            state = fit(store)
-            cursor = state.get("cursor")
-            if store.get("boot") != self.boot or not isinstance(cursor, int) or cursor < first - 1:
-                return  # a round of check_kmsg is still to read what came before us; it reads this as well
-            fresh = [record for record in waiting if record.number > cursor]
-            if not fresh:
-                changed.append(bool(waiting))  # a check has filed them, and may take a while yet to say so
-                return
-            before = _standing(store)
-            take_in(state, [(record.text, record.when) for record in fresh], self.host.time())
-            store["cursor"] = max(cursor, last)
-            changed.append(_standing(store) != before)
-
-        if not self.state.try_update(STORE, change):
-            if self._retry is None:
-                self._retry = self.loop.after(LOCKED, self._file_again)
-            return
-        waiting.clear()
-        self._noted = last
-        if any(changed):
-            self.found()
-
     def _app_faults(self, records: Sequence[Record]) -> List[Match]:
         judged = (self._matcher.judge(record.text) for record in records)
         return [match for match in judged if match is not None and match.severity == APP]
 
-    def _file_again(self) -> None:
-        self._retry = None
-        if self._waiting:
-            self._file(())
+    def hand_over(self) -> Optional[Followed]:
+        """What was read since the last time, for a round that need not read the log. None where it has to itself.
 
-    def note(self) -> None:
-        """Before a check reads the log itself: nothing that we have seen is to count as lost to it."""
-        first, last = self._first, self._last
-        if first is None or last is None or last == self._noted or self.problem or self._waiting:
-            return
-
-        def change(store: Dict[str, Any]) -> None:
-            cursor = store.get("cursor")
-            if store.get("boot") == self.boot and isinstance(cursor, int) and first - 1 <= cursor < last:
-                store["cursor"] = last
-
-        if self.state.try_update(STORE, change):
-            self._noted = last
+        It has to before the follower has read anything of this boot, and where the store of findings is behind. The
+        store is told how far we are, so that nothing that we have seen counts as lost to a check by hand.
+        """
+        if not self.live or self.findings.first is None or not self.findings.is_current():
+            return None
+        if not self.problem:
+            self.findings.note()
+        lines, lost = self.records - self._handed[0], self.lost - self._handed[1]
+        self._handed = (self.records, self.lost)
+        return Followed(lines, lost)
 
 
-def _standing(store: Mapping[str, Any]) -> List[Tuple[str, Any, Any]]:
-    findings: Mapping[str, Mapping[str, Any]] = store.get("findings", {})
-    return [(key, finding.get("count"), finding.get("severity")) for key, finding in findings.items()]
+def _pass_over(fd: int) -> Optional[int]:
+    """Go to the end of the log. The number of its last record, None where it has none."""
+    last: Optional[int] = None
+    for _ in range(RING):
+        try:
+            data = os.read(fd, _RECORD)
+        except BrokenPipeError:
+            continue
+        except BlockingIOError:
+            break
+        if not data:
+            break
+        last = _number(data)
+    return last
 
 
 def _number(data: bytes) -> int:

@@ -64,10 +64,9 @@ class Agent:
         self.schedule = Schedule(self.node, settings.jitter)
         self.board = Board(settings.recover)
         self.publisher = Publisher(self.node, self.boot_id, host.time)
-        self.kernel = KernelLog(
-            host, state, self.board, self.schedule, log, Listener(self.news, self.changed, self.tick)
-        )
         self.sources = KernelSources(loop, host, state, self.schedule, log, self.tick)
+        told = Listener(self.news, self.changed, self.tick)
+        self.kernel = KernelLog(host, state, self.board, self.schedule, log, told, self.sources.findings)
         self.monitors = monitors
         self.rounds: List[Round] = []
         self.waiting: List[Callable[[Finished], None]] = []
@@ -262,12 +261,11 @@ class Agent:
     def _start_round(self, batch: Sequence[Entry], now: float) -> None:
         wanted = {entry.key for entry in batch}
         items = tuple(item for key, item in self.items.items() if key in wanted)
-        if self.sources.follower and any(agent_plan.is_kernel_log(item) for item in items):
-            self.sources.follower.note()
+        followed = self.sources.hand_over() if any(agent_plan.is_kernel_log(item) for item in items) else {}
         self.schedule.begin(batch, now)
         try:
             plan = self.plan._replace(items=items, notes=())
-            self.rounds.append(Round(self.loop, plan, self.host, self.state, self.node, self._round_done))
+            self.rounds.append(Round(self.loop, plan, self.host, self.state, self.node, self._round_done, followed))
         except OSError as error:
             self.publisher.count("rounds")
             self._no_round([entry.key for entry in batch], now, f"cannot be started: {error.strerror}")
@@ -311,7 +309,7 @@ class Agent:
                 results = [lost(item, finished.problem or "no result of it came back")]
             if not finished.problem:
                 self.schedule.end(key, now, max((result.elapsed for result in results), default=0.0))
-            news += self._judge(key, item, results, wall)
+            news += self._judge(key, item, results, wall, now - finished.elapsed)
             if self.board.recovering(key):
                 self.schedule.hurry(key, now + self.settings.retry)
         self.news(news)
@@ -330,7 +328,9 @@ class Agent:
             self._state = latest_report.state_bytes(self.view())
         return self._state
 
-    def _judge(self, key: str, item: Item, results: Sequence[CheckResult], wall: float) -> List[Change]:
+    def _judge(self, key: str, item: Item, results: Sequence[CheckResult], wall: float, began: float) -> List[Change]:
+        if key == self.kernel.key:
+            results = self.kernel.judged(item, results, began)
         uptime = self.host.monotonic()
         if agent_plan.waits_for_boot(item, self.settings, uptime):
             results = [too_early(result, uptime) for result in results]

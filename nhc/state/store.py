@@ -45,16 +45,16 @@ class State:
     """A directory of named JSON objects.
 
     No method raises: where the directory cannot be used, memory lasts for this run only and `warnings`
-    says so, once.
+    says so, once. `lock_timeout` is how many seconds it waits for locks, all of them together.
     """
 
-    def __init__(self, directory: Optional[str] = None) -> None:
+    def __init__(self, directory: Optional[str] = None, lock_timeout: float = LOCK_TIMEOUT) -> None:
         self.directory = directory or default_directory()
         self.warnings: List[str] = []
         self._memory: Dict[str, Dict[str, Any]] = {}
         self._unsaved: Dict[str, Dict[str, Any]] = {}
         self._usable: Optional[bool] = None
-        self._lock_time = LOCK_TIMEOUT  # what is left of it
+        self._lock_time = lock_timeout  # what is left of it
 
     def load(self, name: str) -> Dict[str, Any]:
         """The object called `name`, empty where there is none."""

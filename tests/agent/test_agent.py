@@ -1,8 +1,10 @@
 """The agent as its users meet it: a process, its pages, its socket, its files."""
 
+import fcntl
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -373,6 +375,43 @@ def test_a_full_disk_stops_nothing_and_what_was_kept_is_written_when_there_is_ro
     finally:
         agent.stop()
         subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def rounds(agent):
+    """How many rounds of checks have ended."""
+    return int(
+        float(re.search(r"^nhc_agent_rounds_total{outcome=\"done\"} (.+)", agent.get("/metrics")[1], re.MULTILINE)[1])
+    )
+
+
+def test_a_kernel_line_waits_neither_for_a_round_nor_for_the_store_of_findings(agent, tmp_path):
+    """The round that judges the log is under way and does not end; the store is locked by a process that is stopped."""
+    need("kmsg", os.access(kernel_ring.KMSG, os.W_OK), "this user may not write to the kernel log")
+    hold, held = tmp_path / "hold", tmp_path / "held"
+    line = f"while test -e {hold}; do touch {held}; sleep 0.05; done"
+    agent.configure(f"* || check_kmsg\n* |timeout 60s, every 1h| {line}\n", agent="kernel-log = true")
+    agent.start()
+    until(lambda: rounds(agent))
+    hold.touch()
+    with open(agent.state / "kernel-log.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        asking = subprocess.Popen([sys.executable, "-m", "nhc", "agent", "check"], env=agent.env,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+        try:
+            until(held.exists)
+            before = rounds(agent)
+            device = f"0000:{random.randrange(16, 255):02x}:{random.randrange(32):02x}.0"
+            kernel_ring.write(f"NVRM: Xid (PCI:{device[:-2]}): 79, pid=1, GPU has fallen off the bus. (nhc-drill)", 3)
+            until(lambda: [p for p in agent.events("problem.began") if p["target"] == device], every=0.001)
+            assert rounds(agent) == before
+            assert held.exists()
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            hold.unlink()
+            asking.wait(30)
+            kernel_ring.write("nhc-drill ended", 6)
+    until(lambda: [p for p in agent.events("problem.ended") if p["target"] == device])
+    assert len([p for p in agent.events("problem") if p["target"] == device]) == 2
 
 
 def test_a_kernel_line_is_an_event_at_once_and_stays_until_it_is_acknowledged(agent, tmp_path):

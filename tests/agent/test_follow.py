@@ -4,7 +4,7 @@ import pytest
 
 from nhc.agent.event_loop import Loop
 from nhc.agent.kmsg_follower import ALIKE, Follower
-from nhc.kernlog.read import read_log
+from nhc.kernlog.read import followed, read_log
 from nhc.kernlog.source import STORE, LogSource
 from nhc.state.store import State
 from nhc.testing import FakeHost
@@ -95,6 +95,8 @@ def test_before_the_first_check_of_a_boot_nothing_is_filed_for_it_reads_everythi
     log.say(raw(1, "before"), raw(2))
     log.turn()
     assert log.findings() == {}
+    assert log.follower.findings.standing()["findings"]["xid/79/0000:3b:00.0"]["count"] == 1
+    assert log.follower.hand_over() is None
     log.check()
     assert log.findings()["xid/79/0000:3b:00.0"]["count"] == 1
 
@@ -116,6 +118,8 @@ def test_a_store_that_a_check_has_locked_is_waited_for_without_waiting(log, monk
     log.say(raw(1))
     log.turn()
     assert log.findings() == {}
+    assert log.found == 1
+    assert list(log.follower.findings.standing()["findings"]) == ["xid/79/0000:3b:00.0"]
     locked[0] = False
     for _ in range(20):
         log.loop.once(0.05)
@@ -129,7 +133,7 @@ def test_quiet_records_cost_no_write_and_are_not_called_lost(log):
     log.say(*[raw(number, f"usb {number}: new device") for number in range(1, 51)])
     log.turn(10)
     assert log.state.load(STORE)["cursor"] == 0
-    log.follower.note()
+    assert log.follower.hand_over() == (50, 0)
     assert log.state.load(STORE)["cursor"] == 50
     log.host.system.kernel = log.host.system.kernel[-1:]  # the ring has gone round
     log.say(raw(51, "more"))
@@ -145,7 +149,31 @@ def test_one_line_repeated_without_end_is_counted_a_few_times_a_batch(log):
 
 
 def test_overwritten_records_are_counted(log):
-    log.follower._last = 10
+    log.follower.findings.last = 10
     log.follower._count_gap([])
     log.follower._close_gap(raw(15).encode())
     assert log.follower.lost == 4
+
+
+def test_a_round_is_handed_what_was_read_and_does_not_read_the_log_itself(log):
+    log.check()
+    log.say(raw(1), raw(2, "quiet"))
+    log.turn()
+    read = log.follower.hand_over()
+    assert read == (2, 0)
+    log.follower.lost += 3
+    assert log.follower.hand_over() == (0, 3)
+    log.host.system.kernel = None  # whoever asks for it fails
+    log.host.know(followed, {STORE: read})
+    seen = log.check()
+    assert (seen.lines, seen.lost, list(seen.state["findings"])) == (2, 0, ["xid/79/0000:3b:00.0"])
+
+
+def test_a_store_that_lacks_lines_from_before_the_follower_is_brought_up_to_date_by_the_next_check(log):
+    log.check()
+    log.host.system.kernel += [raw(1, "quiet"), raw(2)]  # logged while no agent followed
+    log.say(raw(3, "more"))
+    log.turn()
+    assert log.follower.hand_over() is None
+    log.check()
+    assert log.follower.hand_over() == (1, 0)
