@@ -1,0 +1,243 @@
+"""How much may be done at once, and in a time. Pure: what is out and what was done in, the bound that holds out.
+
+Every bound is counted from the store, so a controller that starts again has spent what it spent before. A level says
+how many nodes may be out (or under repair) at one time, a rate how many actions may begin within a time; each for the
+whole fleet and for every blast radius: a rack, an NVLink domain, a leaf switch, a zone, a pool, an instance group.
+A limit is the larger of a number and a share: of three nodes 20 % is none, and one must still be repairable.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from fnmatch import fnmatchcase
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+
+from nhc.policy.decide import Rate
+from nhc.remedy.hours import Hours, any_holds
+from nhc.remedy.zone import UTC, Zone
+from nhc.repair import Rung
+
+MARK = "mark"
+"""The action of marking, beside the rungs, where a bound names actions."""
+
+FLEET = "fleet"
+"""The kind of the one radius that every node is in."""
+
+Radius = Tuple[str, str]
+"""A blast radius: its kind and its name, as ("rack", "r17"); the fleet is ("fleet", "")."""
+
+
+class Limit(NamedTuple):
+    """At most this many nodes: `nodes`, or `share` (0 to 1) of the radius, whichever is more."""
+
+    nodes: int = 0
+    share: float = 0.0
+
+    def of(self, size: int) -> int:
+        # The tiny addition keeps 0.07 * 100 from being 7.000000000000001's neighbour below.
+        return max(self.nodes, int(size * self.share + 1e-9))
+
+    def show(self) -> str:
+        parts = [str(self.nodes)] if self.nodes or not self.share else []
+        parts += [f"{self.share * 100:g}%"] if self.share else []
+        return " or ".join(parts)
+
+
+class RadiusBounds(NamedTuple):
+    """The bounds of one kind of radius. None, and a rate that is not named: no bound.
+
+    `out` bounds the nodes that are out because of us, `repairing` those under repair now. `rates` are by action:
+    `mark`, a rung, or `repair` for all rungs together.
+    """
+
+    out: Optional[Limit] = None
+    repairing: Optional[Limit] = None
+    rates: Mapping[str, Rate] = {}
+
+
+class Timed(NamedTuple):
+    """Hours of the week and the actions that they are for."""
+
+    hours: Tuple[Hours, ...] = ()
+    actions: FrozenSet[str] = frozenset(rung.value for rung in Rung)
+
+
+class Bounds(NamedTuple):
+    """All that a policy bounds.
+
+    `radii` are by kind, `fleet` among them. `first_run` bounds the nodes out for the first `first_run_for` seconds after
+    marking was first enabled on a store. `attempts` is how many repairs a node may have within `window` seconds, across
+    episodes. `protected` are patterns of nodes that are never touched. In `quiet` hours the actions named do not begin;
+    where `windows` are given, the actions named begin only in them. `approvals` is how many persons must agree.
+    """
+
+    radii: Mapping[str, RadiusBounds] = {
+        FLEET: RadiusBounds(Limit(2, 0.05), Limit(1, 0.02), {MARK: Rate(10, 3600.0), "repair": Rate(10, 3600.0)}),
+        "rack": RadiusBounds(Limit(1, 0.25)),
+        "nvlink_domain": RadiusBounds(Limit(1, 0.25)),
+        "leaf": RadiusBounds(Limit(1, 0.25)),
+    }
+    first_run: Limit = Limit(1, 0.0)
+    first_run_for: float = 86400.0
+    attempts: int = 3
+    window: float = 7 * 86400.0
+    protected: Tuple[str, ...] = ()
+    quiet: Timed = Timed()
+    windows: Timed = Timed((), frozenset())
+    approvals: Mapping[Rung, int] = {Rung.REPLACE: 1}
+    zone: Zone = UTC
+
+
+class Done(NamedTuple):
+    """An action that was begun: `mark`, or a rung; when, as Unix time."""
+
+    when: float
+    node: str
+    action: str
+
+
+class Held(NamedTuple):
+    """A bound that has no room. `bound` names it as the settings do (`rack.out`), `why` is one line for a person."""
+
+    bound: str
+    why: str
+
+
+class Usage:
+    """What is out and what was begun, by radius; kept up while a round decides.
+
+    `groups` are the radii of each node without the fleet; a node that is not in it counts for the fleet alone.
+    """
+
+    def __init__(self, groups: Mapping[str, Mapping[str, str]], sizes: Mapping[Radius, int]) -> None:
+        self.groups = groups
+        self.sizes = sizes
+        self.out: Dict[Radius, int] = {}
+        self.repairing: Dict[Radius, int] = {}
+        self._begun: Dict[Tuple[Radius, str], List[float]] = {}
+        self._repairs: Dict[str, List[float]] = {}
+
+    def radii(self, node: str) -> Iterator[Radius]:
+        yield FLEET, ""
+        for kind, name in self.groups.get(node, {}).items():
+            if name:
+                yield kind, name
+
+    def size(self, radius: Radius) -> int:
+        return self.sizes.get(radius, 1)
+
+    def count_out(self, node: str, change: int = 1) -> None:
+        for radius in self.radii(node):
+            self.out[radius] = self.out.get(radius, 0) + change
+
+    def count_repairing(self, node: str, change: int = 1) -> None:
+        for radius in self.radii(node):
+            self.repairing[radius] = self.repairing.get(radius, 0) + change
+
+    def begin(self, done: Done) -> None:
+        """An action that was begun, now or in the history."""
+        kinds = (done.action,) if done.action == MARK else (done.action, "repair")
+        for radius in self.radii(done.node):
+            for kind in kinds:
+                insort(self._begun.setdefault((radius, kind), []), done.when)
+        if done.action != MARK:
+            insort(self._repairs.setdefault(done.node, []), done.when)
+
+    def begun(self, radius: Radius, action: str, since: float) -> int:
+        found = self._begun.get((radius, action), [])
+        return len(found) - bisect_right(found, since)
+
+    def repairs_of(self, node: str, since: float) -> int:
+        """How many repairs the node has had since then, in whichever episode."""
+        found = self._repairs.get(node, [])
+        return len(found) - bisect_right(found, since)
+
+
+def sizes(groups: Iterable[Mapping[str, str]]) -> Dict[Radius, int]:
+    """How many nodes each radius has."""
+    found: Dict[Radius, int] = {(FLEET, ""): 0}
+    for one in groups:
+        found[FLEET, ""] += 1
+        for kind, name in one.items():
+            if name:
+                found[kind, name] = found.get((kind, name), 0) + 1
+    return found
+
+
+def may_mark(bounds: Bounds, usage: Usage, node: str, now: float, enabled_at: Optional[float]) -> Optional[Held]:
+    """The bound that keeps a node from being marked now, None where every one has room.
+
+    `enabled_at` is when marking was first enabled on this store, None for never until now.
+    """
+    held = protected(bounds, node) or _timed(bounds, MARK, now)
+    if held:
+        return held
+    if enabled_at is None or now - enabled_at < bounds.first_run_for:
+        limit, out = bounds.first_run.of(usage.size((FLEET, ""))), usage.out.get((FLEET, ""), 0)
+        if out >= limit:
+            return Held("first-run", f"{out} nodes are out and this is the first run: at most {bounds.first_run.show()}")
+    return _level(bounds, usage, node, "out", usage.out) or _rate(bounds, usage, node, (MARK,), now)
+
+
+def may_repair(bounds: Bounds, usage: Usage, node: str, rung: Rung, now: float) -> Optional[Held]:
+    """The bound that keeps a repair from beginning now, None where every one has room."""
+    return (
+        protected(bounds, node)
+        or _timed(bounds, rung.value, now)
+        or _level(bounds, usage, node, "repairing", usage.repairing)
+        or _rate(bounds, usage, node, (rung.value, "repair"), now)
+    )
+
+
+def protected(bounds: Bounds, node: str) -> Optional[Held]:
+    pattern = next((one for one in bounds.protected if fnmatchcase(node, one)), None)
+    return None if pattern is None else Held("protected", f"protected by the policy ({pattern})")
+
+
+def spent(bounds: Bounds, usage: Usage, node: str, now: float) -> str:
+    """Why a node may have no further repair, "" where it may: then it is for a person."""
+    count = usage.repairs_of(node, now - bounds.window)
+    if count < bounds.attempts:
+        return ""
+    return f"{count} repairs within {bounds.window / 3600:g} h did not keep it healthy, at most {bounds.attempts}"
+
+
+def _timed(bounds: Bounds, action: str, now: float) -> Optional[Held]:
+    quiet = any_holds(bounds.quiet.hours, now, bounds.zone.info) if action in bounds.quiet.actions else ""
+    if quiet:
+        return Held("quiet-hours", f"no {action} in the quiet hours {quiet}")
+    bound = action in bounds.windows.actions and bounds.windows.hours
+    if bound and not any_holds(bounds.windows.hours, now, bounds.zone.info):
+        return Held("maintenance-windows", f"{action} only in {', '.join(one.text for one in bounds.windows.hours)}")
+    return None
+
+
+def _level(bounds: Bounds, usage: Usage, node: str, name: str, counts: Mapping[Radius, int]) -> Optional[Held]:
+    for radius in usage.radii(node):
+        given = bounds.radii.get(radius[0])
+        limit: Optional[Limit] = None if given is None else given.out if name == "out" else given.repairing
+        if limit is None:
+            continue
+        count, size = counts.get(radius, 0), usage.size(radius)
+        if count >= limit.of(size):
+            what = "out" if name == "out" else "under repair"
+            return Held(f"{radius[0]}.{name}", f"{count} of {size} nodes {_where(radius)} are {what}, at most {limit.show()}")
+    return None
+
+
+def _rate(bounds: Bounds, usage: Usage, node: str, actions: Tuple[str, ...], now: float) -> Optional[Held]:
+    for radius in usage.radii(node):
+        given = bounds.radii.get(radius[0])
+        for action in actions if given is not None else ():
+            rate = given.rates.get(action) if given is not None else None
+            if rate is None:
+                continue
+            count = usage.begun(radius, action, now - rate.seconds)
+            if count >= rate.operations:
+                why = f"{count} {action}s {_where(radius)} within {rate.seconds:g} s, at most {rate.operations}"
+                return Held(f"{radius[0]}.rate.{action}", why)
+    return None
+
+
+def _where(radius: Radius) -> str:
+    return "in the fleet" if radius[0] == FLEET else f"in {radius[0]} {radius[1]}"

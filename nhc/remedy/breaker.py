@@ -1,0 +1,58 @@
+"""The breaker: what opens it by itself. Pure.
+
+A component that is wrong about many nodes at once, or a repair that does not help anywhere, is no fault of the nodes.
+Then the breaker opens: no mark is set and no repair begins until a person closes it. It never stops a mark from being
+cleared, a sent repair from being watched, or a node from being verified: nodes must not stay out because of it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Sequence
+
+from nhc.remedy.bounds import Limit
+
+NAME = "remedy"
+"""Its row in the store."""
+
+
+class BreakerSettings(NamedTuple):
+    """When it opens.
+
+    `faults` is how many nodes may fall sick within `within` seconds, `blind` how many may have no verdict (UNKNOWN, or no
+    fresh report) at one time, `failures` how many repairs in a row may end without a healthy node; 0 switches that off.
+    """
+
+    faults: Limit = Limit(5, 0.10)
+    within: float = 900.0
+    failures: int = 5
+    blind: Limit = Limit(5, 0.30)
+
+
+class Seen(NamedTuple):
+    """What it judges: the fleet's size, the nodes that fell sick within the time, those without a verdict, and how the
+    last repairs ended, the newest last (true: the node was healthy afterwards)."""
+
+    nodes: int
+    sick: int
+    blind: int
+    repairs: Sequence[bool]
+
+
+def opens(settings: BreakerSettings, seen: Seen) -> str:
+    """Why the breaker must open now, "" where it need not."""
+    limit = settings.faults.of(seen.nodes)
+    if seen.sick > limit:
+        return (
+            f"{seen.sick} of {seen.nodes} nodes fell sick within {settings.within:g} s, more than "
+            f"{settings.faults.show()}: look for a common cause"
+        )
+    limit = settings.blind.of(seen.nodes)
+    if seen.blind > limit:
+        return (
+            f"{seen.blind} of {seen.nodes} nodes have no verdict, more than {settings.blind.show()}: "
+            "what reports about them is not to be trusted now"
+        )
+    last = list(seen.repairs)[-settings.failures :] if settings.failures else []
+    if last and len(last) == settings.failures and not any(last):
+        return f"the last {len(last)} repairs left no node healthy"
+    return ""

@@ -1,0 +1,76 @@
+"""Hours of the week: `Mon-Fri 08:00-18:00`, `Sat 22:00-Sun 06:00`, `daily 01:00-05:00`. Pure.
+
+Times are read in the site's zone, so that a window keeps its place when the clocks change.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone, tzinfo
+from typing import NamedTuple, Sequence, Tuple
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_DAY = 24 * 60
+_WEEK = 7 * _DAY
+_SPAN = re.compile(
+    r"(?:(?P<first>[a-z]{3})(?:-(?P<last>[a-z]{3}))?|daily)\s+(?P<begin>\d{2}:\d{2})\s*-\s*"
+    r"(?:(?P<day>[a-z]{3})\s+)?(?P<end>\d{2}:\d{2})",
+    re.IGNORECASE,
+)
+
+
+class Hours(NamedTuple):
+    """Spans of the week, as minutes from Monday 00:00; a span that goes past Sunday is two."""
+
+    text: str
+    spans: Tuple[Tuple[int, int], ...]
+
+    def holds(self, at: float, zone: tzinfo = timezone.utc) -> bool:
+        """Whether a moment (Unix time) lies in it."""
+        local = datetime.fromtimestamp(at, zone)
+        minute = local.weekday() * _DAY + local.hour * 60 + local.minute
+        return any(begin <= minute < end for begin, end in self.spans)
+
+
+def read_hours(text: str) -> Hours:
+    """The hours that a text names. Raises ValueError."""
+    found = _SPAN.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} are no hours such as 'Mon-Fri 08:00-18:00', 'Sat 22:00-Sun 06:00', 'daily 01:00-05:00'")
+    begin, end = _minutes(found["begin"], text), _minutes(found["end"], text)
+    first = 0 if found["first"] is None else _day(found["first"], text)
+    last = 6 if found["first"] is None else _day(found["last"] or found["first"], text)
+    if found["day"] is not None:
+        if found["first"] is None or found["last"] is not None:
+            raise ValueError(f"{text!r}: one day, or 'daily', stands before a span that ends on another day")
+        return Hours(text, _split(first * _DAY + begin, _day(found["day"], text) * _DAY + end))
+    spans = []
+    for offset in range((last - first) % 7 + 1):
+        day = (first + offset) % 7 * _DAY
+        spans += _split(day + begin, day + end + (_DAY if end <= begin else 0))
+    return Hours(text, tuple(spans))
+
+
+def any_holds(hours: Sequence[Hours], at: float, zone: tzinfo) -> str:
+    """The first of the hours that a moment lies in, as it was written; "" for none."""
+    return next((one.text for one in hours if one.holds(at, zone)), "")
+
+
+def _split(begin: int, end: int) -> Tuple[Tuple[int, int], ...]:
+    if end <= begin:
+        end += _WEEK
+    return ((begin, end),) if end <= _WEEK else ((begin, _WEEK), (0, end - _WEEK))
+
+
+def _day(word: str, text: str) -> int:
+    try:
+        return DAYS.index(word.lower())
+    except ValueError:
+        raise ValueError(f"{text!r}: {word!r} is no day: expected one of {', '.join(DAYS)}") from None
+
+
+def _minutes(word: str, text: str) -> int:
+    hour, _, minute = word.partition(":")
+    if int(hour) > 24 or int(minute) > 59 or (int(hour) == 24 and int(minute)):
+        raise ValueError(f"{text!r}: {word!r} is no time of day")
+    return int(hour) * 60 + int(minute)

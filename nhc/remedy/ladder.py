@@ -1,0 +1,143 @@
+"""Which repair comes next. Pure: what was tried and what is possible in, the next rung or the end out.
+
+The ladder runs from the mildest repair to a person. It begins at the rung that the faults suggest, and goes up only:
+a repair that did not help is followed by a later one. A rung is skipped, with the reason written down, where the site
+has switched it off, where no repairer can do it, or where the fault itself rules it out. A rung that the site has not
+enabled yet (`dry-run`) is not skipped: a harder repair in its place would be worse, so the ladder ends there.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Callable, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
+
+from nhc.model import Action
+from nhc.remedy.machine import AttemptState
+from nhc.repair import LADDER, RUNG_OF, Rung
+
+
+class Mode(str, Enum):
+    """What the site allows of one action. DRY_RUN says what would be done and does not do it."""
+
+    ON = "on"
+    DRY_RUN = "dry-run"
+    OFF = "off"
+
+
+class Fault(NamedTuple):
+    """One fault of a node, from wherever it was seen.
+
+    `cause` is what `nhc.ports.cause_of` makes of a failure: the check, the reason's key, the target. `seen` is when the
+    report (or the condition) that tells of it was made, `began` when it was first seen, both Unix time. `source` says
+    where it was read: `store`, `reports`, or an adapter's name.
+    """
+
+    node: str
+    cause: str
+    reason: str
+    message: str
+    action: Action
+    seen: float
+    began: float = 0.0
+    target: str = ""
+    source: str = "store"
+
+
+class Tried(NamedTuple):
+    """One attempt of this episode, as far as it has come."""
+
+    rung: Rung
+    device: str
+    state: AttemptState
+    retry: bool = False
+    """A refusal that the other side said may be asked again."""
+
+
+class Skipped(NamedTuple):
+    """A rung that was left out, and why."""
+
+    rung: Rung
+    device: str
+    why: str
+
+
+class Choice(NamedTuple):
+    """The next rung; ESCALATE at the end of the ladder. `why` says what ended it, "" where it goes on."""
+
+    rung: Rung
+    device: str
+    skipped: Tuple[Skipped, ...]
+    why: str = ""
+
+
+LOST = frozenset({"Xid79", "GpuLost", "GpuOffBus", "GpuFallenOffBus", "GpuMissing", "GpuCountMismatch", "GpuCountLow"})
+"""Reasons of a device that no longer answers on its bus: no reset reaches it (NVML: GPU_IS_LOST, 15), nor does a
+driver that is loaded anew find it."""
+
+BY_DEVICE = frozenset({Rung.RESTART_APP, Rung.RESET_DEVICE})
+"""Rungs that are for one device; the others are for the whole machine."""
+
+REFUSALS = 3
+"""How often a rung that is refused for now (throttled, in use) is asked for before the next one is taken."""
+
+
+def first_rung(faults: Iterable[Fault]) -> Rung:
+    """Where the ladder begins: the hardest that any of the faults suggests, for it covers the milder ones.
+
+    A fault that suggests nothing is for a person.
+    """
+    found = [RUNG_OF[fault.action] for fault in faults if fault.action in RUNG_OF]
+    repairs = [rung for rung in found if rung is not Rung.ESCALATE]
+    return max(repairs, key=LADDER.index) if repairs else Rung.ESCALATE
+
+
+def impossible(faults: Sequence[Fault], rung: Rung, device: str) -> str:
+    """Why the faults themselves rule a rung out, "" where they do not."""
+    if rung not in (Rung.RESET_DEVICE, Rung.RELOAD_DRIVER):
+        return ""
+    for fault in faults:
+        if fault.reason in LOST and (rung is Rung.RELOAD_DRIVER or not fault.target or fault.target == device):
+            return f"{fault.target or 'a device'} is off its bus ({fault.reason}): nothing but a new boot reaches it"
+    return ""
+
+
+def devices(faults: Sequence[Fault], rung: Rung) -> List[str]:
+    """What a rung is for: each device that a fault names, or the machine ("")."""
+    if rung not in BY_DEVICE:
+        return [""]
+    named = {fault.target for fault in faults if RUNG_OF.get(fault.action) in BY_DEVICE}
+    return sorted(named) or [""]
+
+
+def next_rung(
+    faults: Sequence[Fault],
+    tried: Sequence[Tried],
+    modes: Mapping[Rung, Mode],
+    can: Callable[[Rung, str], str],
+) -> Choice:
+    """What to try next. `can` says why no repairer of the site can do a rung on this node, "" where one can."""
+    start = first_rung(faults)
+    if start is Rung.ESCALATE:
+        return Choice(Rung.ESCALATE, "", (), "no repair is known for this fault")
+    lowest = max([start, *(one.rung for one in tried if not _ask_again(one))], key=LADDER.index)
+    skipped: List[Skipped] = []
+    for rung in LADDER[LADDER.index(lowest) : LADDER.index(Rung.ESCALATE)]:
+        for device in devices(faults, rung):
+            before = [one for one in tried if (one.rung, one.device) == (rung, device)]
+            if any(not _ask_again(one) for one in before) or len(before) >= REFUSALS:
+                continue
+            mode = modes.get(rung, Mode.DRY_RUN)
+            why = "switched off in the settings" if mode is Mode.OFF else impossible(faults, rung, device)
+            why = why or can(rung, device)
+            if why:
+                skipped.append(Skipped(rung, device, why))
+            elif mode is Mode.DRY_RUN:
+                what = f"{rung.value}{f' of {device}' if device else ''}"
+                return Choice(Rung.ESCALATE, "", tuple(skipped), f"would {what}, which is not enabled (dry run)")
+            else:
+                return Choice(rung, device, tuple(skipped))
+    return Choice(Rung.ESCALATE, "", tuple(skipped), "no repair is left on the ladder")
+
+
+def _ask_again(one: Tried) -> bool:
+    return one.state is AttemptState.REFUSED and one.retry
