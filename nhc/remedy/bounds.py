@@ -15,10 +15,15 @@ from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTupl
 from nhc.policy.decide import Rate
 from nhc.remedy.hours import Hours, any_holds
 from nhc.remedy.zone import UTC, Zone
-from nhc.repair import Rung
+from nhc.repair import LADDER, Rung
 
 MARK = "mark"
 """The action of marking, beside the rungs, where a bound names actions."""
+
+REPAIRS: Tuple[Rung, ...] = LADDER[: LADDER.index(Rung.ESCALATE)]
+"""The rungs that do something to a node."""
+
+EVERY_REPAIR: FrozenSet[str] = frozenset(rung.value for rung in REPAIRS)
 
 FLEET = "fleet"
 """The kind of the one radius that every node is in."""
@@ -59,15 +64,15 @@ class Timed(NamedTuple):
     """Hours of the week and the actions that they are for."""
 
     hours: Tuple[Hours, ...] = ()
-    actions: FrozenSet[str] = frozenset(rung.value for rung in Rung)
+    actions: FrozenSet[str] = EVERY_REPAIR
 
 
 class Bounds(NamedTuple):
     """All that a policy bounds.
 
-    `radii` are by kind, `fleet` among them. `first_run` bounds the nodes out for the first `first_run_for` seconds after
-    marking was first enabled on a store. `attempts` is how many repairs a node may have within `window` seconds, across
-    episodes. `protected` are patterns of nodes that are never touched. In `quiet` hours the actions named do not begin;
+    `radii` are by kind, `fleet` among them. `first_run` bounds the nodes out for the first `first_run_for` seconds
+    after marking was first enabled on a store. `attempts` is how many repairs a node may have within `window` seconds,
+    across episodes. `protected` are patterns of nodes that are never touched. In `quiet` hours the actions named do not begin;
     where `windows` are given, the actions named begin only in them. `approvals` is how many persons must agree.
     """
 
@@ -175,7 +180,9 @@ def may_mark(bounds: Bounds, usage: Usage, node: str, now: float, enabled_at: Op
     if enabled_at is None or now - enabled_at < bounds.first_run_for:
         limit, out = bounds.first_run.of(usage.size((FLEET, ""))), usage.out.get((FLEET, ""), 0)
         if out >= limit:
-            return Held("first-run", f"{out} nodes are out and this is the first run: at most {bounds.first_run.show()}")
+            return Held(
+                "first-run", f"{out} nodes are out and this is the first run: at most {bounds.first_run.show()}"
+            )
     return _level(bounds, usage, node, "out", usage.out) or _rate(bounds, usage, node, (MARK,), now)
 
 
@@ -221,7 +228,9 @@ def _level(bounds: Bounds, usage: Usage, node: str, name: str, counts: Mapping[R
         count, size = counts.get(radius, 0), usage.size(radius)
         if count >= limit.of(size):
             what = "out" if name == "out" else "under repair"
-            return Held(f"{radius[0]}.{name}", f"{count} of {size} nodes {_where(radius)} are {what}, at most {limit.show()}")
+            return Held(
+                f"{radius[0]}.{name}", f"{count} of {size} nodes {_where(radius)} are {what}, at most {limit.show()}"
+            )
     return None
 
 

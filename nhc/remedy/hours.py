@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timezone, tzinfo
-from typing import NamedTuple, Sequence, Tuple
+from typing import List, NamedTuple, Sequence, Tuple
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY = 24 * 60
@@ -36,7 +36,9 @@ def read_hours(text: str) -> Hours:
     """The hours that a text names. Raises ValueError."""
     found = _SPAN.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} are no hours such as 'Mon-Fri 08:00-18:00', 'Sat 22:00-Sun 06:00', 'daily 01:00-05:00'")
+        raise ValueError(
+            f"{text!r} are no hours such as 'Mon-Fri 08:00-18:00', 'Sat 22:00-Sun 06:00', 'daily 01:00-05:00'"
+        )
     begin, end = _minutes(found["begin"], text), _minutes(found["end"], text)
     first = 0 if found["first"] is None else _day(found["first"], text)
     last = 6 if found["first"] is None else _day(found["last"] or found["first"], text)
@@ -44,7 +46,7 @@ def read_hours(text: str) -> Hours:
         if found["first"] is None or found["last"] is not None:
             raise ValueError(f"{text!r}: one day, or 'daily', stands before a span that ends on another day")
         return Hours(text, _split(first * _DAY + begin, _day(found["day"], text) * _DAY + end))
-    spans = []
+    spans: List[Tuple[int, int]] = []
     for offset in range((last - first) % 7 + 1):
         day = (first + offset) % 7 * _DAY
         spans += _split(day + begin, day + end + (_DAY if end <= begin else 0))

@@ -193,13 +193,13 @@ def after(state: State, event: Event) -> State:
 
 
 class AttemptState(str, Enum):
-    """How far one attempt is: `written` before it is sent; the others say what the answer was, or how it ended.
+    """How far one attempt is, and how it ended: what the store keeps as its state and outcome.
 
-    AMBIGUOUS is no end: the effect is looked for, and the attempt then ends in one of ATTEMPT_ENDS.
+    AMBIGUOUS is not the last word: the effect is looked for, and the attempt is resolved into another of the ends.
     """
 
     WRITTEN = "written"
-    ACCEPTED = "accepted"
+    SENT = "sent"
     AMBIGUOUS = "ambiguous"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -207,18 +207,14 @@ class AttemptState(str, Enum):
     SUPERSEDED = "superseded"
 
 
-ATTEMPT_ENDS: FrozenSet[AttemptState] = frozenset(
-    {AttemptState.SUCCEEDED, AttemptState.FAILED, AttemptState.REFUSED, AttemptState.SUPERSEDED}
-)
-
 ATTEMPT_MEANING: Mapping[AttemptState, str] = {
     AttemptState.WRITTEN: "Written down with its key; not known to be sent.",
-    AttemptState.ACCEPTED: "The other side took it.",
+    AttemptState.SENT: "The other side accepted it. Its effect is looked for.",
     AttemptState.AMBIGUOUS: "No answer, or one that proves nothing. The effect is looked for; it is not sent again.",
     AttemptState.SUCCEEDED: "End. The effect was seen. Whether the node is healthy is another question.",
     AttemptState.FAILED: "End. The other side says so, or no effect was seen before the deadline.",
     AttemptState.REFUSED: "End. Proof that nothing was begun.",
-    AttemptState.SUPERSEDED: "End. A person, or another actor, took over while it was watched.",
+    AttemptState.SUPERSEDED: "End. A person stopped the episode, or it ended, while the effect was looked for.",
 }
 
 
@@ -247,3 +243,7 @@ def tables() -> str:
     lines += ["", "| attempt | meaning |", "|---|---|"]
     lines += [f"| `{state.value}` | {ATTEMPT_MEANING[state]} |" for state in AttemptState]
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(tables(), end="")

@@ -1,0 +1,102 @@
+"""What an episode remembers besides its row: JSON in the store's `episodes.detail`, read and written here alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Mapping, NamedTuple, Optional, Tuple
+
+from nhc.model import Action, printable
+from nhc.remedy.ladder import Fault, Skipped
+from nhc.repair import Rung
+
+FAULTS = 20
+"""Faults of one node that an episode remembers; a node with more is no less sick."""
+
+
+class Detail(NamedTuple):
+    """Times are Unix seconds, 0.0 for not yet.
+
+    `entered` is when the state was entered, `marked` when our mark was set, `repaired` when the last repair's effect
+    was seen, `healthy` the time of the first report in a row that says healthy. `waiting` says what holds the episode,
+    since `waiting_since`; `alarmed` is when a wait was last called stalled. `device` and `repairer` belong to the rung
+    of the row. `ask_after` is when a rung that was refused for now may be asked for again; `again` are the numbers of
+    attempts that were refused so. `boot` is the boot id before the repair, `successor` the node that replaced this one.
+    `forced` says that the repair goes on although work runs. `because` says why the episode ended. `asked` is when
+    approval was asked for. `followed` counts the further calls of a repair that takes several.
+    """
+
+    faults: Tuple[Fault, ...] = ()
+    entered: float = 0.0
+    marked: float = 0.0
+    repaired: float = 0.0
+    healthy: float = 0.0
+    waiting: str = ""
+    waiting_since: float = 0.0
+    alarmed: float = 0.0
+    device: str = ""
+    repairer: str = ""
+    skipped: Tuple[Skipped, ...] = ()
+    ask_after: float = 0.0
+    again: Tuple[int, ...] = ()
+    boot: str = ""
+    successor: str = ""
+    forced: bool = False
+    because: str = ""
+    asked: float = 0.0
+    followed: int = 0
+
+    def text(self) -> str:
+        """As JSON, without what is as in the beginning."""
+        default = Detail()
+        value: dict[str, object] = {
+            name: found for name, found in self._asdict().items()
+            if name not in ("faults", "skipped") and found != getattr(default, name)
+        }  # fmt: skip
+        if self.faults:
+            value["faults"] = [{**one._asdict(), "action": one.action.value} for one in self.faults]
+        if self.skipped:
+            value["skipped"] = [[one.rung.value, one.device, one.why] for one in self.skipped]
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+    def joined(self, faults: Tuple[Fault, ...]) -> Detail:
+        """With faults that are new to it; one that is known is brought up to date."""
+        found = {one.cause: one for one in self.faults}
+        for one in faults:
+            if one.cause in found or len(found) < FAULTS:
+                found[one.cause] = one
+        return self._replace(faults=tuple(found.values()))
+
+
+class BadDetail(ValueError):
+    """A detail that cannot be read: nothing may be done with its episode."""
+
+
+def read(text: str) -> Detail:
+    """The detail in a row. Raises BadDetail: a state that makes no sense stops, it does not begin anew."""
+    try:
+        value = json.loads(text)
+        faults = tuple(_fault(one) for one in value.pop("faults", ()))
+        skipped = tuple(Skipped(Rung(rung), str(device), str(why)) for rung, device, why in value.pop("skipped", ()))
+        again = tuple(int(one) for one in value.pop("again", ()))
+        plain = {name: _kept(name, found) for name, found in value.items()}
+        return Detail(**plain)._replace(faults=faults, skipped=skipped, again=again)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BadDetail(f"its detail cannot be read: {printable(str(error), 200)}") from None
+
+
+def _kept(name: str, found: object) -> Any:
+    wanted = type(getattr(Detail(), name))
+    if wanted is float and isinstance(found, (int, float)) and not isinstance(found, bool):
+        return float(found)
+    if type(found) is not wanted:
+        raise ValueError(f"{name} is no {wanted.__name__}")
+    return found
+
+
+def _fault(value: Mapping[str, Any]) -> Fault:
+    return Fault(**{**value, "action": Action(value["action"])})
+
+
+def last_of(faults: Tuple[Fault, ...]) -> Optional[Fault]:
+    """The fault seen last."""
+    return max(faults, key=lambda one: one.seen, default=None)

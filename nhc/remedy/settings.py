@@ -1,0 +1,327 @@
+"""remedy.toml (conf/remedy.toml.example), read into what the loop runs by.
+
+Nothing is enabled unless the file says so, action by action. Every mistake is one line with the file, the line and the
+key (`nhc.settings_file`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
+
+from nhc import settings_file
+from nhc.policy.policy_file import rate
+from nhc.remedy.bounds import FLEET, MARK, REPAIRS, Bounds, Limit, RadiusBounds, Timed
+from nhc.remedy.breaker import BreakerSettings
+from nhc.remedy.hours import Hours, read_hours
+from nhc.remedy.ladder import Mode
+from nhc.remedy.zone import read_zone
+from nhc.repair import EvidenceBudget, Rung
+from nhc.settings_file import SettingsError, Table
+from nhc.system.bounded_read import cause, read_text
+
+PATH = "/etc/nhc/remedy.toml"
+STORE = "sqlite:////var/lib/nhc/store.db"
+HOUR = 3600.0
+DAY = 86400.0
+
+ACTIONS = {MARK: MARK, **{rung.value: rung.value for rung in REPAIRS}}
+"""Every action by the word that the settings use."""
+
+
+class Effect(NamedTuple):
+    """How long the effect of each rung may take (seconds) before the attempt counts as failed.
+
+    Longer than the durations seen in the field: a GPU reset takes seconds, a reboot of a GPU node up to 15 minutes,
+    Oracle's soft reset waits 15 minutes for the system, EKS' hook 30, a replacement at Google up to 14 days.
+    """
+
+    seconds: Mapping[Rung, float] = {
+        Rung.RESTART_APP: 600.0, Rung.RESET_DEVICE: 900.0, Rung.RELOAD_DRIVER: 900.0, Rung.REBOOT: 1800.0,
+        Rung.POWER_CYCLE: 2400.0, Rung.REPLACE: 2 * HOUR,
+    }  # fmt: skip
+
+
+class Drain(NamedTuple):
+    """How long running work may go on (seconds), and whether a repair is then forced on a busy node.
+
+    `rungs` are those that need an idle node.
+    """
+
+    deadline: float = DAY
+    force: bool = False
+    rungs: FrozenSet[Rung] = frozenset(REPAIRS)
+
+
+class Verify(NamedTuple):
+    """When a node counts as repaired.
+
+    `healthy_for` is how long its reports must stay healthy, `deadline` how long a fresh report may take, `grace` how
+    long after the effect a failing report is not yet held against the repair (services still start), all in seconds.
+    `suite` is the deep suite that must pass, "" for none.
+    """
+
+    healthy_for: float = 600.0
+    deadline: float = HOUR
+    grace: float = 120.0
+    suite: str = ""
+
+
+class Sources(NamedTuple):
+    """Where faults come from.
+
+    `adapter` names who knows the nodes and marks them, with its `settings`; `reports` are files or directories of
+    reports. A report older than `max_age` seconds counts for nothing. A fault must be seen for `strikes` reports in a
+    row, or for `settle` seconds, before an episode opens.
+    """
+
+    adapter: str = ""
+    settings: Mapping[str, str] = {}
+    reports: Tuple[str, ...] = ()
+    max_age: float = 900.0
+    settle: float = 60.0
+
+
+class RepairerSettings(NamedTuple):
+    """One repairer: the name it was registered under, which nodes and rungs it is for, and its own settings."""
+
+    name: str
+    type: str
+    nodes: Tuple[str, ...] = ("*",)
+    rungs: FrozenSet[Rung] = frozenset(REPAIRS)
+    timeout: float = 30.0
+    settings: Mapping[str, str] = {}
+
+
+class MachineSettings(NamedTuple):
+    """What a repairer needs to know of some nodes (`bmc`, `cluster`…); `{node}` in a value is the node's name."""
+
+    nodes: Tuple[str, ...]
+    settings: Mapping[str, str]
+
+
+class Settings(NamedTuple):
+    """All of remedy.toml. Durations are in seconds.
+
+    `every` is the pause between two rounds. `leave_alone` is how long a fault is left after a person took the node in
+    hand, unless it ended once. `stalled` is how long a step may wait before it alarms; `patience` how long an episode
+    may wait for room in the bounds, or for another actor, before a person is told. `approval_expires`: an approval that
+    nobody gave by then is an escalation.
+    """
+
+    path: str = ""
+    digest: str = ""
+    store: str = STORE
+    every: float = 30.0
+    modes: Mapping[str, Mode] = {}
+    bounds: Bounds = Bounds()
+    breaker: BreakerSettings = BreakerSettings()
+    sources: Sources = Sources()
+    drain: Drain = Drain()
+    effect: Effect = Effect()
+    verify: Verify = Verify()
+    evidence: EvidenceBudget = EvidenceBudget()
+    evidence_directory: str = "/var/lib/nhc/evidence"
+    evidence_keep: float = 30 * DAY
+    leave_alone: float = DAY
+    stalled: float = HOUR
+    patience: float = DAY
+    approval_expires: float = DAY
+    repairers: Tuple[RepairerSettings, ...] = ()
+    machines: Tuple[MachineSettings, ...] = ()
+
+    def mode(self, action: str) -> Mode:
+        """What is allowed of an action: `mark`, or a rung."""
+        return self.modes.get(action, Mode.DRY_RUN)
+
+    def rung_modes(self) -> Dict[Rung, Mode]:
+        return {rung: self.mode(rung.value) for rung in REPAIRS}
+
+    def dry(self) -> Settings:
+        """The same with nothing enabled."""
+        return self._replace(modes={name: Mode.DRY_RUN if mode is Mode.ON else mode
+                                    for name, mode in self.modes.items()})  # fmt: skip
+
+
+def load(path: str) -> Settings:
+    """Read a file. Raises SettingsError."""
+    try:
+        text = read_text(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: {cause(error)}") from None
+    return parse(text, path)
+
+
+def parse(text: str, path: str = "remedy.toml") -> Settings:
+    """The settings in a text. Raises SettingsError."""
+    found = _read(settings_file.parse(text, path))
+    return found._replace(digest=hashlib.sha256(text.encode()).hexdigest())
+
+
+def _read(file: Table) -> Settings:
+    default = Settings()
+    evidence = file.table("evidence")
+    limits = file.table("limits")
+    approval = file.table("approval")
+    found = default._replace(
+        path=file.path,
+        store=file.text("store", STORE),
+        every=file.seconds("every", default.every, least=1.0),
+        modes=_modes(file.table("actions")),
+        bounds=_bounds(file, limits, approval),
+        breaker=_breaker(file.table("breaker")),
+        sources=_sources(file.table("sources")),
+        drain=_drain(file.table("drain")),
+        effect=_effect(file.table("effect")),
+        verify=_verify(file.table("verify")),
+        evidence=EvidenceBudget(
+            evidence.size("size", default.evidence.size, least=1),
+            evidence.seconds("time", default.evidence.seconds, least=1.0),
+        ),
+        evidence_directory=evidence.text("directory", default.evidence_directory),
+        evidence_keep=evidence.seconds("keep", default.evidence_keep, least=HOUR),
+        leave_alone=limits.seconds("leave-alone", default.leave_alone),
+        stalled=limits.seconds("stalled", default.stalled, least=1.0),
+        patience=limits.seconds("patience", default.patience, least=1.0),
+        approval_expires=approval.seconds("expires", default.approval_expires, least=60.0),
+        repairers=_repairers(file.table("repairers")),
+        machines=_machines(file.list_of_tables("machines")),
+    )
+    file.finish()
+    return found
+
+
+def _modes(table: Table) -> Dict[str, Mode]:
+    modes = {mode.value: mode for mode in Mode}
+    found = {action: table.choice(action, modes, Mode.DRY_RUN) for action in ACTIONS}
+    if found[MARK] is not Mode.ON and Mode.ON in found.values():
+        enabled = next(action for action, mode in found.items() if mode is Mode.ON)
+        raise table.error(enabled, 'a repair needs a marked node: mark = "on" as well')
+    return found
+
+
+def _limit(table: Table, key: str, default: Optional[Limit]) -> Optional[Limit]:
+    if key not in table:
+        return default
+    one = table.table(key)
+    if "nodes" not in one and "share" not in one:
+        raise table.wrong(key, 'a limit such as { nodes = 2, share = "5%" }')
+    return Limit(one.count("nodes", 0), one.share("share", 0.0))
+
+
+def _some(table: Table, key: str, default: Limit) -> Limit:
+    return _limit(table, key, default) or default
+
+
+def _bounds(file: Table, limits: Table, approval: Table) -> Bounds:
+    default = Bounds()
+    radii = dict(default.radii)
+    for kind, table in file.table("bounds").tables().items():
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", kind):
+            raise file.table("bounds").error(kind, "a kind of blast radius is written as rack or nvlink_domain")
+        before = default.radii.get(kind, RadiusBounds())
+        rates = table.table("rate")
+        radii[kind] = RadiusBounds(
+            _limit(table, "out", before.out),
+            _limit(table, "repairing", before.repairing),
+            {**before.rates, **{action: rates.converted(action, rate, None) or before.rates[action]
+                                for action in (*ACTIONS, "repair") if action in rates}},
+        )  # fmt: skip
+    if radii[FLEET].out is None:
+        raise SettingsError(f"{file.path}: bounds.fleet.out: a fleet without a bound on nodes out is refused")
+    return Bounds(
+        radii=radii,
+        first_run=_some(limits, "first-run", default.first_run),
+        first_run_for=limits.seconds("first-run-for", default.first_run_for),
+        attempts=limits.count("attempts", default.attempts, least=1),
+        window=limits.seconds("window", default.window, least=60.0),
+        protected=file.texts("protected"),
+        quiet=_timed(file.table("quiet-hours"), frozenset(rung.value for rung in REPAIRS)),
+        windows=_timed(file.table("maintenance-windows"), frozenset()),
+        approvals={rung: approval.count(rung.value, default.approvals.get(rung, 0), most=2) for rung in REPAIRS},
+        zone=file.converted("zone", read_zone, default.zone),
+    )
+
+
+def _timed(table: Table, actions: FrozenSet[str]) -> Timed:
+    hours: List[Hours] = []
+    for text in table.texts("hours"):
+        try:
+            hours.append(read_hours(text))
+        except ValueError as error:
+            raise table.error("hours", str(error)) from None
+    return Timed(tuple(hours), frozenset(table.choices("actions", ACTIONS, sorted(actions))))
+
+
+def _breaker(table: Table) -> BreakerSettings:
+    default = BreakerSettings()
+    return BreakerSettings(
+        _some(table, "faults", default.faults),
+        table.seconds("within", default.within, least=1.0),
+        table.count("failures", default.failures),
+        _some(table, "blind", default.blind),
+    )
+
+
+def _sources(table: Table) -> Sources:
+    default = Sources()
+    settings = table.table("settings")
+    return Sources(
+        table.text("adapter"),
+        {name: settings.text(name) for name in settings.names()},
+        table.text_or_texts("reports"),
+        table.seconds("max-age", default.max_age, least=1.0),
+        table.seconds("settle", default.settle),
+    )
+
+
+def _drain(table: Table) -> Drain:
+    default = Drain()
+    idle = table.choices("idle", {rung.value: rung for rung in REPAIRS}, sorted(default.rungs))
+    return Drain(
+        table.seconds("deadline", default.deadline),
+        table.choice("then", {"escalate": False, "force": True}, default.force),
+        frozenset(idle),
+    )
+
+
+def _effect(table: Table) -> Effect:
+    default = Effect().seconds
+    return Effect({rung: table.seconds(rung.value, default[rung], least=1.0) for rung in REPAIRS})
+
+
+def _verify(table: Table) -> Verify:
+    default = Verify()
+    return Verify(
+        table.seconds("healthy-for", default.healthy_for),
+        table.seconds("deadline", default.deadline, least=1.0),
+        table.seconds("grace", default.grace),
+        table.text("suite"),
+    )
+
+
+def _repairers(table: Table) -> Tuple[RepairerSettings, ...]:
+    found = []
+    for name, one in table.tables().items():
+        own = {"type", "nodes", "rungs", "timeout"}
+        found.append(
+            RepairerSettings(
+                name,
+                one.text("type", name),
+                one.text_or_texts("nodes", ("*",)),
+                frozenset(one.choices("rungs", {rung.value: rung for rung in REPAIRS}, REPAIRS)),
+                one.seconds("timeout", 30.0, least=1.0),
+                {key: one.converted(key, str, "") for key in one.names() if key not in own},
+            )
+        )
+    return tuple(found)
+
+
+def _machines(tables: List[Table]) -> Tuple[MachineSettings, ...]:
+    found = []
+    for one in tables:
+        one.require("nodes")
+        nodes = one.text_or_texts("nodes")
+        found.append(MachineSettings(nodes, {key: one.text(key) for key in one.names() if key != "nodes"}))
+    return tuple(found)

@@ -1,0 +1,113 @@
+"""What is seen of one episode when its next step is decided, and what the decision is: values alone."""
+
+from __future__ import annotations
+
+from typing import Callable, Mapping, NamedTuple, Optional, Tuple
+
+from nhc.model import Verdict
+from nhc.ports import NodeState
+from nhc.remedy.bounds import Usage
+from nhc.remedy.detail import Detail
+from nhc.remedy.ladder import Fault
+from nhc.remedy.machine import AttemptState, Event, State
+from nhc.remedy.settings import Settings
+from nhc.repair import Progress, Rung, Sighting
+
+
+class Health(NamedTuple):
+    """What the newest report of a node says. `at` is when its run began (Unix time), `boot` the boot that it saw.
+
+    `faults` are its failures; none where the verdict is not CRIT.
+    """
+
+    verdict: Verdict
+    at: float
+    boot: str = ""
+    faults: Tuple[Fault, ...] = ()
+    source: str = "store"
+
+    @property
+    def healthy(self) -> bool:
+        """UNKNOWN is neither healthy nor a fault."""
+        return self.verdict in (Verdict.OK, Verdict.WARN)
+
+
+class Try(NamedTuple):
+    """One attempt, as far as decisions need it."""
+
+    number: int
+    rung: Rung
+    device: str
+    state: AttemptState
+    written: float
+    before_boot: str = ""
+
+
+class Consent(NamedTuple):
+    """What persons have decided of the next attempt: who agreed, and who refused ("" for nobody)."""
+
+    agreed: Tuple[str, ...] = ()
+    refused: str = ""
+
+
+class View(NamedTuple):
+    """One episode and all that bears on its next step.
+
+    `node` is None where the cluster does not know it; `nodes_known` is false while the cluster could not be asked.
+    `health` is of the node, or of its successor once it has been replaced. `held` says why a person holds the node,
+    `breaker` why the breaker is open. Asked for only where the state needs them: `sighting`, `unseen` (why it could not
+    be seen), `claims` (who else acts, or that this cannot be seen), `progress`, `proved` (what the deep suite says:
+    None while it runs or was not asked for).
+    """
+
+    number: int
+    name: str
+    state: State
+    rung: Rung
+    detail: Detail
+    tries: Tuple[Try, ...] = ()
+    node: Optional[NodeState] = None
+    nodes_known: bool = True
+    health: Optional[Health] = None
+    held: str = ""
+    breaker: str = ""
+    consent: Consent = Consent()
+    sighting: Optional[Sighting] = None
+    unseen: str = ""
+    claims: str = ""
+    progress: Optional[Progress] = None
+    proved: Optional[bool] = None
+    collected: bool = False
+
+    @property
+    def last(self) -> Optional[Try]:
+        """The newest attempt."""
+        return self.tries[-1] if self.tries else None
+
+
+class Scene(NamedTuple):
+    """What all episodes of a round share. `can` says why no repairer can do a rung on a node, "" where one can."""
+
+    settings: Settings
+    usage: Usage
+    now: float
+    enabled_at: Optional[float]
+    can: Callable[[str, Rung, str], str]
+    repairer: Callable[[str, Rung, str], str]
+
+
+class Move(NamedTuple):
+    """The decision: an event, or None to wait; `detail` as it is to be kept, `because` one line for the audit.
+
+    `rung` is the new rung, where one was chosen. `ends` is how the attempt that is under way ends. `bound` names the
+    bound that holds, for those who count. `begins` is true where an attempt is to be written down with the step.
+    """
+
+    event: Optional[Event]
+    detail: Detail
+    because: str = ""
+    rung: Optional[Rung] = None
+    ends: Optional[AttemptState] = None
+    bound: str = ""
+    begins: bool = False
+    told: Mapping[str, object] = {}

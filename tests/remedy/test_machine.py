@@ -1,0 +1,86 @@
+"""The tables of states: every way ends, nothing leads out of an end, and the page shows what the code does."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nhc.remedy import machine
+from nhc.remedy.machine import ENDS, TRANSITIONS, BadTransition, Event, State, after
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def reachable(start):
+    found, todo = {start}, [start]
+    while todo:
+        one = todo.pop()
+        for (state, _event), following in TRANSITIONS.items():
+            if state is one and following not in found:
+                found.add(following)
+                todo.append(following)
+    return found
+
+
+def test_every_state_is_reached_from_the_first():
+    assert reachable(State.DETECTED) == set(State)
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_every_state_has_a_way_to_an_end_and_an_end_has_none_out(state):
+    assert reachable(state) & ENDS
+    assert not (state in ENDS and reachable(state) != {state})
+
+
+@pytest.mark.parametrize("state", sorted(set(State) - ENDS))
+def test_a_person_can_stop_an_episode_anywhere(state):
+    assert after(state, Event.ABORT) is State.ABORTED
+
+
+def test_only_a_recheck_leads_to_a_repair():
+    """Nothing destructive is sent on what was read earlier: complaints 13 and 16 of the field's loops."""
+    assert {state for (state, _), following in TRANSITIONS.items() if following is State.ACTING} == {State.RECHECK}
+
+
+def test_what_was_sent_is_never_sent_again():
+    assert {following for (state, _), following in TRANSITIONS.items() if state is State.WATCHING} == {
+        State.VERIFYING, State.MARKED, State.ESCALATED, State.ABORTED
+    }  # fmt: skip
+
+
+def test_only_a_proved_node_is_put_back():
+    assert {(state, event) for (state, event), following in TRANSITIONS.items() if following is State.RETURNING} == {
+        (State.VERIFYING, Event.PROVED_HEALTHY)
+    }
+    assert {state for (state, _), following in TRANSITIONS.items() if following is State.RETURNED} == {State.RETURNING}
+
+
+def test_an_unknown_event_is_a_mistake_that_names_both():
+    with pytest.raises(BadTransition, match="returned knows no sent"):
+        after(State.RETURNED, Event.SENT)
+
+
+@given(st.lists(st.sampled_from(list(Event))))
+def test_no_history_of_events_leaves_an_end(events):
+    state, ended = State.DETECTED, None
+    for event in events:
+        try:
+            state = after(state, event)
+        except BadTransition:
+            continue
+        ended = ended or (state if state in ENDS else None)
+    assert ended in (None, state)
+
+
+def test_everything_is_explained():
+    assert set(machine.MEANING) == set(State)
+    assert set(machine.CAUSE) == set(Event)
+    assert set(machine.ATTEMPT_MEANING) == set(machine.AttemptState)
+    assert {event for _, event in TRANSITIONS} == set(Event)
+
+
+def test_the_page_shows_these_tables():
+    page = (ROOT / "docs/remedy.md").read_text()
+    shown = page.partition("<!-- tables: nhc.remedy.machine -->\n")[2].partition("<!-- end of tables -->")[0]
+    assert shown == machine.tables(), "write the output of `python -m nhc.remedy.machine` there"
