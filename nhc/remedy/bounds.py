@@ -72,8 +72,9 @@ class Bounds(NamedTuple):
 
     `radii` are by kind, `fleet` among them. `first_run` bounds the nodes out for the first `first_run_for` seconds
     after marking was first enabled on a store. `attempts` is how many repairs a node may have within `window` seconds,
-    across episodes. `protected` are patterns of nodes that are never touched. In `quiet` hours the actions named do not begin;
-    where `windows` are given, the actions named begin only in them. `approvals` is how many persons must agree.
+    across episodes. `protected` are patterns of nodes that are never touched. In `quiet` hours the actions named do
+    not begin; where `windows` are given, the actions named begin only in them. `approvals` is how many persons must
+    agree.
     """
 
     radii: Mapping[str, RadiusBounds] = {

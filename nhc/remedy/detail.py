@@ -22,7 +22,8 @@ class Detail(NamedTuple):
     of the row. `ask_after` is when a rung that was refused for now may be asked for again; `again` are the numbers of
     attempts that were refused so. `boot` is the boot id before the repair, `successor` the node that replaced this one.
     `forced` says that the repair goes on although work runs. `because` says why the episode ended. `asked` is when
-    approval was asked for. `followed` counts the further calls of a repair that takes several.
+    approval was asked for. `followed` counts the further calls of a repair that takes several, `relapses` how often the
+    node was well and failed again.
     """
 
     faults: Tuple[Fault, ...] = ()
@@ -44,6 +45,7 @@ class Detail(NamedTuple):
     because: str = ""
     asked: float = 0.0
     followed: int = 0
+    relapses: int = 0
 
     def text(self) -> str:
         """As JSON, without what is as in the beginning."""

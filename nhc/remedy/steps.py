@@ -20,6 +20,9 @@ from nhc.repair import Rung, Stage
 NEW_BOOT = frozenset({Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE})
 """Rungs after which the machine has another boot id."""
 
+RELAPSES = 6
+"""How often a node may be well and fail again within one episode: one more than the ladder has repairs for a node."""
+
 FUTURE = 60.0
 """Seconds that a report may be ahead of our clock; one from further ahead proves nothing."""
 
@@ -85,7 +88,9 @@ def _ours(view: View, scene: Scene) -> Optional[Move]:
     if view.node.available:
         return _go(view, Event.MARK_LOST, "somebody put the node back into service")
     by = (mark.owner or "somebody else") if mark is not None else "somebody else, with no reason given"
-    return _go(view, Event.MARK_LOST, f"the node is out by {by} now: {mark.why if mark is not None else view.node.shown}")
+    return _go(
+        view, Event.MARK_LOST, f"the node is out by {by} now: {mark.why if mark is not None else view.node.shown}"
+    )
 
 
 def _recovered(view: View, scene: Scene) -> Optional[Move]:
@@ -150,12 +155,16 @@ def _marked(view: View, scene: Scene) -> Move:
     if spent:
         return _go(view, Event.GIVEN_UP, spent, skipped=skipped)
     repairer = scene.repairer(view.name, choice.rung, choice.device)
-    what = f"{choice.rung.value}{f' of {choice.device}' if choice.device else ''} by {repairer}"
-    told = {"skipped": [f"{one.rung.value} {one.device}: {one.why}".replace(" :", ":") for one in choice.skipped]}
+    what = f"{_named(choice.rung, choice.device)} by {repairer}"
+    told = {"skipped": [f"{_named(one.rung, one.device)}: {one.why}" for one in choice.skipped]}
     return _go(
         view, Event.REPAIR_PLANNED, what, device=choice.device, repairer=repairer, skipped=skipped, healthy=0.0,
         forced=False, asked=0.0,
     )._replace(rung=choice.rung, told=told if choice.skipped else {})  # fmt: skip
+
+
+def _named(rung: Rung, device: str) -> str:
+    return f"{rung.value} of {device}" if device else rung.value
 
 
 def _draining(view: View, scene: Scene) -> Move:
@@ -181,8 +190,10 @@ def _recheck(view: View, scene: Scene) -> Move:
     settings = scene.settings
     assert view.node is not None
     health = view.health
-    if health is not None and health.verdict is Verdict.UNKNOWN and health.at > max(
-        (one.seen for one in view.detail.faults), default=0.0
+    if (
+        health is not None
+        and health.verdict is Verdict.UNKNOWN
+        and health.at > max((one.seen for one in view.detail.faults), default=0.0)
     ):
         return _wait_for(view, scene, Held("verdict", "the newest report could not tell how the node is"))
     if view.node.busy and view.rung in settings.drain.rungs and not view.detail.forced:
@@ -269,7 +280,12 @@ def _verifying(view: View, scene: Scene) -> Move:
     if found.event is None:
         detail = view.detail._replace(healthy=found.healthy)
         return stay(view._replace(detail=detail), scene, found.bound, found.why)
-    return _go(view, found.event, found.why, healthy=found.healthy)
+    if found.event is not Event.STILL_FAULTY:
+        return _go(view, found.event, found.why, healthy=found.healthy)
+    relapses = view.detail.relapses + 1
+    event = Event.STILL_FAULTY if relapses < RELAPSES else Event.GIVEN_UP
+    why = found.why if relapses < RELAPSES else f"it came and went {relapses} times: {found.why}"
+    return _go(view, event, why, healthy=0.0, relapses=relapses)
 
 
 def last_boot(view: View) -> str:

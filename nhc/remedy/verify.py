@@ -48,11 +48,15 @@ def judge(view: View, settings: Verify, now: float, fresh: bool, old_boot: str) 
         if health.at > since + settings.grace:
             told = health.faults[0].message if health.faults else "it still fails"
             return Judgement(Event.STILL_FAULTY, told, 0.0)
-        return Judgement(None, f"it fails {max(health.at - since, 0):.0f} s after the repair: services still start", 0.0)
+        return Judgement(
+            None, f"it fails {max(health.at - since, 0):.0f} s after the repair: services still start", 0.0
+        )
     waited = now - max(since, detail.healthy)
     if waited > settings.deadline:
         what = "could not tell how the node is" if newer and fresh else "none came"
-        return Judgement(Event.GIVEN_UP, f"no healthy report within {settings.deadline:g} s after the repair: {what}", 0.0)
+        return Judgement(
+            Event.GIVEN_UP, f"no healthy report within {settings.deadline:g} s after the repair: {what}", 0.0
+        )
     if newer and fresh:
         return Judgement(None, "the newest report could not tell how the node is", 0.0)
     return Judgement(None, "waiting for a report newer than the repair", detail.healthy if newer else 0.0)

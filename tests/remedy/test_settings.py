@@ -1,0 +1,100 @@
+"""remedy.toml: the example shows the defaults, nothing is enabled by default, and a mistake is one line."""
+
+from pathlib import Path
+
+import pytest
+
+from nhc.policy.decide import Rate
+from nhc.remedy.bounds import FLEET, REPAIRS, Bounds, Limit
+from nhc.remedy.ladder import Mode
+from nhc.remedy.settings import Settings, load, parse
+from nhc.repair import Rung
+from nhc.settings_file import SettingsError
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "conf/remedy.toml.example"
+
+
+def test_the_example_shows_the_defaults():
+    found, default = load(str(EXAMPLE)), parse("")
+    assert found.sources.adapter == "slurm"
+    assert found.bounds.protected == ("login*", "head*")
+    same = found._replace(
+        path=default.path, digest=default.digest, sources=default.sources,
+        bounds=found.bounds._replace(protected=()),
+    )  # fmt: skip
+    assert same == default
+    assert found.sources._replace(adapter="", settings={}) == default.sources
+
+
+def test_an_empty_file_is_the_default_and_enables_nothing():
+    found = parse("")
+    assert found._replace(path="", digest="", modes={}, bounds=Bounds()) == Settings()
+    assert found.bounds._replace(approvals=Bounds().approvals) == Bounds()
+    assert {found.mode(action) for action in ("mark", *(rung.value for rung in REPAIRS))} == {Mode.DRY_RUN}
+
+
+def test_each_action_is_enabled_apart():
+    found = parse('[actions]\nmark = "on"\nreboot = "on"\npower-cycle = "off"\n')
+    assert (found.mode("mark"), found.mode("reboot")) == (Mode.ON, Mode.ON)
+    assert (found.mode("power-cycle"), found.mode("replace")) == (Mode.OFF, Mode.DRY_RUN)
+    assert Mode.ON not in found.dry().rung_modes().values()
+    assert found.dry().mode("power-cycle") is Mode.OFF
+
+
+def test_bounds_repairers_and_machines():
+    found = parse(
+        """
+        [bounds.fleet]
+        out = { nodes = 3, share = "10%" }
+        [bounds.fleet.rate]
+        reboot = "5 per 1h"
+        [bounds.pool]
+        repairing = { nodes = 1 }
+        [approval]
+        power-cycle = 2
+        [repairers.rack-bmc]
+        type = "redfish"
+        nodes = ["gpu*"]
+        rungs = ["power-cycle"]
+        user = "root"
+        [[machines]]
+        nodes = "gpu*"
+        bmc = "{node}-bmc"
+        """
+    )
+    fleet = found.bounds.radii[FLEET]
+    assert (fleet.out, fleet.rates["reboot"]) == (Limit(3, 0.1), Rate(5, 3600.0))
+    assert fleet.rates["mark"] == Bounds().radii[FLEET].rates["mark"]  # what the file does not name stays bounded
+    assert found.bounds.radii["pool"].repairing == Limit(1, 0.0)
+    assert found.bounds.approvals[Rung.POWER_CYCLE] == 2
+    (repairer,) = found.repairers
+    assert (repairer.type, repairer.rungs, repairer.settings) == ("redfish", {Rung.POWER_CYCLE}, {"user": "root"})
+    assert found.machines[0] == (("gpu*",), {"bmc": "{node}-bmc"})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[actions]\nreboot = "on"', "remedy.toml:2: actions.reboot: a repair needs a marked node"),
+        ('[actions]\nmark = "yes"', "remedy.toml:2: actions.mark: 'yes' is not one of on, dry-run, off"),
+        ('[actions]\nrebot = "on"', "remedy.toml:2: actions.rebot: there is no such key: did you mean 'reboot'?"),
+        ("[bounds.rack]\nout = 3", "remedy.toml:2: bounds.rack.out: 3 is not a table"),
+        ('[bounds.rack.rate]\nmark = "often"', "remedy.toml:2: bounds.rack.rate.mark: 'often' is not a rate"),
+        ('[quiet-hours]\nhours = ["Mon"]', "remedy.toml:2: quiet-hours.hours: 'Mon' are no hours"),
+        ('zone = "Mars"', "remedy.toml:1: zone: 'Mars' is no time zone"),
+        ("[approval]\nreplace = 3", "remedy.toml:2: approval.replace: 3 is too large"),
+        ('[[machines]]\nbmc = "x"', "remedy.toml:1: machines[1].nodes: missing"),
+        ('[drain]\nthen = "wait"', "remedy.toml:2: drain.then: 'wait' is not one of escalate, force"),
+        ("x = ", "remedy.toml: "),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_with_its_place(text, said):
+    with pytest.raises(SettingsError) as error:
+        parse(text)
+    assert str(error.value).startswith(said)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(SettingsError, match=r"nowhere\.toml: No such file"):
+        load(str(tmp_path / "nowhere.toml"))
