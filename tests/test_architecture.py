@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: From left to right: each imports what stands below it.
 LAYERS = (
     {"cli", "__main__"},
-    {"agent", "deep", "fleet", "hooks"},
+    {"agent", "deep", "fleet", "hooks", "remedy"},
     {"planning"},
     {"checks", "run"},
     {"kernlog", "language", "policy", "state", "store"},
