@@ -7,7 +7,7 @@ A check is a function of a Host that returns an Outcome (or several, one a targe
         '''Free memory, caches included, stays above a floor. ...'''
 
 Its parameters are declared once and serve the parser, `nhc config check`, `nhc explain` and
-completion. A check's family, and so its module in `nhc.checks`, is the first part of its name.
+completion. Its module in `nhc.checks` is found by its name (`nhc.check_index`); the name's first part is its family.
 
 A check of another package is found by its entry point (`nhc.plugins.CHECKS`), for names that are not built in.
 """
@@ -145,21 +145,6 @@ def check(
     return register
 
 
-def module_of(name: str) -> str:
-    """The module that would define the check `name`, whether or not it does."""
-    parts = name.split("_")[1:]
-    for end in range(len(parts), 0, -1):
-        module = check_index.MODULES.get("_".join(parts[:end]))
-        if module:
-            return f"nhc.checks.{module}"
-    return f"nhc.checks.{parts[0] if parts else ''}"
-
-
-def may_be_built_in(name: str) -> bool:
-    """Whether there is a module of ours that would define the check `name`. Imports nothing."""
-    return module_of(name).rpartition(".")[2] in check_index.FAMILIES
-
-
 def find(name: str, search: bool = True) -> Optional[Check]:
     """The check called `name`, its module imported on the way; None where there is none.
 
@@ -175,15 +160,10 @@ def find(name: str, search: bool = True) -> Optional[Check]:
 
 
 def _built_in(name: str) -> Optional[Check]:
-    module = module_of(name)
-    if module in sys.modules:
+    module = check_index.module_of(name)
+    if not module or module in sys.modules:
         return None
-    try:
-        __import__(module)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
-        return None
+    __import__(module)
     return REGISTRY.get(name)
 
 
@@ -249,7 +229,7 @@ def find_all() -> List[Check]:
     """
     from nhc.plugins import CHECKS, offers
 
-    for family in check_index.FAMILIES:
+    for family in check_index.families():
         __import__(f"nhc.checks.{family}")
     there = set(REGISTRY)
     for name in offers(CHECKS):

@@ -1,11 +1,17 @@
-"""Which module of nhc.checks holds a check: what `nhc.check.find` goes by, and what listings walk."""
+"""Which module of nhc.checks holds a check: what `nhc.check.find` goes by, and what listings walk.
+
+Nothing is registered. `check_fs_mount_rw` lies in the module with the longest name that it begins with: of
+fs_mount_rw.py, fs_mount.py and fs.py the first that there is. ELSEWHERE has the exceptions.
+"""
 
 from __future__ import annotations
+
+import sys
 
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Dict, Tuple
+    from typing import Dict, List, Tuple
 
 OFFERED: Dict[str, Tuple[str, str]] = {}
 """Installed packages' checks that the plan in force needs: name to `module:function` and the package with its version.
@@ -13,133 +19,39 @@ OFFERED: Dict[str, Tuple[str, str]] = {}
 The reading of a plan fills it (`nhc.planning.cache`), so that no run and no worker asks what is installed.
 """
 
-FAMILIES = (
-    "bmc",
-    "certs",
-    "clock",
-    "cloud",
-    "cmd",
-    "cpu",
-    "dmi",
-    "dns",
-    "edac",
-    "efa",
-    "eth",
-    "eth_mtu",
-    "file",
-    "fs",
-    "fs_mount",
-    "fs_write",
-    "gpu",
-    "gpu_clocks",
-    "gpu_fabric",
-    "gpu_firmware",
-    "gpu_links",
-    "gpu_memory",
-    "gpu_modes",
-    "gpu_pcie",
-    "gpu_processes",
-    "gpu_xid",
-    "hugepages",
-    "hw",
-    "hw_mem",
-    "hw_topology",
-    "ib",
-    "ib_errors",
-    "ib_flapping",
-    "ib_identity",
-    "kernel",
-    "kmsg",
-    "kubelet",
-    "limits",
-    "limits_tables",
-    "mce",
-    "mem",
-    "moab",
-    "mount",
-    "mount_fstab",
-    "net",
-    "net_ping",
-    "npd",
-    "npd_health",
-    "npd_log",
-    "nvme",
-    "nvme_count",
-    "nvsmi",
-    "oom",
-    "packages",
-    "pcie",
-    "pcie_acs",
-    "procstate",
-    "ps",
-    "ps_load",
-    "ps_service",
-    "ps_usage",
-    "ps_users",
-    "pstore",
-    "roce",
-    "runtime",
-    "scheduler",
-    "sensors",
-    "smart",
-    "systemd",
-    "uptime",
-    "user",
-)
-"""Every module here, for listings; a test holds it to the directory."""
-
-# Where a family's checks do not lie in the module of the family's own name. The longest prefix wins.
-MODULES: Dict[str, str] = {
+ELSEWHERE: Dict[str, str] = {
     "app_gpu": "gpu_clocks",
-    "eth_mtu": "eth_mtu",
     "fabric_manager": "gpu_fabric",
-    "fs_mount": "fs_mount",
-    "fs_write": "fs_write",
     "gpu_clock": "gpu_clocks",
     "gpu_compute": "gpu_modes",
     "gpu_driver": "gpu_firmware",
     "gpu_ecc": "gpu_memory",
     "gpu_ecc_mode": "gpu_modes",
-    "gpu_fabric": "gpu_fabric",
     "gpu_inforom": "gpu_firmware",
-    "gpu_links": "gpu_links",
     "gpu_mig": "gpu_modes",
     "gpu_p2p": "gpu_links",
-    "gpu_pcie": "gpu_pcie",
     "gpu_persistence": "gpu_modes",
     "gpu_power": "gpu_clocks",
-    "gpu_processes": "gpu_processes",
     "gpu_retired": "gpu_memory",
     "gpu_row": "gpu_memory",
     "gpu_temp": "gpu_clocks",
     "gpu_xgmi": "gpu_links",
-    "gpu_xid": "gpu_xid",
-    "hw_mem": "hw_mem",
     "hw_physmem": "hw_mem",
     "hw_swap": "hw_mem",
-    "hw_topology": "hw_topology",
-    "ib_errors": "ib_errors",
     "ib_firmware": "ib_identity",
     "ib_guid": "ib_identity",
     "ib_link": "ib_flapping",
     "limits_conntrack": "limits_tables",
     "limits_neighbours": "limits_tables",
     "limits_tasks": "limits_tables",
-    "mount_fstab": "mount_fstab",
-    "net_ping": "net_ping",
-    "npd_health": "npd_health",
-    "npd_log": "npd_log",
     "nv": "nvsmi",
     "nvlink": "gpu_links",
-    "nvme_count": "nvme_count",
-    "pcie_acs": "pcie_acs",
     "ps_cpu": "ps_usage",
     "ps_dstate": "procstate",
     "ps_kswapd": "ps_load",
     "ps_loadavg": "ps_load",
     "ps_mem": "ps_usage",
     "ps_physmem": "ps_usage",
-    "ps_service": "ps_service",
     "ps_time": "ps_usage",
     "ps_unauth_users": "ps_users",
     "ps_userproc_lineage": "ps_users",
@@ -149,3 +61,50 @@ MODULES: Dict[str, str] = {
     "tls": "certs",
     "vbios": "gpu_firmware",
 }
+"""Where checks lie in a module that their names do not begin with. The longest beginning wins."""
+
+PACKAGE = "nhc.checks"
+_MOST_WORDS = 8
+"""No module's name has more; a name out of a configuration may have thousands."""
+
+
+def module_of(name: str) -> str:
+    """The module that would define the check `name`, whether or not it does; "" where there is none.
+
+    Imports no module of checks.
+    """
+    words = name.split("_")[1:]
+    for end in range(min(len(words), _MOST_WORDS), 0, -1):
+        begins = "_".join(words[:end])
+        if begins in ELSEWHERE:
+            return f"{PACKAGE}.{ELSEWHERE[begins]}"
+        if _is_there(begins):
+            return f"{PACKAGE}.{begins}"
+    return ""
+
+
+def families() -> List[str]:
+    """Every module of nhc.checks: for listings, never on the path of a run."""
+    from pkgutil import iter_modules
+
+    return sorted(module.name for module in iter_modules(_path()))
+
+
+def _path() -> List[str]:
+    return list(__import__(PACKAGE, fromlist=["__path__"]).__path__)
+
+
+def _is_there(family: str) -> bool:
+    """Whether nhc.checks has such a module: what an import asks first, in 10 microseconds, from directories known."""
+    name = f"{PACKAGE}.{family}"
+    if name in sys.modules:
+        return True
+    if not family or family[0] == "_":
+        return False
+    path = _path()
+    # getattr: an old package's finder may be of the kind before PEP 451.
+    return any(getattr(finder, "find_spec", _finds_nothing)(name, path) is not None for finder in sys.meta_path)
+
+
+def _finds_nothing(name: str, path: List[str]) -> None:
+    return None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc.check_index import FAMILIES
+from nhc import check_index
 from tests.support.startup import LOCAL_PATH_BANNED, SUPERVISOR_BANNED, settle
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -306,7 +306,7 @@ def test_check_local_loads_only_cheap_modules(tmp_path):
         assert ("nhc.checks.hw_mem" in loaded) == (banned is LOCAL_PATH_BANNED)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", check_index.families())
 def test_a_check_family_loads_only_cheap_modules(family, tmp_path):
     """Each worker that claims one of its checks imports it."""
     loaded, _said = loaded_modules(f"import nhc.checks.{family}", tmp_path)

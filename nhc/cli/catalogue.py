@@ -79,7 +79,10 @@ def explain_command(name: str, form: str) -> None:
 
 def _explain_reason(name: str, form: str) -> bool:
     """Print a reason's runbook; whether there is one."""
-    found = runbook(name)
+    try:
+        found = runbook(name)
+    except ValueError as error:  # of an installed package
+        raise click.UsageError(str(error)) from None
     if found is None:
         return False
     if form == "json":

@@ -74,6 +74,9 @@ COMMANDS: Dict[str, Any] = {
     }),
     "record": ("nhc.cli.record:record_command", "Record what the checks see of this node, for replay."),
     "replay": ("nhc.cli.record:replay_command", "Judge a recorded node again."),
+    "new": ("Begin a part of nhc itself, in a checkout.", {
+        "check": ("nhc.cli.new_check:new_check", "Write a new check's module and its test."),
+    }),
     "completion": ("nhc.cli.catalogue:completion_command", "Print the completion script for a shell."),
 }  # fmt: skip
 

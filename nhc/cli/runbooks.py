@@ -1,4 +1,7 @@
-"""What each reason means and what to do about it: the runbooks of nhc/data/runbooks.txt, for `nhc explain REASON`.
+"""What each reason means and what to do about it, for `nhc explain REASON`.
+
+The runbooks stand in nhc/data/runbooks.txt. A module of checks, ours or of an installed package, may bring those of its
+own reasons in the same form, as the text RUNBOOKS.
 
 A reason of the kernel log (Xid79, Ext4ReadOnly) has its name, severity and action from the catalogue; the runbook says
 the rest. Never loaded on the path of a run.
@@ -34,11 +37,42 @@ class Runbook(NamedTuple):
 
 def blocks() -> Dict[str, Dict[str, str]]:
     """The blocks of the file by their reasons. Raises ValueError for a block that cannot be read."""
+    return _parse(read("runbooks.txt"))
+
+
+def brought() -> Dict[str, Dict[str, str]]:
+    """The blocks that modules of checks bring, by their reasons; ours come first. Imports every such module.
+
+    Raises ValueError that names the module whose text cannot be read.
+    """
+    import sys
+
+    from nhc.check import find_all
+
     found: Dict[str, Dict[str, str]] = {}
-    text = "\n".join(line for line in read("runbooks.txt").split("\n") if not line.startswith("#"))
-    for block in re.split(r"\n{2,}", text.strip()):
+    checks = sorted(find_all(), key=lambda check: bool(check.distribution))
+    for module in dict.fromkeys(check.run.__module__ for check in checks):
+        text = getattr(sys.modules.get(module), "RUNBOOKS", "")
+        try:
+            found.update((name, fields) for name, fields in _parse(text).items() if name not in found)
+        except (AttributeError, ValueError) as error:
+            raise ValueError(f"RUNBOOKS of {module}: {error}") from None
+    return found
+
+
+def _brought_by_name() -> List[str]:
+    try:
+        return list(brought())
+    except ValueError:  # said where the reason is asked for
+        return []
+
+
+def _parse(whole: str) -> Dict[str, Dict[str, str]]:
+    found: Dict[str, Dict[str, str]] = {}
+    text = "\n".join(line for line in whole.split("\n") if not line.startswith("#"))
+    for block in re.split(r"\n{2,}", text.strip()) if text.strip() else ():
         names, *lines = block.split("\n")
-        fields = dict(tuple(line.split(": ", 1)) for line in lines)
+        fields = dict((*line.split(": ", 1), "")[:2] for line in lines)
         if tuple(fields) != FIELDS:
             raise ValueError(f"{names[:60]}: expected {', '.join(FIELDS)}")
         for word in names.split():
@@ -50,8 +84,11 @@ def blocks() -> Dict[str, Dict[str, str]]:
 
 
 def find(asked: str) -> Optional[Runbook]:
-    """The runbook of a reason, upper or lower case; None where there is no such reason."""
-    known = blocks()
+    """The runbook of a reason, upper or lower case; None where there is none. Raises ValueError as `brought` does."""
+    return _find(asked, blocks()) or _find(asked, brought())
+
+
+def _find(asked: str, known: Dict[str, Dict[str, str]]) -> Optional[Runbook]:
     name = {one.lower(): one for one in known if ":" not in one}.get(asked.lower(), asked)
     code = re.fullmatch(r"(?i)(s?xid)[ _-]?(\d+)", name)
     if code:
@@ -70,7 +107,7 @@ def reasons() -> List[str]:
     """Every reason that has a runbook, those of the kernel log's numbered catalogues included."""
     from nhc.data.reader import table
 
-    named = [name for name in blocks() if ":" not in name]
+    named = [name for name in (*blocks(), *_brought_by_name()) if ":" not in name]
     numbered = [f"{kind}{row[0]}" for kind, file in (("Xid", "xid.tsv"), ("SXid", "sxid.tsv")) for row in table(file)]
     return sorted({*named, *numbered, *(f"NeuronHasError_{code}" for code in _neuron_codes())})
 
@@ -84,14 +121,16 @@ def _numbered(kind: str, code: str, known: Dict[str, Dict[str, str]]) -> Optiona
         return None
     name, severity, action = row[1:4]
     decision = row[4] if kind == "Xid" else row[5]
-    fields = known.get(f"{kind}{code}") or known[f"{kind}:{action or 'none'}"]
+    fields = known.get(f"{kind}{code}") or known.get(f"{kind}:{action or 'none'}")
+    if fields is None:
+        return None
     made = Runbook(f"{kind}{code}", **fields, title=name, severity=severity, decision=decision)
     return made._replace(action=action or "none")
 
 
 def _neuron(name: str, known: Dict[str, Dict[str, str]]) -> Optional[Runbook]:
     found = _neuron_codes().get(name.partition("_")[2])
-    if found is None:
+    if found is None or f"Neuron:{found[1]}" not in known:
         return None
     severity, action, meaning = found
     return Runbook(name, **known[f"Neuron:{action}"], title=meaning, severity=severity)._replace(action=action)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from nhc import check
+from nhc import check, check_index
 from nhc.language import shell_words
 from nhc.language.shell_names import HELPERS, SETTINGS, Scripts
 from nhc.light import TYPE_CHECKING, NamedTuple
@@ -170,7 +170,7 @@ class Classifier:
             self._functions |= functions_in(line)
         for name in re.findall(_CHECK_NAME, line):
             # Those that may be built in are left to the shell, so that no family is imported here.
-            if name not in self._functions and not check.may_be_built_in(name):
+            if name not in self._functions and not check_index.module_of(name):
                 self._declared(name)
         named = self._shell_name(line)
         return Finding(SHELL, named)

@@ -3,11 +3,9 @@
 import inspect
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-from nhc import check_index, checks
 from nhc.check import find, find_all
 from nhc.cli.catalogue import _help
 from nhc.cli.click_app import COMMANDS, application
@@ -32,13 +30,6 @@ check_ps_loadavg
 def test_every_check_of_lbnl_nhc_is_here():
     assert len(LBNL) == 46
     assert not [name for name in LBNL if find(name) is None]
-
-
-def test_the_families_are_the_modules():
-    there = {path.stem for path in Path(checks.__file__).parent.glob("*.py")} - {"__init__"}
-    defining = {check.run.__module__.rpartition(".")[2] for check in CHECKS}
-    assert set(check_index.FAMILIES) <= there
-    assert defining <= set(check_index.FAMILIES)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)

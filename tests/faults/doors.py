@@ -1,5 +1,6 @@
 """Every door of nhc: each executable and each command of the command table, and how it is knocked at here."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Callable, NamedTuple
@@ -36,6 +37,17 @@ class Door(NamedTuple):
     launcher: str = "nhc"
     waits: bool = False
     peer: bool = False
+
+
+def a_checkout(base):
+    """What `nhc new check` takes for a checkout; one that cannot be made is the door's to complain of."""
+    for part in ("nhc/checks", "tests/checks"):
+        with contextlib.suppress(OSError):
+            (base / "checkout" / part).mkdir(parents=True, exist_ok=True)
+    for file in ("pyproject.toml", "nhc/check.py"):
+        with contextlib.suppress(OSError):
+            (base / "checkout" / file).touch()
+    return base / "checkout"
 
 
 def _kube(*words):
@@ -90,6 +102,7 @@ DOORS = {
     "kubernetes ack": Door(lambda p: [*_kube("ack")(p), "n1"], peer=True),
     "record": Door(lambda p: ["record", p.out / "recorded", "-c", p.config, "--profile", "none"]),
     "replay": Door(lambda p: ["replay", p.base / "kept"]),
+    "new check": Door(lambda p: ["new", "check", "check_drill_of_faults", "--checkout", a_checkout(p.out)]),
     "completion": Door(lambda p: ["completion", "bash"]),
 }  # fmt: skip
 

@@ -187,3 +187,43 @@ def test_a_process_that_stays_sees_an_upgrade(site, monkeypatch):
         REGISTRY.pop("check_site_lamp", None)
         for name in [name for name in sys.modules if name.startswith("lamp_checks")]:
             del sys.modules[name]
+
+
+RUNBOOKS = '''
+RUNBOOKS = """
+LampWrong=reset-device
+means: The lamp has another colour.
+causes: A fuse.
+do: Change the fuse.
+confirm: The lamp is green.
+action: inspect
+source: the lamp's manual
+
+Xid79
+means: Something else.
+causes: Something else.
+do: Something else.
+confirm: Something else.
+action: none
+source: a package
+"""
+'''
+
+
+def test_a_package_explains_its_own_reasons_and_none_of_ours(site):
+    site.install(module=MODULE + RUNBOOKS)
+    told = json.loads(site.nhc("explain", "LampWrong", "--format", "json").stdout)
+    assert (told["do"], told["action"]) == ("Change the fuse.", "reset-device")
+    assert site.nhc("explain", "lampwrong").stdout.startswith("LampWrong")
+    assert "Something else" not in site.nhc("explain", "Xid79").stdout
+    assert "did you mean LampWrong" in site.nhc("explain", "LampWron").stderr
+
+
+@pytest.mark.parametrize("text", ["RUNBOOKS = 'LampWrong'\n", "RUNBOOKS = 7\n", "RUNBOOKS = 'A\\nmeans: x\\n'\n"])
+def test_runbooks_that_cannot_be_read_name_their_module(site, text):
+    site.install(module=MODULE + text)
+    done = site.nhc("explain", "LampWrong")
+    assert done.returncode == 2
+    assert "RUNBOOKS of lamp_checks.lamp: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert site.nhc("explain", "GpuLost").returncode == 0

@@ -1,0 +1,153 @@
+"""`nhc new check`: the two files that a new built-in check begins with, in a checkout of nhc.
+
+Nothing has to be registered: nhc finds a check's module by the check's name (`nhc.check_index`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+import click
+
+from nhc.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, Optional
+
+_NAME = re.compile(r"check(?:_[a-z][a-z0-9]*)(?:_[a-z0-9]+)*")
+_MARKS = ("pyproject.toml", "nhc/check.py", "tests/checks")
+"""What a checkout has at its top."""
+
+CHECK = '''\
+"""What {check} judges, in one line."""
+
+from __future__ import annotations
+
+from nhc.check import check
+from nhc.host import Host
+from nhc.model import Outcome, unknown
+
+
+@check("{check}")
+def {check}(host: Host) -> Outcome:
+    """What holds when this check passes.
+
+    What it reads, when it is WARN, CRIT, SKIP and UNKNOWN, and where each threshold comes from.
+
+    Example: * || {check}
+    """
+    return unknown("JudgesNothing", "{check} judges nothing yet")
+'''
+
+TEST = '''\
+"""{check}: a healthy node, a fault, a node that has nothing to judge, content that makes no sense."""
+
+from nhc.model import Verdict
+from nhc.testing import FakeHost
+from tests.support.judge import judge
+
+#: The files that the check reads, by path, as a healthy node has them. Say where their text is from.
+HEALTHY: "dict[str, str]" = {{}}
+FAULT: "dict[str, str]" = {{}}
+NONSENSE: "dict[str, str]" = {{}}
+
+
+def test_a_healthy_node_passes():
+    assert judge(FakeHost(HEALTHY), "{check}").verdict is Verdict.OK
+
+
+def test_a_fault_is_found():
+    assert judge(FakeHost(FAULT), "{check}").verdict is Verdict.CRIT
+
+
+def test_a_node_that_has_none_is_left_out():
+    assert judge(FakeHost(), "{check}").verdict is Verdict.SKIP
+
+
+def test_what_makes_no_sense_is_unknown():
+    found = judge(FakeHost(NONSENSE), "{check}")
+    assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "BadData")
+'''
+
+NEXT = """\
+wrote {module}
+wrote {test}
+Next:
+  1. Write in {test} what a healthy and a sick node have.
+  2. Write the check until the test passes: {python} -m pytest {test}
+     Files are parsed in a module of nhc/facts/, with a test in tests/facts/.
+  3. Give each new reason a runbook: RUNBOOKS in {module}, as in nhc/data/runbooks.txt.
+  4. See it work: echo '* || {check}' | nhc check local -c /dev/stdin; then make quick."""
+
+
+@click.command()
+@click.argument("check", metavar="CHECK")
+@click.option("--checkout", default="", metavar="DIR", help="The checkout of nhc. Default: the one you are in.")
+def new_check(check: str, checkout: str) -> None:
+    """Begin a new built-in check: write its module and a test that fails until the check judges something.
+
+    CHECK is its name, as check_thermal_zones. Its module is named for the first part of the name (thermal.py), or,
+    where there is such a module, for the whole of it (thermal_zones.py). A file that is there is never overwritten.
+    For a check in a package of your own see docs/extending.md. Exit status: 0, 2 where nothing was written.
+    """
+    if not _NAME.fullmatch(check):
+        raise click.UsageError(f"{check!r} is no name for a check: expected lower-case words, as check_thermal_zones")
+    top = _checkout(checkout)
+    from nhc.check import find
+
+    declared = find(check)
+    if declared is not None and not declared.distribution:
+        where = declared.run.__module__.replace(".", "/")
+        raise click.UsageError(f"there is a check called {check}, in {where}.py")
+    family = _family(check, top)
+    files = {f"nhc/checks/{family}.py": CHECK, f"tests/checks/test_{family}.py": TEST}
+    _write(top, {path: text.format(check=check) for path, text in files.items()})
+    module, test = files
+    venv = ".venv/bin/python"
+    python = venv if os.path.exists(os.path.join(top, venv)) else "python3"
+    click.echo(NEXT.format(module=module, test=test, python=python, check=check))
+
+
+def _checkout(named: str) -> str:
+    """The top of the checkout. Raises UsageError."""
+    start = os.path.abspath(named or os.curdir)
+    at = start
+    while not all(os.path.exists(os.path.join(at, mark)) for mark in _MARKS):
+        above = os.path.dirname(at)
+        if named or above == at:
+            raise click.UsageError(
+                f"{start} is {'no' if named else 'not in a'} checkout of nhc; "
+                "a check in a package of your own: docs/extending.md"
+            )
+        at = above
+    return at
+
+
+def _family(check: str, top: str) -> str:
+    """The name of the check's module: its first part, or all of it where there is such a module already."""
+    whole = check.partition("_")[2]
+    first = whole.partition("_")[0]
+    return whole if os.path.exists(os.path.join(top, f"nhc/checks/{first}.py")) else first
+
+
+def _write(top: str, files: Dict[str, str]) -> None:
+    """All of the files or none. Raises UsageError."""
+    written = []
+    wrong: Optional[str] = None
+    for name, text in files.items():
+        path = os.path.join(top, name)
+        try:
+            with open(path, "x", encoding="utf-8") as file:
+                written.append(path)
+                file.write(text)
+        except FileExistsError:
+            wrong = f"{name} is there already: write the check in it"
+        except OSError as error:
+            wrong = f"{path}: {error.strerror}: nothing was written"
+        if wrong:
+            break
+    if wrong:
+        for path in written:
+            os.unlink(path)
+        raise click.UsageError(wrong)
