@@ -187,7 +187,7 @@ class CheckResult(NamedTuple):
         return self.outcome.verdict
 
 
-def told(result: CheckResult, colon: str = ": ") -> str:
+def describe(result: CheckResult, colon: str = ": ") -> str:
     """One result as a reason, a log or a mark shows it: `check_fs_free: / has only 3% free`.
 
     No name stands in front of what has none: a line that only a shell could read, or a message that begins with it.

@@ -57,6 +57,11 @@ def parse(text: str, path: str) -> Table:
     return Table(_File(path, text), value, ())
 
 
+def of(value: Mapping[str, object], *where: str) -> Table:
+    """A table that was read before, as a sink is given its own; messages name `where` and the key, and no file."""
+    return Table(_File("", ""), value, where)
+
+
 class _File:
     """The name of a file, and where its keys stand: worked out when there is something to complain of."""
 
@@ -64,12 +69,14 @@ class _File:
         self.path, self.text = path, text
 
     def place(self, where: toml_text.Path) -> str:
-        """`policy.toml:3`: the line of the key, or of the table around it."""
+        """`policy.toml:3: `: the line of the key, or of the table around it."""
+        if not self.path:
+            return ""
         known = toml_text.lines(self.text)
         for length in range(len(where), 0, -1):
             if where[:length] in known:
-                return f"{self.path}:{known[where[:length]]}"
-        return self.path
+                return f"{self.path}:{known[where[:length]]}: "
+        return f"{self.path}: "
 
 
 class Table:
@@ -235,7 +242,7 @@ class Table:
         """Refuses a table that lacks one of these keys."""
         for key in keys:
             if key not in self:
-                raise SettingsError(f"{self._file.place(self._where)}: {self.name(key)}: missing, and it is needed")
+                raise SettingsError(f"{self._file.place(self._where)}{self.name(key)}: missing, and it is needed")
 
     def wrong(self, key: str, expected: str) -> SettingsError:
         """`FILE:LINE: KEY: VALUE is not EXPECTED`, to be raised."""
@@ -243,7 +250,7 @@ class Table:
 
     def error(self, key: str, problem: str) -> SettingsError:
         """`FILE:LINE: KEY: PROBLEM`, to be raised."""
-        return SettingsError(f"{self._file.place((*self._where, key))}: {self.name(key)}: {problem}")
+        return SettingsError(f"{self._file.place((*self._where, key))}{self.name(key)}: {problem}")
 
     def name(self, key: str) -> str:
         """A key with the tables around it: `repair.cooldown`, `rule[2].match`."""

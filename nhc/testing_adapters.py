@@ -18,6 +18,7 @@ import inspect
 import time
 from typing import Any, Callable, Optional, Sequence
 
+from nhc.marks import mark_text
 from nhc.model import Action
 from nhc.ports import (
     AdapterError,
@@ -30,7 +31,6 @@ from nhc.ports import (
     Operation,
     OtherJobs,
     Power,
-    mark_text,
     read_mark,
 )
 

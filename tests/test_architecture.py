@@ -28,7 +28,19 @@ LAYERS = (
     {"facts"},
     {"hosts"},
     {"testing"},
-    {"check", "declare", "host", "plugins", "ports", "render", "repair", "testing_adapters", "testing_repairers"},
+    {
+        "check",
+        "declare",
+        "host",
+        "marks",
+        "plugins",
+        "ports",
+        "render",
+        "repair",
+        "sinks",
+        "testing_adapters",
+        "testing_repairers",
+    },
     {
         "archive",
         "check_index",
@@ -52,9 +64,12 @@ SAME_LAYER = {
     ("check", "plugins"),  # a check that is not built in is asked for there
     ("declare", "check"),
     ("language", "policy"),  # the form of a ceiling is policy's
+    ("marks", "ports"),  # the rules of what ports describe
     ("settings_file", "system"),
     ("settings_file", "toml_text"),
     ("settings_file", "units"),
+    ("sinks", "ports"),
+    ("testing_adapters", "marks"),
     ("testing_adapters", "ports"),  # the contract of what ports describe
     ("testing_repairers", "ports"),
     ("testing_repairers", "repair"),
@@ -66,7 +81,19 @@ NEVER = {
     ("checks", "policy"): "a check says what it saw, not what is to be done",
 }
 #: What adapters see of nhc: the contract, the values, and small shared pieces.
-ADAPTERS_SEE = {"kernlog", "matching", "model", "policy", "ports", "settings_file", "system", "toml_text", "units"}
+ADAPTERS_SEE = {
+    "kernlog",
+    "marks",
+    "matching",
+    "model",
+    "policy",
+    "ports",
+    "settings_file",
+    "sinks",
+    "system",
+    "toml_text",
+    "units",
+}
 
 #: Where a name decides what is imported, so that nothing else is: (importer, the package or module it picks from).
 DISPATCH = {

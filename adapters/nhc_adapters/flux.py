@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional, Sequence
 
-from nhc.ports import AdapterError, NodeState, read_mark_text
+from nhc.marks import read_mark_text
+from nhc.ports import AdapterError, NodeState
 from nhc_adapters._command import CommandMarker, Failures, chunks, complaint
 
 STATES = "avail,offline,exclude,draining,drained,allocated"

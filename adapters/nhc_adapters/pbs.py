@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any, List, Optional, Sequence
 
-from nhc.ports import AdapterError, NodeState, read_mark_text
+from nhc.marks import read_mark_text
+from nhc.ports import AdapterError, NodeState
 from nhc_adapters._command import CommandMarker, Failures, complaint
 
 HELD = {

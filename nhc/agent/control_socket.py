@@ -18,8 +18,7 @@ from nhc.agent.node_view import NodeView
 from nhc.agent.pause import LONGEST as LONGEST_PAUSE
 from nhc.agent.service import Agent
 from nhc.agent.sockets import Connection, Server, listen_unix
-from nhc.model import Verdict, printable
-from nhc.ports import describe
+from nhc.model import Verdict, describe, printable
 from nhc.state.store import default_directory
 
 LIMIT = 65536
@@ -201,8 +200,8 @@ def status(node: NodeView) -> Answer:
             "journald_problem": journal.problem,
         },
         "sinks": {
-            name: {"problem": outlet.problem, "waiting": outlet.waiting, "lost": outlet.lost, "pid": outlet.pid}
-            for name, outlet in node.publisher.outlets.items()
+            name: {"problem": handle.problem, "waiting": handle.waiting, "lost": handle.lost, "pid": handle.pid}
+            for name, handle in node.publisher.sinks.items()
         },
         "log_problems": node.monitors.problems() if node.monitors else [],
         "history": node.settings.history,

@@ -1,4 +1,4 @@
-"""News as a stream of JSON lines (docs/event.schema.json), in a file or on standard output.
+"""Events as a stream of JSON lines (docs/event.schema.json), in a file or on standard output.
 
 On request in the two shapes that SageMaker HyperPod's logs have, so that alarms made for those go on working:
 `hyperpod` is its health monitoring agent's, `hyperpod-deep` its deep health checks'.
@@ -10,12 +10,15 @@ import json
 import os
 import select
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Callable, Deque, Dict, List, Mapping, Optional
 
 from nhc.agent.problems import BOOT_WINDOW, ENDED, Change
 from nhc.model import Action, Verdict, printable
-from nhc.ports import Delivery, Kept, Standing
 from nhc.render.json import utc
+from nhc.sinks import Delivery, Event, EventDetails, NotYetDelivered, Standing
+
+if TYPE_CHECKING:
+    from nhc.agent.history import History
 
 SCHEMA = 1
 BACKLOG = 1000
@@ -23,12 +26,10 @@ BACKLOG = 1000
 STDOUT = "-"
 FORMATS = ("json", "hyperpod", "hyperpod-deep")
 
-Event = Dict[str, Any]
 
-
-def event(what: str, when: float, host: str, boot_id: str, **more: Any) -> Event:
-    """One event. `what` is its kind, as `problem.began` or `agent.started`."""
-    return {"schema": SCHEMA, "event": what, "time": utc(when), "host": host, "boot_id": boot_id, **more}
+def event(kind: str, when: float, host: str, boot_id: str, details: EventDetails) -> Event:
+    """One event of a kind such as `problem.began` or `agent.started`. `when` is Unix time."""
+    return {"schema": SCHEMA, "event": kind, "time": utc(when), "host": host, "boot_id": boot_id, **details}
 
 
 def of_change(change: Change, host: str, boot_id: str) -> Event:
@@ -40,73 +41,74 @@ def of_change(change: Change, host: str, boot_id: str) -> Event:
         change.when,
         host,
         boot_id,
-        check=result.check,
-        target=printable(outcome.target),
-        reason=outcome.reason,
-        verdict=Verdict.OK.name if change.what == ENDED else outcome.verdict.name,
-        before=change.before.name,
-        message=printable(outcome.message, 1000),
-        action=Action.NONE.value if change.what == ENDED else outcome.action.value,
-        evidence=[printable(line, 400) for line in outcome.evidence[:10]],
-        since=utc(change.since),
-        source=result.source,
+        {
+            "check": result.check,
+            "target": printable(outcome.target),
+            "reason": outcome.reason,
+            "verdict": Verdict.OK.name if change.what == ENDED else outcome.verdict.name,
+            "before": change.before.name,
+            "message": printable(outcome.message, 1000),
+            "action": Action.NONE.value if change.what == ENDED else outcome.action.value,
+            "evidence": [printable(line, 400) for line in outcome.evidence[:10]],
+            "since": utc(change.since),
+            "source": result.source,
+        },
     )
 
 
-def shape(piece: Mapping[str, Any], form: str, labels: Mapping[str, str]) -> str:
-    """One event as a line of the stream, "" where this form has no word for it."""
-    if form == "json":
-        value: Any = piece
-    elif form == "hyperpod":
-        value = _agent_shape(piece)
-    else:
-        value = _deep_shape(piece, labels)
+def shape(event: Event, form: str, labels: Mapping[str, str]) -> str:
+    """One event as a line of the stream, "" where this form has no such event."""
+    value: Optional[Mapping[str, object]] = event
+    if form == "hyperpod":
+        value = _agent_shape(event)
+    elif form == "hyperpod-deep":
+        value = _deep_shape(event, labels)
     return json.dumps(value, ensure_ascii=False) if value else ""
 
 
-def _agent_shape(piece: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
+def _agent_shape(event: Event) -> Optional[Mapping[str, object]]:
     """HyperPod's health monitoring agent: a condition that turned, or an event that leaves no condition."""
-    if not piece["event"].startswith(("problem.", "condition.", "log.")):
+    if not event["event"].startswith(("problem.", "condition.", "log.")):
         return None
-    stamp = f"{piece['time'][:19]}Z"
-    line: Dict[str, Any] = {"level": "info", "ts": stamp, "msg": "NPD caught "}
-    kind = piece.get("type") or piece.get("check", "")
-    if piece["event"].startswith("log.") or piece.get("verdict") == Verdict.WARN.name:
+    stamp = f"{event['time'][:19]}Z"
+    line: Dict[str, object] = {"level": "info", "ts": stamp, "msg": "NPD caught "}
+    kind = event.get("type") or event.get("check", "")
+    if event["event"].startswith("log.") or event.get("verdict") == Verdict.WARN.name:
         line["event type: "] = kind
         line["details: "] = {
             "severity": "warn",
-            "timestamp": piece["time"],
-            "reason": piece["reason"],
-            "message": piece["message"],
+            "timestamp": event["time"],
+            "reason": event["reason"],
+            "message": event["message"],
         }
     else:
-        bad = piece.get("status") or {"OK": "False", "UNKNOWN": "Unknown"}.get(piece.get("verdict", ""), "True")
+        bad = event.get("status") or {"OK": "False", "UNKNOWN": "Unknown"}.get(event.get("verdict", ""), "True")
         line["condition type: "] = kind
         line["with condition details "] = {
             "type": kind,
             "status": bad,
-            "transition": piece["time"],
-            "reason": piece["reason"],
-            "message": piece["message"],
+            "transition": event["time"],
+            "reason": event["reason"],
+            "message": event["message"],
         }
     line["HealthMonitoringAgentDetectionEvent"] = "HealthEvent"
     return line
 
 
-def _deep_shape(piece: Mapping[str, Any], labels: Mapping[str, str]) -> Optional[Dict[str, Any]]:
+def _deep_shape(event: Event, labels: Mapping[str, str]) -> Optional[Mapping[str, object]]:
     """HyperPod's deep health checks: an instance that is faulty, and what the platform should do.
 
     What is not known asks for no repair: only a failure does, or a result that recommends one itself.
     """
-    if piece["event"] not in ("problem.began", "problem.changed") or piece["reason"] == BOOT_WINDOW:
+    if event["event"] not in ("problem.began", "problem.changed") or event["reason"] == BOOT_WINDOW:
         return None
     todo = {"reboot": "Reboot", "reset-device": "Reboot", "reload-driver": "Reboot", "replace": "Replace"}.get(
-        piece["action"], ""
+        event["action"], ""
     )
-    if piece["verdict"] == Verdict.CRIT.name:
+    if event["verdict"] == Verdict.CRIT.name:
         what = "FaultyInstance"
         todo = todo or "Replace"
-    elif piece["verdict"] == Verdict.UNKNOWN.name:
+    elif event["verdict"] == Verdict.UNKNOWN.name:
         what = "Unknownerror"
     else:
         return None
@@ -115,8 +117,8 @@ def _deep_shape(piece: Mapping[str, Any], labels: Mapping[str, str]) -> Optional
     where = f"Region: {labels.get('region', '')}, InstanceType: {labels.get('instance_type', '')}"
     return {
         "level": "error",
-        "ts": f"{piece['time'][:19]}Z",
-        "msg": f"Encountered {what}. {where}. ERROR:{piece['message']}",
+        "ts": f"{event['time'][:19]}Z",
+        "msg": f"Encountered {what}. {where}. ERROR:{event['message']}",
     }
 
 
@@ -185,25 +187,27 @@ class Stream:
 class Recorder:
     """The sink of what stays on this node: the stream and the history. `history` is None where none is kept."""
 
-    def __init__(self, stream: Optional[Stream], form: str, labels: Mapping[str, str], history: Any) -> None:
+    def __init__(
+        self, stream: Optional[Stream], form: str, labels: Mapping[str, str], history: Optional[History]
+    ) -> None:
         self.stream, self.form, self.labels, self.history = stream, form, labels, history
 
     def standing(self) -> List[Standing]:
         return []
 
     def deliver(self, delivery: Delivery) -> None:
-        for piece in delivery.news:
+        for event in delivery.events:
             if self.stream:
-                line = shape(piece, self.form, self.labels)
+                line = shape(event, self.form, self.labels)
                 if line:
                     self.stream.add(line)
             if self.history:
-                self.history.add(piece)
+                self.history.add(event)
         delivered = self.stream.flush() if self.stream else True
         if self.history:
             delivered = self.history.flush() and delivered
         if not delivered:
-            raise Kept("the stream or the history cannot be written")
+            raise NotYetDelivered("the stream or the history cannot be written")
 
     def close(self) -> None:
         if self.stream:

@@ -11,7 +11,9 @@ import os
 import sqlite3
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional
+from typing import Callable, Deque, List, Optional
+
+from nhc.sinks import Event
 
 BACKLOG = 1000
 PURGE_EVERY = 3600.0
@@ -31,16 +33,16 @@ class History:
     ) -> None:
         self.path, self.keep, self.rows, self.log, self.clock = path, keep, rows, log, clock
         self.lost = 0
-        self._waiting: Deque[Mapping[str, Any]] = deque()
+        self._waiting: Deque[Event] = deque()
         self._base: Optional[sqlite3.Connection] = None
         self._purged: Optional[float] = None
         self._failing = ""
 
-    def add(self, piece: Mapping[str, Any]) -> None:
+    def add(self, event: Event) -> None:
         if len(self._waiting) >= BACKLOG:
             self._waiting.popleft()
             self.lost += 1
-        self._waiting.append(piece)
+        self._waiting.append(event)
 
     def flush(self) -> bool:
         """Store what waits. Returns whether all of it is stored."""
@@ -118,11 +120,11 @@ def _connect(path: str) -> sqlite3.Connection:
     return base
 
 
-def _subject(piece: Mapping[str, Any]) -> str:
-    return " ".join(str(piece[key]) for key in ("check", "type", "target") if piece.get(key))
+def _subject(event: Event) -> str:
+    return " ".join(word for word in (event.get("check"), event.get("type"), event.get("target")) if word)
 
 
-def read(path: str, limit: int = 50, since: float = 0.0) -> List[Dict[str, Any]]:
+def read(path: str, limit: int = 50, since: float = 0.0) -> List[Event]:
     """The last events of a history, oldest first. Raises OSError where there is none or it cannot be read."""
     if not os.path.exists(path):
         raise FileNotFoundError(2, "no history is kept there", path)

@@ -16,6 +16,7 @@ from nhc.agent.service import Agent
 from nhc.agent.sockets import Connection, Server, listen_tcp
 from nhc.model import printable
 from nhc.render.json import utc
+from nhc.sinks import NodeCondition
 
 LIMIT = 8192
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
@@ -87,10 +88,9 @@ class Http:
         return 404, TEXT, f"there are {', '.join(_PATHS)}\n"
 
 
-def conditions(node: NodeView) -> list[dict[str, str]]:
+def conditions(node: NodeView) -> list[NodeCondition]:
     """The node's conditions as node-problem-detector shows its own: type, status, transition, reason, message."""
-    from nhc.model import Verdict
-    from nhc.ports import describe
+    from nhc.model import Verdict, describe
 
     report = latest_report.report(node)
     worst = max(report.results, key=lambda result: result.verdict, default=None)
@@ -99,7 +99,7 @@ def conditions(node: NodeView) -> list[dict[str, str]]:
         status = "Unknown"
     bad = worst is not None and worst.verdict > Verdict.WARN
     since = min((p.since for _k, p in node.board.problems() if p.result.verdict is report.verdict), default=0.0)
-    own = {
+    own: NodeCondition = {
         "type": "NhcHealthy",
         "status": status,
         "transition": utc(since or node.reloaded),

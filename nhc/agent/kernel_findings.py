@@ -1,4 +1,4 @@
-"""What the kernel's log has told of, as the agent's report has it: findings, and faults that stood before it came."""
+"""The kernel log's part of the agent's report: findings, and faults that sinks showed before the agent started."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from nhc.kernlog.source import STORE
 from nhc.light import NamedTuple
 from nhc.model import CheckResult, Outcome, Verdict, ok, printable
 from nhc.plan import Item
-from nhc.ports import Standing
 from nhc.run.engine import mutes_path
+from nhc.sinks import Standing
 from nhc.state.mutes import applied
 from nhc.state.store import State
 
@@ -31,9 +31,9 @@ AGAIN = 0.2
 
 
 class Listener(NamedTuple):
-    """Who is told: `news` of what began or ended, `changed` where the report is another, `wake` to run what is due."""
+    """Who is called: `publish` with what began or ended, `changed` on another report, `wake` to run what is due."""
 
-    news: Callable[[Sequence[Change]], None]
+    publish: Callable[[Sequence[Change]], None]
     changed: Callable[[], None]
     wake: Callable[[], None]
 
@@ -95,10 +95,10 @@ class KernelLog:
         """Whether another process has changed the store (acknowledged, checked by hand), or a device is silent."""
         late = self._host.monotonic() - ASKED
         if self.stamp() != self.seen_stamp or any(since <= late for _count, since in self._asked.values()):
-            self.heard()
+            self.findings_changed()
 
-    def heard(self) -> None:
-        """The findings have changed: say what is new at once, and have all of it judged in full."""
+    def findings_changed(self) -> None:
+        """The findings have changed: publish what is new at once, and have all of it judged in full."""
         self.seen_stamp = self.stamp()
         key = self.key
         if not key:
@@ -111,9 +111,9 @@ class KernelLog:
         results += self._added(item, store, results)
         if not results:
             results = [self._result(item, ok("the kernel log tells of no fault that stands"))]
-        news = self._board.judge(key, self._muted(results), self._host.time(), 1)
-        self._listener.news(news)
-        if news:
+        changes = self._board.judge(key, self._muted(results), self._host.time(), 1)
+        self._listener.publish(changes)
+        if changes:
             self._listener.changed()
         self._hurry(0.0 if self._asked else AGAIN)
 
@@ -175,8 +175,8 @@ class KernelLog:
                 self._schedule.hurry(key, now + within)
         self._listener.wake()
 
-    def _result(self, item: Item, told: Outcome) -> CheckResult:
-        return CheckResult(item.name, told, 0.0, item.source, item.line, tuple(dict.fromkeys(("kmsg", *item.tags))))
+    def _result(self, item: Item, outcome: Outcome) -> CheckResult:
+        return CheckResult(item.name, outcome, 0.0, item.source, item.line, tuple(dict.fromkeys(("kmsg", *item.tags))))
 
     def end(self, keys: Sequence[str], device: str, everything: bool, by: str, note: str) -> List[str]:
         """End findings of the kernel log, and faults that stood before the agent. Returns what ended."""
@@ -190,8 +190,8 @@ class KernelLog:
     def stood(self, sink: str, standing: List[Standing]) -> None:
         """A sink tells what stood where it writes before we came.
 
-        An agent whose last life, of this boot, was told already knows better. One that was not keeps what only
-        the kernel log could tell; what a check looks at itself is judged before anything is cleared.
+        An agent that was restarted within this boot, and asked the sink before, knows better. One that was not keeps
+        what only the kernel log could tell; what a check looks at itself is judged before anything is cleared.
         """
         if sink in self.adopted:
             return

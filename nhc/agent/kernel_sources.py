@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional
 
 from nhc.agent import agent_plan
 from nhc.agent.app_faults import AppFaults
@@ -15,6 +15,7 @@ from nhc.kernlog.read import Followed
 from nhc.kernlog.source import STORE
 from nhc.kernlog.store import load
 from nhc.plan import Item
+from nhc.sinks import EventDetails
 from nhc.state.store import State
 
 if TYPE_CHECKING:
@@ -45,11 +46,11 @@ class KernelSources:
         items: Mapping[str, Item],
         wanted: bool,
         heard: Callable[[], None],
-        app_fault: Callable[[Dict[str, Any]], None],
+        app_fault: Callable[[EventDetails], None],
     ) -> None:
         """Begin to follow what is `wanted`. `heard` is called for new findings, `app_fault` for an application's."""
         self.follower = Follower(self._loop, self._host, self._state, heard, self._log)
-        self.follower.apps = self.journal.apps = AppFaults(app_fault, self._host.monotonic).tell
+        self.follower.apps = self.journal.apps = AppFaults(app_fault, self._host.monotonic).publish
         if wanted and not self.follower.start():
             self._log(self.follower.problem)
         self.follow_journal(items, wanted)

@@ -13,7 +13,7 @@ from nhc.state import mutes
 
 
 def complete(node: NodeView) -> bool:
-    """Whether every check has been judged, in this life or the last of this boot."""
+    """Whether every check has been judged, since this start of the agent or, within this boot, the one before."""
     return all(key in node.board.rows for key in node.items)
 
 
@@ -45,7 +45,7 @@ def state_bytes(node: NodeView) -> bytes:
 def health(node: NodeView) -> str:
     """What keeps the checks from running, or what they find from going where it should; "" while all is well.
 
-    A sink whose process cannot be started is not well; one whose server is away is told in the metrics.
+    A sink whose process cannot be started is not well; one whose server is away is in the metrics.
     """
     if node.stopping:
         return "stopping"
@@ -57,7 +57,7 @@ def health(node: NodeView) -> str:
     late = node.schedule.overdue(node.host.monotonic())
     if late:
         return f"{len(late)} checks are overdue, as {node.items[late[0]].name}"
-    for name, outlet in node.publisher.outlets.items():
-        if outlet.dead:
-            return f"the sink {name} is not running: {outlet.dead}"
+    for name, handle in node.publisher.sinks.items():
+        if handle.dead:
+            return f"the sink {name} is not running: {handle.dead}"
     return ""

@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import sys
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Mapping, Optional, Tuple
 
 from nhc.agent import npd_monitors
 from nhc.agent.agent_plan import BadConfig
@@ -21,9 +21,13 @@ from nhc.host import BadRoot, Host
 from nhc.hosts.live import live_host
 from nhc.model import printable
 from nhc.plugins import NoAdapter, sink
-from nhc.ports import AdapterError, Sink
+from nhc.ports import AdapterError
 from nhc.settings_file import SettingsError
+from nhc.sinks import Sink
 from nhc.state.store import State
+
+if TYPE_CHECKING:
+    from nhc.agent.history import History
 
 
 def run(read_settings: Callable[[], Settings], host: Optional[Host] = None) -> int:
@@ -91,14 +95,14 @@ def sinks(settings: Settings, node: str) -> Dict[str, Make]:
     found: Dict[str, Make] = {}
     if settings.events or settings.history:
         found["local"] = lambda log: _local(settings, log)
-    for name, given in settings.sinks.items():
+    for name, table in settings.sinks.items():
         if name == "otel":
-            found[name] = _otel(given, node, settings)
+            found[name] = _otel(table, node, settings)
             continue
         problem = _what_keeps_from_loading(name)
         if problem:
             raise SettingsError(f"{settings.path}: sinks.{name}: {problem}")
-        found[name] = _named(name, dict(given), node)
+        found[name] = _named(name, table, node)
     return found
 
 
@@ -131,25 +135,25 @@ def _what_keeps_from_loading(name: str) -> str:
     return problem
 
 
-def _named(name: str, given: Dict[str, Any], node: str) -> Make:
+def _named(name: str, settings: Mapping[str, object], node: str) -> Make:
     def begin(log: Callable[[str], None]) -> Sink:
-        made: Sink = sink(name)(given, node, log)
+        made: Sink = sink(name)(dict(settings), node, log)
         return made
 
     return begin
 
 
-def _otel(given: Any, node: str, settings: Settings) -> Make:
+def _otel(table: Mapping[str, object], node: str, settings: Settings) -> Make:
     def begin(log: Callable[[str], None]) -> Sink:
         from nhc.agent.otel import Otel
 
-        return Otel(given, node, settings.labels, log)
+        return Otel(table, node, settings.labels, log)
 
     return begin
 
 
 def _local(settings: Settings, log: Callable[[str], None]) -> Sink:
-    history: Any = None
+    history: Optional[History] = None
     if settings.history:
         from nhc.agent.history import History
 

@@ -1,18 +1,19 @@
 """The node conditions and events of node-problem-detector's rules, without its flaws.
 
-Several rules may speak for one condition: it is bad while any of them says so (the detector's last word wins, so
+Several rules may speak for one condition: it is bad while any of them says so (the detector's last rule wins, so
 that it flaps). A condition that a log rule set stands until a restart of the node or an acknowledgement, and
 outlives the agent (the detector's own restart clears it). A plugin's temporary problem is counted each time and
-told when it begins or says something else, not again with every run.
+published when it begins or says something else, not again with every run.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple, cast
 
 from nhc.agent.npd_config import Default
 from nhc.model import printable
 from nhc.render.json import utc
+from nhc.sinks import EventDetails, NodeCondition
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 MESSAGE = 1024
@@ -30,13 +31,13 @@ class Conditions:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self.emit: Callable[[str, Mapping[str, Any]], None] = lambda _what, _more: None
+        self.emit: Callable[[str, EventDetails], None] = lambda _what, _more: None
         self.count: Callable[[str, str, int], None] = lambda _kind, _reason, _times: None
         self.defaults: Dict[str, Default] = {}
         self.sources: Dict[str, str] = {}
         self.rules: Dict[str, List[str]] = {}
         self.said: Dict[str, Said] = {}
-        self.standing: Dict[str, Dict[str, str]] = {}
+        self.standing: Dict[str, NodeCondition] = {}
         self.gauges: Dict[Tuple[str, str], float] = {}
         self._told: Dict[str, str] = {}
 
@@ -54,22 +55,21 @@ class Conditions:
             self.count("", reason, 0)
 
     def say(self, name: str, condition: str, status: str, reason: str, message: str) -> bool:
-        """One rule's word. Returns whether the condition changed its status or its reason."""
+        """What one rule says now. Returns whether the condition changed its status or its reason."""
         self.said[name] = Said(status, reason, printable(message, MESSAGE))
         return self._settle(condition)
 
     def end(self, condition: str) -> bool:
         """An acknowledgement: what the rules said of this condition is over. Returns whether it stood."""
-        stood = self.standing.get(condition, {}).get("status") != FALSE
         for name in self.rules.get(condition, ()):
             self.said.pop(name, None)
-        if stood and condition in self.standing:
-            self._settle(condition)
-            return True
-        return False
+        if condition not in self.standing or self.standing[condition]["status"] == FALSE:
+            return False
+        self._settle(condition)
+        return True
 
     def temporary(self, name: str, source: str, reason: str, message: str, *, every: bool, metrics: bool) -> None:
-        """A temporary problem: an event. With `every` unset it is told only where it says something new."""
+        """A temporary problem: an event. With `every` unset it is published only where it says something new."""
         if metrics:
             self.count("", reason, 1)
         text = printable(message, MESSAGE)
@@ -81,7 +81,7 @@ class Conditions:
         """A temporary problem that is not there this time."""
         self._told.pop(name, None)
 
-    def shown(self) -> List[Dict[str, str]]:
+    def shown(self) -> List[NodeCondition]:
         return list(self.standing.values())
 
     def _settle(self, condition: str) -> bool:
@@ -107,12 +107,14 @@ class Conditions:
         self.standing[condition] = self._entry(condition, status, reason, message)
         if status == TRUE:
             self.count(condition, reason, 1)
-        more = {**self.standing[condition], "source": self.sources.get(condition, "")}
-        more.pop("transition", None)
-        self.emit("condition.changed", more)
+        source = self.sources.get(condition, "")
+        self.emit(
+            "condition.changed",
+            {"type": condition, "status": status, "reason": reason, "message": message, "source": source},
+        )
         return True
 
-    def _entry(self, condition: str, status: str, reason: str, message: str) -> Dict[str, str]:
+    def _entry(self, condition: str, status: str, reason: str, message: str) -> NodeCondition:
         return {
             "type": condition,
             "status": status,
@@ -121,7 +123,7 @@ class Conditions:
             "message": message,
         }
 
-    # From one life to the next.
+    # Across restarts of the agent.
 
     def dump(self) -> Dict[str, Any]:
         return {
@@ -130,7 +132,7 @@ class Conditions:
         }
 
     def load(self, kept: Mapping[str, Any]) -> None:
-        """Take over what an earlier life dumped, as far as the rules are still there."""
+        """Take over what `dump` gave before a restart, as far as the rules are still there."""
         names = {name for known in self.rules.values() for name in known}
         said, standing = kept.get("said"), kept.get("standing")
         for name, word in said.items() if isinstance(said, dict) else ():
@@ -138,7 +140,7 @@ class Conditions:
                 self.said[name] = Said(*word)
         for condition, entry in standing.items() if isinstance(standing, dict) else ():
             if condition in self.standing and isinstance(entry, dict) and set(entry) == set(self.standing[condition]):
-                self.standing[condition] = {key: str(value) for key, value in entry.items()}
+                self.standing[condition] = cast("NodeCondition", {key: str(value) for key, value in entry.items()})
         for condition in self.standing:
             emit, count = self.emit, self.count
             self.emit, self.count = (lambda _what, _more: None), (lambda _kind, _reason, _times: None)

@@ -19,7 +19,7 @@ CHUNK = 8 << 20
 
 
 class LogReader:
-    """One monitor's rules on its log. Lines from before `since` (Unix time) are of the past and told of no more."""
+    """One monitor's rules on its log. Lines from before `since` (Unix time) are of the past and are left out."""
 
     def __init__(self, monitor: LogMonitor, conditions: Conditions, changed: Callable[[], None]) -> None:
         self.monitor, self.conditions, self.changed = monitor, conditions, changed
@@ -179,7 +179,7 @@ def _last(found: Match[str]) -> str:
 
 
 class JournalFollower:
-    """journald's entries of one identifier. `cursor` is the last one read, of this life or of the one before."""
+    """journald's entries of one identifier. `cursor` is the last one read, of before a restart too."""
 
     def __init__(self, loop: Loop, host: Host, reader: LogReader, cursor: str = "") -> None:
         self.reader, self.cursor = reader, cursor
@@ -187,7 +187,7 @@ class JournalFollower:
 
     @property
     def place(self) -> str:
-        """Where the next life goes on."""
+        """Where to go on after a restart."""
         return self.cursor or f"@{self.reader.since:.0f}"
 
     def start(self) -> None:

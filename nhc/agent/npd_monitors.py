@@ -17,6 +17,7 @@ from nhc.kernlog.npd_rules import PERMANENT
 from nhc.model import Verdict
 from nhc.plan import BUILT_IN, Item
 from nhc.settings_file import SettingsError
+from nhc.sinks import NodeCondition
 
 if TYPE_CHECKING:
     from nhc.agent.npd_stats import Stats
@@ -58,7 +59,7 @@ class Monitors:
         self.number = -1
         """The last record of the kernel's log that the rules have seen."""
         self.cursors: Dict[str, str] = {}
-        """Where each monitor of journald's has read to, in an earlier life: a cursor, or @ and a time."""
+        """Where each monitor of journald's has read to, before a restart: a cursor, or @ and a time."""
         self._plugins: Dict[str, Tuple[PluginMonitor, PluginRule, str]] = {}
         self._seeds: Dict[str, int] = {}
         self.conditions_kept.count = self._seed
@@ -106,7 +107,7 @@ class Monitors:
         self._host, self._tell = host, changed
         conditions = self.conditions_kept
         conditions.count = publisher.count_problem
-        conditions.emit = lambda what, more: publisher.emit(what, **more)
+        conditions.emit = publisher.emit
         for reason in self._seeds:
             publisher.count_problem("", reason, 0)
         now = host.time()
@@ -122,7 +123,7 @@ class Monitors:
             else:
                 self._follow(FileFollower(loop, host, reader))
         if kernel and kmsg:
-            if self.number >= 0:  # an earlier life has read so far: what came since is news, however long ago
+            if self.number >= 0:  # read so far before a restart: what came since is new, however long ago
                 for reader in kernel:
                     reader.since = booted + reader.monitor.delay
             self.number = KernelCatchUp(host, kernel).read(self.number)
@@ -132,7 +133,7 @@ class Monitors:
             kmsg.tell_every_record(self._heard)
 
     def _journal(self, host: Host, loop: Loop, reader: LogReader, booted: float) -> JournalFollower:
-        """As with the kernel's own: what came since an earlier life read is news, however long ago."""
+        """As with the kernel's own: what came since the last read before a restart is new, however long ago."""
         cursor = self.cursors.get(reader.monitor.path, "")
         if cursor:
             first = booted + reader.monitor.delay
@@ -200,7 +201,7 @@ class Monitors:
 
     # What the agent shows.
 
-    def conditions(self) -> List[Dict[str, str]]:
+    def conditions(self) -> List[NodeCondition]:
         return self.conditions_kept.shown()
 
     def gauges(self) -> Dict[Tuple[str, str], float]:
@@ -214,7 +215,7 @@ class Monitors:
         """What keeps logs from being read."""
         return [f"{reader.monitor.path}: {reader.problem}" for reader in self.readers if reader.problem]
 
-    # From one life to the next, and from one configuration to the next.
+    # Across restarts, and from one configuration to the next.
 
     def dump(self) -> Dict[str, Any]:
         return {**self.conditions_kept.dump(), "number": self.number, "cursors": self._places()}

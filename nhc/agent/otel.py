@@ -11,36 +11,48 @@ from __future__ import annotations
 
 from calendar import timegm
 from time import strptime
-from typing import Any, Callable, Dict, Iterable, List, Mapping
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, TypedDict
 
 from nhc import __version__
-from nhc.model import Verdict
-from nhc.ports import AdapterError, Delivery, Standing
-from nhc.units import seconds
+from nhc.model import CheckResult, Verdict
+from nhc.ports import AdapterError
+from nhc.settings_file import SettingsError, of
+from nhc.sinks import Delivery, Event, Standing
 
-KEYS = ("endpoint", "headers", "every", "timeout", "logs", "metrics", "certificate")
 _SEVERITY = {"CRIT": (17, "ERROR"), "UNKNOWN": (13, "WARN"), "WARN": (13, "WARN"), "OK": (9, "INFO")}
+
+
+class _Exporting(TypedDict, total=False):
+    """Options of both exporters, by the names that they have there."""
+
+    headers: Dict[str, str]
+    timeout: float
+    certificate_file: str
 
 
 class Otel:
     """`nhc.ports.Sink`. Raises AdapterError where the settings make no sense or the packages are not there."""
 
     def __init__(
-        self, given: Mapping[str, Any], node: str, labels: Mapping[str, str], log: Callable[[str], None]
+        self, settings: Mapping[str, object], node: str, labels: Mapping[str, str], log: Callable[[str], None]
     ) -> None:
-        strange = [key for key in given if key not in KEYS]
-        if strange:
-            raise AdapterError(f"sinks.otel.{strange[0]}: no such setting (known are {', '.join(KEYS)})")
         self.log = log
-        self.delivery: Any = None
+        self.delivery: Optional[Delivery] = None
         self._records: List[Any] = []
-        endpoint = str(given.get("endpoint", "http://127.0.0.1:4318")).rstrip("/")
-        options: Dict[str, Any] = {
-            "headers": {str(key): str(value) for key, value in dict(given.get("headers", {})).items()},
-            "timeout": seconds(str(given.get("timeout", "10s"))),
-        }
-        if given.get("certificate"):
-            options["certificate_file"] = str(given["certificate"])
+        table = of(settings, "sinks", "otel")
+        try:
+            headers = table.table("headers")
+            endpoint = table.text("endpoint", "http://127.0.0.1:4318").rstrip("/")
+            options: _Exporting = {
+                "headers": {name: headers.secret(name) for name in headers.names()},
+                "timeout": table.seconds("timeout", 10.0),
+            }
+            if table.text("certificate"):
+                options["certificate_file"] = table.text("certificate")
+            logs, metrics, every = table.flag("logs", True), table.flag("metrics", True), table.seconds("every", 60.0)
+            table.finish()
+        except SettingsError as error:
+            raise AdapterError(str(error)) from None
         try:
             from opentelemetry.sdk.resources import Resource
         except ModuleNotFoundError as error:
@@ -55,12 +67,12 @@ class Otel:
         )
         self._logs: Any = None
         self._metrics: Any = None
-        if given.get("logs", True):
+        if logs:
             self._start_logs(endpoint, options, resource)
-        if given.get("metrics", True):
-            self._start_metrics(endpoint, options, resource, seconds(str(given.get("every", "60s"))))
+        if metrics:
+            self._start_metrics(endpoint, options, resource, every)
 
-    def _start_logs(self, endpoint: str, options: Mapping[str, Any], resource: Any) -> None:
+    def _start_logs(self, endpoint: str, options: _Exporting, resource: Any) -> None:
         from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
         from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor
 
@@ -85,7 +97,7 @@ class Otel:
         self._logger = self._logs.get_logger("nhc.agent", __version__)
         self._exporter = OTLPLogExporter(endpoint=f"{endpoint}/v1/logs", **options)
 
-    def _start_metrics(self, endpoint: str, options: Mapping[str, Any], resource: Any, every: float) -> None:
+    def _start_metrics(self, endpoint: str, options: _Exporting, resource: Any, every: float) -> None:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.metrics import Observation
         from opentelemetry.sdk.metrics import MeterProvider
@@ -97,14 +109,14 @@ class Otel:
         self._metrics = MeterProvider(metric_readers=[reader], resource=resource, shutdown_on_exit=False)
         meter = self._metrics.get_meter("nhc.agent", __version__)
 
-        def results() -> Iterable[Any]:
+        def results() -> Iterable[CheckResult]:
             return self.delivery.report.results if self.delivery else ()
 
         def node(_options: Any) -> Iterable[Any]:
             return [Observation(int(self.delivery.report.verdict))] if self.delivery else []
 
         def verdicts(_options: Any) -> Iterable[Any]:
-            worst: Dict[Any, int] = {}
+            worst: Dict[Tuple[str, str, str], int] = {}
             for result in results():
                 key = (result.check, result.outcome.target, result.outcome.reason)
                 worst[key] = max(worst.get(key, 0), int(result.verdict))
@@ -129,28 +141,29 @@ class Otel:
         """Logs at once; metrics go with their own rhythm, and at once where the verdict has changed."""
         before = self.delivery
         self.delivery = delivery if delivery.report.results else before
-        if self._logs is not None and delivery.news:
+        if self._logs is not None and delivery.events:
             self._records.clear()
-            for piece in delivery.news:
-                self._emit(piece)
+            for event in delivery.events:
+                self._emit(event)
             result = self._exporter.export(list(self._records))
             self._records.clear()
             if result.name != "SUCCESS":
                 raise AdapterError("the collector did not take the logs")
-        known = self._metrics is not None and before is not None and self.delivery is not None
-        if known and before.report.verdict is not self.delivery.report.verdict:
+        if self._metrics is None or before is None or self.delivery is None:
+            return
+        if before.report.verdict is not self.delivery.report.verdict:
             self._metrics.force_flush(5000)
 
-    def _emit(self, piece: Mapping[str, Any]) -> None:
-        verdict = str(piece.get("verdict", "OK" if piece["event"].startswith("agent.") else Verdict.WARN.name))
+    def _emit(self, event: Event) -> None:
+        verdict = event.get("verdict", "OK" if event["event"].startswith("agent.") else Verdict.WARN.name)
         number, text = _SEVERITY.get(verdict, _SEVERITY["WARN"])
         from opentelemetry._logs import LogRecord, SeverityNumber
 
-        stamp = str(piece["time"])
+        stamp = event["time"]
         nanoseconds = timegm(strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S")) * 1_000_000_000 + int(stamp[20:23]) * 1_000_000
         attributes = {
             f"nhc.{key}": value
-            for key, value in piece.items()
+            for key, value in event.items()
             if isinstance(value, (str, int, float, bool)) and key not in ("time", "message", "schema")
         }
         self._logger.emit(
@@ -158,7 +171,7 @@ class Otel:
                 timestamp=nanoseconds,
                 severity_number=SeverityNumber(number),
                 severity_text=text,
-                body=str(piece.get("message") or piece["event"]),
+                body=event.get("message") or event["event"],
                 attributes=attributes,
             )
         )

@@ -1,4 +1,4 @@
-"""A pause, for work on the node: no check runs, and what one that was under way saw is no news."""
+"""A pause, for work on the node: no check runs, and what one that was under way saw is not published."""
 
 from __future__ import annotations
 

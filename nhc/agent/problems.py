@@ -1,4 +1,4 @@
-"""What is news: problems that begin and problems that end, told apart from states that merely go on.
+"""Problems that begin and problems that end, told apart from states that merely go on.
 
 Pure. For each check the board holds what its last run said and which problems stand. A problem is a target
 with a reason. It begins with the run that finds it (the engine has counted its strikes by then) and ends after
@@ -24,7 +24,7 @@ Place = Tuple[str, str]
 
 
 class Change(NamedTuple):
-    """A piece of news. `what` is began, ended or changed (its verdict did); `since` is when the problem began."""
+    """A change of a problem. `what` is began, ended or changed (its verdict did); `since` is when the problem began."""
 
     what: str
     when: float
@@ -74,11 +74,11 @@ class Board:
     def judge(
         self, key: str, results: Sequence[CheckResult], now: float, recover: Optional[int] = None
     ) -> List[Change]:
-        """Take in one run of one check. Returns the news."""
+        """Take in one run of one check. Returns what changed."""
         row = self.rows.setdefault(key, Row())
         row.results, row.at = tuple(results), now
         needed = self.recover if recover is None else recover
-        news: List[Change] = []
+        changes: List[Change] = []
         found: Dict[Place, CheckResult] = {}
         for result in results:
             if result.verdict > Verdict.OK:
@@ -89,7 +89,7 @@ class Board:
             standing = row.problems.get(place)
             if standing is None:
                 row.problems[place] = Problem(result, now)
-                news.append(Change(BEGAN, now, key, result, Verdict.OK, now))
+                changes.append(Change(BEGAN, now, key, result, Verdict.OK, now))
                 continue
             before = standing.result.verdict
             if before is Verdict.CRIT and result.verdict < before:
@@ -102,24 +102,24 @@ class Board:
                     continue
             standing.result, standing.passes = result, 0
             if result.verdict is not before:
-                news.append(Change(CHANGED, now, key, result, before, standing.since))
+                changes.append(Change(CHANGED, now, key, result, before, standing.since))
         for place, problem in list(row.problems.items()):
             if place in found or (problem.result.verdict is not Verdict.UNKNOWN and not _judged(place, results)):
                 continue
             problem.passes += 1
             if problem.passes >= (needed if problem.result.verdict is Verdict.CRIT else 1):
                 del row.problems[place]
-                news.append(Change(ENDED, now, key, problem.result, problem.result.verdict, problem.since))
-        return news
+                changes.append(Change(ENDED, now, key, problem.result, problem.result.verdict, problem.since))
+        return changes
 
     def remove(self, keys: Iterable[str], now: float) -> List[Change]:
         """Checks that are no longer configured: their problems end, for nobody looks any more."""
-        news: List[Change] = []
+        changes: List[Change] = []
         for key in keys:
             row = self.rows.pop(key, None)
             if row:
-                news += [Change(ENDED, now, key, p.result, p.result.verdict, p.since) for p in row.problems.values()]
-        return news
+                changes += [Change(ENDED, now, key, p.result, p.result.verdict, p.since) for p in row.problems.values()]
+        return changes
 
     def recovering(self, key: str) -> bool:
         """Whether a fault of this check has begun to look well, or a failure has begun to count."""
@@ -137,7 +137,7 @@ class Board:
     def problems(self) -> List[Tuple[str, Problem]]:
         return [(key, problem) for key, row in self.rows.items() for problem in row.problems.values()]
 
-    # From one life of the agent to the next.
+    # Across restarts of the agent.
 
     def dump(self) -> Dict[str, Any]:
         return {
@@ -152,7 +152,7 @@ class Board:
         }
 
     def load(self, rows: Mapping[str, Any]) -> None:
-        """Take over what an earlier life dumped; what does not fit is left out."""
+        """Take over what `dump` gave before a restart; what does not fit is left out."""
         from nhc.render.json import from_result
 
         for key, value in rows.items():

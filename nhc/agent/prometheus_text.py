@@ -40,10 +40,10 @@ def families(node: NodeView) -> List[Family]:
     sinks = Family("nhc_agent_sink_up", "gauge", "1 while a sink delivers.")
     waiting = Family("nhc_agent_sink_waiting", "gauge", "Pieces of news that wait for a sink.")
     lost = Family("nhc_agent_sink_lost_total", "counter", "Pieces of news that a sink did not take in time.")
-    for name, outlet in node.publisher.outlets.items():
-        sinks.add(float(not outlet.problem), sink=name)
-        waiting.add(outlet.waiting, sink=name)
-        lost.add(outlet.lost, sink=name)
+    for name, handle in node.publisher.sinks.items():
+        sinks.add(float(not handle.problem), sink=name)
+        waiting.add(handle.waiting, sink=name)
+        lost.add(handle.lost, sink=name)
     found += [rounds, events, sinks, waiting, lost]
     follower = node.sources.follower
     if follower:

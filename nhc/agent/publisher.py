@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, List, Mapping, Tuple
+from typing import Callable, Dict, List, Tuple
 
-from nhc.agent.events import Event, event
-from nhc.agent.sink_handle import PATIENCE, Outlet
+from nhc.agent.events import event
+from nhc.agent.sink_handle import CLOSING_TIMEOUT, SinkHandle
+from nhc.sinks import Event, EventDetails
 
 SERIES = 512
 """Reasons that are counted apart: a check that makes one up each time must not fill the memory."""
 KINDS = 4096
-"""Things that are counted apart, before notes are no longer told as new."""
+"""Things that are counted apart, before notes no longer count as new."""
 
 
 class Publisher:
@@ -19,38 +20,38 @@ class Publisher:
 
     def __init__(self, node: str, boot_id: str, clock: Callable[[], float]) -> None:
         self._node, self._boot_id, self._clock = node, boot_id, clock
-        self.outlets: Dict[str, Outlet] = {}
+        self.sinks: Dict[str, SinkHandle] = {}
         self.counts: Dict[str, int] = {}
         self.problem_counts: Dict[str, int] = {}
         self.problem_seen: Dict[Tuple[str, str], None] = {}
 
-    def emit(self, what: str, **more: Any) -> None:
+    def emit(self, kind: str, details: EventDetails) -> None:
         """Publish one event, of now."""
-        self.publish([event(what, self._clock(), self._node, self._boot_id, **more)])
+        self.publish([event(kind, self._clock(), self._node, self._boot_id, details)])
 
-    def log_event(self, words: Mapping[str, Any]) -> None:
-        """Something in a log that takes no node out."""
-        self.emit("log.event", **words)
+    def log_event(self, details: EventDetails) -> None:
+        """Something in a log that takes no node out of service."""
+        self.emit("log.event", details)
 
     def publish(self, events: List[Event]) -> None:
         """Hand events to every sink."""
-        for piece in events:
-            self.count(f"event {piece['event']}")
-        for outlet in self.outlets.values():
-            outlet.tell(events)
+        for one in events:
+            self.count(f"event {one['event']}")
+        for handle in self.sinks.values():
+            handle.publish(events)
 
     def changed(self) -> None:
         """The state of the node is another: sinks get it."""
-        for outlet in self.outlets.values():
-            outlet.changed()
+        for handle in self.sinks.values():
+            handle.changed()
 
     def close(self) -> None:
         """Let every sink deliver what it has, for a while, and end it."""
-        for outlet in self.outlets.values():
-            outlet.close()
-        until = time.monotonic() + PATIENCE
-        for outlet in self.outlets.values():
-            outlet.wait(until)
+        for handle in self.sinks.values():
+            handle.close()
+        until = time.monotonic() + CLOSING_TIMEOUT
+        for handle in self.sinks.values():
+            handle.wait(until)
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1

@@ -1,4 +1,4 @@
-"""The agent itself: rounds of checks, the live kernel log, what follows from both, and who is told."""
+"""The agent itself: rounds of checks, the live kernel log, what follows from both, and who hears of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nhc.agent.publisher import Publisher
 from nhc.agent.reload import Configuration, read_anew, unheeded
 from nhc.agent.schedule import Entry, Schedule
 from nhc.agent.settings import Settings
-from nhc.agent.sink_handle import Outlet
+from nhc.agent.sink_handle import SinkHandle
 from nhc.agent.sink_process import Make
 from nhc.host import Host
 from nhc.hosts.live import root_of
@@ -65,8 +65,8 @@ class Agent:
         self.board = Board(settings.recover)
         self.publisher = Publisher(self.node, self.boot_id, host.time)
         self.sources = KernelSources(loop, host, state, self.schedule, log, self.tick)
-        told = Listener(self.news, self.changed, self.tick)
-        self.kernel = KernelLog(host, state, self.board, self.schedule, log, told, self.sources.findings)
+        listener = Listener(self.publish_changes, self.changed, self.tick)
+        self.kernel = KernelLog(host, state, self.board, self.schedule, log, listener, self.sources.findings)
         self.monitors = monitors
         self.rounds: List[Round] = []
         self.waiting: List[Callable[[Finished], None]] = []
@@ -108,13 +108,13 @@ class Agent:
         """Begin: raises BadConfig where there is nothing to run."""
         self.adopt_plan(agent_plan.load(self.settings, self.node, self.host, self.state, strict=False))
         self._recall()
-        self.sources.start(self.items, self.settings.kernel_log, self.kernel.heard, self.publisher.log_event)
+        self.sources.start(self.items, self.settings.kernel_log, self.kernel.findings_changed, self.publisher.log_event)
         self._start_monitors()
         gc.collect()
         gc.freeze()  # rounds are forks: what is never collected is never copied
         for name, make in self._makes.items():
-            self.add_outlet(name, make)
-        self.publisher.emit("agent.started", version=__version__, checks=len(self.items))
+            self.add_sink(name, make)
+        self.publisher.emit("agent.started", {"version": __version__, "checks": len(self.items)})
         self.loop.after(HOUSEKEEPING, self._keep_house)
         self.tick()
 
@@ -132,14 +132,14 @@ class Agent:
         if self.monitors and self.sources.follower:
             self.monitors.start(self.host, self.loop, self.publisher, self.changed, self.sources.follower)
 
-    def add_outlet(self, name: str, make: Make) -> None:
+    def add_sink(self, name: str, make: Make) -> None:
         """Start a sink."""
         local = name == "local"
-        outlet = Outlet(
+        handle = SinkHandle(
             name, make, self.loop, self.state_bytes, self.log, None if local else self.kernel.stood, not local
         )
-        self.publisher.outlets[name] = outlet
-        outlet.start()
+        self.publisher.sinks[name] = handle
+        handle.start()
 
     def stop(self) -> None:
         """End: no new rounds, those under way are ended, what is known is kept and delivered."""
@@ -151,7 +151,7 @@ class Agent:
         self.sources.close()
         if self.monitors:
             self.monitors.close()
-        self.publisher.emit("agent.stopped")
+        self.publisher.emit("agent.stopped", {})
         self.save()
         self.publisher.close()
         self.loop.stop()
@@ -169,7 +169,7 @@ class Agent:
         self._stamps = agent_plan.stamps(plan, self.settings)
         for note in plan.notes:
             self.log(note)
-        self.news(self.board.remove([key for key in self.board.rows if key in gone], self.host.time()))
+        self.publish_changes(self.board.remove([key for key in self.board.rows if key in gone], self.host.time()))
 
     def reload(self) -> List[str]:
         """Read settings and configuration anew. Returns the problems; with any, everything stays as it was."""
@@ -180,7 +180,7 @@ class Agent:
             if error.problems != self._refused:
                 for problem in error.problems:
                     self.log(f"refused: {problem}")
-                self.publisher.emit("config.refused", message=printable("; ".join(error.problems), 1000))
+                self.publisher.emit("config.refused", {"message": printable("; ".join(error.problems), 1000)})
             self._refused = error.problems
             return error.problems
         self._adopt(new)
@@ -206,21 +206,21 @@ class Agent:
         for line in unheeded(old, self.settings):
             self.log(line)
         self.log(f"configuration reloaded: {len(self.items)} checks")
-        self.publisher.emit("config.reloaded", checks=len(self.items))
+        self.publisher.emit("config.reloaded", {"checks": len(self.items)})
         self.changed()
         self.tick()
 
     # Pauses.
 
     def pause(self, seconds: float, by: str, why: str) -> None:
-        """Run no checks for so many seconds, and end those that run. Who waits for results is told."""
+        """Run no checks for so many seconds, and end those that run. Who waits for results gets an answer."""
         self._pause.begin(seconds, by, why)
         for one in self.rounds:
             if not any(agent_plan.is_kernel_log(item) for item in one.plan.items):  # what it has read is not read again
                 one.kill()
         for waiter in list(self.waiting):
             waiter(Finished((), {}, 0.0))
-        self.publisher.emit("agent.paused", message=f"by {by}: {why}" if why else f"by {by}")
+        self.publisher.emit("agent.paused", {"message": f"by {by}: {why}" if why else f"by {by}"})
         self.save()
 
     def resume(self, by: str) -> None:
@@ -232,7 +232,7 @@ class Agent:
         self.schedule.set(self.schedule.entries, now)
         for key in self.items:
             self.schedule.hurry(key, now)
-        self.publisher.emit("agent.resumed", message=by)
+        self.publisher.emit("agent.resumed", {"message": by})
         self.save()
 
     # Rounds.
@@ -296,23 +296,23 @@ class Agent:
             self._last_problem = ""
         for note in filter(self.publisher.is_new, finished.notes):
             self.log(note)
-        news: List[Change] = []
+        changes: List[Change] = []
         late = set(self.schedule.overdue(now)) if finished.problem else set()
         for key in finished.keys:
             item = self.items.get(key)
             if item is None:
                 continue  # the configuration dropped it meanwhile
             if finished.problem and key in self.board.rows and key not in late:
-                continue  # tried again in a moment; its last word stands until it is late
+                continue  # tried again in a moment; its last result stands until it is late
             results = finished.results.get(key, [])
             if finished.problem or not results:
                 results = [lost(item, finished.problem or "no result of it came back")]
             if not finished.problem:
                 self.schedule.end(key, now, max((result.elapsed for result in results), default=0.0))
-            news += self._judge(key, item, results, wall, now - finished.elapsed)
+            changes += self._judge(key, item, results, wall, now - finished.elapsed)
             if self.board.recovering(key):
                 self.schedule.hurry(key, now + self.settings.retry)
-        self.news(news)
+        self.publish_changes(changes)
         self.kernel.settle()
         self.changed()
         persistence.keep_report(self.view(), self.state)
@@ -346,9 +346,10 @@ class Agent:
         self.tick()
         return chosen
 
-    # Telling.
+    # Publishing.
 
-    def news(self, changes: Sequence[Change]) -> None:
+    def publish_changes(self, changes: Sequence[Change]) -> None:
+        """Count problems that began or got worse, and publish every change as an event."""
         for change in changes:
             own = not self.monitors or not self.monitors.owns(change.key)  # those are counted by their own rules
             if own and change.result.verdict is Verdict.CRIT and change.what != ENDED:
@@ -375,8 +376,8 @@ class Agent:
         ended = self.kernel.end(keys, device, everything, by, note)
         ended += self.monitors.end(keys, everything) if self.monitors else ()
         if ended:
-            self.publisher.emit("finding.acknowledged", message=printable(f"{', '.join(ended)} by {by}: {note}"))
-            self.kernel.heard()
+            self.publisher.emit("finding.acknowledged", {"message": printable(f"{', '.join(ended)} by {by}: {note}")})
+            self.kernel.findings_changed()
             self.changed()
             self.save()
         return ended

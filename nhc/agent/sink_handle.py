@@ -2,7 +2,7 @@
 
 A disk that is full or hung, a server that is away for an hour, a library that leaks: none of it may reach the
 process that watches the node. While a sink does not take what it is sent, only the newest state is kept for it,
-and the newest pieces of news.
+and the newest events.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any, Callable, Deque, Dict, List, Optional
 
 from nhc.agent.check_round import become_child
 from nhc.agent.event_loop import READ, WRITE, Loop
-from nhc.agent.sink_process import LENGTH, NEWS, Make, SinkProcess
-from nhc.ports import Standing
+from nhc.agent.sink_process import LENGTH, MOST_EVENTS, Make, SinkProcess
+from nhc.sinks import Event, Standing
 
 BATCH = 100
-"""News sent at a time."""
+"""Events sent at a time."""
 BACKOFF = (1.0, 60.0)
 SEVERAL = 3
 """Times in a row that a sink could not be started, after which the agent is not well."""
-PATIENCE = 5.0
+CLOSING_TIMEOUT = 5.0
 """Seconds that a sink has to end in."""
 
 
-class Outlet:
+class SinkHandle:
     """The agent's side of one sink. `state` says how the node is, as bytes of JSON, whenever it is asked."""
 
     def __init__(
@@ -51,16 +51,16 @@ class Outlet:
         self.restarts = 0
         self.lost = 0
         self.pid = 0
-        self._news: Deque[Dict[str, Any]] = deque()
+        self._events: Deque[Event] = deque()
         self._stale = wants_state
         self._out = self._in = -1
         self._buffer = b""
         self._said = bytearray()
         self._backoff = BACKOFF[0]
-        self._failures = 0  # in a row, without a word from it in between
+        self._failures = 0  # in a row, without a message from it in between
         self._began = 0.0
         self._closing = False
-        self._asked = False  # whether it has said what stood before us: until then it is told nothing
+        self._asked = False  # whether it has said what stood before us: until then it is sent nothing
 
     @property
     def dead(self) -> str:
@@ -69,7 +69,7 @@ class Outlet:
 
     @property
     def waiting(self) -> int:
-        return len(self._news)
+        return len(self._events)
 
     def start(self) -> None:
         """Start the sink's process. Called while this process has one thread, as it always has."""
@@ -112,22 +112,22 @@ class Outlet:
             self._stale = True
             self._write()
 
-    def tell(self, news: List[Dict[str, Any]]) -> None:
-        for piece in news:
-            if len(self._news) >= NEWS:
-                self._news.popleft()
+    def publish(self, events: List[Event]) -> None:
+        for event in events:
+            if len(self._events) >= MOST_EVENTS:
+                self._events.popleft()
                 self.lost += 1
-            self._news.append(piece)
+            self._events.append(event)
         self._write()
 
     def _write(self) -> None:
         """Send as much as goes; the rest when the pipe has room."""
         while self._out >= 0 and self._asked:
             if not self._buffer:
-                if not self._stale and not self._news:
+                if not self._stale and not self._events:
                     break
-                batch = [self._news.popleft() for _ in range(min(BATCH, len(self._news)))]
-                head = json.dumps({"news": batch, "lost": self.lost}, ensure_ascii=False).encode()
+                batch = [self._events.popleft() for _ in range(min(BATCH, len(self._events)))]
+                head = json.dumps({"events": batch, "lost": self.lost}, ensure_ascii=False).encode()
                 body = self.state() if self._stale else b""
                 self._stale = False
                 self._buffer = LENGTH.pack(len(head)) + head + LENGTH.pack(len(body)) + body
@@ -137,7 +137,7 @@ class Outlet:
                 self.loop.watch(self._out, lambda _events: self._write(), WRITE)
                 return
             except OSError:
-                break  # its end is told by `_ended`
+                break  # `_ended` sees its end
             self._buffer = self._buffer[written:]
         if self._out >= 0:
             self.loop.forget(self._out)
@@ -154,9 +154,9 @@ class Outlet:
         while b"\n" in self._said:
             line, _, rest = bytes(self._said).partition(b"\n")
             self._said = bytearray(rest)
-            self._heed(json.loads(line))
+            self._take_message(json.loads(line))
 
-    def _heed(self, said: Dict[str, Any]) -> None:
+    def _take_message(self, said: Dict[str, Any]) -> None:
         if "log" in said:
             self.log(f"{self.name}: {said['log']}")
         if "problem" in said:

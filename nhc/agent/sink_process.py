@@ -10,14 +10,15 @@ import signal
 import struct
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, NoReturn, Optional
+from typing import Any, Callable, Deque, List, NoReturn, Optional
 
 from nhc.agent.event_loop import READ
 from nhc.model import Report, printable
-from nhc.ports import AdapterError, Delivery, Kept, Sink, Standing
+from nhc.ports import AdapterError
+from nhc.sinks import Delivery, Event, NodeCondition, NotYetDelivered, Sink, Standing
 
-NEWS = 1000
-"""Pieces of news kept, on either side of the pipe, for a sink that does not take them."""
+MOST_EVENTS = 1000
+"""Events kept, on either side of the pipe, for a sink that does not take them."""
 RETRY = (0.5, 15.0)
 LOOK = 5.0
 """Seconds between two looks at what keeps a sink from writing that does so in its own time."""
@@ -39,8 +40,8 @@ class SinkProcess:
         self.buffer = bytearray()
         self.report: Optional[Report] = None
         self.complete = False
-        self.conditions: List[Dict[str, str]] = []
-        self.news: Deque[Dict[str, Any]] = deque()
+        self.conditions: List[NodeCondition] = []
+        self.events: Deque[Event] = deque()
         self.lost = self.lost_before = 0
         self.new = False
         self.over = False
@@ -99,13 +100,13 @@ class SinkProcess:
 
     def _deliver(self, sink: Sink) -> None:
         report = self.report or Report("", "", 0.0, 0.0, ())
-        delivery = Delivery(report, self.complete, tuple(self.news), tuple(self.conditions), self.lost)
+        delivery = Delivery(report, self.complete, tuple(self.events), tuple(self.conditions), self.lost)
         try:
             sink.deliver(delivery)
-        except Kept:
-            self.news.clear()
+        except NotYetDelivered:
+            self.events.clear()
             raise
-        self.news.clear()
+        self.events.clear()
         self.new = False
 
     def _trouble(self, problem: str) -> None:
@@ -144,11 +145,11 @@ class SinkProcess:
         if len(self.buffer) < end:
             return False
         said = json.loads(bytes(self.buffer[size : size + head]))
-        for piece in said["news"]:
-            if len(self.news) >= NEWS:
-                self.news.popleft()
+        for event in said["events"]:
+            if len(self.events) >= MOST_EVENTS:
+                self.events.popleft()
                 self.lost += 1
-            self.news.append(piece)
+            self.events.append(event)
         self.lost += said["lost"] - self.lost_before
         self.lost_before = said["lost"]
         if body:

@@ -15,7 +15,7 @@ import sys
 from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
 from nhc.language import lbnl_settings, site_settings
 from nhc.light import TYPE_CHECKING
-from nhc.model import CheckResult, Report, Verdict, printable, told
+from nhc.model import CheckResult, Report, Verdict, describe, printable
 from nhc.plan import Plan
 from nhc.run.call_check import shows_output
 
@@ -160,13 +160,13 @@ def _tell(report: Report, settings: Mapping[str, str], output: _Output) -> int:
             for line in result.outcome.evidence:
                 output.log(printable(line))
         if result.verdict in (Verdict.UNKNOWN, Verdict.WARN):
-            output.log(f"WARNING:  {output.name}:  {result.verdict.name}:  {describe(result)}")
+            output.log(f"WARNING:  {output.name}:  {result.verdict.name}:  {_lbnl_text(result)}")
     if not report.results:
         output.log(f"WARNING:  {output.name}:  no line of the configuration is for {report.host}: nothing was checked")
     failures = report.failures()
     output.mute = output.mute or _watching(settings)  # Torque marks a node whose health check prints ERROR
     for result in failures:
-        output.error(f"Health check failed:  {describe(result)}")
+        output.error(f"Health check failed:  {_lbnl_text(result)}")
     if len(failures) > 1:
         output.error(f"{len(failures)} health checks failed.")
     if not failures:
@@ -183,9 +183,9 @@ def _watching(settings: Mapping[str, str]) -> bool:
     return "EVAL_LINE" not in settings and watch_only(settings)
 
 
-def describe(result: CheckResult) -> str:
+def _lbnl_text(result: CheckResult) -> str:
     """A result in the original's words: `check_fs_mount:  /scratch not mounted`."""
-    return printable(told(result, ":  "))
+    return printable(describe(result, ":  "))
 
 
 def exit_status(report: Report, check_all: bool) -> int:
@@ -215,7 +215,7 @@ def _mark(report: Report, settings: Mapping[str, str], output: _Output) -> None:
     environment = {**settings, "NHC_RM": settings.get("NHC_RM") or resource_manager(seen)}
     # The original hands the message to the helper through `eval`; an argument cannot be misread.
     argv = [*helper.split(), _helpers_name(report.host, settings)]
-    argv += [describe(report.failures()[0])] if report.failures() else []
+    argv += [_lbnl_text(report.failures()[0])] if report.failures() else []
     if _watching(settings):
         from nhc.hooks.log import warn
 
@@ -270,7 +270,7 @@ class _Output:
             self.log(text)
 
     def trace(self, result: CheckResult) -> None:
-        self.log(f"DEBUG:  {result.verdict.name}  {describe(result)}  [{result.source}, {result.elapsed:.3f}s]")
+        self.log(f"DEBUG:  {result.verdict.name}  {_lbnl_text(result)}  [{result.source}, {result.elapsed:.3f}s]")
         for line in result.outcome.evidence:
             self.log(f"DEBUG:    | {printable(line)}")
 
@@ -335,7 +335,7 @@ def _detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     if _watching(settings):
         return 0
     if report.failures():
-        print(f"ERROR Health check failed:  {describe(report.failures()[0])}")
+        print(f"ERROR Health check failed:  {_lbnl_text(report.failures()[0])}")
     return exit_status(report, settings["NHC_CHECK_ALL"] == "1")
 
 
@@ -368,8 +368,8 @@ def load_values(report: Optional[Report], name: str, watching: bool = False) -> 
     if report is None:
         return ["begin", "end"]
     failures = report.failures()
-    diagnosis = f"NHC: {describe(failures[0])}" if failures else "HEALTHY"
+    diagnosis = f"NHC: {_lbnl_text(failures[0])}" if failures else "HEALTHY"
     if failures and watching:
-        diagnosis = f"NHC watch only: {describe(failures[0])}"
+        diagnosis = f"NHC watch only: {_lbnl_text(failures[0])}"
     healthy = "false" if failures and not watching else "true"
     return ["begin", f"{name}:healthy:{healthy}", f"{name}:diagnosis:{diagnosis}", "end"]

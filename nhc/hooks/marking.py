@@ -12,19 +12,9 @@ import os
 from nhc.hooks import log
 from nhc.hooks.job_environment import watch_only
 from nhc.light import TYPE_CHECKING
+from nhc.marks import mark_text, may_clear, may_mark
 from nhc.policy.decide import Ceiling, read_ceiling
-from nhc.ports import (
-    AdapterError,
-    Applied,
-    Effect,
-    Mark,
-    NodeState,
-    Operation,
-    PlannedOperation,
-    mark_text,
-    may_clear,
-    may_mark,
-)
+from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, Operation, PlannedOperation
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Optional

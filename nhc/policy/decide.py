@@ -11,8 +11,9 @@ import re
 from fnmatch import fnmatchcase
 from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.marks import healthy, mark_of, may_clear, may_mark
 from nhc.model import Action, Report, Verdict
-from nhc.ports import Effect, Mark, NodeState, Operation, PlannedOperation, healthy, mark_of, may_clear, may_mark
+from nhc.ports import Effect, Mark, NodeState, Operation, PlannedOperation
 
 HOUR = 3600.0
 

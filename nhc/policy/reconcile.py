@@ -24,10 +24,11 @@ from typing import (
     Tuple,
 )
 
+from nhc.marks import same_cause
 from nhc.model import Report
 from nhc.policy.decide import Decision, Policy, decide, history_needed
 from nhc.policy.ledger import Ledger
-from nhc.ports import AdapterError, Applied, Effect, Marker, NodeState, Operation, PlannedOperation, Power, same_cause
+from nhc.ports import AdapterError, Applied, Effect, Marker, NodeState, Operation, PlannedOperation, Power
 from nhc.render.json import from_dict
 
 Reports = Dict[str, Report]

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nhc.marks import may_clear, may_mark
 from nhc.model import Action
-from nhc.ports import Effect, Mark, may_clear, may_mark
+from nhc.ports import Effect, Mark
 from nhc_adapters.slurm.states import node_state, parse_json_nodes, parse_show, parse_sinfo
 
 MARK = Mark("check_x: new")

@@ -21,20 +21,20 @@ OTHER31 = XID31.replace("3b", "4b")
 def test_a_kill_is_one_event_and_the_next_one_a_minute_later_another():
     now, told = [1000.0], []
     faults = AppFaults(told.append, lambda: now[0])
-    faults.tell(matches(*KILL))
-    faults.tell(matches(*KILL))
+    faults.publish(matches(*KILL))
+    faults.publish(matches(*KILL))
     assert [(one["reason"], one["severity"]) for one in told] == [("ContainerOom", "warn")]
     assert "train" in told[0]["message"]
     now[0] += AGAIN
-    faults.tell(matches(*KILL))
+    faults.publish(matches(*KILL))
     assert len(told) == 2
 
 
 def test_each_device_is_told_of_by_itself_and_memory_is_bounded():
     told = []
     faults = AppFaults(told.append, lambda: 0.0)
-    faults.tell(matches(XID31, OTHER31, XID31))
+    faults.publish(matches(XID31, OTHER31, XID31))
     assert [one["reason"] for one in told] == ["Xid31", "Xid31"]
     many = [one._replace(device=f"d{number}") for number in range(KEPT * 2) for one in matches(XID31)]
-    faults.tell(many)
-    assert len(faults._told) == KEPT
+    faults.publish(many)
+    assert len(faults._published) == KEPT

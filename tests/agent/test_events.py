@@ -5,11 +5,17 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from nhc.agent.events import Recorder, Stream, event, of_change, shape
+from nhc.agent import events
+from nhc.agent.events import Recorder, Stream, of_change, shape
 from nhc.agent.history import History, read
 from nhc.agent.problems import Board, too_early
 from nhc.model import Action, CheckResult, Report, crit, ok, unknown
-from nhc.ports import Delivery, Kept
+from nhc.sinks import Delivery, NotYetDelivered
+
+
+def event(kind, when, host, boot_id, **details):
+    return events.event(kind, when, host, boot_id, details)
+
 
 SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs/event.schema.json").read_text())
 LABELS = {"region": "us-east-2", "instance_type": "p5.48xlarge"}
@@ -94,7 +100,7 @@ def test_a_stream_that_cannot_be_written_is_written_later_in_order(tmp_path):
     said = []
     recorder = Recorder(Stream(str(path), said.append), "json", {}, None)
     for number in range(3):
-        with pytest.raises(Kept):
+        with pytest.raises(NotYetDelivered):
             recorder.deliver(delivery([{"event": "problem.began", "n": number}]))
     assert len(said) == 1
     path.parent.mkdir()

@@ -41,7 +41,7 @@ def node(tmp_path):
 
     def say(*lines):
         take_in(store, [(line, host.time()) for line in lines], host.time())
-        kernel.heard()
+        kernel.findings_changed()
 
     def told():
         return {(r.outcome.target, r.outcome.reason): r.verdict for r in board.results([KEY]) if r.verdict > Verdict.OK}
@@ -116,7 +116,7 @@ def test_an_xid_that_its_gpu_has_explained_away_is_not_told_of_until_it_comes_ag
     node.judge(ok("all is well"), began=node.host.monotonic())
     assert [key for key, _finding in current(node.store)] == ["xid/64/0000:3b:00.0"]  # the round could not drop it
     node.clock.uptime += ASKED * 5
-    node.kernel.heard()
+    node.kernel.findings_changed()
     assert node.told() == {}
     node.say(ROWS)
     node.clock.uptime += ASKED

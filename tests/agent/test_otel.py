@@ -5,11 +5,16 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from nhc.agent.events import event
+from nhc.agent import events
 from nhc.agent.otel import Otel
 from nhc.model import CheckResult, Metric, Report, crit, ok
-from nhc.ports import AdapterError, Delivery
+from nhc.ports import AdapterError
+from nhc.sinks import Delivery
 from tests.support.require import need
+
+
+def event(kind, when, host, boot_id, **details):
+    return events.event(kind, when, host, boot_id, details)
 
 
 @pytest.fixture
@@ -100,5 +105,5 @@ def test_logs_that_were_not_taken_are_an_error_so_that_they_come_again(collector
 
 
 def test_a_setting_that_is_not_one_is_said():
-    with pytest.raises(AdapterError, match=r"sinks\.otel\.endpont: no such setting"):
+    with pytest.raises(AdapterError, match=r"sinks\.otel\.endpont: there is no such key: did you mean 'endpoint'"):
         Otel({"endpont": "x"}, "n1", {}, print)

@@ -11,8 +11,9 @@ import json
 import re
 from typing import Callable, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
+from nhc.marks import TAG, mark_text
 from nhc.model import Action
-from nhc.ports import TAG, AdapterError, Applied, Effect, Mark, NodeState, Operation, mark_text
+from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, Operation
 from nhc_adapters._command import CommandMarker, Failures, Runner, chunks, complaint, plain, run_command
 from nhc_adapters.slurm.states import HYPERPOD_OWNER, SINFO, parse_json_nodes, parse_show, parse_sinfo
 

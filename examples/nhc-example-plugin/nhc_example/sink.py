@@ -10,7 +10,8 @@ import os
 from typing import Any, Callable, List, Mapping
 
 from nhc.model import printable
-from nhc.ports import AdapterError, Delivery, Standing
+from nhc.ports import AdapterError
+from nhc.sinks import Delivery, Standing
 
 
 class StatusFile:

@@ -14,7 +14,7 @@ from nhc.kernlog.catalogue import rows
 from nhc.kernlog.match import DEGRADED, FATAL
 from nhc.kernlog.volumes import MOUNTINFO
 from nhc.model import CheckResult, Outcome, Report, ok
-from nhc.ports import Delivery
+from nhc.sinks import Delivery
 from nhc.testing import FakeHost
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition
 from nhc_adapters.kubernetes.nodes.vocabulary import Said

@@ -5,7 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, Operation, may_clear, may_mark
+from nhc.marks import may_clear, may_mark
+from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, Operation
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, Condition, write_conditions

@@ -12,7 +12,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.ports import Mark, mark_text, read_mark_text
+from nhc.marks import mark_text, read_mark_text
+from nhc.ports import Mark
 from nhc_adapters.kubernetes.api.client import JSON_PATCH, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.nodes.evidence import REPORT, SOURCE

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
-from nhc.ports import TAG, read_mark_text
+from nhc.marks import TAG, read_mark_text
 from nhc_adapters.kubernetes.api.timestamps import stamp, unstamp
 from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.evidence import SILENT_AFTER, fresh

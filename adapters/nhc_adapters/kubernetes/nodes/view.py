@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
+from nhc.marks import read_mark_text
 from nhc.model import printable
-from nhc.ports import Mark, NodeState, read_mark_text
+from nhc.ports import Mark, NodeState
 from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN, read_conditions
 from nhc_adapters.kubernetes.nodes.evidence import read_sources, source_types
 from nhc_adapters.kubernetes.nodes.manual import read_manual

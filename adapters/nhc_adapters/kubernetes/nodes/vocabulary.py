@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
-from nhc.model import Action, CheckResult, Report, Verdict, printable
-from nhc.ports import Mark, describe
+from nhc.model import Action, CheckResult, Report, Verdict, describe, printable
+from nhc.ports import Mark
 from nhc_adapters.kubernetes.api.timestamps import stamp
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition
 

@@ -9,11 +9,12 @@ controller's. In a pod, NODE_NAME (the downward API's spec.nodeName) says which 
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from nhc.model import Verdict
-from nhc.ports import AdapterError, Delivery, Standing
-from nhc.units import seconds
+from nhc.ports import AdapterError
+from nhc.settings_file import SettingsError, of
+from nhc.sinks import Delivery, Event, Standing
 from nhc_adapters.kubernetes.api import access
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING
@@ -22,42 +23,38 @@ from nhc_adapters.kubernetes.nodes.vocabulary import Vocabulary, conditions_of
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from nhc_adapters.kubernetes.sink.reporter import Reporter
 
-PATIENCE = 3.0
+RETRIED_FOR = 3.0
 """Seconds over which one request is tried again: what is to be said may be another by then."""
 
-KEYS = ("vocabularies", "kubeconfig", "context", "node", "heartbeat")
 
-
-def sink(settings: Mapping[str, Any], node: str, log: Callable[[str], None]) -> NodeSink:
+def sink(settings: Mapping[str, object], node: str, log: Callable[[str], None]) -> NodeSink:
     """A sink from the table [sinks.kubernetes]. Raises ValueError or AdapterError."""
-    strange = [key for key in settings if key not in KEYS]
-    if strange:
-        raise AdapterError(f"sinks.kubernetes.{strange[0]}: no such setting (known are {', '.join(KEYS)})")
-    names = settings.get("vocabularies", ["nhc"])
-    if isinstance(names, str):
-        names = [names]
+    table = of(settings, "sinks", "kubernetes")
     try:
-        heartbeat = seconds(str(settings.get("heartbeat", HEARTBEAT)))
-    except ValueError as error:
-        raise AdapterError(f"sinks.kubernetes.heartbeat: {error}") from None
-    where = access.find(str(settings.get("kubeconfig", "")), str(settings.get("context", "")))
-    client = Client(where, patience=PATIENCE, connections=2, agent="nhc-agent")
-    return NodeSink(client, str(settings.get("node", "")) or node, [load(name) for name in names], heartbeat, log)
+        names = table.text_or_texts("vocabularies", ("nhc",))
+        heartbeat = table.seconds("heartbeat", HEARTBEAT)
+        kubeconfig, context, other = table.text("kubeconfig"), table.text("context"), table.text("node")
+        table.finish()
+    except SettingsError as error:
+        raise AdapterError(str(error)) from None
+    where = access.find(kubeconfig, context)
+    client = Client(where, patience=RETRIED_FOR, connections=2, agent="nhc-agent")
+    return NodeSink(client, other or node, [load(name) for name in names], heartbeat, log)
 
 
-def event_of(piece: Mapping[str, object]) -> Optional[Tuple[str, str, str]]:
-    """The Event (type, reason, message) that a piece of news is. Pure.
+def event_of(event: Event) -> Optional[Tuple[str, str, str]]:
+    """The Event (type, reason, message) of Kubernetes that one of the agent's becomes. Pure.
 
     What a log tells once is one, and so is a warning that begins or ends, as of an out-of-memory kill, a hung task or a
     bad sector: no condition turns for it. A failure is told with its condition.
     """
-    reason, message = str(piece.get("reason") or "Warning"), str(piece.get("message", ""))
-    if piece["event"] == "log.event":
-        return (NORMAL if piece.get("severity") == "info" else WARNING), reason, message
-    about = ": ".join(str(piece[key]) for key in ("check", "target") if piece.get(key))
-    if piece["event"] in ("problem.began", "problem.changed") and piece.get("verdict") == Verdict.WARN.name:
+    reason, message = event.get("reason") or "Warning", event.get("message", "")
+    if event["event"] == "log.event":
+        return (NORMAL if event.get("severity") == "info" else WARNING), reason, message
+    about = ": ".join(word for word in (event.get("check"), event.get("target")) if word)
+    if event["event"] in ("problem.began", "problem.changed") and event.get("verdict") == Verdict.WARN.name:
         return WARNING, reason, f"{about}: {message}"
-    if piece["event"] == "problem.ended" and piece.get("before") == Verdict.WARN.name:
+    if event["event"] == "problem.ended" and event.get("before") == Verdict.WARN.name:
         return NORMAL, reason, f"ended: {about}: {message}"
     return None
 
@@ -90,15 +87,15 @@ class NodeSink:
     def deliver(self, delivery: Delivery) -> None:
         """Hand over what is so. Its writing, and writing it again, is the reporter's."""
         self.reporter.say(self._conditions(delivery))
-        for piece in delivery.news:
-            told = event_of(piece)
+        for event in delivery.events:
+            told = event_of(event)
             if told is not None:
                 kind, reason, message = told
                 self.reporter.recorder.say(kind, self.node, reason, message, self.reporter.conditions.uid)
         if not self._started:
             self.reporter.start()
             self._started = True
-        if delivery.news:
+        if delivery.events:
             self.reporter.wake()
 
     def problem(self) -> str:
@@ -117,8 +114,9 @@ class NodeSink:
             found = [one for one in found if one.status == bad[one.type]]
         else:
             found += self._ended({one.type for one in found})
-        own: Tuple[Mapping[str, str], ...] = delivery.conditions
-        return found + [Condition(one["type"], one["status"], one["reason"], one["message"]) for one in own]
+        return found + [
+            Condition(one["type"], one["status"], one["reason"], one["message"]) for one in delivery.conditions
+        ]
 
     def _ended(self, told: Set[str]) -> List[Condition]:
         """Conditions that stand although every check has been judged and no result belongs to them any more.

@@ -12,11 +12,12 @@ import pytest
 
 from nhc.agent import sink_handle, sink_process
 from nhc.agent.event_loop import Loop
-from nhc.agent.sink_handle import Outlet
-from nhc.agent.sink_process import NEWS
+from nhc.agent.sink_handle import SinkHandle
+from nhc.agent.sink_process import MOST_EVENTS
 from nhc.model import CheckResult, Report, ok
-from nhc.ports import AdapterError, Kept, Standing
+from nhc.ports import AdapterError
 from nhc.render.json import to_dict
+from nhc.sinks import NotYetDelivered, Standing
 from tests.support.require import need
 
 REPORT = Report("n1", "b", 1.7e9, 0.1, (CheckResult("check_x", ok()),))
@@ -47,13 +48,13 @@ class Written:
         said = {
             "host": delivery.report.host,
             "complete": delivery.complete,
-            "news": [n["n"] for n in delivery.news],
+            "events": [n["n"] for n in delivery.events],
             "lost": delivery.lost,
         }
         with open(self.directory / "told", "a") as file:
             file.write(json.dumps(said) + "\n")
         if order == "keep":
-            raise Kept("kept")
+            raise NotYetDelivered("kept")
 
     def close(self):
         (self.directory / "closed").write_text("")
@@ -70,7 +71,7 @@ def sink(request, tmp_path, monkeypatch):
             self.logged, self.stood = [], []
             self.complete = True
             self.asked = 0
-            self.outlet = Outlet("test", lambda log: Written(tmp_path), self.loop, self.state, self.log,
+            self.handle = SinkHandle("test", lambda log: Written(tmp_path), self.loop, self.state, self.log,
                                  lambda name, standing: self.stood.append(standing))  # fmt: skip
             self.loop.signals({})
 
@@ -89,11 +90,11 @@ def sink(request, tmp_path, monkeypatch):
             path = tmp_path / "told"
             return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-        def news(self):
-            return [n for told in self.told() for n in told["news"]]
+        def events(self):
+            return [n for told in self.told() for n in told["events"]]
 
         def tell(self, *numbers):
-            self.outlet.tell([{"event": "e", "n": number} for number in numbers])
+            self.handle.publish([{"event": "e", "n": number} for number in numbers])
 
         def until(self, what, within=10.0):
             deadline = time.monotonic() + within
@@ -103,10 +104,10 @@ def sink(request, tmp_path, monkeypatch):
 
     made = Sink()
     if "unreachable" not in request.fixturenames:
-        made.outlet.start()
+        made.handle.start()
     yield made
-    made.outlet.close()
-    made.outlet.wait(time.monotonic() + 2)
+    made.handle.close()
+    made.handle.wait(time.monotonic() + 2)
 
 
 @pytest.fixture
@@ -117,13 +118,13 @@ def unreachable(tmp_path):
 
 
 def test_a_sink_says_first_what_stood_before_us(unreachable, sink):
-    sink.outlet.start()
+    sink.handle.start()
     sink.tell(1)
-    sink.until(lambda: sink.outlet.problem == "unreachable")
+    sink.until(lambda: sink.handle.problem == "unreachable")
     assert sink.told() == []
     assert sink.asked == 0  # what is so may be another once it is known what stood
     unreachable.unlink()
-    sink.until(sink.news)
+    sink.until(sink.events)
     assert sink.stood == [[Standing("T", "Xid79", "m", 5.0)]]
     assert sink.told()[0]["host"] == "n1"
 
@@ -131,35 +132,35 @@ def test_a_sink_says_first_what_stood_before_us(unreachable, sink):
 def test_news_come_once_in_order(sink):
     for number in range(20):
         sink.tell(number)
-    sink.until(lambda: len(sink.news()) == 20)
-    assert sink.news() == list(range(20))
+    sink.until(lambda: len(sink.events()) == 20)
+    assert sink.events() == list(range(20))
 
 
 def test_what_could_not_be_delivered_is_delivered_when_it_can(sink):
     sink.order("fail")
     sink.tell(1)
-    sink.until(lambda: sink.outlet.problem == "away")
+    sink.until(lambda: sink.handle.problem == "away")
     sink.tell(2)
     sink.order("")
-    sink.until(lambda: sink.news() == [1, 2])
-    sink.until(lambda: sink.outlet.problem == "")
+    sink.until(lambda: sink.events() == [1, 2])
+    sink.until(lambda: sink.handle.problem == "")
 
 
 def test_what_a_sink_keeps_itself_is_not_told_again(sink):
     sink.order("keep")
     sink.tell(1)
-    sink.until(lambda: sink.outlet.problem == "kept")
+    sink.until(lambda: sink.handle.problem == "kept")
     sink.order("")
     sink.tell(2)
-    sink.until(lambda: 2 in sink.news())
-    assert sink.news() == [1, 2]
+    sink.until(lambda: 2 in sink.events())
+    assert sink.events() == [1, 2]
 
 
 def test_a_sink_that_dies_is_started_anew_and_told_what_is_so(sink):
     sink.until(sink.told)
     sink.order("die")
     sink.tell(1)
-    sink.until(lambda: sink.outlet.restarts)
+    sink.until(lambda: sink.handle.restarts)
     sink.order("")
     before = len(sink.told())
     sink.until(lambda: len(sink.told()) > before)
@@ -171,16 +172,16 @@ def test_a_sink_that_hangs_costs_a_bounded_memory_and_gets_the_newest(sink):
     sink.until(sink.told)
     sink.order("hang")
     sink.tell(-1)
-    for number in range(0, 20 * NEWS, 100):
+    for number in range(0, 20 * MOST_EVENTS, 100):
         sink.tell(*range(number, number + 100))
-        sink.outlet.changed()
+        sink.handle.changed()
         sink.loop.once(0.0)
-    assert sink.outlet.waiting <= NEWS
-    assert sink.outlet.lost > 0
+    assert sink.handle.waiting <= MOST_EVENTS
+    assert sink.handle.lost > 0
     sink.order("")
-    sink.until(lambda: sink.news()[-1:] == [20 * NEWS - 1])
+    sink.until(lambda: sink.events()[-1:] == [20 * MOST_EVENTS - 1])
     assert sink.told()[-1]["lost"] > 0
-    assert sink.news() == sorted(sink.news())
+    assert sink.events() == sorted(sink.events())
 
 
 def test_a_sink_that_does_not_end_is_ended(sink):
@@ -188,11 +189,11 @@ def test_a_sink_that_does_not_end_is_ended(sink):
     sink.order("hang")
     sink.tell(1)
     sink.loop.once(0.1)
-    sink.outlet.close()
+    sink.handle.close()
     began = time.monotonic()
-    sink.outlet.wait(began + 0.3)
+    sink.handle.wait(began + 0.3)
     assert time.monotonic() - began < 3
-    assert sink.outlet.pid == 0
+    assert sink.handle.pid == 0
 
 
 def test_a_sink_that_finds_no_descriptor_is_started_when_there_is_one_again(sink, tmp_path):
@@ -202,22 +203,22 @@ def test_a_sink_that_finds_no_descriptor_is_started_when_there_is_one_again(sink
     taken = []
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
-        os.kill(sink.outlet.pid, signal.SIGKILL)
-        sink.until(lambda: not sink.outlet.pid)  # what it had open is free, and taken at once
+        os.kill(sink.handle.pid, signal.SIGKILL)
+        sink.until(lambda: not sink.handle.pid)  # what it had open is free, and taken at once
         while True:
             try:
                 taken.append(os.dup(0))
             except OSError:
                 break
-        sink.until(lambda: sink.outlet.dead)
-        assert "cannot be started: Too many open files" in sink.outlet.dead
+        sink.until(lambda: sink.handle.dead)
+        assert "cannot be started: Too many open files" in sink.handle.dead
     finally:
         for fd in taken:
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     sink.tell(7)
-    sink.until(lambda: 7 in sink.news())
-    sink.until(lambda: not sink.outlet.dead)
+    sink.until(lambda: 7 in sink.events())
+    sink.until(lambda: not sink.handle.dead)
 
 
 def test_a_sink_that_gets_no_process_is_started_when_it_gets_one(sink):
@@ -231,7 +232,7 @@ def test_a_sink_that_gets_no_process_is_started_when_it_gets_one(sink):
 NO_PROCESS = """\
 import os, resource, time
 from tests.support.other_user import become
-from nhc.agent import sink_handle as outlet
+from nhc.agent import sink_handle as handle
 from nhc.agent.event_loop import Loop
 
 class Silent:
@@ -242,11 +243,11 @@ class Silent:
     def close(self):
         pass
 
-outlet.BACKOFF = (0.05, 0.1)
+handle.BACKOFF = (0.05, 0.1)
 become(64178)
 loop = Loop(complain=print)
 loop.signals({})
-one = outlet.Outlet("test", lambda log: Silent(), loop, lambda: b"", lambda line: None)
+one = handle.SinkHandle("test", lambda log: Silent(), loop, lambda: b"", lambda line: None)
 soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
 resource.setrlimit(resource.RLIMIT_NPROC, (1, hard))
 one.start()
@@ -267,7 +268,7 @@ def test_a_sink_that_can_start_no_thread_tries_again(sink):
     sink.until(sink.told)
     sink.order("no thread")
     sink.tell(1)
-    sink.until(lambda: "can't start new thread" in sink.outlet.problem)
-    assert sink.outlet.restarts == 0
+    sink.until(lambda: "can't start new thread" in sink.handle.problem)
+    assert sink.handle.restarts == 0
     sink.order("")
-    sink.until(lambda: sink.news() == [1])
+    sink.until(lambda: sink.events() == [1])
