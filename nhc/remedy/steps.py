@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Callable, Dict, Optional
 
+from nhc.marks import may_mark
 from nhc.model import Verdict
-from nhc.ports import Effect, Mark, may_mark
+from nhc.ports import Effect, Mark
 from nhc.remedy import bounds, verify
 from nhc.remedy.bounds import MARK, Held
 from nhc.remedy.ladder import Mode, Tried, next_rung
