@@ -57,9 +57,10 @@ nodes = sa.Table(
 )
 """The newest of each node. `reported_at` is when its newest report began, `since` when it first had this verdict.
 
-`report` is the newest report of an unhealthy node; of a healthy one it may be older, by the store's `refresh`, and
-was kept at `stored`. `noted` is when report_history last got a row. `covered_since`: no gap between then and
-`reported_at`. None of the columns that each report changes is indexed: PostgreSQL then updates a row in its page.
+`report` is the newest report of a node that is CRIT or UNKNOWN; another's, that said nothing new since, may be older
+by the store's `refresh`. It began at `stored`. `noted` is when report_history last got a row. `covered_since`: no
+gap between then and `reported_at`. None of the columns that each report changes is indexed: PostgreSQL then
+updates a row in its page.
 """
 
 report_history = sa.Table(

@@ -1,0 +1,236 @@
+"""What one report changes of what is known of its node. Pure: no clock, no database.
+
+A report is the newest of its node, or late, or one that is known already; only the newest changes what stands now. A
+late one (a spool that was sent, an old sweep) goes into the history and closes gaps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from enum import Enum
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+from nhc.model import NAMELESS, CheckResult, Report, Verdict, printable
+
+NAME_LIMIT = 253
+"""Characters of a node's name: what DNS takes."""
+PROBLEMS = 500
+"""Problems kept of one report, the worst first."""
+
+
+class Pace(NamedTuple):
+    """How reports are kept. Seconds, above 0.
+
+    `future`: a report stamped so far ahead of its arrival is refused (two clocks that NTP keeps differ by less than a
+    second). `gap`: a longer time between two reports is a gap. `refresh`: how old the kept report may be of a node
+    that is OK or WARN and says nothing new, and how often what an unchanged report says of problems is gone through.
+    `note`: how long no change leaves the history without a row.
+    """
+
+    future: float = 300.0
+    gap: float = 600.0
+    refresh: float = 300.0
+    note: float = 86400.0
+
+
+class Incoming(NamedTuple):
+    """One report as it came in. `source` says by which way (agent, sweep, slurm, ...); `received` is Unix time.
+
+    `complete` is false while some of the node's checks have not been judged yet: it then ends no problem.
+    """
+
+    report: Report
+    source: str
+    received: float
+    complete: bool = True
+
+
+class Receipt(str, Enum):
+    """What became of a report."""
+
+    CHANGED = "changed"
+    SAME = "same"
+    LATE = "late"
+    DUPLICATE = "duplicate"
+    REFUSED = "refused"
+
+
+class Known(NamedTuple):
+    """What stands of a node: the columns of `nodes` that a report is compared with. None for a time: never."""
+
+    node: str
+    boot_id: str = ""
+    verdict: str = ""
+    since: Optional[float] = None
+    reported_at: Optional[float] = None
+    received_at: Optional[float] = None
+    covered_since: Optional[float] = None
+    source: str = ""
+    digest: str = ""
+    noted: Optional[float] = None
+    stored: Optional[float] = None
+
+
+class Judged(NamedTuple):
+    """What to do with a report. `after` is the node from now on.
+
+    `store`: its text becomes the node's report. `note`: the history gets a row; for a late one, where the row before
+    it says otherwise. `problems`: they are gone through. `closed` is a span of reports that a gap has ended.
+    """
+
+    receipt: Receipt
+    after: Known
+    message: str = ""
+    store: bool = False
+    note: bool = False
+    problems: bool = False
+    closed: Optional[Tuple[float, float]] = None
+
+
+class Finding(NamedTuple):
+    """One problem as a report has it."""
+
+    check: str
+    reason: str
+    target: str
+    verdict: str
+    action: str
+    message: str
+
+    @property
+    def key(self) -> Tuple[str, str, str]:
+        """What makes it the same problem in the next report."""
+        return self.check, self.reason, self.target
+
+
+class Findings(NamedTuple):
+    """The problems of a report, and which checks it judged: for which targets it could not tell ("" is all)."""
+
+    problems: Tuple[Finding, ...]
+    judged: frozenset[str]
+    unsure: frozenset[Tuple[str, str]]
+    whole: bool
+
+
+_BAD = (Verdict.WARN, Verdict.UNKNOWN, Verdict.CRIT)
+
+
+def findings(report: Report, complete: bool = True) -> Findings:
+    """What is wrong with a node, one finding a check, reason and target: the worst of those that share them."""
+    found: Dict[Tuple[str, str, str], Tuple[Verdict, Finding]] = {}
+    judged, unsure = set(), set()
+    for result in report.results:
+        check = printable(result.check, 200)
+        judged.add(check)
+        if result.verdict in (Verdict.UNKNOWN, Verdict.SKIP):
+            unsure.add((check, printable(result.outcome.target, 500)))
+        if result.verdict in _BAD:
+            finding = _finding(check, result)
+            before = found.get(finding.key)
+            if before is None or before[0] < result.verdict:
+                found[finding.key] = (result.verdict, finding)
+    worst = sorted(found.values(), key=lambda pair: -pair[0])[:PROBLEMS]
+    return Findings(
+        tuple(finding for _, finding in worst), frozenset(judged), frozenset(unsure), complete and not report.not_run
+    )
+
+
+def _finding(check: str, result: CheckResult) -> Finding:
+    outcome = result.outcome
+    if check == NAMELESS:  # lines of the configuration that name no check are told apart by where they stand
+        check = printable(f"{check} {result.source}".strip(), 200)
+    return Finding(
+        check,
+        printable(outcome.reason, 200),
+        printable(outcome.target, 500),
+        outcome.verdict.name,
+        outcome.action.value,
+        printable(outcome.message, 2000),
+    )
+
+
+def ends(problem: Finding, source: str, found: Findings, by: str) -> bool:
+    """Whether a problem that stands, and is not among a report's, has ended by that report.
+
+    It has where its check was judged and could tell; or where the report of the same source, which is whole, has no
+    such check any more. Another source may look at other things.
+    """
+    if problem.check not in found.judged:
+        return found.whole and source == by
+    return not any(
+        check == problem.check and (not target or not problem.target or target == problem.target)
+        for check, target in found.unsure
+    )
+
+
+def digest(report: Report, source: str, found: Findings) -> str:
+    """What two reports share that say the same of a node: figures in messages and metrics aside."""
+    told: List[object] = [report.verdict.name, report.boot_id, source, found.whole, sorted(report.labels.items())]
+    told += sorted([*finding[:5]] for finding in found.problems)
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+
+
+def refusal(incoming: Incoming, pace: Pace) -> str:
+    """Why a report is not taken at all, "" where it is."""
+    report = incoming.report
+    if not report.host or len(report.host) > NAME_LIMIT or report.host != printable(report.host).strip():
+        return f"{printable(report.host, 40)!r} is no node's name"
+    if report.started < 0:
+        return f"stamped {report.started:.0f}, before 1970"
+    ahead = report.started - incoming.received
+    if ahead > pace.future:
+        return f"stamped {ahead:.0f} s ahead of this clock: one of the two is wrong"
+    return ""
+
+
+def judge(known: Optional[Known], incoming: Incoming, found: Findings, pace: Pace) -> Judged:
+    """What a report changes of a node of which `known` stands (None: nothing)."""
+    report = incoming.report
+    known = known or Known(report.host)
+    why = refusal(incoming, pace)
+    if why:
+        return Judged(Receipt.REFUSED, known, why)
+    started, before = report.started, known.reported_at
+    key = digest(report, incoming.source, found)
+    if before is not None and started <= before:
+        if started == before:
+            return Judged(Receipt.DUPLICATE, known)
+        return _late(known, started, pace)
+    verdict = report.verdict.name
+    gap = before is not None and started - before > pace.gap
+    changed = key != known.digest
+    stale = known.stored is None or started - known.stored >= pace.refresh
+    keep = changed or stale or report.verdict in (Verdict.CRIT, Verdict.UNKNOWN)
+    again = before is None or started // pace.refresh != before // pace.refresh
+    note = changed or known.noted is None or started - known.noted >= pace.note
+    after = Known(
+        known.node,
+        printable(report.boot_id, 100),
+        verdict,
+        started if verdict != known.verdict or known.since is None else known.since,
+        started,
+        incoming.received,
+        started if gap or known.covered_since is None else known.covered_since,
+        printable(incoming.source, 100),
+        key,
+        started if note else known.noted,
+        started if keep else known.stored,
+    )
+    closed = (known.covered_since or 0.0, before) if gap and before is not None else None
+    return Judged(
+        Receipt.CHANGED if changed else Receipt.SAME,
+        after,
+        store=keep,
+        note=note,
+        problems=changed or again,
+        closed=closed,
+    )
+
+
+def _late(known: Known, started: float, pace: Pace) -> Judged:
+    """An older report joins the span that lasts until now, where it lies next to it, else one of its own."""
+    if known.covered_since is not None and started >= known.covered_since - pace.gap:
+        after = known._replace(covered_since=min(known.covered_since, started))
+        return Judged(Receipt.LATE, after, note=True)
+    return Judged(Receipt.LATE, known, note=True, closed=(started, started))

@@ -1,0 +1,129 @@
+"""What is and was wrong with nodes: when each problem began, was last seen, and ended."""
+
+from __future__ import annotations
+
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from nhc.store.intake import Finding, Findings, ends
+from nhc.store.schema import problems
+
+CHUNK = 500
+"""Names in one question: SQLite takes 32,766 parameters, older ones 999."""
+
+
+class Problem(NamedTuple):
+    """One row. Times are the reports' own; `seen` may be older by the store's `refresh`."""
+
+    id: int
+    node: str
+    check: str
+    reason: str
+    target: str
+    verdict: str
+    action: str
+    message: str
+    source: str
+    began: float
+    seen: float
+    ended: Optional[float]
+
+
+class Going:
+    """The problems of some nodes while reports are gone through; `save` writes what has changed."""
+
+    def __init__(self, connection: Connection, nodes: Iterable[str]) -> None:
+        self.connection = connection
+        self._open: Dict[str, Dict[Tuple[str, str, str], Problem]] = {node: {} for node in nodes}
+        self._changed: Dict[int, Problem] = {}
+        self._new: Dict[int, Problem] = {}
+        for row in _open_ones(connection, sorted(self._open)):
+            self._open[row.node][row.check, row.reason, row.target] = row
+
+    def apply(self, node: str, found: Findings, source: str, started: float) -> None:
+        """Take in what one report says; reports of a node come in their order."""
+        standing = self._open[node]
+        present = set()
+        for finding in found.problems:
+            present.add(finding.key)
+            before = standing.get(finding.key)
+            if before is None:
+                number = -len(self._new) - 1
+                problem = Problem(number, node, *finding, source, started, started, None)
+                self._new[number] = problem
+                standing[finding.key] = problem
+            else:
+                after = before._replace(
+                    verdict=finding.verdict, action=finding.action, message=finding.message, source=source, seen=started
+                )
+                self._keep(standing, after)
+        for key, problem in list(standing.items()):
+            if key not in present:
+                finding = Finding(*key, problem.verdict, problem.action, problem.message)
+                if ends(finding, problem.source, found, source):
+                    self._keep(standing, problem._replace(ended=started))
+                    del standing[key]
+
+    def _keep(self, standing: Dict[Tuple[str, str, str], Problem], problem: Problem) -> None:
+        standing[problem.check, problem.reason, problem.target] = problem
+        (self._new if problem.id < 0 else self._changed)[problem.id] = problem
+
+    def save(self) -> None:
+        """Write everything that has changed: ends first, so that what began again finds its place free."""
+        ended = [{"b_id": row.id, "ended": row.ended} for row in self._changed.values() if row.ended is not None]
+        if ended:
+            here = problems.c.id == sa.bindparam("b_id")
+            self.connection.execute(sa.update(problems).where(here).values(ended=sa.bindparam("ended")), ended)
+        names = ("verdict", "action", "message", "source", "seen")
+        seen = [
+            {"b_id": row.id, **{name: getattr(row, name) for name in names}}
+            for row in self._changed.values()
+            if row.ended is None
+        ]
+        if seen:
+            here = problems.c.id == sa.bindparam("b_id")
+            change = sa.update(problems).where(here).values({name: sa.bindparam(name) for name in names})
+            self.connection.execute(change, seen)
+        if self._new:
+            rows = []
+            for problem in self._new.values():
+                row = problem._asdict()
+                del row["id"]
+                rows.append(row)
+            self.connection.execute(sa.insert(problems), rows)
+
+
+def list_problems(
+    connection: Connection,
+    *,
+    nodes: Optional[Sequence[str]] = None,
+    is_open: Optional[bool] = True,
+    since: Optional[float] = None,
+    limit: int = 0,
+) -> List[Problem]:
+    """Problems by node and time: those that are open (None: all), that were so at or after `since`, of these nodes."""
+    if nodes is not None and len(nodes) > CHUNK:
+        parts = (nodes[at : at + CHUNK] for at in range(0, len(nodes), CHUNK))
+        return [
+            row
+            for part in parts
+            for row in list_problems(connection, nodes=part, is_open=is_open, since=since, limit=limit)
+        ]
+    asked = sa.select(problems).order_by(problems.c.node, problems.c.began, problems.c.id)
+    if nodes is not None:
+        asked = asked.where(problems.c.node.in_(nodes))
+    if is_open is not None:
+        asked = asked.where(problems.c.ended.is_(None) if is_open else problems.c.ended.is_not(None))
+    if since is not None:
+        asked = asked.where(sa.or_(problems.c.ended.is_(None), problems.c.ended >= since))
+    return [Problem._make(row) for row in connection.execute(asked.limit(limit) if limit else asked)]
+
+
+def _open_ones(connection: Connection, names: Sequence[str]) -> List[Problem]:
+    found = []
+    for at in range(0, len(names), CHUNK):
+        asked = sa.select(problems).where(problems.c.node.in_(names[at : at + CHUNK]), problems.c.ended.is_(None))
+        found += [Problem._make(row) for row in connection.execute(asked)]
+    return found

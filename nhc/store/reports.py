@@ -1,0 +1,143 @@
+"""Take in reports, many at a time: every way into the store leads through `receive`."""
+
+from __future__ import annotations
+
+from typing import Dict, List, NamedTuple, Sequence, Tuple
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection
+
+from nhc.model import printable
+from nhc.store import coverage
+from nhc.store.intake import Findings, Incoming, Judged, Known, Pace, Receipt, digest, findings, judge
+from nhc.store.nodes import merged, pack
+from nhc.store.problems import CHUNK, Going
+from nhc.store.schema import nodes, report_history
+
+
+class Received(NamedTuple):
+    """What became of one report, in the order in which they were handed over."""
+
+    node: str
+    receipt: Receipt
+    message: str = ""
+
+
+class _Taken(NamedTuple):
+    incoming: Incoming
+    found: Findings
+    judged: Judged
+
+
+def receive(connection: Connection, incoming: Sequence[Incoming], pace: Pace = Pace()) -> List[Received]:  # noqa: B008
+    """Keep reports. Those of one node may come in any order, twice, and late; none harms what is known already."""
+    known = _known(connection, {one.report.host for one in incoming})
+    taken = []
+    for each in incoming:
+        found = findings(each.report, each.complete)
+        judged = judge(known.get(each.report.host), each, found, pace)
+        if judged.receipt is not Receipt.REFUSED:
+            known[each.report.host] = judged.after
+        taken.append(_Taken(each, found, judged))
+    _save_nodes(connection, taken)
+    _save_history(connection, taken)
+    _save_problems(connection, taken)
+    for one in taken:
+        if one.judged.closed is not None:
+            coverage.add(connection, one.judged.after.node, one.judged.closed, pace.gap)
+    return [Received(one.incoming.report.host, one.judged.receipt, one.judged.message) for one in taken]
+
+
+def _known(connection: Connection, names: set[str]) -> Dict[str, Known]:
+    """What stands of these nodes, whose rows nobody else changes until this transaction ends."""
+    ordered, found = sorted(names), {}
+    columns = [nodes.c[name] for name in Known._fields]
+    for at in range(0, len(ordered), CHUNK):
+        asked = sa.select(*columns).where(nodes.c.node.in_(ordered[at : at + CHUNK]))
+        for row in connection.execute(asked.order_by(nodes.c.node).with_for_update()):
+            found[row.node] = Known._make(row)
+    return found
+
+
+def _save_nodes(connection: Connection, taken: Sequence[_Taken]) -> None:
+    """The newest state of each node once; its report where it is to be kept, its labels where they may be others."""
+    after: Dict[str, Known] = {}
+    stored: Dict[str, bytes] = {}
+    changed: Dict[str, Incoming] = {}
+    for one in taken:
+        judged = one.judged
+        if judged.receipt in (Receipt.REFUSED, Receipt.DUPLICATE):
+            continue
+        after[judged.after.node] = judged.after
+        if judged.store:
+            stored[judged.after.node] = b""
+            changed[judged.after.node] = one.incoming
+    for name in stored:
+        stored[name] = pack(changed[name].report)
+    labels = _labels(connection, {name: one for name, one in changed.items() if one.report.labels})
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    rows: Dict[Tuple[bool, bool], List[Dict[str, object]]] = {}
+    for name in sorted(after):
+        row: Dict[str, object] = dict(after[name]._asdict())
+        if name in stored:
+            row["report"] = stored[name]
+        if name in labels:
+            row.update(labels[name])
+        rows.setdefault((name in stored, name in labels), []).append(row)
+    for (with_report, with_labels), values in rows.items():
+        columns = [*Known._fields, *(["report"] if with_report else []), *(["groups", "labels"] if with_labels else [])]
+        given: Dict[str, object] = {name: sa.bindparam(name) for name in columns}
+        made = insert(nodes).values(given if with_labels else {**given, "groups": {}, "labels": {}})
+        keep = {name: made.excluded[name] for name in columns if name != "node"}
+        # Another server may have made the row since it was looked for: a newer report stays.
+        newer = sa.or_(nodes.c.reported_at.is_(None), made.excluded.reported_at >= nodes.c.reported_at)
+        connection.execute(made.on_conflict_do_update(index_elements=["node"], set_=keep, where=newer), values)
+
+
+def _labels(connection: Connection, changed: Dict[str, Incoming]) -> Dict[str, Dict[str, Dict[str, str]]]:
+    names, found = sorted(changed), {}
+    standing: Dict[str, Tuple[Dict[str, str], Dict[str, str]]] = {}
+    for at in range(0, len(names), CHUNK):
+        asked = sa.select(nodes.c.node, nodes.c.groups, nodes.c.labels).where(nodes.c.node.in_(names[at : at + CHUNK]))
+        standing.update({row.node: (row.groups, row.labels) for row in connection.execute(asked)})
+    for name in names:
+        before = standing.get(name, ({}, {}))
+        after = merged(before, changed[name].report.labels)
+        if after["labels"] != before[1] or after["groups"] != before[0]:
+            found[name] = after
+    return found
+
+
+def _save_history(connection: Connection, taken: Sequence[_Taken]) -> None:
+    rows = []
+    for one in taken:
+        report, judged = one.incoming.report, one.judged
+        if not judged.note:
+            continue
+        key = digest(report, one.incoming.source, one.found)
+        if judged.receipt is Receipt.LATE and key == _digest_before(connection, report.host, report.started):
+            continue
+        rows.append({
+            "node": report.host, "started": report.started, "boot_id": printable(report.boot_id, 100), "digest": key,
+            "source": printable(one.incoming.source, 100), "verdict": report.verdict.name, "report": pack(report),
+        })  # fmt: skip
+    if rows:
+        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+        connection.execute(insert(report_history).on_conflict_do_nothing(), rows)
+
+
+def _digest_before(connection: Connection, node: str, started: float) -> str:
+    here = sa.and_(report_history.c.node == node, report_history.c.started <= started)
+    asked = sa.select(report_history.c.digest).where(here).order_by(report_history.c.started.desc()).limit(1)
+    return str(connection.scalar(asked) or "")
+
+
+def _save_problems(connection: Connection, taken: Sequence[_Taken]) -> None:
+    gone_through = [one for one in taken if one.judged.problems]
+    if not gone_through:
+        return
+    going = Going(connection, {one.judged.after.node for one in gone_through})
+    for one in gone_through:
+        going.apply(one.judged.after.node, one.found, one.judged.after.source, one.incoming.report.started)
+    going.save()

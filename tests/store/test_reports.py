@@ -1,0 +1,276 @@
+"""Reports come in twice, late, out of order, from two sources: what stands is always what the newest one says."""
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from nhc.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.store import coverage, nodes, problems
+from nhc.store.connect import open_store
+from nhc.store.intake import Incoming, Pace, Receipt
+from nhc.store.reports import receive
+
+NOW = 1_700_000_000.0
+PACE = Pace()
+
+
+def result(check, verdict=Verdict.OK, reason="", target="", message=""):
+    action = Action.REBOOT if verdict is Verdict.CRIT else Action.NONE
+    return CheckResult(check, Outcome(verdict, reason, message or f"{check} said so", target, action=action))
+
+
+def report(at, *results, host="n1", boot="b1", **more):
+    return Report(host, boot, at, 1.0, results or (result("check_mem"),), **more)
+
+
+def take(store, *reports, source="agent", at=None, complete=True, pace=PACE):
+    incoming = [Incoming(one, source, at or one.started + 1, complete) for one in reports]
+    with store.write() as connection:
+        return [one.receipt.value for one in receive(connection, incoming, pace)]
+
+
+def standing(store, **which):
+    with store.read() as connection:
+        return [
+            (one.check, one.reason, one.target, one.verdict, one.began, one.ended)
+            for one in problems.list_problems(connection, **which)
+        ]
+
+
+def noted(store, node="n1"):
+    with store.read() as connection:
+        return [(row.started, row.verdict) for row in nodes.history(connection, node)]
+
+
+XID = result("check_gpu_xid", Verdict.CRIT, "Xid79", "gpu3")
+
+
+def test_a_node_is_what_its_newest_report_says(store):
+    assert take(store, report(NOW), report(NOW + 60, XID), report(NOW + 120, XID)) == ["changed", "changed", "same"]
+    with store.read() as connection:
+        node = nodes.get(connection, "n1")
+        kept = nodes.latest(connection, ["n1", "n2"])
+    assert (node.verdict, node.since, node.reported_at, node.boot_id) == ("CRIT", NOW + 60, NOW + 120, "b1")
+    assert kept["n1"] == report(NOW + 120, XID)
+    assert standing(store) == [("check_gpu_xid", "Xid79", "gpu3", "CRIT", NOW + 60, None)]
+    assert noted(store) == [(NOW, "OK"), (NOW + 60, "CRIT")]
+
+
+def test_a_problem_ends_with_the_report_that_says_so_and_may_begin_again(store):
+    good = report(NOW + 120, result("check_gpu_xid"))
+    take(store, report(NOW, XID), good, report(NOW + 180, XID))
+    assert standing(store, is_open=None) == [
+        ("check_gpu_xid", "Xid79", "gpu3", "CRIT", NOW, NOW + 120),
+        ("check_gpu_xid", "Xid79", "gpu3", "CRIT", NOW + 180, None),
+    ]
+
+
+def test_the_same_in_one_batch_as_in_many(store):
+    sent = [report(NOW, XID), report(NOW + 120, result("check_gpu_xid")), report(NOW + 180, XID)]
+    for one in sent:
+        take(store, one)
+    take(store, *[one._replace(host="n2") for one in sent])
+    alone, together = standing(store, nodes=["n1"], is_open=None), standing(store, nodes=["n2"], is_open=None)
+    assert alone == together
+    assert noted(store) == noted(store, "n2")
+
+
+def test_late_and_double_reports_change_nothing_that_stands(store):
+    take(store, report(NOW + 600, XID))
+    assert take(store, report(NOW + 600, XID)) == ["duplicate"]
+    assert take(store, report(NOW, result("check_gpu_xid")), at=NOW + 700) == ["late"]
+    assert take(store, report(NOW + 599, boot="b0"), at=NOW + 700) == ["late"]
+    with store.read() as connection:
+        node = nodes.get(connection, "n1")
+    assert (node.verdict, node.reported_at, node.boot_id) == ("CRIT", NOW + 600, "b1")
+    assert standing(store) == [("check_gpu_xid", "Xid79", "gpu3", "CRIT", NOW + 600, None)]
+    assert noted(store) == [(NOW, "OK"), (NOW + 599, "OK"), (NOW + 600, "CRIT")]
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (report(NOW + 1000), "stamped 700 s ahead of this clock"),
+        (report(-5.0), "before 1970"),
+        (report(NOW, host=""), "is no node's name"),
+        (report(NOW, host="a\nb"), "is no node's name"),
+        (report(NOW, host="x" * 300), "is no node's name"),
+    ],
+)
+def test_what_is_refused_says_why_and_leaves_nothing(store, sent, said):
+    with store.write() as connection:
+        (got,) = receive(connection, [Incoming(sent, "agent", NOW + 300)])
+    assert got.receipt is Receipt.REFUSED
+    assert said in got.message
+    with store.read() as connection:
+        assert nodes.list_nodes(connection) == []
+
+
+def test_an_incomplete_report_begins_problems_and_ends_none(store):
+    take(store, report(NOW, XID))
+    take(store, report(NOW + 60, result("check_fs", Verdict.WARN, "Full", "/")), complete=False)
+    assert [row[:2] for row in standing(store)] == [("check_gpu_xid", "Xid79"), ("check_fs", "Full")]
+    take(store, report(NOW + 120, result("check_mem")), complete=True)
+    assert standing(store) == []
+
+
+def test_a_run_that_stopped_at_its_first_failure_ends_nothing_it_did_not_look_at(store):
+    take(store, report(NOW, XID))
+    take(store, report(NOW + 60, result("check_fs", Verdict.CRIT, "Full", "/"), not_run=3))
+    assert len(standing(store)) == 2
+
+
+def test_another_source_ends_only_what_it_looked_at(store):
+    take(store, report(NOW, XID))
+    take(store, report(NOW + 60, result("check_mem")), source="sweep")
+    assert len(standing(store)) == 1
+    take(store, report(NOW + 120, result("check_gpu_xid")), source="sweep")
+    assert standing(store) == []
+
+
+def test_who_cannot_tell_ends_nothing(store):
+    take(store, report(NOW, XID))
+    unsure = result("check_gpu_xid", Verdict.UNKNOWN, "Timeout")
+    take(store, report(NOW + 60, unsure))
+    assert [row[1] for row in standing(store)] == ["Xid79", "Timeout"]
+    take(store, report(NOW + 120, result("check_gpu_xid")))
+    assert standing(store) == []
+
+
+def test_what_stands_without_a_change_is_kept_once_a_refresh(store):
+    sent = [report(NOW - NOW % 300 + at) for at in range(0, 601, 60)]
+    take(store, *sent)
+    with store.read() as connection:
+        node = nodes.get(connection, "n1")
+        kept = nodes.latest(connection, ["n1"])["n1"]
+    assert node.reported_at == sent[-1].started
+    assert kept.started == sent[-1].started  # 600 s are two refreshes
+    take(store, report(sent[-1].started + 60))
+    with store.read() as connection:
+        assert nodes.latest(connection, ["n1"])["n1"].started == sent[-1].started
+    assert len(noted(store)) == 1
+
+
+def test_history_has_a_row_a_day_without_a_change(store):
+    for day in range(3):
+        take(store, *[report(NOW + day * 86400 + at) for at in (0, 40_000)])
+    assert [at for at, _ in noted(store)] == [NOW, NOW + 86400, NOW + 2 * 86400]
+
+
+def test_a_reboot_is_a_change(store):
+    take(store, report(NOW), report(NOW + 60, boot="b2"))
+    assert len(noted(store)) == 2
+
+
+def test_gaps_are_seen_and_closed_by_late_reports(store):
+    take(store, *[report(NOW + at) for at in (0, 300, 600, 3000, 3300)])
+    with store.read() as connection:
+        assert coverage.gaps(connection, "n1", NOW, NOW + 3300) == [(NOW + 600, NOW + 3000)]
+        assert coverage.spans(connection, "n1", NOW, NOW + 1e6) == [(NOW, NOW + 600), (NOW + 3000, NOW + 3300)]
+        assert coverage.gaps(connection, "n9", NOW, NOW + 10) == [(NOW, NOW + 10)]
+    take(store, *[report(NOW + at) for at in range(900, 3000, 300)], at=NOW + 3400)
+    with store.read() as connection:
+        assert coverage.gaps(connection, "n1", NOW, NOW + 3300) == []
+
+
+def test_labels_of_a_report_name_its_groups(store):
+    with store.write() as connection:
+        nodes.describe(connection, [nodes.Seen("n1", kind="gpu", provider_id="aws:///x", labels={"team": "a"})])
+    take(store, report(NOW, labels={"rack": "r7", "profile": "dgx-h100"}))
+    with store.read() as connection:
+        node = nodes.get(connection, "n1")
+    assert node.groups == {"rack": "r7"}
+    assert node.labels == {"team": "a", "rack": "r7", "profile": "dgx-h100"}
+    assert (node.kind, node.provider_id) == ("gpu", "aws:///x")
+
+
+def test_a_described_node_without_a_report_is_counted(store):
+    with store.write() as connection:
+        nodes.describe(connection, [nodes.Seen("n1"), nodes.Seen("n2")])
+        nodes.describe(connection, [nodes.Seen("n1")])
+    take(store, report(NOW, host="n2"))
+    with store.read() as connection:
+        assert nodes.counts(connection) == {"": 1, "OK": 1}
+        assert [one.node for one in nodes.list_nodes(connection, verdicts=["OK"])] == ["n2"]
+        assert [one.node for one in nodes.list_nodes(connection, silent_since=NOW + 99)] == ["n2"]
+        assert [one.node for one in nodes.list_nodes(connection, after="n1")] == ["n2"]
+
+
+def test_two_thousand_nodes_in_one_batch(store):
+    many = [report(NOW, XID, host=f"n{at}") for at in range(2000)]
+    assert take(store, *many) == ["changed"] * 2000
+    assert take(store, *many) == ["duplicate"] * 2000
+    assert len(standing(store)) == 2000
+    names = [one.host for one in many]
+    with store.read() as connection:
+        assert len(nodes.latest(connection, names)) == len(nodes.list_nodes(connection, names)) == 2000
+
+
+def test_hostile_words_are_kept_harmless(store):
+    nasty = "\0\x1b[2J\ud800'); DROP TABLE nodes; --"
+    sent = report(NOW, result(nasty, Verdict.CRIT, nasty, nasty, nasty), boot=nasty, labels={"rack": nasty})
+    take(store, sent, source=nasty)
+    with store.read() as connection:
+        (problem,) = problems.list_problems(connection)
+        assert nodes.get(connection, "n1").boot_id.isprintable()
+    assert problem.check == "[2J '); DROP TABLE nodes; --"
+
+
+def test_more_problems_than_anybody_reads_are_bounded_the_worst_kept(store):
+    many = [result("check_x", Verdict.WARN, "R", f"t{at}") for at in range(2000)]
+    take(store, report(NOW, *many, XID))
+    found = standing(store)
+    assert len(found) == 500
+    assert ("check_gpu_xid", "Xid79", "gpu3", "CRIT", NOW, None) in found
+
+
+CHECKS = ("check_a", "check_b")
+RESULTS = st.lists(
+    st.builds(
+        result, st.sampled_from(CHECKS), st.sampled_from(Verdict), st.sampled_from(["R1", "R2"]),
+        st.sampled_from(["", "t1"]),
+    ),
+    min_size=1, max_size=4,
+)  # fmt: skip
+
+
+@given(
+    sent=st.lists(st.tuples(st.integers(0, 40), RESULTS), min_size=1, max_size=12, unique_by=lambda pair: pair[0]),
+    order=st.randoms(use_true_random=False), again=st.integers(0, 11), batches=st.integers(1, 4),
+)  # fmt: skip
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=40,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+def test_the_newest_report_alone_decides_the_state(tmp_path_factory, sent, order, again, batches):
+    """However reports are shuffled, doubled and cut into batches: verdict, time and coverage end as in their order."""
+    reports = [report(NOW + 100 * at, *results) for at, results in sent]
+    order.shuffle(reports)
+    reports.append(reports[again % len(reports)])
+    store = open_store(str(tmp_path_factory.mktemp("p") / "s.db"))
+    try:
+        size = -(-len(reports) // batches)
+        for at in range(0, len(reports), size):
+            take(store, *reports[at : at + size], at=NOW + 10_000)
+        newest = max(reports, key=lambda one: one.started)
+        with store.read() as connection:
+            node = nodes.get(connection, "n1")
+            spans = coverage.spans(connection, "n1", 0, NOW * 2)
+            kept = nodes.latest(connection, ["n1"])["n1"]
+            opened = problems.list_problems(connection)
+        assert (node.verdict, node.reported_at) == (newest.verdict.name, newest.started)
+        assert kept.verdict == newest.verdict
+        for wanted in newest.results:  # whatever is wrong now stands
+            if wanted.verdict in (Verdict.WARN, Verdict.UNKNOWN, Verdict.CRIT):
+                assert any((one.check, one.reason) == (wanted.check, wanted.outcome.reason) for one in opened)
+        times = sorted({one.started for one in reports})
+        expected = []
+        for at in times:
+            if expected and at - expected[-1][1] <= PACE.gap:
+                expected[-1][1] = at
+            else:
+                expected.append([at, at])
+        assert [list(span) for span in spans] == expected
+    finally:
+        store.close()
