@@ -1,0 +1,372 @@
+"""The commands that documents show are run, and the configurations that they show are read by what reads them.
+
+Every block of a document is a block of commands, a configuration, or neither; NEITHER says why. A command that is not
+run here says why (NOT_RUN), and its words are judged by nhc's command table and options all the same. So are the calls
+of nhc within sentences.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Callable, Iterator, NamedTuple
+
+import pytest
+import yaml
+
+from nhc.agent.npd_config import load_plugin_monitor
+from nhc.archive import build
+from nhc.facts.topology import parse_description
+from nhc.language import loader, site_scripts
+from nhc.language.site_settings import read as read_settings
+from nhc.policy import policy_file
+from tests.support.documents import PAGES, ROOT, Block, blocks, of_nhc, spans, wrong_usage
+from tests.support.slurmrest import FakeSlurmRest
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+COMMANDS = [(block, command) for block in BLOCKS for command in block.commands()]
+
+#: What is run, by how it begins (the longest beginning counts): the statuses that it may have, and what is added here.
+JUDGES = {0, 1, 3}  # as this machine is
+
+
+class Run(NamedTuple):
+    statuses: frozenset[int] | set[int] = frozenset([0])
+    more: str = ""
+    times: int = 1
+
+
+RUN = {
+    "nhc check local": Run(JUDGES),
+    "nhc config check": Run(),
+    "nhc genconf": Run(),
+    "nhc explain": Run(),
+    "nhc mute": Run(),
+    "nhc unmute": Run(),
+    "nhc ack": Run(),
+    "dmesg | nhc log classify": Run(),
+    "nhc log": Run(),
+    "nhc inject --list": Run(),
+    "nhc profile": Run({0, 3}),  # 3: this machine is of no known type
+    "nhc record": Run(JUDGES),
+    "nhc replay": Run(JUDGES),
+    "nhc replay --compare": Run(),
+    "nhc fleet check -w": Run(JUDGES, "--transport local --shards 1 --pyz $PYZ --node-dir $PLACE/node", times=2),
+    "nhc fleet diff": Run({0, 1}),
+    "nhc slurm sync": Run({0, 1}, "--rest $REST --ledger $PLACE/ledger --patience 0s"),
+    "echo 'NHC_WATCH_ONLY=1'": Run(),
+}
+
+#: What is not run, by how it begins, and why.
+NOT_RUN = {
+    "make ": "makes the environment that this runs in; `make -n` says that the target is there",
+    ".venv/bin/python -m pytest": "runs this; its files and markers are looked up",
+    "ansible-playbook": "needs machines: tests/ansible runs these playbooks; their files are looked up",
+    "pip install": "tests/test_example_plugin.py installs it",
+    "nhc explain check_pressure": "belongs to the example plug-in: tests/test_example_plugin.py",
+    "nhc check local -c nhc.conf --format tsv": "belongs to the example plug-in: tests/test_example_plugin.py",
+    "nhc sync --adapter outfiles": "belongs to the example plug-in: tests/test_example_plugin.py",
+    "nhc fleet check -i": "needs a site's inventory: tests/fleet",
+    "nhc fleet check --from": "needs a scheduler's nodes: tests/fleet/test_slurm.py",
+    "nhc ack xid/": "needs that finding on this node: tests/cli/test_log.py",
+    "nhc inject": "writes into this machine's kernel log: tests/cli/test_log.py",
+    "nhc kubernetes": "needs a cluster: tests/adapters/kubernetes",
+    "kubectl": "needs a cluster; nhc's part is judged",
+    "helm": "needs a cluster: tests/adapters/kubernetes/test_manifests.py renders the chart",
+    "podman": "builds an image",
+    "mkdir deployed": "makes the directory for the file that is read below",
+    "cat >": "its YAML is read",
+    "journalctl": "reads this machine's journal",
+}
+
+#: Blocks that are no commands and no configuration, by their page and how they begin.
+NEITHER = {
+    ("README.md", "OK       check_fs_mount_rw"): "what a run prints",
+    ("docs/architecture.md", "facts (parse)"): "a drawing",
+    ("docs/configuration.md", "TARGET || CHECK"): "the form of a line",
+    ("docs/fleet.md", "CRIT 2 nodes"): "what a sweep prints",
+    ("docs/kubernetes.md", "node        agent"): "a drawing",
+    ("docs/migration.md", "n17 is unhealthy"): "what a hook logs",
+    ("docs/schedulers.md", "# qconf -mc"): "what Grid Engine prints",
+}
+
+SLURM_LINES = {
+    line for line in (ROOT / "adapters/slurm/slurm.conf.example").read_text().splitlines() if line and line[0] != "#"
+}
+
+
+def nhc_conf(block: Block, place: Path) -> None:
+    """`nhc config check` finds nothing wrong, what it includes being there."""
+    text = block.text.replace("/etc/nhc", str(place))
+    for path in re.findall(r"^include (\S+)$", text, re.MULTILINE):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path.replace("*", "x")).write_text("")
+    config = place / "nhc.conf"
+    config.write_text(text + "\n")
+    found = loader.validate([str(config)])
+    assert [str(problem) for problem in found.problems] == []
+    assert len(loader.load([str(config)], "gpu001").items) == len(
+        re.findall(r"^[^#\n]*?\|[^|\n]*\| ", text, re.MULTILINE)
+    )
+
+
+def policy(block: Block, place: Path) -> None:
+    found = policy_file.parse(block.text, "policy.toml").policy
+    assert found.ceiling == policy_file.parse('[ceiling]\nall = "10%"\n').policy.ceiling
+    assert len(found.groups) == 2
+    assert found.rates
+
+
+def scripts(block: Block, place: Path) -> None:
+    """A site's shell functions: bash reads them, and nhc finds the checks in them."""
+    (place / "site.nhc").write_text(block.text)
+    assert subprocess.run(["bash", "-n", place / "site.nhc"], check=False).returncode == 0
+    assert "check_site_licence" in site_scripts.scan([str(place)]).functions
+
+
+def sysconfig(block: Block, place: Path) -> None:
+    (place / "nhc").write_text(block.text)
+    said: list[str] = []
+    found = read_settings(str(place / "nhc"), {}, said)
+    assert said == []
+    assert len(found) == len(block.text.splitlines())
+
+
+def topology(block: Block, place: Path) -> None:
+    found = parse_description(block.text)
+    assert found.numa
+    assert found.near
+
+
+def detector(block: Block, place: Path) -> None:
+    """node-problem-detector's custom plug-in, as nhc's agent reads such files; the options are nhc's."""
+    (place / "nhc.json").write_text(block.text)
+    (rule,) = load_plugin_monitor(str(place / "nhc.json")).rules
+    assert wrong_usage(list(json.loads(block.text)["rules"][0]["args"])) == ""
+    assert rule.path.endswith("/nhc")
+
+
+def slurm_conf(block: Block, place: Path) -> None:
+    """Lines of the example, which a test's slurmctld takes."""
+    lines = [line.strip() for line in block.text.splitlines() if line.strip() and line[0] != "#"]
+    assert lines
+    assert set(lines) <= SLURM_LINES
+
+
+def kustomization(block: Block, place: Path) -> None:
+    assert overlays(block.text)
+
+
+#: Configurations, by their page and how they begin, and what reads them.
+READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
+    ("README.md", "# /etc/nhc/nhc.conf"): nhc_conf,
+    ("docs/agent.md", '{"plugin": "custom"'): detector,
+    ("docs/checks-accelerators.md", "# numa NODE"): topology,
+    ("docs/configuration.md", "# every node"): nhc_conf,
+    ("docs/configuration.md", "NHC_MCHECK_DELIM"): sysconfig,
+    ("docs/configuration.md", "function check_site_licence"): scripts,
+    ("docs/kubernetes.md", "resources: [github.com"): kustomization,
+    ("docs/kubernetes.md", "[ceiling]"): policy,
+    ("docs/migration.md", "HealthCheckProgram="): slurm_conf,
+    ("docs/slurm.md", "# slurm.conf"): slurm_conf,
+}
+
+
+def overlays(text: str) -> list[str]:
+    """The overlays of ours that a kustomization names, each there; the manifest is YAML of known keys."""
+    found = yaml.safe_load(text)
+    assert set(found) <= {"resources", "images", "configMapGenerator", "components", "patches"}
+    named = [one.partition("adapters/")[2] for one in found["resources"]]
+    assert all((ROOT / "adapters" / one / "kustomization.yaml").is_file() for one in named)
+    for each in re.findall(r"or ([a-z, ]+)\n", text):
+        assert all(
+            (ROOT / "adapters/kubernetes/overlays" / one.strip()).is_dir()
+            for one in each.split(",")
+            if one.strip() != "a path"
+        )
+    return named
+
+
+def entry(table: dict, block: Block) -> list:
+    return [key for key in table if key[0] == block.page and block.first.startswith(key[1])]
+
+
+def rule(command: str) -> str:
+    """How the command begins, in the longest words that RUN or NOT_RUN has; "" for none."""
+    return max((one for one in (*RUN, *NOT_RUN) if command.startswith(one)), key=len, default="")
+
+
+def name(value: object) -> str:
+    return f"{value.page}:{value.line}" if isinstance(value, Block) else str(value)[:60]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=name)
+def test_every_block_is_commands_a_configuration_or_says_why_it_is_neither(block):
+    kinds = [bool(block.commands()), bool(entry(READ, block)), bool(entry(NEITHER, block))]
+    assert sum(kinds) == 1, f"{name(block)} begins with {block.first!r}"
+    assert all(rule(command) for command in block.commands()), "name it in RUN or NOT_RUN"
+
+
+def test_every_row_is_used():
+    for table in (READ, NEITHER):
+        assert {key for block in BLOCKS for key in entry(table, block)} == set(table)
+    assert {rule(command) for _block, command in COMMANDS} == {*RUN, *NOT_RUN}
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if entry(READ, block)], ids=name)
+def test_a_configuration_is_read_by_what_reads_it(block, tmp_path):
+    READ[entry(READ, block)[0]](block, tmp_path)
+
+
+class Place(NamedTuple):
+    """Where commands run: a directory in which /etc/nhc, /var/log and so on are this test's own."""
+
+    base: Path
+    env: dict[str, str]
+
+    def here(self, command: str) -> str:
+        """The command with this place's paths, its two nodes, and dates that lie ahead."""
+        command = re.sub(r"(?<![\w.~])/(?=(?:etc|var)/)", f"{self.base}/", command)
+        command = re.sub(r"gpu\[001-\d+\]", "gpu[001-002]", command)
+        ahead = time.strftime("%Y-%m-%d", time.localtime(time.time() + 10 * 86400))
+        command = re.sub(r"\b20\d\d-\d\d-\d\d\b", ahead, command)
+        return re.sub(r"\bDIR\b", f"{self.base}/recorded", command)
+
+    def bash(self, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["bash", "-o", "pipefail", "-c", self.here(command)], cwd=self.base, env=self.env,
+                              capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
+
+
+KERNEL_LOG = "Nov 21 02:28:15 n1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Iterator[Place]:
+    base = tmp_path_factory.mktemp("documents")
+    for each in ("bin", "etc/nhc", "etc/default", "var/log", "var/lib/nhc/reports"):
+        (base / each).mkdir(parents=True)
+    (base / "bin/nhc").write_text(f'#!/bin/sh\nexec {sys.executable} -m nhc "$@"\n')
+    (base / "bin/dmesg").write_text(f"#!/bin/sh\nprintf '%s' '{KERNEL_LOG.partition('kernel: ')[2]}'\n")
+    for program in (base / "bin").iterdir():
+        program.chmod(0o755)
+    for config in ("etc/nhc/nhc.conf", "nhc.conf", "my.conf.given"):
+        (base / config).write_text("* || check_fs_mount /\n* || check_ps_zombies\n")
+    (base / "etc/nhc/policy.toml").write_text('[ceiling]\nall = "50%"\n')
+    (base / "var/log/messages").write_text(KERNEL_LOG)
+    build.build(str(base / "nhc.pyz"), interpreters=())
+    rest = FakeSlurmRest(["n1", "n2"], 40)
+    threading.Thread(target=rest.serve_forever, daemon=True).start()
+    env = {
+        "PATH": f"{base}/bin:{os.environ['PATH']}", "PYTHONPATH": f"{ROOT}:{ROOT}/adapters", "HOME": str(base),
+        "PYTHONDONTWRITEBYTECODE": "1", "NHC_STATE_DIR": str(base / "state"), "NHC_MUTES": str(base / "mutes.json"),
+        "XDG_STATE_HOME": str(base / "xdg"), "PLACE": str(base), "PYZ": str(base / "nhc.pyz"), "REST": rest.address,
+        "SLURM_JWT": rest.token, "LANG": "C.UTF-8",
+    }  # fmt: skip
+    found = Place(base, env)
+    report = json.loads(found.bash("nhc check local -c nhc.conf --profile none --all --format json").stdout)
+    for path in ("reports.json", "var/lib/nhc/reports/n1.json"):
+        (base / path).write_text(json.dumps({**report, "host": "n1", "started": time.time()}))
+    yield found
+    rest.shutdown()
+    rest.server_close()
+
+
+def prepare(place: Place, command: str) -> None:
+    """A document's commands stand for themselves, each in a place where what it reads is there."""
+    if "my.conf" in command and "genconf" not in command:
+        (place.base / "my.conf").write_text((place.base / "my.conf.given").read_text())
+    elif "genconf" in command:
+        (place.base / "my.conf").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(("block", "command"), [each for each in COMMANDS if rule(each[1]) in RUN], ids=name)
+def test_a_command_runs(place, block, command):
+    how = RUN[rule(command)]
+    prepare(place, command)
+    line, _, _comment = command.partition("  #")
+    for _ in range(how.times):
+        done = place.bash(f"{line} {how.more}")
+        assert done.returncode in how.statuses, done.stdout + done.stderr
+        assert "Traceback" not in done.stdout + done.stderr
+        assert "Usage:" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("block", "words"), [(block, words) for block, command in COMMANDS for words in of_nhc(command)], ids=name
+)
+def test_a_command_of_a_block_is_one_of_ours_with_options_of_ours(block, words):
+    assert wrong_usage(words) == ""
+
+
+UNDER_WAY = re.compile(r"nhc remedy\b.*")
+"""Described before it is there."""
+#: What sentences say of LBNL NHC's command, which is called nhc too.
+LBNLS = re.compile(r"nhc (-[a-zA-Z]\b.*|VAR=value|-> .*)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_command_within_a_sentence_is_one_of_ours_with_options_of_ours(page):
+    wrong = []
+    for span in spans(page):
+        if re.match(r"(\S*/)?nhc ", span) and not (LBNLS.fullmatch(span) or UNDER_WAY.fullmatch(span)):
+            words = re.sub(r"[\[\]]|\.\.\.|…", "", span).split()[1:]
+            said = wrong_usage(words[:-1] if takes_a_value(words) else words)
+            wrong += [f"{span}: {said}"] if said else []
+    assert wrong == []
+
+
+def takes_a_value(words: list[str]) -> bool:
+    """Whether the last word is an option named without its value: `nhc check local -c`."""
+    return bool(words) and words[-1].startswith("-") and "requires an argument" in wrong_usage(words)
+
+
+def targets() -> set[str]:
+    return {
+        word for block, command in COMMANDS if command.startswith("make ") for word in command.split("#")[0].split()[1:]
+    }
+
+
+@pytest.mark.parametrize("target", sorted(targets()))
+def test_a_target_of_make_is_there(target):
+    assert subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, check=False).returncode == 0
+
+
+def test_files_that_commands_name_are_there():
+    named = set()
+    for _block, command in COMMANDS:
+        named |= set(re.findall(r"(?<![\w./])((?:playbooks|inventories/example|tests|adapters)(?:/[\w.-]+)*)", command))
+    assert {"playbooks/fleet-check.yml", "adapters/kubernetes/chart", "inventories/example"} <= named
+    assert [each for each in sorted(named) if not (ROOT / each).exists()] == []
+
+
+def test_markers_that_commands_name_are_there():
+    markers = re.findall(r'^  "(\w+):', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    named = [found for _block, command in COMMANDS for found in re.findall(r'pytest -m "?(?:not )?(\w+)', command)]
+    assert named
+    assert set(named) <= set(markers)
+
+
+def test_a_here_document_for_kustomize_is_read():
+    (text,) = [command for _block, command in COMMANDS if command.startswith("cat >")]
+    assert overlays(text.split("\n", 1)[1].rpartition("\n")[0]) == ["kubernetes/overlays/nvidia"]
+
+
+def test_the_judgement_is_not_blind():
+    assert wrong_usage(["check", "local", "--al"]).startswith("No such option: --al")
+    assert "no command 'remdy'" in wrong_usage(["remdy"])
+    assert wrong_usage(["check", "local", "--format", "yml"])
+    assert wrong_usage(["explain", "a", "b"])
+    assert of_nhc("echo x | nhc list && kubectl exec -- nhc agent status; nhc-prolog") == [
+        ["list"],
+        ["agent", "status"],
+    ]
+    assert not Block("p", 1, "some output\nof a run").commands()
+    with tempfile.TemporaryDirectory() as directory, pytest.raises(AssertionError):
+        nhc_conf(Block("p", 1, "* || check_fs_mout /"), Path(directory))
