@@ -57,8 +57,7 @@ def append(
     text = json.dumps(detail or {}, sort_keys=True, separators=(",", ":"), allow_nan=False)
     if len(text) > DETAIL_LIMIT:
         raise ValueError(f"an audit detail of {len(text)} bytes: at most {DETAIL_LIMIT}")
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
+    lock(connection)
     newest = connection.execute(sa.select(audit.c.seq, audit.c.hash).order_by(audit.c.seq.desc()).limit(1)).first()
     seq, previous = (newest[0] + 1, newest[1]) if newest else (1, genesis(_store(connection)))
     row = Entry(
@@ -69,6 +68,12 @@ def append(
     connection.execute(sa.insert(audit), {**row._asdict(), "episode": episode or None})
     connection.info[HEAD] = Head(seq, row.hash, row.at)
     return row
+
+
+def lock(connection: Connection) -> None:
+    """Keep others from adding rows until this transaction ends; SQLite has one writer anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
 
 
 def digest(row: Entry) -> str:

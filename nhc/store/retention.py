@@ -1,0 +1,148 @@
+"""How long things are kept. History, ended problems and evidence go by age; the audit log goes into files, never away.
+
+Everything is deleted in small transactions, so that nobody waits for them; a run that is ended goes on the next time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+from typing import Dict, List, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from nhc.store import audit, evidence
+from nhc.store.database import Store
+from nhc.store.errors import StoreError
+from nhc.store.schema import audit as audit_table
+from nhc.store.schema import audit_segments, coverage, problems, report_history, tokens
+
+CHUNK = 5000
+"""Rows deleted in one transaction."""
+DAY = 86400.0
+
+
+class Keep(NamedTuple):
+    """Ages in seconds. Episodes and attempts are never deleted: they are few, and rates are counted from them."""
+
+    history: float = 90 * DAY
+    problems: float = 365 * DAY
+    audit: float = 365 * DAY
+    tokens: float = 365 * DAY
+
+
+class Pruned(NamedTuple):
+    """How many rows went, by table, and the files that evidence needs no more."""
+
+    rows: Dict[str, int]
+    files: List[str]
+    segment: str = ""
+
+
+def prune(store: Store, keep: Keep, now: float, *, segments: str, by: str) -> Pruned:
+    """Delete what is older than that, and archive old rows of the audit log in the directory `segments`.
+
+    Raises StoreError; what was deleted until then stays deleted.
+    """
+    rows = {
+        "report_history": _old(store, report_history, report_history.c.started, now - keep.history),
+        "coverage": _old(store, coverage, coverage.c.ended, now - keep.history),
+        "problems": _old(store, problems, problems.c.ended, now - keep.problems),
+        "tokens": _old(store, tokens, tokens.c.ended, now - keep.tokens),
+    }
+    files: List[str] = []
+    with store.write() as connection:
+        over = evidence.expired(connection, now)
+        if over:
+            files = evidence.forget(connection, over)
+    rows["evidence"] = len(over)
+    done = {name: count for name, count in rows.items() if count}
+    if done:
+        with store.write() as connection:
+            audit.append(connection, now, by, "store.pruned", detail=dict(done))
+    return Pruned(rows, files, archive(store, now - keep.audit, now, segments=segments, by=by))
+
+
+def archive(store: Store, before: float, now: float, *, segments: str, by: str) -> str:
+    """Move rows of the audit log that are older than `before` into a file; its path, "" where there are none.
+
+    The newest row stays always: the next one is hashed with it. The file is on the disk before a row is deleted.
+    Raises StoreError.
+    """
+    with store.read() as connection:
+        newest = audit.head(connection)
+        first = connection.scalar(sa.select(sa.func.min(audit_table.c.seq)))
+        young = connection.scalar(sa.select(sa.func.min(audit_table.c.seq)).where(audit_table.c.at >= before))
+        if newest is None or first is None:
+            return ""
+        last = min(newest.seq, young if young is not None else newest.seq) - 1
+        if last < first:
+            return ""
+        path = os.path.join(os.path.abspath(segments), f"audit-{store.id[:8]}-{first}-{last}.jsonl.gz")
+        try:
+            digest, end = _write(connection, path, last)
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror or error}: no row was archived") from None
+    row = {"last": last, "first": first, "hash": end, "path": path, "sha256": digest, "archived": now}
+    with store.write() as connection:
+        audit.lock(connection)
+        if connection.scalar(sa.select(sa.func.min(audit_table.c.seq))) != first:
+            raise StoreError(f"{store.name}: another archived rows of the audit log at this moment")
+        connection.execute(sa.insert(audit_segments), row)
+        connection.execute(sa.delete(audit_table).where(audit_table.c.seq <= last))
+        audit.append(connection, now, by, "audit.archived", detail=row)
+    return path
+
+
+def _write(connection: Connection, path: str, last: int) -> tuple[str, str]:
+    """The segment's file, and its name, on the disk. The digest of the file and the hash of its last row."""
+    directory = os.path.dirname(path)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        end = ""
+        with open(fd, "wb", closefd=False) as raw:
+            packed = gzip.GzipFile("", "wb", 6, raw, mtime=0)
+            with io.TextIOWrapper(packed, encoding="utf-8") as text:
+                for some in audit.walk(connection):
+                    rows = [row for row in some if row.seq <= last]
+                    text.writelines(json.dumps(list(row)) + "\n" for row in rows)
+                    end = rows[-1].hash if rows else end
+                    if len(rows) < len(some):
+                        break
+        os.fsync(fd)
+        digest = hashlib.sha256()
+        os.lseek(fd, 0, os.SEEK_SET)
+        while block := os.read(fd, 1 << 20):
+            digest.update(block)
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    finally:
+        os.close(fd)
+    at = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(at)
+    finally:
+        os.close(at)
+    return digest.hexdigest(), end
+
+
+def _old(store: Store, table: sa.Table, column: sa.Column[float], before: float) -> int:
+    """Delete the rows whose time is before that; those that have none yet stay."""
+    keys = list(table.primary_key.columns)
+    total = 0
+    while True:
+        some = sa.select(*keys).where(column < before).limit(CHUNK)
+        with store.write() as connection:
+            here = keys[0].in_(some) if len(keys) == 1 else sa.tuple_(*keys).in_(some)
+            count = connection.execute(sa.delete(table).where(here)).rowcount
+        total += count
+        if count < CHUNK:
+            return total
