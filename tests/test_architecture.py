@@ -349,3 +349,73 @@ def test_the_version_costs_nothing(tmp_path):
 @pytest.mark.parametrize("path", sorted((ROOT / "nhc").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_module_outgrows_one_idea(path):
     assert len(path.read_text().splitlines()) <= 400, "split it: see docs/architecture.md"
+
+
+#: Attributes of libraries' objects, and of functions, that are there to be written.
+LIBRARIES_ATTRIBUTES = {
+    "nhc_adapters.kubernetes.api.access": {"check_hostname", "verify_mode"},  # ssl's context
+    "nhc_adapters.kubernetes.controller.http_server": {"daemon_threads"},  # socketserver
+    "nhc.archive.build": {"compress_type", "external_attr"},  # zipfile
+    "nhc.archive.importer": {"has_location"},  # importlib
+    "nhc.check": {"__doc__"},
+    "nhc.cli.click_app": {"message", "name"},  # click
+    "nhc.cli.report_output": {"failure"},  # of the stream that stands in for standard output
+    "nhc.facts.nvml": {"version"},  # NVML's structures
+    "nhc.fleet.ssh.connection": {"start_handshake"},  # paramiko
+    "nhc.fleet.ssh.transport_paramiko": {
+        "_preferred_ciphers", "_preferred_kex", "_preferred_keys", "auth_timeout", "banner_timeout",
+        "handshake_timeout",
+    },
+    "nhc.fleet.worker": {"value"},  # multiprocessing
+    "nhc.light": {"__qualname__"},
+    "nhc.run.engine": {"end"},  # of a function, which its worker calls at its end
+    "nhc.system.output_file": {"filename"},  # OSError
+}  # fmt: skip
+
+
+def written_attributes(tree):
+    """Each attribute that is written in a module, with the object it is written on."""
+    for node in ast.walk(tree):
+        targets = node.targets if isinstance(node, (ast.Assign, ast.Delete)) else []
+        targets = [node.target] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else targets
+        for target in targets:
+            for one in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
+                if isinstance(one, ast.Attribute):
+                    yield one, ast.unparse(one.value)
+
+
+def own_attributes(tree):
+    """The attributes of the classes that a module defines."""
+    names = set()
+    for kind in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        names |= {one.attr for one, holder in written_attributes(kind) if holder == "self"}
+        for node in kind.body:
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                names.add(node.target.id)
+            elif isinstance(node, ast.Assign):
+                names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+                if any(isinstance(target, ast.Name) and target.id == "__slots__" for target in node.targets):
+                    names |= {one.value for one in ast.walk(node.value) if isinstance(one, ast.Constant)}
+    return names
+
+
+def strangers_written(name, tree):
+    """Attributes that a module writes on objects of classes of other modules."""
+    own = own_attributes(tree) | LIBRARIES_ATTRIBUTES.get(name, set())
+    return [
+        f"{name}:{one.lineno}: {ast.unparse(one)}"
+        for one, holder in written_attributes(tree)
+        if holder not in ("self", "cls") and one.attr not in own
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_no_attribute_is_written_from_another_module(name):
+    assert strangers_written(name, TREES[name]) == [], "give the class a method that says what is meant"
+
+
+def test_the_rule_on_attributes_sees_what_it_is_for():
+    tree = ast.parse(
+        "class A:\n  def f(self):\n    self.own = 1\ndef g(a, b):\n  a.own = 2\n  b.theirs, b.own = 3, 4\n"
+    )
+    assert strangers_written("nhc.x", tree) == ["nhc.x:6: b.theirs"]

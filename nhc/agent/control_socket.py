@@ -108,8 +108,7 @@ class Control:
         if not asked.get("wait", True):
             _send(peer, {"started": len(chosen)})
             return
-        peer.keep = True
-        peer.wait(LONGEST)
+        peer.keep_open(LONGEST)
         _Waiter(self.agent, peer, chosen)
 
 
@@ -121,11 +120,11 @@ class _Waiter:
         self.left = set(keys)
         # A run that was under way when the question came is not the answer to it.
         self.running = {key for key in keys if key in _busy(agent)}
-        agent.waiting.append(self)
+        agent.call_with_rounds(self)
 
     def __call__(self, finished: Finished) -> None:
         if self.agent.paused:
-            self.agent.waiting.remove(self)
+            self.agent.call_no_more(self)
             _send(self.peer, {"error": str(self.agent.paused)})
             return
         for key in finished.keys:
@@ -136,7 +135,7 @@ class _Waiter:
                 self.left.discard(key)
         if self.left and self.peer.fd >= 0:
             return
-        self.agent.waiting.remove(self)
+        self.agent.call_no_more(self)
         from nhc.render.json import to_result
 
         order = [key for key in self.agent.items if key in self.keys]

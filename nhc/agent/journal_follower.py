@@ -175,8 +175,11 @@ class KernelJournal:
         self._woke = float("-inf")
         self._timer: Optional[Timer] = None
         self._matcher = Matcher()
-        self.apps: Callable[[List[Match]], None] = lambda matches: None
-        """Told of faults of applications, which leave no finding: no check has anything to say of them."""
+        self._apps: Callable[[List[Match]], None] = lambda matches: None
+
+    def call_for_apps(self, call: Callable[[List[Match]], None]) -> None:
+        """Call this with faults of applications, which leave no finding: no check has anything to say of them."""
+        self._apps = call
 
     @property
     def pid(self) -> int:
@@ -220,7 +223,7 @@ class KernelJournal:
             del known[0]  # said before we came
         apps = self._app_faults(known)
         if apps:
-            self.apps(apps)
+            self._apps(apps)
 
     def _app_faults(self, lines: Sequence[str]) -> List[Match]:
         """What these lines of `--output=short` ("Nov 22 05:35:16 host kernel: ...") say of applications."""

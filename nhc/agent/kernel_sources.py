@@ -50,7 +50,9 @@ class KernelSources:
     ) -> None:
         """Begin to follow what is `wanted`. `heard` is called for new findings, `app_fault` for an application's."""
         self.follower = Follower(self._loop, self._host, self._state, heard, self._log)
-        self.follower.apps = self.journal.apps = AppFaults(app_fault, self._host.monotonic).publish
+        faults = AppFaults(app_fault, self._host.monotonic)
+        self.follower.call_for_apps(faults.publish)
+        self.journal.call_for_apps(faults.publish)
         if wanted and not self.follower.start():
             self._log(self.follower.problem)
         self.follow_journal(items, wanted)

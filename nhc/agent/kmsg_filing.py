@@ -40,6 +40,15 @@ class Filing:
         self._retry: Optional[Timer] = None
         self._waiting: List[Record] = []
 
+    def begin_after(self, last: Optional[int]) -> None:
+        """The follower begins behind the record with this number; None where the log is empty."""
+        self.first = None if last is None else last + 1
+        self.last = last
+
+    def read_up_to(self, last: int) -> None:
+        """The follower has read up to this record; some after it are lost."""
+        self.last = last
+
     def read(self, first: int, last: int) -> None:
         """The follower has read the records with these numbers."""
         if self.first is None:

@@ -60,8 +60,11 @@ class Follower:
         self._handed = (0, 0)
         self._breath: Optional[Timer] = None
         self._matcher = Matcher("")
-        self.apps: Callable[[List[Match]], None] = lambda matches: None
-        """Told of faults of applications, which leave no finding."""
+        self._apps: Callable[[List[Match]], None] = lambda matches: None
+
+    def call_for_apps(self, call: Callable[[List[Match]], None]) -> None:
+        """Call this with faults of applications, which leave no finding: no check has anything to say of them."""
+        self._apps = call
 
     def start(self) -> bool:
         """Begin at the end of the log; what stood in it before is for a round of check_kmsg. False where it cannot."""
@@ -72,8 +75,7 @@ class Follower:
             self.problem = f"{KMSG}: {error.strerror}"
             self.close()
             return False
-        self.findings.first = None if last is None else last + 1
-        self.findings.last = last
+        self.findings.begin_after(last)
         self.follow(self._fd)
         return True
 
@@ -149,7 +151,7 @@ class Follower:
 
     def _count_gap(self, raws: List[bytes]) -> None:
         if raws:
-            self.findings.last = _number(raws[-1])
+            self.findings.read_up_to(_number(raws[-1]))
         self._gap = True
 
     def _close_gap(self, data: bytes) -> None:
@@ -171,7 +173,7 @@ class Follower:
             self.findings.file(said)
             apps = self._app_faults(said)
             if apps:
-                self.apps(apps)
+                self._apps(apps)
 
     def _candidates(self, text: str) -> List[Record]:
         """The records that the catalogue may know, few of each wording."""

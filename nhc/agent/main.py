@@ -59,7 +59,7 @@ def run(read_settings: Callable[[], Settings], host: Optional[Host] = None) -> i
     try:
         control = Control(loop, agent, settings.socket or default_socket(settings.state))
         http = Http(loop, agent)
-        agent.watchers.append(http.relisten)
+        agent.call_after_reload(http.relisten)
         agent.start()
     except BadConfig as error:
         for problem in error.problems:

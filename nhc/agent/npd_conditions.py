@@ -29,10 +29,13 @@ class Said:
 class Conditions:
     """All conditions of all monitors. `emit` takes events, `count` problems, `clock` is the wall's."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        count: Callable[[str, str, int], None] = lambda _kind, _reason, _times: None,
+    ) -> None:
+        self.clock, self.count = clock, count
         self.emit: Callable[[str, EventDetails], None] = lambda _what, _more: None
-        self.count: Callable[[str, str, int], None] = lambda _kind, _reason, _times: None
         self.defaults: Dict[str, Default] = {}
         self.sources: Dict[str, str] = {}
         self.rules: Dict[str, List[str]] = {}
@@ -40,6 +43,14 @@ class Conditions:
         self.standing: Dict[str, NodeCondition] = {}
         self.gauges: Dict[Tuple[str, str], float] = {}
         self._told: Dict[str, str] = {}
+
+    def connect(
+        self,
+        emit: Callable[[str, EventDetails], None],
+        count: Callable[[str, str, int], None],
+    ) -> None:
+        """From now on events go to `emit`, and problems are counted by `count`."""
+        self.emit, self.count = emit, count
 
     def define(self, defaults: Sequence[Default], source: str) -> None:
         for one in defaults:

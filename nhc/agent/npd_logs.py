@@ -34,6 +34,10 @@ class LogReader:
             elif monitor.metrics:
                 conditions.count("", rule.reason, 0)
 
+    def begin_at(self, since: float) -> None:
+        """Leave out lines from before this Unix time."""
+        self.since = since
+
     def read(self, records: Sequence[Record]) -> None:
         """Put new lines before the rules."""
         lines = [record.text for record in records

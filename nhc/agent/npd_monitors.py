@@ -50,7 +50,8 @@ class Monitors:
 
     def __init__(self, logs: List[LogMonitor], plugins: List[PluginMonitor], stats: List[Stats]) -> None:
         self.logs, self.plugins, self.stats = logs, plugins, stats
-        self.conditions_kept = Conditions(self._clock)
+        self._seeds: Dict[str, int] = {}
+        self.conditions_kept = Conditions(self._clock, self._seed)
         self._host: Optional[Host] = None
         self._tell: Optional[Callable[[], None]] = None
         self.readers: List[LogReader] = []
@@ -61,8 +62,6 @@ class Monitors:
         self.cursors: Dict[str, str] = {}
         """Where each monitor of journald's has read to, before a restart: a cursor, or @ and a time."""
         self._plugins: Dict[str, Tuple[PluginMonitor, PluginRule, str]] = {}
-        self._seeds: Dict[str, int] = {}
-        self.conditions_kept.count = self._seed
         for monitor in logs:
             self.conditions_kept.define(monitor.conditions, monitor.source)
         for other in plugins:
@@ -105,9 +104,7 @@ class Monitors:
     ) -> None:
         """Begin to follow the logs. `changed` is called when a condition is another; `kmsg` follows the kernel's."""
         self._host, self._tell = host, changed
-        conditions = self.conditions_kept
-        conditions.count = publisher.count_problem
-        conditions.emit = publisher.emit
+        self.conditions_kept.connect(publisher.emit, publisher.count_problem)
         for reason in self._seeds:
             publisher.count_problem("", reason, 0)
         now = host.time()
@@ -115,7 +112,7 @@ class Monitors:
         kernel: List[LogReader] = []
         for reader in self.readers:
             lookback = reader.monitor.lookback
-            reader.since = max(now - lookback if lookback else now, booted + reader.monitor.delay)
+            reader.begin_at(max(now - lookback if lookback else now, booted + reader.monitor.delay))
             if reader.monitor.plugin == "kmsg":
                 kernel.append(reader)
             elif reader.monitor.plugin == "journald":
@@ -125,10 +122,10 @@ class Monitors:
         if kernel and kmsg:
             if self.number >= 0:  # read so far before a restart: what came since is new, however long ago
                 for reader in kernel:
-                    reader.since = booted + reader.monitor.delay
+                    reader.begin_at(booted + reader.monitor.delay)
             self.number = KernelCatchUp(host, kernel).read(self.number)
             for reader in kernel:
-                reader.since = booted + reader.monitor.delay
+                reader.begin_at(booted + reader.monitor.delay)
             self._kernel = kernel
             kmsg.tell_every_record(self._heard)
 
@@ -137,7 +134,7 @@ class Monitors:
         cursor = self.cursors.get(reader.monitor.path, "")
         if cursor:
             first = booted + reader.monitor.delay
-            reader.since = max(first, float(cursor[1:])) if cursor[0] == "@" else first
+            reader.begin_at(max(first, float(cursor[1:])) if cursor[0] == "@" else first)
         return JournalFollower(loop, host, reader, cursor if cursor[:1] != "@" else "")
 
     def _follow(self, follower: Union[FileFollower, JournalFollower]) -> None:

@@ -71,6 +71,10 @@ class Board:
         self.recover = recover
         self.rows: Dict[str, Row] = {}
 
+    def recover_after(self, runs: int) -> None:
+        """From now on so many good runs end a fault."""
+        self.recover = runs
+
     def judge(
         self, key: str, results: Sequence[CheckResult], now: float, recover: Optional[int] = None
     ) -> List[Change]:

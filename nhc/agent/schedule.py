@@ -43,6 +43,10 @@ class Schedule:
         self._began: Dict[float, bool] = {}
         self._since = 0.0
 
+    def spread_by(self, jitter: float) -> None:
+        """Another jitter, as a share of each cadence, from the next run of each check on."""
+        self.jitter = jitter
+
     def set(self, wanted: Mapping[str, Entry], now: float) -> List[str]:
         """These checks from now on; those that go on keep their times. Returns the keys that are no more."""
         gone = [key for key in self.entries if key not in wanted]

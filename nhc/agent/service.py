@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 from nhc import __version__
 from nhc.agent import agent_plan, latest_report, persistence
 from nhc.agent.agent_plan import BadConfig
-from nhc.agent.check_round import Finished, Round, key_of, lost
+from nhc.agent.check_round import Finished, key_of, lost
 from nhc.agent.event_loop import Loop, Timer
 from nhc.agent.events import of_change
 from nhc.agent.kernel_findings import KernelLog, Listener
@@ -19,7 +19,8 @@ from nhc.agent.pause import Pause, PauseTimer, interrupted
 from nhc.agent.problems import ENDED, Board, Change, too_early
 from nhc.agent.publisher import Publisher
 from nhc.agent.reload import Configuration, read_anew, unheeded
-from nhc.agent.schedule import Entry, Schedule
+from nhc.agent.rounds import Rounds
+from nhc.agent.schedule import Schedule
 from nhc.agent.settings import Settings
 from nhc.agent.sink_handle import SinkHandle
 from nhc.agent.sink_process import Make
@@ -29,10 +30,6 @@ from nhc.model import CheckResult, Verdict, printable
 from nhc.plan import Item, Plan
 from nhc.state.store import State
 
-ROUNDS = 4
-"""Rounds at a time: one that waits for a hung check holds up nobody else."""
-SLOW = 2.0
-"""A check that took longer the last time runs in a round of its own kind."""
 SAVE_AFTER = 1.0
 HOUSEKEEPING = 2.0
 
@@ -68,19 +65,17 @@ class Agent:
         listener = Listener(self.publish_changes, self.changed, self.tick)
         self.kernel = KernelLog(host, state, self.board, self.schedule, log, listener, self.sources.findings)
         self.monitors = monitors
-        self.rounds: List[Round] = []
-        self.waiting: List[Callable[[Finished], None]] = []
-        """Called with each round that ends, and when a pause begins."""
-        self.watchers: List[Callable[[], None]] = []
-        """Called after each reload."""
+        self.rounds = Rounds(
+            loop, host, state, self.node, self.schedule, self.sources, self.publisher, log, self._round_done
+        )
+        self._waiting: List[Callable[[Finished], None]] = []
+        self._after_reload: List[Callable[[], None]] = []
         self._read_settings, self._makes = read_settings, makes
         self._root = root_of(settings.root)
         self._began = host.monotonic()
         self._reloaded = host.time()
         self._pause = PauseTimer(host)
         self._stopping = False
-        self._round_seconds = 0.0
-        self._last_problem = ""
         self._refused: List[str] = []
         self._state: Optional[bytes] = None
         self._timer: Optional[Timer] = None
@@ -94,7 +89,7 @@ class Agent:
             settings=self.settings, host=self.host, node=self.node, root=self._root, boot_id=self.boot_id,
             began=self._began, reloaded=self._reloaded, plan=self.plan, items=self.items, schedule=self.schedule,
             board=self.board, kernel=self.kernel, sources=self.sources, publisher=self.publisher,
-            monitors=self.monitors, paused=self.paused, stopping=self._stopping, round_seconds=self._round_seconds,
+            monitors=self.monitors, paused=self.paused, stopping=self._stopping, round_seconds=self.rounds.seconds,
             refused=self._refused,
         )  # fmt: skip
 
@@ -146,8 +141,7 @@ class Agent:
         if self._stopping:
             return
         self._stopping = True
-        for one in self.rounds:
-            one.kill()
+        self.rounds.end(all_of_them=True)
         self.sources.close()
         if self.monitors:
             self.monitors.close()
@@ -188,7 +182,8 @@ class Agent:
 
     def _adopt(self, new: Configuration) -> None:
         old, self.settings, self._refused = self.settings, new.settings, []
-        self.board.recover, self.schedule.jitter = new.settings.recover, new.settings.jitter
+        self.board.recover_after(new.settings.recover)
+        self.schedule.spread_by(new.settings.jitter)
         if self.monitors is not None:
             if new.monitors is not None:
                 new.monitors.take_over(self.monitors)
@@ -201,8 +196,8 @@ class Agent:
         self._start_monitors()
         self.sources.change(self.items, self.settings.kernel_log)
         self._reloaded = self.host.time()
-        for watcher in self.watchers:
-            watcher()
+        for call in self._after_reload:
+            call()
         for line in unheeded(old, self.settings):
             self.log(line)
         self.log(f"configuration reloaded: {len(self.items)} checks")
@@ -215,10 +210,8 @@ class Agent:
     def pause(self, seconds: float, by: str, why: str) -> None:
         """Run no checks for so many seconds, and end those that run. Who waits for results gets an answer."""
         self._pause.begin(seconds, by, why)
-        for one in self.rounds:
-            if not any(agent_plan.is_kernel_log(item) for item in one.plan.items):  # what it has read is not read again
-                one.kill()
-        for waiter in list(self.waiting):
+        self.rounds.end(all_of_them=False)
+        for waiter in list(self._waiting):
             waiter(Finished((), {}, 0.0))
         self.publisher.emit("agent.paused", {"message": f"by {by}: {why}" if why else f"by {by}"})
         self.save()
@@ -241,46 +234,28 @@ class Agent:
         """Start what is due, and see when something is next."""
         if self._stopping:
             return
-        now = self.host.monotonic()
         if self._pause.is_over():
             self.resume("its time is over")
-        if not self.paused and len(self.rounds) < ROUNDS:
-            due = self.schedule.due(now)
-            slow = [entry for entry in due if entry.elapsed >= SLOW]
-            quick = [entry for entry in due if entry.elapsed < SLOW]
-            for batch in (quick, slow):
-                if batch:
-                    self._start_round(batch, now)
+        if not self.paused:
+            self.rounds.start_due(self.plan, self.items, self.settings.retry)
         if self._timer:
             self._timer.cancel()
-        wait = max(0.05, min(self.schedule.next(now) - now, 60.0))
-        if len(self.rounds) >= ROUNDS:
-            wait = 1.0
-        self._timer = self.loop.after(wait, self.tick)
+        self._timer = self.loop.after(self.rounds.seconds_to_next(), self.tick)
 
-    def _start_round(self, batch: Sequence[Entry], now: float) -> None:
-        wanted = {entry.key for entry in batch}
-        items = tuple(item for key, item in self.items.items() if key in wanted)
-        followed = self.sources.hand_over() if any(agent_plan.is_kernel_log(item) for item in items) else {}
-        self.schedule.begin(batch, now)
-        try:
-            plan = self.plan._replace(items=items, notes=())
-            self.rounds.append(Round(self.loop, plan, self.host, self.state, self.node, self._round_done, followed))
-        except OSError as error:
-            self.publisher.count("rounds")
-            self._no_round([entry.key for entry in batch], now, f"cannot be started: {error.strerror}")
+    def call_with_rounds(self, waiter: Callable[[Finished], None]) -> None:
+        """Call `waiter` with each round that ends from now on, and, with an empty one, when a pause begins."""
+        self._waiting.append(waiter)
 
-    def _no_round(self, keys: Sequence[str], now: float, problem: str) -> None:
-        if problem != self._last_problem:
-            self.log(f"a round of checks {problem}")
-        self._last_problem = problem
-        self.publisher.count("rounds_failed")
-        for key in keys:
-            self.schedule.end(key, now, 0.0, judged=False)
-            self.schedule.hurry(key, now + self.settings.retry)
+    def call_no_more(self, waiter: Callable[[Finished], None]) -> None:
+        """The opposite of `call_with_rounds`."""
+        self._waiting.remove(waiter)
+
+    def call_after_reload(self, call: Callable[[], None]) -> None:
+        """Call this after each reload."""
+        self._after_reload.append(call)
 
     def _round_done(self, finished: Finished) -> None:
-        self.rounds = [one for one in self.rounds if not one.over]
+        self.rounds.forget_ended()
         if self._stopping:
             return
         if self.paused:
@@ -288,14 +263,7 @@ class Agent:
             for key in rest:
                 self.schedule.end(key, self.host.monotonic(), 0.0, judged=False)
         now, wall = self.host.monotonic(), self.host.time()
-        self.publisher.count("rounds")
-        self._round_seconds = finished.elapsed
-        if finished.problem:
-            self._no_round(finished.keys, now, f"came to nothing: {finished.problem}")
-        else:
-            self._last_problem = ""
-        for note in filter(self.publisher.is_new, finished.notes):
-            self.log(note)
+        self.rounds.note(finished, self.settings.retry)
         changes: List[Change] = []
         late = set(self.schedule.overdue(now)) if finished.problem else set()
         for key in finished.keys:
@@ -318,7 +286,7 @@ class Agent:
         persistence.keep_report(self.view(), self.state)
         if self.monitors:
             self.monitors.judged(finished)
-        for waiter in list(self.waiting):
+        for waiter in list(self._waiting):
             waiter(finished)
         self.tick()
 
@@ -387,7 +355,7 @@ class Agent:
     def _keep_house(self) -> None:
         """See whether another process acknowledged a finding, and whether the configuration has changed."""
         self.loop.after(HOUSEKEEPING, self._keep_house)
-        if self.sources.follower and not self.rounds:
+        if self.sources.follower and not self.rounds.running:
             self.kernel.look()
         now = self.host.monotonic()
         if self.settings.watch_config and now - self._checked_config >= 10.0:

@@ -11,7 +11,7 @@ from typing import Callable, Dict, List, Optional, Tuple
 from nhc.agent.event_loop import READ, WRITE, Loop, Timer
 
 CONNECTIONS = 64
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Seconds that a peer may take to ask, and again to read its answer."""
 
 
@@ -28,17 +28,18 @@ class Connection:
         self._out = b""
         self._answered = False
         self._timer: Optional[Timer] = None
-        self._patience(PATIENCE)
+        self._end_after(TIMEOUT)
         self.loop.watch(self.fd, lambda _events: self._read(), READ)
 
-    def _patience(self, seconds: float) -> None:
+    def _end_after(self, seconds: float) -> None:
         if self._timer:
             self._timer.cancel()
         self._timer = self.loop.after(seconds, self.close)
 
-    def wait(self, seconds: float) -> None:
-        """The answer takes longer than usual."""
-        self._patience(seconds)
+    def keep_open(self, seconds: float) -> None:
+        """The answer takes longer than usual: at most so long, and whether or not the other side has said all."""
+        self.keep = True
+        self._end_after(seconds)
 
     def _read(self) -> None:
         try:
@@ -61,7 +62,7 @@ class Connection:
             self.close()
             return
         if not self._answered:
-            self.server.heard(self)
+            self.server.received(self)
 
     def answer(self, data: bytes) -> None:
         """Send this and close."""
@@ -69,7 +70,7 @@ class Connection:
             return
         self._answered = True
         self._out = data
-        self._patience(PATIENCE)
+        self._end_after(TIMEOUT)
         self._write()
 
     def _write(self) -> None:
@@ -97,10 +98,12 @@ class Connection:
 
 
 class Server:
-    """A listening socket. `heard` is called whenever a connection has said something more."""
+    """A listening socket. `received` is called whenever a connection has said something more."""
 
-    def __init__(self, loop: Loop, listening: socket.socket, heard: Callable[[Connection], None], limit: int) -> None:
-        self.loop, self.socket, self.heard, self.limit = loop, listening, heard, limit
+    def __init__(
+        self, loop: Loop, listening: socket.socket, received: Callable[[Connection], None], limit: int
+    ) -> None:
+        self.loop, self.socket, self.received, self.limit = loop, listening, received, limit
         self.connections: Dict[int, Connection] = {}
         listening.setblocking(False)
         loop.watch(listening.fileno(), lambda _events: self._accept())

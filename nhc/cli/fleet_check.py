@@ -54,8 +54,7 @@ def run(options: Mapping[str, Any]) -> int:
         interrupted = True
     finally:
         arrivals.close()
-    picture.ended = time.time()
-    picture.not_judged = [nodes[place].name for place in waiting]
+    picture.end(time.time(), [nodes[place].name for place in waiting])
     history.end(number, interrupted=interrupted)
     try:
         _show(options, picture, history, number)

@@ -48,6 +48,10 @@ class Picture:
     def outliers(self) -> List[Outlier]:
         return outliers(self.numbers, self.names)
 
+    def end(self, ended: float, not_judged: Sequence[str] = (), missing: int = 0) -> None:
+        """The sweep is over, at this Unix time; `not_judged` are nodes by name, `missing` counts unnamed ones."""
+        self.ended, self.not_judged, self.missing = ended, list(not_judged), missing
+
     def group(self, node: Node) -> str:
         return group_of(node, self.group_by)
 
@@ -56,7 +60,6 @@ def picture_of(history: History, sweep: Sweep, group_by: str = "") -> Picture:
     """The picture of a sweep that the history keeps. Raises HistoryError."""
     nodes: List[Node] = []
     picture = Picture(nodes, sweep.started, group_by)
-    picture.ended = sweep.ended or sweep.started
     for report, extra in history.reports(sweep.id):
         groups, facts = extra.get("groups", ()), extra.get("facts", {})
         nodes.append(
@@ -70,7 +73,7 @@ def picture_of(history: History, sweep: Sweep, group_by: str = "") -> Picture:
         )
         picture.names.append(report.host)
         picture.add(len(nodes) - 1, int(report.verdict), findings(report), metrics(report), report.labels)
-    picture.missing = max(0, sweep.asked - len(nodes))
+    picture.end(sweep.ended or sweep.started, missing=max(0, sweep.asked - len(nodes)))
     return picture
 
 

@@ -97,7 +97,7 @@ class RecordingSystem(System):
             shown = self.recorder.shown
             return [ended.status, shown(ended.stdout), shown(ended.stderr), ended.timed_out]
 
-        self.live.watch = self.watch
+        self.live.report_commands(self.watch)
         return self.recorder.answer(["run", *argv], lambda: self.live.run(argv, timeout, stdin, env), plain)
 
     def ask(self, question: str, answer: Callable[[], Any]) -> Any:

@@ -91,7 +91,7 @@ def run(
     other = state.claim_run()
     if other is not None:
         notes.append(f"another nhc run{f' (pid {other})' if other else ''} is in progress on this node")
-    host.memory = state
+    host.remember_in(state)
     stuck, strikes = StuckChecks(state), Strikes(state)
     jobs = [prepare(item, host, limit, stuck.get(_key(item)))._replace(muted=muted) for item in plan.items]
     if in_turn:
@@ -208,7 +208,7 @@ def _supervise(
     finished_count = len(jobs) - len(open_jobs)
 
     def work_of(notify: Notify) -> Work:
-        host.system.watch = notify
+        host.system.report_commands(notify)
 
         def work(task: int) -> List[Any]:
             value = _carry_out(jobs[open_jobs[task]], host)
@@ -221,7 +221,7 @@ def _supervise(
     def serial_work(notify: Notify, completed: Tuple[int, ...]) -> Work:
         from nhc.run.shell_session import ShellSession
 
-        host.system.watch = notify
+        host.system.report_commands(notify)
         session = ShellSession(host, plan, lambda name, argv, settings: _call_by_name(name, argv, settings, host),
                                check_all)  # fmt: skip
         session.restore([jobs[open_jobs[task]].item for task in completed])

@@ -7,9 +7,9 @@ worker is killed; one that SIGKILL cannot end (uninterruptible sleep) is abandon
 start time, for the next run to recognise. Results are counted, never waited for by end-of-file, because
 an abandoned process may hold its descriptors open for ever.
 
-What a worker says waits in its pipe until it has ended or the supervisor looks: being woken for each of sixty
+What a worker sends waits in its pipe until it has ended or the supervisor looks: being woken for each of sixty
 messages would cost more than most checks. The supervisor looks every few milliseconds, ever less often while
-nothing is said, and before any deadline; times are the worker's own.
+nothing is sent, and before any deadline; times are the worker's own.
 
 Threads and alarms were tried: neither survives a hang in D state or a deadlock in native code.
 """
@@ -24,8 +24,8 @@ from collections import deque
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.run import worker_handle
 from nhc.run.task_queue import Tokens
-from nhc.run.worker import TOKEN, live, messages, quiet
-from nhc.run.worker_handle import Worker
+from nhc.run.worker import live, messages, quiet
+from nhc.run.worker_handle import RELIEF, Worker
 from nhc.system import children
 from nhc.system.ending_signals import Ended, Signals
 
@@ -38,12 +38,8 @@ if TYPE_CHECKING:
 
 WORKERS = 8
 """At most this many tasks at a time: this bounds the processes that a sick node gains."""
-RELIEF = 0.05
-"""Seconds after which a busy worker no longer holds up the tasks behind it."""
-RELIEF_COMMAND = 0.005
-"""The same for a worker that waits for a command. Many end sooner than another worker is forked."""
 LOOK = 0.005
-"""Seconds until the supervisor looks at what was said; doubled up to RELIEF while that is nothing."""
+"""Seconds until the supervisor looks at what was sent; doubled up to RELIEF while that is nothing."""
 BARREN = 3
 """Workers that end before they claim a task, after which no more are forked."""
 
@@ -156,11 +152,11 @@ class Supervisor:
             self._relieve()
             if self.tokens:
                 self.tokens.refill()
-            self.poll.poll(self._patience())
+            self.poll.poll(self._milliseconds_to_wait())
             if self.order:
                 self.order.woken()
-            heard = [self._listen(worker) for worker in tuple(self.workers.values())]
-            self.look = LOOK if any(heard) else min(self.look * 2, RELIEF)
+            sent = [self._read(worker) for worker in tuple(self.workers.values())]
+            self.look = LOOK if any(sent) else min(self.look * 2, RELIEF)
             self._expire()
         self._dismiss(tuple(self.workers.values()))
 
@@ -181,7 +177,7 @@ class Supervisor:
         elif self.order and done.how not in ("out-of-time", "not-run"):
             self.order.end(number)
 
-    def _patience(self) -> int:
+    def _milliseconds_to_wait(self) -> int:
         """Milliseconds until something is due."""
         now = time.monotonic()
         due = self.ends
@@ -190,8 +186,8 @@ class Supervisor:
                 due = min(due, now + self.look)
             if worker.task is not None:
                 due = min(due, worker.since + self.tasks[worker.task].timeout)
-                if self.unclaimed and not self._is_waiting(worker, now):
-                    due = min(due, worker.since + RELIEF, *(at + RELIEF_COMMAND for at in worker.commands.values()))
+                if self.unclaimed and not worker.is_held_up(now):
+                    due = min(due, worker.held_up_from())
         return max(0, int(min(due - now, 60.0) * 1000 + 0.999))
 
     def _relieve(self) -> None:
@@ -203,14 +199,8 @@ class Supervisor:
             # They wait for a task whose worker was killed between claiming it and saying so.
             self._finish(self.first_open, Done("died", "killed before it began"))
         now = time.monotonic()
-        if len(ordinary) < WORKERS and all(self._is_waiting(worker, now) for worker in ordinary):
+        if len(ordinary) < WORKERS and all(worker.is_held_up(now) for worker in ordinary):
             self._start(serial=False, needed=not ordinary)
-
-    def _is_waiting(self, worker: Worker, now: float) -> bool:
-        """Whether a worker is held up by its task, so that it will not soon claim another."""
-        if worker.task is None:
-            return False
-        return now - worker.since >= RELIEF or any(now - at >= RELIEF_COMMAND for at in worker.commands.values())
 
     def _order_serial(self) -> None:
         """Give the serial worker its next task once every task before it has ended."""
@@ -223,11 +213,7 @@ class Supervisor:
             return
         worker = next((w for w in self.workers.values() if w.serial), None) or self._start(serial=True)
         if worker and worker.task is None:
-            try:
-                os.write(worker.orders, TOKEN.pack(number))
-            except BrokenPipeError:  # it has just ended: it is found out about, and another one started
-                return
-            worker.task, worker.since = number, time.monotonic()
+            worker.give(number)  # one that has just ended is found out about, and another one started
 
     def _expire(self) -> None:
         """End what is past its deadline."""
@@ -307,19 +293,11 @@ class Supervisor:
         self.poll.register(results, select.POLLIN if serial else 0)
         return worker
 
-    def _listen(self, worker: Worker) -> bool:
-        """Take in what a worker has said; whether that was anything."""
-        ended = heard = False
-        while not ended:
-            try:
-                data = os.read(worker.results, 65536)
-            except BlockingIOError:
-                break
-            worker.buffer += data
-            ended = not data
-            heard = True
+    def _read(self, worker: Worker) -> bool:
+        """Take in what a worker has sent; whether that was anything."""
+        any_data, ended = worker.read()
         for message in messages(worker.buffer):
-            self._heed(worker, *message)
+            self._note(worker, *message)
         if ended:
             number, elapsed = worker.task, time.monotonic() - worker.since
             if number is None and worker.waits is not None:
@@ -334,30 +312,17 @@ class Supervisor:
                 self._finish(number, Done("died", self._dismiss_dead(worker), elapsed))
         elif not worker.serial:  # half a message: the pipe is full, the worker waits until it is read
             self.poll.modify(worker.results, select.POLLIN if worker.buffer else 0)
-        return heard
+        return any_data
 
-    def _heed(self, worker: Worker, what: str, number: int, value: Any = None, elapsed: float = 0.0) -> None:
-        if what == "begin":
-            worker.task, worker.since, worker.waits = number, value, None
+    def _note(self, worker: Worker, what: str, number: int, value: Any = None, elapsed: float = 0.0) -> None:
+        """Take in one message of a worker."""
+        worker.note(what, number, value)
+        if what in ("begin", "waits"):
             self.unclaimed.discard(number)
-        elif what == "waits":
-            worker.waits = number
-            self.unclaimed.discard(number)
-        elif what == "started":
-            worker.commands[number] = time.monotonic()
-        elif what == "ended":
-            worker.commands.pop(number, None)
-        elif what == "abandoned":
-            from nhc.system.process_identity import identify
-
-            worker.commands.pop(number, None)
-            worker.abandoned = identify(number)
         elif what == "done":
-            worker.task = None
             if worker.serial:
                 self.serial_completed.append(number)
-            self._finish(number, Done("done", value, elapsed, worker.abandoned))
-            worker.abandoned = None
+            self._finish(number, Done("done", value, elapsed, worker.take_abandoned()))
 
     def _forget(self, worker: Worker) -> None:
         self.poll.unregister(worker.results)
@@ -393,8 +358,8 @@ class Supervisor:
                 worker_handle.kill_all(worker)
             if worker.task is None:
                 children.leave_to_end(worker.pid)
-            elif worker_handle.overhear(worker):
+            elif worker_handle.find_late_commands(worker):
                 worker_handle.kill_all(worker)
             self._forget(worker)
         busy = [worker for worker in workers if worker.task is not None]
-        return worker_handle.outlast(busy) if busy else []
+        return worker_handle.wait_for_rest(busy) if busy else []

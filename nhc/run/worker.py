@@ -73,7 +73,7 @@ def live(
         while view:
             view = view[os.write(results, view) :]
 
-    process.lifeline = results
+    process.hold_lifeline(results)
     work = make(lambda *message: send(pack(*message)), completed)
     said = b""
     more = True

@@ -6,16 +6,20 @@ import os
 import time
 
 from nhc.light import TYPE_CHECKING
-from nhc.run.worker import messages
+from nhc.run.worker import TOKEN, messages
 from nhc.system.children import kill, leave_group_to_end, leave_to_end, reap
 from nhc.system.process import adopt_orphans
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
 
     from nhc.system.process_identity import Process
 
-LAST_BREATH = 0.1
+RELIEF = 0.05
+"""Seconds after which a busy worker no longer holds up the tasks behind it."""
+RELIEF_COMMAND = 0.005
+"""The same for a worker that waits for a command. Many end sooner than another worker is forked."""
+ENDING_TIME = 0.1
 """Seconds given to what was killed to disappear, all of it together, before it is said to be still there."""
 
 
@@ -34,19 +38,69 @@ class Worker:
         self.abandoned: Optional[Process] = None
         self.buffer = bytearray()
 
+    def give(self, number: int) -> bool:
+        """Hand the serial worker its next task. False where it has just ended."""
+        try:
+            os.write(self.orders, TOKEN.pack(number))
+        except BrokenPipeError:
+            return False
+        self.task, self.since = number, time.monotonic()
+        return True
 
-def overhear(worker: Worker) -> bool:
-    """Learn of commands that a killed worker has started since it was last listened to; whether there are any."""
-    known = set(worker.commands)
-    try:
-        worker.buffer += os.read(worker.results, 65536)
-    except BlockingIOError:
-        return False
-    for what, number, *_more in messages(worker.buffer):
-        if what == "started":
-            worker.commands[number] = time.monotonic()
+    def read(self) -> Tuple[bool, bool]:
+        """Read what it has sent: whether that was anything, and whether it has ended."""
+        any_data = False
+        while True:
+            try:
+                data = os.read(self.results, 65536)
+            except BlockingIOError:
+                return any_data, False
+            self.buffer += data
+            any_data = True
+            if not data:
+                return any_data, True
+
+    def note(self, what: str, number: int, value: Any = None) -> None:
+        """Take in one message about its task or a command of it."""
+        if what == "begin":
+            self.task, self.since, self.waits = number, value, None
+        elif what == "waits":
+            self.waits = number
+        elif what == "started":
+            self.commands[number] = time.monotonic()
         elif what == "ended":
-            worker.commands.pop(number, None)
+            self.commands.pop(number, None)
+        elif what == "abandoned":
+            from nhc.system.process_identity import identify
+
+            self.commands.pop(number, None)
+            self.abandoned = identify(number)
+        elif what == "done":
+            self.task = None
+
+    def take_abandoned(self) -> Optional[Process]:
+        """The command that it could not end, once."""
+        found, self.abandoned = self.abandoned, None
+        return found
+
+    def is_held_up(self, now: float) -> bool:
+        """Whether its task holds it up, so that it will not soon claim another."""
+        if self.task is None:
+            return False
+        return now - self.since >= RELIEF or any(now - at >= RELIEF_COMMAND for at in self.commands.values())
+
+    def held_up_from(self) -> float:
+        """When, on the monotonic clock, its task will have held it up for so long."""
+        return min([self.since + RELIEF, *(at + RELIEF_COMMAND for at in self.commands.values())])
+
+
+def find_late_commands(worker: Worker) -> bool:
+    """Learn of commands that a killed worker has started since it was last read; whether there are any."""
+    known = set(worker.commands)
+    worker.read()
+    for what, number, *_more in messages(worker.buffer):
+        if what in ("started", "ended"):
+            worker.note(what, number)
     return not known >= set(worker.commands)
 
 
@@ -60,7 +114,7 @@ def kill_all(worker: Worker) -> None:
         leave_group_to_end(pid)
 
 
-def outlast(workers: Sequence[Worker]) -> List[Optional[Process]]:
+def wait_for_rest(workers: Sequence[Worker]) -> List[Optional[Process]]:
     """What is left of killed workers and their commands after a moment: for each the worst that is, None for nothing.
 
     Only uninterruptible sleep (`Process.unkillable`) keeps a killed process for good.
@@ -68,7 +122,7 @@ def outlast(workers: Sequence[Worker]) -> List[Optional[Process]]:
     from nhc.system.process_identity import identify, is_alive
 
     left = {worker: [identify(pid) for pid in (worker.pid, *worker.commands)] for worker in workers}
-    until = time.monotonic() + LAST_BREATH
+    until = time.monotonic() + ENDING_TIME
     while True:
         for worker in workers:
             left[worker] = [process for process in left[worker] if process and is_alive(process)]
@@ -84,7 +138,7 @@ def outlast(workers: Sequence[Worker]) -> List[Optional[Process]]:
 
 def cause_of_end(pid: int) -> str:
     """How a worker ended that is about to be gone."""
-    status = reap(pid, LAST_BREATH)
+    status = reap(pid, ENDING_TIME)
     if status is None or not os.WIFSIGNALED(status):
         return "ended early"
     import signal

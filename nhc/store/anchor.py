@@ -42,6 +42,10 @@ class Anchor:
         self._owed: Head | None = None
         self._lock = threading.Lock()
 
+    def belong_to(self, store: str) -> None:
+        """The heads that follow are of this store."""
+        self.store = store
+
     def ready(self) -> None:
         """See that a line can be added, and add the one that could not be. Raises StoreError."""
         with self._lock:

@@ -46,8 +46,7 @@ def open_store(
                 f"{store.name}: has schema {found}, this nhc needs {schema.REVISION}: run nhc store migrate"
             )
         with store.read() as connection:
-            store.id = str(connection.scalar(sa.select(schema.store.c.id)) or "")
-        store.anchor.store = store.id
+            store.identify(str(connection.scalar(sa.select(schema.store.c.id)) or ""))
     except BaseException:
         store.close()
         raise

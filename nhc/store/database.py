@@ -44,6 +44,11 @@ class Store:
         self.engine, self.name, self.anchor = engine, name, anchor
         self.id = ""
 
+    def identify(self, store: str) -> None:
+        """Its own name for itself, which the anchor of its audit log bears as well."""
+        self.id = store
+        self.anchor.belong_to(store)
+
     @property
     def sqlite(self) -> bool:
         """Whether it is one file of this machine."""

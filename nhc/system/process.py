@@ -64,6 +64,13 @@ The watchdog kills groups that a killed worker leaves behind, and remembers what
 lifeline = -1
 """In a worker, the pipe to its supervisor. When that has no reader, nobody waits for the command any more."""
 
+
+def hold_lifeline(fd: int) -> None:
+    """Make this process a worker with that pipe to its supervisor: commands end when the pipe has no reader left."""
+    global lifeline  # noqa: PLW0603 (one a process, as its commands are)
+    lifeline = fd
+
+
 _abandoned: List[int] = []  # killed but not yet dead (D state): reaped by a later call
 
 

@@ -41,7 +41,7 @@ def settle(agent):
     """Until no round is under way."""
     deadline = time.monotonic() + 10
     agent.tick()
-    while agent.rounds:
+    while agent.rounds.running:
         assert time.monotonic() < deadline
         agent.loop.once(0.02)
 
@@ -145,7 +145,7 @@ def test_a_round_whose_process_is_killed_is_run_again(made):
     settle(agent)
     agent.host.system.uptime += 64
     agent.tick()
-    (under_way,) = agent.rounds
+    (under_way,) = agent.rounds.running
     import os
     import signal
 

@@ -133,7 +133,7 @@ def test_faults_of_applications_are_told_as_they_come_and_not_what_stood_there_b
                     "exec sleep 60")  # fmt: skip
     told = []
     journal = KernelJournal(played.loop, played.host, lambda: None, played.complain)
-    journal.apps = told.extend
+    journal.call_for_apps(told.extend)
     ended(journal)
     journal.follow()
     played.until(lambda: told)

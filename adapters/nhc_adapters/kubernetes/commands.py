@@ -182,7 +182,7 @@ def controller(cluster: Cluster, read: Callable[[], Settings], listen: str = "")
             cluster.say(_logged(f"starting, {acting}, server {running.client.access.server}"))
             try:
                 running.start()
-                fitting.started = True
+                fitting.controller_started()
                 sick = _until_changed(running, watched, stop)
             finally:
                 running.close()

@@ -18,6 +18,7 @@ from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.api.reflector import Reflector
 from nhc_adapters.kubernetes.controller.detections import Detections
+from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.controller.loki_watch import LokiWatch
 from nhc_adapters.kubernetes.controller.rights import RightsWatch
@@ -101,9 +102,8 @@ class Controller:
                 log,
                 clock,
                 remember=settings.apply,
+                logs=KernelLogs(self.detections.acknowledged_of(KERNEL_LOG), self.detections.standing_of(KERNEL_LOG)),
             )
-            self.loki.logs.acknowledged = self.detections.acknowledged_of(KERNEL_LOG)
-            self.loki.logs.standing = self.detections.standing_of(KERNEL_LOG)
 
     # Life.
 

@@ -122,6 +122,10 @@ class Loki:
     """Up to when lines set aside have been counted: the overlap asks for the same ones again."""
     _overlap: bool = False
 
+    def go_on_from(self, since: int) -> None:
+        """Go on from this time (nanoseconds since 1970); 0: look back as at the very first look."""
+        self.since = since
+
     def look(self) -> List[LogLine]:
         """The lines that are new since the last look.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import Callable, Dict, Iterable, Mapping
+from typing import Callable, Dict, Iterable, Mapping, Optional
 
 from nhc.ports import AdapterError
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
@@ -82,13 +82,14 @@ class LokiWatch:
         log: Callable[[str], None],
         clock: Callable[[], float] = time.time,
         remember: bool = True,
+        logs: Optional[KernelLogs] = None,
     ) -> None:
         self.remember = remember
         self.held, self.say, self.log, self.clock = held, say, log, clock
         self.every = asked.every
         self.loki = Loki(asked.url, asked.query, asked.node_label, asked.tenant, clock=clock, lookback=asked.lookback)
         self.cursor = Cursor(client, namespace, asked.query)
-        self.logs = KernelLogs()
+        self.logs = KernelLogs() if logs is None else logs
         self.outages = Outages(log, "Loki")
         self._unsaid: Dict[str, Condition] = {}
         self._leading = False
@@ -138,7 +139,7 @@ class LokiWatch:
             return False
         self.outages.well("reading how far Loki was read")
         now = int(self.clock() * SECOND)
-        self.loki.since = min(max(since, now - OLDEST), now) if since else 0
+        self.loki.go_on_from(min(max(since, now - OLDEST), now) if since else 0)
         self._leading = True
         return True
 

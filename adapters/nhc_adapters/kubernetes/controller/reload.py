@@ -104,6 +104,10 @@ class Fitting:
         self._asked: Tuple[Sequence[Fault], float] = ((), float("-inf"))
         self._said = ""
 
+    def controller_started(self) -> None:
+        """From now on new settings are compared with what the nodes know."""
+        self.started = True
+
     def read(self) -> Settings:
         """Raises SettingsError."""
         settings = self._read()

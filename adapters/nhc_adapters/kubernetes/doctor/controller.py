@@ -77,7 +77,7 @@ def settings(found: Installation) -> Iterator[Finding]:
             )
         return
     try:
-        found.settings = parsed(data)
+        found.use(parsed(data))
     except SettingsError as error:
         yield Finding(PROBLEM, "settings", str(error), f"kubectl -n {found.namespace} edit configmap {SETTINGS}")
         return

@@ -43,6 +43,10 @@ class Installation:
             for one in self.list("settings", namespaced(namespace, "configmaps"))
         }
 
+    def use(self, settings: Settings) -> None:
+        """The settings in force, where they are not those of the command line."""
+        self.settings = settings
+
     def list(self, topic: str, path: str, **query: str) -> List[Dict[str, Any]]:
         try:
             return list(self.client.items(path, **query))

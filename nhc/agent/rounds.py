@@ -1,0 +1,103 @@
+"""The rounds of checks that run: what is due is started, and what came to nothing is tried again."""
+
+from __future__ import annotations
+
+from typing import Callable, List, Mapping, Sequence
+
+from nhc.agent import agent_plan
+from nhc.agent.check_round import Finished, Round
+from nhc.agent.event_loop import Loop
+from nhc.agent.kernel_sources import KernelSources
+from nhc.agent.publisher import Publisher
+from nhc.agent.schedule import Entry, Schedule
+from nhc.host import Host
+from nhc.plan import Item, Plan
+from nhc.state.store import State
+
+AT_A_TIME = 4
+"""Rounds at a time: one that waits for a hung check holds up nobody else."""
+SLOW = 2.0
+"""A check that took longer (seconds) the last time runs in a round of its own kind."""
+
+
+class Rounds:
+    """The rounds of one agent. `done` is called with each that ends; `running` are those that have not."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        host: Host,
+        state: State,
+        node: str,
+        schedule: Schedule,
+        sources: KernelSources,
+        publisher: Publisher,
+        log: Callable[[str], None],
+        done: Callable[[Finished], None],
+    ) -> None:
+        self._loop, self._host, self._state, self._node = loop, host, state, node
+        self._schedule, self._sources, self._publisher = schedule, sources, publisher
+        self._log, self._done = log, done
+        self._last_problem = ""
+        self.running: List[Round] = []
+        self.seconds = 0.0
+        """What the last round took."""
+
+    def start_due(self, plan: Plan, items: Mapping[str, Item], retry: float) -> None:
+        """Start rounds of what is due; one that cannot be started is due again in `retry` seconds."""
+        if len(self.running) >= AT_A_TIME:
+            return
+        now = self._host.monotonic()
+        due = self._schedule.due(now)
+        slow = [entry for entry in due if entry.elapsed >= SLOW]
+        quick = [entry for entry in due if entry.elapsed < SLOW]
+        for batch in (quick, slow):
+            if batch:
+                self._start(batch, plan, items, retry, now)
+
+    def _start(self, batch: Sequence[Entry], plan: Plan, items: Mapping[str, Item], retry: float, now: float) -> None:
+        wanted = {entry.key for entry in batch}
+        chosen = tuple(item for key, item in items.items() if key in wanted)
+        followed = self._sources.hand_over() if any(agent_plan.is_kernel_log(item) for item in chosen) else {}
+        self._schedule.begin(batch, now)
+        try:
+            part = plan._replace(items=chosen, notes=())
+            self.running.append(Round(self._loop, part, self._host, self._state, self._node, self._done, followed))
+        except OSError as error:
+            self._publisher.count("rounds")
+            self._failed([entry.key for entry in batch], retry, f"cannot be started: {error.strerror}")
+
+    def seconds_to_next(self) -> float:
+        """How long to wait until something is to be started."""
+        now = self._host.monotonic()
+        return 1.0 if len(self.running) >= AT_A_TIME else max(0.05, min(self._schedule.next(now) - now, 60.0))
+
+    def forget_ended(self) -> None:
+        self.running = [one for one in self.running if not one.over]
+
+    def note(self, finished: Finished, retry: float) -> None:
+        """Count a round that has ended. Where it came to nothing its checks are due again in `retry` seconds."""
+        self._publisher.count("rounds")
+        self.seconds = finished.elapsed
+        if finished.problem:
+            self._failed(finished.keys, retry, f"came to nothing: {finished.problem}")
+        else:
+            self._last_problem = ""
+        for note in filter(self._publisher.is_new, finished.notes):
+            self._log(note)
+
+    def _failed(self, keys: Sequence[str], retry: float, problem: str) -> None:
+        if problem != self._last_problem:
+            self._log(f"a round of checks {problem}")
+        self._last_problem = problem
+        self._publisher.count("rounds_failed")
+        now = self._host.monotonic()
+        for key in keys:
+            self._schedule.end(key, now, 0.0, judged=False)
+            self._schedule.hurry(key, now + retry)
+
+    def end(self, *, all_of_them: bool) -> None:
+        """End what runs; or, for a pause, all but the rounds that read the kernel log: it is not read again."""
+        for one in self.running:
+            if all_of_them or not any(agent_plan.is_kernel_log(item) for item in one.plan.items):
+                one.kill()
