@@ -39,11 +39,14 @@ ADAPTERS: Dict[str, str] = {
 
 SINKS: Dict[str, str] = {
     "kubernetes": "nhc_adapters.kubernetes.sink.sink:sink",
+    "cloudwatch": "nhc_adapters.cloud.aws.cloudwatch:sink",
 }
 """What makes a sink of the agent (`nhc.ports.Sink`), given its settings, the node's name and where to complain."""
 
 
-REPAIRERS: Dict[str, str] = {}
+REPAIRERS: Dict[str, str] = {
+    "aws": "nhc_adapters.cloud.aws.repairer:AwsRepairer",
+}
 """What makes a repairer (`nhc.repair.Repairer`) of the remedy loop."""
 
 

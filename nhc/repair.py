@@ -210,6 +210,26 @@ class OtherActors(Protocol):
         ...
 
 
+class Request(NamedTuple):
+    """A repair that a person asked for in a platform's own words: a label, a reason.
+
+    `key` is the same for as long as it is the same request: it is carried out once. `words` are as they were written.
+    """
+
+    rung: Rung
+    key: str
+    words: str
+
+
+@port
+class Requests(Protocol):
+    """Something that reads, off a node, that a person asks for its repair."""
+
+    def requested(self, machine: Machine) -> Optional[Request]:
+        """What is asked for, None where nothing is. Reads the machine's labels and settings; asks nobody."""
+        ...
+
+
 class Exhibit(NamedTuple):
     """One piece of evidence. `content` is already cut to the budget; `cut` says that there was more.
 

@@ -55,6 +55,8 @@ class RepairerWorld:
     """Texts that may stand in no message: passwords, tokens, keys."""
     sees_effect = True
     """Whether the other side shows that the repair happened. Where it does not, `progress` stays WORKING."""
+    names_replacement = True
+    """Whether the other side tells which machine stands in for a replaced one."""
     throttled = Answer.REFUSED
     """What "ask me later" proves here: REFUSED where nothing can have been begun, else AMBIGUOUS."""
     takes_key = False
@@ -227,7 +229,7 @@ class RepairerContract:
         order = self.order(world)
         seen, _sent = self.finish(world, order, world.repairer.send(order), before)
         assert seen.stage is (Stage.DONE if world.sees_effect else Stage.WORKING), seen
-        if world.rung is Rung.REPLACE and world.sees_effect:
+        if world.rung is Rung.REPLACE and world.sees_effect and world.names_replacement:
             assert seen.replacement
         self.said(world, seen)
 

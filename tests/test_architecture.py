@@ -88,6 +88,7 @@ ADAPTERS_SEE = {
     "model",
     "policy",
     "ports",
+    "repair",
     "settings_file",
     "sinks",
     "system",

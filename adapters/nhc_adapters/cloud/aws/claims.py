@@ -1,0 +1,109 @@
+"""Who else repairs nodes on AWS: EKS node repair, HyperPod, scheduled events, Auto Scaling, Karpenter."""
+
+from __future__ import annotations
+
+from typing import List, Mapping
+
+from nhc.model import printable
+from nhc.repair import Claim, Machine
+from nhc_adapters.cloud.aws import ec2, groups, hyperpod
+from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.cloud.aws.identity import Identity
+
+_ENDED = ("[Completed]", "[Canceled]")
+"""How the description of a scheduled event begins that is over; it stays listed for two weeks [EC2 User Guide]."""
+
+_REFRESHES = ("Pending", "InProgress", "Cancelling", "RollbackInProgress", "Baking")
+
+
+def of_labels(labels: Mapping[str, str], karpenter_repairs: bool) -> List[Claim]:
+    """What a node's labels tell of its platform. Pure.
+
+    Karpenter's NodeRepair gate shows on no node, so the setting karpenter-node-repair says whether it is on.
+    """
+    found: List[Claim] = []
+    if labels.get("eks.amazonaws.com/compute-type") == "auto":
+        source = "label eks.amazonaws.com/compute-type=auto"
+        found.append(Claim("eks-auto-mode", "replaces unhealthy nodes, always", source))
+    elif "karpenter.sh/nodepool" in labels and karpenter_repairs:
+        source = f"label karpenter.sh/nodepool={labels['karpenter.sh/nodepool']}, repairers.aws.karpenter-node-repair"
+        found.append(Claim("karpenter", "replaces unhealthy nodes (NodeRepair)", source))
+    return found
+
+
+def of_hyperpod(aws: Aws, who: Identity, machine: Machine, *, acting: bool) -> List[Claim]:
+    """HyperPod's own recovery. Where it is asked by label it is the one that acts, and is no other actor."""
+    found: List[Claim] = []
+    asked = hyperpod.asked_for(machine.labels, machine.settings.get("reason", ""))
+    if not who.hyperpod:
+        return found
+    automatic = hyperpod.recovery(aws, who.hyperpod, who.region) == hyperpod.AUTOMATIC
+    if automatic and acting:
+        found.append(Claim("hyperpod", "NodeRecovery is Automatic", f"sagemaker:DescribeCluster {who.hyperpod}"))
+    if automatic and asked is not None:
+        found.append(Claim("hyperpod", f"has been asked to {asked.value} it", "the node's label or reason"))
+    seen = hyperpod.sighting(hyperpod.node(aws, who.hyperpod, who.instance, who.region))
+    if seen.actor:
+        found.append(Claim(seen.actor, f"{seen.doing} of {who.instance}", "sagemaker:DescribeClusterNode"))
+    return found
+
+
+def of_instance(aws: Aws, who: Identity, machine: Machine, cluster: str) -> List[Claim]:
+    """Everybody else who acts on one instance, or has announced to. Raises CallFailed."""
+    found = _events(aws, who)
+    seen = ec2.describe(aws, who.instance, who.region)
+    member = groups.member(aws, who.instance, who.region)
+    if member is not None:
+        found += _group(aws, who, member)
+    tags: Mapping[str, str] = seen.tags if seen else {}
+    nodegroup = machine.labels.get("eks.amazonaws.com/nodegroup") or tags.get("eks:nodegroup-name", "")
+    cluster = cluster or tags.get("eks:cluster-name", "")
+    if nodegroup and cluster:
+        found += _eks(aws, who.region, cluster, nodegroup)
+    return found
+
+
+def _events(aws: Aws, who: Identity) -> List[Claim]:
+    answer = aws.call("ec2", "DescribeInstanceStatus", who.region, InstanceIds=[who.instance], IncludeAllInstances=True)
+    return [
+        Claim(
+            "aws",
+            printable(f"{event.get('Code')}, not before {event.get('NotBefore')}: {event.get('Description')}", 200),
+            f"ec2:DescribeInstanceStatus {event.get('InstanceEventId') or ''}".strip(),
+        )
+        for status in answer.get("InstanceStatuses") or []
+        for event in status.get("Events") or []
+        if not str(event.get("Description") or "").startswith(_ENDED)
+    ]
+
+
+def _group(aws: Aws, who: Identity, member: groups.Member) -> List[Claim]:
+    found = []
+    source = f"autoscaling:DescribeAutoScalingInstances {member.group}"
+    if member.lifecycle not in (groups.IN_SERVICE, groups.STANDBY):
+        found.append(Claim("autoscaling", f"{who.instance} is {member.lifecycle}", source))
+    elif member.lifecycle == groups.STANDBY:
+        found.append(Claim("operator", f"{who.instance} is in Standby", source))
+    elif member.health.upper() != "HEALTHY":
+        found.append(Claim("autoscaling", f"will replace {who.instance}: {member.health}", source))
+    answer = aws.call("autoscaling", "DescribeInstanceRefreshes", who.region, AutoScalingGroupName=member.group)
+    found += [
+        Claim(
+            "autoscaling",
+            f"an instance refresh of {member.group} is {refresh.get('Status')}",
+            f"autoscaling:DescribeInstanceRefreshes {refresh.get('InstanceRefreshId')}",
+        )
+        for refresh in answer.get("InstanceRefreshes") or []
+        if refresh.get("Status") in _REFRESHES
+    ]
+    return found
+
+
+def _eks(aws: Aws, region: str, cluster: str, nodegroup: str) -> List[Claim]:
+    answer = aws.call("eks", "DescribeNodegroup", region, clusterName=cluster, nodegroupName=nodegroup)
+    repair = (answer.get("nodegroup") or {}).get("nodeRepairConfig") or {}
+    if not repair.get("enabled"):
+        return []
+    return [
+        Claim("eks-node-repair", f"repairs the nodes of {nodegroup}", f"eks:DescribeNodegroup {cluster}/{nodegroup}")
+    ]

@@ -1,0 +1,161 @@
+"""AWS through botocore: each call sent once, and what its failure proves.
+
+botocore repeats a call up to three times by itself when an answer is lost; a reboot that is repeated is a second
+reboot. `total_max_attempts` of 1 means one request (`max_attempts` of 1 would mean two).
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+import botocore
+
+from nhc import __version__
+from nhc.ports import AdapterError
+from nhc.repair import Answer
+from nhc_adapters.cloud.calls import LATER, CallFailed
+from nhc_adapters.cloud.settings import Table
+
+CONNECT_TIMEOUT = 5.0
+
+THROTTLED = frozenset(
+    (
+        "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
+        "RequestThrottledException", "TooManyRequestsException", "LimitExceededException", "PriorRequestNotComplete",
+        "EC2ThrottledException", "SlowDown",
+    )
+)  # fmt: skip
+"""Codes that say "not now" before anything was begun, whatever their HTTP status: EC2 says RequestLimitExceeded
+with 503 (botocore.retries.standard lists the same)."""
+
+NOT_BEGUN = frozenset(
+    (
+        "ResourceContention", "ResourceContentionFault", "ScalingActivityInProgress", "ScalingActivityInProgressFault",
+        "ConflictException", "InsufficientInstanceCapacity", "InsufficientCapacity", "IncorrectInstanceState",
+        "ResourceInUse",
+    )
+)  # fmt: skip
+"""Codes that say "not in this state" or "no capacity": nothing was begun, and later may be another matter. Auto Scaling
+says ResourceContention with HTTP 500."""
+
+
+class Aws:
+    """Clients of one account, by service and region, made when first asked for."""
+
+    def __init__(self, table: Table, environ: Optional[Mapping[str, str]], timeout: float) -> None:
+        self._name, self.region = table.name, table.text("region")
+        self.endpoint = table.url("endpoint", "https://none") if table.text("endpoint") else ""
+        self.profile = table.text("profile")
+        self.timeout = timeout
+        self._environ = environ
+        self._session: Any = None
+        self._clients: Dict[Tuple[str, str], Any] = {}
+
+    def call(self, service: str, operation: str, region: str = "", **parameters: object) -> Mapping[str, Any]:
+        """One request, once; the answer. Raises CallFailed."""
+        from botocore import exceptions, xform_name
+        from botocore.parsers import ResponseParserError
+
+        said = f"{service}:{operation}"
+        try:
+            client = self._client(service, region)
+            method = getattr(client, xform_name(operation), None)
+            if method is None:
+                raise CallFailed(
+                    Answer.REFUSED, f"{said}: botocore {botocore.__version__} does not know this call: upgrade it"
+                )
+            answer: Mapping[str, Any] = method(**parameters)
+            return answer
+        except exceptions.ClientError as error:
+            raise _judged(said, error.response) from None
+        except (
+            exceptions.EndpointConnectionError,
+            exceptions.ConnectTimeoutError,
+            exceptions.ProxyConnectionError,
+        ) as error:
+            raise CallFailed(Answer.REFUSED, f"{said}: {_plain(error)}", retry_after=LATER) from None
+        except exceptions.HTTPClientError as error:  # a time-out, or a connection lost after the request had left
+            raise CallFailed(Answer.AMBIGUOUS, f"{said}: {_plain(error)}") from None
+        except exceptions.ReadTimeoutError as error:
+            raise CallFailed(Answer.AMBIGUOUS, f"{said}: {_plain(error)}") from None
+        except ResponseParserError:
+            raise CallFailed(Answer.AMBIGUOUS, f"{said}: the answer makes no sense (a proxy's page?)") from None
+        except exceptions.BotoCoreError as error:  # no credentials, no region, wrong parameters: nothing was sent
+            raise CallFailed(Answer.REFUSED, f"{said}: {_plain(error)}") from None
+
+    def known_region(self) -> str:
+        """The region of the settings or the environment, "" where none is set."""
+        return self.region or self._env("AWS_REGION") or self._env("AWS_DEFAULT_REGION")
+
+    def _client(self, service: str, region: str) -> Any:
+        where = self.region or region or self.known_region()
+        made = self._clients.get((service, where))
+        if made is None:
+            from botocore.config import Config
+
+            config = Config(
+                connect_timeout=min(CONNECT_TIMEOUT, self.timeout),
+                read_timeout=self.timeout,
+                retries={"total_max_attempts": 1, "mode": "standard"},
+                user_agent_extra=f"nhc/{__version__}",
+            )
+            made = self._clients[service, where] = self._open().create_client(
+                service, region_name=where or None, endpoint_url=self.endpoint or None, config=config, **self._given()
+            )
+        return made
+
+    def _open(self) -> Any:
+        if self._session is None:
+            from botocore import exceptions
+            from botocore.session import Session
+
+            try:
+                self._session = Session(profile=self.profile or None)
+                self._session.register_component("data_loader", _loader())
+                self._session.get_scoped_config()
+            except exceptions.ProfileNotFound as error:
+                raise AdapterError(f"{self._name}.profile: {error}") from None
+        return self._session
+
+    def _env(self, name: str) -> str:
+        return (os.environ if self._environ is None else self._environ).get(name, "")
+
+    def _given(self) -> Dict[str, str]:
+        """Credentials of an environment that replaces the process's own; else botocore finds them as usual."""
+        if self._environ is None or not self._env("AWS_ACCESS_KEY_ID"):
+            return {}
+        names = {
+            "aws_access_key_id": "AWS_ACCESS_KEY_ID",
+            "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
+            "aws_session_token": "AWS_SESSION_TOKEN",
+        }
+        return {name: self._env(variable) for name, variable in names.items() if self._env(variable)}
+
+
+@lru_cache(maxsize=1)
+def _loader() -> Any:
+    """The services' models, read once a process: EC2's takes half a second."""
+    from botocore.loaders import create_loader
+
+    return create_loader()
+
+
+def _judged(said: str, response: Mapping[str, Any]) -> CallFailed:
+    """What an error's answer proves. A 4xx was refused; a 5xx may come after the work was begun."""
+    error: Mapping[str, Any] = response.get("Error") or {}
+    meta: Mapping[str, Any] = response.get("ResponseMetadata") or {}
+    code, status = str(error.get("Code") or ""), int(meta.get("HTTPStatusCode") or 0)
+    message = f"{said}: {code or status}: {error.get('Message') or 'no reason given'}"
+    if code in THROTTLED or code in NOT_BEGUN or status == 429:
+        try:
+            wait = float((meta.get("HTTPHeaders") or {}).get("retry-after") or LATER)
+        except ValueError:
+            wait = LATER
+        return CallFailed(Answer.REFUSED, message, code, wait)
+    return CallFailed(Answer.REFUSED if 400 <= status < 500 else Answer.AMBIGUOUS, message, code)
+
+
+def _plain(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

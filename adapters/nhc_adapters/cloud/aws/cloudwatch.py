@@ -1,0 +1,120 @@
+"""CloudWatch as a sink of the agent: a node's health and its Neuron errors as metrics, from the node itself.
+
+    [sinks.cloudwatch]
+    region = "us-east-1"            # default: the instance's own
+    namespace = "NHC"
+    period = "60s"
+
+In NHC: `NodeHealthy` (1 or 0; nothing while it is unknown) and `Problems` (how many checks fail), by InstanceId. In
+NeuronHealthCheck, under AWS's own names, so that alarms made for Neuron's node problem detector go on working: a reason
+such as NeuronHasError_DMA_ERROR is 1 while it stands, and 0 once it has ended. The role needs cloudwatch:PutMetricData
+for the two namespaces (adapters/aws/policy-cloudwatch.json).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional
+
+from nhc.marks import healthy
+from nhc.model import Report, Verdict
+from nhc.ports import AdapterError
+from nhc.sinks import Delivery, Standing
+from nhc.units import seconds
+from nhc_adapters.cloud.aws import imds
+from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.cloud.settings import Table
+
+KEYS = ("region", "namespace", "period", "endpoint", "profile", "instance", "metadata")
+NEURON = "NeuronHealthCheck"
+NEURON_REASON = "NeuronHasError_"
+PERIOD = "60s"
+"""CloudWatch keeps one value a minute of a standard metric; more often costs calls and shows nothing."""
+TIMEOUT = 10.0
+
+
+class Metric(NamedTuple):
+    """One value, by InstanceId."""
+
+    namespace: str
+    name: str
+    value: float
+
+
+def sink(settings: Mapping[str, Any], node: str, log: Callable[[str], None]) -> CloudWatchSink:
+    """A sink from the table [sinks.cloudwatch]. Raises AdapterError."""
+    return CloudWatchSink(Table("sinks.cloudwatch", {key: str(value) for key, value in settings.items()}, KEYS))
+
+
+def neuron_errors(report: Report) -> FrozenSet[str]:
+    """Neuron's errors that stand, by AWS's names."""
+    found = (result.outcome for result in report.results)
+    return frozenset(
+        one.reason for one in found if one.verdict >= Verdict.WARN and one.reason.startswith(NEURON_REASON)
+    )
+
+
+def metrics(report: Report, ended: FrozenSet[str], namespace: str) -> List[Metric]:
+    """The values of one report. `ended` are Neuron errors that stood before. Pure."""
+    standing = neuron_errors(report)
+    found = [Metric(NEURON, name, 1.0) for name in sorted(standing)]
+    found += [Metric(NEURON, name, 0.0) for name in sorted(ended - standing)]
+    failures = report.failures()
+    if failures or healthy(report):
+        found.append(Metric(namespace, "NodeHealthy", 0.0 if failures else 1.0))
+    found.append(Metric(namespace, "Problems", float(len(failures))))
+    return found
+
+
+class CloudWatchSink:
+    """As `nhc.ports.Sink`."""
+
+    def __init__(self, table: Table, environ: Optional[Mapping[str, str]] = None) -> None:
+        try:
+            self.period = seconds(table.text("period", PERIOD))
+        except ValueError as error:
+            raise AdapterError(f"sinks.cloudwatch.period: {error}") from None
+        self.namespace = table.text("namespace", "NHC")
+        if self.namespace.startswith("AWS/"):
+            raise table.wrong("namespace", "a namespace of one's own: AWS/ is AWS's")
+        self.aws = Aws(table, environ, TIMEOUT)
+        self._metadata = imds.Metadata(table.url("metadata", imds.ADDRESS), TIMEOUT)
+        self._instance = table.text("instance")
+        self._region = table.text("region")
+        self._raised: FrozenSet[str] = frozenset()
+        self._said: List[Metric] = []
+        self._due = 0.0
+
+    def standing(self) -> List[Standing]:
+        """Metrics are no faults that stand."""
+        return []
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Put the values that are new, or due. Raises AdapterError."""
+        if not delivery.complete:
+            return
+        now = time.monotonic()
+        values = metrics(delivery.report, self._raised, self.namespace)
+        if values == self._said and now < self._due:
+            return
+        self._find()
+        by_namespace: Dict[str, List[Dict[str, object]]] = {}
+        for one in values:
+            by_namespace.setdefault(one.namespace, []).append(self._datum(one))
+        for namespace, data in by_namespace.items():
+            self.aws.call("cloudwatch", "PutMetricData", self._region, Namespace=namespace, MetricData=data)
+        self._said, self._due = values, now + self.period
+        self._raised = neuron_errors(delivery.report)
+
+    def _datum(self, one: Metric) -> Dict[str, object]:
+        dimensions = [{"Name": "InstanceId", "Value": self._instance}]
+        return {"MetricName": one.name, "Value": one.value, "Unit": "None", "Dimensions": dimensions}
+
+    def _find(self) -> None:
+        if not self._instance:
+            self._instance = self._metadata.get("instance-id")
+        if not self._region and not self.aws.known_region():
+            self._region = self._metadata.get("placement/region")
+
+    def close(self) -> None:
+        """Nothing is kept."""

@@ -1,0 +1,131 @@
+"""EC2: what an instance is now, and the calls that change it. No call here is repeated."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from datetime import datetime
+from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional
+
+from nhc.model import printable
+from nhc.repair import Machine, Sent, Sighting
+from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.cloud.calls import CallFailed, Refusal, accepted
+
+GONE = frozenset({"shutting-down", "terminated", "gone"})
+DESCRIPTION = 255
+"""Characters that ReportInstanceStatus takes as its description; more would be refused [EC2 User Guide]."""
+
+
+class Instance(NamedTuple):
+    """One instance as EC2 describes it. `launched` changes with each start, but with no reboot."""
+
+    id: str
+    state: str
+    launched: str
+    root: str
+    spot: bool
+    addresses: FrozenSet[str]
+    tags: Mapping[str, str]
+
+    @property
+    def group(self) -> str:
+        """Its Auto Scaling group by tag: AWS sets it on every member."""
+        return self.tags.get("aws:autoscaling:groupName", "")
+
+
+def describe(aws: Aws, instance: str, region: str = "") -> Optional[Instance]:
+    """An instance, None where EC2 knows none of this id (an hour after its end). Raises CallFailed."""
+    try:
+        answer = aws.call("ec2", "DescribeInstances", region, InstanceIds=[instance])
+    except CallFailed as error:
+        if error.code in ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed"):
+            return None
+        raise
+    for reservation in answer.get("Reservations") or []:
+        for found in reservation.get("Instances") or []:
+            if found.get("InstanceId") == instance:
+                return _instance(found)
+    return None
+
+
+def _instance(found: Mapping[str, Any]) -> Instance:
+    launched = found.get("LaunchTime")
+    addresses = {found.get("PrivateIpAddress"), found.get("PublicIpAddress"), found.get("Ipv6Address")}
+    for interface in found.get("NetworkInterfaces") or []:
+        addresses |= {one.get("PrivateIpAddress") for one in interface.get("PrivateIpAddresses") or []}
+        addresses |= {one.get("Ipv6Address") for one in interface.get("Ipv6Addresses") or []}
+    return Instance(
+        id=str(found["InstanceId"]),
+        state=str((found.get("State") or {}).get("Name") or ""),
+        launched=launched.isoformat() if isinstance(launched, datetime) else str(launched or ""),
+        root=str(found.get("RootDeviceType") or ""),
+        spot=found.get("InstanceLifecycle") == "spot",
+        addresses=frozenset(str(one) for one in addresses if one),
+        tags={str(tag.get("Key")): str(tag.get("Value")) for tag in found.get("Tags") or []},
+    )
+
+
+def sighting(found: Optional[Instance], doing: str = "") -> Sighting:
+    """The same as a repairer shows it."""
+    if found is None:
+        return Sighting(time.time(), power="gone")
+    return Sighting(time.time(), found.id, found.launched, found.state, "aws" if doing else "", doing)
+
+
+def compare(machine: Machine, found: Optional[Instance], instance: str) -> Instance:
+    """The instance, where it is the machine that the cluster means. Raises Refusal.
+
+    EC2 shows no DMI UUID. The node's address tells a stale provider id from a present one: each instance has its own.
+    """
+    if found is None:
+        raise Refusal(f"EC2 knows no instance {instance}")
+    if found.state in GONE:
+        raise Refusal(f"{instance} is {found.state}: another machine stands behind {machine.node} now, or none")
+    try:
+        address = str(ipaddress.ip_address(machine.address))
+    except ValueError:
+        return found  # a host name tells nothing
+    if found.addresses and address not in {str(ipaddress.ip_address(one)) for one in found.addresses}:
+        raise Refusal(
+            f"{instance} has the addresses {', '.join(sorted(found.addresses))}, {machine.node} has {address}: "
+            f"another machine"
+        )
+    return found
+
+
+def reboot(aws: Aws, instance: str, region: str) -> Sent:
+    answer = aws.call("ec2", "RebootInstances", region, InstanceIds=[instance])
+    return accepted(f"EC2 queued the reboot of {instance}", _request(answer))
+
+
+def stop(aws: Aws, instance: str, region: str) -> Sent:
+    """Stop it, by force where its system does not answer: an instance that is to be power-cycled often does not."""
+    answer = aws.call("ec2", "StopInstances", region, InstanceIds=[instance], Force=True)
+    return accepted(f"EC2 stops {instance}", _request(answer))
+
+
+def start(aws: Aws, instance: str, region: str) -> Sent:
+    answer = aws.call("ec2", "StartInstances", region, InstanceIds=[instance])
+    return accepted(f"EC2 starts {instance}", _request(answer))
+
+
+def terminate(aws: Aws, instance: str, region: str) -> Sent:
+    answer = aws.call("ec2", "TerminateInstances", region, InstanceIds=[instance])
+    return accepted(f"EC2 terminates {instance}", _request(answer))
+
+
+def report(aws: Aws, instance: str, region: str, because: str) -> Sent:
+    """Tell AWS that the instance is impaired. It triggers nothing; support sees it."""
+    words: Dict[str, object] = {
+        "Instances": [instance],
+        "Status": "impaired",
+        "ReasonCodes": ["other"],
+        "Description": printable(because, DESCRIPTION),
+    }
+    answer = aws.call("ec2", "ReportInstanceStatus", region, **words)
+    return accepted(f"reported {instance} to AWS as impaired", _request(answer))
+
+
+def _request(answer: Mapping[str, Any]) -> str:
+    return str((answer.get("ResponseMetadata") or {}).get("RequestId") or "")

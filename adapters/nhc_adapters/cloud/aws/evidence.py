@@ -1,0 +1,55 @@
+"""What EC2 shows of an instance without asking it: its console's output, a picture of its screen, its own status."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Iterator
+
+from nhc.ports import AdapterError
+from nhc.repair import EvidenceBudget, Exhibit
+from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.cloud.calls import CallFailed
+from nhc_adapters.cloud.pieces import Pieces
+
+
+def collect(aws: Aws, instance: str, region: str, budget: EvidenceBudget) -> Iterator[Exhibit]:
+    """The pieces that can be had, within the budget. Raises AdapterError where none can."""
+    pieces = Pieces(budget)
+    for name, kind, get in (
+        ("console.txt", "text/plain", _console),
+        ("screenshot.jpg", "image/jpeg", _screenshot),
+        ("instance-status.json", "application/json", _status),
+    ):
+        if pieces.spent():
+            break
+        try:
+            content = get(aws, instance, region)
+        except CallFailed as error:
+            pieces.missing(name, str(error))
+            continue
+        if content:
+            yield from pieces.take(name, kind, content)
+    if not pieces.taken:
+        raise AdapterError(f"AWS shows nothing of {instance}: {pieces.complaint() or 'no output yet'}")
+
+
+def _console(aws: Aws, instance: str, region: str) -> bytes:
+    """The latest 64 KB. Only Nitro instances have the latest; others what was kept after the last start or stop."""
+    try:
+        answer = aws.call("ec2", "GetConsoleOutput", region, InstanceId=instance, Latest=True)
+    except CallFailed as error:
+        if error.code != "UnsupportedOperation":
+            raise
+        answer = aws.call("ec2", "GetConsoleOutput", region, InstanceId=instance)
+    return str(answer.get("Output") or "").encode()
+
+
+def _screenshot(aws: Aws, instance: str, region: str) -> bytes:
+    answer = aws.call("ec2", "GetConsoleScreenshot", region, InstanceId=instance, WakeUp=True)
+    return base64.b64decode(str(answer.get("ImageData") or ""))
+
+
+def _status(aws: Aws, instance: str, region: str) -> bytes:
+    answer = aws.call("ec2", "DescribeInstanceStatus", region, InstanceIds=[instance], IncludeAllInstances=True)
+    return json.dumps(answer.get("InstanceStatuses") or [], default=str, indent=1).encode()

@@ -1,0 +1,156 @@
+"""SageMaker HyperPod: its words for a repair, on Kubernetes, in Slurm and in its API; a cluster and a node of it.
+
+HyperPod acts by itself on a label or a reason, where the cluster's NodeRecovery is Automatic. Where it is None, a label
+tells people and nobody acts [docs.aws.amazon.com/sagemaker, HyperPod resilience].
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+
+from nhc.repair import Answer, Progress, Rung, Sent, Sighting, Stage
+from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.cloud.calls import LATER, CallFailed, Refusal, accepted
+
+HEALTH = "sagemaker.amazonaws.com/node-health-status"
+ASKED = {Rung.REBOOT: "UnschedulablePendingReboot", Rung.REPLACE: "UnschedulablePendingReplacement"}
+"""The label's values that ask for a repair."""
+_MEANS = {
+    "unschedulablependingreboot": Rung.REBOOT,
+    "unschedulablependingreplacement": Rung.REPLACE,
+    "unschedulablependingreplace": Rung.REPLACE,  # the spelling of one of AWS's posts
+    "action:reboot": Rung.REBOOT,
+    "action:replace": Rung.REPLACE,
+}
+
+OPERATIONS = {Rung.REBOOT: "BatchRebootClusterNodes", Rung.REPLACE: "BatchReplaceClusterNodes"}
+
+AUTOMATIC = "Automatic"
+RUNNING = "Running"
+_PROOF = {"InstanceIdNotFound": 0.0, "InvalidInstanceStatus": LATER, "InstanceIdInUse": LATER}
+"""Errors of one node in a batch that prove nothing was begun, with when to ask again. InternalServerError is none."""
+
+
+class Node(NamedTuple):
+    """A node of a HyperPod cluster. `rack` is its UltraServer's id."""
+
+    instance: str
+    group: str
+    status: str
+    message: str
+    launched: float
+    rack: str
+
+
+def asked_for(labels: Mapping[str, str], reason: str = "") -> Optional[Rung]:
+    """The repair that a node's label, or its reason in Slurm, asks for. None where none does."""
+    return _MEANS.get(labels.get(HEALTH, "").lower()) or _MEANS.get(reason.strip().lower())
+
+
+def recovery(aws: Aws, cluster: str, region: str = "") -> str:
+    """The cluster's NodeRecovery: Automatic or None. Raises CallFailed."""
+    answer = aws.call("sagemaker", "DescribeCluster", region, ClusterName=cluster)
+    return str(answer.get("NodeRecovery") or "None")
+
+
+def node(aws: Aws, cluster: str, instance: str, region: str = "") -> Optional[Node]:
+    """A node of the cluster, None where it is not of it (any more). Raises CallFailed."""
+    try:
+        answer = aws.call("sagemaker", "DescribeClusterNode", region, ClusterName=cluster, NodeId=instance)
+    except CallFailed as error:
+        if error.code in ("ResourceNotFound", "ResourceNotFoundException"):
+            return None
+        raise
+    found: Mapping[str, Any] = answer.get("NodeDetails") or {}
+    status: Mapping[str, Any] = found.get("InstanceStatus") or {}
+    seen = _node(found)._replace(
+        message=str(status.get("Message") or ""), rack=str((found.get("UltraServerInfo") or {}).get("Id") or "")
+    )
+    return None if seen.status == "NotFound" else seen
+
+
+def newer(aws: Aws, cluster: str, group: str, since: float, region: str = "") -> List[Node]:
+    """The nodes of a group ("": of all) that were launched since then, the oldest first. Raises CallFailed."""
+    after = datetime.fromtimestamp(max(since, 0.0), timezone.utc)
+    words: Dict[str, object] = {"ClusterName": cluster, "CreationTimeAfter": after, "MaxResults": 100}
+    if group:
+        words["InstanceGroupNameContains"] = group
+    answer = aws.call("sagemaker", "ListClusterNodes", region, **words)
+    found = [_node(one) for one in answer.get("ClusterNodeSummaries") or []]
+    return sorted(
+        (one for one in found if group in ("", one.group) and one.launched >= since),
+        key=lambda one: (one.launched, one),
+    )
+
+
+def _node(found: Mapping[str, Any]) -> Node:
+    launched = found.get("LaunchTime")
+    return Node(
+        instance=str(found.get("InstanceId") or ""),
+        group=str(found.get("InstanceGroupName") or ""),
+        status=str((found.get("InstanceStatus") or {}).get("Status") or ""),
+        message="",
+        launched=launched.timestamp() if isinstance(launched, datetime) else 0.0,
+        rack="",
+    )
+
+
+def order(aws: Aws, cluster: str, instance: str, rung: Rung, region: str = "") -> Sent:
+    """Reboot or replace one node by the API. A failure of one node comes with HTTP 200. Raises CallFailed."""
+    operation = OPERATIONS[rung]
+    answer = aws.call("sagemaker", operation, region, ClusterName=cluster, NodeIds=[instance])
+    for failed in answer.get("Failed") or []:
+        code = str(failed.get("ErrorCode") or "")
+        kind = Answer.REFUSED if code in _PROOF else Answer.AMBIGUOUS
+        raise CallFailed(kind, f"{operation}: {code}: {failed.get('Message') or ''}", code, _PROOF.get(code, 0.0))
+    if instance not in (answer.get("Successful") or []):
+        raise CallFailed(Answer.AMBIGUOUS, f"{operation} says nothing of {instance}")
+    meta: Mapping[str, Any] = answer.get("ResponseMetadata") or {}
+    return accepted(f"HyperPod will {rung.value} {instance}", str(meta.get("RequestId") or ""))
+
+
+def compare(found: Optional[Node], instance: str, cluster: str) -> Node:
+    """The node, where it can be repaired. Raises Refusal."""
+    if found is None:
+        raise Refusal(f"the HyperPod cluster {cluster} has no node {instance}")
+    if found.status == "ShuttingDown":
+        raise Refusal(f"{instance} is shutting down already")
+    if found.status in ("SystemUpdating", "DeepHealthCheckInProgress"):
+        raise Refusal(f"{instance} is held by HyperPod: {found.status}", LATER)
+    return found
+
+
+def sighting(found: Optional[Node]) -> Sighting:
+    """As a repairer shows it. A status other than Running and Failure is HyperPod's own work on the node."""
+    if found is None:
+        return Sighting(time.time(), power="gone")
+    acting = found.status if found.status not in (RUNNING, "Failure") else ""
+    return Sighting(
+        time.time(), found.instance, f"{found.launched:.0f}", found.status, "hyperpod" if acting else "", acting
+    )
+
+
+def rebooted(found: Optional[Node], instance: str) -> Progress:
+    """What HyperPod shows of a reboot: only that it failed. Pure."""
+    if found is None:
+        return Progress(Stage.FAILED, f"{instance} left the cluster")
+    if found.status == "Failure":
+        return Progress(Stage.FAILED, f"{instance}: {found.message or 'Failure'}")
+    return Progress(Stage.WORKING, f"{instance} is {found.status}; only the node's boot id tells that it rebooted")
+
+
+def replaced(found: Optional[Node], fresh: List[Node], instance: str) -> Progress:
+    """How far the replacement of a node is. Pure. DONE where the old one left and a new one of its group is Running."""
+    if found is not None and found.status != "ShuttingDown":
+        if found.status == "Failure" and found.message:
+            return Progress(Stage.FAILED, f"{instance}: {found.message}")
+        return Progress(Stage.WORKING, f"{instance} is {found.status}")
+    running = [one for one in fresh if one.status == RUNNING and one.instance != instance]
+    if running:
+        return Progress(Stage.DONE, f"{instance} left, {running[0].instance} is Running", running[0].instance)
+    coming = [one for one in fresh if one.instance != instance]
+    if coming:
+        return Progress(Stage.WORKING, f"{instance} left; {coming[0].instance} is {coming[0].status}")
+    return Progress(Stage.WORKING, f"{instance} left; no other has been launched yet")

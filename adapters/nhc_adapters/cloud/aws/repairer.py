@@ -1,0 +1,279 @@
+"""AWS as a repairer: EC2 instances, members of Auto Scaling groups, nodes of SageMaker HyperPod.
+
+    [repairers.aws]
+    region = "us-east-1"
+    tag = "nhc=managed"
+    in-group = "set-health"      # or standby, terminate
+    alone = "none"               # or stop-start, terminate
+    respect-grace-period = "yes"
+    hyperpod = "ask"             # by label or Slurm reason; or api
+
+The rights that it needs are in adapters/aws; docs/clouds.md says which call makes which repair.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence
+
+from nhc.model import printable
+from nhc.ports import AdapterError, Effect, Operation
+from nhc.repair import (
+    Answer,
+    Claim,
+    EvidenceBudget,
+    Exhibit,
+    Machine,
+    Order,
+    Progress,
+    Request,
+    Right,
+    Rung,
+    Sent,
+    Sighting,
+    Stage,
+)
+from nhc_adapters.cloud.aws import claims as others
+from nhc_adapters.cloud.aws import ec2, evidence, groups, hyperpod, rights
+from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.cloud.aws.identity import Identity, identity
+from nhc_adapters.cloud.aws.ways import KNOWN, Choice, Policy, Way, in_hyperpod, of_instance
+from nhc_adapters.cloud.calls import LATER, Refusal, accepted, send_once
+from nhc_adapters.cloud.node_labels import NodeLabels
+from nhc_adapters.cloud.settings import Table
+
+GROUP_LABEL = "sagemaker.amazonaws.com/instance-group-name"
+
+
+class Target(NamedTuple):
+    """A machine whose identity was compared, and the way to repair it."""
+
+    who: Identity
+    way: Way
+    group: str = ""
+
+
+class AwsRepairer:
+    """As `nhc.repair.Repairer`, Completes, OtherActors, EvidenceSource, Requests."""
+
+    def __init__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+    ) -> None:
+        self.table = Table("repairers.aws", settings, KNOWN)
+        self.policy = Policy.read(self.table)
+        self.tag = self.table.pair("tag")
+        self.environ = environ
+        self.aws = Aws(self.table, environ, timeout)
+        self.nodes = NodeLabels(self.table.text("kubeconfig"), self.table.text("context"), timeout)
+
+    # What is possible.
+
+    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
+        who = self._who(machine)
+        if not who.instance:
+            return f"no EC2 instance is known for {machine.node} (provider id {machine.provider_id or 'not set'!r})"
+        if device:
+            return f"AWS repairs whole instances, not {device}"
+        try:
+            return self._choose(who, rung, machine).why
+        except AdapterError as error:
+            return str(error)
+
+    def _who(self, machine: Machine) -> Identity:
+        who = identity(machine)
+        return who._replace(hyperpod=who.hyperpod or self.table.text("cluster")) if who.in_hyperpod else who
+
+    def _choose(self, who: Identity, rung: Rung, machine: Machine) -> Choice:
+        if who.in_hyperpod:
+            choice = in_hyperpod(self.policy, rung)
+            missing = choice.way is Way.HYPERPOD_API and not who.hyperpod
+            return (
+                choice._replace(why="the HyperPod cluster is not known (repairers.aws.cluster)") if missing else choice
+            )
+        if rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE, Rung.ESCALATE):
+            return of_instance(self.policy, rung, "", "", False)
+        found = ec2.compare(machine, ec2.describe(self.aws, who.instance, who.region), who.instance)
+        if self.tag and found.tags.get(self.tag[0]) != self.tag[1]:
+            raise Refusal(f"{who.instance} does not carry the tag {'='.join(self.tag)}")
+        if found.state != "running" and rung is not Rung.ESCALATE:
+            raise Refusal(f"{who.instance} is {found.state}", LATER if found.state == "pending" else 0.0)
+        return of_instance(self.policy, rung, found.group, found.root, found.spot)
+
+    # Looking.
+
+    def look(self, machine: Machine) -> Sighting:
+        who = self._known(machine)
+        if who.in_hyperpod:
+            if who.hyperpod:
+                return hyperpod.sighting(hyperpod.node(self.aws, who.hyperpod, who.instance, who.region))
+            node = self.nodes.read(machine.node)
+            return Sighting(time.time(), who.instance, node.boot_id, "Ready" if node.ready else "NotReady")
+        return ec2.sighting(ec2.describe(self.aws, who.instance, who.region))
+
+    def _known(self, machine: Machine) -> Identity:
+        who = self._who(machine)
+        if not who.instance:
+            raise AdapterError(f"AWS: no EC2 instance is known for {machine.node}")
+        return who
+
+    # Acting.
+
+    def send(self, order: Order) -> Sent:
+        return send_once(lambda: self._prepare(order), lambda target: self._act(order, target))
+
+    def _prepare(self, order: Order) -> Target:
+        machine = order.machine
+        who = self._known(machine)
+        if order.device:
+            raise Refusal(f"AWS repairs whole instances, not {order.device}")
+        choice = self._choose(who, order.rung, machine)
+        if choice.why:
+            raise Refusal(choice.why)
+        if choice.way is Way.HYPERPOD_API:
+            found = hyperpod.node(self.aws, who.hyperpod, who.instance, who.region)
+            hyperpod.compare(found, who.instance, who.hyperpod)
+        if choice.way not in (Way.SET_UNHEALTHY, Way.STANDBY, Way.GROUP_TERMINATE):
+            return Target(who, choice.way)
+        member = groups.member(self.aws, who.instance, who.region)
+        if member is None:
+            raise Refusal(f"{who.instance} is in no Auto Scaling group any more")
+        if member.lifecycle != groups.IN_SERVICE:
+            raise Refusal(f"{who.instance} is {member.lifecycle} in {member.group}: somebody else acts on it")
+        if choice.way is Way.SET_UNHEALTHY and self.policy.respect_grace:
+            seen = ec2.describe(self.aws, who.instance, who.region)
+            left = groups.grace_left(self.aws, member.group, seen.launched if seen else "", who.region, time.time())
+            if left:
+                raise Refusal(f"{who.instance} is in the grace period of {member.group} for {left:.0f} s more", left)
+        return Target(who, choice.way, member.group)
+
+    def _act(self, order: Order, target: Target) -> Sent:
+        who, way, aws = target.who, target.way, self.aws
+        if way is Way.REBOOT:
+            return ec2.reboot(aws, who.instance, who.region)
+        if way is Way.STOP_START:
+            return ec2.stop(aws, who.instance, who.region)
+        if way is Way.TERMINATE:
+            return ec2.terminate(aws, who.instance, who.region)
+        if way is Way.REPORT:
+            return ec2.report(aws, who.instance, who.region, order.because)
+        if way is Way.SET_UNHEALTHY:
+            return groups.set_unhealthy(aws, who.instance, who.region, self.policy.respect_grace)
+        if way is Way.STANDBY:
+            return groups.enter_standby(aws, who.instance, target.group, who.region)
+        if way is Way.GROUP_TERMINATE:
+            return groups.terminate(aws, who.instance, who.region)
+        if way is Way.HYPERPOD_API:
+            return hyperpod.order(aws, who.hyperpod, who.instance, order.rung, who.region)
+        if way is Way.HYPERPOD_LABEL:
+            seen = self.nodes.compare(order.machine)
+            return self.nodes.label(order.machine, seen, {hyperpod.HEALTH: hyperpod.ASKED[order.rung]})
+        return self._in_slurm(order)
+
+    def _in_slurm(self, order: Order) -> Sent:
+        """HyperPod's agent acts on the state FAIL with its reason; jobs that run are waited for."""
+        from nhc_adapters.slurm.adapter import Slurm
+
+        slurm = Slurm({"NHC_HYPERPOD": "1"}, self.environ, self.aws.timeout)
+        operation = Operation.REBOOT if order.rung is Rung.REBOOT else Operation.REPLACE
+        try:
+            (applied,) = slurm.repair(operation, [order.machine.node], order.because)
+        except AdapterError as error:
+            return Sent(Answer.AMBIGUOUS, printable(str(error), 400))
+        if applied.effect is Effect.CHANGED:
+            return accepted(f"Slurm: {order.machine.node} is FAIL with Action:{operation.value.capitalize()}")
+        return Sent(Answer.REFUSED, printable(applied.message, 400))
+
+    def complete(self, order: Order, sent: Sent) -> Sent:
+        """The start after a stop. EC2 changes nothing where the instance runs already."""
+        who = self._who(order.machine)
+        return send_once(lambda: who, lambda seen: ec2.start(self.aws, seen.instance, seen.region))
+
+    # Watching.
+
+    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
+        who = self._known(order.machine)
+        if who.in_hyperpod:
+            return self._hyperpod_progress(order, who, before)
+        if order.rung is Rung.ESCALATE:
+            done = sent.answer is Answer.ACCEPTED
+            return Progress(Stage.DONE if done else Stage.FAILED, "reported to AWS" if done else "not reported")
+        found = ec2.describe(self.aws, who.instance, who.region)
+        if order.rung is Rung.REBOOT:
+            if found is None or found.state in (*ec2.GONE, "stopping", "stopped"):
+                return Progress(Stage.FAILED, f"{who.instance} is {found.state if found else 'gone'}")
+            return Progress(Stage.WORKING, f"{who.instance} is {found.state}; EC2 shows no reboots: see the boot id")
+        group = found.group if found else ""
+        if order.rung is Rung.REPLACE and (group or found is None or found.state in ec2.GONE):
+            # What is gone shows its group no longer: then the group whose activity ended it.
+            seen = groups.activities(self.aws, group, who.region)
+            group = group or next((one.group for one in seen if one.instance == who.instance), "")
+            if group:
+                now_in = groups.member(self.aws, who.instance, who.region)
+                seen = [one for one in seen if one.group == group]
+                return groups.replaced(found, now_in, seen, who.instance, before, time.time())
+        if order.rung is Rung.REPLACE and self.policy.alone == "terminate":
+            gone = found is None or found.state == "terminated"
+            return Progress(
+                Stage.DONE if gone else Stage.WORKING, f"{who.instance} is {found.state if found else 'gone'}"
+            )
+        return _started_again(found, who.instance, before)
+
+    def _hyperpod_progress(self, order: Order, who: Identity, before: Sighting) -> Progress:
+        if not who.hyperpod:
+            node = self.nodes.read(order.machine.node)
+            return Progress(Stage.WORKING, f"{order.machine.node} is labelled {node.labels.get(hyperpod.HEALTH, '')!r}")
+        if (
+            self.policy.hyperpod != "api"
+            and hyperpod.recovery(self.aws, who.hyperpod, who.region) != hyperpod.AUTOMATIC
+        ):
+            return Progress(Stage.FAILED, f"{who.hyperpod} has NodeRecovery None: the label is set, and nobody acts")
+        found = hyperpod.node(self.aws, who.hyperpod, who.instance, who.region)
+        if order.rung is Rung.REBOOT:
+            return hyperpod.rebooted(found, who.instance)
+        group = (found.group if found else "") or order.machine.labels.get(GROUP_LABEL, "")
+        fresh = hyperpod.newer(self.aws, who.hyperpod, group, before.at - 1, who.region)
+        return hyperpod.replaced(found, fresh, who.instance)
+
+    # Rights, others, evidence, requests.
+
+    def rights(self) -> Sequence[Right]:
+        return rights.tried(self.aws, self.policy, self.table.text("cluster"), self.tag)
+
+    def claims(self, machine: Machine) -> Sequence[Claim]:
+        who = self._who(machine)
+        found: List[Claim] = []
+        if who.in_hyperpod:
+            return others.of_hyperpod(self.aws, who, machine, acting=self.policy.hyperpod == "api")
+        if who.instance:
+            found += others.of_instance(self.aws, who, machine, self.table.text("eks-cluster"))
+        found += others.of_labels(machine.labels, self.table.flag("karpenter-node-repair", False))
+        return found
+
+    def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
+        who = self._known(machine)
+        if who.in_hyperpod:
+            raise AdapterError("AWS: a HyperPod node's console is not shown to its user")
+        return evidence.collect(self.aws, who.instance, who.region, budget)
+
+    def requested(self, machine: Machine) -> Optional[Request]:
+        """What an operator asked of this node by HyperPod's label, or by its reason in Slurm (settings `reason`)."""
+        rung = hyperpod.asked_for(machine.labels, machine.settings.get("reason", ""))
+        who = self._who(machine)
+        if rung is None or not who.instance:
+            return None
+        words = machine.labels.get(hyperpod.HEALTH, "") or machine.settings.get("reason", "")
+        return Request(rung, f"hyperpod/{who.instance}/{rung.value}/{machine.boot_id}", printable(words, 100))
+
+
+def _started_again(found: Optional[ec2.Instance], instance: str, before: Sighting) -> Progress:
+    """A stop and start: stopped, then running since a later time."""
+    if found is None or found.state in ec2.GONE:
+        return Progress(Stage.FAILED, f"{instance} is {found.state if found else 'gone'}")
+    if found.state == "stopped":
+        return Progress(Stage.HALFWAY, f"{instance} is stopped; it is to be started")
+    if found.state == "running" and before.boot and found.launched > before.boot:
+        return Progress(Stage.DONE, f"{instance} runs since {found.launched}", instance)
+    return Progress(Stage.WORKING, f"{instance} is {found.state} since {found.launched}")

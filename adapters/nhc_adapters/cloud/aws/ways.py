@@ -1,0 +1,99 @@
+"""Which way a repair goes on AWS: by what the machine is part of, and what the settings allow. Pure but for looks."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple, Tuple
+
+from nhc.repair import Rung
+from nhc_adapters.cloud.settings import Table
+
+KNOWN: Tuple[str, ...] = (
+    "region", "endpoint", "profile", "in-group", "alone", "respect-grace-period", "hyperpod", "scheduler", "cluster",
+    "eks-cluster", "tag", "karpenter-node-repair", "kubeconfig", "context",
+)  # fmt: skip
+"""The settings of [repairers.aws]; docs/clouds.md explains them."""
+
+
+class Way(str, Enum):
+    """One call, or one pair of calls."""
+
+    REBOOT = "ec2:RebootInstances"
+    STOP_START = "ec2:StopInstances, then ec2:StartInstances"
+    TERMINATE = "ec2:TerminateInstances"
+    REPORT = "ec2:ReportInstanceStatus"
+    SET_UNHEALTHY = "autoscaling:SetInstanceHealth"
+    STANDBY = "autoscaling:EnterStandby"
+    GROUP_TERMINATE = "autoscaling:TerminateInstanceInAutoScalingGroup"
+    HYPERPOD_API = "sagemaker:Batch{Reboot,Replace}ClusterNodes"
+    HYPERPOD_LABEL = "the label sagemaker.amazonaws.com/node-health-status"
+    HYPERPOD_SLURM = "scontrol update state=fail reason=Action:…"
+
+
+IN_GROUP = {"set-health": Way.SET_UNHEALTHY, "standby": Way.STANDBY, "terminate": Way.GROUP_TERMINATE}
+ALONE = {"none": None, "stop-start": Way.STOP_START, "terminate": Way.TERMINATE}
+
+
+class Policy(NamedTuple):
+    """What the settings allow. `in_group` and `alone` say how a member of a group, and any other, is replaced."""
+
+    in_group: str
+    alone: str
+    respect_grace: bool
+    hyperpod: str
+    scheduler: str
+
+    @classmethod
+    def read(cls, table: Table) -> Policy:
+        return cls(
+            in_group=table.choice("in-group", tuple(IN_GROUP)),
+            alone=table.choice("alone", tuple(ALONE)),
+            respect_grace=table.flag("respect-grace-period", True),
+            hyperpod=table.choice("hyperpod", ("ask", "api")),
+            scheduler=table.choice("scheduler", ("kubernetes", "slurm")),
+        )
+
+
+class Choice(NamedTuple):
+    """The way, or why there is none: `why` is "" where there is one."""
+
+    way: Way
+    why: str = ""
+
+
+def in_hyperpod(policy: Policy, rung: Rung) -> Choice:
+    """HyperPod owns its instances: EC2's calls do not reach them."""
+    asked = Way.HYPERPOD_SLURM if policy.scheduler == "slurm" else Way.HYPERPOD_LABEL
+    way = Way.HYPERPOD_API if policy.hyperpod == "api" else asked
+    if rung in (Rung.REBOOT, Rung.REPLACE):
+        return Choice(way)
+    return Choice(way, f"HyperPod reboots and replaces nodes; it has no {rung.value}")
+
+
+def of_instance(policy: Policy, rung: Rung, group: str, root: str, spot: bool) -> Choice:
+    """The way for an instance of one's own. `group` is its Auto Scaling group, "" for none."""
+    if rung is Rung.REBOOT:
+        return Choice(Way.REBOOT)
+    if rung is Rung.ESCALATE:
+        return Choice(Way.REPORT)
+    if rung is Rung.POWER_CYCLE:
+        if group:
+            return Choice(Way.STOP_START, f"{group} would replace an instance that is stopped: replace it")
+        return Choice(Way.STOP_START, _cannot_stop(root, spot))
+    if rung is Rung.REPLACE and group:
+        return Choice(IN_GROUP[policy.in_group])
+    if rung is Rung.REPLACE:
+        way = ALONE[policy.alone]
+        if way is None:
+            return Choice(
+                Way.TERMINATE,
+                'it is in no Auto Scaling group, so nothing would replace it (repairers.aws.alone = "none")',
+            )
+        return Choice(way, _cannot_stop(root, spot) if way is Way.STOP_START else "")
+    return Choice(Way.REBOOT, f"EC2 has no {rung.value}")
+
+
+def _cannot_stop(root: str, spot: bool) -> str:
+    if root == "instance-store":
+        return "its root is an instance store: it cannot be stopped"
+    return "it is a Spot instance: EC2 may not start it again" if spot else ""

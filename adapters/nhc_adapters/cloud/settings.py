@@ -1,0 +1,60 @@
+"""A repairer's table of settings ([repairers.aws] …): read, and its mistakes named."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import Mapping, Optional, Sequence, Tuple
+
+from nhc.model import printable
+from nhc.ports import AdapterError
+
+
+class Table:
+    """One table, text by name. Raises AdapterError for a name that is not in `known`."""
+
+    def __init__(self, name: str, settings: Optional[Mapping[str, str]], known: Sequence[str]) -> None:
+        self.name, self.settings = name, settings or {}
+        for key in self.settings:
+            if key not in known:
+                near = get_close_matches(key, known, 1)
+                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+                raise AdapterError(f"{name}.{printable(key, 60)}: no such setting ({hint})")
+
+    def text(self, key: str, default: str = "") -> str:
+        return str(self.settings.get(key, "")) or default
+
+    def choice(self, key: str, options: Sequence[str]) -> str:
+        """One of `options`, the first by default."""
+        value = self.text(key, options[0])
+        if value not in options:
+            raise self.wrong(key, f"one of {', '.join(options)}")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Yes or no; true and false are taken too, since TOML has them."""
+        value = self.text(key).lower()
+        if value not in ("", "yes", "no", "true", "false"):
+            raise self.wrong(key, "yes or no")
+        return default if not value else value in ("yes", "true")
+
+    def url(self, key: str, default: str) -> str:
+        """An address without a trailing slash. http is for a loopback or a link-local address alone."""
+        value = self.text(key, default).rstrip("/")
+        local = re.match(
+            r"http://(127\.|\[::1\]|localhost|169\.254\.|\[fd00:ec2::254\]|metadata\.google\.internal)", value
+        )
+        if not local and not re.match(r"https://[^/\s]+", value):
+            raise self.wrong(key, "an https:// address")
+        return value
+
+    def pair(self, key: str) -> Optional[Tuple[str, str]]:
+        """NAME=VALUE, None where it is not set."""
+        value = self.text(key)
+        name, equals, rest = value.partition("=")
+        if value and not (name and equals):
+            raise self.wrong(key, "NAME=VALUE")
+        return (name, rest) if value else None
+
+    def wrong(self, key: str, expected: str) -> AdapterError:
+        return AdapterError(f"{self.name}.{key}: {printable(self.text(key), 60)!r} is not {expected}")
