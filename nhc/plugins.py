@@ -46,6 +46,9 @@ SINKS: Dict[str, str] = {
 
 REPAIRERS: Dict[str, str] = {
     "aws": "nhc_adapters.cloud.aws.repairer:AwsRepairer",
+    "ipmi": "nhc_adapters.bmc.ipmi:Ipmi",
+    "redfish": "nhc_adapters.bmc.redfish:Redfish",
+    "slurm": "nhc_adapters.slurm.power:SlurmPower",
 }
 """What makes a repairer (`nhc.repair.Repairer`) of the remedy loop."""
 

@@ -1,0 +1,46 @@
+"""Where a node's management controller is, and with what it is logged in to: shared by Redfish and IPMI.
+
+[repairers.redfish]
+bmc = "https://{node}-bmc.cluster"     # {node} is the node's name; a node's own setting `bmc` goes before it
+user = "nhc"
+password_file = "/etc/nhc/bmc.password"
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nhc.ports import AdapterError
+from nhc.repair import Machine
+from nhc.system.bounded_read import cause, read_text
+from nhc_adapters.cloud.settings import Table
+
+
+class Access(NamedTuple):
+    """The controller's address as a pattern, the user, and the file that holds the password."""
+
+    bmc: str
+    user: str
+    password_file: str
+
+    def address(self, machine: Machine) -> str:
+        """The controller of this machine, "" where none is known."""
+        own = machine.settings.get("bmc", "")
+        return own or (self.bmc.replace("{node}", machine.node) if machine.node else "")
+
+    def password(self) -> str:
+        """Read anew each time, so that a changed password needs no restart. Raises AdapterError."""
+        if not self.password_file:
+            return ""
+        try:
+            return read_text(self.password_file).strip("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise AdapterError(f"{self.password_file}: {cause(error)}") from None
+
+
+ACCESS = ("bmc", "user", "password_file")
+
+
+def read_access(table: Table) -> Access:
+    """The settings of `ACCESS`."""
+    return Access(table.text("bmc"), table.text("user"), table.text("password_file"))

@@ -1,0 +1,198 @@
+"""Power by IPMI, with ipmitool: one attempt a call (`-N`, `-R 1`), the password in the environment and never in argv.
+
+    [repairers.ipmi]
+    bmc = "{node}-bmc.cluster"
+    user = "nhc"
+    password_file = "/etc/nhc/bmc.password"
+    interface = "lanplus"     # or "lan"
+    identity = "guid"         # "trust" where the controllers show no system GUID: then the address alone is believed
+
+IPMI shows no boot. A reset is therefore never DONE by what the controller says: the node's new boot id is the proof. A
+power cycle is sent as off and on, because the controller does show that the power was off in between.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Iterator, Mapping, Optional, Sequence
+
+from nhc.model import printable
+from nhc.ports import AdapterError
+from nhc.repair import (
+    Answer,
+    EvidenceBudget,
+    Exhibit,
+    Machine,
+    Order,
+    Progress,
+    Right,
+    Rung,
+    Sent,
+    Sighting,
+    Stage,
+)
+from nhc_adapters._command import Commands, Runner, complaint, run_command
+from nhc_adapters.bmc.access import ACCESS, read_access
+from nhc_adapters.bmc.identity import differs, forms
+from nhc_adapters.cloud.pieces import Pieces
+from nhc_adapters.cloud.settings import Table
+
+KNOWN = (*ACCESS, "interface", "identity", "port", "cipher", "doctor")
+
+COMMAND = {Rung.REBOOT: "reset", Rung.POWER_CYCLE: "off"}
+
+NO_SESSION = ("unable to establish", "connection refused", "address lookup", "no route", "could not open socket")
+"""What ipmitool says when there was no session to send a command in (lanplus opens one before)."""
+
+REFUSED = (
+    "invalid data field", "insufficient privilege", "privilege level", "invalid command", "parameter out of range",
+    "not supported in present state", "illegal parameter",
+)  # fmt: skip
+"""Completion codes of a command that was not carried out (IPMI 2.0, table 5-2)."""
+
+LATER = ("node busy", "out of space", "insufficient resources", "command response could not be provided")
+
+
+class Ipmi:
+    """Resets and power cycles by ipmitool."""
+
+    def __init__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+        run: Runner = run_command,
+    ) -> None:
+        table = Table("ipmi", settings, KNOWN)
+        self.access = read_access(table)
+        self.interface = table.choice("interface", ("lanplus", "lan"))
+        self.trusted = table.choice("identity", ("guid", "trust")) == "trust"
+        self.port, self.cipher = table.text("port"), table.text("cipher")
+        for key in ("port", "cipher"):
+            if table.text(key) and not table.text(key).isdigit():
+                raise table.wrong(key, "a number")
+        self.doctor = table.text("doctor")
+        self.timeout = timeout
+        self.command = Commands({}, environ, timeout, run)
+
+    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
+        """Why this rung is not possible, "" where it is. Asks nobody."""
+        if rung not in COMMAND:
+            return f"IPMI has no {rung.value}"
+        if not self.access.address(machine):
+            return f"no management controller of {machine.node} is known (bmc)"
+        if not self.trusted and not forms(machine.uuid):
+            return differs(machine, "", "the controller")
+        return ""
+
+    # Asking.
+
+    def _ipmi(self, machine: Machine, *words: str) -> str:
+        """What ipmitool printed. Raises _Failed with what it said, AdapterError where it cannot be run."""
+        return self._at(self.access.address(machine), *words)
+
+    def _at(self, address: str, *words: str) -> str:
+        argv = ["ipmitool", "-I", self.interface, "-H", address, "-N", str(max(1, int(self.timeout))), "-R", "1"]
+        argv += ["-p", self.port] if self.port else []
+        argv += ["-C", self.cipher] if self.cipher else []
+        argv += ["-U", self.access.user] if self.access.user else []
+        self.command.env["IPMI_PASSWORD"] = self.access.password()
+        done = self.command(*argv, "-E", *words)
+        if done.status:
+            raise _Failed(f"ipmitool {' '.join(words)} at {printable(address, 80)}: {complaint(done)}")
+        return done.stdout
+
+    def look(self, machine: Machine) -> Sighting:
+        """The system's GUID and its power. Raises AdapterError."""
+        power = self._ipmi(machine, "chassis", "power", "status").strip().rpartition(" ")[2].lower()
+        return Sighting(time.time(), self._guid(machine), "", power)
+
+    def _guid(self, machine: Machine) -> str:
+        if self.trusted:
+            return self.access.address(machine)
+        shown = self._ipmi(machine, "mc", "guid")
+        found = re.search(r"System GUID\s*:\s*(\S+)", shown)
+        return found[1].lower() if found else ""
+
+    # Sending.
+
+    def send(self, order: Order) -> Sent:
+        """One `chassis power` command, once. Never raises."""
+        word = COMMAND.get(order.rung)
+        why = self.can(order.machine, order.rung)
+        if why or word is None:
+            return Sent(Answer.REFUSED, f"not sent: {why}")
+        try:
+            other = "" if self.trusted else differs(order.machine, self._guid(order.machine), "the controller")
+        except AdapterError as error:
+            return Sent(Answer.REFUSED, f"not sent: {error}", retry_after=30.0)
+        if other:
+            return Sent(Answer.REFUSED, f"not sent: {other}")
+        return self._power(order.machine, word)
+
+    def complete(self, order: Order, sent: Sent) -> Sent:
+        """Switch the power on again. Never raises."""
+        return self._power(order.machine, "on")
+
+    def _power(self, machine: Machine, word: str) -> Sent:
+        try:
+            self._ipmi(machine, "chassis", "power", word)
+        except AdapterError as error:
+            return _answer(str(error))
+        return Sent(Answer.ACCEPTED, f"the controller has taken chassis power {word}", word)
+
+    # Watching.
+
+    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
+        """What the power shows. Raises AdapterError."""
+        power = self.look(order.machine).power
+        if order.rung is not Rung.POWER_CYCLE:
+            return Progress(Stage.WORKING, f"power is {power}; IPMI shows no boot, the node's boot id will")
+        if power == "off":
+            return Progress(Stage.HALFWAY, "power is off; it is to be switched on")
+        if sent.request_id == "on" and power == "on":
+            return Progress(Stage.DONE, "power was off and is on again")
+        return Progress(Stage.WORKING, f"power is {power}")
+
+    # Rights, evidence.
+
+    def rights(self) -> Sequence[Right]:
+        """Whether the user may control power, tried on the controller that `doctor` names. Raises AdapterError."""
+        if not self.doctor:
+            return [Right("chassis power", None, "no controller to try it on: set doctor to the address of one")]
+        shown = self._at(self.doctor, "channel", "getaccess", "1") if self.access.user else ""
+        entry = re.search(rf"User Name\s*:\s*{re.escape(self.access.user)}\s*$(.*?)(?=^User ID|\Z)", shown, re.M | re.S)
+        level = re.search(r"Privilege Level\s*:\s*(\w+)", entry[1]) if entry else None
+        if level is None:
+            self._at(self.doctor, "chassis", "power", "status")
+            return [
+                Right(
+                    "chassis power", None, f"{printable(self.doctor, 80)} answers; it does not show the user's rights"
+                )
+            ]
+        granted = level[1].upper() in ("OPERATOR", "ADMINISTRATOR")
+        return [Right("chassis power", granted, f"{self.access.user} is {level[1]} (OPERATOR is needed)")]
+
+    def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
+        """The controller's event log and its sensors. Raises AdapterError."""
+        pieces = Pieces(budget)
+        for name, words in (("bmc-sel.txt", ("sel", "elist")), ("bmc-sensors.txt", ("sdr", "elist"))):
+            if not pieces.spent():
+                yield from pieces.take(name, "text/plain", self._ipmi(machine, *words).encode())
+
+
+class _Failed(AdapterError):
+    """ipmitool ended with an error."""
+
+
+def _answer(said: str) -> Sent:
+    """What a failed command proves."""
+    lower = said.lower()
+    if any(words in lower for words in NO_SESSION) or "not installed" in lower:
+        return Sent(Answer.REFUSED, said, retry_after=30.0)
+    if any(words in lower for words in LATER):
+        return Sent(Answer.REFUSED, said, retry_after=30.0)
+    if any(words in lower for words in REFUSED):
+        return Sent(Answer.REFUSED, said)
+    return Sent(Answer.AMBIGUOUS, said)

@@ -1,0 +1,257 @@
+"""Resets and power cycles by Redfish.
+
+    [repairers.redfish]
+    bmc = "https://{node}-bmc.cluster"
+    user = "nhc"
+    password_file = "/etc/nhc/bmc.password"
+    ca_file = "/etc/nhc/bmc-ca.pem"     # or fingerprint = "AB:CD:…", or verify = "no"
+
+A controller is asked for the resets that it offers before one is sent. ForceRestart does not cut the power; PowerCycle
+does, and where it is not offered the power is switched off, seen to be off, and switched on.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.model import printable
+from nhc.ports import AdapterError
+from nhc.repair import (
+    Answer,
+    EvidenceBudget,
+    Exhibit,
+    Machine,
+    Order,
+    Progress,
+    Right,
+    Rung,
+    Sent,
+    Sighting,
+    Stage,
+)
+from nhc_adapters.bmc.access import ACCESS, read_access
+from nhc_adapters.bmc.identity import differs, forms
+from nhc_adapters.bmc.redfish_session import RedfishSession, Tls, link, text
+from nhc_adapters.cloud.calls import CallFailed, Refusal, accepted, send_once
+from nhc_adapters.cloud.pieces import Pieces
+from nhc_adapters.cloud.settings import Table
+
+KNOWN = (*ACCESS, "ca_file", "fingerprint", "verify", "doctor")
+
+WORDS: Dict[Rung, Tuple[str, ...]] = {
+    Rung.REBOOT: ("ForceRestart", "GracefulRestart"),
+    Rung.POWER_CYCLE: ("PowerCycle", "ForceOff"),
+}
+"""The kinds of reset for a rung, the best first (DMTF Resource.v1: ResetType). A forced restart goes before a graceful
+one: a node whose system still answers is rebooted by its scheduler, not by its controller."""
+
+NOT_IMPLEMENTED = ("400", "405", "501")
+"""Statuses by which a controller refuses a kind of reset that its own list has."""
+
+
+class System(NamedTuple):
+    """A computer system as its controller shows it."""
+
+    path: str
+    uuid: str
+    power: str
+    last_reset: str
+    target: str
+    kinds: Tuple[str, ...]
+    logs: Tuple[str, ...]
+
+
+class Redfish:
+    """Repairs machines by their management controllers."""
+
+    def __init__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+    ) -> None:
+        table = Table("redfish", settings, KNOWN)
+        self.access = read_access(table)
+        if self.access.bmc:
+            table.url("bmc", "")
+        self.tls = Tls(table.text("ca_file"), table.text("fingerprint"), table.flag("verify", True))
+        self.doctor = table.text("doctor")
+        self.timeout = timeout
+
+    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
+        """Why this rung is not possible, "" where it is. Asks nobody: what the controller offers is asked in `send`."""
+        if rung not in WORDS:
+            return f"Redfish has no {rung.value}"
+        if not self.access.address(machine):
+            return f"no management controller of {machine.node} is known (bmc)"
+        return "" if forms(machine.uuid) else differs(machine, "", "the controller")
+
+    def _session(self, address: str) -> RedfishSession:
+        if not address.startswith(("https://", "http://127.", "http://[::1]", "http://localhost")):
+            raise AdapterError(f"{printable(address, 80)}: a controller's address begins with https://")
+        return RedfishSession(address, self.access.user, self.access.password(), self.tls, self.timeout)
+
+    # Looking.
+
+    def look(self, machine: Machine) -> Sighting:
+        """The system's UUID, power state and last reset. Raises AdapterError."""
+        with self._session(self._address(machine)) as session:
+            system = self._system(session, machine)
+        return Sighting(time.time(), system.uuid.lower(), system.last_reset, system.power)
+
+    def _address(self, machine: Machine) -> str:
+        address = self.access.address(machine)
+        if not address:
+            raise AdapterError(f"no management controller of {machine.node} is known (bmc)")
+        return address
+
+    def _system(self, session: RedfishSession, machine: Machine) -> System:
+        """The machine's own system where a chassis holds several, else the only one. Raises AdapterError."""
+        paths = session.members("/redfish/v1/Systems")
+        found = [_read_system(path, session.get(path)) for path in paths[:64]]
+        own = [system for system in found if forms(system.uuid) & forms(machine.uuid)]
+        if not own and len(found) != 1:
+            raise Refusal(f"{session.base}: none of its {len(found)} systems is {machine.node}'s, by their UUIDs")
+        return (own or found)[0]
+
+    # Sending.
+
+    def send(self, order: Order) -> Sent:
+        """One reset, once. Never raises."""
+        why = self.can(order.machine, order.rung)
+        if why:
+            return Sent(Answer.REFUSED, f"not sent: {why}")
+        return self._send(order.machine, WORDS[order.rung])
+
+    def complete(self, order: Order, sent: Sent) -> Sent:
+        """Switch the power on again. Never raises."""
+        return self._send(order.machine, ("On", "ForceOn"))
+
+    def _send(self, machine: Machine, kinds: Sequence[str]) -> Sent:
+        opened: List[RedfishSession] = []
+
+        def prepare() -> Tuple[System, List[str]]:
+            session = self._session(self._address(machine))
+            opened.append(session)
+            session.__enter__()
+            system = self._system(session, machine)
+            other = differs(machine, system.uuid, session.base)
+            if other:
+                raise Refusal(other)
+            offered = self._offered(session, system)
+            fit = [kind for kind in kinds if kind in offered]
+            if not system.target or not fit:
+                raise Refusal(f"{session.base} offers none of {', '.join(kinds)}: {', '.join(offered) or 'no reset'}")
+            return system, fit
+
+        def act(target: Tuple[System, List[str]]) -> Sent:
+            system, fit = target
+            for kind in fit:
+                try:
+                    reply = opened[0].change("POST", system.target, {"ResetType": kind})
+                except CallFailed as error:
+                    if error.code in NOT_IMPLEMENTED and kind is not fit[-1]:
+                        continue  # offered, and then not implemented: the next kind was not begun by this one
+                    raise
+                task = reply.headers.get("location", "") if reply.status == 202 else ""
+                return accepted(f"{opened[0].base} has taken {kind}", f"{kind} {task}".strip())
+            raise AssertionError("prepare hands on one kind at least")
+
+        try:
+            return send_once(prepare, act)
+        finally:
+            for session in opened:
+                session.__exit__(None, None, None)
+
+    def _offered(self, session: RedfishSession, system: System) -> Tuple[str, ...]:
+        """What the controller takes; a service that does not say is held to take everything of the standard."""
+        if system.kinds and system.kinds[0].startswith("/"):
+            for parameter in _rows(session.get(system.kinds[0]).get("Parameters")):
+                if parameter.get("Name") == "ResetType":
+                    allowed = parameter.get("AllowableValues")
+                    return tuple(str(value) for value in allowed) if isinstance(allowed, list) else ()
+        return system.kinds or ("ForceRestart", "ForceOff", "On")
+
+    # Watching.
+
+    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
+        """What the power, the last reset and the task show. Raises AdapterError."""
+        kind, _, task = sent.request_id.partition(" ")
+        with self._session(self._address(order.machine)) as session:
+            system = self._system(session, order.machine)
+            state = session.get(task) if task else {}
+        if text(state, "TaskState") in ("Exception", "Killed", "Cancelled"):
+            return Progress(Stage.FAILED, f"the controller's task ended as {text(state, 'TaskState')}")
+        if order.rung is Rung.POWER_CYCLE and system.power == "Off" and kind != "PowerCycle":
+            return Progress(Stage.HALFWAY, "power is off; it is to be switched on")
+        if system.power == "On" and kind in ("On", "ForceOn"):
+            return Progress(Stage.DONE, "power was off and is on again")
+        if system.power == "On" and system.last_reset and before.boot and system.last_reset != before.boot:
+            return Progress(Stage.DONE, f"reset at {printable(system.last_reset, 40)}, power is on")
+        return Progress(Stage.WORKING, f"power is {printable(system.power, 20)}")
+
+    # Rights, evidence.
+
+    def rights(self) -> Sequence[Right]:
+        """Whether the user may reset, tried on the controller that `doctor` names. Raises AdapterError."""
+        if not self.doctor:
+            return [Right("ComputerSystem.Reset", None, "no controller to try it on: set doctor to the address of one")]
+        with self._session(self.doctor) as session:
+            session.members("/redfish/v1/Systems")
+            privileges = self._privileges(session)
+        if privileges is None:
+            return [Right("ComputerSystem.Reset", None, f"{session.base} answers; it does not show the user's role")]
+        granted = "ConfigureComponents" in privileges  # DMTF's PrivilegeRegistry: ComputerSystem, POST
+        return [
+            Right("ComputerSystem.Reset", granted, f"{self.access.user} has {', '.join(privileges) or 'no privilege'}")
+        ]
+
+    def _privileges(self, session: RedfishSession) -> Optional[Tuple[str, ...]]:
+        try:
+            for path in session.members("/redfish/v1/AccountService/Accounts"):
+                account = session.get(path)
+                if text(account, "UserName") == self.access.user:
+                    role = link(account, "Links", "Role")
+                    assigned = session.get(role).get("AssignedPrivileges") if role else None
+                    return tuple(str(one) for one in assigned) if isinstance(assigned, list) else None
+        except AdapterError:
+            pass  # a user that may reset need not be able to read accounts
+        return None
+
+    def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
+        """The entries of the system's logs. Raises AdapterError."""
+        pieces = Pieces(budget)
+        with self._session(self._address(machine)) as session:
+            system = self._system(session, machine)
+            for log in system.logs:
+                for path in session.members(log):
+                    if pieces.spent():
+                        return
+                    entries = _rows(session.get(f"{path}/Entries").get("Members"))
+                    lines = [
+                        f"{text(entry, 'Created')} {text(entry, 'Severity')} {printable(text(entry, 'Message'), 1000)}"
+                        for entry in entries
+                    ]
+                    name = "".join(c if c.isalnum() else "-" for c in path.rpartition("/")[2])
+                    yield from pieces.take(f"bmc-log-{name}.txt", "text/plain", "\n".join([*lines, ""]).encode())
+
+
+def _read_system(path: str, value: Mapping[str, object]) -> System:
+    actions = value.get("Actions")
+    reset = actions.get("#ComputerSystem.Reset") if isinstance(actions, dict) else None
+    reset = reset if isinstance(reset, dict) else {}
+    allowed = reset.get("ResetType@Redfish.AllowableValues")
+    kinds = tuple(str(one) for one in allowed) if isinstance(allowed, list) else ()
+    info = text(reset, "@Redfish.ActionInfo")
+    if not kinds and info:
+        kinds = (info,)
+    logs = link(value, "LogServices")
+    return System(
+        path, text(value, "UUID"), text(value, "PowerState"), text(value, "LastResetTime"), text(reset, "target"),
+        kinds, (logs,) if logs else (),
+    )  # fmt: skip
+
+
+def _rows(value: object) -> List[Mapping[str, object]]:
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []

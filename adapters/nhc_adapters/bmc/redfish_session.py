@@ -1,0 +1,185 @@
+"""One session with a Redfish service: log in, ask, change once, log out. urllib3 with its retries switched off.
+
+Controllers allow few sessions at a time, so each is deleted at its end. Sources: DMTF DSP0266 (the protocol), sections
+"Sessions" and "Asynchronous operations".
+"""
+
+from __future__ import annotations
+
+import json
+from types import TracebackType
+from typing import Dict, List, Mapping, NamedTuple, Optional, Type
+from urllib.parse import urljoin
+
+import urllib3
+
+from nhc.model import printable
+from nhc.repair import Answer
+from nhc_adapters.cloud.calls import LATER, CallFailed
+
+BODY_LIMIT = 8 << 20
+"""Bytes of one answer at most; a log's page has some hundred kilobytes."""
+
+NOT_BEGUN = frozenset({400, 401, 403, 404, 405, 406, 409, 410, 412, 415, 501})
+"""Statuses of a request that was looked at and not carried out (DSP0266, "Status codes")."""
+
+
+class Tls(NamedTuple):
+    """How the controller's certificate is checked: against a file of authorities, a fingerprint, or not at all."""
+
+    ca_file: str = ""
+    fingerprint: str = ""
+    verify: bool = True
+
+
+class Reply(NamedTuple):
+    """An answer: status, headers in lower case, and the JSON object, {} for none."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Dict[str, object]
+
+
+class RedfishSession:
+    """Use it as a context manager. Raises CallFailed for whatever goes wrong, AdapterError included."""
+
+    def __init__(self, base: str, user: str, password: str, tls: Tls, timeout: float) -> None:
+        self.base, self.user, self._password = base.rstrip("/"), user, password
+        self._headers = {"Accept": "application/json", "OData-Version": "4.0"}
+        self._session = ""
+        secure = base.startswith("https:")
+        self._http = urllib3.PoolManager(
+            num_pools=1,
+            retries=False,
+            timeout=urllib3.Timeout(connect=min(timeout, 10.0), read=timeout),
+            cert_reqs="CERT_REQUIRED" if tls.verify and not tls.fingerprint else "CERT_NONE",
+            ca_certs=tls.ca_file or None if secure else None,
+            assert_fingerprint=tls.fingerprint or None if secure else None,
+        )
+        if not tls.verify or tls.fingerprint:
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+
+    def __enter__(self) -> RedfishSession:  # noqa: PYI034 (Self is Python 3.11's)
+        try:
+            self._log_in()
+        except BaseException:
+            self._http.clear()
+            raise
+        return self
+
+    def _log_in(self) -> None:
+        root = self.get("/redfish/v1/")
+        if not self.user:
+            return
+        where = link(root, "Links", "Sessions") or "/redfish/v1/SessionService/Sessions"
+        try:
+            reply = self.change("POST", where, {"UserName": self.user, "Password": self._password})
+        except CallFailed as error:
+            if error.code not in ("404", "405", "501"):
+                raise
+            # Services without sessions take the password with each request (DSP0266, "HTTP basic authentication").
+            self._headers.update(urllib3.make_headers(basic_auth=f"{self.user}:{self._password}"))
+            return
+        self._headers["X-Auth-Token"] = reply.headers.get("x-auth-token", "")
+        self._session = reply.headers.get("location", "")
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        if self._session:
+            try:
+                self.change("DELETE", self._session)
+            except CallFailed:
+                pass  # it ends by its own time-out; what was asked for is done
+        self._http.clear()
+
+    def get(self, path: str) -> Dict[str, object]:
+        """One resource."""
+        return self._request("GET", path).body
+
+    def members(self, path: str) -> List[str]:
+        """The addresses in a collection's first page."""
+        found = self.get(path).get("Members")
+        rows = found if isinstance(found, list) else []
+        return [str(row["@odata.id"]) for row in rows if isinstance(row, dict) and "@odata.id" in row]
+
+    def change(self, method: str, path: str, body: Optional[Mapping[str, object]] = None) -> Reply:
+        """One request that changes something, sent once."""
+        return self._request(method, path, body)
+
+    def _request(self, method: str, path: str, body: Optional[Mapping[str, object]] = None) -> Reply:
+        url = urljoin(f"{self.base}/", path)
+        if not url.startswith(f"{self.base}/"):  # another host would be given our token
+            raise CallFailed(Answer.REFUSED, f"{self.base}: points to another place: {printable(url, 120)}")
+        headers = dict(self._headers)
+        data = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            data = json.dumps(body).encode()
+        try:
+            reply = self._http.request(method, url, body=data, headers=headers, preload_content=False, redirect=False)
+            try:
+                content = reply.read(BODY_LIMIT + 1, decode_content=True)
+            finally:
+                reply.release_conn()
+        except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError,
+                urllib3.exceptions.LocationParseError) as error:  # fmt: skip
+            raise CallFailed(Answer.REFUSED, f"{self.base}: {_plain(error)}", retry_after=LATER) from None
+        except urllib3.exceptions.SSLError as error:
+            raise CallFailed(Answer.REFUSED, f"{self.base}: its certificate: {_plain(error)}") from None
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise CallFailed(Answer.AMBIGUOUS, f"{self.base}: no answer to {method}: {_plain(error)}") from None
+        if reply.status >= 300:
+            raise _failed(self.base, method, path, reply.status, dict(reply.headers), content)
+        return Reply(
+            reply.status, {key.lower(): value for key, value in reply.headers.items()}, self._json(content, path)
+        )
+
+    def _json(self, content: bytes, path: str) -> Dict[str, object]:
+        if not content.strip():
+            return {}
+        try:
+            value = json.loads(content) if len(content) <= BODY_LIMIT else None
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise CallFailed(Answer.AMBIGUOUS, f"{self.base}{printable(path, 80)}: the answer is no JSON object")
+        return value
+
+
+def _failed(base: str, method: str, path: str, status: int, headers: Mapping[str, str], content: bytes) -> CallFailed:
+    said = printable(_said(content), 200)
+    message = f"{base}: {method} {printable(path, 100)}: HTTP {status}{f': {said}' if said else ''}"
+    wait = next((value for key, value in headers.items() if key.lower() == "retry-after"), "")
+    if status == 429 or (status == 503 and wait):
+        return CallFailed(Answer.REFUSED, message, str(status), float(wait) if wait.isdigit() else LATER)
+    return CallFailed(Answer.REFUSED if status in NOT_BEGUN else Answer.AMBIGUOUS, message, str(status))
+
+
+def _said(content: bytes) -> str:
+    """The message of an error's body (DSP0266, "Error responses"), its text where it is none."""
+    try:
+        error = json.loads(content)["error"]
+        more = error.get("@Message.ExtendedInfo") or [{}]
+        return str((more[0] if isinstance(more, list) else more).get("Message") or error.get("message") or "")
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+        return content[:200].decode("utf-8", "replace")
+
+
+def _plain(error: Exception) -> str:
+    """An error without the object's address that urllib3 puts before it."""
+    return printable(str(error).rpartition(">: ")[2] or str(error), 200)
+
+
+def link(value: Mapping[str, object], *names: str) -> str:
+    """The address that stands under these names, "" for none."""
+    at: object = value
+    for name in names:
+        at = at.get(name) if isinstance(at, dict) else None
+    return str(at.get("@odata.id", "")) if isinstance(at, dict) else ""
+
+
+def text(value: Mapping[str, object], name: str) -> str:
+    """A text field, "" where it is missing or of another kind."""
+    found = value.get(name)
+    return found if isinstance(found, str) else ""

@@ -1,0 +1,226 @@
+"""Power by the real ipmitool, on a controller that OpenIPMI's ipmi_sim plays, by the contract of repairers."""
+
+import shutil
+import socket
+import subprocess
+import time
+
+import pytest
+
+from nhc.ports import AdapterError
+from nhc.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
+from nhc.system.process import Completed
+from nhc.testing_repairers import RepairerContract, RepairerWorld
+from nhc_adapters._command import run_command
+from nhc_adapters.bmc.identity import forms
+from nhc_adapters.bmc.ipmi import Ipmi
+from tests.support.require import need
+
+LAN = """\
+name "node"
+set_working_mc 0x20
+  startlan 1
+    addr 127.0.0.1 {port}
+    priv_limit admin
+    allowed_auths_admin none md2 md5 straight
+    guid a123456789abcdefa123456789abcdef
+  endlan
+  chassis_control "{program} 0x20"
+  user 2 true "admin" "test" admin 10 none md2 md5 straight
+"""
+CONTROLLER = """\
+mc_setbmc 0x20
+mc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr
+sel_enable 0x20 10 0x0a
+mc_enable 0x20
+"""
+UUID = "a1234567-89ab-cdef-a123-456789abcdef"
+POWER = """\
+#!/bin/sh
+# ipmi_sim asks for its chassis: CONTROLLER get power, or set power 0|1, set reset 1. The power is one file.
+at={at}
+shift
+while [ $# -gt 0 ]; do
+  case "$1 $2" in
+    "get power") echo "power:$(cat $at/power)"; shift 2 ;;
+    "set power") echo "$3" >$at/power; echo "power $3" >>$at/done; shift 3 ;;
+    "set reset") echo reset >>$at/done; shift 3 ;;
+    "check "*|"get boot") echo "boot:none"; shift 2 ;;
+    *) shift ;;
+  esac
+done
+"""
+WORDS = ("reset", "off", "on")
+
+
+class Simulator:
+    """ipmi_sim with a chassis whose power is a file."""
+
+    def __init__(self, at):
+        self.at, self.port = at, free_port()
+        (at / "state").mkdir()
+        (at / "power").write_text("1\n")
+        (at / "chassis").write_text(POWER.format(at=at))
+        (at / "chassis").chmod(0o755)
+        (at / "lan.conf").write_text(LAN.format(port=self.port, program=at / "chassis"))
+        (at / "sim.emu").write_text(CONTROLLER)
+        self.log = (at / "log").open("wb")
+        # With its input closed it does not get as far as to listen.
+        self.running = subprocess.Popen(
+            ["ipmi_sim", "-c", at / "lan.conf", "-f", at / "sim.emu", "-s", at / "state"],
+            stdin=subprocess.PIPE, stdout=self.log, stderr=self.log,
+        )  # fmt: skip
+        ask = ["ipmitool", "-I", "lan", "-H", "127.0.0.1", "-p", str(self.port), "-U", "admin", "-P", "test"]
+        until = time.monotonic() + 60
+        while subprocess.run([*ask, "mc", "info"], capture_output=True).returncode:
+            if self.running.poll() is not None or time.monotonic() > until:
+                self.running.kill()
+                pytest.fail(f"ipmi_sim does not answer:\n{(at / 'log').read_text()[-2000:]}")
+
+    def stop(self):
+        if self.running.poll() is None:
+            self.running.stdin.close()
+            self.running.terminate()
+            self.running.wait(30)
+        self.log.close()
+
+
+def free_port():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Wire:
+    """Runs the real ipmitool; the next power command can go wrong on its way."""
+
+    def __init__(self):
+        self.calls, self.fault, self.denied = [], "", False
+
+    def __call__(self, argv, timeout, env):
+        assert "test" not in argv  # the password
+        if argv[-2] != "power" or argv[-1] not in WORDS:
+            return run_command(argv, timeout, env)
+        if self.denied:
+            return Completed(1, "", "Set Chassis Power Control to Reset failed: Insufficient privilege level\n")
+        self.calls.append(argv[-1])
+        fault, self.fault = self.fault, ""
+        if fault == "error":
+            return Completed(1, "", "Set Chassis Power Control to Reset failed: Unspecified error\n")
+        if fault == "busy":
+            return Completed(1, "", "Set Chassis Power Control to Reset failed: Node busy\n")
+        done = run_command(argv, timeout, env)
+        return Completed(-15, "", "", timed_out=True) if fault == "lost" else done
+
+
+class IpmiWorld(RepairerWorld):
+    secrets = ("test-password",)
+    sees_effect = False
+
+    def __init__(self, simulator, rung, at):
+        self.simulator, self.rung, self.wire = simulator, rung, Wire()
+        (at / "password").write_text("test\n")
+        self.machine = Machine("n1", uuid=UUID)
+        self.repairer = Ipmi(
+            {"bmc": "127.0.0.1", "port": str(simulator.port), "interface": "lan", "user": "admin",
+             "password_file": str(at / "password"), "doctor": "127.0.0.1"}, {}, 1.0, self.wire)  # fmt: skip
+        self.repairer.command.timeout = 20.0  # of the command as a whole; one second is for each answer
+
+    def calls(self):
+        return self.wire.calls
+
+    def lose_next_answer(self):
+        self.wire.fault = "lost"
+
+    def fail_next_call(self):
+        self.wire.fault = "error"
+
+    def throttle_next_call(self):
+        self.wire.fault = "busy"
+
+    def deny(self):
+        self.wire.denied = True
+
+    def vanish(self):
+        self.simulator.stop()
+
+    def stranger(self):
+        return self.machine._replace(uuid="b1234567-89ab-cdef-a123-456789abcdef")
+
+    def take_effect(self):
+        """The chassis has done it by the time of the answer."""
+
+
+@pytest.fixture
+def simulator(tmp_path):
+    need("ipmitool", shutil.which("ipmitool"), "package ipmitool")
+    need("ipmi_sim", shutil.which("ipmi_sim"), "package openipmi")
+    at = tmp_path / "bmc"
+    at.mkdir()
+    running = Simulator(at)
+    yield running
+    running.stop()
+
+
+class TestReset(RepairerContract):
+    @pytest.fixture
+    def world(self, simulator, tmp_path):
+        return IpmiWorld(simulator, Rung.REBOOT, tmp_path)
+
+
+class TestPowerCycle(RepairerContract):
+    @pytest.fixture
+    def world(self, simulator, tmp_path):
+        world = IpmiWorld(simulator, Rung.POWER_CYCLE, tmp_path)
+        world.sees_effect = True
+        return world
+
+    # The chassis of the simulator is off at once, and off is not the end.
+    def test_an_order_that_never_arrived_is_not_done(self, world):
+        super().test_an_order_that_never_arrived_is_not_done(world)
+
+
+def test_a_power_cycle_is_off_and_on(simulator, tmp_path):
+    world = IpmiWorld(simulator, Rung.POWER_CYCLE, tmp_path)
+    cycle = Order("0b1f", "17", 1, world.machine, Rung.POWER_CYCLE, "GpuLost")
+    before = world.repairer.look(world.machine)
+    assert (forms(before.instance), before.power) == (forms(UUID), "on")  # IPMI shows it in another byte order
+
+    sent = world.repairer.send(cycle)
+    assert world.repairer.look(world.machine).power == "off"
+    assert world.repairer.progress(cycle, sent, before).stage is Stage.HALFWAY
+    sent = world.repairer.complete(cycle, sent)
+
+    assert world.repairer.progress(cycle, sent, before).stage is Stage.DONE
+    assert (simulator.at / "done").read_text().splitlines() == ["power 0", "power 1"]
+
+
+def test_a_controller_that_shows_no_guid_is_used_only_where_the_site_says_so(simulator, tmp_path):
+    world = IpmiWorld(simulator, Rung.REBOOT, tmp_path)
+    nameless = Machine("n1")
+
+    assert "cannot be compared" in world.repairer.can(nameless, Rung.REBOOT)
+    trusting = Ipmi({"bmc": "127.0.0.1", "identity": "trust"})
+    assert trusting.can(nameless, Rung.REBOOT) == ""
+
+
+def test_the_log_of_the_controller_is_evidence(simulator, tmp_path):
+    world = IpmiWorld(simulator, Rung.REBOOT, tmp_path)
+
+    names = [piece.name for piece in world.repairer.evidence(world.machine, EvidenceBudget())]
+
+    assert names[:1] == ["bmc-sel.txt"]
+
+
+def test_a_password_file_that_is_missing_is_named():
+    sent = Ipmi({"bmc": "127.0.0.1", "password_file": "/nonexistent/password"}).send(
+        Order("k", "1", 1, Machine("n1", uuid=UUID), Rung.REBOOT, "")
+    )
+
+    assert sent.answer is Answer.REFUSED
+    assert "/nonexistent/password: No such file" in sent.message
+
+
+def test_a_port_that_is_no_number_is_named():
+    with pytest.raises(AdapterError, match=r"ipmi\.port: 'abc' is not a number"):
+        Ipmi({"port": "abc"})

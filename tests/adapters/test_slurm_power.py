@@ -1,0 +1,181 @@
+"""Repairs through a real slurmctld: its RebootProgram and its power saving, by the contract of repairers."""
+
+import time
+
+import pytest
+
+from nhc.ports import AdapterError
+from nhc.repair import Answer, Machine, Order, Rung, Sent, Sighting, Stage
+from nhc.system.process import Completed
+from nhc.testing_repairers import RepairerContract, RepairerWorld
+from nhc_adapters._command import run_command
+from nhc_adapters.slurm.power import SlurmPower
+from tests.support.slurm import wait_for
+
+CHANGES = ("reboot", "update")
+
+
+class Wire:
+    """Runs the real commands; the next one that changes a node can go wrong on its way."""
+
+    def __init__(self):
+        self.calls, self.fault, self.denied, self.gone = [], "", False, False
+
+    def __call__(self, argv, timeout, env):
+        if self.gone:
+            return Completed(1, "", "slurm_load_node error: Unable to contact slurm controller (connect failure)\n")
+        if argv[1] not in CHANGES or "ReservationName=nhc-may-i" in argv:
+            return run_command(argv, timeout, env)
+        if self.denied:
+            return Completed(1, "", "scontrol_reboot_nodes error: Access/permission denied\n")
+        self.calls.append(" ".join(argv))
+        fault, self.fault = self.fault, ""
+        if fault == "error":
+            return Completed(1, "", "slurm_update error: Slurm backup controller in standby mode\n")
+        if fault == "busy":
+            return Completed(1, "", "slurm_update error: Unable to contact slurm controller (connect failure)\n")
+        done = run_command(argv, timeout, env)
+        return Completed(-15, "", "", timed_out=True) if fault == "lost" else done
+
+
+class SlurmWorld(RepairerWorld):
+    secrets = ()
+
+    def __init__(self, cluster, node, rung=Rung.REBOOT, **settings):
+        self.cluster, self.rung, self.wire = cluster, rung, Wire()
+        self.machine = Machine(node, address="127.0.0.1" if node.startswith("n") else "")
+        self.repairer = SlurmPower({"boot_time": "60", **settings}, cluster.env, 20.0, self.wire)
+
+    def calls(self):
+        return self.wire.calls
+
+    def lose_next_answer(self):
+        self.wire.fault = "lost"
+
+    def fail_next_call(self):
+        self.wire.fault = "error"
+
+    def throttle_next_call(self):
+        self.wire.fault = "busy"
+
+    def deny(self):
+        self.wire.denied = True
+
+    def vanish(self):
+        self.wire.gone = True
+
+    def stranger(self):
+        return self.machine._replace(address="192.0.2.1")
+
+    def take_effect(self):
+        node = self.machine.node
+        wait_for("the reboot to be issued", lambda: "REBOOT_ISSUED" in self.cluster.show(node)["State"])
+        booted = int(self.repairer.look(self.machine).boot)
+        # slurmctld's boot times waver by a second, and no machine boots twice within three.
+        wait_for("the last boot to be past", lambda: time.time() > booted + 3)
+        self.cluster.boot_node(node)
+        wait_for("the node to be back", lambda: "REBOOT" not in self.cluster.show(node)["State"])
+
+
+class TestReboot(RepairerContract):
+    @pytest.fixture
+    def world(self, cluster):
+        cluster.update("n2", State="DRAIN", Reason="NHC: GpuLost")
+        yield SlurmWorld(cluster, "n2")
+        cluster.scontrol("cancel_reboot", "n2", check=False)
+        if "REBOOT" in cluster.show("n2")["State"]:
+            cluster.boot_node("n2")
+
+
+def order(world, rung=Rung.REBOOT, **changes):
+    return Order("0b1f", "17", 1, world.machine, rung, "GpuLost: gpu3")._replace(**changes)
+
+
+def test_a_node_rebooted_while_drained_comes_back_drained(cluster):
+    cluster.update("n3", State="DRAIN", Reason="NHC: GpuLost")
+    world = SlurmWorld(cluster, "n3")
+    before = world.repairer.look(world.machine)
+    sent = world.repairer.send(order(world))
+    assert "reboot" in world.repairer.look(world.machine).doing
+
+    world.take_effect()
+
+    assert world.repairer.progress(order(world), sent, before).stage is Stage.DONE
+    assert cluster.show("n3")["State"].startswith("IDLE+DRAIN")
+
+
+def test_a_reboot_under_way_is_slurms_claim_and_no_second_is_sent(cluster):
+    cluster.update("n3", State="DRAIN", Reason="NHC: GpuLost")
+    world = SlurmWorld(cluster, "n3")
+    world.repairer.send(order(world))
+
+    again = world.repairer.send(order(world, attempt=2))
+
+    assert (again.answer, len(world.calls())) == (Answer.REFUSED, 1)
+    assert [claim.actor for claim in world.repairer.claims(world.machine)] == ["slurm"]
+    world.take_effect()
+
+
+def test_resume_timeout_is_compared_with_how_long_the_node_boots(cluster):
+    slow = SlurmWorld(cluster, "n1", boot_time="900").repairer
+
+    assert slow.can(Machine("n1"), Rung.REBOOT) == (
+        "ResumeTimeout is 60 s: a node that boots in 900 s (boot_time) would be set DOWN"
+    )
+    assert [right.granted for right in slow.rights() if right.name == "reboot"] == [False]
+
+
+def test_hyperpods_replacement_is_written_in_its_words(cluster):
+    world = SlurmWorld(cluster, "n1", Rung.REPLACE, replace="hyperpod")
+
+    sent = world.repairer.send(order(world, Rung.REPLACE))
+
+    assert sent.answer is Answer.ACCEPTED
+    assert cluster.show("n1")["State"].startswith("IDLE+FAIL")
+    assert cluster.reason("n1") == "Action:Replace"
+
+
+def test_a_cloud_node_is_powered_down_then_up(cluster):
+    world = SlurmWorld(cluster, "far1", Rung.REPLACE, replace="power")
+    replace = order(world, Rung.REPLACE)
+    cluster.update("far1", State="POWER_UP")
+    wait_for("far1 to power up", lambda: world.repairer.can(world.machine, Rung.REPLACE) == "")
+    assert world.repairer.look(world.machine).actor == "slurm"
+    assert world.repairer.send(replace).message == "nothing sent: it is powering up"
+
+    cluster.update("far1", State="POWER_DOWN_FORCE", Reason="test")
+    accepted = Sent(Answer.ACCEPTED, "")
+
+    def seen():
+        return world.repairer.progress(replace, accepted, Sighting(0.0, "far1", "1"))
+
+    wait_for("far1 to be powered down", lambda: seen().stage is Stage.HALFWAY, 30)
+    assert world.repairer.complete(replace, accepted).answer is Answer.ACCEPTED
+    wait_for("far1 to power up again", lambda: seen().message == "it is powering up")
+    cluster.update("far1", State="POWER_DOWN_FORCE", Reason="test")
+
+
+def test_without_its_setting_slurm_replaces_nothing(cluster):
+    assert SlurmWorld(cluster, "n1").repairer.can(Machine("n1"), Rung.REPLACE) == (
+        'Slurm has no replace (set replace = "power" or "hyperpod")'
+    )
+
+
+def test_evidence_has_the_node_as_slurm_shows_it(cluster):
+    world = SlurmWorld(cluster, "n1")
+
+    pieces = {piece.name: piece.content.decode() for piece in world.repairer.evidence(world.machine, budget())}
+
+    assert pieces["slurm-node.txt"].startswith("NodeName=n1")
+    assert "slurm-jobs.txt" in pieces
+
+
+def budget():
+    from nhc.repair import EvidenceBudget
+
+    return EvidenceBudget()
+
+
+def test_a_boot_time_that_is_no_number_is_named():
+    with pytest.raises(AdapterError, match=r"slurm\.boot_time: 'soon' is not a number of seconds"):
+        SlurmPower({"boot_time": "soon"})
