@@ -21,12 +21,14 @@ from typing import Callable, Iterator, NamedTuple
 import pytest
 import yaml
 
+from nhc import plugins
 from nhc.agent.npd_config import load_plugin_monitor
 from nhc.archive import build
 from nhc.facts.topology import parse_description
 from nhc.language import loader, site_scripts
 from nhc.language.site_settings import read as read_settings
 from nhc.policy import policy_file
+from nhc.remedy import settings as remedy
 from tests.support.documents import PAGES, ROOT, Block, blocks, of_nhc, spans, wrong_usage
 from tests.support.slurmrest import FakeSlurmRest
 
@@ -164,10 +166,17 @@ def kustomization(block: Block, place: Path) -> None:
     assert overlays(block.text)
 
 
+def repairers(block: Block, place: Path) -> None:
+    """Tables of remedy.toml, and what they name takes its settings."""
+    for one in remedy.parse(block.text).repairers:
+        assert plugins.repairer(one.type)(one.settings)
+
+
 #: Configurations, by their page and how they begin, and what reads them.
 READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("README.md", "# /etc/nhc/nhc.conf"): nhc_conf,
     ("docs/agent.md", '{"plugin": "custom"'): detector,
+    ("docs/bare-metal.md", "[repairers."): repairers,
     ("docs/checks-accelerators.md", "# numa NODE"): topology,
     ("docs/configuration.md", "# every node"): nhc_conf,
     ("docs/configuration.md", "NHC_MCHECK_DELIM"): sysconfig,

@@ -14,8 +14,9 @@ import re
 import time
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from nhc.marks import mark_text
 from nhc.model import Action, printable
-from nhc.ports import AdapterError, Mark, mark_text
+from nhc.ports import AdapterError, Mark
 from nhc.repair import (
     Answer,
     Claim,
