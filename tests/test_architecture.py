@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from nhc import check_index
+from tests.support.architecture import House, circles, house, read
 from tests.support.startup import LOCAL_PATH_BANNED, SUPERVISOR_BANNED, settle
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -114,6 +115,7 @@ DOORS = {
     "nhc.hooks": "locks, logs and leftovers of jobs",
     "nhc.host": "Host itself",
     "nhc.hosts": "other kinds of Host",
+    "nhc.kernlog.filters": "run by hand it writes a column of the catalogue",
     "nhc.language": "configurations, and targets that are decided in a process of their own",
     "nhc.policy": "policies, and the ledger",
     "nhc.run": "workers and the shell",
@@ -123,45 +125,13 @@ DOORS = {
     "nhc.testing": "the test kit writes trees",
     "nhc_adapters": "what an adapter speaks to is the outside",
 }
-DOOR_CALLS = {"open", "os.open", "os.popen", "os.system", "os.fork", "os.forkpty"}
-DOOR_PREFIXES = ("os.exec", "os.posix_spawn", "os.spawn")
-DOOR_MODULES = {"subprocess", "socket", "_socket", "_posixsubprocess"}
 
-
-def module_name(path):
-    relative = path.relative_to(ROOT / "adapters" if "adapters" in path.relative_to(ROOT).parts[:1] else ROOT)
-    return ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
-
+LONGEST = 400
+"""Lines of a module."""
 
 # What is sent to nodes as text runs there by itself, under whatever Python there is; the launchers have no suffix.
-FILES = {
-    module_name(path): path
-    for top in ("nhc", "adapters/nhc_adapters")
-    for path in sorted((ROOT / top).rglob("*.py"))
-    if not path.is_relative_to(ROOT / "nhc/fleet/data")
-}
-TREES = {name: ast.parse(path.read_text()) for name, path in FILES.items()}
-
-
-def is_package(name):
-    return FILES[name].name == "__init__.py"
-
-
-def imported(name):
-    """The modules of ours that a module imports, anywhere in it. `from package import module` is that module."""
-    for node in ast.walk(TREES[name]):
-        if isinstance(node, ast.Import):
-            found = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{name}:{node.lineno}: a relative import"
-            whole = [f"{node.module}.{alias.name}" for alias in node.names]
-            found = [one if one in FILES else node.module for one in whole]
-        else:
-            continue
-        yield from (one for one in found if one in FILES and one != name)
-
-
-IMPORTS = {name: set(imported(name)) for name in FILES}
+FILES = read(("nhc", "adapters/nhc_adapters"), without="nhc/fleet/data")
+HOUSE = house(FILES)
 
 
 def room(name):
@@ -179,44 +149,22 @@ def may_import(one, other):
     return LEVEL[one] < LEVEL[other] or (one, other) in SAME_LAYER
 
 
-def test_every_room_is_named_once():
-    rooms = {room(name) for name in FILES} - {"", "nhc_adapters"}
-    assert rooms == set(LEVEL), "give it a layer in LAYERS, and a row in docs/architecture.md"
-    assert sum(map(len, LAYERS)) == len(LEVEL)
+# The rules: what is wrong with a house, one line each.
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_imports_run_one_way(name):
+def unnamed_rooms(house):
+    rooms = {room(name) for name in house.modules} - {"", "nhc_adapters"}
+    return sorted(rooms ^ set(LEVEL))
+
+
+def wrong_imports(house, name):
     if room(name) == "":
-        return
-    for other in sorted(IMPORTS[name]):
-        why = NEVER.get((room(name), room(other)), "imports run from left to right, see LAYERS")
-        assert may_import(room(name), room(other)), f"{name} imports {other}: {why}"
-
-
-def circles(graph):
-    """The strongly connected components of more than one member (Tarjan)."""
-    index, low, stack, found = {}, {}, [], []
-
-    def visit(one):
-        index[one] = low[one] = len(index)
-        stack.append(one)
-        for other in sorted(graph[one]):
-            if other not in index:
-                visit(other)
-                low[one] = min(low[one], low[other])
-            elif other in stack:
-                low[one] = min(low[one], index[other])
-        if low[one] == index[one]:
-            members = stack[stack.index(one) :]
-            del stack[stack.index(one) :]
-            if len(members) > 1:
-                found.append(sorted(members))
-
-    for one in sorted(graph):
-        if one not in index:
-            visit(one)
-    return found
+        return []
+    return [
+        f"{name} imports {other}: {NEVER.get((room(name), room(other)), 'imports run from left to right, see LAYERS')}"
+        for other in sorted(house.imports[name])
+        if not may_import(room(name), room(other))
+    ]
 
 
 def dispatched(name, other):
@@ -225,46 +173,106 @@ def dispatched(name, other):
     )
 
 
-def test_no_module_imports_itself_in_a_circle():
-    assert circles({one: {o for o in IMPORTS[one] if not dispatched(one, o)} for one in IMPORTS}) == []
+def module_circles(house):
+    return circles({one: {o for o in others if not dispatched(one, o)} for one, others in house.imports.items()})
 
 
-def test_no_package_imports_itself_in_a_circle():
+def package_circles(house):
     """Packages within one another count as well: kubernetes.nodes and kubernetes.controller."""
 
     def package(name):
-        return name if is_package(name) else name.rpartition(".")[0] if name.count(".") > 1 else name
+        return name if house.modules[name].is_package else name.rpartition(".")[0] if name.count(".") > 1 else name
 
     graph = {}
-    for one, others in IMPORTS.items():
+    for one, others in house.imports.items():
         reached = {package(other) for other in others if not dispatched(one, other)}
         graph.setdefault(package(one), set()).update(reached - {package(one)})
     for reached in list(graph.values()):
         for one in reached:
             graph.setdefault(one, set())
-    assert circles(graph) == []
+    return circles(graph)
 
 
 #: Within the Kubernetes adapter, from the ground up: each package imports those before it. The last two are modules.
 KUBERNETES = ({"api"}, {"nodes"}, {"controller", "sink"}, {"doctor"}, {"commands"}, {"plugin"})
 
 
-def test_the_kubernetes_adapters_packages_import_one_way():
+def upwards_in_kubernetes(house):
     top = "nhc_adapters.kubernetes."
     level = {top + part: number for number, parts in enumerate(KUBERNETES) for part in parts}
 
     def part(name):
         return top + name.removeprefix(top).partition(".")[0]
 
-    ours = [name for name in FILES if name.startswith(top)]
-    assert {part(name) for name in ours} == set(level)
-    upwards = [
+    ours = [name for name in house.modules if name.startswith(top)]
+    unnamed = sorted({part(name) for name in ours} ^ set(level))
+    return unnamed or [
         f"{name} imports {other}"
         for name in ours
-        for other in sorted(IMPORTS[name])
+        for other in sorted(house.imports[name])
         if other.startswith(top) and part(other) != part(name) and level[part(other)] >= level[part(name)]
     ]
-    assert not upwards
+
+
+def unused_exceptions(house):
+    """An exception that nothing needs any more is taken away."""
+    edges = {(room(one), room(other)) for one, others in house.imports.items() for other in others}
+    seen = {other for one, other in edges if one == "nhc_adapters"} - {"nhc_adapters", ""}
+    doors = {name for name in house.modules if list(house.doors(name))}
+    return [
+        *sorted(f"SAME_LAYER {pair}" for pair in SAME_LAYER - edges),
+        *sorted(f"ADAPTERS_SEE {one}" for one in ADAPTERS_SEE - seen),
+        *sorted(
+            f"DISPATCH {one}" for one, chosen in DISPATCH if not any(dispatched(one, o) for o in house.imports[one])
+        ),
+        *sorted(f"DOORS {door}" for door in DOORS if not any(below(name, door) for name in doors)),
+    ]
+
+
+def below(name, package):
+    return name == package or name.startswith(package + ".")
+
+
+def full_package(house, name):
+    """Whether a package's `__init__` holds more than a docstring: everything below it pays for that."""
+    body = house.modules[name].tree.body
+    return name != "nhc" and bool(body) and not (isinstance(body[0], ast.Expr) and len(body) == 1)
+
+
+def wrong_doors(house, name):
+    if any(below(name, door) for door in DOORS):
+        return []
+    return [f"{name}:{line} uses {what}: ask Host" for line, what in house.doors(name)]
+
+
+def too_long(house, name):
+    return house.modules[name].lines > LONGEST
+
+
+def test_every_room_is_named_once():
+    assert unnamed_rooms(HOUSE) == [], "give it a layer in LAYERS, and a row in docs/architecture.md"
+    assert sum(map(len, LAYERS)) == len(LEVEL)
+
+
+def test_no_import_is_relative():
+    assert [line for name in FILES for line in HOUSE.relative_imports(name)] == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_imports_run_one_way(name):
+    assert wrong_imports(HOUSE, name) == []
+
+
+def test_no_module_imports_itself_in_a_circle():
+    assert module_circles(HOUSE) == []
+
+
+def test_no_package_imports_itself_in_a_circle():
+    assert package_circles(HOUSE) == []
+
+
+def test_the_kubernetes_adapters_packages_import_one_way():
+    assert upwards_in_kubernetes(HOUSE) == []
 
 
 def test_circles_are_found():
@@ -272,84 +280,22 @@ def test_circles_are_found():
 
 
 def test_every_exception_is_used():
-    """An exception that nothing needs any more is taken away."""
-    edges = {(room(one), room(other)) for one, others in IMPORTS.items() for other in others}
-    assert edges >= SAME_LAYER
-    assert {other for one, other in edges if one == "nhc_adapters"} - {"nhc_adapters", ""} == ADAPTERS_SEE
-    assert all(any(dispatched(one, other) for other in IMPORTS[one]) for one, _ in DISPATCH)
+    assert unused_exceptions(HOUSE) == []
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if is_package(name)])
+@pytest.mark.parametrize("name", [name for name, module in HOUSE.modules.items() if module.is_package])
 def test_a_package_itself_is_empty(name):
-    """What stands in `__init__` is paid for by everything below it."""
-    assert (
-        name == "nhc"
-        or not TREES[name].body
-        or (isinstance(TREES[name].body[0], ast.Expr) and len(TREES[name].body) == 1)
-    )
-
-
-def doors(name):
-    for node in ast.walk(TREES[name]):
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            if called in DOOR_CALLS or called.startswith(DOOR_PREFIXES):
-                yield node.lineno, called
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
-            yield from ((node.lineno, one) for one in names if one in DOOR_MODULES)
+    assert not full_package(HOUSE, name)
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_only_the_doors_open_files_and_start_processes(name):
-    if not any(name == door or name.startswith(door + ".") for door in DOORS):
-        found = list(doors(name))
-        assert not found, f"{FILES[name]}:{found[0][0]} uses {found[0][1]}: ask Host"
+    assert wrong_doors(HOUSE, name) == []
 
 
-def test_every_door_is_used():
-    used = {name for name in FILES if list(doors(name))}
-    assert all(any(name == door or name.startswith(door + ".") for name in used) for door in DOORS)
-
-
-def loaded_modules(code, *arguments):
-    script = f"import sys\n{code}\nprint(chr(10).join(sys.modules), file=sys.stderr)"
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "NHC_STATE_DIR": str(arguments[0]),
-           "NHC_MUTES": "/no/such/file"}  # fmt: skip  # what this machine has muted is not the test's
-    # -S: what a site's own .pth files import is not ours.
-    done = subprocess.run([sys.executable, "-S", "-c", script], capture_output=True, text=True, env=env, timeout=60)
-    return set(done.stderr.split()), done.stdout
-
-
-def test_check_local_loads_only_cheap_modules(tmp_path):
-    config = tmp_path / "nhc.conf"
-    config.write_text("* || check_hw_mem_free 1k\n* || check_fs_mount /\n* || check_ps_loadavg 99999 99999 99999\n")
-    settle(config)
-    run = f"from nhc.cli.main import main\nmain(['check', 'local', '-c', {str(config)!r}, '--all'])"
-    for banned in (LOCAL_PATH_BANNED, SUPERVISOR_BANNED):
-        loaded, said = loaded_modules(run, tmp_path / "state")
-        assert "3 results" in said
-        assert not banned & loaded
-        # The first run reads the configuration, and so the checks' declarations; the second leaves both alone.
-        assert ("nhc.checks.hw_mem" in loaded) == (banned is LOCAL_PATH_BANNED)
-
-
-@pytest.mark.parametrize("family", check_index.families())
-def test_a_check_family_loads_only_cheap_modules(family, tmp_path):
-    """Each worker that claims one of its checks imports it."""
-    loaded, _said = loaded_modules(f"import nhc.checks.{family}", tmp_path)
-    assert not LOCAL_PATH_BANNED & loaded
-
-
-def test_the_version_costs_nothing(tmp_path):
-    loaded, said = loaded_modules("from nhc.cli.main import main\nmain(['--version'])", tmp_path)
-    assert said.startswith("nhc ")
-    assert not (LOCAL_PATH_BANNED | {"re", "typing", "json"}) & loaded
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "nhc").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_module_outgrows_one_idea(path):
-    assert len(path.read_text().splitlines()) <= 400, "split it: see docs/architecture.md"
+@pytest.mark.parametrize("name", [name for name in FILES if below(name, "nhc")])
+def test_no_module_outgrows_one_idea(name):
+    assert not too_long(HOUSE, name), "split it: see docs/architecture.md"
 
 
 #: Attributes of libraries' objects, and of functions, that are there to be written.
@@ -412,7 +358,7 @@ def strangers_written(name, tree):
 
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_no_attribute_is_written_from_another_module(name):
-    assert strangers_written(name, TREES[name]) == [], "give the class a method that says what is meant"
+    assert strangers_written(name, HOUSE.modules[name].tree) == [], "give the class a method that says what is meant"
 
 
 def test_the_rule_on_attributes_sees_what_it_is_for():
@@ -420,3 +366,200 @@ def test_the_rule_on_attributes_sees_what_it_is_for():
         "class A:\n  def f(self):\n    self.own = 1\ndef g(a, b):\n  a.own = 2\n  b.theirs, b.own = 3, 4\n"
     )
     assert strangers_written("nhc.x", tree) == ["nhc.x:6: b.theirs"]
+
+
+# What is loaded before a job.
+
+
+def loaded_modules(code, state, root=ROOT):
+    script = f"import sys\n{code}\nprint(chr(10).join(sys.modules), file=sys.stderr)"
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{root}:{root / 'adapters'}", "NHC_STATE_DIR": str(state),
+           "NHC_MUTES": "/no/such/file"}  # fmt: skip  # what this machine has muted is not the test's
+    # -S: what a site's own .pth files import is not ours.
+    done = subprocess.run([sys.executable, "-S", "-c", script], capture_output=True, text=True, env=env, timeout=60,
+                          cwd="/")  # fmt: skip  # or Python would look in the checkout first
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split()), done.stdout
+
+
+def banned_in_check_local(base, root=ROOT):
+    """What two runs load that is too dear: the first reads the configuration, the second has its plan."""
+    config = base / "nhc.conf"
+    config.write_text("* || check_hw_mem_free 1k\n* || check_fs_mount /\n* || check_ps_loadavg 99999 99999 99999\n")
+    settle(config)
+    run = f"from nhc.cli.main import main\nmain(['check', 'local', '-c', {str(config)!r}, '--all'])"
+    found = set()
+    for banned in (LOCAL_PATH_BANNED, SUPERVISOR_BANNED):
+        loaded, said = loaded_modules(run, base / "state", root)
+        assert "3 results" in said
+        found |= banned & loaded
+        # The first run reads the configuration, and so the checks' declarations; the second leaves both alone.
+        assert ("nhc.checks.hw_mem" in loaded) == (banned is LOCAL_PATH_BANNED)
+    return found
+
+
+def banned_in_family(family, base, root=ROOT):
+    """Each worker that claims one of its checks imports it."""
+    loaded, _said = loaded_modules(f"import nhc.checks.{family}", base, root)
+    assert f"nhc.checks.{family}" in loaded
+    return LOCAL_PATH_BANNED & loaded
+
+
+def banned_in_version(base, root=ROOT):
+    loaded, said = loaded_modules("from nhc.cli.main import main\nmain(['--version'])", base, root)
+    assert said.startswith("nhc ")
+    return (LOCAL_PATH_BANNED | {"re", "typing", "json"}) & loaded
+
+
+def test_check_local_loads_only_cheap_modules(tmp_path):
+    assert banned_in_check_local(tmp_path) == set()
+
+
+@pytest.mark.parametrize("family", check_index.families())
+def test_a_check_family_loads_only_cheap_modules(family, tmp_path):
+    assert banned_in_family(family, tmp_path) == set()
+
+
+def test_the_version_costs_nothing(tmp_path):
+    assert banned_in_version(tmp_path) == set()
+
+
+# Each rule broken once: a rule that sees nothing would hold for ever.
+
+
+def one_of(house, wanted):
+    """A module of that room, no package."""
+    return next(name for name in house.modules if room(name) == wanted and not house.modules[name].is_package)
+
+
+def whole(rule):
+    """A rule about all modules, as one about the changed one."""
+    return lambda house, _name: rule(house)
+
+
+LAZY = "def function():\n    from {} import {}\n"
+#: The rule, the module that is changed, what it says, and what the rule says of it.
+BROKEN = {
+    "a room without a name": (whole(unnamed_rooms), "nhc.attic.box", "", "attic"),
+    "a module of the root without a name": (whole(unnamed_rooms), "nhc.attic", "", "attic"),
+    "an import upwards": (wrong_imports, "nhc.facts.dmi", "from nhc.checks import fs", "nhc.checks.fs"),
+    "a lazy import upwards": (
+        wrong_imports, "nhc.facts.dmi", LAZY.format("nhc.checks", "fs"), "nhc.checks.fs"),
+    "an import for type checkers upwards": (
+        wrong_imports, "nhc.facts.dmi",
+        "from nhc.light import TYPE_CHECKING\nif TYPE_CHECKING:\n    from nhc.checks.fs import x\n", "nhc.checks.fs"),
+    "an import by a word upwards": (
+        wrong_imports, "nhc.facts.dmi", "__import__('nhc.checks.fs')", "nhc.checks.fs"),
+    "an import by importlib upwards": (
+        wrong_imports, "nhc.facts.dmi",
+        "import importlib\nimportlib.import_module('nhc.checks.fs')", "nhc.checks.fs"),
+    "an import within a layer": (
+        wrong_imports, "nhc.hooks.log", "import nhc.fleet.sweep", "nhc.hooks.log imports nhc.fleet.sweep"),
+    "nhc imports an adapter": (
+        wrong_imports, "nhc.cli.slurm", "import nhc_adapters.pbs", "nhc_adapters.pbs"),
+    "an adapter imports more than it may see": (
+        wrong_imports, "nhc_adapters.pbs", "import nhc.state.store", "nhc.state.store"),
+    "an adapter imports a root module": (wrong_imports, "nhc_adapters.pbs", "import nhc.host", "nhc.host"),
+    "a relative import": (House.relative_imports, "nhc.facts.dmi", "from . import pci", "nhc.facts.dmi"),
+    "two modules in a circle": (whole(module_circles), "nhc.light", "import nhc.model", "nhc.model"),
+    "a lazy circle of modules": (whole(module_circles), "nhc.light", LAZY.format("nhc", "model"), "nhc.model"),
+    "a circle of packages": (
+        whole(package_circles), "nhc.system.process", LAZY.format("nhc.run", "worker"), "nhc.system"),
+    "a circle among commands, where some may dispatch": (
+        whole(module_circles), "nhc.cli.options", LAZY.format("nhc.cli", "check_local"), "nhc.cli.check_local"),
+    "Kubernetes upwards": (
+        whole(upwards_in_kubernetes), "nhc_adapters.kubernetes.api.client",
+        "import nhc_adapters.kubernetes.nodes.marks", "nodes.marks"),
+    "a package of Kubernetes without a level": (
+        whole(upwards_in_kubernetes), "nhc_adapters.kubernetes.attic.box", "", "nhc_adapters.kubernetes.attic"),
+    "a package that is not empty": (
+        lambda house, name: [name] * full_package(house, name), "nhc.facts", "from nhc.facts import dmi", "nhc.facts"),
+    "an attribute written from another module": (
+        lambda house, name: strangers_written(name, house.modules[name].tree), "nhc.facts.dmi",
+        "def function(agent):\n    agent.publisher = 1\n", "agent.publisher"),
+    "a module too long": (
+        lambda house, name: [name] * too_long(house, name), "nhc.facts.dmi", "x = 1\n" * LONGEST, "nhc.facts.dmi"),
+}  # fmt: skip
+BROKEN.update({
+    f"{one} never imports {other}": (
+        wrong_imports, one_of(HOUSE, one), f"import {one_of(HOUSE, other)}", why)
+    for (one, other), why in NEVER.items()
+})  # fmt: skip
+BROKEN.update({
+    f"a door: {code.splitlines()[-1]}": (wrong_doors, "nhc.facts.dmi", code, "nhc.facts.dmi")
+    for code in (
+        "open('/x')", "import io\nio.open('/x')", "import os\nos.open('/x', 0)", "import os\nos.fork()",
+        "import os\nos.execv('/x', [])", "import os\nos.posix_spawn('/x', [], {})", "import os\nos.popen('x')",
+        "import os\nos.system('x')", "from os import fork\nfork()", "from os import system as f\nf('x')",
+        "import os as o\no.fork()", "import subprocess", "from subprocess import run", "import socket",
+        "import _posixsubprocess", "import multiprocessing", "from pathlib import Path", "import pty",
+        "def function():\n    import subprocess", "async def f(a):\n    await a.create_subprocess_exec('x')",
+    )
+})  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_rule_sees_what_breaks_it(case):
+    rule, name, text, said = BROKEN[case]
+    before = rule(HOUSE, name) if name in HOUSE.modules else []
+    broken = rule(HOUSE.changed(name, text), name)
+    assert before == []
+    assert any(said in str(one) for one in broken), broken
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("nhc.declare", "SAME_LAYER ('declare', 'check')"), ("nhc.facts.cri", "DOORS nhc.facts.cri"),
+     ("nhc.cli.main", "DISPATCH nhc.cli.main")],
+)  # fmt: skip
+def test_an_exception_that_nothing_needs_is_seen(name, said):
+    assert said in unused_exceptions(HOUSE.changed(name, "", add=False))
+
+
+def test_what_adapters_no_longer_see_is_seen():
+    house = HOUSE
+    for name in [name for name, others in HOUSE.imports.items() if any(room(o) == "kernlog" for o in others)]:
+        house = house.changed(name, "", add=False) if room(name) == "nhc_adapters" else house
+    assert "ADAPTERS_SEE kernlog" in unused_exceptions(house)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """This source tree, in which a module can be changed."""
+
+    def change(module, text):
+        for entry in (ROOT / "nhc").iterdir():
+            (tmp_path / "tree/nhc").mkdir(parents=True, exist_ok=True)
+            (tmp_path / "tree/nhc" / entry.name).symlink_to(entry)
+        (tmp_path / "tree/adapters").symlink_to(ROOT / "adapters")
+        path = tmp_path / "tree" / module
+        original = path.read_text()
+        if path.parent.name != "nhc":  # its package as well is one of its own
+            shared = path.parent.resolve()
+            path.parent.unlink()
+            path.parent.mkdir()
+            for entry in shared.iterdir():
+                path.parent.joinpath(entry.name).symlink_to(entry)
+        path.unlink()
+        path.write_text(f"{original}\n{text}\n")
+        return tmp_path / "tree"
+
+    return change
+
+
+def test_a_dear_module_on_the_local_path_is_seen(tree, tmp_path):
+    root = tree("nhc/units.py", "import logging")
+    assert "logging" in banned_in_check_local(tmp_path, root)
+    assert banned_in_version(tmp_path, root) == set()
+
+
+def test_a_dear_module_in_the_waiting_process_alone_is_seen(tree, tmp_path):
+    assert banned_in_check_local(tmp_path, tree("nhc/run/supervisor.py", "import fnmatch")) >= {"fnmatch"}
+
+
+def test_a_dear_module_in_a_family_is_seen(tree, tmp_path):
+    assert "subprocess" in banned_in_family("fs", tmp_path, tree("nhc/checks/fs.py", "import subprocess"))
+
+
+def test_a_dear_module_for_the_version_is_seen(tree, tmp_path):
+    assert "json" in banned_in_version(tmp_path, tree("nhc/exit_status.py", "import json"))
