@@ -26,6 +26,10 @@ def add(state: LogState, match: Match, when: float, now: float) -> None:
     """Take in one line."""
     for what in match.recovers:
         _recover(state, what, match.device, when)
+    if match.kind == "pcie":
+        from nhc.kernlog.hotplug import slot_event
+
+        match = slot_event(state, match, when)
     match = _by_hand(state, pcie.outcome(state, match, when))
     if match.kind in ("hung", "nfs", "lustre", "ceph"):
         _hung(state, match, when, now)

@@ -6,7 +6,7 @@ another machine) it is degraded, never fatal.
 
 from __future__ import annotations
 
-from nhc.kernlog import hung, volumes
+from nhc.kernlog import hotplug, hung, volumes
 from nhc.kernlog.match import DEGRADED, FATAL, RANK
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FILE_SYSTEMS = ("ext4", "xfs", "btrfs", "f2fs")
 BLOCKED = "kernel-log-blocked"
 """Memory of how often the tasks reported as hung had been scheduled when they were looked at."""
+PULLED = "a card was taken out of its slot at that moment"
 UNKNOWN = "whether the node itself mounts it cannot be told"
 
 
@@ -40,8 +41,10 @@ def depends(finding: Finding) -> bool:
 
 def apart(state: LogState, finding: Finding) -> Finding:
     """A finding that depends on the node, where the node cannot be asked."""
-    if finding["severity"] != FATAL or not depends(finding) or finding["kind"] == "nvme":
-        return finding  # most NVMe drives are in the node
+    if finding["severity"] != FATAL or not depends(finding):
+        return finding
+    if finding["kind"] == "nvme":  # most NVMe drives are in the node
+        return _lowered(finding, PULLED) if hotplug.taken_out(state, finding) else finding
     if finding["kind"] == "hung" and hung.worst(state)[0] not in hung.OWN:
         return finding
     return _lowered(finding, UNKNOWN)
@@ -59,7 +62,7 @@ def beside_node(host: Host, state: LogState, pairs: Sequence[Pair]) -> Tuple[Lis
     for key, finding in pairs:
         told: Optional[Finding] = finding
         if depends(finding):
-            told = _task(host, state, finding) if finding["kind"] == "hung" else _volume(host, found, finding)
+            told = _task(host, state, finding) if finding["kind"] == "hung" else _volume(host, state, found, finding)
         if told is None:
             gone.append((key, finding))
         else:
@@ -80,11 +83,14 @@ def _lowered(finding: Finding, why: str) -> Finding:
     return {**finding, "severity": DEGRADED, "action": Action.INSPECT.value, "message": message}
 
 
-def _volume(host: Host, found: Optional[Volumes], finding: Finding) -> Optional[Finding]:
+def _volume(host: Host, state: LogState, found: Optional[Volumes], finding: Finding) -> Optional[Finding]:
     """A finding of a disk or a file system. None where it is nobody's any more."""
     device, kind = volumes.disk_of(host, finding["device"]), finding["kind"]
     if kind == "nvme" and not volumes.fabric(host, device):
-        return finding  # a drive in the node: its loss counts, mounted or not
+        if found is None or volumes.is_own(found, device) or volumes.controller_present(host, device):
+            return finding
+        # A drive in the node: its loss counts, mounted or not, unless somebody has pulled it.
+        return _lowered(finding, PULLED) if hotplug.taken_out(state, finding) else finding
     if found is None:
         return _lowered(finding, UNKNOWN) if finding["severity"] == FATAL else finding
     if volumes.is_own(found, device):

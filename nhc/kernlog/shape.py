@@ -95,11 +95,14 @@ _TOP: Dict[str, Callable[[Any], bool]] = {
     "programs": _table,
     "hung": _hung,
     "no_callback": _number,
+    "slots": _table,
+    "taken_out": _number,
 }
 _INNER: Dict[str, Callable[[Any], bool]] = {
     "findings": _finding,
     "seen": _count,
     "companions": _number,
+    "slots": _number,
     "history": lambda value: isinstance(value, list) and bool(value) and all(map(_number, value)),
     "programs": lambda value: _table(value) and all(map(_pair, value.values())),
 }

@@ -53,7 +53,8 @@ class LogState(TypedDict, total=False):
     `boot` is the boot id, `cursor` where the reader of its source goes on, `tail` the last lines for rules that span
     several, `driver` NVIDIA's version, `more` findings beyond the limit, `seen` lines by severity. The rest is what
     later lines are judged by: `companions` the last Xid of each GPU, `history` and `programs` of faults that come back,
-    `hung` of hung tasks, `no_callback` when a driver could not be asked for a recovery.
+    `hung` of hung tasks, `no_callback` when a driver could not be asked for a recovery, `slots` when the button of each
+    PCIe slot was pressed to turn it off, `taken_out` when a card was last taken out of one.
     """
 
     boot: str
@@ -68,3 +69,5 @@ class LogState(TypedDict, total=False):
     programs: Dict[str, Dict[str, List[float]]]
     hung: HungMemory
     no_callback: float
+    slots: Dict[str, float]
+    taken_out: float

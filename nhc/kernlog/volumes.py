@@ -146,5 +146,10 @@ def fabric(host: Host, device: str) -> Optional[bool]:
         return None
 
 
+def controller_present(host: Host, device: str) -> bool:
+    """Whether the node still has this NVMe controller."""
+    return host.exists(f"/sys/class/nvme/{device}")
+
+
 def present(host: Host, device: str) -> bool:
     return host.exists(f"/sys/class/block/{device}")

@@ -57,6 +57,8 @@ NFS_AWAY, NFS_BACK = "nfs: server nfs01 not responding, still trying", "nfs: ser
 OST = "Lustre: lfs-OST0001-osc-ff: Connection {} lfs-OST0001 (at 10.0.0.2@o2ib){}"
 PORT = "pcieport 0000:17:01.0: "
 NONFATAL = f"{PORT}AER: Uncorrectable (Non-Fatal) error message received from 0000:18:00.0"
+SLOT = f"{PORT}pciehp: Slot(3): "
+NVME_LOST = "nvme nvme0: Disabling device after reset failure: -19"
 MLX5 = "mlx5_core 0000:5e:00.0: poll_health:825: device's health compromised - reached miss count."
 ABORT = [
     (10, "blk_update_request: I/O error, dev {0}, sector 9 op 0x1:(WRITE)"), (11, "Aborting journal on device {0}-8."),
@@ -184,6 +186,34 @@ SCENARIOS = {
         [(10, "nvme nvme0: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10"),
          (70, "nvme nvme0: Disabling device after reset failure: -19")],
         {"NvmeDown nvme0": ("fatal", "reboot"), "NvmeDisabled nvme0": ("fatal", "reboot")}, {},
+    ),
+    "a drive is taken out with the button": (
+        [(10, f"{SLOT}Button press: will power off in 5 sec"), (12, f"{SLOT}Link Down"),
+         (12, f"{SLOT}Card not present"), (13, NVME_LOST)],
+        {"NvmeDisabled nvme0": ("degraded", "inspect")}, {},
+    ),
+    "a drive is pulled": (
+        [(10, f"{SLOT}Link Down"), (10, f"{SLOT}Card not present"), (30, NVME_LOST)],
+        {"PcieSlotLinkDown 0000:17:01.0": ("degraded", "inspect"), "NvmeDisabled nvme0": ("degraded", "inspect")}, {},
+    ),
+    "a drive is pulled and another is put in": (
+        [(10, f"{SLOT}Link Down"), (10, f"{SLOT}Card not present"), (30, NVME_LOST),
+         (60, f"{SLOT}Card present"), (61, f"{SLOT}Link Up"),
+         (62, "nvme nvme0: 8/0/0 default/read/poll queues")], {}, {},
+    ),
+    "a drive dies in its slot": (
+        [(10, f"{SLOT}Link Down"), (30, NVME_LOST)],
+        {"PcieSlotLinkDown 0000:17:01.0": ("degraded", "inspect"), "NvmeDisabled nvme0": ("fatal", "reboot")}, {},
+    ),
+    "the drive that the node mounts is pulled": (
+        [(10, f"{SLOT}Card not present"), (30, NVME_LOST)],
+        {"PcieSlotLinkDown 0000:17:01.0": ("degraded", "inspect"), "NvmeDisabled nvme0": ("fatal", "reboot")},
+        {"/proc/self/mountinfo": ROOT.replace("8:2", "0:31").replace("/dev/sda2", "/dev/nvme0n1p2")},
+    ),
+    "the button was pressed, and pressed again": (
+        [(10, f"{SLOT}Powering off due to button press"), (12, f"{SLOT}Button cancel"),
+         (14, f"{SLOT}Link Down")],
+        {"PcieSlotLinkDown 0000:17:01.0": ("degraded", "inspect")}, {},
     ),
     "nvme controller reset": (
         [(10, "nvme nvme0: I/O 1 QID 2 timeout, reset controller"), (40, "nvme nvme0: 8/0/0 default/read/poll queues")],

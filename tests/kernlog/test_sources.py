@@ -33,6 +33,56 @@ def test_a_row_matches_its_examples_and_not_its_near_misses(cells):
     assert other is None or (other.kind, other.code) != (kind, code or other.code)
 
 
+KERNELS = ("4.18", "5.4", "5.10", "5.14", "5.15", "6.1", "6.8", "6.12", "6.14")
+BRANCHES = ("515", "525", "535", "545", "550", "555", "560", "565", "570", "575", "580")
+#: What no kernel's or NVIDIA's public source has: the vendors' own documents, drivers and logs; what is nhc's own.
+ELSEWHERE = {"neuron": "2.x", "lustre": "lustre-release 2026", "drill": "-"}
+
+
+def versions(cell):
+    """The versions of a cell: `4.18 5.10-6.14` is all but 5.4. Raises ValueError for one that was not read."""
+    found = set()
+    for part in cell.split():
+        first, _, last = part.partition("-")
+        order = KERNELS if first in KERNELS else BRANCHES
+        found |= set(order[order.index(first) : order.index(last or first) + 1])
+    return found
+
+
+def test_each_wording_names_the_versions_in_which_it_was_found():
+    for kind, _code, printed_by, cell, example, _near in SOURCES:
+        if cell in ("", "amzn-drivers", ELSEWHERE.get(kind)):
+            assert cell or kind in ELSEWHERE or re.search("before|between", printed_by), example
+            continue
+        found = versions(cell.replace("470", "").strip())
+        assert found or cell == "470", example
+        assert found <= set(KERNELS) or found <= set(BRANCHES), example
+
+
+def test_every_row_was_found_in_a_source_and_old_and_new_wordings_leave_no_hole():
+    """From the first version that has the text to the last, each version has one of a row's wordings."""
+    for kind, code in {(row.kind, row.code) for row in ROWS} - {(kind, "") for kind in ELSEWHERE}:
+        cells = [row[3] for row in SOURCES if row[:2] == (kind, code)]
+        if kind in ELSEWHERE and code != "ProbeFailed":
+            continue
+        found = set().union(*(versions(cell.replace("470", "")) for cell in cells if cell != "amzn-drivers"))
+        if not found:
+            assert "470" in cells or (kind, code) in (("exhausted", "TimeWait"),), (kind, code)
+            continue
+        order = KERNELS if found <= set(KERNELS) else BRANCHES
+        first, last = (order.index(one) for one in (min(found, key=order.index), max(found, key=order.index)))
+        holes = set(order[first : last + 1]) - found
+        assert holes <= HOLES.get((kind, code), set()), (kind, code)
+
+
+#: Text that a branch between others lacks: it was taken out and came back.
+HOLES = {
+    ("nvrm", "PeermemContext"): {"545"},
+    ("nvrm", "RcAllChannels"): {"545", "555"},
+    ("pcie", "Inaccessible"): {"5.4"},
+}
+
+
 def test_every_row_has_a_source_and_an_example_of_its_own():
     examples = {(kind, code): [] for kind, code, *_ in SOURCES}
     for kind, code, _printed, _versions, example, _near in SOURCES:
