@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from fnmatch import fnmatchcase
-from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.policy.decide import Rate
 from nhc.remedy.hours import Hours, any_holds
@@ -115,7 +115,7 @@ class Usage:
     `groups` are the radii of each node without the fleet; a node that is not in it counts for the fleet alone.
     """
 
-    def __init__(self, groups: Mapping[str, Mapping[str, str]], sizes: Mapping[Radius, int]) -> None:
+    def __init__(self, groups: Mapping[str, Sequence[Radius]], sizes: Mapping[Radius, int]) -> None:
         self.groups = groups
         self.sizes = sizes
         self.out: Dict[Radius, int] = {}
@@ -125,9 +125,7 @@ class Usage:
 
     def radii(self, node: str) -> Iterator[Radius]:
         yield FLEET, ""
-        for kind, name in self.groups.get(node, {}).items():
-            if name:
-                yield kind, name
+        yield from self.groups.get(node, ())
 
     def size(self, radius: Radius) -> int:
         return self.sizes.get(radius, 1)
@@ -159,14 +157,13 @@ class Usage:
         return len(found) - bisect_right(found, since)
 
 
-def sizes(groups: Iterable[Mapping[str, str]]) -> Dict[Radius, int]:
+def sizes(groups: Iterable[Sequence[Radius]]) -> Dict[Radius, int]:
     """How many nodes each radius has."""
     found: Dict[Radius, int] = {(FLEET, ""): 0}
     for one in groups:
         found[FLEET, ""] += 1
-        for kind, name in one.items():
-            if name:
-                found[kind, name] = found.get((kind, name), 0) + 1
+        for radius in one:
+            found[radius] = found.get(radius, 0) + 1
     return found
 
 

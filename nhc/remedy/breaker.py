@@ -31,8 +31,7 @@ class BreakerSettings(NamedTuple):
 
 class Seen(NamedTuple):
     """What it judges: the fleet's size, the nodes that fell sick within the time, those without a verdict, and how the
-    last repairs ended, the newest last (true: the node was healthy afterwards).
-    """
+    last repairs ended, the newest last (true: the node was healthy afterwards)."""
 
     nodes: int
     sick: int
@@ -41,20 +40,27 @@ class Seen(NamedTuple):
 
 
 def opens(settings: BreakerSettings, seen: Seen) -> str:
-    """Why the breaker must open now, "" where it need not."""
+    """Why the breaker must open now and stay open until a person closes it, "" where it need not."""
     limit = settings.faults.of(seen.nodes)
     if seen.sick > limit:
         return (
             f"{seen.sick} of {seen.nodes} nodes fell sick within {settings.within:g} s, more than "
             f"{settings.faults.show()}: look for a common cause"
         )
-    limit = settings.blind.of(seen.nodes)
-    if seen.blind > limit:
-        return (
-            f"{seen.blind} of {seen.nodes} nodes have no verdict, more than {settings.blind.show()}: "
-            "what reports about them is not to be trusted now"
-        )
     last = list(seen.repairs)[-settings.failures :] if settings.failures else []
     if last and len(last) == settings.failures and not any(last):
         return f"the last {len(last)} repairs left no node healthy"
     return ""
+
+
+def blind(settings: BreakerSettings, seen: Seen) -> str:
+    """Why nothing may begin as long as so many nodes have no verdict, "" where enough have one.
+
+    This passes by itself: reports that come again are what was missing.
+    """
+    if seen.blind <= settings.blind.of(seen.nodes):
+        return ""
+    return (
+        f"{seen.blind} of {seen.nodes} nodes have no fresh verdict, more than {settings.blind.show()}: "
+        "what reports about them is not to be trusted now"
+    )

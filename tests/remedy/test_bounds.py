@@ -22,7 +22,7 @@ from nhc.remedy.bounds import (
     sizes,
     spent,
 )  # fmt: skip
-from nhc.remedy.breaker import BreakerSettings, Seen, opens
+from nhc.remedy.breaker import BreakerSettings, Seen, blind, opens
 from nhc.remedy.hours import read_hours
 from nhc.remedy.zone import Zone, read_zone
 from nhc.repair import Rung
@@ -31,7 +31,7 @@ OPEN = Bounds(radii={}, first_run=Limit(1000))
 
 
 def usage(nodes=10, rack=5):
-    groups = {f"n{i}": {"rack": f"r{i // rack}"} for i in range(nodes)}
+    groups = {f"n{i}": [("rack", f"r{i // rack}")] for i in range(nodes)}
     return Usage(groups, sizes(groups.values()))
 
 
@@ -179,6 +179,7 @@ def test_the_breaker_opens_for_many_faults_for_blindness_and_for_repairs_that_he
     settings = BreakerSettings(Limit(5, 0.1), 900.0, 3, Limit(5, 0.3))
     assert not opens(settings, Seen(100, 10, 30, [True, False, False]))
     assert "11 of 100 nodes fell sick" in opens(settings, Seen(100, 11, 0, []))
-    assert "31 of 100 nodes have no verdict" in opens(settings, Seen(100, 0, 31, []))
+    assert "31 of 100 nodes have no fresh verdict" in blind(settings, Seen(100, 0, 31, []))
+    assert not blind(settings, Seen(100, 0, 30, []))
     assert "last 3 repairs" in opens(settings, Seen(100, 0, 0, [True, False, False, False]))
     assert not opens(settings._replace(failures=0), Seen(100, 0, 0, [False] * 9))

@@ -1,0 +1,96 @@
+"""Which faults open an episode. Pure.
+
+Faults come twice, late, and after the node was repaired already; none of that may begin a repair. A fault that a person
+has taken in hand is left to that person. A node has one open episode: further faults join it, because two loops on one
+node would be two actors, and one repair of the machine covers them all.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.remedy.bounds import protected
+from nhc.remedy.detail import Detail
+from nhc.remedy.ladder import Fault
+from nhc.remedy.machine import State
+from nhc.remedy.settings import Settings
+from nhc.remedy.steps import FUTURE
+
+
+class Standing(NamedTuple):
+    """The episode of a node that is open, or the one that ended last. `ended` is None while it is open."""
+
+    number: int
+    state: State
+    ended: Optional[float]
+    causes: Tuple[str, ...]
+
+
+class Admission(NamedTuple):
+    """What becomes of a node's faults: an episode to open, faults that join an open one, or the reason for neither."""
+
+    node: str
+    faults: Tuple[Fault, ...]
+    joins: Optional[int] = None
+    refused: str = ""
+
+
+def admit(
+    faults: Iterable[Fault], standing: Mapping[str, Standing], settings: Settings, now: float
+) -> List[Admission]:
+    """What becomes of each node's faults, sorted by node."""
+    by_node: Dict[str, List[Fault]] = {}
+    for fault in faults:
+        by_node.setdefault(fault.node, []).append(fault)
+    return [_admit(node, by_node[node], standing.get(node), settings, now) for node in sorted(by_node)]
+
+
+def _admit(
+    node: str, faults: Sequence[Fault], standing: Optional[Standing], settings: Settings, now: float
+) -> Admission:
+    everything = tuple(faults)
+    held = protected(settings.bounds, node)
+    if held:
+        return Admission(node, everything, refused=held.why)
+    found: List[Fault] = []
+    why = ""
+    for fault in faults:
+        refusal = _refusal(fault, standing, settings, now)
+        if refusal:
+            why = why or refusal
+        else:
+            found.append(fault)
+    if not found:
+        return Admission(node, everything, refused=why)
+    if standing is not None and standing.ended is None:
+        new = tuple(one for one in found if one.cause not in standing.causes)
+        return Admission(node, new, joins=standing.number)
+    return Admission(node, tuple(sorted(found, key=lambda one: (one.began, one.cause))))
+
+
+def _refusal(fault: Fault, standing: Optional[Standing], settings: Settings, now: float) -> str:
+    """Why one fault opens nothing, "" where it may."""
+    if fault.seen - now > FUTURE:
+        return f"its report is from {fault.seen - now:.0f} s in the future: check the node's clock"
+    if fault.source != "mark" and now - fault.seen > settings.sources.max_age:
+        return f"its report is {now - fault.seen:.0f} s old, more than {settings.sources.max_age:g} s"
+    if fault.source != "mark" and now - (fault.began or fault.seen) < settings.sources.settle:
+        return f"it began {now - fault.began:.0f} s ago: not yet settled"
+    if standing is None or standing.ended is None:
+        return ""
+    if fault.seen <= standing.ended:
+        return f"it was seen before episode {standing.number} ended: an old event repairs nothing"
+    if fault.began > standing.ended:
+        return ""  # it ended once since then: a new fault
+    if standing.state is State.ESCALATED:
+        return f"episode {standing.number} gave it to a person: nhc remedy release {fault.node}"
+    if standing.state in (State.WITHDRAWN, State.ABORTED) and now - standing.ended < settings.leave_alone:
+        return f"episode {standing.number} left it to a person ({standing.state.value}): nhc remedy release {fault.node}"
+    return ""
+
+
+def opening(faults: Sequence[Fault], now: float) -> Detail:
+    """The detail of a new episode."""
+    return Detail(entered=now).joined(tuple(faults))
+
+

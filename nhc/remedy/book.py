@@ -1,0 +1,260 @@
+"""What the loop keeps in the store: moves of episodes with their attempts and audit rows, a transaction at a time.
+
+A move is written before anything that follows from it is done. Where somebody else (a person with `nhc remedy`, another
+leader) changed the episode since it was read, the move is dropped: the next round reads again and decides again.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
+
+from sqlalchemy.engine import Connection
+
+from nhc.remedy import detail as details
+from nhc.remedy.admit import Admission, Standing, opening
+from nhc.remedy.detail import Detail
+from nhc.remedy.ladder import first_rung
+from nhc.remedy.machine import ENDS, AttemptState, State, after
+from nhc.remedy.view import Consent, Move, Try, View
+from nhc.repair import Rung, Sighting
+from nhc.store import attempts, audit, episodes
+from nhc.store.attempts import Attempt, Outcome
+from nhc.store.database import Fence, Store
+from nhc.store.episodes import Episode, Step
+from nhc.store.errors import Conflict
+
+T = TypeVar("T")
+ACTOR = "nhc remedy"
+CHUNK = 200
+"""Moves in one transaction: others write too, and SQLite has one writer at a time."""
+
+ENDINGS = {
+    AttemptState.SUCCEEDED: Outcome.SUCCEEDED, AttemptState.FAILED: Outcome.FAILED,
+    AttemptState.REFUSED: Outcome.REFUSED, AttemptState.AMBIGUOUS: Outcome.AMBIGUOUS,
+    AttemptState.SUPERSEDED: Outcome.SUPERSEDED,
+}  # fmt: skip
+
+
+class Case(NamedTuple):
+    """An episode as it was read: its row, what it remembers, and its attempts."""
+
+    episode: Episode
+    detail: Detail
+    attempts: Tuple[Attempt, ...] = ()
+
+    @property
+    def state(self) -> State:
+        return State(self.episode.state)
+
+    @property
+    def rung(self) -> Rung:
+        return Rung(self.episode.rung) if self.episode.rung else Rung.ESCALATE
+
+    def tries(self) -> Tuple[Try, ...]:
+        """Its attempts as decisions see them."""
+        return tuple(
+            Try(one.number, Rung(one.rung), one.device, state_of(one), one.written, seen_before(one).boot)
+            for one in self.attempts
+        )
+
+    def view(self) -> View:
+        """What the episode itself says; the rest is put in by who has seen it."""
+        return View(self.episode.id, self.episode.node, self.state, self.rung, self.detail, self.tries())
+
+
+class Written(NamedTuple):
+    """A move that is in the store: the case after it, and what was decided."""
+
+    case: Case
+    move: Move
+    before: State
+
+
+def state_of(attempt: Attempt) -> AttemptState:
+    """The state and outcome of an attempt in one word."""
+    return AttemptState(attempt.outcome or attempt.state)
+
+
+def seen_before(attempt: Attempt) -> Sighting:
+    """What was seen of the machine before an attempt."""
+    value: Dict[str, object] = json.loads(attempt.before)
+    at = value.get("at", 0.0)
+    texts = {name: str(value.get(name, "")) for name in ("instance", "boot", "power", "actor", "doing")}
+    return Sighting(float(at) if isinstance(at, (int, float)) else 0.0, **texts)
+
+
+def is_open(attempt: Attempt) -> bool:
+    """Whether an attempt is still to be looked after."""
+    return state_of(attempt) in (AttemptState.WRITTEN, AttemptState.SENT, AttemptState.AMBIGUOUS)
+
+
+class Book:
+    """The store as the loop uses it."""
+
+    def __init__(self, store: Store, fence: Optional[Fence] = None, actor: str = ACTOR) -> None:
+        self.store, self.fence, self.actor = store, fence, actor
+        self.broken: Dict[int, str] = {}
+        """Episodes whose detail cannot be read, and why: nothing is done with them."""
+
+    # Reading.
+
+    def cases(self, connection: Connection) -> List[Case]:
+        """The open episodes. One whose detail makes no sense is left out and named in `broken`."""
+        rows = episodes.list_episodes(connection, is_open=True)
+        by_episode: Dict[int, List[Attempt]] = {}
+        if rows:
+            oldest = min(row.opened for row in rows)
+            for attempt in attempts.attempts_since(connection, oldest):
+                by_episode.setdefault(attempt.episode, []).append(attempt)
+        self.broken.clear()
+        found = []
+        for row in rows:
+            try:
+                State(row.state)
+                found.append(Case(row, details.read(row.detail), tuple(by_episode.get(row.id, ()))))
+            except ValueError as error:  # BadDetail is one
+                self.broken[row.id] = str(error)
+        return found
+
+    def case(self, connection: Connection, number: int) -> Optional[Case]:
+        """One episode, open or ended. Raises BadDetail."""
+        row = episodes.get(connection, number)
+        if row is None:
+            return None
+        return Case(row, details.read(row.detail), tuple(attempts.attempts_of(connection, number)))
+
+    @staticmethod
+    def consent(connection: Connection, case: Case) -> Consent:
+        """What persons decided of the attempt that would be next."""
+        number = len(case.attempts) + 1
+        found = [one for one in attempts.decisions(connection, case.episode.id, number)
+                 if one.rung == case.episode.rung]  # fmt: skip
+        refused = next((one.decided_by for one in found if one.decision != "approved"), "")
+        return Consent(tuple(one.decided_by for one in found if one.decision == "approved"), refused)
+
+    # Writing.
+
+    def admit(self, admissions: Iterable[Admission], now: float) -> List[Episode]:
+        """Open episodes, and let faults join open ones; the episodes that were opened."""
+        found: List[Episode] = []
+        todo = [one for one in admissions if not one.refused and one.faults]
+        for chunk in _chunks(todo):
+            with self.store.write(self.fence) as connection:
+                for one in chunk:
+                    found += self._admit(connection, one, now)
+        return found
+
+    def _admit(self, connection: Connection, one: Admission, now: float) -> List[Episode]:
+        if one.joins is not None:
+            row = episodes.get(connection, one.joins)
+            if row is not None and row.ended is None:
+                after_it = details.read(row.detail).joined(one.faults)
+                told = {"faults": [fault.cause for fault in one.faults]}
+                episodes.save_step(
+                    connection, row, Step(self.actor, "episode.joined", told), now=now, detail=after_it.text()
+                )
+            return []
+        first = one.faults[0]
+        with connection.begin_nested():
+            row, new = episodes.open_episode(
+                connection, one.node, first.cause, action=first_rung(one.faults).value, state=State.DETECTED.value,
+                now=now, by=self.actor, detail=opening(one.faults, now).text(),
+                because={"message": first.message, "seen": first.seen, "source": first.source},
+            )  # fmt: skip
+        return [row] if new else []
+
+    def save(self, moves: Sequence[Tuple[Case, Move]], now: float, sightings: Dict[int, Sighting]) -> List[Written]:
+        """Write moves down; those that are in the store afterwards. `sightings` are of those that begin an attempt."""
+        found: List[Written] = []
+        for chunk in _chunks([pair for pair in moves if _changes(*pair)]):
+            with self.store.write(self.fence) as connection:
+                for case, move in chunk:
+                    try:
+                        with connection.begin_nested():
+                            after_it = self._save(connection, case, move, now, sightings.get(case.episode.id))
+                    except Conflict:
+                        continue
+                    found.append(Written(after_it, move, case.state))
+        return found
+
+    def _save(
+        self, connection: Connection, case: Case, move: Move, now: float, sighting: Optional[Sighting]
+    ) -> Case:
+        tries = list(case.attempts)
+        if move.ends is not None and tries and is_open(tries[-1]):
+            tries[-1] = attempts.end_attempt(
+                connection, tries[-1], ENDINGS[move.ends], now=now, by=self.actor, message=move.because
+            )
+        detail = move.detail
+        changes: Dict[str, Union[str, float, None]] = {}
+        what = "episode.waits"
+        if move.event is not None:
+            following = after(case.state, move.event)
+            what = f"episode.{following.value}"
+            detail = detail._replace(entered=now)
+            changes["state"] = following.value
+            if following in ENDS:
+                detail = detail._replace(because=move.because)
+                changes["ended"], changes["outcome"] = now, move.because
+        if move.rung is not None:
+            changes["rung"] = move.rung.value
+        told = {"event": move.event.value if move.event else "", "because": move.because, **move.told}
+        row = episodes.save_step(
+            connection, case.episode, Step(self.actor, what, told), now=now, detail=detail.text(), **changes
+        )
+        if move.begins:
+            before = json.dumps((sighting or Sighting(now))._asdict(), sort_keys=True)
+            tries.append(attempts.write_attempt(
+                connection, row, rung=row.rung, device=detail.device, repairer=detail.repairer, key=str(uuid.uuid4()),
+                now=now, by=self.actor, before=before,
+            ))  # fmt: skip
+        return Case(row, detail, tuple(tries))
+
+    def accepted(self, case: Case, move: Move, message: str, request: str, now: float) -> Optional[Case]:
+        """Write down that the other side took the attempt, with the move that follows; None where a person came first."""
+        with self.store.write(self.fence) as connection:
+            attempt = case.attempts[-1]
+            try:
+                with connection.begin_nested():
+                    sent = attempts.mark_sent(
+                        connection, attempt, now=now, by=self.actor, request_id=request, message=message
+                    )
+                    after_it = self._save(connection, case, move, now, None)
+                    return after_it._replace(attempts=(*case.attempts[:-1], sent))
+            except Conflict:
+                told = {"number": attempt.number, "message": message, "request_id": request}
+                audit.append(connection, now, self.actor, "attempt.late-answer", node=attempt.node,
+                             episode=attempt.episode, detail=told)  # fmt: skip
+                return None
+
+    def event(self, now: float, what: str, case: Case, told: Dict[str, object]) -> None:
+        """One row of the audit log that moves nothing."""
+        with self.store.write(self.fence) as connection:
+            audit.append(connection, now, self.actor, what, node=case.episode.node, episode=case.episode.id, detail=told)
+
+
+def standing(rows: Iterable[Episode]) -> Dict[str, Standing]:
+    """Of each node the open episode, or the one that ended last."""
+    found: Dict[str, Standing] = {}
+    for row in rows:
+        before = found.get(row.node)
+        if before is not None and before.ended is None:
+            continue
+        if before is not None and row.ended is not None and before.ended is not None and row.ended < before.ended:
+            continue
+        try:
+            causes = tuple(one.cause for one in details.read(row.detail).faults)
+        except details.BadDetail:
+            causes = ()
+        found[row.node] = Standing(row.id, State(row.state), row.ended, (*causes, row.cause))
+    return found
+
+
+def _changes(case: Case, move: Move) -> bool:
+    return move.event is not None or move.detail != case.detail
+
+
+def _chunks(found: Sequence[T]) -> Iterable[Sequence[T]]:
+    return (found[at : at + CHUNK] for at in range(0, len(found), CHUNK))

@@ -1,0 +1,118 @@
+"""What the bounds and the breaker are counted from: the store's episodes and attempts, and the nodes' states."""
+
+from __future__ import annotations
+
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
+
+from sqlalchemy.engine import Connection
+
+from nhc.ports import NodeState
+from nhc.remedy import detail as details
+from nhc.remedy.book import Case, state_of
+from nhc.remedy.bounds import FLEET, MARK, Bounds, Done, Radius, Usage, sizes
+from nhc.remedy.breaker import NAME, BreakerSettings, Seen
+from nhc.remedy.machine import OUT, REPAIRING, AttemptState, State
+from nhc.remedy.names import Names
+from nhc.store import attempts, episodes, holds, nodes
+from nhc.store.episodes import Episode
+
+
+class Fleet(NamedTuple):
+    """The nodes by the scheduler's names: the radii of each, and how many each radius has."""
+
+    groups: Mapping[str, Tuple[Radius, ...]]
+    sizes: Mapping[Radius, int]
+    names: Names
+
+
+def fleet(connection: Connection, states: Sequence[NodeState]) -> Fleet:
+    """The fleet as the scheduler and the store know it together: the scheduler's nodes, the store's groups."""
+    rows = nodes.list_nodes(connection)
+    names = Names((state.name for state in states), (row.node for row in rows))
+    groups: Dict[str, Tuple[Radius, ...]] = {
+        state.name: tuple(("partition", group) for group in state.groups) for state in states
+    }
+    for row in rows:
+        here = names.here(row.node)
+        if here in groups:
+            groups[here] += tuple((kind, name) for kind, name in row.groups.items() if name)
+    return Fleet(groups, sizes(groups.values()), names)
+
+
+class Counted(NamedTuple):
+    """What a round may spend, and what the breaker judges."""
+
+    usage: Usage
+    seen: Seen
+
+
+def longest(bounds: Bounds, breaker: BreakerSettings) -> float:
+    """How many seconds of history the bounds look back on."""
+    rates = [rate.seconds for radius in bounds.radii.values() for rate in radius.rates.values()]
+    return max([bounds.window, breaker.within, 3600.0, *rates])
+
+
+def count(
+    connection: Connection, fleet: Fleet, cases: Sequence[Case], states: Iterable[NodeState], bounds: Bounds,
+    breaker: BreakerSettings, now: float, max_age: float,
+) -> Counted:  # fmt: skip
+    """Count anew what is out, under repair, and begun within the windows. Nothing is remembered outside the store."""
+    usage = Usage(fleet.groups, fleet.sizes)
+    since = now - longest(bounds, breaker)
+    out: Set[str] = {case.episode.node for case in cases if case.state in OUT}
+    out |= {state.name for state in states if state.mark is not None and state.mark.ours and not state.available}
+    for node in out:
+        usage.count_out(node)
+    for case in cases:
+        if case.state in REPAIRING and case.attempts:
+            usage.count_repairing(case.episode.node)
+    ended = episodes.list_episodes(connection, is_open=False, ended_since=since)
+    details_of = [(case.episode, case.detail) for case in cases] + [(row, _detail(row)) for row in ended]
+    for row, detail in details_of:
+        if detail.marked > since:
+            usage.begin(Done(detail.marked, row.node, MARK))
+    found = attempts.attempts_since(connection, since)
+    for attempt in found:
+        if state_of(attempt) is not AttemptState.REFUSED:
+            usage.begin(Done(attempt.written, attempt.node, attempt.rung))
+    states_of = {row.id: State(row.state) for row, _ in details_of}
+    closed = holds.breakers(connection).get(NAME)
+    begun = closed.since if closed is not None else 0.0
+    sick = {row.node for row, _ in details_of if row.opened > max(now - breaker.within, begun)}
+    seen = Seen(
+        usage.size((FLEET, "")), len(sick), _blind(connection, now, max_age),
+        _repairs([one for one in found if one.written > begun], states_of),
+    )  # fmt: skip
+    return Counted(usage, seen)
+
+
+def _repairs(found: Sequence[attempts.Attempt], states: Mapping[int, State]) -> List[bool]:
+    """How the repairs ended, in their order: well where the node came back after it, not where another followed it or a
+    person had to come. Those that are still under way say nothing."""
+    last: Dict[int, int] = {}
+    for one in found:
+        last[one.episode] = max(last.get(one.episode, 0), one.number)
+    ended = []
+    for one in found:
+        if state_of(one) in (AttemptState.REFUSED, AttemptState.SUPERSEDED):
+            continue
+        state = states.get(one.episode)
+        if one.number < last[one.episode] or state is State.ESCALATED:
+            ended.append(False)
+        elif state is State.RETURNED:
+            ended.append(True)
+    return ended
+
+
+def _blind(connection: Connection, now: float, max_age: float) -> int:
+    """Nodes that report and have no verdict now: UNKNOWN, or silent for longer than a report counts."""
+    return nodes.counts(connection).get("UNKNOWN", 0) + len(
+        nodes.list_nodes(connection, verdicts=("OK", "WARN"), silent_since=now - max_age)
+    )
+
+
+def _detail(row: Episode) -> details.Detail:
+    try:
+        return details.read(row.detail)
+    except details.BadDetail:
+        return details.Detail()

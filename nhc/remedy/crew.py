@@ -1,0 +1,133 @@
+"""The repairers of a site: which one does a rung on a node, and what each needs to know of the machine."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.ports import AdapterError
+from nhc.remedy.settings import MachineSettings, RepairerSettings, Settings
+from nhc.repair import Claim, EvidenceSource, Machine, OtherActors, Repairer, Right, Rung
+from nhc.store.nodes import Node
+
+
+class Hand(NamedTuple):
+    """One repairer with what the settings say of it."""
+
+    settings: RepairerSettings
+    repairer: Repairer
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    def serves(self, node: str, rung: Optional[Rung] = None) -> bool:
+        """Whether the settings let it work on a node, at a rung."""
+        if rung is not None and rung not in self.settings.rungs:
+            return False
+        return any(fnmatchcase(node, pattern) for pattern in self.settings.nodes)
+
+
+class Crew:
+    """All repairers, in the order of the settings: the first that can do a rung on a node does it.
+
+    `others` are further parts that know who else acts (the adapter that marks nodes).
+    """
+
+    def __init__(
+        self, hands: Sequence[Hand], machines: Sequence[MachineSettings] = (), others: Sequence[object] = ()
+    ) -> None:
+        self.hands = list(hands)
+        self.machines = tuple(machines)
+        self.others: List[Tuple[str, OtherActors]] = [
+            *((hand.name, hand.repairer) for hand in self.hands if isinstance(hand.repairer, OtherActors)),
+            *(("adapter", one) for one in others if isinstance(one, OtherActors)),
+        ]
+        self.known: Dict[str, Node] = {}
+        """What the store knows of the nodes of this round."""
+
+    def machine(self, node: str, boot: str = "") -> Machine:
+        """The machine behind a node's name."""
+        row = self.known.get(node)
+        settings: Dict[str, str] = {}
+        for one in self.machines:
+            if any(fnmatchcase(node, pattern) for pattern in one.nodes):
+                settings.update({key: value.replace("{node}", node) for key, value in one.settings.items()})
+        if row is None:
+            return Machine(node, boot_id=boot, settings=settings)
+        return Machine(node, row.provider_id, row.address, row.uuid, boot or row.boot_id, row.labels, settings)
+
+    def hand(self, name: str) -> Optional[Hand]:
+        """The repairer of that name, None where the settings have none any more."""
+        return next((hand for hand in self.hands if hand.name == name), None)
+
+    def choose(self, node: str, rung: Rung, device: str) -> Tuple[Optional[Hand], str]:
+        """Who does a rung on a node; None, and why nobody does."""
+        machine, said = self.machine(node), []
+        for hand in self.hands:
+            if not hand.serves(node, rung):
+                continue
+            try:
+                why = hand.repairer.can(machine, rung, device)
+            except AdapterError as error:
+                why = str(error)
+            if not why:
+                return hand, ""
+            said.append(f"{hand.name}: {why}")
+        return None, "; ".join(said) or f"no repairer is set up for {rung.value} on this node"
+
+    def can(self, node: str, rung: Rung, device: str) -> str:
+        """Why nobody can do a rung on a node, "" where somebody can."""
+        return self.choose(node, rung, device)[1]
+
+    def name_of(self, node: str, rung: Rung, device: str) -> str:
+        """The name of who does it, "" for nobody."""
+        hand = self.choose(node, rung, device)[0]
+        return hand.name if hand is not None else ""
+
+    def claims(self, node: str) -> str:
+        """Who else acts on a node or has announced it, "" for nobody. What cannot be asked counts as a claim: two
+        actors on one machine are worse than a repair that waits."""
+        machine = self.machine(node)
+        found: List[str] = []
+        for name, one in self.others:
+            hand = self.hand(name)
+            if hand is not None and not hand.serves(node):
+                continue
+            try:
+                claims: Sequence[Claim] = one.claims(machine)
+            except AdapterError as error:
+                return f"{name} cannot say who else repairs this node: {error}"
+            found += [f"{claim.actor}: {claim.doing} ({claim.source})" for claim in claims]
+        return "; ".join(dict.fromkeys(found))
+
+    def evidence(self, node: str) -> List[Tuple[str, EvidenceSource]]:
+        """Who can show what the machine looked like."""
+        return [
+            (hand.name, hand.repairer) for hand in self.hands
+            if hand.serves(node) and isinstance(hand.repairer, EvidenceSource)
+        ]  # fmt: skip
+
+    def rights(self) -> List[Tuple[str, Sequence[Right], str]]:
+        """The permissions of each repairer; and why it cannot even be asked, where that is so."""
+        found: List[Tuple[str, Sequence[Right], str]] = []
+        for hand in self.hands:
+            try:
+                found.append((hand.name, list(hand.repairer.rights()), ""))
+            except AdapterError as error:
+                found.append((hand.name, (), str(error)))
+        return found
+
+
+def open_crew(settings: Settings, others: Sequence[object] = (), environ: Optional[Mapping[str, str]] = None) -> Crew:
+    """The repairers of the settings, constructed; none is reached yet. Raises NoAdapter, AdapterError."""
+    from nhc import plugins
+
+    hands = []
+    for one in settings.repairers:
+        make = plugins.repairer(one.type)
+        try:
+            hands.append(Hand(one, make(one.settings, environ, one.timeout)))
+        except AdapterError as error:
+            raise AdapterError(f"repairers.{one.name}: {error}") from None
+    return Crew(hands, settings.machines, others)

@@ -1,0 +1,177 @@
+"""What the loop does to the world, each after it was written down: mark, clear, look, send once, watch.
+
+Nothing here decides, and nothing here is repeated: an answer that did not come is AMBIGUOUS, and is for the next round
+to look after.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
+
+from nhc.model import Action, printable
+from nhc.ports import AdapterError, Applied, Effect, Mark, Marker, NodeState
+from nhc.remedy.book import Case, seen_before, state_of
+from nhc.remedy.crew import Crew, Hand
+from nhc.remedy.ladder import first_rung
+from nhc.remedy.machine import AttemptState
+from nhc.repair import Answer, Completes, Order, Progress, Rung, Sent, Sighting
+from nhc.store.attempts import Attempt
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Looked(NamedTuple):
+    """What was seen of a machine right before a repair, or why it could not be seen; and who else acts on it."""
+
+    sighting: Optional[Sighting]
+    unseen: str
+    claims: str
+
+
+class Watched(NamedTuple):
+    """How far an attempt is; None and why where that cannot be seen now."""
+
+    progress: Optional[Progress]
+    unseen: str = ""
+
+
+class Hands:
+    """The adapter that marks, and the repairers. `workers` calls may be under way at one time; 0: one after another."""
+
+    def __init__(self, marker: Marker, crew: Crew, workers: int = 8) -> None:
+        self.marker, self.crew = marker, crew
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="nhc-remedy") if workers else None
+
+    def close(self) -> None:
+        """End the threads. What is under way has its own timeout."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def each(self, work: Callable[[T], R], todo: Sequence[T]) -> Iterable[R]:
+        """The results in their order, several at a time."""
+        return map(work, todo) if self._pool is None or len(todo) < 2 else self._pool.map(work, todo)
+
+    # Marks.
+
+    def states(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
+        """Raises AdapterError."""
+        return self.marker.nodes(names)
+
+    def mark(self, cases: Sequence[Case], now: float) -> Dict[int, Applied]:
+        """Set the marks of these episodes, in one call; by episode."""
+        marks = {case.episode.node: mark_of(case, now) for case in cases}
+        return self._applied(cases, lambda: self.marker.mark(marks))
+
+    def clear(self, cases: Sequence[Case]) -> Dict[int, Applied]:
+        """Clear our own marks, in one call; by episode. The adapter leaves what is somebody else's."""
+        names = [case.detail.successor or case.episode.node for case in cases]
+        names += [case.episode.node for case in cases if case.detail.successor]
+        return self._applied(cases, lambda: self.marker.clear(list(dict.fromkeys(names))))
+
+    @staticmethod
+    def _applied(cases: Sequence[Case], work: Callable[[], List[Applied]]) -> Dict[int, Applied]:
+        if not cases:
+            return {}
+        try:
+            found = {applied.node: applied for applied in work()}
+        except AdapterError as error:
+            return {case.episode.id: Applied(case.episode.node, Effect.FAILED, printable(str(error))) for case in cases}
+        nothing = "the adapter did not say what became of it"
+        return {
+            case.episode.id: found.get(case.detail.successor or case.episode.node)
+            or found.get(case.episode.node, Applied(case.episode.node, Effect.FAILED, nothing))
+            for case in cases
+        }
+
+    # Repairs.
+
+    def look(self, cases: Sequence[Case]) -> Dict[int, Looked]:
+        """See the machines and who else acts on them, right before a repair."""
+        found = self.each(self._look, cases)
+        return {case.episode.id: looked for case, looked in zip(cases, found)}
+
+    def _look(self, case: Case) -> Looked:
+        hand, node = self.crew.hand(case.detail.repairer), case.episode.node
+        if hand is None:
+            return Looked(None, f"the settings have no repairer {case.detail.repairer} any more", "")
+        claims = self.crew.claims(node)
+        if claims:
+            return Looked(None, "", claims)
+        try:
+            return Looked(hand.repairer.look(self.crew.machine(node)), "", "")
+        except AdapterError as error:
+            return Looked(None, printable(str(error)), "")
+
+    def order(self, case: Case) -> Optional[Tuple[Hand, Order]]:
+        """The order of the newest attempt, and whose it is; None where the settings no longer have that repairer."""
+        attempt = case.attempts[-1]
+        hand = self.crew.hand(attempt.repairer)
+        if hand is None:
+            return None
+        first = case.detail.faults[0] if case.detail.faults else None
+        because = printable(f"nhc episode {case.episode.id}: {first.message if first else case.episode.cause}", 200)
+        machine = self.crew.machine(case.episode.node, case.detail.boot)
+        return hand, Order(
+            attempt.key, str(case.episode.id), attempt.number, machine, Rung(attempt.rung), because, attempt.device
+        )
+
+    def send(self, case: Case) -> Sent:
+        """Send the newest attempt, which is written down, once."""
+        found = self.order(case)
+        if found is None:
+            return Sent(Answer.REFUSED, f"the settings have no repairer {case.attempts[-1].repairer} any more")
+        hand, order = found
+        try:
+            return hand.repairer.send(order)
+        except Exception as error:  # its contract forbids it; what was sent by then nobody knows
+            return Sent(Answer.AMBIGUOUS, printable(f"{hand.name} failed: {type(error).__name__}: {error}", 200))
+
+    def watch(self, cases: Sequence[Case]) -> Dict[int, Watched]:
+        """How far the newest attempts are."""
+        return {case.episode.id: seen for case, seen in zip(cases, self.each(self._watch, cases))}
+
+    def _watch(self, case: Case) -> Watched:
+        found = self.order(case) if case.attempts else None
+        if found is None:
+            return Watched(None, "its repairer is not in the settings any more")
+        hand, order = found
+        try:
+            return Watched(hand.repairer.progress(order, answer_of(case.attempts[-1]), seen_before(case.attempts[-1])))
+        except AdapterError as error:
+            return Watched(None, printable(str(error)))
+
+    def complete(self, case: Case) -> Sent:
+        """Send the call that follows the first of a repair of several calls, after it was written down."""
+        found = self.order(case)
+        if found is None or not isinstance(found[0].repairer, Completes):
+            return Sent(Answer.REFUSED, "this repairer has no call that follows")
+        hand, order = found
+        try:
+            return hand.repairer.complete(order, answer_of(case.attempts[-1]))
+        except Exception as error:
+            return Sent(Answer.AMBIGUOUS, printable(f"{hand.name} failed: {type(error).__name__}: {error}", 200))
+
+
+def answer_of(attempt: Attempt) -> Sent:
+    """The answer to an attempt as it was written down."""
+    accepted = state_of(attempt) is AttemptState.SENT
+    return Sent(Answer.ACCEPTED if accepted else Answer.AMBIGUOUS, attempt.message, attempt.request_id)
+
+
+def mark_of(case: Case, now: float) -> Mark:
+    """The mark of an episode: its first fault, how many more, and the repair that its ladder begins with."""
+    faults = case.detail.faults
+    if not faults:
+        return Mark(case.episode.cause, since=now, cause=case.episode.cause)
+    check = faults[0].cause.partition("|")[0]
+    why = faults[0].message if faults[0].message.startswith(check) else f"{check}: {faults[0].message}"
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return Mark(why + more, _ACTION.get(first_rung(faults), Action.INSPECT), now, cause=faults[0].cause)
+
+
+_ACTION: Mapping[Rung, Action] = {
+    Rung.RESTART_APP: Action.RESTART_APP, Rung.RESET_DEVICE: Action.RESET_DEVICE,
+    Rung.RELOAD_DRIVER: Action.RELOAD_DRIVER, Rung.REBOOT: Action.REBOOT, Rung.REPLACE: Action.REPLACE,
+}  # fmt: skip

@@ -1,0 +1,101 @@
+"""How nodes are, as the store's newest reports and what an adapter reports itself (conditions) say: worst counts."""
+
+from __future__ import annotations
+
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence
+
+from sqlalchemy.engine import Connection
+
+from nhc.model import Action, Report, Verdict
+from nhc.ports import NodeState, cause_of
+from nhc.remedy.ladder import Fault
+from nhc.remedy.names import Names
+from nhc.remedy.view import Health
+from nhc.store import nodes as store_nodes
+from nhc.store import problems as store_problems
+from nhc.store.nodes import Node
+from nhc.store.problems import Problem
+
+
+def fault_of(problem: Problem, node: str, seen: float) -> Fault:
+    """A problem of the store as a fault."""
+    cause = f"{problem.check}|{problem.reason}|{problem.target}"
+    return Fault(
+        node, cause, problem.reason, problem.message or problem.reason, Action(problem.action), seen, problem.began,
+        problem.target, f"store/{problem.source}" if problem.source else "store",
+    )  # fmt: skip
+
+
+def stored(connection: Connection, names: Names, wanted: Optional[Sequence[str]] = None) -> Dict[str, Health]:
+    """The health of these nodes by the store, under the scheduler's names; of all that have a problem where None."""
+    asked = None if wanted is None else [names.stored(name) for name in wanted]
+    open_ones: Dict[str, List[Problem]] = {}
+    for problem in store_problems.list_problems(connection, nodes=asked):
+        if problem.verdict == Verdict.CRIT.name:
+            open_ones.setdefault(problem.node, []).append(problem)
+    rows = store_nodes.list_nodes(connection, asked if asked is not None else sorted(open_ones))
+    found = {}
+    for row in rows:
+        health = _health(row, open_ones.get(row.node, []), names.here(row.node))
+        if health is not None:
+            found[names.here(row.node)] = health
+    return found
+
+
+def _health(row: Node, problems: List[Problem], name: str) -> Optional[Health]:
+    """A problem that stands makes a node faulty, even where the newest report, of another source, does not name it."""
+    if row.reported_at is None or row.verdict not in Verdict.__members__:
+        return None
+    verdict = Verdict[row.verdict]
+    if not problems:
+        return Health(verdict, row.reported_at, row.boot_id, (), f"store/{row.source}")
+    # The store writes a problem's `seen` less often than a node's time: what the newest report says is as new as it.
+    at = row.reported_at if verdict is Verdict.CRIT else max(one.seen for one in problems)
+    faults = tuple(fault_of(one, name, at if one.source == row.source else one.seen) for one in problems)
+    return Health(Verdict.CRIT, at, row.boot_id, faults, f"store/{row.source}")
+
+
+def reported(reports: Iterable[Report], names: Names, source: str) -> Dict[str, Health]:
+    """The health of nodes by reports that are in no store, such as a cluster's conditions."""
+    found: Dict[str, Health] = {}
+    for report in reports:
+        name = names.here(report.host)
+        before = found.get(name)
+        if before is not None and before.at >= report.started:
+            continue
+        faults = tuple(
+            Fault(name, cause_of(one), one.outcome.reason, one.outcome.message or one.outcome.reason,
+                  one.outcome.action, report.started, report.started, one.outcome.target, source)
+            for one in report.failures()
+        )  # fmt: skip
+        found[name] = Health(report.verdict, report.started, report.boot_id, faults, source)
+    return found
+
+
+def of_marks(states: Iterable[NodeState]) -> List[Fault]:
+    """Nodes that carry a mark of ours already, set by a hook or a sync: their repair is what the mark asks for."""
+    found = []
+    for state in states:
+        mark = state.mark
+        if mark is None or not mark.ours or state.available or mark.action in (Action.NONE, Action.INSPECT):
+            continue
+        since = mark.since or 0.0
+        found.append(Fault(state.name, f"mark|{mark.action.value}|", "Marked", mark.why, mark.action, since, since,
+                           source="mark"))  # fmt: skip
+    return found
+
+
+def together(healths: Sequence[Mapping[str, Health]]) -> Dict[str, Health]:
+    """The health of each node by several sources: the worst verdict, and the faults of all."""
+    found: Dict[str, Health] = {}
+    for one in healths:
+        for name, health in one.items():
+            before = found.get(name)
+            found[name] = health if before is None else _both(before, health)
+    return found
+
+
+def _both(one: Health, other: Health) -> Health:
+    worse, better = (one, other) if one.verdict >= other.verdict else (other, one)
+    faults = {fault.cause: fault for fault in (*better.faults, *worse.faults)}
+    return worse._replace(boot=worse.boot or better.boot, faults=tuple(faults.values()))
