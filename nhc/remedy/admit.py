@@ -35,9 +35,7 @@ class Admission(NamedTuple):
     refused: str = ""
 
 
-def admit(
-    faults: Iterable[Fault], standing: Mapping[str, Standing], settings: Settings, now: float
-) -> List[Admission]:
+def admit(faults: Iterable[Fault], standing: Mapping[str, Standing], settings: Settings, now: float) -> List[Admission]:
     """What becomes of each node's faults, sorted by node."""
     by_node: Dict[str, List[Fault]] = {}
     for fault in faults:
@@ -85,12 +83,12 @@ def _refusal(fault: Fault, standing: Optional[Standing], settings: Settings, now
     if standing.state is State.ESCALATED:
         return f"episode {standing.number} gave it to a person: nhc remedy release {fault.node}"
     if standing.state in (State.WITHDRAWN, State.ABORTED) and now - standing.ended < settings.leave_alone:
-        return f"episode {standing.number} left it to a person ({standing.state.value}): nhc remedy release {fault.node}"
+        return (
+            f"episode {standing.number} left it to a person ({standing.state.value}): nhc remedy release {fault.node}"
+        )
     return ""
 
 
 def opening(faults: Sequence[Fault], now: float) -> Detail:
     """The detail of a new episode."""
     return Detail(entered=now).joined(tuple(faults))
-
-

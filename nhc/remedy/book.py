@@ -168,7 +168,7 @@ class Book:
     def save(self, moves: Sequence[Tuple[Case, Move]], now: float, sightings: Dict[int, Sighting]) -> List[Written]:
         """Write moves down; those that are in the store afterwards. `sightings` are of those that begin an attempt."""
         found: List[Written] = []
-        for chunk in _chunks([pair for pair in moves if _changes(*pair)]):
+        for chunk in _chunks(moves):
             with self.store.write(self.fence) as connection:
                 for case, move in chunk:
                     try:
@@ -179,9 +179,7 @@ class Book:
                     found.append(Written(after_it, move, case.state))
         return found
 
-    def _save(
-        self, connection: Connection, case: Case, move: Move, now: float, sighting: Optional[Sighting]
-    ) -> Case:
+    def _save(self, connection: Connection, case: Case, move: Move, now: float, sighting: Optional[Sighting]) -> Case:
         tries = list(case.attempts)
         if move.ends is not None and tries and is_open(tries[-1]):
             tries[-1] = attempts.end_attempt(
@@ -190,6 +188,8 @@ class Book:
         detail = move.detail
         changes: Dict[str, Union[str, float, None]] = {}
         what = "episode.waits"
+        if detail.alarmed and not case.detail.alarmed:
+            what = "episode.stalled"
         if move.event is not None:
             following = after(case.state, move.event)
             what = f"episode.{following.value}"
@@ -213,7 +213,7 @@ class Book:
         return Case(row, detail, tuple(tries))
 
     def accepted(self, case: Case, move: Move, message: str, request: str, now: float) -> Optional[Case]:
-        """Write down that the other side took the attempt, with the move that follows; None where a person came first."""
+        """Write down that the other side took the attempt, with the move that follows; None where a person was first."""
         with self.store.write(self.fence) as connection:
             attempt = case.attempts[-1]
             try:
@@ -228,11 +228,6 @@ class Book:
                 audit.append(connection, now, self.actor, "attempt.late-answer", node=attempt.node,
                              episode=attempt.episode, detail=told)  # fmt: skip
                 return None
-
-    def event(self, now: float, what: str, case: Case, told: Dict[str, object]) -> None:
-        """One row of the audit log that moves nothing."""
-        with self.store.write(self.fence) as connection:
-            audit.append(connection, now, self.actor, what, node=case.episode.node, episode=case.episode.id, detail=told)
 
 
 def standing(rows: Iterable[Episode]) -> Dict[str, Standing]:
@@ -252,8 +247,11 @@ def standing(rows: Iterable[Episode]) -> Dict[str, Standing]:
     return found
 
 
-def _changes(case: Case, move: Move) -> bool:
-    return move.event is not None or move.detail != case.detail
+def changes(before: Detail, move: Move) -> bool:
+    """Whether a move is worth a write. That a fault was seen again, or reads a little otherwise, is not."""
+    if move.event is not None or move.detail._replace(faults=()) != before._replace(faults=()):
+        return True
+    return {one.cause for one in move.detail.faults} != {one.cause for one in before.faults}
 
 
 def _chunks(found: Sequence[T]) -> Iterable[Sequence[T]]:

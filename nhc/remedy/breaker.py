@@ -31,7 +31,8 @@ class BreakerSettings(NamedTuple):
 
 class Seen(NamedTuple):
     """What it judges: the fleet's size, the nodes that fell sick within the time, those without a verdict, and how the
-    last repairs ended, the newest last (true: the node was healthy afterwards)."""
+    last repairs ended, the newest last (true: the node was healthy afterwards).
+    """
 
     nodes: int
     sick: int

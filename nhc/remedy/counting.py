@@ -88,7 +88,8 @@ def count(
 
 def _repairs(found: Sequence[attempts.Attempt], states: Mapping[int, State]) -> List[bool]:
     """How the repairs ended, in their order: well where the node came back after it, not where another followed it or a
-    person had to come. Those that are still under way say nothing."""
+    person had to come. Those that are still under way say nothing.
+    """
     last: Dict[int, int] = {}
     for one in found:
         last[one.episode] = max(last.get(one.episode, 0), one.number)
@@ -106,9 +107,8 @@ def _repairs(found: Sequence[attempts.Attempt], states: Mapping[int, State]) -> 
 
 def _blind(connection: Connection, now: float, max_age: float) -> int:
     """Nodes that report and have no verdict now: UNKNOWN, or silent for longer than a report counts."""
-    return nodes.counts(connection).get("UNKNOWN", 0) + len(
-        nodes.list_nodes(connection, verdicts=("OK", "WARN"), silent_since=now - max_age)
-    )
+    unknown = nodes.counts(connection).get("UNKNOWN", 0)
+    return unknown + len(nodes.list_nodes(connection, verdicts=("OK", "WARN"), silent_since=now - max_age))
 
 
 def _detail(row: Episode) -> details.Detail:

@@ -87,7 +87,8 @@ class Crew:
 
     def claims(self, node: str) -> str:
         """Who else acts on a node or has announced it, "" for nobody. What cannot be asked counts as a claim: two
-        actors on one machine are worse than a repair that waits."""
+        actors on one machine are worse than a repair that waits.
+        """
         machine = self.machine(node)
         found: List[str] = []
         for name, one in self.others:

@@ -9,6 +9,7 @@ from nhc.model import Action, printable
 from nhc.remedy.ladder import Fault, Skipped
 from nhc.repair import Rung
 
+DAY = 86400.0
 FAULTS = 20
 """Faults of one node that an episode remembers; a node with more is no less sick."""
 
@@ -22,7 +23,8 @@ class Detail(NamedTuple):
     of the row. `ask_after` is when a rung that was refused for now may be asked for again; `again` are the numbers of
     attempts that were refused so. `boot` is the boot id before the repair, `successor` the node that replaced this one.
     `forced` says that the repair goes on although work runs. `because` says why the episode ended. `asked` is when
-    approval was asked for. `followed` counts the further calls of a repair that takes several, `relapses` how often the
+    approval was asked for. `followed` counts the further calls of a repair that takes several; `follow_id` and
+    `follow_message` are the answer to the last of them. `relapses` is how often the
     node was well and failed again.
     """
 
@@ -45,6 +47,8 @@ class Detail(NamedTuple):
     because: str = ""
     asked: float = 0.0
     followed: int = 0
+    follow_id: str = ""
+    follow_message: str = ""
     relapses: int = 0
 
     def text(self) -> str:
@@ -67,6 +71,20 @@ class Detail(NamedTuple):
             if one.cause in found or len(found) < FAULTS:
                 found[one.cause] = one
         return self._replace(faults=tuple(found.values()))
+
+
+def settled(detail: Detail, begun: float, now: float) -> Detail:
+    """The same for a controller that began (or whose clock jumped) at `begun`: deadlines count from then on, and no
+    time lies in the future.
+    """
+    return detail._replace(
+        entered=min(max(detail.entered, begun), now),
+        repaired=min(detail.repaired, now),
+        healthy=min(detail.healthy, now),
+        waiting_since=min(detail.waiting_since, now),
+        asked=min(detail.asked, now),
+        ask_after=min(detail.ask_after, now + DAY),
+    )
 
 
 class BadDetail(ValueError):

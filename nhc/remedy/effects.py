@@ -16,7 +16,6 @@ from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.ladder import first_rung
 from nhc.remedy.machine import AttemptState
 from nhc.repair import Answer, Completes, Order, Progress, Rung, Sent, Sighting
-from nhc.store.attempts import Attempt
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -138,26 +137,32 @@ class Hands:
             return Watched(None, "its repairer is not in the settings any more")
         hand, order = found
         try:
-            return Watched(hand.repairer.progress(order, answer_of(case.attempts[-1]), seen_before(case.attempts[-1])))
+            return Watched(hand.repairer.progress(order, answer_of(case), seen_before(case.attempts[-1])))
         except AdapterError as error:
             return Watched(None, printable(str(error)))
 
     def complete(self, case: Case) -> Sent:
         """Send the call that follows the first of a repair of several calls, after it was written down."""
         found = self.order(case)
-        if found is None or not isinstance(found[0].repairer, Completes):
-            return Sent(Answer.REFUSED, "this repairer has no call that follows")
-        hand, order = found
+        if found is None:
+            return Sent(Answer.REFUSED, "its repairer is not in the settings any more")
+        repairer: object = found[0].repairer
+        if not isinstance(repairer, Completes):
+            return Sent(Answer.REFUSED, f"{found[0].name} has no call that follows the first")
         try:
-            return hand.repairer.complete(order, answer_of(case.attempts[-1]))
+            return repairer.complete(found[1], answer_of(case))
         except Exception as error:
-            return Sent(Answer.AMBIGUOUS, printable(f"{hand.name} failed: {type(error).__name__}: {error}", 200))
+            return Sent(Answer.AMBIGUOUS, printable(f"{found[0].name}: {type(error).__name__}: {error}", 200))
 
 
-def answer_of(attempt: Attempt) -> Sent:
-    """The answer to an attempt as it was written down."""
+def answer_of(case: Case) -> Sent:
+    """The answer to the newest attempt as it was written down, or to the last call that followed it."""
+    attempt = case.attempts[-1]
     accepted = state_of(attempt) is AttemptState.SENT
-    return Sent(Answer.ACCEPTED if accepted else Answer.AMBIGUOUS, attempt.message, attempt.request_id)
+    message, name = attempt.message, attempt.request_id
+    if case.detail.follow_id or case.detail.follow_message:
+        message, name = case.detail.follow_message, case.detail.follow_id or name
+    return Sent(Answer.ACCEPTED if accepted else Answer.AMBIGUOUS, message, name)
 
 
 def mark_of(case: Case, now: float) -> Mark:

@@ -6,8 +6,9 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence
 
 from sqlalchemy.engine import Connection
 
+from nhc.marks import cause_of
 from nhc.model import Action, Report, Verdict
-from nhc.ports import NodeState, cause_of
+from nhc.ports import NodeState
 from nhc.remedy.ladder import Fault
 from nhc.remedy.names import Names
 from nhc.remedy.view import Health

@@ -51,7 +51,7 @@ def judge(view: View, settings: Verify, now: float, fresh: bool, old_boot: str) 
         return Judgement(
             None, f"it fails {max(health.at - since, 0):.0f} s after the repair: services still start", 0.0
         )
-    waited = now - max(since, detail.healthy)
+    waited = now - max(since, detail.healthy, detail.entered)
     if waited > settings.deadline:
         what = "could not tell how the node is" if newer and fresh else "none came"
         return Judgement(

@@ -1,0 +1,256 @@
+"""The loop: rounds of intake, decide, write down, act, watch.
+
+A round goes over the open episodes until nothing moves any more. In each pass it reads, decides by `nhc.remedy.steps`,
+writes the moves down, and only then does what the states ask for: set marks (MARKING), send repairs (ACTING), clear
+marks (RETURNING). What a round finds in ACTING without having written it itself was begun by a controller that is gone:
+its effect is looked for. So a round may be cut off anywhere, and the next one goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.model import Report
+from nhc.remedy.acting import Performer
+from nhc.remedy.admit import Admission
+from nhc.remedy.book import Book, Case, Written, changes
+from nhc.remedy.bounds import MARK, Done, may_mark
+from nhc.remedy.breaker import NAME, opens
+from nhc.remedy.effects import Hands
+from nhc.remedy.ladder import Mode
+from nhc.remedy.looking import MARKING, Base, Evidence, Lookout, Suite
+from nhc.remedy.machine import ENDS, Event, State
+from nhc.remedy.settings import Settings
+from nhc.remedy.steps import step
+from nhc.remedy.view import Move, Scene, View
+from nhc.repair import Sighting
+from nhc.store import holds
+from nhc.store.database import Fence, Store
+
+PASSES = 20
+"""Passes of one round: an episode takes about ten from its mark to its repair."""
+JUMP = 60.0
+"""Seconds by which the clock may drift from the monotonic one between two rounds; beyond that it was set."""
+FAR = 600.0
+"""Seconds of such a jump after which rates cannot be counted: the breaker opens."""
+
+
+class Waiting(NamedTuple):
+    """An episode, or a fault that opened none, that goes no further now, and why. `episode` is 0 for none."""
+
+    node: str
+    episode: int
+    state: str
+    why: str
+
+
+class Would(NamedTuple):
+    """What a dry run would do next to a node."""
+
+    node: str
+    action: str
+    why: str
+
+
+class Round(NamedTuple):
+    """What one round did. `problems` are what could not be read; `decisions` counts the steps that were decided."""
+
+    at: float
+    opened: int
+    moved: Tuple[Written, ...]
+    waiting: Tuple[Waiting, ...]
+    would: Tuple[Would, ...]
+    problems: Tuple[str, ...]
+    decisions: int
+    seconds: float
+
+    @property
+    def ended(self) -> List[Written]:
+        """The episodes that ended in it."""
+        return [one for one in self.moved if one.case.state in ENDS]
+
+
+def _nothing(_written: Written) -> None:
+    return
+
+
+class Controller:
+    """One site's loop over one store. One at a time leads; `fence` is its number, and a lost lead ends a round.
+
+    `tell` hears of each move once it is in the store.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        hands: Hands,
+        *,
+        fence: Optional[Fence] = None,
+        evidence: Optional[Evidence] = None,
+        suite: Optional[Suite] = None,
+        reports: Callable[[], Iterable[Report]] = tuple,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        tell: Callable[[Written], None] = _nothing,
+    ) -> None:
+        self.store, self.settings, self.hands = store, settings, hands
+        self.clock, self.monotonic, self.tell = clock, monotonic, tell
+        self.book = Book(store, fence)
+        self.lookout = Lookout(store, settings, hands, self.book, reports, evidence, suite)
+        self.performer = Performer(self.book, hands, clock)
+        self._begun = clock()
+        self._last = (self._begun, monotonic())
+        self._decisions = 0
+
+    def round(self, apply: bool = True) -> Round:
+        """Go over everything once. Raises StoreError (LeadershipLost among them): then nothing more was done."""
+        ticks, now = self.monotonic(), self.clock()
+        self._decisions = 0
+        jumped = self._mind_the_clock(now, apply)
+        marking = self.settings.mode(MARK)
+        if apply and marking is Mode.ON:
+            with self.store.write(self.book.fence) as connection:
+                holds.saw_settings(connection, MARKING, "on", now, self.book.actor)
+        base = self.lookout.begin(now)
+        self.performer.begin()
+        would: List[Would] = []
+        opened = 0
+        if apply and marking is Mode.ON:
+            opened = len(self.book.admit(base.admissions, now))
+        elif marking is not Mode.OFF:
+            would = self._would_mark(base)
+        self._breaker(base, apply, opened)
+        waiting = [Waiting(one.node, 0, "", one.refused) for one in base.admissions if one.refused]
+        moved, held = self._passes(base, apply, would)
+        problems = (*jumped, *dict.fromkeys(self.lookout.problems),
+                    *(f"episode {number}: {why}" for number, why in self.book.broken.items()))  # fmt: skip
+        return Round(
+            now, opened, tuple(moved), (*waiting, *held), tuple(would), problems, self._decisions,
+            self.monotonic() - ticks,
+        )  # fmt: skip
+
+    def _passes(self, base: Base, apply: bool, would: List[Would]) -> Tuple[List[Written], List[Waiting]]:
+        moved: List[Written] = []
+        held: List[Waiting] = []
+        for number in range(PASSES if apply else 1):
+            held = []
+            done = self._pass(base, number == 0, apply, held, would)
+            moved += done
+            if not done:
+                break
+        return moved, held
+
+    def _pass(self, base: Base, first: bool, apply: bool, held: List[Waiting], would: List[Would]) -> List[Written]:
+        now = self.clock()
+        with self.store.read() as connection:
+            cases = self.book.cases(connection)
+        if not cases:
+            return []
+        scene, views = self.lookout.look(cases, base, now, self._begun, first=first, apply=apply)
+        decided, sightings = self._decide(cases, views, scene)
+        moves: List[Tuple[Case, Move]] = []
+        for case in cases:
+            number, node = case.episode.id, case.episode.node
+            move = decided[number]
+            if move.event is None:
+                held.append(Waiting(node, number, case.episode.state, move.because or move.detail.waiting))
+                move = self._alarm(move, now)
+            elif not apply:
+                would.append(Would(node, f"episode {number}: {move.event.value}", move.because))
+            if changes(views[number].detail, move):
+                moves.append((case, move))
+        if not apply:
+            return []
+        written = self.book.save(moves, now, sightings)
+        self.performer.wrote(written)
+        current = {case.episode.id: case for case in cases}
+        current.update({one.case.episode.id: one.case for one in written})
+        for one in written:
+            self._tell(one)
+        done = self.performer.act(list(current.values()), views)
+        for one in done:
+            self._tell(one)
+        return [*(one for one in written if one.move.event is not None), *done]
+
+    def _tell(self, one: Written) -> None:
+        if one.move.event is not None or one.case.detail.alarmed != one.move.detail.alarmed:
+            self.tell(one)
+
+    def _decide(
+        self, cases: Sequence[Case], views: Dict[int, View], scene: Scene
+    ) -> Tuple[Dict[int, Move], Dict[int, Sighting]]:
+        """The next step of each episode. A machine is looked at only where nothing else holds its repair."""
+        decided = {case.episode.id: self._step(case, views[case.episode.id], scene) for case in cases}
+        near = [case for case in cases if decided[case.episode.id].bound == "unseen"]
+        sightings: Dict[int, Sighting] = {}
+        if near:
+            for number, looked in self.lookout.machines(near).items():
+                views[number] = views[number]._replace(
+                    sighting=looked.sighting, unseen=looked.unseen, claims=looked.claims
+                )
+                if looked.sighting is not None:
+                    sightings[number] = looked.sighting
+            for case in near:
+                decided[case.episode.id] = self._step(case, views[case.episode.id], scene)
+        return decided, sightings
+
+    def _step(self, case: Case, view: View, scene: Scene) -> Move:
+        self._decisions += 1
+        if case.state is State.ACTING and self.performer.is_fresh(case):
+            return Move(None, case.detail)
+        move = step(view, scene)
+        if move.event is Event.MARK_ALLOWED and view.node is not None and view.node.available:
+            scene.usage.count_out(view.name)
+            scene.usage.begin(Done(scene.now, view.name, MARK))
+        elif move.event is Event.CONFIRMED:
+            scene.usage.count_repairing(view.name)
+            scene.usage.begin(Done(scene.now, view.name, view.rung.value))
+        return move
+
+    def _alarm(self, move: Move, now: float) -> Move:
+        """A wait that is too long alarms once: an event in the audit log, and a metric."""
+        since = move.detail.waiting_since or move.detail.entered
+        if move.detail.alarmed or not since or now - since <= self.settings.stalled:
+            return move
+        return move._replace(detail=move.detail._replace(alarmed=now))
+
+    def _mind_the_clock(self, now: float, apply: bool) -> List[str]:
+        """A clock that was set makes deadlines and rates lie: deadlines begin anew, a far jump opens the breaker."""
+        wall, ticks = self._last
+        current = self.monotonic()
+        jump = (now - wall) - (current - ticks)
+        self._last = (now, current)
+        if abs(jump) <= JUMP:
+            return []
+        self._begun = now
+        why = f"the clock jumped by {jump:.0f} s"
+        if abs(jump) > FAR and apply:
+            self._open_breaker(f"{why}: rates cannot be counted", now)
+        return [f"{why}: deadlines begin anew"]
+
+    def _breaker(self, base: Base, apply: bool, opened: int) -> None:
+        """Open the breaker where too much is wrong at once, the episodes that were opened now among it."""
+        seen = base.counted.seen
+        why = opens(self.settings.breaker, seen._replace(sick=seen.sick + opened))
+        if why and apply:
+            self._open_breaker(why, base.now)
+
+    def _open_breaker(self, why: str, now: float) -> None:
+        with self.store.write(self.book.fence) as connection:
+            holds.set_breaker(connection, NAME, "open", by=self.book.actor, why=why, now=now)
+
+    def _would_mark(self, base: Base) -> List[Would]:
+        """What a dry run would mark, within the bounds."""
+        with self.store.read() as connection:
+            enabled = holds.first_seen(connection, MARKING)
+        return [self._would(one, base, enabled) for one in base.admissions if not one.refused and one.joins is None]
+
+    def _would(self, one: Admission, base: Base, enabled: Optional[float]) -> Would:
+        held = may_mark(self.settings.bounds, base.counted.usage, one.node, base.now, enabled)
+        if held is not None:
+            return Would(one.node, "not mark", f"{held.bound}: {held.why}")
+        base.counted.usage.count_out(one.node)
+        base.counted.usage.begin(Done(base.now, one.node, MARK))
+        return Would(one.node, "mark", one.faults[0].message)

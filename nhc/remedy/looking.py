@@ -1,0 +1,209 @@
+"""What a round sees before it decides: the nodes, their health, holds, breakers, consents, and how repairs go.
+
+Everything that bounds are counted from is read once a round. What may not be old (marks, work, holds) is read in every
+pass; a machine is looked at right before its repair is decided.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
+
+from sqlalchemy.engine import Connection
+
+from nhc.model import Report, printable
+from nhc.ports import AdapterError, NodeState
+from nhc.remedy import counting, health
+from nhc.remedy.admit import Admission, admit
+from nhc.remedy.book import Book, Case, standing
+from nhc.remedy.breaker import NAME, blind
+from nhc.remedy.counting import Counted, Fleet
+from nhc.remedy.detail import settled
+from nhc.remedy.effects import Hands, Looked, Watched
+from nhc.remedy.ladder import Fault
+from nhc.remedy.machine import State
+from nhc.remedy.names import Names
+from nhc.remedy.settings import Settings
+from nhc.remedy.view import Consent, Health, Scene, View
+from nhc.repair import Machine
+from nhc.store import episodes, holds, nodes
+from nhc.store.database import Store
+from nhc.store.holds import Hold
+
+GROUPS_EVERY = 600.0
+"""Seconds for which the fleet's groups are remembered."""
+MARKING = "remedy: marking"
+"""The name under which the store remembers when marking was first enabled."""
+RECENT = 5
+"""Episodes of a node that are looked through for the one that ended last."""
+
+
+class Evidence(Protocol):
+    """Who collects evidence, in the background."""
+
+    def collected(self, case: Case, machine: Machine) -> bool:
+        """Whether the evidence for the next attempt is stored, or cannot be had; begins the collection if need be."""
+        ...
+
+
+class Suite(Protocol):
+    """Who runs deep checks on a node, in the background."""
+
+    def proved(self, case: Case, machine: Machine, suite: str) -> Optional[bool]:
+        """Whether the suite passed since the last repair, None while it runs; begins it if need be."""
+        ...
+
+
+class Base(NamedTuple):
+    """What holds for a whole round. `states` is None while the cluster cannot be asked."""
+
+    now: float
+    states: Optional[List[NodeState]]
+    own: Mapping[str, Health]
+    admissions: Sequence[Admission]
+    counted: Counted
+
+
+class Lookout:
+    """Reads the store, the adapter and the repairers; changes nothing but its own memory of one round."""
+
+    def __init__(
+        self, store: Store, settings: Settings, hands: Hands, book: Book, reports: Callable[[], Iterable[Report]],
+        evidence: Optional[Evidence], suite: Optional[Suite],
+    ) -> None:  # fmt: skip
+        self.store, self.settings, self.hands, self.book = store, settings, hands, book
+        self.reports, self.evidence, self.suite = reports, evidence, suite
+        self.problems: List[str] = []
+        """What could not be read in this round, for a person."""
+        self._fleet = Fleet({}, {}, Names((), ()))
+        self._read = float("-inf")
+        self._watched: Dict[str, Watched] = {}
+        self._unseen: Set[int] = set()
+
+    def begin(self, now: float) -> Base:
+        """Read what a round needs. Raises StoreError."""
+        self.problems, self._watched, self._unseen = [], {}, set()
+        states = self.states(None)
+        reported = self._reported()
+        with self.store.read() as connection:
+            if states is not None and not 0 <= now - self._read < GROUPS_EVERY:
+                self._fleet, self._read = counting.fleet(connection, states), now
+            names = self._fleet.names
+            own = health.reported(reported, names, "adapter")
+            found = health.together([health.stored(connection, names), own])
+            known = {state.name for state in states or ()}
+            faults = [fault for one in found.values() for fault in one.faults if fault.node in known]
+            cases = self.book.cases(connection)
+            rows = [case.episode for case in cases]
+            taken = {row.node for row in rows} | set(found)
+            faults += self._marks([one for one in health.of_marks(states or ()) if one.node not in taken], connection)
+            for node in {fault.node for fault in faults} - {row.node for row in rows}:
+                rows += episodes.list_episodes(connection, node=node, limit=RECENT)
+            counted = counting.count(
+                connection, self._fleet, cases, states or (), self.settings.bounds, self.settings.breaker, now,
+                self.settings.sources.max_age,
+            )  # fmt: skip
+        return Base(now, states, own, admit(faults, standing(rows), self.settings, now), counted)
+
+    def _marks(self, found: List[Fault], connection: Connection) -> List[Fault]:
+        """Of the nodes that a hook or a sync has marked, those of which nothing newer than the mark is known."""
+        known = health.stored(connection, self._fleet.names, [one.node for one in found])
+        return [one for one in found if one.node not in known or known[one.node].at <= one.seen]
+
+    def states(self, names: Optional[Sequence[str]]) -> Optional[List[NodeState]]:
+        """The nodes' states, None where the cluster cannot be asked."""
+        try:
+            return self.hands.states(names)
+        except AdapterError as error:
+            self.problems.append(f"nodes cannot be read: {printable(str(error))}")
+            return None
+
+    def _reported(self) -> List[Report]:
+        try:
+            return list(self.reports())
+        except AdapterError as error:
+            self.problems.append(f"reports cannot be read: {printable(str(error))}")
+            return []
+
+    def look(
+        self, cases: Sequence[Case], base: Base, now: float, begun: float, *, first: bool, apply: bool
+    ) -> Tuple[Scene, Dict[int, View]]:
+        """All that bears on the open episodes. `begun` is since when deadlines count."""
+        names = sorted({name for case in cases for name in (case.episode.node, case.detail.successor) if name})
+        states = base.states if first else self.states(names)
+        by_name = {state.name: state for state in states or ()}
+        with self.store.read() as connection:
+            stored = self._fleet.names.stored
+            wanted = {case.detail.successor or case.episode.node for case in cases}
+            own = {name: one for name, one in base.own.items() if name in wanted}
+            healths = health.together([health.stored(connection, self._fleet.names, sorted(wanted)), own])
+            rows = nodes.list_nodes(connection, sorted(stored(name) for name in names))
+            self.hands.crew.known = {self._fleet.names.here(row.node): row for row in rows}
+            held = holds.in_force(connection, now)
+            breaker = holds.breakers(connection).get(NAME)
+            enabled = holds.first_seen(connection, MARKING)
+            consents = {
+                case.episode.id: self.book.consent(connection, case) for case in cases
+                if case.state in (State.RECHECK, State.AWAITING_APPROVAL)
+            }  # fmt: skip
+        why = breaker.why if breaker is not None and breaker.state == "open" else ""
+        why = why or blind(self.settings.breaker, base.counted.seen)
+        scene = Scene(
+            self.settings, base.counted.usage, now, enabled, self.hands.crew.can, self.hands.crew.name_of
+        )  # fmt: skip
+        watched = self._watch(cases)
+        views = {}
+        for case in cases:
+            node = case.episode.node
+            detail = settled(case.detail, begun, now)
+            found = healths.get(detail.successor or node)
+            if found is not None and found.faults and found.at > max((one.seen for one in detail.faults), default=0.0):
+                detail = detail._replace(faults=found.faults)
+            seen = watched.get(case.episode.id, Watched(None))
+            views[case.episode.id] = case.view()._replace(
+                detail=detail, node=by_name.get(node), nodes_known=states is not None, health=found,
+                held=held_by(held, node, self._fleet), breaker=why, progress=seen.progress, unseen=seen.unseen,
+                consent=consents.get(case.episode.id, Consent()), collected=apply and self._collected(case),
+                proved=self._proved(case) if apply else None,
+            )  # fmt: skip
+        return scene, views
+
+    def machines(self, cases: Sequence[Case]) -> Dict[int, Looked]:
+        """See the machines of episodes that are about to be repaired; one that could not be seen is asked again in the
+        next round, not in this one.
+        """
+        todo = [case for case in cases if case.episode.id not in self._unseen]
+        found = self.hands.look(todo)
+        self._unseen |= {number for number, looked in found.items() if looked.sighting is None}
+        return found
+
+    def _watch(self, cases: Sequence[Case]) -> Dict[int, Watched]:
+        """How far repairs are: each attempt is asked for once a round."""
+        watching = [case for case in cases if case.state is State.WATCHING and case.attempts]
+        todo = [case for case in watching if case.attempts[-1].key not in self._watched]
+        found = self.hands.watch(todo)
+        self._watched.update({case.attempts[-1].key: found[case.episode.id] for case in todo})
+        return {case.episode.id: self._watched[case.attempts[-1].key] for case in watching}
+
+    def _collected(self, case: Case) -> bool:
+        if case.state is not State.EVIDENCE:
+            return False
+        return self.evidence is None or self.evidence.collected(case, self.hands.crew.machine(case.episode.node))
+
+    def _proved(self, case: Case) -> Optional[bool]:
+        name = self.settings.verify.suite
+        if case.state is not State.VERIFYING or not name or not case.detail.healthy:
+            return None
+        if self.suite is None:
+            self.problems.append(f"verify.suite: nothing here runs the deep suite {name}")
+            return None
+        return self.suite.proved(case, self.hands.crew.machine(case.detail.successor or case.episode.node), name)
+
+
+def held_by(standing_holds: Sequence[Hold], node: str, fleet: Fleet) -> str:
+    """Who holds a node and why, "" for nobody. A hold is on the node, on a group (`rack=r12`) or on the fleet."""
+    groups = {f"{kind}={name}" for kind, name in fleet.groups.get(node, ())}
+    for one in standing_holds:
+        if one.scope == "fleet" or (one.scope == "node" and one.name == node) or one.name in groups:
+            where = "" if one.scope == "node" else f"{one.name or 'the fleet'} "
+            return f"{where}held by {one.by}: {one.why}"
+    return ""

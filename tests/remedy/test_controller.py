@@ -1,0 +1,81 @@
+"""The loop over a real store and a small world: from a fault to a returned node, or to an escalation."""
+
+from nhc.model import Action
+from nhc.repair import Rung
+from nhc.store import attempts, audit, episodes
+from tests.support.remedy_world import Sickness
+
+
+def all_episodes(world, node="n1"):
+    with world.read() as connection:
+        return episodes.list_episodes(connection, node=node)
+
+
+def last(world, node="n1"):
+    return all_episodes(world, node)[-1]
+
+
+def tried(world, number):
+    with world.read() as connection:
+        return [(one.rung, one.outcome or one.state) for one in attempts.attempts_of(connection, number)]
+
+
+def test_a_fault_becomes_a_returned_node(world):
+    world.fall_sick("n1")
+    world.run(world.controller(), 20)
+    episode = last(world)
+    assert (episode.state, world.sendings("n1")) == ("returned", [Rung.REBOOT])
+    assert tried(world, episode.id) == [("reboot", "succeeded")]
+    assert world.nodes["n1"].available
+    assert (world.marked, world.cleared) == (["n1"], ["n1"])
+    with world.read() as connection:
+        steps = [one.what for one in audit.entries(connection, episode=episode.id)]
+    states = [one.partition(".")[2] for one in steps if one.startswith("episode.")]
+    assert [one for one in states if one != "waits"] == [
+        "opened", "marking", "marked", "draining", "evidence", "recheck", "acting", "watching", "verifying",
+        "returning", "returned",
+    ]  # fmt: skip
+    assert steps.index("attempt.written") < steps.index("attempt.sent") < steps.index("attempt.ended")
+
+
+def test_the_ladder_goes_up_until_something_helps(world):
+    world.fall_sick("n1", Sickness(Action.RESET_DEVICE, Rung.POWER_CYCLE, target="gpu3"))
+    world.run(world.controller(), 60)
+    assert last(world).state == "returned"
+    assert world.sendings("n1") == [Rung.RESET_DEVICE, Rung.RELOAD_DRIVER, Rung.REBOOT, Rung.POWER_CYCLE]
+    assert [one.device for one in world.sent] == ["gpu3", "", "", ""]
+
+
+def test_what_nothing_cures_is_given_to_a_person_with_all_that_was_tried(world):
+    world.fall_sick("n1", Sickness(cure=Rung.ESCALATE))
+    world.run(world.controller(), 80)
+    episode = last(world)
+    assert (episode.state, episode.outcome) == ("escalated", "no repair is left on the ladder")
+    assert [rung for rung, _ in tried(world, episode.id)] == ["reboot", "power-cycle", "replace"]
+    assert not world.nodes["n1"].available  # it stays out, and nothing more is done
+    before = len(world.sent)
+    world.run(world.controller(), 10)
+    assert len(world.sent) == before
+    assert len(all_episodes(world)) == 1
+
+
+def test_nothing_is_done_unless_it_is_enabled(world):
+    world.fall_sick("n1")
+    controller = world.controller("[actions]\n")
+    rounds = world.run(controller, 3)
+    assert (world.marked, world.sent, all_episodes(world)) == ([], [], [])
+    assert rounds[0].would == (("n1", "mark", "it is broken"),)
+
+
+def test_a_dry_round_writes_nothing_and_says_what_it_would_do(world):
+    world.fall_sick("n1")
+    found = world.controller().round(apply=False)
+    assert (world.marked, all_episodes(world)) == ([], [])
+    assert [(one.node, one.action) for one in found.would] == [("n1", "mark")]
+
+
+def test_only_marking_is_enabled_then_the_repair_is_left_to_a_person(world):
+    world.fall_sick("n1")
+    world.run(world.controller('[actions]\nmark = "on"\n'), 5)
+    assert (last(world).state, last(world).outcome) == ("escalated", "would reboot, which is not enabled (dry run)")
+    assert (world.marked, world.sent) == (["n1"], [])

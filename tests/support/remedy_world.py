@@ -1,0 +1,339 @@
+"""A small world for the remedy loop: nodes that fall sick, a scheduler that marks them, a repairer that repairs them.
+
+The fakes stand at the Protocol boundary (`nhc.ports.Marker`, `nhc.repair.Repairer`); the store is the real one. Time is
+the world's own. Every call and every commit is a boundary at which the controller can be killed, and everything that
+changes a machine is counted, so that a test can say what was done how often.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.marks import may_clear, may_mark
+from nhc.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState
+from nhc.remedy.controller import Controller, Round
+from nhc.remedy.crew import Crew, Hand
+from nhc.remedy.effects import Hands
+from nhc.remedy.settings import RepairerSettings, Settings, parse
+from nhc.repair import LADDER, Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.store import nodes as store_nodes
+from nhc.store import reports as store_reports
+from nhc.store.intake import Incoming
+
+EVERYTHING = """
+[actions]
+mark = "on"
+restart-app = "on"
+reset-device = "on"
+reload-driver = "on"
+reboot = "on"
+power-cycle = "on"
+replace = "on"
+[sources]
+settle = "0s"
+max-age = "5m"
+[limits]
+first-run = { share = "100%" }
+attempts = 20
+[bounds.fleet]
+out = { share = "100%" }
+repairing = { share = "100%" }
+[bounds.fleet.rate]
+mark = "1000 per 1h"
+repair = "1000 per 1h"
+[bounds.rack]
+out = { share = "100%" }
+[breaker]
+faults = { share = "100%" }
+blind = { share = "100%" }
+failures = 0
+[approval]
+replace = 0
+[verify]
+healthy-for = "2m"
+grace = "0s"
+[evidence]
+directory = "/nonexistent"
+"""
+"""Everything enabled and nothing bounded but by what a test adds."""
+
+
+class Killed(BaseException):
+    """The controller's process is gone at this moment."""
+
+
+class Sickness(NamedTuple):
+    """A fault: what a report says of it, and the mildest rung that cures it (ESCALATE: none does)."""
+
+    action: Action = Action.REBOOT
+    cure: Rung = Rung.REBOOT
+    reason: str = "GpuBroken"
+    target: str = ""
+    check: str = "check_gpu"
+
+
+class Node:
+    """One machine. `back` is when a repair under way ends (Unix time), with the rung; reports stop until then."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.mark: Optional[Mark] = None
+        self.available = True
+        self.busy = False
+        self.boot = 1
+        self.sick: Dict[str, Sickness] = {}
+        self.unknown = False
+        self.silent = False
+        self.gone = False
+        self.under_way: List[Tuple[float, Rung, str]] = []
+
+
+class Sending(NamedTuple):
+    """A destructive call that reached the machine."""
+
+    at: float
+    node: str
+    rung: Rung
+    device: str
+    key: str
+
+
+class World:
+    """Nodes n0, n1… in racks of four, a marker, a repairer, a clock, and a real store."""
+
+    def __init__(self, store: Any, count: int = 4, start: float = 1_700_000_000.0) -> None:
+        self.plain = store
+        self.now = self.ticks = start
+        self.nodes = {f"n{number}": Node(f"n{number}") for number in range(count)}
+        self.sent: List[Sending] = []
+        self.marked: List[str] = []
+        self.cleared: List[str] = []
+        self.took: Dict[str, float] = {}
+        self.kill_at = -1
+        self.boundaries = 0
+        self.lose: List[str] = []
+        """What happens to the next answers of the repairer: lost (took effect), dropped (did not), refused, throttled."""
+        self.duration = 60.0
+        self.can: Callable[[str, Rung, str], str] = lambda _node, _rung, _device: ""
+        self.claimed: Dict[str, str] = {}
+        self.down = False
+        self.at_boundary: Callable[[str], None] = lambda _what: None
+        with store.write() as connection:
+            store_nodes.describe(connection, [
+                store_nodes.Seen(name, groups={"rack": f"r{number // 4}"}) for number, name in enumerate(self.nodes)
+            ])  # fmt: skip
+
+    # The controller's edge.
+
+    def boundary(self, what: str) -> None:
+        """A moment at which the controller may be killed, or somebody else may come in between."""
+        self.boundaries += 1
+        self.at_boundary(what)
+        if self.boundaries == self.kill_at:
+            raise Killed(what)
+
+    @property
+    def engine(self) -> Any:
+        return self.plain.engine
+
+    def read(self) -> Any:
+        return self.plain.read()
+
+    @contextlib.contextmanager
+    def write(self, fence: Any = None) -> Iterator[Any]:
+        with self.plain.write(fence) as connection:
+            yield connection
+            self.boundary("before a commit")
+        self.boundary("after a commit")
+
+    def controller(self, settings: str = "", **more: Any) -> Controller:
+        """A controller that has just been started."""
+        found: Settings = settings_of(settings)
+        hand = Hand(RepairerSettings("fake", "fake"), FakeRepairer(self))
+        hands = Hands(FakeMarker(self), Crew([hand]), workers=0)
+        return Controller(
+            self, found, hands, clock=lambda: self.now, monotonic=lambda: self.ticks, **more  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    # Time.
+
+    def tick(self, seconds: float = 30.0) -> None:
+        """Let time pass: repairs take effect, and every node that is up reports."""
+        self.now += seconds
+        self.ticks += seconds
+        for node in self.nodes.values():
+            for when, rung, device in list(node.under_way):
+                if self.ticks >= when:
+                    node.under_way.remove((when, rung, device))
+                    self._effect(node, rung, device)
+        self.report()
+
+    def _effect(self, node: Node, rung: Rung, device: str) -> None:
+        if rung in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
+            node.boot += 1
+        for cause, one in list(node.sick.items()):
+            reached = rung not in (Rung.RESTART_APP, Rung.RESET_DEVICE) or not device or device == one.target
+            if one.cure is not Rung.ESCALATE and LADDER.index(rung) >= LADDER.index(one.cure) and reached:
+                del node.sick[cause]
+
+    def report(self, only: Sequence[str] = ()) -> None:
+        """Every node that is up reports to the store."""
+        found = [
+            Incoming(self.report_of(node), "agent", self.now)
+            for node in self.nodes.values()
+            if not node.under_way and not node.silent and not node.gone and (not only or node.name in only)
+        ]
+        with self.plain.write() as connection:
+            store_reports.receive(connection, found)
+
+    def report_of(self, node: Node, at: Optional[float] = None) -> Report:
+        results = [
+            CheckResult(one.check, Outcome(Verdict.CRIT, one.reason, f"{one.target or 'it'} is broken", one.target,
+                                           action=one.action))
+            for one in node.sick.values()
+        ]  # fmt: skip
+        verdict = Verdict.UNKNOWN if node.unknown else Verdict.OK
+        results.append(CheckResult("check_other", Outcome(verdict, "NoAnswer" if node.unknown else "")))
+        checks = {one.check for one in results}
+        results += [CheckResult("check_gpu", Outcome(Verdict.OK))] if "check_gpu" not in checks else []
+        return Report(node.name, f"boot{node.boot}", self.now if at is None else at, 0.1, tuple(results))
+
+    def run(self, controller: Controller, rounds: int, seconds: float = 30.0) -> List[Round]:
+        """So many rounds, with time between them."""
+        found = []
+        for _ in range(rounds):
+            found.append(controller.round())
+            self.tick(seconds)
+        return found
+
+    # What others do.
+
+    def fall_sick(self, name: str, sickness: Sickness = Sickness()) -> None:  # noqa: B008
+        self.nodes[name].sick[f"{sickness.reason}{sickness.target}"] = sickness
+        self.report([name])
+
+    def operator_puts_back(self, name: str) -> None:
+        self.nodes[name].mark, self.nodes[name].available = None, True
+
+    def operator_takes_out(self, name: str, why: str = "mine") -> None:
+        self.nodes[name].mark, self.nodes[name].available = Mark(why, owner="bob", since=self.now), False
+
+    def sendings(self, name: str) -> List[Rung]:
+        """The destructive calls that reached a node, in their order."""
+        return [one.rung for one in self.sent if one.node == name]
+
+
+def settings_of(more: str) -> Settings:
+    """EVERYTHING, with the tables of `more` in place of its own where they have the same name."""
+    tables: Dict[str, str] = {}
+    for text in (EVERYTHING, more):
+        for part in ("\n" + text).split("\n[")[1:] if text else ():
+            name, _, body = part.partition("]")
+            tables[name] = body
+    return parse("".join(f"[{name}]{body}\n" for name, body in tables.items()))
+
+
+class FakeMarker:
+    """A scheduler that obeys nhc's own rules of marking."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
+        self.world.boundary("nodes read")
+        if self.world.down:
+            raise AdapterError("the controller does not answer")
+        return [
+            self.state(node) for name, node in sorted(self.world.nodes.items())
+            if not node.gone and (names is None or name in names)
+        ]  # fmt: skip
+
+    @staticmethod
+    def state(node: Node) -> NodeState:
+        shown = "idle" if node.available else "drained"
+        return NodeState(node.name, shown, node.available, node.busy, node.mark, groups=("work",))
+
+    def mark(self, marks: Mapping[str, Mark], seen: Any = None) -> List[Applied]:
+        del seen
+        self.world.boundary("before marks are set")
+        found = []
+        for name, mark in marks.items():
+            node = self.world.nodes.get(name)
+            effect, why = may_mark(self.state(node) if node else None, mark)
+            if effect is Effect.CHANGED and node is not None:
+                if node.available:
+                    self.world.marked.append(name)
+                    self.world.took.setdefault(name, self.world.now)
+                node.mark, node.available = mark, False
+            found.append(Applied(name, effect, why))
+        self.world.boundary("after marks are set")
+        return found
+
+    def clear(self, names: Sequence[str], seen: Any = None) -> List[Applied]:
+        del seen
+        self.world.boundary("before marks are cleared")
+        found = []
+        for name in names:
+            node = self.world.nodes.get(name)
+            effect, why = may_clear(self.state(node) if node else None)
+            if effect is Effect.CHANGED and node is not None:
+                node.mark, node.available = None, True
+                self.world.cleared.append(name)
+            found.append(Applied(name, effect, why))
+        self.world.boundary("after marks are cleared")
+        return found
+
+
+class FakeRepairer:
+    """Repairs that take effect after `world.duration`, and whose answers can be lost."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
+        return self.world.can(machine.node, rung, device)
+
+    def look(self, machine: Machine) -> Sighting:
+        self.world.boundary("machine looked at")
+        if self.world.down:
+            raise AdapterError("the provider does not answer")
+        node = self.world.nodes[machine.node]
+        return Sighting(self.world.now, f"i-{node.name}", f"boot{node.boot}", "running")
+
+    def claims(self, machine: Machine) -> Sequence[Claim]:
+        doing = self.world.claimed.get(machine.node, "")
+        return [Claim("platform", doing, "its API")] if doing else []
+
+    def send(self, order: Order) -> Sent:
+        self.world.boundary("before a repair is sent")
+        mood = self.world.lose.pop(0) if self.world.lose else ""
+        if mood == "refused":
+            return Sent(Answer.REFUSED, "not allowed")
+        if mood == "throttled":
+            return Sent(Answer.REFUSED, "too many requests", retry_after=60.0)
+        if mood == "dropped":
+            return Sent(Answer.AMBIGUOUS, "no answer within 30 s")
+        node = self.world.nodes[order.machine.node]
+        self.world.sent.append(Sending(self.world.now, node.name, order.rung, order.device, order.key))
+        node.under_way.append((self.world.ticks + self.world.duration, order.rung, order.device))
+        self.world.boundary("after a repair is sent")
+        if mood == "lost":
+            return Sent(Answer.AMBIGUOUS, "the connection broke")
+        return Sent(Answer.ACCEPTED, "accepted", f"op-{len(self.world.sent)}")
+
+    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
+        self.world.boundary("a repair watched")
+        if self.world.down:
+            raise AdapterError("the provider does not answer")
+        node = self.world.nodes[order.machine.node]
+        if node.under_way:
+            return Progress(Stage.WORKING, "under way")
+        done = f"boot{node.boot}" != before.boot
+        if order.rung in (Rung.RESTART_APP, Rung.RESET_DEVICE, Rung.RELOAD_DRIVER):
+            done = any(one.key == order.key for one in self.world.sent)
+        return Progress(Stage.DONE, f"boot{node.boot}") if done else Progress(Stage.WORKING, "nothing is seen yet")
+
+    def rights(self) -> Sequence[Right]:
+        return [Right("everything", True)]
