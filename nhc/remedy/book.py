@@ -213,7 +213,7 @@ class Book:
         return Case(row, detail, tuple(tries))
 
     def accepted(self, case: Case, move: Move, message: str, request: str, now: float) -> Optional[Case]:
-        """Write down that the other side took the attempt, with the move that follows; None where a person was first."""
+        """Write down that the other side took the attempt, with the move that follows; None if a person was first."""
         with self.store.write(self.fence) as connection:
             attempt = case.attempts[-1]
             try:

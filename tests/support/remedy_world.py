@@ -114,7 +114,7 @@ class World:
         self.kill_at = -1
         self.boundaries = 0
         self.lose: List[str] = []
-        """What happens to the next answers of the repairer: lost (took effect), dropped (did not), refused, throttled."""
+        """The repairer's next answers: lost (it took effect), dropped (it did not), refused, throttled."""
         self.duration = 60.0
         self.can: Callable[[str, Rung, str], str] = lambda _node, _rung, _device: ""
         self.claimed: Dict[str, str] = {}
