@@ -43,12 +43,15 @@ class Crew:
             *((hand.name, hand.repairer) for hand in self.hands if isinstance(hand.repairer, OtherActors)),
             *(("adapter", one) for one in others if isinstance(one, OtherActors)),
         ]
-        self.known: Dict[str, Node] = {}
-        """What the store knows of the nodes of this round."""
+        self._known: Mapping[str, Node] = {}
+
+    def learn(self, known: Mapping[str, Node]) -> None:
+        """What the store knows of the nodes of this round, by their names."""
+        self._known = known
 
     def machine(self, node: str, boot: str = "") -> Machine:
         """The machine behind a node's name."""
-        row = self.known.get(node)
+        row = self._known.get(node)
         settings: Dict[str, str] = {}
         for one in self.machines:
             if any(fnmatchcase(node, pattern) for pattern in one.nodes):

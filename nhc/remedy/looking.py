@@ -137,7 +137,7 @@ class Lookout:
             own = {name: one for name, one in base.own.items() if name in wanted}
             healths = health.together([health.stored(connection, self._fleet.names, sorted(wanted)), own])
             rows = nodes.list_nodes(connection, sorted(stored(name) for name in names))
-            self.hands.crew.known = {self._fleet.names.here(row.node): row for row in rows}
+            self.hands.crew.learn({self._fleet.names.here(row.node): row for row in rows})
             held = holds.in_force(connection, now)
             breaker = holds.breakers(connection).get(NAME)
             enabled = holds.first_seen(connection, MARKING)
