@@ -18,6 +18,10 @@ SHELL = "shell"
 """An item that needs bash: `line` is evaluated in the run's one persistent shell."""
 SHELL_LINE = "shell line: "
 """What the question for a shell line's outcomes begins with, where a Host is asked for them."""
+DEEP = "deep"
+"""The context of `nhc deep run`, which alone runs what is meant for it."""
+DEEP_CHECKS = "check_deep_"
+"""How the names of checks begin that load a node: whatever their lines say, they are of that context alone."""
 UNDECIDED = "undecided"
 """An item whose target could not be decided in time: it is UNKNOWN, `argv` says why."""
 
@@ -45,7 +49,7 @@ class Item(NamedTuple):
     a free shell line its first word that looks like a check, else "shell". `settings` are the variables
     in force when it runs. `timeout` (seconds), `every` (seconds) and `on_timeout` ("crit" or "unknown")
     are None where the line leaves them to the check. `strikes` is how many failures in a row make one
-    count. `contexts` limits the item to some callers ("prolog", "epilog", "healthcheck", "agent");
+    count. `contexts` limits the item to some callers ("prolog", "epilog", "healthcheck", "agent", "deep");
     empty means all. `source` is `file:line`. `declared` is there where a kept plan knows it (`nhc.planning.cache`).
     """
 

@@ -95,6 +95,10 @@ def _told(report: Report, options: Mapping[str, Any]) -> int:
 def _known_context(name: str) -> None:
     """Raises UsageError: a run for a context that there is not would judge by the lines without one."""
     from nhc.language.line_options import CONTEXTS, unknown_context
+    from nhc.plan import DEEP
+
+    if name == DEEP:
+        raise UsageError("--context deep: deep checks need the node for themselves; nhc deep run sees to that")
 
     if name not in CONTEXTS:
         raise UsageError(f"--{unknown_context(name)}")

@@ -8,8 +8,8 @@ from nhc.light import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import Callable, List, Optional, Sequence, Tuple
 
-CONTEXTS = ("prolog", "epilog", "healthcheck", "agent", "prolog-slurmctld", "epilog-slurmctld")
-"""The callers that a line can be limited to."""
+CONTEXTS = ("prolog", "epilog", "healthcheck", "agent", "prolog-slurmctld", "epilog-slurmctld", "deep")
+"""The callers that a line can be limited to. `deep` is `nhc deep run`, which alone runs such a line."""
 
 OPTIONS = ("every", "timeout", "strikes", "on-timeout", "tags", "context")
 

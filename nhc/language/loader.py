@@ -20,7 +20,7 @@ from nhc.language.shell_names import NO_SCRIPTS, SETTINGS, Scripts
 from nhc.language.targets import Targets, external_matcher
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.matching.nodeset import Undecided
-from nhc.plan import COMMAND, SHELL, UNDECIDED, Item, Plan
+from nhc.plan import COMMAND, DEEP, DEEP_CHECKS, SHELL, UNDECIDED, Item, Plan
 from nhc.system.bounded_read import read_text
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ class _Loader:
             options.on_timeout,
             options.strikes,
             options.tags,
-            options.contexts or line.contexts,
+            (DEEP,) if found.name.startswith(DEEP_CHECKS) else options.contexts or line.contexts,
         )
 
     def _applies(self, line: RawLine) -> bool:

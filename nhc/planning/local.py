@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nhc.language.site_settings import site_settings
 from nhc.light import TYPE_CHECKING, NamedTuple
-from nhc.plan import BUILT_IN
+from nhc.plan import BUILT_IN, DEEP
 from nhc.planning.node_plan import node_plan
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def default_text() -> str:
 def select(plan: Plan, asked: Question) -> Plan:
     """The items that the question's checks, tags and context leave."""
     names, tags, context = asked.checks, set(asked.tags), asked.context
-    items = [item for item in plan.items if not item.contexts or not context or context in item.contexts]
+    items = [item for item in plan.items if _meant(item, context)]
     if names:
         from fnmatch import fnmatchcase
 
@@ -69,6 +69,15 @@ def select(plan: Plan, asked: Question) -> Plan:
     if tags:
         items = [item for item in items if tags & _tags(item)]
     return plan._replace(items=tuple(items))
+
+
+def _meant(item: Item, context: str) -> bool:
+    """Whether a line is for a run in `context`, "" for a run in none. Deep checks run where they are asked for only."""
+    if context == DEEP:
+        return DEEP in item.contexts
+    if not context:
+        return item.contexts != (DEEP,)
+    return not item.contexts or context in item.contexts
 
 
 def _tags(item: Item) -> Set[str]:

@@ -19,6 +19,7 @@ from nhc.run.supervisor import Done, Supervisor, Task
 from nhc.run.worker import LastWord
 from nhc.state.strikes import Strikes
 from nhc.state.stuck import StuckChecks
+from nhc.system import process
 from nhc.units import show_seconds
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def run(
     progress: Optional[Progress] = None,
     meanwhile: Optional[Callable[[], None]] = None,
     in_turn: bool = False,
+    grace: float = 0.0,
 ) -> Report:
     """Carry out `plan` on `host`.
 
@@ -77,7 +79,7 @@ def run(
     none). `name` is what the node is called (default: the kernel's host name). `progress` is told the
     number of checks done, of all, and the name of the last. `meanwhile` is called while the first checks run.
     With `in_turn` every line begins when all above it have ended, so that a replay is the same each time: of two checks
-    that read one log, the first reads what is new.
+    that read one log, the first reads what is new. With `grace` a command that is to end has that many seconds for it.
     """
     begun, started = time.monotonic(), host.time()
     muted: Optional[Mutes] = None
@@ -103,7 +105,7 @@ def run(
                 not_run = len(jobs) - number - 1
                 jobs = jobs[: number + 1]
                 break
-    ended = _supervise(jobs, plan, host, limit, strikes, check_all, progress, meanwhile)
+    ended = _supervise(jobs, plan, host, limit, strikes, check_all, progress, meanwhile, grace)
     results: List[CheckResult] = []
     for number, (job, done) in enumerate(zip(jobs, ended)):
         if done.stuck is not None:
@@ -199,6 +201,7 @@ def _supervise(
     check_all: bool,
     progress: Optional[Progress],
     meanwhile: Optional[Callable[[], None]],
+    grace: float,
 ) -> List[Done]:
     """Run what is not decided yet; one Done for every job, in order."""
     open_jobs = [number for number, job in enumerate(jobs) if job.decided is None]
@@ -209,6 +212,8 @@ def _supervise(
 
     def work_of(notify: Notify) -> Work:
         host.system.report_commands(notify)
+        if grace:
+            process.grace = grace
 
         def work(task: int) -> List[Any]:
             value = _carry_out(jobs[open_jobs[task]], host)
@@ -247,7 +252,9 @@ def _supervise(
         return any(outcome.verdict is Verdict.CRIT for outcome in judged)
 
     tasks = [Task(jobs[n].timeout, jobs[n].item.kind == SHELL, jobs[n].changes) for n in open_jobs]
-    supervisor = Supervisor(tasks, lambda notify, _completed: work_of(notify), serial_work, finished, limit, meanwhile)
+    supervisor = Supervisor(
+        tasks, lambda notify, _completed: work_of(notify), serial_work, finished, limit, meanwhile, grace
+    )
     for number, done in zip(open_jobs, supervisor.run()):
         ended[number] = done
     return ended

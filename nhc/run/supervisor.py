@@ -77,6 +77,7 @@ class Supervisor:
     called with each task's number and Done as it ends, and returns True to stop: later tasks are then not
     started, those already running (which only look) are cut short, earlier ones are still awaited. `deadline`
     bounds the whole, in seconds from now (0: no bound). `meanwhile` is called once the first worker is at work.
+    With `grace` a worker that is to end has that many seconds to end its command in the command's own way.
     """
 
     def __init__(
@@ -87,8 +88,10 @@ class Supervisor:
         finished: Callable[[int, Done], bool],
         deadline: float = 0.0,
         meanwhile: Optional[Callable[[], None]] = None,
+        grace: float = 0.0,
     ) -> None:
         self.tasks = tasks
+        self.grace = grace
         self.factory = factory
         self.serial_factory = serial_factory
         children.reap_ended()
@@ -274,7 +277,7 @@ class Supervisor:
                 waker = self.order.waker if self.order else -1
                 results_in, orders_out, *wakers = quiet(results_in, orders_out, *([waker] if waker >= 0 else []))
                 make = self.serial_factory if serial else self.factory
-                timeouts = [task.timeout for task in self.tasks]
+                timeouts = [task.timeout + self.grace for task in self.tasks]
                 order = None if serial else self.order
                 live(make, tuple(self.serial_completed), results_in, orders_out, serial, timeouts, order, *wakers)
             finally:
@@ -332,18 +335,12 @@ class Supervisor:
             os.close(worker.orders)
 
     def _let_go(self) -> None:
-        """Where the run is broken off: have the workers end their commands themselves, then end the workers.
-
-        A command that has just begun is known to its worker only. See `nhc.system.process.lifeline`.
-        """
+        """Where the run is broken off: have the workers end their commands themselves, then end the workers."""
+        # A command that has just begun is known to its worker only. See `nhc.system.process.lifeline`.
         workers = tuple(self.workers.values())
         for worker in workers:
             self._forget(worker)
-        until = time.monotonic() + children.LET_GO
-        for worker in workers:
-            if children.reap(worker.pid, until - time.monotonic()) is None:
-                worker_handle.kill_all(worker)
-                children.leave_to_end(worker.pid)
+        worker_handle.end_all(workers, self.grace)
 
     def _dismiss_dead(self, worker: Worker) -> str:
         """Reap a worker whose pipe has closed; say how it ended."""
@@ -353,6 +350,8 @@ class Supervisor:
 
     def _dismiss(self, workers: Sequence[Worker]) -> List[Optional[Process]]:
         """End workers and their commands without waiting for what cannot be killed; what stays of each busy one."""
+        if self.grace:
+            worker_handle.release([worker for worker in workers if worker.task is not None], self.grace)
         for worker in workers:
             if not worker.serial or worker.task is not None:  # an idle shell is ended by its worker
                 worker_handle.kill_all(worker)

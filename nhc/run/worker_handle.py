@@ -7,7 +7,7 @@ import time
 
 from nhc.light import TYPE_CHECKING
 from nhc.run.worker import TOKEN, messages
-from nhc.system.children import kill, leave_group_to_end, leave_to_end, reap
+from nhc.system.children import LET_GO, kill, leave_group_to_end, leave_to_end, reap
 from nhc.system.process import adopt_orphans
 
 if TYPE_CHECKING:
@@ -102,6 +102,40 @@ def find_late_commands(worker: Worker) -> bool:
         if what in ("started", "ended"):
             worker.note(what, number)
     return not known >= set(worker.commands)
+
+
+def release(workers: Sequence[Worker], grace: float) -> None:
+    """Have workers end their commands in the commands' own way, within `grace` seconds: nobody reads their pipes now.
+
+    See `nhc.system.process.orphaned`. What each had said by then is taken in first.
+    """
+    for worker in workers:
+        overhear(worker)
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        os.dup2(null, worker.results, inheritable=False)
+        os.close(null)
+    until = time.monotonic() + grace + LAST_BREATH
+    for worker in workers:
+        while not ended(worker.pid) and time.monotonic() < until:
+            time.sleep(0.005)
+
+
+def end_all(workers: Sequence[Worker], grace: float) -> None:
+    """Wait for workers that nobody listens to any more to end, then kill them; a busy one has `grace` seconds more."""
+    patience = LET_GO + (grace if any(worker.task is not None for worker in workers) else 0.0)
+    until = time.monotonic() + patience
+    for worker in workers:
+        if reap(worker.pid, until - time.monotonic()) is None:
+            kill_all(worker)
+            leave_to_end(worker.pid)
+
+
+def ended(pid: int) -> bool:
+    """Whether a child has ended, which it is not reaped for."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
 
 
 def kill_all(worker: Worker) -> None:

@@ -39,7 +39,12 @@ OUTPUT_LIMIT = 16 << 20
 STDIN_LIMIT = 64 << 10
 """Bytes that can be handed to a command: a pipe's capacity, so that writing cannot block."""
 
-_GRACE = 0.1  # seconds between SIGTERM and SIGKILL
+grace = 0.1
+"""Seconds between SIGTERM and SIGKILL. A worker of deep checks sets more: `dcgmi diag` needs up to 25 s to stop what it
+has started in its host engine, which SIGKILL would leave running."""
+
+GRACE = grace
+"""What most runs have."""
 
 
 class Completed(NamedTuple):
@@ -207,7 +212,7 @@ def _collect(pid: int, out_read: int, err_read: int, deadline: float) -> Complet
                     break
                 _end(pid, hard=bool(killed))
                 killed += 1
-                deadline = time.monotonic() + (_GRACE if killed == 1 else _GRACE / 2)
+                deadline = time.monotonic() + (grace if killed == 1 else GRACE / 2)
                 continue
             # Without a pidfd (Linux before 5.3) the end shows as both streams closing, or within 10 ms.
             wait = min(left, 3600.0) if ending >= 0 else min(left, 0.01)  # poll(2) takes 24 days, in milliseconds
@@ -223,9 +228,10 @@ def _collect(pid: int, out_read: int, err_read: int, deadline: float) -> Complet
     finally:
         if ending >= 0:
             os.close(ending)
-    if killed and status is not None:
-        signal_group(pid, signal.SIGKILL)  # the leader is gone; its children may have ignored SIGTERM
-        _reap_group(pid)
+    if status is not None and (killed or grace > GRACE):
+        signal_group(pid, signal.SIGKILL)  # the leader is gone; its children may have ignored SIGTERM, or its end
+        if killed:
+            _reap_group(pid)
     return Completed(
         status=124 if status is None else status,
         stdout=kept[out_read].decode(errors="replace"),
@@ -277,7 +283,7 @@ def _end(pid: int, hard: bool) -> None:
 
 def _reap_group(pid: int) -> None:
     """Reap what a killed command has left to us."""
-    until = time.monotonic() + _GRACE
+    until = time.monotonic() + GRACE
     while not reaped(-pid) and time.monotonic() < until:
         time.sleep(0.001)
 
@@ -316,10 +322,15 @@ def signal_group(pid: int, number: int) -> None:
 
 
 def orphaned(pid: int) -> None:
-    """End a command, and this worker with it: the supervisor is gone, and nobody else would."""
-    from signal import SIGKILL
+    """End a command, and this worker with it: the supervisor is gone or wants no more of it, and nobody else would."""
+    from signal import SIGKILL, SIGTERM
 
     adopt_orphans()
+    if grace > GRACE:
+        signal_group(pid, SIGTERM)
+        until = time.monotonic() + grace
+        while not reaped(pid) and time.monotonic() < until:
+            time.sleep(0.02)
     signal_group(pid, SIGKILL)
     _reap_group(pid)
     os._exit(1)
