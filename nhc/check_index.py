@@ -21,6 +21,10 @@ The reading of a plan fills it (`nhc.planning.cache`), so that no run and no wor
 
 ELSEWHERE: Dict[str, str] = {
     "app_gpu": "gpu_clocks",
+    "deep_cpu_gemm": "deep_host",
+    "deep_efa": "deep_rdma",
+    "deep_nccom": "deep_collective",
+    "deep_triad": "deep_host",
     "fabric_manager": "gpu_fabric",
     "gpu_clock": "gpu_clocks",
     "gpu_compute": "gpu_modes",

@@ -38,5 +38,7 @@ def declare(argv: Sequence[str]) -> Union[Outcome, Declared]:
     own = arguments.get("timeout")
     # `check_cmd_output -t 60` asks for a minute.
     timeout = max(check.timeout, own) if isinstance(own, (int, float)) else check.timeout
+    load = arguments.get("duration")  # a deep check's: for how long it loads the node
+    timeout += load if isinstance(load, (int, float)) else 0.0
     changes = check.changes or any(arguments[param.name] != param.default for param in check.params if param.changes)
     return Declared(timeout, own is not None, check.on_timeout, check.needs, check.tags, changes)

@@ -17,6 +17,8 @@ from nhc.system.process import Completed
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, TypeVar
 
+    from nhc.system.process import Look
+
     T = TypeVar("T")
 
 __all__ = ["BadRoot", "Completed", "Filesystem", "Host", "Memory", "RunMemory", "Stat", "System"]
@@ -146,10 +148,15 @@ class Host:
     def access(self, path: str, mode: int) -> bool:
         return self.system.access(path, mode)
 
-    def run(self, argv: Sequence[str], timeout: float = 5.0, stdin: str = "") -> Completed:
-        """Run a command with the configuration's PATH and the C locale. Raises OSError when it cannot be started."""
+    def run(
+        self, argv: Sequence[str], timeout: float = 5.0, stdin: str = "", during: Optional[Look] = None
+    ) -> Completed:
+        """Run a command with the configuration's PATH and the C locale. Raises OSError when it cannot be started.
+
+        `during` is called every second while it runs, and must not raise.
+        """
         env = {**self.environ, **self.settings, "PATH": process.extended(self.settings.get("PATH", "")), "LC_ALL": "C"}
-        return self.system.run(argv, timeout, stdin, env)
+        return self.system.run(argv, timeout, stdin, env, during)
 
     def start(self, argv: Sequence[str]) -> None:
         """Start a command and do not wait for it: for an action that an option of a check asks for.

@@ -17,6 +17,7 @@ import weakref
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from nhc.host import Completed, Filesystem, Host, Stat, System
+from nhc.system.process import Look
 
 Answer = Union[str, Completed, Callable[[Sequence[str], str], Completed]]
 
@@ -54,8 +55,12 @@ class FakeSystem(System):
     def kernel_log(self, after: int) -> List[str]:
         return [record for record in self.kernel if int(record.split(",", 2)[1]) > after]
 
-    def run(self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str]) -> Completed:
+    def run(
+        self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str], during: Optional[Look] = None
+    ) -> Completed:
         self.ran.append(tuple(argv))
+        if during:
+            during()
         # The longest listed prefix answers, so that a test may leave out arguments it does not care for.
         for length in range(len(argv), 0, -1):
             answer = self.commands.get(tuple(argv[:length]))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
     from nhc.host import Memory
-    from nhc.system.process import Watcher
+    from nhc.system.process import Look, Watcher
 
 KMSG = "/dev/kmsg"
 INJECTED = ("nvidia-smi",)
@@ -108,14 +108,16 @@ class NodeSystem(System):
             )
         return self._enter[0], [*self._enter, program, *argv[1:]]
 
-    def run(self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str]) -> Completed:
+    def run(
+        self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str], during: Optional[Look] = None
+    ) -> Completed:
         program = self._find(argv[0], env.get("PATH", process.PATH))
         if program is None:
             if argv[0] in INJECTED:
                 return super().run(argv, timeout, stdin, env)
             raise FileNotFoundError(errno.ENOENT, "no such command", argv[0])
         tool, words = self.started(program, argv)
-        done = process.run(words, timeout=timeout, env=env, stdin=stdin, watch=self.watch)
+        done = process.run(words, timeout=timeout, env=env, stdin=stdin, watch=self.watch, during=during)
         said = f"{os.path.basename(tool)}: "
         if done.status in _COULD_NOT_START and done.stderr.startswith(said):
             raise OSError(errno.ENOEXEC, done.stderr[len(said) :].strip() or os.strerror(errno.ENOEXEC), argv[0])

@@ -21,6 +21,7 @@ from nhc.model import unknown
 from nhc.plan import SHELL, SHELL_LINE, UNDECIDED, Plan
 from nhc.render.plain import decode, encode
 from nhc.system.bounded_read import parse_json, read_text
+from nhc.system.process import Look
 
 T = TypeVar("T")
 FORMAT = 1
@@ -92,13 +93,15 @@ class RecordingSystem(System):
         self.live = live
         self.time, self.monotonic, self.hostname = live.time, live.monotonic, live.hostname  # type: ignore[method-assign]
 
-    def run(self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str]) -> Completed:
+    def run(
+        self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str], during: Optional[Look] = None
+    ) -> Completed:
         def plain(ended: Completed) -> Any:
             shown = self.recorder.shown
             return [ended.status, shown(ended.stdout), shown(ended.stderr), ended.timed_out]
 
         self.live.report_commands(self.watch)
-        return self.recorder.answer(["run", *argv], lambda: self.live.run(argv, timeout, stdin, env), plain)
+        return self.recorder.answer(["run", *argv], lambda: self.live.run(argv, timeout, stdin, env, during), plain)
 
     def ask(self, question: str, answer: Callable[[], Any]) -> Any:
         plain = self._shown if question.startswith(SHELL_LINE) else lambda value: value
@@ -237,7 +240,11 @@ class ReplaySystem(System):
         super().__init__(f"{replay.directory}/root")
         self.replay = replay
 
-    def run(self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str]) -> Completed:
+    def run(
+        self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str], during: Optional[Look] = None
+    ) -> Completed:
+        if during:
+            during()
         try:
             return Completed(*self.replay.ask(["run", *argv]))
         except FileNotFoundError:

@@ -12,6 +12,8 @@ from nhc.system.process import Completed
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+    from nhc.system.process import Look
+
 
 class Stat(NamedTuple):
     """What stat(2) says of a path. Times are Unix times in seconds."""
@@ -62,8 +64,10 @@ class System:
     def _below(self, path: str, follow: bool = True) -> str:
         return path if self.root == "/" else self.root + path
 
-    def run(self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str]) -> Completed:
-        return process.run(argv, timeout=timeout, env=env, stdin=stdin, watch=self.watch)
+    def run(
+        self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str], during: Optional[Look] = None
+    ) -> Completed:
+        return process.run(argv, timeout=timeout, env=env, stdin=stdin, watch=self.watch, during=during)
 
     def started(self, program: str, argv: Sequence[str]) -> Tuple[str, List[str]]:
         """What to execute, and as which argv, so that `program` of this machine runs. Raises OSError."""

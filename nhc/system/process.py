@@ -43,6 +43,9 @@ grace = 0.1
 """Seconds between SIGTERM and SIGKILL. A worker of deep checks sets more: `dcgmi diag` needs up to 25 s to stop what it
 has started in its host engine, which SIGKILL would leave running."""
 
+LOOK = 1.0
+"""Seconds between two looks at what a command does to the node, where its caller asks for that."""
+
 GRACE = grace
 """What most runs have."""
 
@@ -65,6 +68,9 @@ Watcher: TypeAlias = "Callable[[str, int], None]"
 
 The watchdog kills groups that a killed worker leaves behind, and remembers what could not be killed.
 """
+
+Look: TypeAlias = "Callable[[], None]"
+"""Called while a command runs."""
 
 lifeline = -1
 """In a worker, the pipe to its supervisor. When that has no reader, nobody waits for the command any more."""
@@ -97,11 +103,13 @@ def run(
     env: Mapping[str, str],
     stdin: str = "",
     watch: Optional[Watcher] = None,
+    during: Optional[Look] = None,
 ) -> Completed:
     """Run `argv` (never through a shell) and return within `timeout` seconds plus a fifth of one.
 
     Past the deadline the command's whole process group gets SIGTERM, then SIGKILL; one that survives
     even that is abandoned. A child that outlives the command and holds its output open is not waited for.
+    `during` is called every second while it runs, to look at what it does to the node; it must not raise.
     Raises FileNotFoundError when there is no such executable, OSError when it cannot be started,
     ValueError when `stdin` is longer than a pipe holds.
     """
@@ -149,7 +157,7 @@ def run(
         except OSError:
             orphaned(pid)
     try:
-        return _collect(pid, out_read, err_read, deadline)
+        return _collect(pid, out_read, err_read, deadline, during)
     finally:
         os.close(out_read)
         os.close(err_read)
@@ -186,7 +194,7 @@ def _streams(given: bool) -> Tuple[Tuple[int, int], ...]:
     return tuple(made)
 
 
-def _collect(pid: int, out_read: int, err_read: int, deadline: float) -> Completed:
+def _collect(pid: int, out_read: int, err_read: int, deadline: float, during: Optional[Look]) -> Completed:
     """Read both streams until the process ends or the deadline passes."""
     import signal
 
@@ -202,6 +210,7 @@ def _collect(pid: int, out_read: int, err_read: int, deadline: float) -> Complet
     if ending >= 0:
         poll.register(ending, select.POLLIN)
     status: Optional[int] = None
+    looks = _Looks(during)
     killed = 0  # signals sent so far: 1 is SIGTERM, 2 SIGKILL
     try:
         while status is None:
@@ -212,17 +221,18 @@ def _collect(pid: int, out_read: int, err_read: int, deadline: float) -> Complet
                     break
                 _end(pid, hard=bool(killed))
                 killed += 1
-                deadline = time.monotonic() + (grace if killed == 1 else GRACE / 2)
+                deadline = time.monotonic() + (grace if killed == 1 else max(GRACE, grace / 10) / 2)
                 continue
             # Without a pidfd (Linux before 5.3) the end shows as both streams closing, or within 10 ms.
             wait = min(left, 3600.0) if ending >= 0 else min(left, 0.01)  # poll(2) takes 24 days, in milliseconds
-            for fd, _event in poll.poll(max(1, int(wait * 1000 + 0.999))):
+            for fd, _event in poll.poll(max(1, int(looks.wait(wait) * 1000 + 0.999))):
                 if fd == lifeline:
                     orphaned(pid)
                 if fd in open_streams and not _drain(fd, kept[fd]):
                     open_streams.discard(fd)
                     poll.unregister(fd)
             status = wait_status(pid)
+            looks.take(killed)
         for stream in open_streams:
             _drain(stream, kept[stream])
     finally:
@@ -238,6 +248,24 @@ def _collect(pid: int, out_read: int, err_read: int, deadline: float) -> Complet
         stderr=kept[err_read].decode(errors="replace"),
         timed_out=killed > 0,
     )
+
+
+class _Looks:
+    """When the next look is due at what a command does."""
+
+    def __init__(self, look: Optional[Look]) -> None:
+        self.look = look
+        self.due = time.monotonic() + LOOK if look else 0.0
+
+    def wait(self, most: float) -> float:
+        """Seconds to wait for the command at a time."""
+        return min(most, max(self.due - time.monotonic(), 0.0)) if self.look else most
+
+    def take(self, killed: int) -> None:
+        """Look, if it is time and the command was not told to end."""
+        if self.look and not killed and time.monotonic() >= self.due:
+            self.look()
+            self.due = time.monotonic() + LOOK
 
 
 def _drain(fd: int, kept: bytearray) -> bool:

@@ -1,0 +1,156 @@
+"""What the results of burns mean: right numbers, the same bits on all devices of a model, alike in speed."""
+
+from __future__ import annotations
+
+from nhc.checks import deep
+from nhc.light import TYPE_CHECKING
+from nhc.model import Action, Metric, Outcome, crit, ok, unknown
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional
+
+    from nhc.facts.tools.gemm import Burn, Burned
+    from nhc.facts.tools.gpu_burns import Fryer, GpuBurn, Rvs
+    from nhc.host import Completed, Host
+
+SPREAD = 0.10
+"""Share by which a device may stay behind the best of its node: gpu-fryer's tolerance. 5 percent is usual."""
+ENOUGH = 0.95
+
+
+def label(burn: Burn, one: Burned) -> str:
+    return f"{'cpu' if burn.engine == 'cpu' else 'gpu'}{one.device}"
+
+
+def judge(
+    host: Host, burn: Burn, done: Completed, duration: float, expect: Optional[int], floor: Optional[float]
+) -> List[Outcome]:
+    """One outcome a device, those that compute wrongly first. `expect` is how many devices there must be."""
+    tool = f"the {burn.engine or 'gemm'} burn"
+    if not burn.devices:
+        return [
+            unknown("DeepToolFailed", f"{tool}: {burn.trouble or f'status {done.status}'}", evidence=deep.tail(done))
+        ]
+    bad = _wrong(burn)
+    outcomes = list(bad.values())
+    if burn.trouble:
+        outcomes.append(unknown("DeepToolFailed", f"{tool}: {burn.trouble}", evidence=deep.tail(done)))
+    if not burn.ended or done.status:
+        outcomes.append(deep.no_proof(tool, f"its last line is missing (status {done.status})", done))
+    elif expect is not None and len(burn.devices) != expect:
+        outcomes.append(deep.no_proof(tool, f"{len(burn.devices)} of {expect} devices", done))
+    best: Dict[str, float] = {}
+    for one in burn.devices:
+        best[one.name] = max(best.get(one.name, 0.0), one.tflops)
+    outcomes += [
+        _speed(host, burn, one, duration, best[one.name], floor) for one in burn.devices if one.device not in bad
+    ]
+    return _folded(outcomes) if burn.engine == "cpu" else outcomes
+
+
+def _wrong(burn: Burn) -> Dict[int, Outcome]:
+    """The devices whose numbers are not right."""
+    found: Dict[int, Outcome] = {}
+    for one in burn.devices:
+        if one.wrong or one.changed or one.nan:
+            what = [f"{count} {words}" for count, words in (
+                (one.wrong, "rows that are wrong"), (one.changed, "products with other bits than the first"),
+                (one.nan, "values that are no number")) if count]  # fmt: skip
+            found[one.device] = _crit(burn, one, f"in {one.rounds} rounds {', '.join(what)}")
+    models: Dict[str, Dict[str, List[Burned]]] = {}
+    for one in burn.devices:
+        if one.device not in found:
+            models.setdefault(one.name, {}).setdefault(one.hash, []).append(one)
+    for by_hash in models.values():
+        ranked = sorted(by_hash.values(), key=len, reverse=True)
+        if len(ranked) > 1:
+            tie = len(ranked[0]) == len(ranked[1])
+            odd = [one for group in (ranked if tie else ranked[1:]) for one in group]
+            said = "half of the devices give other bits than the rest" if tie else "other bits than the other devices"
+            found.update((one.device, _crit(burn, one, f"{said}, of the same product")) for one in odd)
+    return found
+
+
+def _crit(burn: Burn, one: Burned, said: str) -> Outcome:
+    target = label(burn, one)
+    metrics = (Metric("gemm_wrong", float(one.wrong + one.changed + one.nan)),)
+    return crit("DeepWrongResult", f"{target}: {said}", target=target, metrics=metrics, action=Action.REPLACE)
+
+
+def _speed(host: Host, burn: Burn, one: Burned, duration: float, best: float, floor: Optional[float]) -> Outcome:
+    target = label(burn, one)
+    if one.rounds < 2 or one.seconds < duration * ENOUGH:
+        return deep.no_proof(target, f"{one.rounds} rounds in {one.seconds:g} of {duration:g} s", target=target)
+    measured = deep.Measured(
+        f"gemm_{burn.dtype}" if burn.engine != "cpu" else "cpu_gemm", one.tflops, "TFLOPS", target, burn.size, one.name
+    )
+    judged = deep.hold(host, measured, floor, wanted=False)
+    if not judged.verdict > 1 and one.tflops < best * (1 - SPREAD) and burn.engine != "cpu":
+        message = f"{target}: {deep.show(one.tflops)} TFLOPS, the best of its node gives {deep.show(best)}"
+        return crit("DeepSlow", message, target=target, metrics=judged.metrics)
+    return judged
+
+
+def _folded(outcomes: List[Outcome]) -> List[Outcome]:
+    """Cores are many: those that are well are told in one outcome."""
+    well = [one for one in outcomes if not one.verdict > 1]
+    rest = [one for one in outcomes if one.verdict > 1]
+    if not well:
+        return rest
+    total = sum(metric.value for one in well for metric in one.metrics if metric.name == "cpu_gemm")
+    metrics = (Metric("cpu_gemm", total, "TFLOPS"),)
+    return [*rest, ok(f"{len(well)} cores compute rightly and alike", metrics=metrics)]
+
+
+def judge_gpu_burn(host: Host, found: GpuBurn, done: Completed, expect: int, floor: Optional[float]) -> List[Outcome]:
+    """gpu-burn, whose status says nothing. Its figures are those of one matrix size of its own: not held to ours."""
+    if found.failures or found.tested is None or len(found.verdicts) != found.tested or found.progress < 100:
+        bad = [f"gpu{gpu}" for gpu, fine in found.verdicts.items() if not fine]
+        wrong = [crit("DeepWrongResult", f"{one}: gpu-burn calls it faulty", target=one, action=Action.REPLACE)
+                 for one in bad]  # fmt: skip
+        why = (found.failures or (f"it came to {found.progress:g}%, {len(found.verdicts)} verdicts",))[0]
+        return [*wrong, deep.no_proof("gpu-burn", why, done)]
+    outcomes: List[Outcome] = []
+    if found.tested != expect:
+        outcomes.append(deep.no_proof("gpu-burn", f"{found.tested} of {expect} GPUs", done))
+    for at, (gpu, fine) in enumerate(sorted(found.verdicts.items())):
+        target = f"gpu{gpu}"
+        errors = found.errors[at] if at < len(found.errors) else 0
+        speed = found.gflops[at] / 1000 if at < len(found.gflops) else 0.0
+        if not fine or errors:
+            message = f"{target}: gpu-burn calls it faulty ({errors} errors)"
+            outcomes.append(crit("DeepWrongResult", message, target=target, action=Action.REPLACE))
+        elif speed <= 0:
+            outcomes.append(deep.no_proof("gpu-burn", "it tells no speed", done, target))
+        else:
+            measured = deep.Measured("gpu_burn", speed, "TFLOPS", target)
+            outcomes.append(deep.hold(host, measured, floor, wanted=False))
+    return outcomes
+
+
+def judge_fryer(host: Host, found: Fryer, done: Completed, expect: int, floor: Optional[float]) -> List[Outcome]:
+    """gpu-fryer, which compares speeds and verifies no numbers."""
+    if found.healthy is None or done.status > 1:
+        return [deep.no_proof("gpu-fryer", f"it came to no verdict (status {done.status})", done)]
+    outcomes = [crit("DeepSlow", f"gpu-fryer: {reason}") for reason in found.reasons]
+    if not found.healthy and not found.reasons:
+        outcomes.append(crit("DeepSlow", "gpu-fryer: some GPUs are not healthy", evidence=deep.tail(done)))
+    if len(found.gflops) != expect:
+        outcomes.append(deep.no_proof("gpu-fryer", f"{len(found.gflops)} of {expect} GPUs", done))
+    for gpu, speed in sorted(found.gflops.items()):
+        measured = deep.Measured("gemm_bf16", speed / 1000, "TFLOPS", f"gpu{gpu}", 8192)
+        outcomes.append(deep.hold(host, measured, floor, wanted=False))
+    return outcomes
+
+
+def judge_rvs(found: Rvs, done: Completed, expect: int) -> List[Outcome]:
+    """AMD's rvs, which holds each GPU to the targets of its configuration."""
+    outcomes = [crit("DeepSlow", f"GPU id {gpu}: rvs: below its target", target=f"gpu-id {gpu}")
+                for gpu, met in found.met.items() if not met]  # fmt: skip
+    outcomes += [crit("DeepGpuDiag", f"rvs: {line}") for line in found.failures]
+    if len(found.met) != expect or (done.status and not outcomes):
+        outcomes.append(deep.no_proof("rvs", f"{len(found.met)} of {expect} GPUs (status {done.status})", done))
+    if not outcomes:
+        metrics = tuple(Metric("rvs_gst", speed / 1000, "TFLOPS") for speed in found.gflops.values())
+        outcomes.append(ok(f"rvs: {len(found.met)} GPUs met their targets", metrics=metrics))
+    return outcomes

@@ -1,0 +1,218 @@
+"""Collectives within a node: nccl-tests, rccl-tests, and nccom-test of Neuron."""
+
+from __future__ import annotations
+
+from nhc.check import check, opt
+from nhc.checks import deep
+from nhc.checks.gpu import DEVICES, pick
+from nhc.facts.tools import collective, nccom
+from nhc.host import Host
+from nhc.light import TYPE_CHECKING
+from nhc.model import Action, Outcome, crit, unknown
+from nhc.units import show_kb, size_bytes, text, whole
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Tuple, Union
+
+    from nhc.facts.tools.collective import Collective, Row, Transport
+    from nhc.host import Completed
+
+LAYERS: Dict[str, Tuple[str, ...]] = {
+    "all": (),
+    "nvlink": ("NCCL_P2P_LEVEL=NVL",),
+    "nic": ("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"),
+}
+"""What to leave NCCL to travel by: whatever it chooses, NVLink alone, the network adapters alone."""
+
+NETWORKS = frozenset(["IB", "efa", "gIB"])
+NAMES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "reduce", "sendrecv")
+DEADLINE = 900.0
+"""Seconds: one size of 20 iterations takes one or two minutes with the start (OCI allows 2, CHS 10 minutes)."""
+
+
+def named(value: str) -> str:
+    if value not in NAMES:
+        raise ValueError(f"{value!r} is not one of {', '.join(NAMES)}")
+    return value
+
+
+def layer(value: str) -> str:
+    if value not in LAYERS:
+        raise ValueError(f"{value!r} is not one of {', '.join(LAYERS)}")
+    return value
+
+
+@check(
+    "check_deep_collective",
+    DEVICES,
+    opt("-c --collective", "name", named, "all_reduce, all_gather, reduce_scatter, alltoall ...", "all_reduce"),
+    opt("-s --size", "size", size_bytes, "the size whose row is judged", 8 << 30),
+    opt("-i --isolate", "only", layer, "all, nvlink (NVLink alone) or nic (the network adapters alone)", "all"),
+    opt("-n --iterations", "iterations", whole, "iterations", 20),
+    opt("-b --binary", "binary", text, "the test (default: COLLECTIVE_perf)", ""),
+    deep.FLOOR,
+    timeout=deep.OVERHEAD + DEADLINE,
+    tags=("gpu", "nvidia", "amd"),
+)
+def check_deep_collective(
+    host: Host,
+    name: str = "all_reduce",
+    size: int = 8 << 30,
+    only: str = "all",
+    iterations: int = 20,
+    binary: str = "",
+    floor: Optional[float] = None,
+    devices: str = "",
+) -> Union[Outcome, List[Outcome]]:
+    """All GPUs of the node together are as fast as they should be, and give right sums.
+
+    Runs nccl-tests (NVIDIA) or rccl-tests (AMD) over all GPUs of the node in one process. Judged is the bus bandwidth
+    of the row of SIZE, never the average, which small sizes drag down. Before that the test must have run: as many
+    ranks as GPUs, by the header and by the figures, every value checked, and its last line there. A wrong value is
+    CRIT. How the data travelled is proved first: through shared memory or TCP it is a configuration fault, UNKNOWN.
+
+    Example: * |context deep| check_deep_collective -s 8G -f 460
+    """
+    picked = pick(host, devices)
+    gpus = [device for device in picked.devices if device.vendor in ("nvidia", "amd")]
+    if len(gpus) < 2:
+        if gpus:
+            return [*picked.outcomes, unknown("DeepNotTested", "a collective takes two GPUs, there is one")]
+        return list(picked.outcomes)
+    variable = "CUDA_VISIBLE_DEVICES" if gpus[0].vendor == "nvidia" else "HIP_VISIBLE_DEVICES"
+    chosen = ",".join(str(device.number) for device in gpus)
+    argv = ["env", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,P2P", f"{variable}={chosen}", *LAYERS[only],
+            binary or f"{name}_perf", "-b", str(size), "-e", str(size), "-g", str(len(gpus)), "-n", str(iterations),
+            "-c", "1"]  # fmt: skip
+    done = deep.attempt(host, argv, DEADLINE)
+    if isinstance(done, Outcome):
+        return [*picked.outcomes, done]
+    output = f"{done.stdout}\n{done.stderr}"
+    try:
+        found = collective.parse(output)
+    except ValueError as error:
+        return [*picked.outcomes, deep.unreadable(name, error, done)]
+    travelled = collective.transport(output)
+    return [*picked.outcomes, judge(host, name, size, len(gpus), only, done, found, travelled, floor)]
+
+
+def judge(
+    host: Host, name: str, size: int, ranks: int, only: str, done: Completed, found: Collective, travelled: Transport,
+    floor: Optional[float],
+) -> Outcome:  # fmt: skip
+    """What one run says. Wrong values first: they need no proof of anything else."""
+    row = found.row(size)
+    wrong = _wrong(found)
+    if wrong:
+        return crit("DeepWrongResult", f"{name}: {wrong}", action=Action.INSPECT, evidence=deep.tail(done))
+    why = _unproven(name, size, ranks, found, row)
+    if why:
+        reason = "DeepToolFailed" if found.failures else "DeepNoProof"
+        said = found.failures[0] if found.failures else f"{name} gave no proof that its test ran: {why}"
+        return unknown(reason, said, evidence=deep.tail(done))
+    if done.status:
+        return unknown("DeepToolFailed", f"{name} ended with status {done.status}", evidence=deep.tail(done))
+    wrong_way = _wrong_way(only, travelled)
+    if wrong_way:
+        return unknown("DeepWrongTransport", f"{name}: {wrong_way}", evidence=deep.tail(done))
+    assert row is not None
+    metric = f"collective_{name}" if only == "all" else f"collective_{name}_{only}"
+    judged = deep.hold(host, deep.Measured(metric, row.busbw, "GB/s", size=size), floor)
+    return judged._replace(message=f"{judged.message}, {ranks} ranks at {show_kb(size // 1024)}")
+
+
+def _wrong(found: Collective) -> str:
+    """What says that values were wrong, "" where nothing does. NaN is not right."""
+    for row in found.rows:
+        for timing in (row.out_of_place, row.in_place):
+            if timing.wrong is not None and timing.wrong != 0:
+                return f"{timing.wrong:g} wrong values at {show_kb(row.size // 1024)}"
+    if found.bounds is not None and (found.bounds[0] != 0 or not found.bounds[1]):
+        return f"{found.bounds[0]:g} values out of bounds"
+    return ""
+
+
+def _unproven(name: str, size: int, ranks: int, found: Collective, row: Optional[Row]) -> str:
+    """What is missing of the proof that the test ran, "" where it is whole."""
+    if found.headers != 1:
+        return f"{found.headers} headers: the binary ran as separate tests" if found.headers else "no header"
+    if row is None:
+        limit = f", memory limited it to {show_kb(found.reduced // 1024)}" if found.reduced else ""
+        return f"no row of {show_kb(size // 1024)}{limit}"
+    if not found.concluded or found.bounds is None:
+        return "its last lines are missing"
+    if len(found.ranks) != ranks:
+        return f"{len(found.ranks)} of {ranks} ranks"
+    if row.out_of_place.wrong is None or row.in_place.wrong is None:
+        return "the values were not checked"
+    if min(row.out_of_place.time, row.in_place.time, row.out_of_place.busbw, row.in_place.busbw) <= 0:
+        return "a figure that is 0"
+    for timing in (row.out_of_place, row.in_place):
+        seen = collective.ranks_by_figures(name, timing.algbw, timing.busbw)
+        if seen is not None and abs(seen - ranks) > max(0.5, ranks * 0.05):
+            return f"its figures are those of {seen:.0f} ranks, not {ranks}"
+    return ""
+
+
+def _wrong_way(only: str, travelled: Transport) -> str:
+    """What is wrong with how the data travelled, "" for nothing."""
+    if not travelled.names:
+        return "nothing says how the data travelled (no NCCL INFO lines)"
+    if only == "nic":
+        if travelled.names & NETWORKS:
+            return ""
+        return f"the data travelled by {', '.join(sorted(travelled.names))}, not by the network adapters"
+    if travelled.names & {"P2P", "NVLS"}:
+        return "" if "SHM" not in travelled.names else "some of the data travelled through shared memory, not P2P"
+    return f"the data travelled by {', '.join(sorted(travelled.names))}, not from GPU to GPU"
+
+
+@check(
+    "check_deep_nccom",
+    opt("-r --ranks", "ranks", whole, "NeuronCores that take part", 2),
+    opt("-s --size", "size", size_bytes, "the size whose row is judged", 32 << 20),
+    opt("-c --collective", "name", text, "allr, allg, redsct, alltoall ...", "allr"),
+    deep.FLOOR,
+    timeout=deep.OVERHEAD + DEADLINE,
+    tags=("gpu", "neuron"),
+)
+def check_deep_nccom(
+    host: Host, ranks: int = 2, size: int = 32 << 20, name: str = "allr", floor: Optional[float] = None
+) -> Union[Outcome, List[Outcome]]:
+    """Neuron devices of the node together are as fast as they should be, and give right sums.
+
+    Runs nccom-test within the node, with its checks on. Judged is the bus bandwidth of the row of SIZE. Its GB/s are
+    GiB/s; here they are GB/s.
+
+    Example: * |context deep| check_deep_nccom -r 32 -s 1G
+    """
+    picked = pick(host, "", "neuron")
+    if not picked.devices:
+        return list(picked.outcomes)
+    argv = ["nccom-test", "-r", str(ranks), name, "-b", str(size), "-e", str(size), "-f", "2", "-c",
+            "--non-interactive"]  # fmt: skip
+    done = deep.attempt(host, argv, DEADLINE)
+    if isinstance(done, Outcome):
+        return [*picked.outcomes, done]
+    try:
+        found = nccom.parse(f"{done.stdout}\n{done.stderr}")
+    except ValueError as error:
+        return [*picked.outcomes, deep.unreadable("nccom-test", error, done)]
+    return [*picked.outcomes, judge_nccom(host, name, size, done, found, floor)]
+
+
+def judge_nccom(
+    host: Host, name: str, size: int, done: Completed, found: nccom.Nccom, floor: Optional[float]
+) -> Outcome:
+    """What one run of nccom-test says."""
+    wrong = [line for line in found.failures if "errors found" in line and not line.startswith("0 ")]
+    if wrong:
+        return crit("DeepWrongResult", f"nccom-test: {wrong[0]}", evidence=deep.tail(done))
+    row = next((one for one in found.rows if one.size == size), None)
+    if found.failures or done.status:
+        why = (found.failures or (f"status {done.status}",))[0]
+        return unknown("DeepToolFailed", f"nccom-test: {why}", evidence=deep.tail(done))
+    if row is None or found.average is None or row.time <= 0 or row.busbw <= 0:
+        why = "its last line is missing" if row else f"no row of {show_kb(size // 1024)}"
+        return deep.no_proof("nccom-test", why, done)
+    return deep.hold(host, deep.Measured(f"nccom_{name}", row.busbw, "GB/s", size=size), floor)

@@ -1,0 +1,96 @@
+"""Processors under load: stress-ng, which verifies what it computes."""
+
+from __future__ import annotations
+
+from nhc.check import check, opt
+from nhc.checks import deep
+from nhc.facts.meminfo import memory
+from nhc.facts.tools import stress_ng
+from nhc.host import Host
+from nhc.light import TYPE_CHECKING
+from nhc.model import Metric, Outcome, crit, ok, unknown
+from nhc.units import seconds
+
+if TYPE_CHECKING:
+    from typing import Dict, List
+
+    from nhc.facts.tools.stress_ng import StressNg
+    from nhc.host import Completed
+
+BROKEN = 2
+"""The status of stress-ng when a stressor failed, a verification among them."""
+ENOUGH = 0.95
+"""Share of the time asked for that must have passed: a run that was ended early says that it was successful."""
+
+
+def stressors(value: str) -> Dict[str, int]:
+    """`cpu=32,vm=2,hdd=1`; 0 stands for one a processor."""
+    found: Dict[str, int] = {}
+    for part in value.split(","):
+        name, equals, count = part.strip().partition("=")
+        if not equals or not count.isdigit() or not name.replace("-", "").isalnum():
+            raise ValueError(f"{part!r} is not NAME=NUMBER, as in cpu=0,vm=2")
+        found[name] = int(count)
+    return found
+
+
+@check(
+    "check_deep_cpu",
+    opt("-t --time", "duration", seconds, "how long to load the processors", 60.0),
+    opt("-s --stressors", "wanted", stressors, "stressors of stress-ng, as cpu=0,vm=2,hdd=1 (0: one a processor)"),
+    timeout=deep.OVERHEAD,
+    tags=("cpu",),
+)
+def check_deep_cpu(host: Host, duration: float = 60.0, wanted: object = None) -> Outcome:
+    """Every processor computes rightly under full load.
+
+    Runs stress-ng with --verify. A stressor that fails its verification is CRIT. UNKNOWN unless every stressor reports
+    operations and the run lasted as long as it was to: stress-ng calls a run successful that was ended early, and one
+    whose disk was full. Memory is taken from three quarters of what is available, and its own processes are the first
+    that the kernel ends where memory runs out.
+
+    Example: * |context deep| check_deep_cpu -t 5m -s cpu=0,vm=2,hdd=1,fork=8,switch=4
+    """
+    chosen: Dict[str, int] = wanted if isinstance(wanted, dict) else {"cpu": 0}
+    argv: List[str] = ["stress-ng"]
+    for name, count in chosen.items():
+        argv += [f"--{name}", str(count)]
+    if "vm" in chosen:
+        argv += ["--vm-bytes", f"{_room(host) // max(chosen['vm'], 1)}k"]
+    if deep.scratch(host):
+        argv += ["--temp-path", deep.scratch(host)]
+    argv += ["--verify", "--metrics", "--oomable", "--timeout", f"{max(1, round(duration))}s"]
+    done = deep.attempt(host, argv, duration + deep.START)
+    if isinstance(done, Outcome):
+        return done
+    try:
+        found = stress_ng.parse(done.stdout + done.stderr)
+    except ValueError as error:
+        return deep.unreadable("stress-ng", error, done)
+    return judge(chosen, duration, done, found)
+
+
+def _room(host: Host) -> int:
+    """KB for the memory stressors: three quarters of what is available."""
+    found = memory(host)
+    return (found.free if found.available is None else found.available) * 3 // 4
+
+
+def judge(wanted: Dict[str, int], duration: float, done: Completed, found: StressNg) -> Outcome:
+    """What a run of stress-ng says of the processors."""
+    if done.status == BROKEN or (found.failures and not done.status):
+        said = found.failures[0] if found.failures else "a stressor failed"
+        return crit("DeepWrongResult", f"stress-ng: {said}", evidence=deep.tail(done))
+    if done.status:
+        why = stress_ng.STATUS.get(done.status, f"status {done.status}")
+        return unknown("DeepToolFailed", f"stress-ng did not run to its end: {why}", evidence=deep.tail(done))
+    missing = [name for name in wanted if found.ops.get(name, (0, 0.0))[0] <= 0 or not found.hogs.get(name)]
+    if missing:
+        return deep.no_proof("stress-ng", f"{', '.join(missing)} did nothing", done)
+    if found.completed is None or found.completed < duration * ENOUGH:
+        lasted = "its end is not told" if found.completed is None else f"it lasted {found.completed:g} s"
+        return deep.no_proof("stress-ng", f"{lasted} of {duration:g} s", done)
+    metrics = tuple(Metric(f"stress_{name}_ops", count / spent if spent else 0.0, "/s")
+                    for name, (count, spent) in found.ops.items())  # fmt: skip
+    hogs = ", ".join(f"{count} {name}" for name, count in found.hogs.items())
+    return ok(f"{hogs} for {found.completed:g} s, all verified", metrics=metrics)

@@ -1,0 +1,115 @@
+"""Disks: fio, which reads back what it wrote."""
+
+from __future__ import annotations
+
+from nhc.check import check, flag, opt
+from nhc.checks import deep
+from nhc.facts.mounts import mounts
+from nhc.facts.tools import fio
+from nhc.host import Host
+from nhc.light import TYPE_CHECKING
+from nhc.model import Action, Metric, Outcome, crit, unknown, worst
+from nhc.units import show_kb, size_bytes, text
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Union
+
+    from nhc.facts.tools.fio import Fio
+    from nhc.host import Completed
+
+SLOWEST = 20e6
+"""Bytes a second at which writing and reading back still end in time: a slow hard disk has five times it."""
+SPARE = 1.1
+"""How many times the test's size must be free, so that the test does not fill the file system for others."""
+
+
+@check(
+    "check_deep_disk",
+    opt("-d --directory", "directory", text, "where to test (default: the run's own scratch folder)", ""),
+    opt("-s --size", "size", size_bytes, "how much to write and read back", 1 << 30),
+    flag("-b --buffered", "buffered", "through the page cache: for file systems without direct I/O"),
+    opt("-w --write", "write", deep.floor_value, "least GB/s of writing; none: measure only"),
+    opt("-r --read", "read", deep.floor_value, "least GB/s of reading; none: measure only"),
+    timeout=deep.OVERHEAD + 3600,
+    tags=("fs",),
+)
+def check_deep_disk(
+    host: Host,
+    directory: str = "",
+    size: int = 1 << 30,
+    buffered: bool = False,
+    write: Optional[float] = None,
+    read: Optional[float] = None,
+) -> Union[Outcome, List[Outcome]]:
+    """A disk gives back what was written to it.
+
+    fio writes SIZE with a checksum in every block and reads all of it back, in a file of its own that is removed; never
+    a raw device. A block that does not verify and an I/O error are CRIT; a full file system is UNKNOWN. Speed is judged
+    where a floor is known.
+
+    Example: * |context deep| check_deep_disk -d /scratch -s 8G -w 1.5 -r 3
+    """
+    where = directory or deep.scratch(host)
+    if not where:
+        return deep.attempt(host, ["fio"], 1.0)  # type: ignore[return-value]  # says that it runs in a run alone
+    try:
+        free = host.statvfs(where).available
+    except OSError as error:
+        return unknown("Unreadable", f"{where}: {error.strerror}")
+    if free < size * SPARE:
+        message = f"{where}: {show_kb(free // 1024)} free, the test needs {show_kb(int(size * SPARE) // 1024)}"
+        return unknown("DeepNoRoom", message)
+    direct = "0" if buffered or _in_memory(host, where) else "1"
+    name = f"nhc-deep-{host.setting(deep.RUN)[:12]}"
+    argv = ["fio", f"--name={name}", f"--directory={where}", f"--size={size}", "--rw=write", "--bs=1M",
+            "--ioengine=psync", f"--direct={direct}", "--end_fsync=1", "--verify=crc32c", "--do_verify=1",
+            "--verify_fatal=1", "--verify_state_save=0", "--unlink=1", "--output-format=json"]  # fmt: skip
+    done = deep.attempt(host, argv, min(3600.0, deep.START + 2 * size / SLOWEST))
+    if isinstance(done, Outcome):
+        return done
+    try:
+        found = fio.parse(done.stdout)
+    except ValueError as error:
+        return deep.unreadable("fio", error, done)
+    return judge(host, where, size, done, found, write, read)
+
+
+def _in_memory(host: Host, path: str) -> bool:
+    """Whether a directory lies in tmpfs, which takes direct I/O since Linux 6.6 only."""
+    found = [one for one in mounts(host) if f"{path.rstrip('/')}/".startswith(f"{one.point.rstrip('/')}/")]
+    return bool(found) and max(found, key=lambda one: len(one.point)).type in ("tmpfs", "ramfs")
+
+
+def judge(
+    host: Host, where: str, size: int, done: Completed, found: Fio, write: Optional[float], read: Optional[float]
+) -> Union[Outcome, List[Outcome]]:
+    """What a run of fio says of a disk."""
+    errors = [job.error for job in found.jobs if job.error]
+    if fio.NO_SPACE in errors:
+        return unknown("DeepNoRoom", f"{where}: it filled up during the test", evidence=deep.tail(done))
+    if fio.VERIFY in errors:
+        message = f"{where}: a block does not hold what was written to it"
+        return crit("DeepWrongData", message, target=where, action=Action.REPLACE, evidence=deep.tail(done))
+    if fio.IO in errors:
+        return crit("DeepDiskErrors", f"{where}: I/O error", target=where, evidence=deep.tail(done))
+    if errors or done.status:
+        why = f"error {errors[0]}" if errors else f"status {done.status}"
+        return unknown("DeepToolFailed", f"{where}: fio did not run to its end ({why})", evidence=deep.tail(done))
+    written = sum(job.write.moved for job in found.jobs)
+    verified = sum(job.read.moved for job in found.jobs)
+    if written < size or verified < size:
+        why = f"{show_kb(written // 1024)} written, {show_kb(verified // 1024)} read back, of {show_kb(size // 1024)}"
+        return deep.no_proof("fio", why, done)
+    judged = [
+        deep.hold(host, deep.Measured(metric, rate / 1e9, "GB/s", where), floor, wanted=False)
+        for metric, rate, floor in (
+            ("disk_write", found.jobs[0].write.rate, write), ("disk_read", found.jobs[0].read.rate, read),
+        )
+    ]  # fmt: skip
+    slowest = found.jobs[0].write.p99
+    extra = () if slowest is None else (Metric("disk_write_p99", slowest, "s"),)
+    one = worst(tuple(judged))
+    return one._replace(
+        message="; ".join(outcome.message for outcome in judged),
+        metrics=(*(metric for outcome in judged for metric in outcome.metrics), *extra),
+    )

@@ -1,0 +1,152 @@
+"""GPUs under the load of matrix products: heat, speed and numbers that must be right."""
+
+from __future__ import annotations
+
+from nhc.check import check, opt
+from nhc.checks import deep, deep_burns
+from nhc.checks.deep_host import burn_processors
+from nhc.checks.gpu import DEVICES, pick
+from nhc.facts.tools import gemm, gpu_burns
+from nhc.host import Host
+from nhc.light import TYPE_CHECKING
+from nhc.model import Outcome, unknown
+from nhc.units import seconds, text, whole
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence, Tuple, Union
+
+    from nhc.host import Completed
+
+    Burnt = Union[Outcome, List[Outcome]]
+
+ENGINES = ("auto", "torch", "gpu-burn", "gpu-fryer", "rvs", "cpu")
+DTYPES = ("bf16", "fp16", "fp32", "fp64")
+PREPARE = 180.0
+"""Seconds for what comes before the load: importing torch, making the inputs, the first product."""
+
+
+def engine(value: str) -> str:
+    if value not in ENGINES:
+        raise ValueError(f"{value!r} is not one of {', '.join(ENGINES)}")
+    return value
+
+
+def dtype(value: str) -> str:
+    if value not in DTYPES:
+        raise ValueError(f"{value!r} is not one of {', '.join(DTYPES)}")
+    return value
+
+
+@check(
+    "check_deep_gemm",
+    DEVICES,
+    opt("-t --time", "duration", seconds, "how long to load each GPU", 60.0),
+    opt("-s --size", "size", whole, "rows and columns of the matrices", 8192),
+    opt("-y --dtype", "kind", dtype, "bf16, fp16, fp32 or fp64", "bf16"),
+    opt("-e --engine", "chosen", engine, "torch, gpu-burn, gpu-fryer, rvs, cpu or auto", "auto"),
+    opt("-P --python", "python", text, "the Python that has torch", "python3"),
+    deep.FLOOR,
+    timeout=deep.OVERHEAD + PREPARE,
+    tags=("gpu", "nvidia", "amd"),
+)
+def check_deep_gemm(
+    host: Host,
+    duration: float = 60.0,
+    size: int = 8192,
+    kind: str = "bf16",
+    chosen: str = "auto",
+    python: str = "python3",
+    floor: Optional[float] = None,
+    devices: str = "",
+) -> Burnt:
+    """Every GPU computes rightly under full load, bit by bit like its peers, and as fast.
+
+    Multiplies matrices on all GPUs at once. With torch (of the Python given with -P) each product's bits must be the
+    same every time and on every GPU of a model, and a product of small whole numbers must have the row sums that its
+    factors prove: silent corruption is CRIT by GPU, as is a GPU more than 10 percent behind the best of its node.
+    Without torch gpu-burn, gpu-fryer (which verifies nothing) or AMD's rvs are used. Where none is there the GPUs are
+    UNKNOWN, with the reason, and the processors are tested alone.
+
+    Example: * |context deep| check_deep_gemm -t 10m -P /opt/venv/bin/python
+    """
+    picked = pick(host, devices)
+    gpus = [device for device in picked.devices if device.vendor in ("nvidia", "amd")]
+    if not gpus and chosen != "cpu":
+        return list(picked.outcomes)
+    if not host.setting(deep.RUN):
+        return deep.attempt(host, ["true"], 1.0)  # type: ignore[return-value]  # says that it runs in a run alone
+    burn, why = ("cpu", "asked for") if chosen == "cpu" else _choose(host, chosen, python, gpus[0].vendor)
+    if burn == "torch":
+        named = [str(device.number) for device in gpus] if devices or host.setting("NHC_DEVICES") else []
+        found = _torch(host, duration, size, kind, python, named, len(gpus), floor)
+    elif burn == "cpu":
+        judged: Burnt = burn_processors(host, duration)
+        found = judged
+        if chosen != "cpu":
+            rest = [judged] if isinstance(judged, Outcome) else judged
+            found = [
+                unknown("DeepNoBurn", f"the {len(gpus)} GPUs were not burnt, the processors alone: {why}"),
+                *rest,
+            ]
+    else:
+        found = _other(host, burn, duration, len(gpus), floor)
+    return [*picked.outcomes, *([found] if isinstance(found, Outcome) else found)]
+
+
+def _choose(host: Host, chosen: str, python: str, vendor: str) -> Tuple[str, str]:
+    """Which burn to use, and for the one without a GPU why."""
+    if chosen != "auto":
+        return chosen, ""
+    said = f"{python} is not installed"
+    if host.which(python) is not None:
+        try:
+            done = host.run([python, "-c", "import torch; print(torch.cuda.device_count())"], 60.0)
+            if not done.status and done.stdout.strip().isdigit() and int(done.stdout.strip()):
+                return "torch", ""
+            said = f"{python} has no torch that sees a GPU"
+        except OSError as error:
+            said = f"{python}: {error.strerror}"
+    others = (("gpu-burn", "gpu_burn"), ("gpu-fryer", "gpu-fryer")) if vendor == "nvidia" else (("rvs", "rvs"),)
+    for name, command in others:
+        if host.which(command) is not None:
+            return name, ""
+    return "cpu", f"{said}, and there is no {' or '.join(command for _, command in others)}"
+
+
+def _torch(
+    host: Host, duration: float, size: int, kind: str, python: str, named: Sequence[str], expect: int,
+    floor: Optional[float],
+) -> Burnt:  # fmt: skip
+    from nhc.data.reader import read
+
+    argv = [python, "-c", read("gemm_burn.py"), f"{duration:g}", str(size), kind, *([",".join(named)] if named else [])]
+    done = deep.attempt(host, argv, duration + PREPARE + deep.START)
+    if isinstance(done, Outcome):
+        return done
+    try:
+        found = gemm.parse(done.stdout)
+    except ValueError as error:
+        return deep.unreadable("gemm_burn", error, done)
+    return deep_burns.judge(host, found, done, duration, expect, floor)
+
+
+def _other(host: Host, burn: str, duration: float, expect: int, floor: Optional[float]) -> Burnt:
+    length = str(max(1, round(duration)))
+    argv = {"gpu-burn": ["gpu_burn", "-tc", length], "gpu-fryer": ["gpu-fryer", length],
+            "rvs": ["rvs", "-c", "gst_single.conf"]}[burn]  # fmt: skip
+    done = deep.attempt(host, argv, duration + PREPARE + deep.START)
+    if isinstance(done, Outcome):
+        return done
+    try:
+        return _judge_other(host, burn, done, expect, floor)
+    except ValueError as error:
+        return deep.unreadable(burn, error, done)
+
+
+def _judge_other(host: Host, burn: str, done: Completed, expect: int, floor: Optional[float]) -> List[Outcome]:
+    output = done.stdout + "\n" + done.stderr
+    if burn == "gpu-burn":
+        return deep_burns.judge_gpu_burn(host, gpu_burns.parse_gpu_burn(output), done, expect, floor)
+    if burn == "gpu-fryer":
+        return deep_burns.judge_fryer(host, gpu_burns.parse_gpu_fryer(output), done, expect, floor)
+    return deep_burns.judge_rvs(gpu_burns.parse_rvs(output), done, expect)

@@ -1,0 +1,126 @@
+"""Memory under load: stressapptest or memtester, with the counts of the memory controllers before and after."""
+
+from __future__ import annotations
+
+from nhc.check import check, opt
+from nhc.checks import deep
+from nhc.facts import edac
+from nhc.facts.meminfo import memory
+from nhc.facts.tools import memory_tests
+from nhc.host import Host
+from nhc.light import TYPE_CHECKING
+from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
+from nhc.units import percent, seconds, show_kb, size_bytes
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Tuple, Union
+
+RESERVE = 1 << 20
+"""kB that stay free in any case: memtester takes all that it is given, and the kernel then ends somebody else."""
+PER_GIB = 240.0
+"""Seconds that a loop of memtester takes for a GiB at most (minutes a GiB; one thread)."""
+
+
+def engine(value: str) -> str:
+    if value not in ("auto", "stressapptest", "memtester"):
+        raise ValueError(f"{value!r} is not auto, stressapptest or memtester")
+    return value
+
+
+@check(
+    "check_deep_memory",
+    opt("-t --time", "duration", seconds, "how long stressapptest runs; memtester runs one loop", 60.0),
+    opt("-m --share", "share", percent, "how much of the available memory to test", 75.0),
+    opt("-s --size", "size", size_bytes, "how much to test, in place of a share"),
+    opt("-e --engine", "tool", engine, "stressapptest, memtester or auto", "auto"),
+    timeout=deep.OVERHEAD + 3600,
+    tags=("mem",),
+)
+def check_deep_memory(
+    host: Host, duration: float = 60.0, share: float = 75.0, size: Optional[int] = None, tool: str = "auto"
+) -> Union[Outcome, List[Outcome]]:
+    """Memory holds what is written to it.
+
+    Runs stressapptest, or memtester where that is not installed, on a share of what is available; at least 1 GiB stays
+    free. A difference that the test finds is CRIT, as is an uncorrected error that the memory controllers (EDAC) count
+    meanwhile; a corrected one is WARN. UNKNOWN unless the tool says how much it tested and that it came to its end.
+
+    Example: * |context deep| check_deep_memory -t 10m -m 90%
+    """
+    found = memory(host)
+    available = (found.free if found.available is None else found.available) - RESERVE
+    wanted = size // 1024 if size else int((available + RESERVE) * share / 100)
+    if min(wanted, available) < 1024:
+        return unknown("DeepNoRoom", f"only {show_kb(max(available, 0))} of memory can be tested")
+    mib = min(wanted, available) // 1024
+    chosen = tool if tool != "auto" else "stressapptest" if host.which("stressapptest") else "memtester"
+    before = _counts(host)
+    judged = _stressapptest(host, mib, duration) if chosen == "stressapptest" else _memtester(host, mib)
+    return [judged, *_counted(before, _counts(host))]
+
+
+def _stressapptest(host: Host, mib: int, duration: float) -> Outcome:
+    length = max(2, round(duration))
+    done = deep.attempt(host, ["stressapptest", "-s", str(length), "-M", str(mib)], duration + deep.START)
+    if isinstance(done, Outcome):
+        return done
+    try:
+        found = memory_tests.parse_stressapptest(done.stdout + done.stderr)
+    except ValueError as error:
+        return deep.unreadable("stressapptest", error, done)
+    bad = (found.incidents or 0) + (found.errors or 0)
+    if bad or (found.passed is False and not found.procedural and found.incidents is not None):
+        said = found.failures[0] if found.failures else f"{bad} errors"
+        return crit("DeepMemoryErrors", f"stressapptest: {said}", action=Action.REPLACE, evidence=deep.tail(done))
+    if found.passed is not True or done.status:
+        why = "it could not begin" if found.procedural else f"no result (status {done.status})"
+        return unknown("DeepToolFailed", f"stressapptest: {why}", evidence=deep.tail(done))
+    if found.incidents is None or found.moved <= 0 or found.seconds < length * 0.95:
+        return deep.no_proof("stressapptest", f"{found.seconds:g} of {length} s", done)
+    metrics = (Metric("memory_tested", mib * 2.0**20, "B"), Metric("memory_copy", found.rate, "GB/s"))
+    return ok(f"{show_kb(mib * 1024)} tested for {found.seconds:g} s", metrics=metrics)
+
+
+def _memtester(host: Host, mib: int) -> Outcome:
+    done = deep.attempt(host, ["memtester", f"{mib}M", "1"], min(3600.0, deep.START + mib / 1024 * PER_GIB))
+    if isinstance(done, Outcome):
+        return done
+    try:
+        found = memory_tests.parse_memtester(done.stdout + done.stderr)
+    except ValueError as error:
+        return deep.unreadable("memtester", error, done)
+    bad = [name for name, passed in found.results.items() if not passed]
+    if bad or found.failures or (done.status < 8 and done.status & 6):
+        said = ", ".join(bad) or (found.failures or ("a test failed",))[0]
+        return crit("DeepMemoryErrors", f"memtester: {said}", action=Action.REPLACE, evidence=deep.tail(done))
+    if done.status:
+        return unknown("DeepToolFailed", f"memtester did not run (status {done.status})", evidence=deep.tail(done))
+    if not found.done or len(found.results) < memory_tests.TESTS - 2 or found.size < mib * 2**20 * 0.9:
+        why = f"{len(found.results)} tests of {show_kb(found.size / 1024)}"
+        return deep.no_proof("memtester", f"{why}{'' if found.done else ', and it did not end'}", done)
+    pinned = "" if found.locked else ", not locked in memory"
+    metrics = (Metric("memory_tested", float(found.size), "B"),)
+    return ok(f"{show_kb(found.size // 1024)} passed {len(found.results)} tests{pinned}", metrics=metrics)
+
+
+def _counts(host: Host) -> Dict[str, Tuple[int, int]]:
+    """Corrected and uncorrected errors by module, as far as they can be read."""
+    try:
+        found = edac.modules(host)
+    except (OSError, ValueError):
+        return {}
+    return {one.name: (one.corrected or 0, one.uncorrected or 0) for one in found}
+
+
+def _counted(before: Dict[str, Tuple[int, int]], after: Dict[str, Tuple[int, int]]) -> List[Outcome]:
+    """What the memory controllers counted meanwhile."""
+    outcomes = []
+    for name, (corrected, uncorrected) in after.items():
+        old = before.get(name, (0, 0))
+        if uncorrected > old[1]:
+            message = f"{name}: {uncorrected - old[1]} uncorrected errors during the test"
+            outcomes.append(crit("DeepMemoryErrors", message, target=name, action=Action.REPLACE))
+        elif corrected > old[0]:
+            message = f"{name}: {corrected - old[0]} corrected errors during the test"
+            outcomes.append(warn("DeepMemoryCorrected", message, target=name))
+    return outcomes

@@ -1,0 +1,73 @@
+"""The node's network stack: iperf3 over loopback, or to a server of the site's."""
+
+from __future__ import annotations
+
+from nhc.check import check, opt
+from nhc.checks import deep
+from nhc.facts.tools import iperf3
+from nhc.host import Host
+from nhc.light import TYPE_CHECKING
+from nhc.model import Metric, Outcome, unknown
+from nhc.units import seconds, text, whole
+
+if TYPE_CHECKING:
+    from typing import Optional
+
+LOOPBACK = "127.0.0.1"
+PORT = 5201 + 31000
+"""Of our own server: iperf3's default, moved out of the way of a site's own server."""
+READY, STEP = 10.0, 0.1
+"""Seconds that the server gets to listen, and between two looks whether it does."""
+
+
+@check(
+    "check_deep_network",
+    opt("-t --time", "duration", seconds, "how long to send", 10.0),
+    opt("-H --server", "server", text, "an iperf3 server of the site's (default: one of our own, over loopback)", ""),
+    opt("-p --port", "port", whole, "its port"),
+    opt("-P --parallel", "parallel", whole, "streams at a time", 1),
+    deep.FLOOR,
+    timeout=deep.OVERHEAD,
+    tags=("net",),
+)
+def check_deep_network(
+    host: Host, duration: float = 10.0, server: str = "", port: Optional[int] = None, parallel: int = 1,
+    floor: Optional[float] = None,
+) -> Outcome:  # fmt: skip
+    """The network stack carries data as fast as it should.
+
+    Over loopback iperf3 shows what processors and kernel can do, not the wire; with -H it is the way to a server of the
+    site's, which serves one client at a time. One iperf3 before 3.16 is one thread: it is no measure of more than 25
+    Gb/s. UNKNOWN where the server is busy or cannot be reached.
+
+    Example: * |context deep| check_deep_network -H iperf.example.org -f 9
+    """
+    at = port or (PORT if not server else 5201)
+    if not server and host.which("iperf3") is not None and host.setting(deep.RUN):
+        try:
+            deep.serve(host, ["iperf3", "-s", "-1", "-B", LOOPBACK, "-p", str(at)], f"{deep.scratch(host)}/iperf3.log")
+        except OSError as error:
+            return unknown("CommandUnusable", f"iperf3 cannot be run: {error.strerror}")
+    argv = ["iperf3", "-c", server or LOOPBACK, "-p", str(at), "-t", str(max(1, round(duration))), "-P", str(parallel),
+            "-J"]  # fmt: skip
+    until = host.monotonic() + READY
+    while True:
+        done = deep.attempt(host, argv, duration + deep.START)
+        if isinstance(done, Outcome):
+            return done
+        try:
+            found = iperf3.parse(done.stdout)
+        except ValueError as error:
+            return deep.unreadable("iperf3", error, done)
+        if server or "refused" not in found.trouble or host.monotonic() >= until:
+            break
+        host.run(["sleep", str(STEP)], 5.0)
+    if found.trouble:
+        return unknown("DeepToolFailed", f"iperf3: {found.trouble}", evidence=deep.tail(done))
+    if found.seconds < duration * 0.9 or found.received <= 0:
+        return deep.no_proof("iperf3", f"{found.seconds:g} of {duration:g} s", done)
+    measured = deep.Measured("net_tcp" if server else "net_loopback", found.received, "Gb/s")
+    judged = deep.hold(host, measured, floor, wanted=False)
+    if found.retransmits is None:
+        return judged
+    return judged._replace(metrics=(*judged.metrics, Metric("net_retransmits", float(found.retransmits))))

@@ -1,0 +1,240 @@
+"""RDMA adapters against themselves: perftest for InfiniBand, RoCE and EFA, fi_pingpong where EFA has no perftest."""
+
+from __future__ import annotations
+
+from nhc.check import check, flag, opt
+from nhc.checks import deep
+from nhc.checks.ib import NAMES, chosen
+from nhc.facts import efa
+from nhc.facts.tools import perftest, pingpong
+from nhc.host import Host
+from nhc.light import TYPE_CHECKING
+from nhc.model import Metric, Outcome, crit, ok, skip, unknown, worst
+from nhc.units import seconds, size_bytes, whole
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence, Tuple, Union
+
+    from nhc.facts.infiniband import Port
+    from nhc.facts.tools.perftest import Perftest
+    from nhc.host import Completed
+
+FIRST_PORT = 18515 + 20000
+"""The TCP port by which the two ends find each other: perftest's default moved away, one more for each adapter."""
+READY, STEP = 15.0, 0.1
+"""Seconds that the listening end gets, and between two tries to reach it."""
+LOCAL = "127.0.0.1"
+
+
+@check(
+    "check_deep_rdma",
+    opt("-t --time", "duration", seconds, "how long to measure each port", 5.0),
+    opt("-s --size", "size", size_bytes, "the message size that is judged", 65536),
+    opt("-x --gid", "gid", whole, "the GID index (RoCE)"),
+    flag("-l --latency", "latency", "measure latency as well"),
+    opt("-F --most-latency", "most", deep.floor_value, "most microseconds; none: measure only"),
+    deep.FLOOR,
+    NAMES,
+    timeout=deep.OVERHEAD + 1800,
+    tags=("ib",),
+)
+def check_deep_rdma(
+    host: Host,
+    duration: float = 5.0,
+    size: int = 65536,
+    gid: Optional[int] = None,
+    latency: bool = False,
+    most: Optional[float] = None,
+    floor: Optional[float] = None,
+    ports: Sequence[str] = (),
+) -> List[Outcome]:
+    """Each RDMA port writes to itself as fast as its adapter and slot allow.
+
+    Runs both ends of perftest's ib_write_bw on each active port of the node. Loopback proves the adapter and its PCIe
+    slot, not the cable or the switch: a pair of nodes does that. Judged is the row of SIZE, in Gb/s of the header's
+    unit. UNKNOWN where the other end did not come up or no row was printed.
+
+    Example: * |context deep| check_deep_rdma -l mlx5_0 mlx5_1
+    """
+    found, outcomes = chosen(host, list(ports))
+    own = {port.name for port in efa.devices(host)}
+    active = [port for port in found if port.name not in own and port.up]
+    if not active:
+        return [*outcomes, skip("NoRdmaPort", "no active RDMA port to test (EFA has check_deep_efa)")]
+    for number, port in enumerate(active):
+        common = ["-d", port.device, "-i", str(port.port), "-F", *(["-x", str(gid)] if gid is not None else [])]
+        at = FIRST_PORT + 2 * number
+        bandwidth = ["ib_write_bw", *common, "-s", str(size), "--report_gbits", "-D", str(max(2, round(duration)))]
+        done = _both(host, bandwidth, at, duration + deep.START)
+        judged = [done if isinstance(done, Outcome) else _bandwidth(host, port, size, done, floor)]
+        if latency and not judged[0].verdict > 1:
+            slow = _both(host, ["ib_write_lat", *common, "-s", "2", "-n", "1000"], at + 1, deep.START)
+            judged.append(slow if isinstance(slow, Outcome) else _latency(host, port, slow, most))
+        outcomes += [one._replace(target=one.target or port.name) for one in judged]
+    return outcomes
+
+
+def _both(host: Host, argv: Sequence[str], at: int, timeout: float) -> Union[Completed, Outcome]:
+    """Run the two ends of a test on this node; how the calling one ended."""
+    words = [*argv, "-p", str(at)]
+    if host.which(argv[0]) is not None and host.setting(deep.RUN):
+        try:
+            deep.serve(host, words, f"{deep.scratch(host)}/{argv[0]}-{at}.log")
+        except OSError as error:
+            return unknown("CommandUnusable", f"{argv[0]} cannot be run: {error.strerror}")
+    until = host.monotonic() + READY
+    while True:
+        done = deep.attempt(host, [*words, LOCAL], timeout)
+        if isinstance(done, Outcome):
+            return done
+        waiting = "Couldn't connect" in done.stdout + done.stderr
+        if not waiting or host.monotonic() >= until:
+            return done
+        host.run(["sleep", str(STEP)], 5.0)
+
+
+def _read(tool: str, done: Completed) -> Union[Perftest, Outcome]:
+    try:
+        found = perftest.parse(f"{done.stdout}\n{done.stderr}")
+    except ValueError as error:
+        return deep.unreadable(tool, error, done)
+    hard = [line for line in found.failures if "Conflicting CPU frequency" not in line]
+    if found.validated is False:
+        return crit("DeepWrongData", f"{tool}: the data that arrived is not what was sent", evidence=deep.tail(done))
+    if hard or done.status:
+        why = hard[0] if hard else f"status {done.status}"
+        bad = any("Failed status" in line or "Completion with error" in line for line in hard)
+        judge = crit if bad else unknown
+        reason = "DeepLinkErrors" if bad else "DeepToolFailed"
+        return judge(reason, f"{tool}: {why}", evidence=deep.tail(done))
+    return found
+
+
+def _bandwidth(host: Host, port: Port, size: int, done: Completed, floor: Optional[float]) -> Outcome:
+    found = _read("ib_write_bw", done)
+    if isinstance(found, Outcome):
+        return found
+    row = next((one for one in found.rows if one.size == size and one.average is not None), None)
+    if row is None or row.iterations <= 0 or not row.average or row.average <= 0:
+        return deep.no_proof("ib_write_bw", f"no row of {size} bytes", done)
+    if found.device and found.device != port.device:
+        return deep.no_proof("ib_write_bw", f"it ran on {found.device}", done)
+    return deep.hold(host, deep.Measured("rdma_write", row.average, "Gb/s", port.name, size), floor)
+
+
+def _latency(host: Host, port: Port, done: Completed, most: Optional[float]) -> Outcome:
+    found = _read("ib_write_lat", done)
+    if isinstance(found, Outcome):
+        return found
+    row = next((one for one in found.rows if one.latency_typical is not None), None)
+    if row is None or not row.latency_typical or row.latency_typical <= 0:
+        return deep.no_proof("ib_write_lat", "no row", done)
+    measured = deep.Measured("rdma_write_latency", row.latency_typical, "us", port.name, at_least=False)
+    return deep.hold(host, measured, most, wanted=False)
+
+
+@check(
+    "check_deep_efa",
+    deep.FLOOR,
+    opt("-F --most-latency", "most", deep.floor_value, "most microseconds; none: measure only"),
+    timeout=deep.OVERHEAD + 1800,
+    tags=("ib", "efa"),
+)
+def check_deep_efa(host: Host, floor: Optional[float] = None, most: Optional[float] = None) -> List[Outcome]:
+    """Each Elastic Fabric Adapter writes to itself as fast as it should.
+
+    Runs both ends of perftest (ib_write_bw, then ib_write_lat, over SRD, all message sizes) on each adapter, or
+    fi_pingpong with the efa provider where perftest is not installed. Judged is the best bandwidth over the sizes, as
+    HyperPod's loopback check does, which also tells the average and the latencies.
+
+    Example: * |context deep| check_deep_efa -f 20
+    """
+    found = efa.devices(host)
+    if not found:
+        return [skip("NoRdmaPort", "no Elastic Fabric Adapter on this node")]
+    outcomes: List[Outcome] = []
+    for number, port in enumerate(found):
+        at = FIRST_PORT + 1000 + 2 * number
+        if host.which("ib_write_bw") is None and host.which("fi_pingpong") is not None:
+            outcomes.append(_pingpong(host, port, at))
+            continue
+        common = ["-d", port.device, "-c", "SRD", "-x", "0", "-F", "-a"]
+        done = _both(host, ["ib_write_bw", *common, "--report_gbits"], at, 300.0)
+        lat = done if isinstance(done, Outcome) else _both(host, ["ib_write_lat", *common], at + 1, 300.0)
+        outcomes.append(_efa(host, port, done, lat, floor, most))
+    return [one._replace(target=one.target or port.device) for one, port in zip(outcomes, found)]
+
+
+def _efa(
+    host: Host, port: Port, done: Union[Completed, Outcome], lat: Union[Completed, Outcome], floor: Optional[float],
+    most: Optional[float],
+) -> Outcome:  # fmt: skip
+    if isinstance(done, Outcome):
+        return done
+    bandwidth = _read("ib_write_bw", done)
+    latency = lat if isinstance(lat, Outcome) else _read("ib_write_lat", lat)
+    if isinstance(bandwidth, Outcome):
+        return bandwidth
+    if isinstance(latency, Outcome):
+        return latency
+    rates = [row.average for row in bandwidth.rows if row.average]
+    times = [row.latency_typical for row in latency.rows if row.latency_typical]
+    largest = max((row.size for row in bandwidth.rows), default=0)
+    if len(rates) < 8 or largest < 65536 or not times:  # -a goes from 2 bytes to 8 MiB, on EFA to its largest message
+        return deep.no_proof("ib_write_bw", f"{len(rates)} sizes up to {largest} bytes, {len(times)} latencies", done)
+    judged = [deep.hold(host, deep.Measured("efa_write", max(rates), "Gb/s", port.device, largest), floor)]
+    judged.append(
+        deep.hold(host, deep.Measured("efa_latency", min(times), "us", port.device, at_least=False), most, wanted=False)
+    )
+    extra = (Metric("efa_write_average", sum(rates) / len(rates), "Gb/s"), Metric("efa_latency_max", max(times), "us"),
+             Metric("efa_latency_average", sum(times) / len(times), "us"))  # fmt: skip
+    one = worst(tuple(judged))
+    metrics: Tuple[Metric, ...] = tuple(metric for outcome in judged for metric in outcome.metrics)
+    return one._replace(metrics=(*metrics, *extra))
+
+
+def _pingpong(host: Host, port: Port, at: int) -> Outcome:
+    """fi_pingpong over the efa provider. One message is under way at a time: its rate is no measure of bandwidth."""
+    words = ["fi_pingpong", "-p", "efa", "-e", "rdm", "-d", f"{port.device}-rdm", "-c", "-I", "100"]
+    done = ping(host, words, at)
+    if isinstance(done, Outcome):
+        return done
+    return judge_pingpong(done, port.device)
+
+
+def ping(host: Host, words: Sequence[str], at: int) -> Union[Completed, Outcome]:
+    """Run the two ends of fi_pingpong; how the calling one ended."""
+    if host.setting(deep.RUN):
+        try:
+            deep.serve(host, [*words, "-B", str(at)], f"{deep.scratch(host)}/fi_pingpong-{at}.log")
+        except OSError as error:
+            return unknown("CommandUnusable", f"fi_pingpong cannot be run: {error.strerror}")
+    until = host.monotonic() + READY
+    while True:
+        done = deep.attempt(host, [*words, "-P", str(at), LOCAL], 120.0)
+        if isinstance(done, Outcome):
+            return done
+        if not done.status or "refused" not in (done.stdout + done.stderr).lower() or host.monotonic() >= until:
+            return done
+        host.run(["sleep", str(STEP)], 5.0)
+
+
+def judge_pingpong(done: Completed, device: str) -> Outcome:
+    """What a run of fi_pingpong says: that data arrives whole, and how long a message takes."""
+    try:
+        found = pingpong.parse(f"{done.stdout}\n{done.stderr}")
+    except ValueError as error:
+        return deep.unreadable("fi_pingpong", error, done)
+    if found.failures or done.status:
+        why = found.failures[0] if found.failures else f"status {done.status}"
+        return unknown("DeepToolFailed", f"fi_pingpong: {why}", target=device, evidence=deep.tail(done))
+    lost = [row for row in found.rows if row.acked < row.sent]
+    if lost:
+        message = f"{device}: {lost[0].sent - lost[0].acked} of {lost[0].sent} messages were not answered"
+        return crit("DeepLinkErrors", message, target=device, evidence=deep.tail(done))
+    if len(found.rows) < 5 or any(row.sent <= 0 for row in found.rows):
+        return deep.no_proof("fi_pingpong", f"{len(found.rows)} sizes", done, device)
+    best = min(row.latency for row in found.rows)
+    metrics = (Metric("efa_latency", best, "us"),)
+    said = f"{device}: messages of {len(found.rows)} sizes were answered, {deep.show(best)} us at best"
+    return ok(f"{said}; bandwidth is not measured without perftest", target=device, metrics=metrics)

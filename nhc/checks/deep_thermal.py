@@ -1,0 +1,186 @@
+"""Heat and clocks under load: what slows down when all of the node works."""
+
+from __future__ import annotations
+
+from nhc.check import check, flag, opt
+from nhc.checks import deep
+from nhc.checks.deep_cpu import judge as judge_stress
+from nhc.checks.deep_gemm import check_deep_gemm
+from nhc.facts import cpufreq
+from nhc.facts.accelerator import accelerators
+from nhc.facts.accelerator_values import HARDWARE_REASONS
+from nhc.facts.tools import stress_ng
+from nhc.host import Host
+from nhc.light import TYPE_CHECKING
+from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, skip, unknown, warn
+from nhc.units import seconds
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Set
+
+    from nhc.facts.accelerator_values import Device
+
+THROTTLE = "/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle"
+"""Events since boot, by core and by package (arch/x86/kernel/cpu/mce/therm_throt.c). Intel's processors alone."""
+BEHIND = 0.10
+"""Share by which one of several alike may clock lower under the same load: gpu-fryer's tolerance."""
+LEAST = 5
+"""Looks (seconds) that there must be under load."""
+
+
+class Watch:
+    """What was seen while the load ran. `look` is called every second and never raises."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.looks = 0
+        self.trouble = ""
+        self.reasons: Dict[str, Set[str]] = {}
+        self.clocks: Dict[str, List[int]] = {}
+        self.heat: Dict[str, int] = {}
+        self.cpu: List[List[int]] = []
+
+    def look(self) -> None:
+        try:
+            self.host.forget()
+            self.cpu.append(cpufreq.current_khz(self.host))
+            for device in self.host.fact(accelerators).devices:
+                self._device(device)
+            self.looks += 1
+        except Exception as error:
+            self.trouble = f"({type(error).__name__}: {error})"
+
+    def _device(self, device: Device) -> None:
+        name = device.label
+        self.reasons.setdefault(name, set()).update(device.clocks.reasons or ())
+        if device.clocks.graphics is not None:
+            self.clocks.setdefault(name, []).append(device.clocks.graphics)
+        if device.thermal.gpu is not None:
+            self.heat[name] = max(self.heat.get(name, 0), device.thermal.gpu)
+
+
+@check(
+    "check_deep_thermal",
+    opt("-t --time", "duration", seconds, "how long to load", 60.0),
+    flag("-c --cpu-only", "cpu_only", "load the processors alone, although there are GPUs"),
+    timeout=2 * deep.OVERHEAD + 300,
+    tags=("cpu", "gpu"),
+)
+def check_deep_thermal(host: Host, duration: float = 60.0, cpu_only: bool = False) -> List[Outcome]:
+    """Nothing slows down because of heat or power while all of the node works.
+
+    Loads all processors with stress-ng, then all GPUs as check_deep_gemm does, and looks every second. CRIT where a
+    GPU's hardware holds its clocks down (heat, power brake), WARN where the driver does so because of heat, where a GPU
+    or a processor clocks more than 10 percent below its peers, or where processors count thermal events.
+
+    Example: * |context deep| check_deep_thermal -t 5m
+    """
+    outcomes = [_processors(host, duration)]
+    if not cpu_only:
+        outcomes += _devices(host, duration)
+    return outcomes
+
+
+def _events(host: Host) -> Dict[str, int]:
+    """Thermal events since boot, by file."""
+    found = {}
+    for path in host.glob(f"{THROTTLE}/*_throttle_count"):
+        text = host.read_or(path)
+        if text.isdigit():
+            found[path] = int(text)
+    return found
+
+
+def _processors(host: Host, duration: float) -> Outcome:
+    before, watch = _events(host), Watch(host)
+    argv = ["stress-ng", "--cpu", "0", "--verify", "--metrics", "--oomable", "--timeout", f"{max(1, round(duration))}s"]
+    done = deep.attempt(host, argv, duration + deep.START, during=watch.look)
+    if isinstance(done, Outcome):
+        return done
+    try:
+        load = judge_stress({"cpu": 0}, duration, done, stress_ng.parse(done.stdout + done.stderr))
+    except ValueError as error:
+        return deep.unreadable("stress-ng", error, done)
+    if load.verdict is not Verdict.OK:
+        return load
+    after = _events(host)
+    hot = sum(max(0, count - before.get(path, count)) for path, count in after.items())
+    loaded = [clocks for clocks in watch.cpu[1:] if clocks]
+    lowest = [min(clocks) / 1000 for clocks in loaded]
+    metrics = (
+        Metric("cpu_thermal_events", float(hot)),
+        *((Metric("cpu_clock_lowest", min(lowest), "MHz"),) if lowest else ()),
+    )
+    if hot:
+        message = f"processors counted {hot} thermal events under load"
+        return warn("DeepThrottled", message, metrics=metrics, action=Action.INSPECT)
+    behind = [clocks for clocks in loaded if min(clocks) < sorted(clocks)[len(clocks) // 2] * (1 - BEHIND)]
+    if len(loaded) >= LEAST and len(behind) > len(loaded) / 2:
+        message = f"under load a processor ran at {min(lowest):.0f} MHz, most of the others more than 10% faster"
+        return warn("DeepClockSpread", message, metrics=metrics)
+    if not after and not lowest:
+        return skip("NotSupported", "this machine shows neither thermal events nor frequencies of its processors")
+    return ok(f"processors: no thermal event in {duration:g} s of load", metrics=metrics)
+
+
+def _devices(host: Host, duration: float) -> List[Outcome]:
+    if not host.fact(accelerators).devices:
+        return []
+    watch = Watch(host)
+    watched = WatchedHost(host, watch)
+    found = check_deep_gemm(watched, duration, floor=deep.NONE)
+    load = [found] if isinstance(found, Outcome) else found
+    bad = [one for one in load if one.verdict > Verdict.OK]
+    if bad:
+        return bad
+    if watch.looks < LEAST:
+        return [
+            unknown("DeepNoProof", f"the GPUs were looked at {watch.looks} times under load {watch.trouble}".rstrip())
+        ]
+    return judge_devices(watch)
+
+
+class WatchedHost(Host):
+    """The same host, whose commands are looked at while they run."""
+
+    def __init__(self, host: Host, watch: Watch) -> None:
+        self.__dict__.update(host.__dict__)
+        self._watch = watch
+
+    def run(self, argv, timeout=5.0, stdin="", during=None):  # type: ignore[no-untyped-def]
+        long = timeout > deep.START + 60
+        return super().run(argv, timeout, stdin, self._watch.look if long else during)
+
+
+def judge_devices(watch: Watch) -> List[Outcome]:
+    """What was seen of GPUs under load."""
+    # The first look may see a GPU before its load: the upper half of what was seen is what it does under load.
+    typical = {name: sorted(seen)[3 * len(seen) // 4] for name, seen in watch.clocks.items()}
+    middle = sorted(typical.values())[len(typical) // 2] if typical else 0
+    outcomes: List[Outcome] = []
+    for name, reasons in sorted(watch.reasons.items()):
+        clock: Optional[int] = typical.get(name)
+        metrics = tuple(
+            Metric(metric, float(value), unit)
+            for metric, value, unit in (
+                ("gpu_clock_loaded", clock, "MHz"),
+                ("gpu_heat_loaded", watch.heat.get(name), "Cel"),
+            )
+            if value is not None
+        )
+        hard = sorted(reasons & set(HARDWARE_REASONS))
+        if hard:
+            message = f"{name}: its hardware held its clocks down under load ({', '.join(hard)})"
+            outcomes.append(crit("DeepThrottled", message, target=name, metrics=metrics, action=Action.INSPECT))
+        elif "sw-thermal" in reasons:
+            message = f"{name}: the driver held its clocks down under load because of heat"
+            outcomes.append(warn("DeepThrottled", message, target=name, metrics=metrics))
+        elif clock is not None and clock < middle * (1 - BEHIND):
+            message = f"{name}: {clock} MHz under load, its peers {middle} MHz"
+            outcomes.append(warn("DeepClockSpread", message, target=name, metrics=metrics))
+        elif clock is None:
+            outcomes.append(unknown("DeepNotTested", f"{name} does not tell its clocks", target=name))
+        else:
+            heat = f", {watch.heat[name]} degrees" if name in watch.heat else ""
+            outcomes.append(ok(f"{name}: {clock} MHz under load{heat}", target=name, metrics=metrics))
+    return outcomes

@@ -1,0 +1,140 @@
+"""Matrix products on every GPU at once, with torch: heat, speed, and numbers that must be right.
+
+    python3 gemm_burn.py SECONDS SIZE DTYPE [DEVICES]
+
+Runs by itself under the Python that has torch: nhc hands it to that as text. Sets of inputs are made on the host from
+fixed seeds, so that every GPU has the same bits. Of most sets the product must have the same bits each time on one GPU,
+and on all GPUs of one model (nhc compares the hashes; one library chooses one kernel for one shape). One set holds few
+small whole numbers, whose product DTYPE holds exactly: its row sums must be what the factors give. Bits are compared,
+not values, so that a NaN is seen. Prints JSON lines, see nhc/facts/tools/gemm.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any, Dict, List, Sequence
+
+SETS = 4
+"""Random sets; one exact set follows them."""
+DENSITY = 1 / 8
+"""Share of the exact set's values that is not 0: sums of 16384 products of -1, 0 and 1 then stay far below 256, the
+first whole number after which bf16 has gaps."""
+WINDOW = 8
+"""Products between two looks at the clock."""
+INTEGERS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
+
+_printing = threading.Lock()
+
+
+def say(**values: object) -> None:
+    """One line, whole, whichever thread says it."""
+    with _printing:
+        sys.stdout.write(json.dumps(values) + "\n")
+        sys.stdout.flush()
+
+
+def inputs(torch: Any, number: int, size: int, dtype: Any) -> List[Any]:
+    """Two matrices on the host: those of a random set, or the exact one's where `number` is SETS."""
+    generator = torch.Generator().manual_seed(20240 + number)
+    if number < SETS:
+        return [torch.randn(size, size, generator=generator).to(dtype) for _ in range(2)]
+    kept = [torch.rand(size, size, generator=generator) < DENSITY for _ in range(2)]
+    signs = [torch.randint(0, 2, (size, size), generator=generator) * 2 - 1 for _ in range(2)]
+    return [(keep * sign).to(dtype) for keep, sign in zip(kept, signs)]
+
+
+def bits(torch: Any, matrix: Any) -> Any:
+    """The same memory seen as whole numbers: comparing those finds a NaN."""
+    return matrix.view(getattr(torch, INTEGERS[matrix.element_size()]))
+
+
+def wrong_rows(torch: Any, left: Any, right: Any, product: Any) -> int:
+    """How many rows of an exact product do not have the sums that its factors give. All of it is exact in 64 bits."""
+    want = left.to(torch.float64) @ right.to(torch.float64).sum(dim=1)
+    return int((product.to(torch.float64).sum(dim=1) != want).sum().item())
+
+
+def burn(torch: Any, device: Any, sets: Sequence[Sequence[Any]], seconds: float, result: Dict[str, Any]) -> None:
+    """Load one device for `seconds`; what it did is put into `result`."""
+    size = sets[0][0].shape[0]
+    here = [[matrix.to(device) for matrix in pair] for pair in sets]
+    first = [left @ right for left, right in here]
+    torch.cuda.synchronize(device)
+    digest = hashlib.sha256()
+    for product in first:
+        digest.update(bits(torch, product).cpu().contiguous().numpy().tobytes())
+    result.update(hash=digest.hexdigest(), rounds=len(here), changed=0, slowest=0.0,
+                  wrong=wrong_rows(torch, here[SETS][0], here[SETS][1], first[SETS]),
+                  nan=sum(int(torch.isnan(product).sum().item()) for product in first))  # fmt: skip
+    out = torch.empty_like(first[0])
+    began = time.monotonic()
+    rates: List[float] = []
+    number = 0
+    while time.monotonic() - began < seconds:
+        left, right = here[number % len(here)]
+        torch.cuda.synchronize(device)
+        start = time.monotonic()
+        for _ in range(WINDOW):
+            torch.mm(left, right, out=out)
+        torch.cuda.synchronize(device)
+        rates.append(2.0 * size**3 * WINDOW / (time.monotonic() - start) / 1e12)
+        result["changed"] += int(not torch.equal(bits(torch, out), bits(torch, first[number % len(here)])))
+        result["nan"] += int(torch.isnan(out).sum().item())
+        if number % len(here) == SETS:
+            result["wrong"] += wrong_rows(torch, left, right, out)
+        result["rounds"] += WINDOW
+        number += 1
+    rates = rates[1:] or rates  # the first holds what the library prepares
+    rates.sort()
+    result.update(seconds=time.monotonic() - began, tflops=rates[len(rates) // 2] if rates else 0.0,
+                  slowest=rates[0] if rates else 0.0)  # fmt: skip
+
+
+def guarded(torch: Any, index: int, device: Any, sets: Sequence[Sequence[Any]], seconds: float) -> Dict[str, Any]:
+    """What `burn` found, or why it could not."""
+    result: Dict[str, Any] = {"device": index, "name": str(torch.cuda.get_device_name(index))}
+    try:
+        burn(torch, device, sets, seconds, result)
+    except Exception as error:
+        say(kind="trouble", message=f"GPU {index}: {type(error).__name__}: {error}".split("\n")[0])
+        result.pop("seconds", None)
+    return result
+
+
+def main(words: Sequence[str]) -> int:
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # one way to split a product, whatever runs beside it
+    seconds, size, name = float(words[0]), int(words[1]), words[2]
+    torch: Any = importlib.import_module("torch")
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}[name]
+    if not torch.cuda.is_available():
+        say(kind="trouble", message="torch sees no GPU")
+        return 3
+    asked = words[3] if len(words) > 3 else ""
+    chosen = [int(word) for word in asked.split(",") if word] or list(range(torch.cuda.device_count()))
+    say(kind="begin", engine="torch", version=str(torch.__version__), size=size, dtype=name, seconds=seconds)
+    sets = [inputs(torch, number, size, dtype) for number in range(SETS + 1)]
+    results: Dict[int, Dict[str, Any]] = {}
+
+    def one(index: int) -> None:
+        results[index] = guarded(torch, index, torch.device("cuda", index), sets, seconds)
+
+    threads = [threading.Thread(target=one, args=(index,), daemon=True) for index in chosen]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    whole = [results[index] for index in chosen if "seconds" in results.get(index, {})]
+    for result in whole:
+        say(kind="device", **result)
+    say(kind="end", devices=len(whole))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

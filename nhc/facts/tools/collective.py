@@ -1,0 +1,241 @@
+"""nccl-tests and rccl-tests: text of every version since 2.9, and the JSON of -J (2.17 and newer).
+
+Sources: NVIDIA nccl-tests 2.19.6 (common.cu, util.cu), rccl-tests with the same rows and footer, samples of AWS, Azure,
+OCI and CoreWeave. A row has 12 columns before `root` was printed and 13 since; with -c 0 `#wrong` is N/A, else it may
+have an exponent or be NaN. busbw/algbw is 2(n-1)/n for all_reduce and (n-1)/n for all_gather, reduce_scatter and
+alltoall, so that the figures themselves tell how many ranks took part (doc/PERFORMANCE.md of nccl-tests).
+"""
+
+from __future__ import annotations
+
+from nhc.facts.tools.output import json_object, lines, number
+from nhc.light import TYPE_CHECKING, NamedTuple, regex
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
+
+_RANK = regex(
+    r"^#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+(\d+)\s+on\s+(\S+)\s+device\s+(\d+)\s+\[([^\]]+)\]\s*(.*)$"
+)
+_FAILURE = regex(r"Test (?:NCCL|RCCL|CUDA|HIP|timeout)[^:]*|Test failure|NCCL WARN|Invalid number of GPUs")
+
+
+class Rank(NamedTuple):
+    """One rank as the header lists it."""
+
+    rank: int
+    pid: int
+    host: str
+    device: int
+    bus: str
+    model: str
+
+
+class Timing(NamedTuple):
+    """Half a row: time in microseconds, bandwidths in GB/s (decimal), `wrong` values, None where not checked."""
+
+    time: float
+    algbw: float
+    busbw: float
+    wrong: Optional[float]
+
+
+class Row(NamedTuple):
+    """One size. `size` in bytes."""
+
+    size: int
+    elements: int
+    type: str
+    redop: str
+    out_of_place: Timing
+    in_place: Timing
+
+    @property
+    def busbw(self) -> float:
+        """The better of both: the hardware can do that much."""
+        return max(self.out_of_place.busbw, self.in_place.busbw)
+
+
+class Collective(NamedTuple):
+    """A run. `headers` is how often a header was printed: a binary without MPI prints one a process.
+
+    `bounds` is the count of wrong values in the footer and whether it says OK; `concluded` says that the last line was
+    there (the footer's average in versions without one). `reduced` is the size to which memory limited it, in bytes.
+    """
+
+    name: str
+    version: str
+    ranks: Tuple[Rank, ...]
+    rows: Tuple[Row, ...]
+    headers: int
+    bounds: Optional[Tuple[float, bool]]
+    average: Optional[float]
+    concluded: bool
+    reduced: Optional[int] = None
+    failures: Tuple[str, ...] = ()
+
+    def row(self, size: int) -> Optional[Row]:
+        """The row of exactly this size."""
+        return next((row for row in self.rows if row.size == size), None)
+
+
+class _Reading:
+    """What has been read of a text so far."""
+
+    def __init__(self) -> None:
+        self.name = self.version = ""
+        self.ranks: List[Rank] = []
+        self.rows: List[Row] = []
+        self.failures: List[str] = []
+        self.headers = 0
+        self.columns = 0  # of the table, once its header was read
+        self.bounds: Optional[Tuple[float, bool]] = None
+        self.average: Optional[float] = None
+        self.reduced: Optional[int] = None
+        self.concluded = self.new = False
+
+    def comment(self, line: str) -> None:
+        """A line that begins with #."""
+        words, value = line.split(), line.partition(":")[2].split()
+        rank = _RANK.match(line)
+        if rank:
+            self.ranks.append(Rank(int(rank[1]), int(rank[2]), rank[3], int(rank[4]), rank[5], rank[6].strip()))
+        elif "nccl-tests version" in line or "rccl-tests version" in line:
+            self.version = words[3] if len(words) > 3 else ""
+        elif line.startswith("# Collective test starting:"):
+            self.name, self.new = " ".join(value), True
+        elif line.startswith("# Collective test concluded:"):
+            self.concluded = True
+        elif line.startswith("# nThread"):
+            self.headers += 1
+        elif "algbw" in words and "busbw" in words:
+            self.columns = len(words) - 1
+        else:
+            self.footer(line, words, value)
+
+    def footer(self, line: str, words: Sequence[str], value: Sequence[str]) -> None:
+        if line.startswith("# Out of bounds values") and value:
+            self.bounds = (number(value[0]), list(value[1:2]) == ["OK"])
+        elif line.startswith("# Avg bus bandwidth") and value:
+            self.average = number(value[0])
+        elif line.startswith("# Reducing maxBytes to") and len(words) > 4 and words[4].isdigit():
+            self.reduced = int(words[4])
+
+    def figures(self, line: str) -> None:
+        """A line of the table. One that is cut off, or that two processes wrote into, has another number of columns."""
+        words = line.split()
+        if not self.columns or not words or not words[0].isdigit():
+            return
+        if len(words) != self.columns or self.columns not in (12, 13) or not words[1].isdigit():
+            raise ValueError(f"a row of {len(words)} columns below a header of {self.columns}: {line.strip()[:80]}")
+        first = self.columns - 8
+        self.rows.append(
+            Row(int(words[0]), int(words[1]), words[2], words[3], _timing(words[first:]), _timing(words[first + 4 :]))
+        )
+
+
+def parse(text: str) -> Collective:
+    """What a test printed. Raises ValueError where there is neither a header nor a row, or a row makes no sense."""
+    found = _Reading()
+    for line in lines(text):
+        if _FAILURE.search(line):
+            found.failures.append(line.strip()[:300])
+        elif line.startswith("#"):
+            found.comment(line)
+        else:
+            found.figures(line)
+    if not found.headers and not found.rows and not found.ranks and not found.failures:
+        raise ValueError("not an output of nccl-tests or rccl-tests")
+    ended = found.concluded if found.new else found.average is not None
+    return Collective(
+        found.name, found.version, tuple(found.ranks), tuple(found.rows), found.headers, found.bounds, found.average,
+        ended, found.reduced, tuple(found.failures),
+    )  # fmt: skip
+
+
+def _timing(words: Sequence[str]) -> Timing:
+    wrong = None if words[3] == "N/A" else number(words[3])
+    return Timing(number(words[0]), number(words[1]), number(words[2]), wrong)
+
+
+def parse_json(text: str) -> Collective:
+    """What -J wrote. Its environment, which may hold secrets, is left out. Raises ValueError."""
+    root = json_object(text)
+    results = root.get("results")
+    if not isinstance(results, list) or not isinstance(root.get("devices"), list):
+        raise ValueError("no results or no devices in it")
+    rows = tuple(_json_row(one) for one in results if isinstance(one, dict))
+    ranks = tuple(
+        Rank(int(one["rank"]), int(one.get("pid", 0)), str(one.get("hostname", "")), int(one.get("device", 0)), "",
+             str(one.get("device_info", "")))
+        for one in root["devices"] if isinstance(one, dict) and "rank" in one
+    )  # fmt: skip
+    bounds = root.get("out_of_bounds")
+    average = root.get("average_bus_bandwidth")
+    return Collective(
+        "", str(root.get("version", "")), ranks, rows, 1,
+        (number(bounds.get("count")), str(bounds.get("okay")).lower() == "true") if isinstance(bounds, dict) else None,
+        number(average["bandwidth"]) if isinstance(average, dict) and "bandwidth" in average else None,
+        "end_time" in root, None, tuple(str(one)[:300] for one in root.get("errors") or ()),
+    )  # fmt: skip
+
+
+def _json_row(one: Dict[str, Any]) -> Row:
+    try:
+        return Row(int(one["size"]), int(one["count"]), str(one["type"]), str(one.get("redop", "none")),
+                   _json_timing(one["out_of_place"]), _json_timing(one["in_place"]))  # fmt: skip
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"a result without {error}") from None
+
+
+def _json_timing(one: Dict[str, Any]) -> Timing:
+    wrong = one.get("nwrong")
+    return Timing(number(one["time"]), number(one["alg_bw"]), number(one["bus_bw"]),
+                  None if wrong is None else number(wrong))  # fmt: skip
+
+
+def ranks_by_figures(name: str, algbw: float, busbw: float) -> Optional[float]:
+    """How many ranks took part, by busbw/algbw; None where the collective's factor does not tell (or figures are 0)."""
+    if algbw <= 0 or busbw <= 0:
+        return None
+    ratio = busbw / algbw
+    if name.startswith("all_reduce") and ratio < 2:
+        return 2 / (2 - ratio)
+    if name.startswith(("all_gather", "reduce_scatter", "alltoall", "all_to_all")) and ratio < 1:
+        return 1 / (1 - ratio)
+    return None
+
+
+class Transport(NamedTuple):
+    """What NCCL_DEBUG=INFO said of how data travels: names of transports, and whether GPUDirect RDMA was seen."""
+
+    names: FrozenSet[str]
+    gpudirect: bool
+
+
+def transport(text: str) -> Transport:
+    """The transports that NCCL or RCCL reported (NCCL_DEBUG=INFO, subsystems INIT and NET): `IB`, `Socket`, `efa` ...
+
+    `P2P`, `SHM` and `NVLS` are those within a node.
+    """
+    names: List[str] = []
+    gpudirect = False
+    for line in lines(text):
+        if "NCCL INFO" not in line:
+            continue
+        if "NET/IB : Using" in line:
+            names.append("IB")
+        if "NET/Socket : Using" in line or "Using network Socket" in line:
+            names.append("Socket")
+        if "Selected Provider is efa" in line or "Selected provider is efa" in line:
+            names.append("efa")
+        if "NET/gIB" in line or "Using network gIB" in line:
+            names.append("gIB")
+        if " via P2P" in line:
+            names.append("P2P")
+        if " via SHM" in line:
+            names.append("SHM")
+        if "NVLS" in line and ("comm" in line or "multicast" in line):
+            names.append("NVLS")
+        gpudirect = gpudirect or "/GDRDMA" in line
+    return Transport(frozenset(names), gpudirect)

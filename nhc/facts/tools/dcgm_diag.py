@@ -1,0 +1,219 @@
+"""`dcgmi diag`: JSON of DCGM 3 and 4, and the table that it prints without -j.
+
+Sources: NVIDIA DCGM 4.6.0 (testing/python3/dcgm_diag_schema.json, dcgmlib/dcgm_errors.h) and 3.3.9. DCGM 3 has the root
+"DCGM GPU Diagnostic" and names GPUs by `gpu_id`, or by `gpu_ids` where several share a result; DCGM 4 has the root
+"DCGM Diagnostic" and names entities. With --iterations the whole is wrapped once more.
+"""
+
+from __future__ import annotations
+
+from nhc.facts.tools.output import json_object, lines
+from nhc.light import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+PASS, FAIL, WARN, SKIPPED, NOT_RUN = "pass", "fail", "warn", "skip", "not run"
+STATUSES = (PASS, FAIL, WARN, SKIPPED, NOT_RUN)
+
+ISOLATE, UNKNOWN, TRIAGE, CONFIG, RESET, MONITOR = 2, 3, 4, 5, 6, 1
+
+_SEVERITY = {
+    ISOLATE: "3 4 7 8 13 15 24 33 35 36 38 39 52 57 58 70 71 79 81 86 87 88 95 98 102 103 104 105 106 107 109 111 113 "
+             "114 115 116 118 119 120 121 122 126",
+    RESET: "6 25 80 83 84 85 125 127 128 129",
+    TRIAGE: "9 14 22 30 31 37 44 45 49 50 54 56 59 62 63 64 65 66 67 73 77 89 90 91 92 93 94 97 99 100 101 110 124 130 "
+            "132",
+    CONFIG: "18 20 23 28 29 46 47 48 55 60 68 72 78 82 96 112 117",
+    MONITOR: "5 10 11 12 16 17 19 26 27 32 34 40 41 42 43 51 53 61 69 74 75 76 108 123 131",
+}  # fmt: skip
+SEVERITY_OF = {int(number): severity for severity, numbers in _SEVERITY.items() for number in numbers.split()}
+"""The severity of each error id (dcgm_errors.h of 4.6.0), for the versions that do not write it."""
+
+
+class DiagError(NamedTuple):
+    """One error of a test. `id` is None before DCGM 3.1; `severity` is DCGM's, 3 (unknown) where nothing tells."""
+
+    id: Optional[int]
+    severity: int
+    text: str
+
+
+class DiagResult(NamedTuple):
+    """What one test said of one entity: `GPU 3`, `CPU 0`, or "" for the whole node."""
+
+    test: str
+    category: str
+    entity: str
+    status: str
+    errors: Tuple[DiagError, ...] = ()
+    info: Tuple[str, ...] = ()
+
+
+class Diagnostic(NamedTuple):
+    """A whole run. `generation` is 3 or 4; `trouble` is DCGM's own word on why it could not run, "" where it did.
+
+    `gpus` are the numbers of the GPUs it was about, as far as it says so.
+    """
+
+    generation: int
+    version: str
+    driver: str
+    results: Tuple[DiagResult, ...]
+    gpus: Tuple[int, ...] = ()
+    trouble: str = ""
+
+    def tests(self) -> Tuple[str, ...]:
+        """The tests named, lower case, in order."""
+        return tuple(dict.fromkeys(result.test for result in self.results))
+
+
+def parse(text: str) -> Diagnostic:
+    """What `dcgmi diag -j` printed. Raises ValueError."""
+    whole = json_object(text)
+    if isinstance(whole.get("iterations"), list):
+        runs = [_one(_root(one)) for one in whole["iterations"]]
+        if not runs:
+            raise ValueError("no iteration in it")
+        results = tuple(result for run in runs for result in run.results)
+        return runs[0]._replace(results=results, trouble="; ".join(run.trouble for run in runs if run.trouble))
+    return _one(_root(whole))
+
+
+def _root(value: Any) -> Tuple[int, Dict[str, Any]]:
+    for generation, name in ((4, "DCGM Diagnostic"), (3, "DCGM GPU Diagnostic")):
+        found = value.get(name) if isinstance(value, dict) else None
+        if isinstance(found, dict):
+            return generation, found
+    raise ValueError("neither a DCGM Diagnostic nor a DCGM GPU Diagnostic")
+
+
+def _one(found: Tuple[int, Dict[str, Any]]) -> Diagnostic:
+    generation, root = found
+    meta = root.get("metadata") if isinstance(root.get("metadata"), dict) else root
+    assert isinstance(meta, dict)
+    version, driver = str(meta.get("version", "")), str(meta.get("Driver Version Detected", ""))
+    trouble = str(root.get("runtime_error", "") or "")
+    categories = root.get("test_categories")
+    if not isinstance(categories, list):
+        if trouble:
+            return Diagnostic(generation, version, driver, (), (), trouble)
+        raise ValueError("no test_categories")
+    results = tuple(result for category in categories for result in _category(category))
+    return Diagnostic(generation, version, driver, results, _gpus(root), trouble)
+
+
+def _gpus(root: Dict[str, Any]) -> Tuple[int, ...]:
+    found: List[int] = []
+    for group in root.get("entity_groups") or ():
+        if isinstance(group, dict) and group.get("entity_group") == "GPU":
+            found += [one["entity_id"] for one in group.get("entities") or () if isinstance(one.get("entity_id"), int)]
+    return tuple(found)
+
+
+def _category(category: Any) -> Iterator[DiagResult]:
+    if not isinstance(category, dict) or not isinstance(category.get("tests"), list):
+        raise ValueError("a test category without tests")
+    name = str(category.get("category", ""))
+    for test in category["tests"]:
+        if not isinstance(test, dict) or not isinstance(test.get("name"), str):
+            raise ValueError("a test without a name")
+        results = test.get("results")
+        found = [one for result in results or () for one in _results(result, test["name"].lower(), name)]
+        summary = test.get("test_summary")
+        if isinstance(summary, dict) and "status" in summary:
+            told = _status(summary["status"])
+            # What failed as a whole, although no entity of it did.
+            if not found or (told == FAIL and all(result.status != FAIL for result in found)):
+                found.append(DiagResult(test["name"].lower(), name, "", told, _errors(summary)))
+        if not found:
+            raise ValueError(f"test {test['name']} without results")
+        yield from found
+
+
+def _results(result: Any, test: str, category: str) -> Iterator[DiagResult]:
+    if not isinstance(result, dict):
+        raise ValueError(f"a result of {test} is no object")
+    info = result.get("info", ())
+    said = (info,) if isinstance(info, str) else tuple(str(line) for line in info or ())
+    for entity in _entities(result):
+        yield DiagResult(test, category, entity, _status(result.get("status")), _errors(result), said)
+
+
+def _entities(result: Dict[str, Any]) -> List[str]:
+    if "entity_id" in result:
+        return [f"{result.get('entity_group', 'GPU')} {result['entity_id']}"]
+    for key in ("gpu_id", "gpu_ids"):
+        if key in result:
+            return [f"GPU {word.strip()}" for word in str(result[key]).split(",") if word.strip()]
+    return [""]
+
+
+def _status(word: Any) -> str:
+    found = str(word).strip().lower()
+    if found not in STATUSES:
+        raise ValueError(f"status {str(word)[:40]!r}")
+    return found
+
+
+def _errors(result: Dict[str, Any]) -> Tuple[DiagError, ...]:
+    warnings = result.get("warnings") or ()
+    if isinstance(warnings, str):  # before DCGM 3.1
+        warnings = [warnings]
+    found = []
+    for one in warnings:
+        if isinstance(one, dict):
+            number = one.get("error_id")
+            known = number if isinstance(number, int) else None
+            severity = one.get("error_severity")
+            told = severity if isinstance(severity, int) and severity else SEVERITY_OF.get(known or 0, UNKNOWN)
+            found.append(DiagError(known, told, str(one.get("warning", ""))))
+        else:
+            found.append(DiagError(None, UNKNOWN, str(one)))
+    return tuple(found)
+
+
+_NAMES = {
+    "gpu memory": "memory", "memory bandwidth": "memory_bandwidth", "targeted stress": "targeted_stress",
+    "targeted power": "targeted_power", "pulse test": "pulse_test", "memtest": "memtest", "eud test": "eud",
+}  # fmt: skip
+
+
+def parse_table(text: str) -> Diagnostic:
+    """The table that `dcgmi diag` prints without -j. Raises ValueError where it has no result or no last line.
+
+    `Fail - GPU: 0` names the GPUs that failed, `Pass - All` stands for all; DCGM 4 has a row for each GPU instead.
+    """
+    results: List[DiagResult] = []
+    version = driver = category = test = ""
+    ended = False
+    for line in lines(text):
+        ended = ended or line.startswith("+---")
+        if line.startswith(("|-----  ", "+-----  ")):
+            category, ended = line.strip("|+- ").split("  ")[0].strip(), False
+        elif line.startswith("| ") and line.count("|") >= 3:
+            name, value = (cell.strip() for cell in line.strip("|").split("|")[:2])
+            ended = False
+            if name.startswith("DCGM Version"):
+                version = value
+            elif name.startswith("Driver Version"):
+                driver = value
+            elif category and category != "Metadata":
+                test = _NAMES.get(name.lower(), name.lower()) or test
+                results += _row(test, category, value)
+    if not results:
+        raise ValueError("no result in it")
+    if not ended:
+        raise ValueError("the table is cut off")
+    return Diagnostic(4 if version[:2] >= "4." else 3, version, driver, tuple(results))
+
+
+def _row(test: str, category: str, value: str) -> List[DiagResult]:
+    own, colon, status = value.partition(": ")
+    if own.startswith("GPU") and own[3:].isdigit() and colon:
+        return [DiagResult(test, category, f"GPU {own[3:]}", _status(status))]
+    status, _, whom = value.partition(" - ")
+    if status.lower() not in STATUSES:
+        return []  # a warning's text, or how it goes on
+    gpus = whom.replace("GPUs:", "").replace("GPU:", "").split(",") if whom.startswith("GPU") else [""]
+    return [DiagResult(test, category, f"GPU {one.strip()}" if one else "", _status(status)) for one in gpus]

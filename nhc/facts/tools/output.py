@@ -1,0 +1,73 @@
+"""What the parsers of several tools share: launchers' prefixes, progress that overwrites itself, JSON after text."""
+
+from __future__ import annotations
+
+from nhc.light import TYPE_CHECKING, regex
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
+
+# srun -l (`0: `, `12: `), mpirun --tag-output (`[1,0]<stdout>:`), flux and prun alike
+_PREFIX = regex(r"^(?:\[\d+,\d+\]<std(?:out|err|diag)>: ?|\d{1,5}: )")
+_STEP = regex(r"[^\r\n]*\r(?!\n)")
+
+
+def lines(text: str) -> List[str]:
+    """The lines of an output without launchers' prefixes, each as the terminal would show it in the end."""
+    found = []
+    for line in text.replace("\r\n", "\n").split("\n"):
+        shown = line.rstrip("\r")
+        if "\r" in shown:
+            shown = shown.rpartition("\r")[2]
+        if "\b" in shown:
+            shown = _erased(shown)
+        found.append(_PREFIX.sub("", shown))
+    return found
+
+
+def _erased(line: str) -> str:
+    """A line with what its backspaces overwrote taken away."""
+    kept: List[str] = []
+    at = 0
+    for char in line:
+        if char == "\b":
+            at = max(at - 1, 0)
+            continue
+        kept[at : at + 1] = [char]
+        at += 1
+    return "".join(kept)
+
+
+def json_object(text: str) -> Dict[str, Any]:
+    """The JSON object of an output that may have other lines before and behind it. Raises ValueError.
+
+    A note before it may hold braces of its own, so that each line that begins with one is tried; the object must be
+    whole.
+    """
+    import json
+
+    decoder = json.JSONDecoder()
+    at = 0 if text.startswith("{") else text.find("\n{") + 1
+    if at == 0 and not text.startswith("{"):
+        at = text.find("{")
+    trouble = "no JSON object in it"
+    while at >= 0:
+        try:
+            value, _end = decoder.raw_decode(text, at)
+            if isinstance(value, dict):
+                return value
+        except (ValueError, RecursionError) as error:
+            trouble = f"not whole JSON: {error}"[:120]
+        step = text.find("\n{", at + 1)
+        at = step + 1 if step >= 0 else -1
+    raise ValueError(trouble)
+
+
+def number(word: object) -> float:
+    """A finite or infinite decimal number, NaN among them. Raises ValueError for anything else."""
+    if isinstance(word, bool) or not isinstance(word, (int, float, str)):
+        raise ValueError(f"{word!r} is not a number")
+    try:
+        return float(word)
+    except ValueError:
+        raise ValueError(f"{str(word)[:40]!r} is not a number") from None

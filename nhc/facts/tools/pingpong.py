@@ -1,0 +1,58 @@
+"""fi_pingpong of libfabric: one row a message size. Source: libfabric util/pingpong.c (show_perf).
+
+Its MB are 10^6 bytes; bandwidths here are Gb/s, the time of one transfer is in microseconds.
+"""
+
+from __future__ import annotations
+
+from nhc.facts.tools.output import lines, number
+from nhc.light import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Tuple
+
+_UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3}
+
+
+class PingRow(NamedTuple):
+    """One message size in bytes; `sent` messages, `acked` of which were answered."""
+
+    size: int
+    sent: int
+    acked: int
+    gbits: float
+    latency: float
+
+
+class PingPong(NamedTuple):
+    rows: Tuple[PingRow, ...]
+    failures: Tuple[str, ...]
+
+
+def parse(text: str) -> PingPong:
+    """What one end printed. Raises ValueError."""
+    rows: List[PingRow] = []
+    failures: List[str] = []
+    head: Optional[List[str]] = None
+    for line in lines(text):
+        words = line.split()
+        if words[:1] == ["bytes"] and "MB/sec" in words:
+            head = words
+        elif "error" in line.lower() or line.startswith(("fi_", "[error]")):
+            failures.append(line.strip()[:300])
+        elif head and words and words[0][:1].isdigit():
+            if len(words) != len(head):
+                raise ValueError(f"a row of {len(words)} columns: {line.strip()[:80]}")
+            cell = dict(zip(head, words))
+            sent = _count(cell["#sent"])
+            acked = sent if cell["#ack"].startswith("=") else _count(cell["#ack"])
+            rows.append(PingRow(_count(cell["bytes"]), sent, acked, number(cell["MB/sec"]) * 8 / 1000,
+                                number(cell["usec/xfer"])))  # fmt: skip
+    if head is None and not failures:
+        raise ValueError("not an output of fi_pingpong")
+    return PingPong(tuple(rows), tuple(failures))
+
+
+def _count(word: str) -> int:
+    unit = _UNITS.get(word[-1:].lower(), 1)
+    return int(number(word[:-1] if unit > 1 else word) * unit)
