@@ -110,11 +110,11 @@ def release(workers: Sequence[Worker], grace: float) -> None:
     See `nhc.system.process.orphaned`. What each had said by then is taken in first.
     """
     for worker in workers:
-        overhear(worker)
+        find_late_commands(worker)
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         os.dup2(null, worker.results, inheritable=False)
         os.close(null)
-    until = time.monotonic() + grace + LAST_BREATH
+    until = time.monotonic() + grace + ENDING_TIME
     for worker in workers:
         while not ended(worker.pid) and time.monotonic() < until:
             time.sleep(0.005)
