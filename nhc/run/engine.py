@@ -213,7 +213,7 @@ def _supervise(
     def work_of(notify: Notify) -> Work:
         host.system.report_commands(notify)
         if grace:
-            process.grace = grace
+            process.give_time_to_end(grace)
 
         def work(task: int) -> List[Any]:
             value = _carry_out(jobs[open_jobs[task]], host)

@@ -85,6 +85,12 @@ def hold_lifeline(fd: int) -> None:
 _abandoned: List[int] = []  # killed but not yet dead (D state): reaped by a later call
 
 
+def give_time_to_end(seconds: float) -> None:
+    """From now on each command of this process that has to end gets so many seconds between SIGTERM and SIGKILL."""
+    global grace  # noqa: PLW0603 (one process, one worker)
+    grace = seconds
+
+
 def find(command: str, path: str = PATH) -> Optional[str]:
     """The executable that `command` names, looked up in `path` unless it holds a slash; None if there is none."""
     if "/" in command:
