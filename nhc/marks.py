@@ -8,12 +8,12 @@ adapter respects an operator in the same way. A mark's text is
 from __future__ import annotations
 
 import re
-import time
 from typing import Optional, Tuple
 
 from nhc.matching.mark_cause import same_words
 from nhc.model import Action, CheckResult, Report, Verdict, describe, printable
 from nhc.ports import OWNER, Effect, Mark, NodeState
+from nhc.timestamps import from_utc, utc
 
 TAG = "NHC:"
 """The first word of every mark that is ours; LBNL NHC's, so that marks it left are ours to clear."""
@@ -125,7 +125,7 @@ def mark_text(mark: Mark, with_since: bool = False) -> str:
     if mark.action not in (Action.NONE, Action.INSPECT):  # that somebody should look is what every mark says
         text += f" [action: {mark.action.value}]"
     if with_since and mark.since is not None:
-        text += f" [since: {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(mark.since))}]"
+        text += f" [since: {utc(mark.since)}]"
     return text
 
 
@@ -142,12 +142,10 @@ def read_mark_text(text: str, owner: str = "", since: Optional[float] = None) ->
         if tail[1] == "action" and tail[2] in {known.value for known in Action}:
             action = Action(tail[2])
         elif tail[1] == "since":
-            from calendar import timegm
-
-            try:
-                since = float(timegm(time.strptime(tail[2], "%Y-%m-%dT%H:%M:%SZ")))
-            except ValueError:
+            written = from_utc(tail[2], -1.0)
+            if written < 0 or utc(written) != tail[2]:
                 break
+            since = written
         else:
             break
         why = why[: tail.start()]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Callable, Deque, Dict, List, Mapping, Optional
 
 from nhc.agent.problems import BOOT_WINDOW, ENDED, Change
 from nhc.model import Action, Verdict, printable
-from nhc.render.json import utc
 from nhc.sinks import Delivery, Event, EventDetails, NotYetDelivered, Standing
+from nhc.timestamps import utc_milliseconds
 
 if TYPE_CHECKING:
     from nhc.agent.history import History
@@ -29,7 +29,14 @@ FORMATS = ("json", "hyperpod", "hyperpod-deep")
 
 def event(kind: str, when: float, host: str, boot_id: str, details: EventDetails) -> Event:
     """One event of a kind such as `problem.began` or `agent.started`. `when` is Unix time."""
-    return {"schema": SCHEMA, "event": kind, "time": utc(when), "host": host, "boot_id": boot_id, **details}
+    return {
+        "schema": SCHEMA,
+        "event": kind,
+        "time": utc_milliseconds(when),
+        "host": host,
+        "boot_id": boot_id,
+        **details,
+    }
 
 
 def of_change(change: Change, host: str, boot_id: str) -> Event:
@@ -50,7 +57,7 @@ def of_change(change: Change, host: str, boot_id: str) -> Event:
             "message": printable(outcome.message, 1000),
             "action": Action.NONE.value if change.what == ENDED else outcome.action.value,
             "evidence": [printable(line, 400) for line in outcome.evidence[:10]],
-            "since": utc(change.since),
+            "since": utc_milliseconds(change.since),
             "source": result.source,
         },
     )

@@ -15,8 +15,8 @@ from nhc.agent.node_view import NodeView
 from nhc.agent.service import Agent
 from nhc.agent.sockets import Connection, Server, listen_tcp
 from nhc.model import printable
-from nhc.render.json import utc
 from nhc.sinks import NodeCondition
+from nhc.timestamps import utc_milliseconds
 
 LIMIT = 8192
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
@@ -102,7 +102,7 @@ def conditions(node: NodeView) -> list[NodeCondition]:
     own: NodeCondition = {
         "type": "NhcHealthy",
         "status": status,
-        "transition": utc(since or node.reloaded),
+        "transition": utc_milliseconds(since or node.reloaded),
         "reason": (worst.outcome.reason or "CheckFailed") if bad and worst else "NhcHealthy",
         "message": printable(describe(worst)) if bad and worst else "every check passes",
     }

@@ -12,8 +12,8 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple, cast
 
 from nhc.agent.npd_config import Default
 from nhc.model import printable
-from nhc.render.json import utc
 from nhc.sinks import EventDetails, NodeCondition
+from nhc.timestamps import utc_milliseconds
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 MESSAGE = 1024
@@ -129,7 +129,7 @@ class Conditions:
         return {
             "type": condition,
             "status": status,
-            "transition": utc(self.clock()),
+            "transition": utc_milliseconds(self.clock()),
             "reason": reason,
             "message": message,
         }

@@ -21,7 +21,7 @@ from nhc.sinks import NodeCondition
 
 if TYPE_CHECKING:
     from nhc.agent.npd_stats import Stats
-    from nhc.agent.prometheus_family import Family
+    from nhc.prometheus_family import Family
 
 CHECK = "check_npd_plugin"
 

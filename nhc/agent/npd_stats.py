@@ -12,10 +12,10 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.agent.npd_config import go_duration, read_json
-from nhc.agent.prometheus_family import Family
 from nhc.host import Host
 from nhc.kernlog.npd_rules import compile_go
 from nhc.kernlog.source import BadRules
+from nhc.prometheus_family import Family
 from nhc.settings_file import SettingsError
 from nhc.system.bounded_read import parse_json, read_text
 

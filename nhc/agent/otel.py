@@ -9,8 +9,6 @@ Needs the extra `agent`; imported only in the sink's own process.
 
 from __future__ import annotations
 
-from calendar import timegm
-from time import strptime
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, TypedDict
 
 from nhc import __version__
@@ -18,6 +16,7 @@ from nhc.model import CheckResult, Verdict
 from nhc.ports import AdapterError
 from nhc.settings_file import SettingsError, of
 from nhc.sinks import Delivery, Event, Standing
+from nhc.timestamps import from_utc
 
 _SEVERITY = {"CRIT": (17, "ERROR"), "UNKNOWN": (13, "WARN"), "WARN": (13, "WARN"), "OK": (9, "INFO")}
 
@@ -160,7 +159,7 @@ class Otel:
         from opentelemetry._logs import LogRecord, SeverityNumber
 
         stamp = event["time"]
-        nanoseconds = timegm(strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S")) * 1_000_000_000 + int(stamp[20:23]) * 1_000_000
+        nanoseconds = int(from_utc(stamp)) * 1_000_000_000 + int(stamp[20:23]) * 1_000_000
         attributes = {
             f"nhc.{key}": value
             for key, value in event.items()

@@ -6,8 +6,8 @@ from typing import Dict, List, Tuple
 
 from nhc.agent import latest_report
 from nhc.agent.node_view import NodeView
-from nhc.agent.prometheus_family import Family, counter, gauge
 from nhc.model import Verdict
+from nhc.prometheus_family import Family, counter, gauge
 from nhc.render import prometheus
 
 

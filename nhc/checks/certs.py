@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 from nhc.check import check, flag, opt, rest
 from nhc.facts import certificates
 from nhc.facts.certificates import FOREVER, HOST, Validity
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
+from nhc.timestamps import utc
 from nhc.units import seconds, show_seconds, text
 
 if TYPE_CHECKING:
@@ -112,12 +111,12 @@ def _judge(host: Host, path: str, found: Validity, warn_at: Optional[float], cri
         return ok(f"{path} does not end", target=path)
     left = found.ends - now
     metrics = (Metric("certificate_time_left", left, "s"),)
-    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found.ends))
+    at = utc(found.ends)
     if left <= 0:
         return crit("CertificateExpired", f"{path} has ended {show_seconds(-left)} ago, {at}", target=path,
                     metrics=metrics)  # fmt: skip
     if found.begins > now:
-        begins = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found.begins))
+        begins = utc(found.begins)
         message = f"{path} is not good before {begins}: is the clock right?"
         return crit("CertificateNotYet", message, target=path, metrics=metrics)
     message = f"{path} ends in {show_seconds(left)}, {at}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 from nhc.check import check, opt
 from nhc.facts import cloud
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.system.plain_http import NoAnswer
+from nhc.timestamps import utc
 from nhc.units import seconds, show_seconds, text
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def _outcome(each: Announcement, now: float, crit_at: float) -> Outcome:
     if each.mild and each.starts is None and not each.running:
         when = "no time is told"
     if each.starts is not None and not each.running:
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(each.starts))
+        at = utc(each.starts)
         lead = each.starts - now
         when = f"in {show_seconds(lead)}, {at}" if lead > 0 else f"due since {at}"
         metrics = (Metric("maintenance_lead_time", max(lead, 0.0), "s"),)

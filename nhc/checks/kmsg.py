@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from nhc.check import arg, check, flag, opt
 from nhc.host import Host
 from nhc.kernlog.findings import current
@@ -13,6 +11,7 @@ from nhc.kernlog.source import DMESG, FILE, JOURNAL, KMSG, BadRules, LogSource
 from nhc.kernlog.store import drop
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Metric, Outcome, Verdict, ok, reason_key, unknown, warn
+from nhc.timestamps import utc
 from nhc.units import text
 
 if TYPE_CHECKING:
@@ -193,7 +192,7 @@ def outcome(finding: Finding) -> Outcome:
     notes = []
     if finding["count"] > 1:
         notes.append(f"{finding['count']} lines")
-    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(finding["last"]))
+    at = utc(finding["last"])
     notes.append(f"last {at}" if finding["count"] > 1 else at)
     if finding.get("before_boot"):
         notes.append("before this boot, and not shown to be repaired")

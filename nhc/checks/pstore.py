@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from nhc.check import check, flag, opt
 from nhc.facts import crashes
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
+from nhc.timestamps import utc
 from nhc.units import seconds, show_seconds
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def check_pstore_panic(
 
 
 def _outcome(crash: Crash, critical: bool, metrics: Tuple[Metric, ...]) -> Outcome:
-    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(crash.at))
+    at = utc(crash.at)
     what = {
         "Panic": "the kernel panicked",
         "Oops": "the kernel met a fault",

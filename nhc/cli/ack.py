@@ -13,6 +13,7 @@ from nhc.kernlog.read import read_log
 from nhc.kernlog.source import STORE, LogSource
 from nhc.kernlog.store import acknowledge, load, stores
 from nhc.light import TYPE_CHECKING
+from nhc.timestamps import utc
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple
@@ -103,6 +104,6 @@ def _show(found: Sequence[Tuple[str, str, Finding]], format: str) -> None:
     if not found:
         print("no finding of the kernel log stands")
     for _store, key, finding in found:
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(finding["last"]))
+        at = utc(finding["last"])
         drill = "drill: " if finding.get("drill") else ""
         print(f"{finding['severity']:8}  {key}  x{finding['count']}  {at}  {drill}{finding['message']}")

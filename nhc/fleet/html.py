@@ -22,7 +22,7 @@ from nhc.fleet.summary import Picture
 from nhc.fleet.transport import Node
 from nhc.matching.nodeset import fold
 from nhc.model import Verdict
-from nhc.render.json import utc
+from nhc.timestamps import utc_milliseconds
 
 MANY = 2000
 OUTLIERS = 200
@@ -64,7 +64,7 @@ def _write_data(file: Any, picture: Picture, history: History, sweep: int, far: 
     table = _Table(picture)
     head = _dump(
         {
-            "started_at": utc(picture.started),
+            "started_at": utc_milliseconds(picture.started),
             "elapsed": picture.ended - picture.started,
             "counts": {verdict.name: count for verdict, count in picture.folder.counts.items()},
             "missing": len(picture.not_judged) or picture.missing,

@@ -16,8 +16,8 @@ from nhc.fleet.outliers import Numbers, Outlier, outliers
 from nhc.fleet.transport import Node
 from nhc.matching.nodeset import fold
 from nhc.model import Verdict, printable
-from nhc.render.json import utc
 from nhc.system import output_file
+from nhc.timestamps import utc_milliseconds
 
 SHOWN = 20
 """Outliers shown as text; JSON has them all."""
@@ -101,7 +101,7 @@ def write_json(file: Any, picture: Picture, history: History, sweep: int, far: S
     head = {
         "schema": 1,
         "started": picture.started,
-        "started_at": utc(picture.started),
+        "started_at": utc_milliseconds(picture.started),
         "elapsed": round(picture.ended - picture.started, 3),
         "verdict": folder.worst().name,
         "counts": {verdict.name: count for verdict, count in folder.counts.items()},

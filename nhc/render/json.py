@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import io
 import json
-import time
 
 from nhc.light import TYPE_CHECKING
 from nhc.model import SCHEMA, Action, CheckResult, Metric, Outcome, Report, Verdict, printable
+from nhc.timestamps import utc_milliseconds
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Mapping
@@ -60,7 +60,7 @@ def to_dict(report: Report) -> Dict[str, Any]:
         "host": printable(report.host),
         "boot_id": printable(report.boot_id),
         "started": report.started,
-        "started_at": utc(report.started),
+        "started_at": utc_milliseconds(report.started),
         "elapsed": round(report.elapsed, 6),
         "verdict": report.verdict.name,
         "notes": [printable(note) for note in report.notes],
@@ -93,13 +93,6 @@ def to_result(result: CheckResult) -> Dict[str, Any]:
 
 def _metric(metric: Metric) -> Dict[str, Any]:
     return {"name": printable(metric.name), "value": metric.value, "unit": printable(metric.unit)}
-
-
-def utc(when: float) -> str:
-    """Unix time as ISO 8601 in UTC, to the millisecond."""
-    milliseconds = round(when * 1000)
-    seconds, rest = divmod(milliseconds, 1000)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:03d}Z"
 
 
 def parse(text: str) -> Report:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from nhc.light import TYPE_CHECKING
-from nhc.model import Report, Verdict, printable
+from nhc.model import Report, Verdict
+from nhc.prometheus_family import Family
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Tuple
+    from typing import Dict
 
-    from typing_extensions import TypeAlias
+    from nhc.prometheus_family import Labels
 
 _HELP = {
     "nhc_build_info": "The version of nhc that made this report.",
@@ -20,8 +21,6 @@ _HELP = {
     "nhc_run_elapsed_seconds": "How long the run took.",
     "nhc_run_results": "Results of the run, by verdict.",
 }
-
-Labels: TypeAlias = "Tuple[Tuple[str, str], ...]"
 
 
 def render(report: Report) -> str:
@@ -35,29 +34,15 @@ def render(report: Report) -> str:
         series["nhc_run_results"][(("verdict", verdict.name.lower()),)] = count
     for result in report.results:
         where = (("check", result.check), ("source", result.source), ("target", result.outcome.target))
-        told = (*where, ("reason", result.outcome.reason))
+        reasons = (*where, ("reason", result.outcome.reason))
         verdicts = series["nhc_check_verdict"]
-        verdicts[told] = max(verdicts.get(told, 0), result.verdict)
+        verdicts[reasons] = max(verdicts.get(reasons, 0), result.verdict)
         series["nhc_check_elapsed_seconds"][where[:2]] = round(result.elapsed, 6)
         for metric in result.outcome.metrics:
             series["nhc_check_metric"][(*where, ("name", metric.name), ("unit", metric.unit))] = metric.value
-    lines: List[str] = []
-    for name, values in series.items():
-        if values:
-            lines += [f"# HELP {name} {_HELP[name]}", f"# TYPE {name} gauge"]
-            lines += [f"{name}{_labels(labels)} {number(value)}" for labels, value in values.items()]
-    return "\n".join(lines) + "\n"
-
-
-def number(value: float) -> str:
-    """A value without the noise of its binary form: 0.3, not 0.29999999999999999 nor 0.30000000000000004."""
-    return str(int(value)) if isinstance(value, int) else repr(float(f"{value:.15g}")).removesuffix(".0")
-
-
-def _labels(labels: Labels) -> str:
-    inside = ",".join(f'{name}="{_escape(value)}"' for name, value in labels)
-    return f"{{{inside}}}" if inside else ""
-
-
-def _escape(value: str) -> str:
-    return printable(value).replace("\\", "\\\\").replace('"', '\\"')
+    families = []
+    for name, samples in series.items():
+        family = Family(name, "gauge", _HELP[name])
+        family.samples.update(samples)
+        families.append(family)
+    return "".join(family.render() for family in families)

@@ -10,6 +10,7 @@ import os
 import sys
 
 from nhc.light import TYPE_CHECKING
+from nhc.timestamps import utc
 
 if TYPE_CHECKING:
     from typing import List
@@ -64,7 +65,7 @@ def content(command: str, error: BaseException) -> bytes:
 
     trace: List[str] = traceback.format_exception(type(error), error, error.__traceback__)
     about = (
-        f"nhc {__version__}, {command}, {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}\n"
+        f"nhc {__version__}, {command}, {utc(time.time())}\n"
         f"Python {sys.version.split()[0]}, {platform.system()} {platform.release()} {platform.machine()}, "
         f"user {os.geteuid()}\nwords: {' '.join(_asked(word) for word in sys.argv[1:])}\n\n"
     )

@@ -11,6 +11,7 @@ import time
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.state.store import State
 from nhc.system.process_identity import Process, identify
+from nhc.timestamps import utc
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
@@ -27,7 +28,7 @@ class Stuck(NamedTuple):
     since: float
 
     def since_text(self) -> str:
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.since))
+        return utc(self.since)
 
 
 class StuckChecks:

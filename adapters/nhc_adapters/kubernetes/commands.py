@@ -16,11 +16,11 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 from nhc.model import Report, printable
 from nhc.ports import AdapterError, Effect, Operation
 from nhc.settings_file import SettingsError
+from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.lease import Lease
-from nhc_adapters.kubernetes.api.timestamps import stamp
 from nhc_adapters.kubernetes.controller.controller import Controller, kept_types
 from nhc_adapters.kubernetes.controller.detections import acknowledge_on
 from nhc_adapters.kubernetes.controller.http_server import Server
@@ -210,7 +210,7 @@ def _until_changed(running: Controller, watched: Watched, stop: threading.Event)
 
 
 def _logged(line: str) -> str:
-    return f"{stamp(time.time())} {printable(line)}"
+    return f"{utc(time.time())} {printable(line)}"
 
 
 def publish(cluster: Cluster, reports: Sequence[Report], vocabularies: Sequence[str], node: str = "") -> int:

@@ -14,8 +14,8 @@ import pytest
 
 from nhc.model import Action, CheckResult, Report, crit, ok
 from nhc.render.json import render
+from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import STRATEGIC
-from nhc_adapters.kubernetes.api.timestamps import stamp
 from tests.support.kube import Kube, environment, eventually
 
 
@@ -89,7 +89,7 @@ def test_sync_tells_machines_what_it_did(kube: Kube, nhc: Any) -> None:
 
 def test_status_says_why_since_when_and_what_withholds_a_mark(kube: Kube, nhc: Any) -> None:
     sick, held, silent, well = (kube.node(name, fake=False) for name in ("a-sick", "b-held", "c-silent", "d-well"))
-    hour_ago = stamp(time.time() - 3600)
+    hour_ago = utc(time.time() - 3600)
     for node, status in ((sick, "False"), (held, "False"), (silent, "True"), (well, "True")):
         kube.set_condition(node, "NhcHealthy", status, "Xid79" if status == "False" else "", "check_kmsg: Xid 79")
     times = {"type": "NhcHealthy", "lastTransitionTime": hour_ago}

@@ -13,10 +13,10 @@ import pytest
 
 from nhc.policy.decide import Ceiling, Policy, Rate
 from nhc.ports import Operation
+from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.lease import Lease
-from nhc_adapters.kubernetes.api.timestamps import stamp
 from nhc_adapters.kubernetes.controller.controller import Controller
 from nhc_adapters.kubernetes.controller.http_server import Server
 from nhc_adapters.kubernetes.controller.settings import Settings, make
@@ -248,7 +248,7 @@ def test_what_a_lapse_of_the_lease_left_undone_is_done_when_it_is_back(kube: Kub
 
 def test_a_node_whose_agent_fell_silent_becomes_unknown_and_stays_as_it_is(kube: Kube) -> None:
     node = kube.node(fake=False)
-    long_ago = stamp(time.time() - 3600)
+    long_ago = utc(time.time() - 3600)
     condition = {
         "type": "NhcHealthy",
         "status": "False",

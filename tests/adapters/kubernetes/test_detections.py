@@ -13,8 +13,8 @@ from typing import Any, Iterator
 
 import pytest
 
+from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, namespaced, node_path
-from nhc_adapters.kubernetes.api.timestamps import stamp
 from nhc_adapters.kubernetes.controller.kernlogs import CONDITION as KERNEL_LOG
 from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
 from nhc_adapters.kubernetes.controller.loki import LogLine, Loki, LokiError, read_answer
@@ -154,7 +154,7 @@ def failed_pod(
         },
     }
     kube.admin.post(base, body)
-    ended = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": stamp(time.time())}}
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": utc(time.time())}}
     status = {"name": "c", "image": "x", "imageID": "", "ready": False, "restartCount": 0, "state": ended}
     kube.admin.patch(f"{base}/{name}/status", {"status": {"phase": "Failed", "containerStatuses": [status]}}, STRATEGIC)
 

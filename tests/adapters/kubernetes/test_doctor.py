@@ -10,9 +10,9 @@ from typing import Any, Iterator
 import pytest
 import yaml
 
+from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC
 from nhc_adapters.kubernetes.api.lease import Lease
-from nhc_adapters.kubernetes.api.timestamps import stamp
 from nhc_adapters.kubernetes.controller.settings import make
 from nhc_adapters.kubernetes.doctor.controller import _allows
 from nhc_adapters.kubernetes.doctor.doctor import examine, sick
@@ -94,7 +94,7 @@ def asked(kube: Kube, nhc: Any) -> tuple[int, dict[str, list[str]]]:
 
 def lease_of(kube: Kube, node: str, ahead: float) -> None:
     """A kubelet's Lease, renewed by a clock that is so many seconds ahead."""
-    when = stamp(time.time() + ahead)[:-1] + ".000000Z"
+    when = utc(time.time() + ahead)[:-1] + ".000000Z"
     body = {
         "metadata": {"name": node},
         "spec": {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": when},

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nhc.ports import Mark
+from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_path
-from nhc_adapters.kubernetes.api.timestamps import stamp
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.drain import Drain, Progress, Rules, sort_pods
 from nhc_adapters.kubernetes.nodes.drains import Drains, read_drain
@@ -266,7 +266,7 @@ def test_the_next_leader_goes_on_with_a_drain_and_with_its_deadline(kube: Kube) 
     eventually(lambda: read_drain(kube.get(node)) == "draining")
     first.close()
     said = json.loads(kube.get(node)["metadata"]["annotations"]["nhc/drain"])
-    long_ago = {**said, "since": stamp(time.time() - 3600)}
+    long_ago = {**said, "since": utc(time.time() - 3600)}
     kube.admin.patch(node_path(node), {"metadata": {"annotations": {"nhc/drain": json.dumps(long_ago)}}}, MERGE_PATCH)
 
     ended: list[str] = []

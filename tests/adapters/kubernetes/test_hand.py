@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from nhc.timestamps import from_utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
-from nhc_adapters.kubernetes.api.timestamps import unstamp
 from nhc_adapters.kubernetes.nodes.drain import Rules
 from tests.adapters.kubernetes.test_commands import nhc, scope
 from tests.adapters.kubernetes.test_controller import (
@@ -222,7 +222,7 @@ def test_a_drain_by_hand_is_gone_on_with_and_given_an_end_by_its_owner(kube: Kub
     assert (other.returncode, "drained by alice until " in other.stdout) == (0, True)
     said = json.loads(annotations(kube, node)["nhc/drained-by"])
     assert said["by"] == "alice"
-    assert 3.9 * 3600 < unstamp(said["until"]) - time.time() < 4.1 * 3600
+    assert 3.9 * 3600 < from_utc(said["until"]) - time.time() < 4.1 * 3600
 
 
 def test_a_node_that_is_held_is_not_drained(kube: Kube, nhc: Any) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.model import Action, Verdict
-from nhc_adapters.kubernetes.api.timestamps import stamp, unstamp
+from nhc.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.controller.judge import Accelerators, judge, parse_fault
 from nhc_adapters.kubernetes.nodes.accelerators import NOT_REGISTERED, SHORT, expected_accelerators
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault
@@ -26,7 +26,7 @@ def node(*conditions: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def condition(kind: str, status: str, since: float = NOW - 60, seen: float = NOW - 1, **more: str) -> dict[str, Any]:
-    times = {"lastTransitionTime": stamp(since), "lastHeartbeatTime": stamp(seen)}
+    times = {"lastTransitionTime": utc(since), "lastHeartbeatTime": utc(seen)}
     return {"type": kind, "status": status, **times, "reason": "R", "message": "m", **more}
 
 
@@ -171,7 +171,7 @@ def test_what_nobody_renews_is_unknown_whatever_it_said(status: str) -> None:
     assert verdict(node(condition("GpuXid", status, seen=NOW - 901)), faults) is Verdict.UNKNOWN
     said_once = condition("GpuXid", status)
     del said_once["lastHeartbeatTime"]
-    assert verdict(node({**said_once, "lastTransitionTime": stamp(NOW - 9999)}), faults) is not Verdict.UNKNOWN
+    assert verdict(node({**said_once, "lastTransitionTime": utc(NOW - 9999)}), faults) is not Verdict.UNKNOWN
     # The node controller speaks for a kubelet that does not: the heartbeat stays the kubelet's last.
     gone = condition("Ready", "Unknown", since=NOW - 700, seen=NOW - 9999)
     assert verdict(node(gone), (Fault("Ready", "Unknown", 600.0),)) is Verdict.CRIT
@@ -301,9 +301,9 @@ def test_no_condition_makes_the_judge_fail(found: list[dict[str, Any]]) -> None:
 
 @given(st.integers(min_value=0, max_value=4_000_000_000))
 def test_a_time_is_read_as_it_was_written(when: int) -> None:
-    assert unstamp(stamp(when)) == when
+    assert from_utc(utc(when)) == when
 
 
 @pytest.mark.parametrize("text", ["", "null", None, "2024-13-45", "yesterday at noon, roughly"])
 def test_a_time_that_makes_no_sense_is_the_default(text: object) -> None:
-    assert unstamp(text, 7.0) == 7.0
+    assert from_utc(text, 7.0) == 7.0

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from nhc.model import CheckResult, Report, crit, ok
+from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.events import BURST, NORMAL, SIMILAR_LIMIT, WARNING, Recorder
-from nhc_adapters.kubernetes.api.timestamps import stamp
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition, Conditions
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from nhc_adapters.kubernetes.sink.reporter import Reporter
@@ -38,7 +38,7 @@ def test_foreign_conditions_stay_as_they_are(kube: Kube) -> None:
 
 def test_a_restart_neither_clears_a_fault_nor_makes_it_new(kube: Kube) -> None:
     node = kube.node(fake=False)
-    long_ago = stamp(time.time() - 5000)
+    long_ago = utc(time.time() - 5000)
     standing = {
         "type": "NhcHealthy",
         "status": "False",

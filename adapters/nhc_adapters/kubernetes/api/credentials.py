@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Mapping, Optional
 
 from nhc.ports import AdapterError
 from nhc.system.bounded_read import read_bytes
-from nhc_adapters.kubernetes.api.timestamps import unstamp
+from nhc.timestamps import from_utc
 
 TOKEN_AGE = 60.0
 """Seconds after which a token file is read again. The kubelet rotates at 80 % of a life of at least 600 s."""
@@ -108,7 +108,7 @@ class Program(Credentials):
             raise AdapterError(f"{self._command}: printed neither a token nor a certificate")
         expires = status.get("expirationTimestamp")
         # Ten seconds early: a token must not run out between here and the server.
-        self._until = unstamp(expires, time.time() + 60.0) - 10.0 if expires else float("inf")
+        self._until = from_utc(expires, time.time() + 60.0) - 10.0 if expires else float("inf")
 
     def _ask(self) -> Mapping[str, Any]:
         info: Dict[str, Any] = {"interactive": False}

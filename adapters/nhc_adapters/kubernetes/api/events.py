@@ -16,9 +16,9 @@ from typing import Any, Callable, Deque, Dict, Mapping, Optional, Tuple
 
 from nhc.model import printable
 from nhc.ports import AdapterError
+from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
-from nhc_adapters.kubernetes.api.timestamps import stamp
 
 WARNING, NORMAL = "Warning", "Normal"
 
@@ -133,7 +133,7 @@ class Recorder:
         kind, node, reason, _text = key
         seen = self._seen.get(key)
         if seen is not None and when - seen.last <= SAME_WITHIN:
-            change = {"count": seen.count + 1, "lastTimestamp": stamp(when), "message": message}
+            change = {"count": seen.count + 1, "lastTimestamp": utc(when), "message": message}
             try:
                 self.client.patch(namespaced(self.namespace, "events", seen.name), change, MERGE_PATCH)
             except ApiError as error:
@@ -166,8 +166,8 @@ class Recorder:
             "source": {"component": self.component, **({"host": self.host} if self.host else {})},
             "reportingComponent": self.component,
             "reportingInstance": self.host,
-            "firstTimestamp": stamp(when),
-            "lastTimestamp": stamp(when),
+            "firstTimestamp": utc(when),
+            "lastTimestamp": utc(when),
             "count": 1,
         }
 

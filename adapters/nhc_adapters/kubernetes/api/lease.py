@@ -15,9 +15,9 @@ import uuid
 from typing import Any, Callable, Dict, Optional
 
 from nhc.ports import AdapterError
+from nhc.timestamps import utc_microseconds
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
-from nhc_adapters.kubernetes.api.timestamps import micro_stamp
 
 GROUP = "apis/coordination.k8s.io/v1"
 
@@ -115,7 +115,7 @@ class Lease:
             lease = self.client.get(path)
             if (lease.get("spec") or {}).get("holderIdentity") != self.holder:
                 return
-            lease["spec"].update(holderIdentity="", leaseDurationSeconds=1, renewTime=micro_stamp(time.time()))
+            lease["spec"].update(holderIdentity="", leaseDurationSeconds=1, renewTime=utc_microseconds(time.time()))
             self.client.put(path, lease)
         except AdapterError:
             return
@@ -166,13 +166,13 @@ class Lease:
 
     def _spec(self, before: Dict[str, Any], holder: str) -> Dict[str, Any]:
         moved = holder != self.holder
-        now = micro_stamp(time.time())
+        now = utc_microseconds(time.time())
         return {
             **before,
             "holderIdentity": self.holder,
             "leaseDurationSeconds": max(1, round(self.duration)),
             "renewTime": now,
-            "acquireTime": micro_stamp(time.time())
+            "acquireTime": utc_microseconds(time.time())
             if moved or not before.get("acquireTime")
             else before["acquireTime"],
             "leaseTransitions": int(before.get("leaseTransitions") or 0) + (1 if moved and holder else 0),

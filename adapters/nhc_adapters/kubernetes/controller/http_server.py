@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import TYPE_CHECKING, Optional
 
 from nhc.ports import AdapterError
+from nhc.prometheus_family import Family, counter, gauge
 
 if TYPE_CHECKING:
     from nhc_adapters.kubernetes.controller.controller import Controller
@@ -16,53 +17,39 @@ if TYPE_CHECKING:
 def metrics(controller: Controller, watched: Optional[Watched] = None) -> str:
     """What the controller counts, in Prometheus' text format."""
     fleet = controller.fleet
-    lines: List[str] = []
-
-    def family(name: str, kind: str, help: str, samples: Sequence[tuple[str, float]]) -> None:
-        lines.append(f"# HELP {name} {help}")
-        lines.append(f"# TYPE {name} {kind}")
-        lines.extend(f"{name}{labels} {value:g}" for labels, value in samples)
-
-    family("nhc_kubernetes_nodes", "gauge", "Nodes followed.", [("", len(fleet.states))])
-    family("nhc_kubernetes_nodes_sick", "gauge", "Nodes whose conditions say CRIT.", [("", len(fleet.sick()))])
     unknown = "Nodes of which nothing certain is known: silent, never heard of, or marked by a word not taken back."
-    family("nhc_kubernetes_nodes_unknown", "gauge", unknown, [("", fleet.unknown())])
-    family("nhc_kubernetes_nodes_marked", "gauge", "Nodes that carry nhc's mark.", [("", len(fleet.marked()))])
-    family(
-        "nhc_kubernetes_nodes_withheld", "gauge", "Deeds that a ceiling or rate withholds.", [("", len(fleet.withheld))]
-    )
-    family("nhc_kubernetes_leading", "gauge", "1 while this process holds the Lease.", [("", controller.lease.held())])
+    families = [
+        gauge("nhc_kubernetes_nodes", "Nodes followed.", len(fleet.states)),
+        gauge("nhc_kubernetes_nodes_sick", "Nodes whose conditions say CRIT.", len(fleet.sick())),
+        gauge("nhc_kubernetes_nodes_unknown", unknown, fleet.unknown()),
+        gauge("nhc_kubernetes_nodes_marked", "Nodes that carry nhc's mark.", len(fleet.marked())),
+        gauge("nhc_kubernetes_nodes_withheld", "Operations that a ceiling or rate withholds.", len(fleet.withheld)),
+        gauge("nhc_kubernetes_leading", "1 while this process holds the Lease.", controller.lease.held()),
+    ]
     if controller.loki is not None:
         aside = "Lines of Loki that name no node or make no sense."
-        family("nhc_kubernetes_loki_lines_set_aside_total", "counter", aside, [("", controller.loki.loki.aside)])
+        families.append(counter("nhc_kubernetes_loki_lines_set_aside_total", aside, controller.loki.loki.aside))
         behind = "How much of the log in Loki is not read yet."
-        family("nhc_kubernetes_loki_behind_seconds", "gauge", behind, [("", controller.loki.behind())])
-    missing = [(f'{{right="{right}"}}', 1) for right in controller.rights.missing]
-    family("nhc_kubernetes_right_missing", "gauge", "Rights that the API server does not grant us.", missing)
+        families.append(gauge("nhc_kubernetes_loki_behind_seconds", behind, controller.loki.behind()))
+    missing = Family("nhc_kubernetes_right_missing", "gauge", "Rights that the API server does not grant us.")
+    for right in controller.rights.missing:
+        missing.add(1, right=str(right))
+    families.append(missing)
     if watched is not None:
         refused = "1 while the settings' files hold something that is not taken."
-        family("nhc_kubernetes_settings_refused", "gauge", refused, [("", bool(watched.refused))])
-    failing = [(f'{{what="{what}"}}', 1) for what in sorted(controller.outages.standing())]
-    family("nhc_kubernetes_failing", "gauge", "What fails now; the log says why.", failing)
-    family("nhc_kubernetes_drains", "gauge", "Drains under way.", [("", len(controller.drains.running()))])
-    family(
-        "nhc_kubernetes_deeds_total",
-        "counter",
-        "What was done to nodes, by operation and effect.",
-        [(f'{{deed="{d}",effect="{e}"}}', n) for d, e, n in _operations(controller)],
-    )
-    counted = sorted(controller.client.counts.items())
-    family(
-        "nhc_kubernetes_requests_total",
-        "counter",
-        "Requests to the API server.",
-        [(f'{{method="{method}"}}', number) for method, number in counted],
-    )
-    return "\n".join(lines) + "\n"
-
-
-def _operations(controller: Controller) -> List[tuple[str, str, int]]:
-    return [(*key.split("_", 1), number) for key, number in sorted(controller.counts.items())]  # type: ignore[misc]
+        families.append(gauge("nhc_kubernetes_settings_refused", refused, bool(watched.refused)))
+    failing = Family("nhc_kubernetes_failing", "gauge", "What fails now; the log says why.")
+    for what in sorted(controller.outages.standing()):
+        failing.add(1, what=what)
+    done = Family("nhc_kubernetes_deeds_total", "counter", "What was done to nodes, by operation and effect.")
+    for key, times in sorted(controller.counts.items()):
+        operation, effect = key.split("_", 1)
+        done.add(times, deed=operation, effect=effect)
+    requests = Family("nhc_kubernetes_requests_total", "counter", "Requests to the API server.")
+    for method, times in sorted(controller.client.counts.items()):
+        requests.add(times, method=method)
+    drains = gauge("nhc_kubernetes_drains", "Drains under way.", len(controller.drains.running()))
+    return "".join(family.render() for family in (*families, failing, drains, done, requests))
 
 
 class Server:

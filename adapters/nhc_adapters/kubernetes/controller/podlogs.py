@@ -13,9 +13,9 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from nhc.model import printable
 from nhc.ports import AdapterError
+from nhc.timestamps import from_utc
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
-from nhc_adapters.kubernetes.api.timestamps import unstamp
 from nhc_adapters.kubernetes.controller.acknowledged import covers
 from nhc_adapters.kubernetes.nodes.accelerators import is_accelerator
 from nhc_adapters.kubernetes.nodes.conditions import JOB_ERROR, TRUE, Condition
@@ -114,7 +114,7 @@ def endings(pod: Mapping[str, Any]) -> Iterator[Ending]:
             number = restarts - 1 if previous else restarts
             yield Ending(
                 str(metadata.get("namespace")), str(metadata.get("name")), str(metadata.get("uid")),
-                str(one.get("name")), str(node), owner, number, previous, unstamp(ended.get("finishedAt")),
+                str(one.get("name")), str(node), owner, number, previous, from_utc(ended.get("finishedAt")),
             )  # fmt: skip
 
 

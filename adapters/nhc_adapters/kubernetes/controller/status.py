@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from nhc.model import CheckResult, Verdict
 from nhc.policy.decide import Decision
 from nhc.ports import AdapterError
+from nhc.timestamps import from_utc, utc
 from nhc.units import show_seconds
-from nhc_adapters.kubernetes.api.timestamps import stamp, unstamp
 from nhc_adapters.kubernetes.controller.judge import Judgement
 from nhc_adapters.kubernetes.controller.rounds import Fleet
 from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN, read_conditions
@@ -51,12 +51,12 @@ def _row(fleet: Fleet, name: str, withheld: str, due: str) -> Row:
         "node": name,
         "verdict": judged.report.verdict.name,
         "state": found.shown,
-        "since": stamp(since) if since else "",
+        "since": utc(since) if since else "",
         "reasons": [result.outcome.reason for result in _told(judged)],
         "details": [_detail(result) for result in _told(judged)],
         "marked_by": "" if mark is None else _owner(node) or mark.owner or "somebody",
         "mark": "" if mark is None else mark.why,
-        "marked_since": "" if mark is None or not mark.since else stamp(mark.since),
+        "marked_since": "" if mark is None or not mark.since else utc(mark.since),
         "overruled": overruled.line() if overruled is not None else "",
         "hold": found.hold,
         "withheld": withheld,
@@ -129,7 +129,7 @@ def _worth_a_line(row: Row) -> bool:
 
 
 def _cells(row: Row, now: float) -> List[str]:
-    since = unstamp(row["since"]) if row["since"] else 0.0
+    since = from_utc(row["since"]) if row["since"] else 0.0
     details = list(row["details"])
     if row["mark"] and row["mark"] not in details:
         details.append(f"mark: {row['mark']}" if details else row["mark"])

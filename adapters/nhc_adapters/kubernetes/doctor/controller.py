@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from nhc.settings_file import SettingsError
+from nhc.timestamps import from_utc
 from nhc_adapters.kubernetes.api.access import IN_CLUSTER
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
-from nhc_adapters.kubernetes.api.timestamps import unstamp
 from nhc_adapters.kubernetes.controller.rights import denied, of_agent, of_controller
 from nhc_adapters.kubernetes.controller.settings import Settings, read
 from nhc_adapters.kubernetes.doctor.installation import (
@@ -196,7 +196,7 @@ def controller(found: Installation) -> Iterator[Finding]:
         "controller", namespaced(found.namespace, "leases", "nhc-controller", "apis/coordination.k8s.io/v1")
     )
     spec = (lease or {}).get("spec") or {}
-    holder, renewed = str(spec.get("holderIdentity") or ""), unstamp(spec.get("renewTime"))
+    holder, renewed = str(spec.get("holderIdentity") or ""), from_utc(spec.get("renewTime"))
     if holder and time.time() - renewed < 60.0 + SKEW:
         yield Finding(OK, "controller", f"{holder} leads")
     else:

@@ -6,7 +6,7 @@ import json
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from nhc import toml_text
-from nhc_adapters.kubernetes.api.timestamps import unstamp
+from nhc.timestamps import from_utc
 from nhc_adapters.kubernetes.doctor.controller import SKEW
 from nhc_adapters.kubernetes.doctor.installation import (
     OK,
@@ -140,7 +140,7 @@ def clocks(found: Installation) -> Iterator[Finding]:
     judged = 0
     for lease in leases:
         name = _name(lease)
-        renewed, written = unstamp((lease.get("spec") or {}).get("renewTime")), _written(lease)
+        renewed, written = from_utc((lease.get("spec") or {}).get("renewTime")), _written(lease)
         if name not in nodes or not renewed or written is None:
             continue
         judged += 1
@@ -161,7 +161,7 @@ def clocks(found: Installation) -> Iterator[Finding]:
 
 def _written(item: Mapping[str, Any]) -> Optional[float]:
     """When the API server last took a change of this object, by its own clock."""
-    times = [unstamp(one.get("time")) for one in item["metadata"].get("managedFields") or ()]
+    times = [from_utc(one.get("time")) for one in item["metadata"].get("managedFields") or ()]
     return max(times) if times else None
 
 

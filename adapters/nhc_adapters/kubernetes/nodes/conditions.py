@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from nhc.model import printable
+from nhc.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.api.client import STRATEGIC, Client, node_path
-from nhc_adapters.kubernetes.api.timestamps import stamp, unstamp
 
 HEARTBEAT = 300.0
 """Seconds between two writings of conditions that did not change."""
@@ -69,8 +69,8 @@ class Condition:
             "status": self.status,
             "reason": self.reason,
             "message": printable(self.message, MESSAGE_LIMIT),
-            "lastTransitionTime": stamp(self.since),
-            "lastHeartbeatTime": stamp(self.seen),
+            "lastTransitionTime": utc(self.since),
+            "lastHeartbeatTime": utc(self.seen),
         }
 
 
@@ -84,14 +84,14 @@ def read_conditions(node: Mapping[str, Any]) -> Dict[str, Condition]:
     for entry in (status.get("conditions") if isinstance(status, dict) else None) or ():
         if not isinstance(entry, dict) or not entry.get("type"):
             continue
-        since = unstamp(entry.get("lastTransitionTime"))
+        since = from_utc(entry.get("lastTransitionTime"))
         found[str(entry["type"])] = Condition(
             str(entry["type"]),
             str(entry.get("status", UNKNOWN)),
             str(entry.get("reason") or ""),
             str(entry.get("message") or ""),
             since,
-            unstamp(entry.get("lastHeartbeatTime"), since),
+            from_utc(entry.get("lastHeartbeatTime"), since),
             bool(entry.get("lastHeartbeatTime")),
         )
     return found

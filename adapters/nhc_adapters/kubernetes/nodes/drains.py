@@ -14,8 +14,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from nhc.model import printable
 from nhc.ports import AdapterError
+from nhc.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.api.client import Client
-from nhc_adapters.kubernetes.api.timestamps import stamp, unstamp
 from nhc_adapters.kubernetes.nodes.drain import Drain, Progress, Rules
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.marks import DRAIN, Op, Patch, annotations_of, apply, read_own_mark, released
@@ -41,13 +41,13 @@ def begun(node: Mapping[str, Any], now: float) -> float:
     """When the drain that is under way on a node began (Unix time), `now` where none is."""
     if read_drain(node) != DRAINING:
         return now
-    since = unstamp(json.loads(annotations_of(node)[DRAIN]).get("since"), now)
+    since = from_utc(json.loads(annotations_of(node)[DRAIN]).get("since"), now)
     return min(since, now)
 
 
 def note(progress: Progress, state: str, since: float) -> str:
     """The annotation's text."""
-    said: Dict[str, Any] = {"state": state, "since": stamp(since), "evicted": progress.evicted, "left": progress.left}
+    said: Dict[str, Any] = {"state": state, "since": utc(since), "evicted": progress.evicted, "left": progress.left}
     if progress.blocked:
         name, why = sorted(progress.blocked.items())[0]
         said["waits"] = printable(f"{name}: {why}", 200)

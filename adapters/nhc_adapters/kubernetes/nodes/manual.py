@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional
 
 from nhc.model import printable
-from nhc_adapters.kubernetes.api.timestamps import stamp, unstamp
+from nhc.timestamps import from_utc, utc
 
 MANUAL = "nhc/drained-by"
 """Annotation: who drained this node by hand, since when, and until when."""
@@ -25,13 +25,13 @@ class Manual:
         return self.until is None or now < self.until
 
     def line(self) -> str:
-        return f"drained by {self.by or 'an operator'}" + ("" if self.until is None else f" until {stamp(self.until)}")
+        return f"drained by {self.by or 'an operator'}" + ("" if self.until is None else f" until {utc(self.until)}")
 
     def text(self) -> str:
         """The annotation's text."""
-        said: Dict[str, Any] = {"by": printable(self.by, 120), "since": stamp(self.since)}
+        said: Dict[str, Any] = {"by": printable(self.by, 120), "since": utc(self.since)}
         if self.until is not None:
-            said["until"] = stamp(self.until)
+            said["until"] = utc(self.until)
         return json.dumps(said, separators=(",", ":"))
 
 
@@ -42,9 +42,9 @@ def read_manual(node: Mapping[str, Any]) -> Optional[Manual]:
         return None
     try:
         raw = json.loads(said)
-        until = unstamp(raw["until"], float("nan")) if "until" in raw else None
+        until = from_utc(raw["until"], float("nan")) if "until" in raw else None
         if until != until:
             until = None
-        return Manual(str(raw.get("by", "")), unstamp(raw.get("since")), until)
+        return Manual(str(raw.get("by", "")), from_utc(raw.get("since")), until)
     except (ValueError, TypeError, AttributeError):
         return Manual("", 0.0)

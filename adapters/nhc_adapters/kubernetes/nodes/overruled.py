@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.marks import TAG, read_mark_text
-from nhc_adapters.kubernetes.api.timestamps import stamp, unstamp
+from nhc.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.evidence import SILENT_AFTER, fresh
 
@@ -53,11 +53,11 @@ class Overruled:
 
     def line(self) -> str:
         by = f" by {self.by}" if self.by else ""
-        return f"overruled{by} at {stamp(self.since)}, until it has ended once"
+        return f"overruled{by} at {utc(self.since)}, until it has ended once"
 
     def text(self) -> str:
         """The annotation's text."""
-        said: Dict[str, Any] = {"since": stamp(self.since), "faults": {k: [*v] for k, v in self.entries.items()}}
+        said: Dict[str, Any] = {"since": utc(self.since), "faults": {k: [*v] for k, v in self.entries.items()}}
         if self.by:
             said["by"] = self.by
         return json.dumps(said, separators=(",", ":"), sort_keys=True)
@@ -89,7 +89,7 @@ def read_overruled(node: Mapping[str, Any]) -> Optional[Overruled]:
     try:
         raw = json.loads(said)
         entries = {str(kind): Entry(str(fault), int(more)) for kind, (fault, more) in raw["faults"].items()}
-        return Overruled(entries, unstamp(raw.get("since")), str(raw.get("by", "")))
+        return Overruled(entries, from_utc(raw.get("since")), str(raw.get("by", "")))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 

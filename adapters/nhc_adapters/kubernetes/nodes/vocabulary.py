@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from nhc.model import Action, CheckResult, Report, Verdict, describe, printable
 from nhc.ports import Mark
-from nhc_adapters.kubernetes.api.timestamps import stamp
+from nhc.timestamps import utc
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition
 
 LABEL_LIMIT = 63
@@ -184,11 +184,11 @@ def fill(text: str, mark: Mark, trigger: str, reasons: Sequence[str], types: Seq
         "types": "_".join(dict.fromkeys(types)) or "Unhealthy",
         "action": mark.action.value,
         "trigger": trigger,
-        "since": stamp(since),
-        "compact": stamp(since).replace(":", "-"),
+        "since": utc(since),
+        "compact": utc(since).replace(":", "-"),
         "details": json.dumps(
             [
-                {"timestamp": stamp(since), "type": kind, "reason": reason, "message": mark.why}
+                {"timestamp": utc(since), "type": kind, "reason": reason, "message": mark.why}
                 for kind, reason in zip(types or ["Unhealthy"], reasons or ["Unhealthy"])
             ]
         ),

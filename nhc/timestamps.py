@@ -1,0 +1,40 @@
+"""Unix time as RFC 3339 in UTC, and back."""
+
+from __future__ import annotations
+
+import time
+
+
+def utc(when: float) -> str:
+    """`2025-01-31T08:15:00Z`: whole seconds, as Kubernetes' `Time`."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+
+
+def utc_milliseconds(when: float) -> str:
+    """`2025-01-31T08:15:00.000Z`: as reports and events have it."""
+    seconds, rest = divmod(round(when * 1000), 1000)
+    return f"{utc(seconds)[:-1]}.{rest:03d}Z"
+
+
+def utc_microseconds(when: float) -> str:
+    """`2025-01-31T08:15:00.000000Z`: as Kubernetes' `MicroTime`, of Leases."""
+    return f"{utc(when)[:-1]}.{int(when % 1 * 1e6):06d}Z"
+
+
+def from_utc(text: object, default: float = 0.0) -> float:
+    """The Unix time that such a text says, in whole seconds; `default` where there is none or it makes no sense."""
+    from calendar import timegm
+
+    # strptime takes ten times as long, and the Kubernetes controller reads three of these a node.
+    written = str(text)
+    try:
+        return float(
+            timegm(
+                (
+                    int(written[:4]), int(written[5:7]), int(written[8:10]),
+                    int(written[11:13]), int(written[14:16]), int(written[17:19]),
+                )
+            )
+        )  # fmt: skip
+    except (ValueError, OverflowError):
+        return default
