@@ -1,0 +1,68 @@
+"""Managed instance groups: having one instance recreated, and what the group does to it by itself."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, NamedTuple
+
+from nhc.model import printable
+from nhc.repair import Order, Sent
+from nhc_adapters.cloud.calls import Refusal, accepted
+from nhc_adapters.cloud.google.api import Google
+from nhc_adapters.cloud.google.identity import Place
+from nhc_adapters.cloud.google.instances import Group
+
+PAGE = 500
+
+
+class Managed(NamedTuple):
+    """What a group does to an instance: `action` is NONE where it does nothing. `problem` is of its last attempt."""
+
+    action: str
+    problem: str
+
+
+def scope(where: Place, group: Group) -> str:
+    return f"projects/{where.project}/{group.kind}/{group.where}"
+
+
+def recreate(google: Google, where: Place, group: Group, order: Order) -> Sent:
+    """Have the group delete the instance and make it anew, under the same name.
+
+    Its operation is done when the group has taken note; `managed` shows how far it is.
+    """
+    path = f"{scope(where, group)}/instanceGroupManagers/{group.name}/recreateInstances"
+    body = {"instances": [f"zones/{where.zone}/instances/{where.name}"]}
+    answer = google.call("instanceGroupManagers.recreateInstances", "POST", path, {"requestId": order.key}, body)
+    if answer.get("status") == "DONE" and answer.get("error"):
+        raise Refusal(f"{group.name} refuses to recreate {where.name}")
+    return accepted(f"{group.name} recreates {where.name}", str(answer.get("name") or ""))
+
+
+def managed(google: Google, where: Place, group: Group) -> Managed:
+    """What the group does to the instance now. Raises CallFailed, and Refusal where it is not of the group."""
+    path = f"{scope(where, group)}/instanceGroupManagers/{group.name}/listManagedInstances"
+    ending = f"/zones/{where.zone}/instances/{where.name}"
+    page = ""
+    while True:
+        query = {"maxResults": str(PAGE), **({"pageToken": page} if page else {})}
+        answer = google.call("instanceGroupManagers.listManagedInstances", "POST", path, query)
+        for one in answer.get("managedInstances") or []:
+            if str(one.get("instance") or "").endswith(ending):
+                errors = ((one.get("lastAttempt") or {}).get("errors") or {}).get("errors") or []
+                said = "; ".join(f"{each.get('code')}: {each.get('message')}" for each in errors)
+                return Managed(str(one.get("currentAction") or ""), printable(said, 300))
+        page = str(answer.get("nextPageToken") or "")
+        if not page:
+            raise Refusal(f"{where.name} is not of the group {group.name}")
+
+
+def heals(google: Google, where: Place, group: Group) -> bool:
+    """Whether the group repairs an instance whose health check fails. Raises CallFailed."""
+    path = f"{scope(where, group)}/instanceGroupManagers/{group.name}"
+    found: Mapping[str, Any] = google.call("instanceGroupManagers.get", "GET", path)
+    policy: Mapping[str, Any] = found.get("instanceLifecyclePolicy") or {}
+    checked = any(one.get("healthCheck") for one in found.get("autoHealingPolicies") or [])
+    action = policy.get("onFailedHealthCheck") or "DEFAULT_ACTION"
+    if action == "DEFAULT_ACTION":
+        action = policy.get("defaultActionOnFailure") or "REPAIR"
+    return checked and action == "REPAIR"

@@ -1,0 +1,31 @@
+"""Which Compute Engine instance stands behind a node's name."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Optional
+
+from nhc.repair import Machine
+
+_PROVIDER = re.compile(r"^gce://([a-z0-9.:-]+)/([a-z0-9-]+)/([a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)$")
+
+
+class Place(NamedTuple):
+    """An instance by name. Google names a recreated instance as it named the one before."""
+
+    project: str
+    zone: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        return f"projects/{self.project}/zones/{self.zone}/instances/{self.name}"
+
+
+def place(machine: Machine) -> Optional[Place]:
+    """From the provider id `gce://PROJECT/ZONE/NAME`, or the settings `project`, `zone` and `instance` of the node."""
+    found = _PROVIDER.match(machine.provider_id)
+    if found:
+        return Place(*found.groups())
+    given = [machine.settings.get(key, "") for key in ("project", "zone", "instance")]
+    return Place(*given) if all(given) and not machine.provider_id else None

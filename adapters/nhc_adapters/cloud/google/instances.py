@@ -1,0 +1,200 @@
+"""Compute Engine instances and operations: what they are now, and the calls that change an instance."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import time
+from typing import Any, FrozenSet, Mapping, NamedTuple, Optional
+
+from nhc.model import printable
+from nhc.repair import Machine, Order, Sent, Sighting
+from nhc_adapters.cloud.calls import CallFailed, Refusal, accepted
+from nhc_adapters.cloud.google.api import Google
+from nhc_adapters.cloud.google.identity import Place
+
+RUNNING = "RUNNING"
+TERMINATED = "TERMINATED"
+
+START = "start/"
+"""How the request id of a start begins: it is the second call of its order."""
+
+DESCRIPTION = 200
+"""Characters of a fault's description."""
+
+_GROUP = re.compile(r"projects/[^/]+/(zones|regions)/([^/]+)/instanceGroupManagers/([^/]+)$")
+
+
+class Group(NamedTuple):
+    """A managed instance group. `kind` is zones or regions."""
+
+    kind: str
+    where: str
+    name: str
+
+
+class Instance(NamedTuple):
+    """An instance as Google describes it. `id` differs in each that bears the name."""
+
+    id: str
+    status: str
+    started: str
+    host: str
+    addresses: FrozenSet[str]
+    local_disks: bool
+    reserved: bool
+    group: Optional[Group]
+    maintenance: Mapping[str, Any]
+
+
+class Operation(NamedTuple):
+    """A zone's or region's operation. One that is DONE with an `error` has failed."""
+
+    name: str
+    done: bool
+    error: str
+    kind: str
+    user: str
+
+
+def get(google: Google, where: Place) -> Optional[Instance]:
+    """An instance, None where there is none of this name. Raises CallFailed."""
+    try:
+        found = google.call("instances.get", "GET", where.path)
+    except CallFailed as error:
+        if error.code in ("notFound", "404"):
+            return None
+        raise
+    status: Mapping[str, Any] = found.get("resourceStatus") or {}
+    items = (found.get("metadata") or {}).get("items") or []
+    by = next((str(one.get("value")) for one in items if one.get("key") == "created-by"), "")
+    group = _GROUP.search(by)
+    affinity = (found.get("reservationAffinity") or {}).get("consumeReservationType")
+    return Instance(
+        id=str(found.get("id") or ""),
+        status=str(found.get("status") or ""),
+        started=str(found.get("lastStartTimestamp") or ""),
+        host=str(status.get("physicalHost") or ""),
+        addresses=frozenset(
+            str(one["networkIP"]) for one in found.get("networkInterfaces") or [] if one.get("networkIP")
+        ),
+        local_disks=any(one.get("type") == "SCRATCH" for one in found.get("disks") or []),
+        reserved=affinity == "SPECIFIC_RESERVATION",
+        group=Group(*group.groups()) if group else None,
+        maintenance=status.get("upcomingMaintenance") or {},
+    )
+
+
+def compare(machine: Machine, found: Optional[Instance], where: Place) -> Instance:
+    """The instance, where it is the machine that the cluster means. Raises Refusal.
+
+    A recreated instance bears the same name. The node's address, and the settings' `instance_id`, tell them apart.
+    """
+    if found is None:
+        raise Refusal(f"there is no instance {where.name} in {where.zone}")
+    known = machine.settings.get("instance_id", "")
+    if known and known != found.id:
+        raise Refusal(f"{where.name} is the instance {found.id} now, not {known}")
+    try:
+        address = str(ipaddress.ip_address(machine.address))
+    except ValueError:
+        return found
+    if found.addresses and ipaddress.ip_address(address).is_private and address not in found.addresses:
+        has = ", ".join(sorted(found.addresses))
+        raise Refusal(f"{where.name} has the address {has}, {machine.node} has {address}: another machine")
+    return found
+
+
+def sighting(found: Optional[Instance]) -> Sighting:
+    if found is None:
+        return Sighting(time.time(), power="gone")
+    acting = found.status if found.status in ("REPAIRING", "DEPROVISIONING") else ""
+    return Sighting(time.time(), found.id, found.started, found.status, "google" if acting else "", acting)
+
+
+def reset(google: Google, where: Place, order: Order) -> Sent:
+    """A hard reset: the power cut of a virtual machine, on the same host."""
+    return _begun(google.call("instances.reset", "POST", f"{where.path}/reset", {"requestId": order.key}), where)
+
+
+def stop(google: Google, where: Place, order: Order, discard: bool) -> Sent:
+    query = {"requestId": order.key, "noGracefulShutdown": "true"}
+    if discard:
+        query["discardLocalSsd"] = "true"
+    return _begun(google.call("instances.stop", "POST", f"{where.path}/stop", query), where)
+
+
+def start(google: Google, where: Place, key: str) -> Sent:
+    sent = _begun(google.call("instances.start", "POST", f"{where.path}/start", {"requestId": key}), where)
+    return sent._replace(request_id=START + sent.request_id)
+
+
+def report_faulty(google: Google, where: Place, order: Order) -> Sent:
+    """Report its host. Google repairs or replaces the host, which takes from minutes to weeks by the reservation."""
+    reason = {"behavior": behavior(order.because), "description": printable(order.because, DESCRIPTION)}
+    body = {"disruptionSchedule": "IMMEDIATE", "faultReasons": [reason]}
+    path = f"{where.path}/reportHostAsFaulty"
+    return _begun(google.call("instances.reportHostAsFaulty", "POST", path, {"requestId": order.key}, body), where)
+
+
+_BEHAVIORS = (
+    ("SILENT_DATA_CORRUPTION", re.compile(r"(?i)silent|corrupt|wrong result|\bsdc\b")),
+    ("UNRECOVERABLE_GPU_ERROR", re.compile(r"(?i)\bs?xid|gpu|nvlink|nvswitch|ecc|row.?remap|accelerator")),
+    ("PERFORMANCE", re.compile(r"(?i)bandwidth|slow|throttl|latency|below")),
+)
+
+
+def behavior(because: str) -> str:
+    """Google's word for a fault, from what we say of it. A GPU that is only slow is PERFORMANCE."""
+    slow = _BEHAVIORS[2][1].search(because)
+    for word, pattern in _BEHAVIORS:
+        if pattern.search(because) and not (word == "UNRECOVERABLE_GPU_ERROR" and slow):
+            return word
+    return "BEHAVIOR_UNSPECIFIED"
+
+
+def _begun(answer: Mapping[str, Any], where: Place) -> Sent:
+    found = _operation(answer)
+    if found.done and found.error:
+        raise Refusal(f"{found.kind}: {found.error}")
+    return accepted(f"Google began {found.kind or 'the operation'} of {where.name}", found.name)
+
+
+def operation(google: Google, scope: str, name: str, key: str) -> Optional[Operation]:
+    """An operation by its name, or by the order's key where its name never arrived. None where there is none.
+
+    `scope` is `projects/P/zones/Z` or `projects/P/regions/R`. Raises CallFailed.
+    """
+    kind = "zoneOperations" if "/zones/" in scope else "regionOperations"
+    if name:
+        try:
+            return _operation(google.call(f"{kind}.get", "GET", f"{scope}/operations/{name}"))
+        except CallFailed as error:
+            if error.code not in ("notFound", "404"):
+                raise
+    query = {"filter": f'clientOperationId = "{key}"', "maxResults": "10"}
+    items = google.call(f"{kind}.list", "GET", f"{scope}/operations", query).get("items") or []
+    return next((_operation(one) for one in items if one.get("clientOperationId") == key), None)
+
+
+def running(google: Google, where: Place, found: Instance) -> list[Operation]:
+    """Operations on an instance that have not ended. Raises CallFailed."""
+    query = {"filter": f'(targetId = "{found.id}") AND (status != "DONE")', "maxResults": "20"}
+    scope = f"projects/{where.project}/zones/{where.zone}"
+    items = google.call("zoneOperations.list", "GET", f"{scope}/operations", query).get("items") or []
+    seen = [_operation(one) for one in items if str(one.get("targetId")) == found.id]
+    return [one for one in seen if not one.done]
+
+
+def _operation(found: Mapping[str, Any]) -> Operation:
+    errors = (found.get("error") or {}).get("errors") or []
+    said = "; ".join(f"{one.get('code')}: {one.get('message')}" for one in errors)
+    if not said and int(found.get("httpErrorStatusCode") or 0) >= 400:
+        said = f"{found['httpErrorStatusCode']}: {found.get('httpErrorMessage') or ''}"
+    return Operation(
+        name=str(found.get("name") or ""),
+        done=found.get("status") == "DONE",
+        error=printable(said, 300),
+        kind=str(found.get("operationType") or ""),
+        user=str(found.get("user") or ""),
+    )

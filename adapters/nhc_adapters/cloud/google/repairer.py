@@ -1,0 +1,267 @@
+"""Google Cloud as a repairer: Compute Engine instances, managed instance groups, GKE nodes.
+
+    [repairers.google]
+    replace = "auto"             # or gke, group, report-faulty
+    discard-local-ssd = "no"
+    gke-auto-repair = "no"       # yes where the node pools have it: it then holds ours
+
+The rights that it needs are in adapters/google; docs/clouds.md says which call makes which repair.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence
+
+from nhc.ports import AdapterError
+from nhc.repair import (
+    Claim,
+    EvidenceBudget,
+    Exhibit,
+    Machine,
+    Order,
+    Progress,
+    Right,
+    Rung,
+    Sent,
+    Sighting,
+    Stage,
+)
+from nhc_adapters.cloud.calls import LATER, CallFailed, Refusal, send_once
+from nhc_adapters.cloud.google import evidence, gke, groups, instances
+from nhc_adapters.cloud.google.api import PERMISSIONS, Google
+from nhc_adapters.cloud.google.identity import Place, place
+from nhc_adapters.cloud.google.instances import RUNNING, TERMINATED, Group, Instance
+from nhc_adapters.cloud.node_labels import NodeLabels
+from nhc_adapters.cloud.settings import Table
+
+KNOWN = (
+    "endpoint", "metadata", "credentials", "project", "zone", "replace", "reboot", "discard-local-ssd",
+    "gke-auto-repair", "kubeconfig", "context",
+)  # fmt: skip
+
+NEVER_ARRIVED = 300.0
+"""Seconds after which an order that Google shows no operation for has never arrived. Operations show at once; the rest
+is for clocks that differ."""
+
+
+class Target(NamedTuple):
+    """An instance whose identity was compared. `group` is for a recreation."""
+
+    where: Place
+    found: Instance
+    way: str
+    group: Optional[Group] = None
+
+
+class GoogleRepairer:
+    """As `nhc.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
+
+    def __init__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+    ) -> None:
+        self.table = Table("repairers.google", settings, KNOWN)
+        self.replace = self.table.choice("replace", ("auto", "gke", "group", "report-faulty"))
+        self.reboot = self.table.choice("reboot", ("reset", "gke"))
+        self.discard = self.table.flag("discard-local-ssd", False)
+        self.auto_repair = self.table.flag("gke-auto-repair", False)
+        self.google = Google(self.table, environ, timeout)
+        self.nodes = NodeLabels(self.table.text("kubeconfig"), self.table.text("context"), timeout)
+
+    # What is possible.
+
+    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
+        if device:
+            return f"Google repairs whole instances, not {device}"
+        if rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
+            return f"Google has no {rung.value}"
+        try:
+            self._target(machine, rung)
+        except AdapterError as error:
+            return str(error)
+        return ""
+
+    def _place(self, machine: Machine) -> Place:
+        found = place(machine)
+        if found is None:
+            shown = machine.provider_id or "not set"
+            raise Refusal(f"no instance of Google's is known for {machine.node} (provider id {shown!r})")
+        return found
+
+    def _target(self, machine: Machine, rung: Rung) -> Target:
+        """The instance and the way, the identity compared. Raises Refusal, CallFailed."""
+        where = self._place(machine)
+        found = instances.compare(machine, instances.get(self.google, where), where)
+        if found.status != RUNNING:
+            begins = found.status in ("PROVISIONING", "STAGING", "PENDING")
+            raise Refusal(f"{where.name} is {found.status}", LATER if begins else 0.0)
+        way = self._way(machine, rung, found)
+        if way == "stop" and found.group:
+            raise Refusal(f"{found.group.name} would repair an instance that is stopped: have it recreated")
+        if way == "stop" and found.local_disks and not self.discard:
+            raise Refusal("stopping loses its local SSDs: repairers.google.discard-local-ssd allows that")
+        if way == "group" and found.group is None:
+            raise Refusal(f"{where.name} is in no managed instance group: nothing would replace it")
+        if way == "report-faulty" and not found.reserved:
+            raise Refusal("only the host of an instance in a reservation can be reported as faulty")
+        return Target(where, found, way, found.group)
+
+    def _way(self, machine: Machine, rung: Rung, found: Instance) -> str:
+        if rung is Rung.REBOOT:
+            return self.reboot
+        if rung is Rung.POWER_CYCLE:
+            return "stop"
+        if self.replace != "auto":
+            return self.replace
+        if found.reserved:
+            return "gke" if gke.NODE_POOL in machine.labels else "report-faulty"
+        return "group"
+
+    # Looking, acting.
+
+    def look(self, machine: Machine) -> Sighting:
+        return instances.sighting(instances.get(self.google, self._place(machine)))
+
+    def send(self, order: Order) -> Sent:
+        return send_once(lambda: self._prepare(order), lambda target: self._act(order, target))
+
+    def _prepare(self, order: Order) -> Target:
+        if order.device or order.rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
+            raise Refusal(self.can(order.machine, order.rung, order.device))
+        return self._target(order.machine, order.rung)
+
+    def _act(self, order: Order, target: Target) -> Sent:
+        if target.way == "gke":
+            labels = gke.wanted(order.rung, instances.behavior(order.because))
+            return self.nodes.label(order.machine, self.nodes.compare(order.machine), labels)
+        if target.way == "stop":
+            return instances.stop(self.google, target.where, order, self.discard and target.found.local_disks)
+        if target.way == "report-faulty":
+            return instances.report_faulty(self.google, target.where, order)
+        if target.way == "group" and target.group:
+            return groups.recreate(self.google, target.where, target.group, order)
+        return instances.reset(self.google, target.where, order)
+
+    def complete(self, order: Order, sent: Sent) -> Sent:
+        """The start after a stop, or after a repair of the host that left the instance TERMINATED."""
+        key = str(uuid.uuid5(uuid.UUID(order.key), "start"))
+        return send_once(lambda: self._place(order.machine), lambda where: instances.start(self.google, where, key))
+
+    # Watching.
+
+    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
+        where = self._place(order.machine)
+        found = instances.get(self.google, where)
+        asked = gke.wanted(order.rung, "")
+        way = self._sent_way(order, found)
+        if way == "gke":
+            started = found is not None and found.status == RUNNING and _later(found, before)
+            if started:
+                return Progress(Stage.DONE, f"{where.name} runs since {found.started if found else ''}", where.name)
+            return gke.progress(self.nodes.read(order.machine.node).labels, asked)
+        scope = f"projects/{where.project}/zones/{where.zone}"
+        if way == "group" and found is not None and found.group:
+            scope = groups.scope(where, found.group)
+        begun = instances.operation(self.google, scope, sent.request_id, order.key) if not _started(sent) else None
+        if begun is not None and begun.error:
+            return Progress(Stage.FAILED, f"{begun.kind}: {begun.error}")
+        if begun is not None and not begun.done:
+            return Progress(Stage.WORKING, f"{begun.kind} is under way")
+        if begun is None and not _started(sent) and not _changed(found, before):
+            late = time.time() - before.at > NEVER_ARRIVED
+            return Progress(Stage.FAILED if late else Stage.WORKING, "Google shows no operation of this order")
+        return self._effect(order, where, found, before, way)
+
+    def _sent_way(self, order: Order, found: Optional[Instance]) -> str:
+        if found is None:
+            return "group" if order.rung is Rung.REPLACE else ""
+        return self._way(order.machine, order.rung, found)
+
+    def _effect(self, order: Order, where: Place, found: Optional[Instance], before: Sighting, way: str) -> Progress:
+        if found is None:
+            stage = Stage.WORKING if way == "group" else Stage.FAILED
+            return Progress(stage, f"{where.name} is gone{', and is being made anew' if way == 'group' else ''}")
+        if way == "group" and found.group:
+            seen = groups.managed(self.google, where, found.group)
+            if seen.action != "NONE" or found.status != RUNNING or found.id == before.instance:
+                return Progress(
+                    Stage.WORKING, f"{seen.action}, {found.status}{f': {seen.problem}' if seen.problem else ''}"
+                )
+            return Progress(Stage.DONE, f"{where.name} is the instance {found.id} now", where.name)
+        if found.status == TERMINATED and way in ("stop", "report-faulty"):
+            return Progress(Stage.HALFWAY, f"{where.name} is TERMINATED; it is to be started")
+        if found.status == RUNNING and _later(found, before):
+            return Progress(Stage.DONE, f"{where.name} runs since {found.started}", where.name)
+        return Progress(Stage.WORKING, f"{where.name} is {found.status} since {found.started}")
+
+    # Rights, others, evidence.
+
+    def rights(self) -> Sequence[Right]:
+        """Google tells which permissions one has on an instance: on any one of the settings' zone."""
+        wanted = sorted({one for one in PERMISSIONS.values() if one.startswith("compute.instances.")} - {""})
+        project, zone = self.table.text("project"), self.table.text("zone")
+        if not (project and zone):
+            return [Right(one, None, "set project and zone in [repairers.google] to try it") for one in wanted]
+        path = f"projects/{project}/zones/{zone}"
+        try:
+            some = (
+                self.google.call("instances.list", "GET", f"{path}/instances", {"maxResults": "1"}).get("items") or []
+            )
+            self.google.call("zoneOperations.list", "GET", f"{path}/operations", {"maxResults": "1"})
+            if not some:
+                return [Right(one, None, f"there is no instance in {zone} to try it on") for one in wanted]
+            body = {"permissions": wanted}
+            name = str(some[0].get("name") or "")
+            where = f"{path}/instances/{name}/testIamPermissions"
+            has = self.google.call("instances.testIamPermissions", "POST", where, None, body).get("permissions") or []
+        except CallFailed as error:
+            return [Right(one, None, str(error)) for one in wanted]
+        return [Right(one, one in has, "" if one in has else f"not granted on {name}") for one in wanted]
+
+    def claims(self, machine: Machine) -> Sequence[Claim]:
+        found: List[Claim] = list(gke.claims(machine.labels, self.auto_repair))
+        where = place(machine)
+        seen = instances.get(self.google, where) if where else None
+        if where is None or seen is None:
+            return found
+        status = str(seen.maintenance.get("maintenanceStatus") or "")
+        if status in ("ONGOING", "PENDING") and seen.maintenance.get("type") != "UNKNOWN_TYPE":
+            begins = seen.maintenance.get("windowStartTime") or "a time not told"
+            found.append(
+                Claim("google", f"maintenance is {status}, from {begins}", "instances.get upcomingMaintenance")
+            )
+        if seen.status == "REPAIRING":
+            found.append(Claim("google", "repairs the host", "instances.get status"))
+        found += [
+            Claim(one.user or "somebody", f"{one.kind} is under way", f"zoneOperations.list {one.name}")
+            for one in instances.running(self.google, where, seen)
+        ]
+        if seen.group:
+            action = groups.managed(self.google, where, seen.group).action
+            if action not in ("NONE", ""):
+                found.append(Claim("managed-instance-group", action, f"listManagedInstances {seen.group.name}"))
+            if groups.heals(self.google, where, seen.group):
+                doing = "recreates instances whose health check fails"
+                found.append(Claim("managed-instance-group", doing, f"instanceGroupManagers.get {seen.group.name}"))
+        return found
+
+    def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
+        return evidence.collect(self.google, self._place(machine), budget)
+
+
+def _later(found: Instance, before: Sighting) -> bool:
+    """Whether the instance has started since it was seen before. Google's times sort as text: one zone, one form."""
+    return bool(before.boot) and found.started > before.boot
+
+
+def _changed(found: Optional[Instance], before: Sighting) -> bool:
+    return found is None or found.id != before.instance or found.started != before.boot or found.status != before.power
+
+
+def _started(sent: Sent) -> bool:
+    """Whether the last call was the start: what it began is another operation than the order's."""
+    return sent.request_id.startswith(instances.START)
