@@ -232,6 +232,8 @@ class Controller:
 
     def _breaker(self, base: Base, apply: bool, opened: int) -> None:
         """Open the breaker where too much is wrong at once, the episodes that were opened now among it."""
+        if base.states is None:
+            return  # without the nodes nobody knows how many there are
         seen = base.counted.seen
         why = opens(self.settings.breaker, seen._replace(sick=seen.sick + opened))
         if why and apply:

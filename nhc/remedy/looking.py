@@ -146,7 +146,7 @@ class Lookout:
                 if case.state in (State.RECHECK, State.AWAITING_APPROVAL)
             }  # fmt: skip
         why = breaker.why if breaker is not None and breaker.state == "open" else ""
-        why = why or blind(self.settings.breaker, base.counted.seen)
+        why = why or (blind(self.settings.breaker, base.counted.seen) if base.states is not None else "")
         scene = Scene(
             self.settings, base.counted.usage, now, enabled, self.hands.crew.can, self.hands.crew.name_of
         )  # fmt: skip

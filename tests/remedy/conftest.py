@@ -5,15 +5,14 @@ import tempfile
 
 import pytest
 
-from nhc.store.connect import open_store
-from tests.support.remedy_world import World
+from tests.support.remedy_world import World, new_store
 
 
 @pytest.fixture
 def store():
     shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=shared) as place:
-        made = open_store(f"sqlite:///{place}/store.db", anchor=f"{place}/anchor")
+        made = new_store(place)
         yield made
         made.close()
 
