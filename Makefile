@@ -36,7 +36,7 @@ build: pyz  ## wheel, sdist and nhc.pyz into dist/
 pyz: $(VENV)/.build  ## the one file that runs on any node, dist/nhc.pyz
 	$(BIN)/python -m nhc.archive.build dist/nhc.pyz
 
-# SUITE=trixie tries Debian's next release (whose slurmrestd speaks none of the versions that one test asks for).
+# SUITE=trixie tries Debian's next release.
 SUITE ?= bookworm
 fresh:  ## the README's two commands in a minimal root with nothing installed beforehand; takes root, and half an hour
 	NHC_REQUIRE=all tests/fresh/run.sh --suite $(SUITE) bash -c '$(or $(FRESH),make check && make test)'

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -175,13 +176,26 @@ class Cluster:
 
     def start_rest(self, user: str = "nobody") -> str:
         """Start slurmrestd on a socket and return its path; it asks for a token (`token`)."""
+        self.openapi = self._newest_openapi(user)
         path = self.directory / "rest"
         path.mkdir(exist_ok=True)
         shutil.chown(path, user)
-        self._start("slurmrestd", ["slurmrestd", "-a", "rest_auth/jwt", "-s", "openapi/v0.0.38", "-f", str(self.conf),
+        self._start("slurmrestd", ["slurmrestd", "-a", "rest_auth/jwt", "-s", self.openapi, "-f", str(self.conf),
                                    f"unix:{path}/socket"], user=user, SLURM_JWT="daemon")  # fmt: skip
         self._wait("slurmrestd", (path / "socket").exists)
         return str(path / "socket")
+
+    def _newest_openapi(self, user: str) -> str:
+        """This slurmrestd's newest plug-in of the API: from 24.05 on one for all versions, before that one for each."""
+        done = subprocess.run(
+            ["slurmrestd", "-f", str(self.conf), "-s", "list"], capture_output=True, text=True, timeout=60, check=False,
+            user=user, group="nogroup", extra_groups=[], env={**self.env, "SLURM_JWT": "daemon"},
+        )  # fmt: skip
+        said = done.stdout + done.stderr
+        versions = sorted(set(re.findall(r"openapi/v0\.0\.\d+", said)), key=lambda name: int(name.rpartition(".")[2]))
+        found = ["openapi/slurmctld"] if "openapi/slurmctld" in said else versions
+        assert found, f"slurmrestd names no plug-in: {said}"
+        return found[-1]
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         daemon = self.daemons.pop(name)
