@@ -5,7 +5,7 @@ from __future__ import annotations
 from nhc.check import check, flag, opt
 from nhc.checks.ps import any_matches
 from nhc.facts.processes import command_lines, first_word, owner, parse_stat, pids
-from nhc.facts.sockets import Socket, inodes_of, sockets
+from nhc.facts.sockets import INTERNET, Socket, inodes_of, sockets
 from nhc.facts.users import user_name
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from typing_extensions import TypeAlias
 
 Test: TypeAlias = "Callable[[Socket], bool]"
+
+
+def _protocol(value: str) -> str:
+    """A match string that some protocol's name fits: a port, which belongs to -l, would never be found."""
+    if value and not any(any_matches((name,), value) for name in (*INTERNET, "unix")):
+        raise ValueError(f"{value!r} matches none of {', '.join(INTERNET)}, unix (a port is `-l '*:22'`)")
+    return value
 
 
 class Held(NamedTuple):
@@ -127,7 +134,7 @@ def shown(socket: Socket) -> str:
     flag("-0 --non-fatal", "nonfatal", "only warn"),
     flag("-a --all", "every", "count all matching sockets, not only the first"),
     opt("-n --name", "name", text, "what messages call the sockets"),
-    opt("-p --protocol", "protocol", text, "match string of tcp, tcp6, udp, udp6, raw, unix"),
+    opt("-p --protocol", "protocol", _protocol, "match string of tcp, tcp6, udp, udp6, raw, unix"),
     opt("-l --local", "local", text, "match string of ADDRESS:PORT or a path"),
     opt("-r --remote", "remote", text, "match string of ADDRESS:PORT"),
     opt("-s --state", "state", text, "match string of LISTEN, ESTABLISHED, LISTENING, CONNECTED ..."),

@@ -15,7 +15,7 @@ import signal
 import time
 
 from nhc.light import TYPE_CHECKING
-from nhc.matching.nodeset import Unresolved, mcheck, problem, resolve
+from nhc.matching.nodeset import Unresolved, mcheck, problem, resolve, unknown_group
 from nhc.system.children import leave_to_end, reap
 
 if TYPE_CHECKING:
@@ -174,6 +174,6 @@ def _answer(what: str, pattern: str, name: str) -> Tuple[bool, Any]:
     except ValueError:
         pass  # it cannot be read: that is its problem, and it holds nobody
     try:
-        return True, problem(pattern) if what == "problem" else mcheck(name, pattern)
+        return True, (problem(pattern) or unknown_group(pattern)) if what == "problem" else mcheck(name, pattern)
     except MemoryError:
         return False, f"it needs more than {MEMORY >> 20} MB: is it a range by mistake?"

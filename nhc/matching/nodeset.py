@@ -189,6 +189,29 @@ def _library_names(listed: str) -> Container[str]:
         raise Unresolved(f"{listed!r}: {type(error).__name__}: {error}") from None
 
 
+def unknown_group(pattern: str) -> Optional[Tuple[str, int]]:
+    """What to say of a node group that nobody is in and that its source does not list, and where; else None.
+
+    ClusterShell takes an unknown group for an empty one. One that is listed may be empty now: that is no mistake. For a
+    match string that `needs_library` and that `resolve` could read: it asks the groups' sources.
+    """
+    from re import finditer
+
+    from ClusterShell.NodeSet import NodeSet, std_group_resolver
+
+    for word in finditer(r"@((?:[\w.-]+:)?)([\w.+*-]+)(?![\[\w.+*-])", pattern):
+        source, group = word[1].rstrip(":"), word[2]
+        if "*" in group or len(NodeSet(word[0])):
+            continue
+        try:
+            known = std_group_resolver().grouplist(source or None)
+        except Exception:  # a source need not be able to list its groups
+            known = ()
+        if group not in known:
+            return f"{word[0]} holds no node: there is no such group, or nobody is in it", word.start()
+    return None
+
+
 def _groups(listed: str) -> List[Tuple[str, int]]:
     """The comma groups of a list and where they begin; commas inside brackets do not separate."""
     found: List[Tuple[str, int]] = []

@@ -271,8 +271,9 @@ def test_a_real_slurmrestd_is_read_and_written_or_says_that_it_cannot_be(cluster
             rest.mark({"n2": MARK})
     else:
         assert [one.effect for one in rest.mark({"n2": MARK})] == [Effect.CHANGED]
-        assert slurm.nodes(["n2"])[0].mark.why == MARK.why
+        found = slurm.nodes(["n2"])[0]
+        assert (found.available, found.mark.why) == (False, MARK.why)
         assert [one.effect for one in rest.clear(["n2"])] == [Effect.CHANGED]
-        assert slurm.nodes(["n2"])[0].mark is None
+        assert slurm.nodes(["n2"])[0].available  # the reason stays until its slurmd has answered
     with pytest.raises(AdapterError, match="none: No such file"):
         SlurmRest({**settings, "NHC_SLURMREST_TOKEN_FILE": f"{tmp_path}/none"}, {}).nodes()

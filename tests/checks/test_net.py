@@ -261,3 +261,18 @@ def test_a_real_ping_is_understood():
     found = judge(Host(), "check_net_ping -c 3 -i 0.2 -w 10 -a 5s -m 5s -l 0 127.0.0.1")
     assert found.verdict is Verdict.OK, found
     assert {metric.name for metric in found.metrics} == {"packet_loss", "round_trip_average", "round_trip_max"}
+
+
+@pytest.mark.parametrize("word", ["99999", "22", "TCP", "tpc", "!*", "/^tcp$x/"])
+def test_a_protocol_that_there_is_not_is_a_mistake_and_no_missing_socket(word):
+    """A port there would never be found, and with -! never be missed."""
+    for negation in ("", "-! "):
+        with pytest.raises(BadArguments, match=r"-p: .* matches none of tcp, tcp6, udp.* \(a port is `-l '\*:22'`\)"):
+            judge(cluster(), f"check_net_socket {negation}-p '{word}'")
+
+
+@pytest.mark.parametrize(
+    "word", ["tcp", "'!tcp'", "'tcp*'", "'/^(tcp|udp)6?$/'", "udplite", "icmp", "raw6", "unix", "''", "'{tcp,udp}'"]
+)
+def test_a_protocol_is_a_match_string_of_those_there_are(word):
+    assert judge(cluster(), f"check_net_socket -0 -p {word} -l '*'").verdict in (Verdict.OK, Verdict.WARN)

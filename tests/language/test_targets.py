@@ -145,7 +145,9 @@ def groups(tmp_path, monkeypatch):
     (directory / "groups.conf").write_text(
         "[Main]\ndefault: good\n[good]\nmap: echo gpu[01-16]\n[hung]\nmap: sleep 4321\n"
         "[broken]\nmap: echo no such host >&2; exit 3\n"
+        "[site]\nmap: sed -n 's/^$GROUP: //p' %s\nlist: sed 's/:.*//' %s\n" % ((directory / "site",) * 2)
     )
+    (directory / "site").write_text("rack1: gpu[01-16]\nlent: \n")
     # ClusterShell reads its configuration once in a process.
     from ClusterShell import NodeSet, NodeUtils
 
@@ -169,6 +171,27 @@ def test_groups_and_set_operators_are_matched(groups):
         assert judge._library._pid == pid, "one process for all lists"
     finally:
         judge.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "named"),
+    [("{@site:nosuch}", "@site:nosuch"), ("{gpu01,@site:nosuch}", "@site:nosuch"), ("!{@site:nosuch}", "@site:nosuch"),
+     ("{@site:rack1!@site:rack2}", "@site:rack2"), ("{@site:rack1}", ""), ("{@site:lent}", ""),
+     ("{@site:rack1&@site:lent}", ""),
+     ("{@site:rack[1-2]}", "")],
+)  # fmt: skip
+def test_a_group_that_there_is_not_is_named_by_config_check_and_in_a_runs_notes(groups, tmp_path, target, named):
+    """ClusterShell takes it for an empty one: the line would be nobody's without a word. An empty one is no mistake."""
+    config = tmp_path / "nhc.conf"
+    config.write_text(f"{target} || check_fs_mount /\n* || check_fs_mount /\n")
+    env = {"CLUSTERSHELL_CFGDIR": str(groups), "NHC_STATE_DIR": str(tmp_path / "state")}
+    at = f"{config}:1:{target.rfind(named) + 1}: target {named}"
+    said = f"{at} holds no node: there is no such group, or nobody is in it"
+    checked = nhc("config", "check", config, env=env)
+    assert (checked.returncode, said in checked.stderr) == ((2, True) if named else (0, False)), checked.stderr
+    done = nhc("check", "local", "-a", "-c", config, "--profile", "none", "-n", "gpu99", "-f", "json", env=env)
+    assert (said in json.loads(done.stdout)["notes"]) == bool(named), done.stdout
+    assert done.returncode == 0
 
 
 def test_a_group_whose_command_hangs_is_given_up_with_all_that_it_started(groups, monkeypatch):
