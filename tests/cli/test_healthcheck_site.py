@@ -6,7 +6,7 @@ import pytest
 
 from nhc.language import lbnl_settings, site_settings, sysconfig_file
 from nhc.language.loader import load_text
-from nhc.model import CheckResult, crit, told
+from nhc.model import CheckResult, crit, describe
 from tests.support.run import nhc
 
 
@@ -66,8 +66,8 @@ def test_a_message_has_the_words_that_it_had(health):
 
 
 def test_a_target_is_told_where_the_message_does_not_name_it():
-    assert told(CheckResult("check_x", crit("R", "is hot", target="gpu3"))) == "check_x: gpu3: is hot"
-    assert told(CheckResult("check_x", crit("R", "gpu3 is hot", target="gpu3"))) == "check_x: gpu3 is hot"
+    assert describe(CheckResult("check_x", crit("R", "is hot", target="gpu3"))) == "check_x: gpu3: is hot"
+    assert describe(CheckResult("check_x", crit("R", "gpu3 is hot", target="gpu3"))) == "check_x: gpu3 is hot"
 
 
 def test_a_wrapper_fails_under_its_own_name(health):
