@@ -249,7 +249,6 @@ def test_reading_a_log_takes_no_more_memory_than_it_may(tmp_path):
 
 OWN = {
     "nhc/agent/main.py": "the answer of our own child",
-    "nhc/run/shell_process.py": "/proc/PID/stat",
     "nhc/cli/main.py": "a standard stream",
     "nhc/cli/healthcheck.py": "/proc's boot id",
     "nhc/cli/profile.py": "files of the package",
@@ -264,7 +263,6 @@ OWN = {
     "nhc/language/site_settings.py": "/proc's host name",
     "nhc/policy/ledger.py": "our own directory, root's",
     "nhc/state/store.py": "our own directory, 0700",
-    "nhc/system/deadline_read.py": "/proc/self/task/TID/stat",
     "nhc/system/process_identity.py": "/proc/PID/stat",
 }
 

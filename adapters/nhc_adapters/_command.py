@@ -131,6 +131,11 @@ class CommandMarker:
         run: Runner = run_command,
     ) -> None:
         self.command = Commands(settings, environ, timeout, run)
+        self.environ: Mapping[str, str] = os.environ if environ is None else environ
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """What an adapter sets up besides, with its commands there. Raises AdapterError on settings of no sense."""
 
     @property
     def calls(self) -> int:

@@ -24,7 +24,7 @@ from nhc.plan import BUILT_IN, Item, Plan
 from nhc.render.plain import decode, encode
 from nhc.run.engine import plan_deadline, run
 from nhc.state.store import State
-from nhc.system.children import reap_all
+from nhc.system.children import close_all_but, fork, reap_all
 
 GRACE = 5.0
 """Seconds past the engine's own deadline after which a round is ended from outside."""
@@ -141,18 +141,14 @@ def _fork(
     plan: Plan, host: Host, state: State, name: str, limit: float, known: Mapping[str, Followed]
 ) -> Tuple[int, int]:
     """Start the round's process; its pid and the pipe of its report. Raises OSError."""
-    reading, writing = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    try:
-        pid = os.fork()
-    except OSError:
-        os.close(reading)
-        os.close(writing)
-        raise
-    if pid == 0:
+
+    def child(pipe: Tuple[int, int]) -> None:
         host.know(followed, known)
-        _carry_out(plan, host, state, name, limit, writing)
+        _carry_out(plan, host, state, name, limit, pipe[1])
+
+    pid, ((reading, writing),) = fork(child)
     os.close(writing)
     os.set_blocking(reading, False)
     return pid, reading
@@ -164,18 +160,7 @@ def become_child(keep: Sequence[int]) -> None:
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1):
         signal.signal(number, signal.SIG_DFL)
-    last = 3
-    for fd in sorted(keep):
-        os.closerange(last, fd)
-        last = fd + 1
-    os.closerange(last, _highest() + 1)
-
-
-def _highest() -> int:
-    try:
-        return max(int(name) for name in os.listdir("/proc/self/fd"))
-    except (OSError, ValueError):
-        return 4096
+    close_all_but(keep)
 
 
 def _carry_out(plan: Plan, host: Host, state: State, name: str, limit: float, writing: int) -> NoReturn:

@@ -25,6 +25,7 @@ from nhc.ports import AdapterError
 from nhc.settings_file import SettingsError
 from nhc.sinks import Sink
 from nhc.state.store import State
+from nhc.system.children import fork
 
 if TYPE_CHECKING:
     from nhc.agent.history import History
@@ -111,23 +112,19 @@ def _what_keeps_from_loading(name: str) -> str:
 
     What a sink needs (an HTTP client, TLS) is 10 MB that the agent, and each round that it forks, does without.
     """
-    ends: Tuple[int, ...] = ()
-    try:
-        reading, writing = ends = os.pipe()
-        pid = os.fork()
-    except OSError as error:  # it is found out when the sink is started, which is tried again and again
-        complain(f"sinks.{name}: whether there is such a sink cannot be found out now: {error.strerror}")
-        for fd in ends:
-            os.close(fd)
-        return ""
-    if pid == 0:
+
+    def child(pipe: Tuple[int, int]) -> None:
+        os.close(pipe[0])
         try:
-            os.close(reading)
             sink(name)
         except NoAdapter as error:
-            os.write(writing, str(error).encode())
-        finally:
-            os._exit(0)
+            os.write(pipe[1], str(error).encode())
+
+    try:
+        pid, ((reading, writing),) = fork(child)
+    except OSError as error:  # it is found out when the sink is started, which is tried again and again
+        complain(f"sinks.{name}: whether there is such a sink cannot be found out now: {error.strerror}")
+        return ""
     os.close(writing)
     with open(reading, encoding="utf-8") as answer:
         problem = answer.read()

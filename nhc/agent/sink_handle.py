@@ -14,12 +14,13 @@ import signal
 import sys
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Optional
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from nhc.agent.check_round import become_child
 from nhc.agent.event_loop import READ, WRITE, Loop
 from nhc.agent.sink_process import LENGTH, MOST_EVENTS, Make, SinkProcess
 from nhc.sinks import Event, Standing
+from nhc.system.children import fork
 
 BATCH = 100
 """Events sent at a time."""
@@ -75,25 +76,16 @@ class SinkHandle:
         """Start the sink's process. Called while this process has one thread, as it always has."""
         sys.stdout.flush()
         sys.stderr.flush()
-        pipes: List[int] = []
+
+        def child(down: Tuple[int, int], up: Tuple[int, int]) -> None:
+            become_child([down[0], up[1]])
+            SinkProcess(self.make, down[0], up[1]).run()
+
         try:
-            pipes += os.pipe()
-            pipes += os.pipe()
-            pid = os.fork()
+            pid, ((down_read, down_write), (up_read, up_write)) = fork(child, pipes=2)
         except OSError as error:
-            for fd in pipes:
-                os.close(fd)
             self._gone(f"cannot be started: {error.strerror}")
             return
-        down_read, down_write, up_read, up_write = pipes
-        if pid == 0:
-            status = 3
-            try:
-                become_child([down_read, up_write])
-                SinkProcess(self.make, down_read, up_write).run()
-                status = 0
-            finally:
-                os._exit(status)
         os.close(down_read)
         os.close(up_write)
         os.set_blocking(down_write, False)

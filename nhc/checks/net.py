@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from nhc.check import check, flag, opt
 from nhc.checks.ps import any_matches
-from nhc.facts.processes import command_lines, first_word, owner, parse_stat, pids
+from nhc.facts.processes import command_lines, first_word, owner, pids
 from nhc.facts.sockets import INTERNET, Socket, inodes_of, sockets
 from nhc.facts.users import user_name
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.matching.nodeset import matcher
 from nhc.model import Metric, Outcome, crit, ok, unknown, warn
+from nhc.system.process_identity import parse_stat
 from nhc.units import text
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ from fnmatch import fnmatchcase
 
 from nhc.check import check, opt
 from nhc.facts.history import boot_id
-from nhc.facts.processes import ProcessStat, stats
+from nhc.facts.processes import stats
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Metric, Outcome, crit, ok, warn
+from nhc.system.process_identity import ProcessStat
 from nhc.units import count, seconds, show_seconds, text
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from nhc.check import Param, arg, check, flag, opt
 from nhc.checks.ps import OwnerTest, any_matches, cannot_read, no_processes
 from nhc.facts.processes import (
     Clock,
-    ProcessStat,
     args_of,
     clock,
     cpu_permille,
@@ -26,6 +25,7 @@ from nhc.facts.users import max_system_uid, user_name
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
+from nhc.system.process_identity import ProcessStat
 from nhc.units import integer, show_kb, size_kb, text
 
 if TYPE_CHECKING:

@@ -298,6 +298,7 @@ def _detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     """
     from nhc.render.json import from_dict, to_dict
     from nhc.state.store import State
+    from nhc.system.children import fork
 
     kept = State().load("detached")
     try:
@@ -306,12 +307,8 @@ def _detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
         report = None
     if report is not None and report.boot_id != _boot_id():
         report = None
-    try:
-        child = os.fork()
-    except OSError as error:
-        _Output(settings).error(f"no process can be started for the checks: {error.strerror}")
-        return EXIT_UNKNOWN
-    if child == 0:
+
+    def child() -> None:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
@@ -326,7 +323,12 @@ def _detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
             from nhc.system.children import reap_all
 
             reap_all()
-        os._exit(0)
+
+    try:
+        fork(child, pipes=0)
+    except OSError as error:
+        _Output(settings).error(f"no process can be started for the checks: {error.strerror}")
+        return EXIT_UNKNOWN
     if report is None:
         if settings.get("DETACHED_MODE_FAIL_NODATA") == "1" and not _watching(settings):
             print("ERROR Health check failed:  Detached mode -- pending checks (no data found)")

@@ -10,51 +10,10 @@ import os
 
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.system.process_identity import ProcessStat, parse_stat
 
 if TYPE_CHECKING:
     from typing import Dict, FrozenSet, Iterator, List, Optional, Tuple
-
-KERNEL_THREAD = 0x00200000
-"""PF_KTHREAD in a process's flags (include/linux/sched.h)."""
-
-
-class ProcessStat(NamedTuple):
-    """One process's `stat` file (proc_pid_stat(5)). Times in clock ticks, `vsize` in bytes, `rss` in pages."""
-
-    pid: int
-    name: str
-    state: str
-    parent: int
-    flags: int
-    cpu: int
-    started: int
-    vsize: int
-    rss: int
-
-    @property
-    def kernel_thread(self) -> bool:
-        return bool(self.flags & KERNEL_THREAD)
-
-
-def parse_stat(text: str) -> ProcessStat:
-    """The fields that checks use. Raises ValueError where the text is no stat file."""
-    head, opened, rest = text.partition(" (")
-    # The name is the program's own choice and can hold blanks and parentheses: it ends at the last one.
-    name, closed, tail = rest.rpartition(")")
-    fields = tail.split()
-    if not opened or not closed or len(fields) < 22:
-        raise ValueError("not a /proc/PID/stat file")
-    return ProcessStat(
-        pid=int(head),
-        name=name,
-        state=fields[0],
-        parent=int(fields[1]),
-        flags=int(fields[6]),
-        cpu=int(fields[11]) + int(fields[12]),
-        started=int(fields[19]),
-        vsize=int(fields[20]),
-        rss=int(fields[21]),
-    )
 
 
 def parse_cmdline(text: str) -> str:

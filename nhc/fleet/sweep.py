@@ -13,12 +13,13 @@ import os
 import selectors
 import signal
 import time
-from typing import Any, Callable, Dict, Generator, Iterator, List, Sequence, Set
+from typing import Any, Callable, Dict, Generator, Iterator, List, Sequence, Set, Tuple
 
 from nhc.fleet import worker
 from nhc.fleet.result_frame import Arrived, Returned, Scarce, arrival, failed, unpack
 from nhc.fleet.transport import Node, Trouble, is_scarce
 from nhc.fleet.worker import Settings
+from nhc.system.children import fork
 
 PATIENCE = 30.0
 """Seconds without any finished node, for want of processes, threads or descriptors, before the rest is given up."""
@@ -116,18 +117,13 @@ class _Round:
         return [place for place in self.order if place in self._missing]
 
     def _start(self, counter: Any, count: int) -> None:
-        read, write = os.pipe()
-        try:
-            pid = os.fork()
-        except OSError:
-            os.close(read)
-            os.close(write)
-            raise
-        if pid == 0:
-            os.close(read)
+        def child(pipe: Tuple[int, int]) -> None:
+            os.close(pipe[0])
             for other in self._pipes:
                 os.close(other)
-            worker.be(self.nodes, self.order, self.settings, counter, write, count)
+            worker.carry_out(self.nodes, self.order, self.settings, counter, pipe[1], count)
+
+        pid, ((read, write),) = fork(child)
         os.close(write)
         self._pipes[read] = pid
 

@@ -46,7 +46,7 @@ class Settings:
     judge: Judge = field(default=node_session.judge)
 
 
-def be(
+def carry_out(
     nodes: Sequence[Node], order: Sequence[int], settings: Settings, counter: Any, write: int, count: int
 ) -> NoReturn:
     """The whole life of a shard, which takes nodes in this order of their places: never returns."""

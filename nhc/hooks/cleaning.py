@@ -12,10 +12,11 @@ import signal
 import stat
 import time
 
-from nhc.hooks.leftovers import Leftover, parse_stat
+from nhc.hooks.leftovers import Leftover
 from nhc.host import Host
 from nhc.language.setting_words import GPU, PROCESSES
 from nhc.light import TYPE_CHECKING
+from nhc.system.process_identity import parse_stat
 
 if TYPE_CHECKING:
     from typing import Callable, Iterable, List, Set
@@ -73,10 +74,10 @@ def end_processes(
 
 def _alive(host: Host, left: Leftover) -> bool:
     try:
-        _name, state, started = parse_stat(host.read(f"/proc/{left.name}/stat"))
+        stat = parse_stat(host.read(f"/proc/{left.name}/stat"))
     except (OSError, ValueError):
         return False
-    return started == left.mark and state not in "ZX"
+    return str(stat.started) == left.mark and stat.state not in "ZX"
 
 
 def remove(path: str, mark: str) -> bool:

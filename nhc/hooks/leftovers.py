@@ -13,9 +13,10 @@ import stat
 from nhc.host import Host
 from nhc.language.setting_words import GPU, PROCESSES, SHM, TMP
 from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.system.process_identity import parse_stat
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Tuple
+    from typing import List, Optional, Sequence
 
 
 SESSION = frozenset({"systemd", "(sd-pam)", "sshd", "sshd-session", "dbus-daemon"})
@@ -53,23 +54,14 @@ def process(host: Host, pid: str, uid: int, job: str) -> Optional[Leftover]:
     try:
         if host.stat(f"/proc/{pid}").uid != uid:
             return None
-        name, state, started = parse_stat(host.read(f"/proc/{pid}/stat"))
-        its_job = parse_environ(host.read_bytes(f"/proc/{pid}/environ")) if state != "Z" else ""
+        stat = parse_stat(host.read(f"/proc/{pid}/stat"))
+        its_job = parse_environ(host.read_bytes(f"/proc/{pid}/environ")) if stat.state != "Z" else ""
     except (OSError, ValueError):
         return None  # it has just ended
-    if state in "ZX" or (its_job and its_job != job) or (not its_job and name in SESSION):
+    if stat.state in "ZX" or (its_job and its_job != job) or (not its_job and stat.name in SESSION):
         return None
-    state_text = " (uninterruptible)" if state == "D" else ""
-    return Leftover(PROCESSES, pid, f"process {pid} ({name}){state_text}", its_job == job, started)
-
-
-def parse_stat(text: str) -> Tuple[str, str, str]:
-    """Name, state and start time from /proc/PID/stat. The name may hold blanks and parentheses. Raises ValueError."""
-    begin, end = text.find("("), text.rfind(")")
-    fields = text[end + 1 :].split()
-    if begin < 0 or len(fields) < 20:
-        raise ValueError("not a /proc/PID/stat")
-    return text[begin + 1 : end], fields[0], fields[19]
+    state_text = " (uninterruptible)" if stat.state == "D" else ""
+    return Leftover(PROCESSES, pid, f"process {pid} ({stat.name}){state_text}", its_job == job, str(stat.started))
 
 
 def parse_environ(data: bytes) -> str:

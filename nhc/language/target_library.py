@@ -16,7 +16,7 @@ import time
 
 from nhc.light import TYPE_CHECKING
 from nhc.matching.nodeset import Unresolved, mcheck, problem, resolve, unknown_group
-from nhc.system.children import leave_to_end, reap
+from nhc.system.children import fork, leave_to_end, reap
 
 if TYPE_CHECKING:
     from typing import Any, NoReturn, Tuple
@@ -80,23 +80,12 @@ class Library:
         self._pid, self._to, self._from = 0, -1, -1
 
     def _start(self) -> None:
-        pipes: list[int] = []
-        try:
-            pipes += os.pipe()
-            pipes += os.pipe()
-            pid = os.fork()
-        except OSError:
-            for fd in pipes:
-                os.close(fd)
-            raise
-        asked, self._to, self._from, answers = pipes
-        if pid == 0:
-            try:
-                os.close(self._to)
-                os.close(self._from)
-                _serve(asked, answers)
-            finally:
-                os._exit(0)
+        def child(questions: Tuple[int, int], answers: Tuple[int, int]) -> None:
+            os.close(questions[1])
+            os.close(answers[0])
+            _serve(questions[0], answers[1])
+
+        pid, ((asked, self._to), (self._from, answers)) = fork(child, pipes=2)
         os.close(asked)
         os.close(answers)
         self._pid = pid

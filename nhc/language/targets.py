@@ -14,7 +14,7 @@ import time
 
 from nhc.light import TYPE_CHECKING
 from nhc.matching.nodeset import Undecided, mcheck, needs_library, problem
-from nhc.system.children import leave_to_end, reap
+from nhc.system.children import fork, leave_to_end, reap
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Optional, Tuple
@@ -138,19 +138,10 @@ class Targets:
         """What `ask` returns, from a process that has so much time and no more."""
         timeout = max(min(TIMEOUT, self._left), AT_LEAST)
         begun = time.monotonic()
-        ends: Tuple[int, ...] = ()
         try:
-            reading, writing = ends = os.pipe()
-            pid = os.fork()
+            pid, ((reading, writing),) = fork(lambda pipe: os.write(pipe[1], marshal.dumps(ask())))
         except OSError as error:
-            for fd in ends:
-                os.close(fd)
             raise Undecided(f"no process to decide it in: {error.strerror}") from None
-        if pid == 0:
-            try:
-                os.write(writing, marshal.dumps(ask()))
-            finally:
-                os._exit(0)
         os.close(writing)
         poll = select.poll()
         poll.register(reading, select.POLLIN)

@@ -241,11 +241,10 @@ def _read(fd: int, kept: bytearray, limit: int) -> bool:
 
 def _runs(pid: int) -> bool:
     """Whether the process is there and has not ended; a killed one stays as a zombie until its parent looks."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except (OSError, IndexError):
-        return _alive(pid)
+    from nhc.system.process_identity import read_stat
+
+    found = read_stat(pid)
+    return _alive(pid) if found is None else found.state not in "ZX"
 
 
 def _alive(pid: int) -> bool:

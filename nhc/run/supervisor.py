@@ -30,7 +30,7 @@ from nhc.system import children
 from nhc.system.ending_signals import Ended, Signals
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Sequence
+    from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
     from nhc.run.order import Order
     from nhc.run.worker import Factory
@@ -260,28 +260,19 @@ class Supervisor:
             self._finish(number, Done("no-worker", why))
 
     def _fork(self, serial: bool) -> Worker:
-        opened: List[int] = []
-        try:
-            results, results_in = os.pipe()
-            opened += (results, results_in)
-            orders_out, orders = os.pipe() if serial else (self.tokens.reader if self.tokens else -1, -1)
-            opened += (orders_out, orders) if serial else ()
-            pid = os.fork()
-        except OSError:
-            for fd in opened:
-                os.close(fd)
-            raise
-        if pid == 0:
-            try:
-                os.setpgid(0, 0)
-                waker = self.order.waker if self.order else -1
-                results_in, orders_out, *wakers = quiet(results_in, orders_out, *([waker] if waker >= 0 else []))
-                make = self.serial_factory if serial else self.factory
-                timeouts = [task.timeout + self.grace for task in self.tasks]
-                order = None if serial else self.order
-                live(make, tuple(self.serial_completed), results_in, orders_out, serial, timeouts, order, *wakers)
-            finally:
-                os._exit(0)
+        tokens = (self.tokens.reader if self.tokens else -1, -1)
+
+        def child(results: Tuple[int, int], orders: Tuple[int, int] = tokens) -> None:
+            os.setpgid(0, 0)
+            waker = self.order.waker if self.order else -1
+            results_in, orders_out, *wakers = quiet(results[1], orders[0], *([waker] if waker >= 0 else []))
+            make = self.serial_factory if serial else self.factory
+            timeouts = [task.timeout + self.grace for task in self.tasks]
+            order = None if serial else self.order
+            live(make, tuple(self.serial_completed), results_in, orders_out, serial, timeouts, order, *wakers)
+
+        pid, ((results, results_in), *more) = children.fork(child, pipes=2 if serial else 1)
+        orders_out, orders = more[0] if serial else tokens
         try:
             os.setpgid(pid, pid)  # whichever of the two comes first: a kill must not miss
         except OSError:

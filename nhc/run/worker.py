@@ -16,6 +16,7 @@ import time
 
 from nhc.light import TYPE_CHECKING
 from nhc.system import process
+from nhc.system.children import close_all_but
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
@@ -122,23 +123,12 @@ def quiet(*keep: int) -> Tuple[int, ...]:
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
-    below = 3
-    for fd in sorted(kept):
-        os.closerange(below, fd)
-        below = fd + 1
-    os.closerange(below, _highest_descriptor() + 1)
+    close_all_but(kept)
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGALRM, _signal.SIGCHLD):
         _signal.signal(number, _signal.SIG_DFL)
     # Speaking to a supervisor that is gone must fail, not end the worker before it has ended its command.
     _signal.signal(_signal.SIGPIPE, _signal.SIG_IGN)
     return kept
-
-
-def _highest_descriptor() -> int:
-    try:
-        return max(int(name) for name in os.listdir("/proc/self/fd"))
-    except (OSError, ValueError):
-        return 4096
 
 
 def messages(buffer: bytearray) -> Iterator[Any]:

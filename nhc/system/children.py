@@ -1,6 +1,7 @@
-"""Children of this process that are on their way out: nobody waits for them while there is a report to show.
+"""Children of this process: how one is started, and those on their way out.
 
-A parent that never looks, as a container's first process, would keep each as a zombie; so a run reaps all it started.
+Nobody waits for these while there is a report to show. A parent that never looks, as a container's first process,
+would keep each as a zombie; so a run reaps all it started.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from nhc.light import TYPE_CHECKING
 from nhc.system.process import reaped
 
 if TYPE_CHECKING:
-    from typing import List, Optional
+    from typing import Callable, List, Optional, Sequence, Tuple
+
+    Pipe = Tuple[int, int]
+    """The reading and the writing end."""
 
 LET_GO = 0.25
 """Seconds given to workers to end by themselves: where a run is broken off, and before its process ends."""
@@ -20,6 +24,48 @@ LET_GO = 0.25
 _ended: List[int] = []
 """Workers on their way out, and as negative numbers the groups of killed commands. Nobody waits for them while there
 is a report to show; `reap_all` does before the process ends, and the next run of this process."""
+
+
+FAILED = 3
+"""Exit status of a child that ended with an exception."""
+
+
+def fork(child: Callable[..., object], pipes: int = 1) -> Tuple[int, List[Pipe]]:
+    """Start a process that calls `child` with so many pipes and ends. Returns its pid and the pipes.
+
+    Each side closes the ends that it does not use. Raises OSError, leaving no descriptor open, where the node has no
+    process or descriptor left.
+    """
+    opened: List[Pipe] = []
+    try:
+        while len(opened) < pipes:
+            opened.append(os.pipe())
+        pid = os.fork()
+    except OSError:
+        for fd in (end for pipe in opened for end in pipe):
+            os.close(fd)
+        raise
+    if pid == 0:
+        status = FAILED
+        try:
+            child(*opened)
+            status = 0
+        finally:
+            os._exit(status)
+    return pid, opened
+
+
+def close_all_but(keep: Sequence[int]) -> None:
+    """In a child: close every descriptor above the standard streams that is not one of these."""
+    below = 3
+    for fd in sorted(keep):
+        os.closerange(below, fd)
+        below = fd + 1
+    try:
+        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    except (OSError, ValueError):
+        highest = 4096
+    os.closerange(below, highest + 1)
 
 
 def leave_to_end(pid: int) -> None:
@@ -32,13 +78,13 @@ def reap_ended() -> None:
     _ended[:] = [pid for pid in _ended if not reaped(pid)]
 
 
-def reap_all(patience: float = LET_GO) -> None:
+def reap_all(timeout: float = LET_GO) -> None:
     """Reap what a run of this process has left, so that no parent has to that may never look: a container's init.
 
     What does not end by itself in half the time is killed; uninterruptible sleep is not waited for.
     """
-    until = time.monotonic() + patience
-    half = until - patience / 2
+    until = time.monotonic() + timeout
+    half = until - timeout / 2
     reap_ended()
     while _ended and time.monotonic() < until:
         time.sleep(0.0005)
@@ -55,9 +101,9 @@ def leave_group_to_end(pid: int) -> None:
         _ended.append(-pid)
 
 
-def reap(pid: int, patience: float) -> Optional[int]:
-    """The wait status of a child that ends within `patience` seconds, else None."""
-    until = time.monotonic() + patience
+def reap(pid: int, timeout: float) -> Optional[int]:
+    """The wait status of a child that ends within `timeout` seconds, else None."""
+    until = time.monotonic() + timeout
     while True:
         try:
             done, status = os.waitpid(pid, os.WNOHANG)

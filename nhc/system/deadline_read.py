@@ -146,8 +146,7 @@ def _wait(reader: _Reader, patience: float) -> int:
 
 def _starved(thread: int) -> bool:
     """Whether a thread of this process is ready to run and has no processor (state R), or has not even begun."""
-    try:
-        with open(f"/proc/self/task/{thread}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[:1] == [b"R"]
-    except OSError:
-        return not thread
+    from nhc.system.process_identity import read_stat
+
+    found = read_stat(os.getpid(), thread) if thread else None
+    return not thread if found is None else found.state == "R"

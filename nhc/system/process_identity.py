@@ -1,4 +1,4 @@
-"""Processes that outlive SIGKILL: told apart from later ones with their pid by their start time."""
+"""A process's `stat` file, and who a process is: its pid and its start time together."""
 
 from __future__ import annotations
 
@@ -6,6 +6,59 @@ from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Optional
+
+
+KERNEL_THREAD = 0x00200000
+"""PF_KTHREAD in a process's flags (include/linux/sched.h)."""
+
+
+class ProcessStat(NamedTuple):
+    """One process's `stat` file (proc_pid_stat(5)). Times in clock ticks, `vsize` in bytes, `rss` in pages."""
+
+    pid: int
+    name: str
+    state: str
+    parent: int
+    flags: int
+    cpu: int
+    started: int
+    vsize: int
+    rss: int
+
+    @property
+    def kernel_thread(self) -> bool:
+        return bool(self.flags & KERNEL_THREAD)
+
+
+def parse_stat(text: str) -> ProcessStat:
+    """The fields that checks use. Raises ValueError where the text is no stat file."""
+    head, opened, rest = text.partition(" (")
+    # The name is the program's own choice and can hold blanks and parentheses: it ends at the last one.
+    name, closed, tail = rest.rpartition(")")
+    fields = tail.split()
+    if not opened or not closed or len(fields) < 22:
+        raise ValueError("not a /proc/PID/stat file")
+    return ProcessStat(
+        pid=int(head),
+        name=name,
+        state=fields[0],
+        parent=int(fields[1]),
+        flags=int(fields[6]),
+        cpu=int(fields[11]) + int(fields[12]),
+        started=int(fields[19]),
+        vsize=int(fields[20]),
+        rss=int(fields[21]),
+    )
+
+
+def read_stat(pid: int, thread: int = 0) -> Optional[ProcessStat]:
+    """The `stat` of a process, or of one of its threads; None where there is none (any more). Of this machine's own."""
+    path = f"/proc/{pid}/task/{thread}/stat" if thread else f"/proc/{pid}/stat"
+    try:
+        with open(path, "rb") as file:
+            return parse_stat(file.read().decode(errors="replace"))
+    except (OSError, ValueError):  # it ends as it is read
+        return None
 
 
 class Process(NamedTuple):
@@ -22,15 +75,10 @@ class Process(NamedTuple):
 
 def identify(pid: int) -> Optional[Process]:
     """The process that has this pid now, None when there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
+    found = read_stat(pid)
+    if found is None or found.state in "ZX":  # a zombie is over
         return None
-    if len(fields) < 20:
-        return None  # it ends as it is read
-    # After the name: state is field 3 of proc_pid_stat(5), start time field 22. A zombie is over.
-    return None if fields[0] in (b"Z", b"X") else Process(pid, int(fields[19]), fields[0] == b"D")
+    return Process(pid, found.started, found.state == "D")
 
 
 def is_alive(process: Process) -> bool:

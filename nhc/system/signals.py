@@ -10,6 +10,7 @@ import os
 import signal
 
 from nhc.light import TYPE_CHECKING
+from nhc.system.process_identity import read_stat
 
 if TYPE_CHECKING:
     from typing import Callable, Optional
@@ -17,18 +18,8 @@ if TYPE_CHECKING:
 
 def start_ticks(pid: int) -> int:
     """When `pid` began, in clock ticks after boot; -1 where there is no such process."""
-    try:
-        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return -1
-    try:
-        # The name in parentheses can hold anything, blanks and parentheses too: count from its end.
-        fields = os.read(fd, 4096).rpartition(b")")[2].split()
-    except OSError:
-        return -1
-    finally:
-        os.close(fd)
-    return int(fields[19]) if len(fields) > 19 else -1
+    found = read_stat(pid)
+    return -1 if found is None else found.started
 
 
 def kill(pid: int, started: int, number: int) -> None:

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.facts import processes
-from nhc.facts.processes import Clock, first_word, is_ssh_session, parse_cmdline, parse_stat, show_permille
+from nhc.facts.processes import Clock, first_word, is_ssh_session, parse_cmdline, show_permille
 from nhc.host import Host
 from nhc.hosts.recording import RecordingHost, Replay, finish
 from nhc.plan import Plan
+from nhc.system.process_identity import parse_stat
 from tests.support.processes import KSWAPD0, SSHD, Process, node
 
 STAT = (

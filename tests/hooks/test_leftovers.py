@@ -57,8 +57,8 @@ def test_a_process_in_uninterruptible_sleep_is_named_as_such():
 
 @given(st.text(st.characters(blacklist_characters="\n\0", blacklist_categories=["Cs"]), max_size=15))
 def test_no_process_name_hides_its_state(name):
-    text = f"10 ({name}) D " + " ".join(["1"] * 18) + " 99 0"
-    assert leftovers.parse_stat(text) == (name, "D", "99")
+    found = leftovers.parse_stat(f"10 ({name}) D " + " ".join(["1"] * 18) + " 99 0 0")
+    assert (found.name, found.state, found.started) == (name, "D", 99)
 
 
 SYSV = """\

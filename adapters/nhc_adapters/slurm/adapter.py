@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Callable, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, FrozenSet, List, Optional, Sequence, Tuple
 
 from nhc.marks import TAG, mark_text
 from nhc.model import Action
 from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, Operation
-from nhc_adapters._command import CommandMarker, Failures, Runner, chunks, complaint, plain, run_command
+from nhc_adapters._command import CommandMarker, Failures, chunks, complaint, plain
 from nhc_adapters.slurm.states import HYPERPOD_OWNER, SINFO, parse_json_nodes, parse_show, parse_sinfo
 
 FEW = 8
@@ -29,14 +29,7 @@ class Slurm(CommandMarker):
 
     keeps_time = True
 
-    def __init__(
-        self,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-        run: Runner = run_command,
-    ) -> None:
-        super().__init__(settings, environ, timeout, run)
+    def _prepare(self) -> None:
         self.command.env["SLURM_TIME_FORMAT"] = "%s"
         self.hyperpod = self.command.setting("NHC_HYPERPOD") in ("1", "yes", "true")
         self._version: Optional[Tuple[int, int]] = None

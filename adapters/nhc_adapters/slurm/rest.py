@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import os
 import re
 import socket
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -23,7 +22,7 @@ from urllib.parse import quote, urlsplit
 from nhc.model import Action, printable
 from nhc.ports import AdapterError, Mark, NodeState
 from nhc.system.bounded_read import parse_json, read_bytes
-from nhc_adapters._command import CommandMarker, Failures, Runner, chunks, run_command
+from nhc_adapters._command import CommandMarker, Failures, chunks
 from nhc_adapters.slurm.states import HYPERPOD_OWNER, parse_json_nodes
 
 LARGEST = 1 << 30
@@ -40,15 +39,7 @@ class SlurmRest(CommandMarker):
 
     keeps_time = True
 
-    def __init__(
-        self,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-        run: Runner = run_command,
-    ) -> None:
-        super().__init__(settings, environ, timeout, run)
-        self.environ = os.environ if environ is None else environ
+    def _prepare(self) -> None:
         url = self.command.setting("NHC_SLURMREST") or self.environ.get("NHC_SLURMREST", "")
         if not url:
             raise AdapterError("slurm-rest: NHC_SLURMREST is not set (http://host:6820 or unix:/path/to/socket)")
