@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from nhc.data.reader import table
+from nhc.data.reader import read
 from nhc.kernlog.match import INFO, Match, address
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action
@@ -23,13 +23,16 @@ class CatalogueRow:
 
     __slots__ = ("action", "code", "gate", "kind", "message", "pattern", "recovers", "severity", "source", "texts")
 
-    def __init__(self, cells: List[str]) -> None:
+    def __init__(self, line: str) -> None:
+        cells = ["" if cell == "-" else cell for cell in line.split("\t")]
         self.kind, self.code, self.severity, self.action, self.gate, text, *rest = cells
         self.pattern, self.message, self.recovers, self.source = rest
         self.texts = text.split("||")
 
 
-_rows: List[CatalogueRow] = []
+_lines: List[str] = []
+"""The table's rows as they stand: a log that tells of few faults needs few of them taken apart."""
+_rows: Dict[int, CatalogueRow] = {}
 _gates: Dict[str, List[int]] = {}
 _patterns: Dict[int, Pattern[str]] = {}
 _CACHE_LINES = 512
@@ -46,15 +49,29 @@ _SPEAKER = 80
 """Characters that may stand before a fault in its line, to say who speaks."""
 
 
+def load() -> None:
+    """Read the table, if that was not done yet, as far as the search for candidates needs it."""
+    if _lines:
+        return
+    lines = [line for line in read("kernel.tsv").split("\n") if line and line[0] != "#"][1:]
+    for number, line in enumerate(lines):
+        _kind, _code, _severity, _action, gate, texts, _rest = line.split("\t", 6)
+        for one in (gate,) if gate != "-" else texts.split("||"):
+            _gates.setdefault(one, []).append(number)
+    _lines.extend(lines)
+
+
+def _row(number: int) -> CatalogueRow:
+    row = _rows.get(number)
+    if row is None:
+        row = _rows[number] = CatalogueRow(_lines[number])
+    return row
+
+
 def rows() -> List[CatalogueRow]:
-    """The catalogue, loaded on first use."""
-    if not _rows:
-        for number, cells in enumerate(table("kernel.tsv")):
-            row = CatalogueRow(cells)
-            _rows.append(row)
-            for gate in (row.gate,) if row.gate else row.texts:
-                _gates.setdefault(gate, []).append(number)
-    return _rows
+    """The whole catalogue."""
+    load()
+    return [_row(number) for number in range(len(_lines))]
 
 
 def quoted(line: str, start: int) -> bool:
@@ -106,7 +123,7 @@ class Matcher:
 
     def candidates(self, text: str) -> Iterator[Tuple[int, int, List[int]]]:
         """Start and end of each line of `text` that may mean something, in order, with the rows to try on it."""
-        rows()
+        load()
         found: Dict[int, List[int]] = {}
         for gate, numbers in _gates.items():
             at = text.find(gate)
@@ -140,11 +157,11 @@ class Matcher:
         return found
 
     def _judge(self, line: str, numbers: Optional[List[int]]) -> Optional[Match]:
-        known = rows()
+        load()
         if numbers is None:
             numbers = [number for gate, opened in _gates.items() if gate in line for number in opened]
         for number in sorted(set(numbers)):
-            row = known[number]
+            row = _row(number)
             for text in row.texts:
                 if text in line:
                     break
