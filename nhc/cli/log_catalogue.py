@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Dict, Iterator, List, NamedTuple, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 from nhc.checks.kmsg import reason_of
 from nhc.data.reader import table
@@ -48,8 +48,13 @@ def known(matches: CatalogueRow) -> Known:
     return Known(matches.kind, matches.code, matches.severity, matches.action, matches.message,
                  ends(matches.kind, matches.code, matches.severity, matches.action),
                  [in_words(rule) for rule in repeats() if (rule.kind, rule.code) == (matches.kind, matches.code)], "",
-                 said[0][2] if said else "", said[0][3] if said else "", matches.source,
+                 _each(cells[2] for cells in said), _each(cells[3] for cells in said), matches.source,
                  [cells[4] for cells in said])  # fmt: skip
+
+
+def _each(texts: Iterable[str]) -> str:
+    """Different texts, each once, in a line."""
+    return ", ".join(dict.fromkeys(text for text in texts if text))
 
 
 def numbered(kind: str, code: str) -> Iterator[Known]:
