@@ -49,6 +49,7 @@ REPAIRERS: Dict[str, str] = {
     "ipmi": "nhc_adapters.bmc.ipmi:Ipmi",
     "redfish": "nhc_adapters.bmc.redfish:Redfish",
     "slurm": "nhc_adapters.slurm.power:SlurmPower",
+    "azure": "nhc_adapters.cloud.azure.repairer:AzureRepairer",
     "google": "nhc_adapters.cloud.google.repairer:GoogleRepairer",
 }
 """What makes a repairer (`nhc.repair.Repairer`) of the remedy loop."""

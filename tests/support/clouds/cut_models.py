@@ -2,12 +2,15 @@
 
     python tests/support/clouds/cut_models.py google .../googleapiclient/discovery_cache/documents/compute.v1.json
 
-writes tests/data/clouds/google-compute-v1.json anew.
+writes tests/data/clouds/google-compute-v1.json anew; so does `azure` with the folder azure/mgmt of azure-mgmt-compute
+and azure-mgmt-impactreporting, and `oracle` with the folder of the package oci.
 """
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -98,9 +101,78 @@ def _refs(value: Any) -> set[str]:
     return set().union(*(_refs(one) for one in value)) if isinstance(value, list) else set()
 
 
+AZURE = {
+    "compute": (
+        "virtual_machines_get", "virtual_machines_restart", "virtual_machines_redeploy", "virtual_machines_reimage",
+        "virtual_machines_deallocate", "virtual_machines_power_off", "virtual_machines_start",
+        "virtual_machines_retrieve_boot_diagnostics_data", "virtual_machines_delete",
+        "virtual_machine_scale_set_vms_get",
+        "virtual_machine_scale_set_vms_restart", "virtual_machine_scale_set_vms_redeploy",
+        "virtual_machine_scale_set_vms_reimage", "virtual_machine_scale_set_vms_deallocate",
+        "virtual_machine_scale_set_vms_power_off", "virtual_machine_scale_set_vms_start",
+        "virtual_machine_scale_set_vms_delete", "virtual_machine_scale_set_vms_retrieve_boot_diagnostics_data",
+    ),
+    "impactreporting": ("workload_impacts_create", "workload_impacts_get", "insights_list_by_subscription"),
+}  # fmt: skip
+AZURE_MODELS = {
+    "compute": (
+        "VirtualMachine", "VirtualMachineProperties", "VirtualMachineInstanceView", "VirtualMachineScaleSetVM",
+        "VirtualMachineScaleSetVMProperties", "VirtualMachineScaleSetVMInstanceView", "InstanceViewStatus",
+        "RetrieveBootDiagnosticsDataResult", "MaintenanceRedeployStatus",
+    ),
+    "impactreporting": ("WorkloadImpact", "WorkloadImpactProperties"),
+}  # fmt: skip
+
+
+def cut_azure(folder: Path) -> dict[str, Any]:
+    """Paths, verbs and query parameters of the calls above, and the wire names of the models, read off the source."""
+    made: dict[str, Any] = {"source": "azure-mgmt-compute and azure-mgmt-impactreporting (MIT)", "versions": {}}
+    made["methods"], made["models"] = {}, {}
+    for package, names in AZURE.items():
+        found = re.search(r'VERSION = "([^"]+)"', (folder / package / "_version.py").read_text())
+        assert found, package
+        made["versions"][package] = found[1]
+        text = (folder / package / "operations/_operations.py").read_text()
+        for name in names:
+            body = re.search(rf"^def build_{name}_request\(.*?(?=^def |^class )", text, re.S | re.M)
+            assert body, name
+            url = re.search(r'_url = "([^"]+)"', body[0])
+            verb = re.search(r'method="(\w+)"', body[0])
+            version = re.search(r'"api-version", "([^"]+)"', body[0])
+            assert url, name
+            assert verb, name
+            assert version, name
+            query = sorted(set(re.findall(r'_params\["([^"]+)"\]', body[0])))
+            made["methods"][name] = {"path": url[1], "verb": verb[1], "query": query, "version": version[1]}
+        classes = {
+            node.name: node
+            for node in ast.parse((folder / package / "models/_models.py").read_text()).body
+            if isinstance(node, ast.ClassDef)
+        }
+        for name in AZURE_MODELS[package]:
+            made["models"][name] = _azure_fields(classes, name)
+    return made
+
+
+def _azure_fields(classes: dict[str, ast.ClassDef], name: str) -> list[str]:
+    """The wire names of a model's fields, its bases' too."""
+    found: set[str] = set()
+    for base in classes[name].bases:
+        inner = ast.unparse(base).rpartition(".")[2]
+        found |= set(_azure_fields(classes, inner)) if inner in classes else set()
+    for node in classes[name].body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Call) and isinstance(node.target, ast.Name):
+            given = {word.arg: word.value for word in node.value.keywords}
+            wire = given.get("name")
+            found.add(wire.value if isinstance(wire, ast.Constant) else node.target.id)
+    return sorted(found)
+
+
 if __name__ == "__main__":
-    which, source = sys.argv[1:]
-    made = {"google": cut_google}[which](json.loads(Path(source).read_text()))
-    target = DATA / {"google": "google-compute-v1.json"}[which]
+    which, source = sys.argv[1], Path(sys.argv[2])
+    if which == "google":
+        made, target = cut_google(json.loads(source.read_text())), DATA / "google-compute-v1.json"
+    else:
+        made, target = cut_azure(source), DATA / "azure.json"
     target.write_text(json.dumps(made, indent=1, sort_keys=True) + "\n")
-    print(f"{target}: {target.stat().st_size} bytes, {len(made['schemas'])} schemas")
+    print(f"{target}: {target.stat().st_size} bytes")

@@ -1,0 +1,138 @@
+"""Azure's Resource Manager over REST: each call sent once.
+
+Azure's client library sends a POST again on 500, 503 and 504, and loads 140 MB. On Azure's machines the metadata
+service hands out a managed identity's token; elsewhere azure-identity finds credentials (extra `azure`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Mapping, NamedTuple, Optional
+from urllib.parse import quote, urlencode, urlsplit
+
+from nhc.model import printable
+from nhc.ports import AdapterError
+from nhc_adapters.cloud.calls import CallFailed
+from nhc_adapters.cloud.rest import Problem, Reply, Rest, no_words, said_in
+from nhc_adapters.cloud.settings import Table
+from nhc_adapters.cloud.tokens import Bearer, Token
+
+API = "https://management.azure.com"
+METADATA = "http://169.254.169.254"
+COMPUTE = "2024-07-01"
+"""The version asked for. The paths and words that are used are the same up to 2026-04-01."""
+IMPACT = "2025-01-01-preview"
+AKS = "2025-05-01"
+PERMISSIONS = "2022-04-01"
+
+NOT_BEGUN = frozenset(("TooManyRequests", "SubscriptionRequestsThrottled", "OperationNotAllowed", "AllocationFailed"))
+"""Codes that say "not now" before anything was begun."""
+
+_OPERATION = re.compile(r"/providers/Microsoft\.Compute/locations/([^/]+)/operations/([^/?]+)", re.IGNORECASE)
+
+
+class Begun(NamedTuple):
+    """What a call began: the operation's place, "" where it ended at once."""
+
+    operation: str
+    answer: Mapping[str, Any]
+
+
+class Azure:
+    """Calls to Resource Manager."""
+
+    def __init__(self, table: Table, environ: Optional[Mapping[str, str]], timeout: float) -> None:
+        self.address = table.url("endpoint", API)
+        self._environ = os.environ if environ is None else environ
+        self._metadata, self._client_id = table.url("metadata", METADATA), table.text("client-id")
+        self._rest = Rest(timeout, _words, NOT_BEGUN)
+        self._own = Rest(min(timeout, 5.0), no_words)
+        how = table.choice("credentials", ("auto", "metadata", "default"))
+        found = "default" if self._environ.get("AZURE_TENANT_ID") else "metadata"
+        self._bearer = Bearer(self._library_token if (how if how != "auto" else found) == "default" else self._token)
+
+    def call(
+        self,
+        said: str,
+        verb: str,
+        path: str,
+        version: str = COMPUTE,
+        query: Optional[Mapping[str, str]] = None,
+        body: Optional[Mapping[str, object]] = None,
+    ) -> Begun:
+        """One call. Raises CallFailed, and AdapterError where there are no credentials."""
+        words = {"api-version": version, **(query or {})}
+        url = f"{self.address}{quote(path)}?{urlencode(words)}"
+        reply = self._rest.call(said, verb, url, {"Authorization": self._bearer.header()}, body)
+        return Begun(_operation(reply), reply.json())
+
+    def operation(self, subscription: str, place: str) -> Mapping[str, Any]:
+        """An operation under way: its `status` and `error`, {} where Azure does not know it any more.
+
+        Only its place is kept of the address that Azure gave: a token goes to no other host. Raises CallFailed.
+        """
+        where, _, name = place.partition("/")
+        path = f"/subscriptions/{subscription}/providers/Microsoft.Compute/locations/{where}/operations/{name}"
+        try:
+            return self.call("operations", "GET", path).answer
+        except CallFailed as error:
+            if error.code in ("404", "NotFound", "OperationNotFound", "ResourceNotFound"):
+                return {}
+            raise
+
+    def upload(self, address: str, content: bytes) -> None:
+        """Put a block blob at a signed address, which is a secret and shown nowhere. Raises CallFailed."""
+        if not address.startswith(("https://", "http://127.0.0.1:")):
+            raise AdapterError("Azure gave no https address to upload the log to")
+        headers = {"x-ms-blob-type": "BlockBlob", "Content-Type": "application/gzip"}
+        self._rest.call("the upload of the log", "PUT", address, headers, content=content)
+
+    def fetch(self, said: str, address: str) -> bytes:
+        """What stands at a signed address. Raises CallFailed."""
+        return self._rest.call(said, "GET", address).data
+
+    def _token(self) -> Token:
+        """The token of the machine's managed identity, from its metadata service."""
+        words = {"api-version": "2018-02-01", "resource": f"{API}/"}
+        if self._client_id:
+            words["client_id"] = self._client_id
+        where = f"{self._metadata}/metadata/identity/oauth2/token?{urlencode(words)}"
+        try:
+            answer = self._own.call("Azure's metadata service", "GET", where, {"Metadata": "true"}).json()
+            return Token(str(answer["access_token"]), float(answer["expires_in"]))
+        except CallFailed as error:
+            hint = "outside of Azure's machines set repairers.azure.credentials"
+            raise CallFailed(error.answer, f"{error} ({hint})", error.code, error.retry_after) from None
+        except (KeyError, TypeError, ValueError):
+            raise AdapterError("Azure's metadata service: its answer holds no token") from None
+
+    def _library_token(self) -> Token:
+        """The token of the default credentials, through azure-identity."""
+        try:
+            from azure.core.exceptions import AzureError
+            from azure.identity import DefaultAzureCredential
+        except ModuleNotFoundError:
+            raise AdapterError(
+                "credentials other than the machine's own need azure-identity: install nhc's extra azure"
+            ) from None
+        import time
+
+        try:
+            found = DefaultAzureCredential().get_token(f"{API}/.default")
+        except AzureError as error:
+            raise AdapterError(f"azure-identity: {printable(str(error), 300)}") from None
+        return Token(str(found.token), float(found.expires_on) - time.time())
+
+
+def _operation(reply: Reply) -> str:
+    """The place of an operation as LOCATION/ID."""
+    address = reply.headers.get("azure-asyncoperation") or reply.headers.get("location") or ""
+    found = _OPERATION.search(urlsplit(address).path)
+    return f"{found[1]}/{found[2]}" if found else ""
+
+
+def _words(answer: bytes) -> Problem:
+    """Azure's form of an error."""
+    error = said_in(answer, "error")
+    return Problem(str(error.get("code") or ""), str(error.get("message") or "")) if error else no_words(answer)

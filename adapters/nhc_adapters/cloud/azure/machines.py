@@ -1,0 +1,111 @@
+"""Azure's virtual machines: what they are now, and the calls that change one. Both kinds of scale set, and none."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Mapping, NamedTuple, Optional
+
+from nhc.model import printable
+from nhc.repair import Machine, Sent, Sighting
+from nhc_adapters.cloud.azure.api import Azure
+from nhc_adapters.cloud.azure.identity import Vm, same
+from nhc_adapters.cloud.calls import CallFailed, Refusal, accepted
+
+RUNNING, STOPPED, DEALLOCATED = "running", "stopped", "deallocated"
+SUCCEEDED = "succeeded"
+
+GONE = frozenset(("ResourceNotFound", "NotFound", "404", "InstanceIdNotFound"))
+
+_QUERY: Mapping[str, Mapping[str, str]] = {"powerOff": {"skipShutdown": "true"}}
+"""powerOff with skipShutdown is the power cut."""
+
+
+class Seen(NamedTuple):
+    """A machine as Azure describes it.
+
+    `provisioning` is the state of Azure's last work on it and `at` when that ended: it changes with every operation.
+    """
+
+    vm_id: str
+    power: str
+    provisioning: str
+    at: str
+    priority: str
+    maintenance: str
+    location: str
+
+
+def get(azure: Azure, which: Vm) -> Optional[Seen]:
+    """A machine, None where there is none. Raises CallFailed."""
+    try:
+        found = azure.call("virtualMachines/read", "GET", which.path, query={"$expand": "instanceView"}).answer
+    except CallFailed as error:
+        if error.code in GONE:
+            return None
+        raise
+    own: Mapping[str, Any] = found.get("properties") or {}
+    view: Mapping[str, Any] = own.get("instanceView") or {}
+    codes = {}
+    for status in view.get("statuses") or []:
+        kind, _, value = str(status.get("code") or "").partition("/")
+        codes[kind] = (value.lower(), str(status.get("time") or ""))
+    provisioning, at = codes.get("ProvisioningState", (str(own.get("provisioningState") or "").lower(), ""))
+    window: Mapping[str, Any] = view.get("maintenanceRedeployStatus") or {}
+    return Seen(
+        vm_id=str(own.get("vmId") or ""),
+        power=codes.get("PowerState", ("", ""))[0],
+        provisioning=provisioning,
+        at=at,
+        priority=str(own.get("priority") or ""),
+        maintenance=str(window.get("maintenanceWindowStartTime") or ""),
+        location=str(found.get("location") or ""),
+    )
+
+
+def compare(machine: Machine, found: Optional[Seen], which: Vm) -> Seen:
+    """The machine, where it is the one that the cluster means: by its DMI UUID, where that is known. Raises Refusal."""
+    if found is None:
+        raise Refusal(f"there is no virtual machine {which.shown} in {which.group}")
+    if machine.uuid and found.vm_id and not same(machine.uuid, found.vm_id):
+        raise Refusal(f"{which.shown} has the vmId {found.vm_id}, {machine.node} shows {machine.uuid}: another machine")
+    return found
+
+
+def sighting(found: Optional[Seen]) -> Sighting:
+    if found is None:
+        return Sighting(time.time(), power="gone")
+    acting = found.provisioning not in (SUCCEEDED, "failed", "")
+    doing = f"provisioning is {found.provisioning}" if acting else ""
+    return Sighting(time.time(), found.vm_id, found.at, found.power, "azure" if acting else "", doing)
+
+
+def act(azure: Azure, which: Vm, action: str) -> Sent:
+    """POST one action: restart, redeploy, reimage, deallocate, powerOff, start."""
+    begun = azure.call(action, "POST", f"{which.path}/{action}", query=_QUERY.get(action))
+    return accepted(f"Azure began to {action} {which.shown}", begun.operation)
+
+
+def delete(azure: Azure, which: Vm) -> Sent:
+    begun = azure.call("delete", "DELETE", which.path)
+    return accepted(f"Azure began to delete {which.shown}", begun.operation)
+
+
+class Work(NamedTuple):
+    """How far an operation of Azure's is: `done` with or without an `error`."""
+
+    done: bool
+    error: str
+
+
+def work(azure: Azure, which: Vm, place: str) -> Optional[Work]:
+    """The operation, None where it is not known. Raises CallFailed."""
+    if not place:
+        return None
+    found = azure.operation(which.subscription, place)
+    status = str(found.get("status") or "").lower()
+    if not status:
+        return None
+    error: Mapping[str, Any] = found.get("error") or {}
+    failed = status in ("failed", "canceled")
+    said = printable(f"{error.get('code') or status}: {error.get('message') or ''}", 300) if failed else ""
+    return Work(status not in ("inprogress", "running", "accepted"), said)

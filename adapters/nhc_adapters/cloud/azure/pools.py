@@ -1,0 +1,71 @@
+"""AKS: deleting one machine of a node pool, and bringing the pool back to its size."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, Mapping, NamedTuple, Optional
+
+from nhc.repair import Machine, Sent
+from nhc_adapters.cloud.azure.api import AKS, Azure
+from nhc_adapters.cloud.calls import Refusal, accepted
+
+_NODE_GROUP = re.compile(r"^MC_(.+)_([^_]+)_[^_]+$", re.IGNORECASE)
+"""AKS's own name for the resource group of a cluster's nodes: MC_GROUP_CLUSTER_LOCATION."""
+
+
+class Pool(NamedTuple):
+    """A node pool."""
+
+    subscription: str
+    group: str
+    cluster: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        base = f"/subscriptions/{self.subscription}/resourceGroups/{self.group}"
+        return f"{base}/providers/Microsoft.ContainerService/managedClusters/{self.cluster}/agentPools/{self.name}"
+
+
+def pool(machine: Machine, subscription: str, group: str) -> Optional[Pool]:
+    """The pool of a node, from its labels or settings (`cluster_group`, `cluster`, `pool`); None where it is of none."""
+    name = machine.settings.get("pool", "") or machine.labels.get("kubernetes.azure.com/agentpool", "")
+    found = _NODE_GROUP.match(group)
+    owner = machine.settings.get("cluster_group", "") or (found[1] if found else "")
+    cluster = machine.settings.get("cluster", "") or (found[2] if found else "")
+    return Pool(subscription, owner, cluster, name) if name and owner and cluster else None
+
+
+class Size(NamedTuple):
+    """A pool's wanted size. An autoscaled one is brought back by its autoscaler."""
+
+    nodes: int
+    autoscaled: bool
+    settled: bool
+
+
+def size(azure: Azure, of: Pool) -> Size:
+    """Raises CallFailed."""
+    own: Mapping[str, Any] = azure.call("agentPools/read", "GET", of.path, AKS).answer.get("properties") or {}
+    settled = str(own.get("provisioningState") or "") == "Succeeded"
+    return Size(int(own.get("count") or 0), bool(own.get("enableAutoScaling")), settled)
+
+
+def delete(azure: Azure, of: Pool, node: str) -> Sent:
+    """Delete a machine, keeping in the request's id the size to come back to."""
+    before = size(azure, of)
+    if not before.settled:
+        raise Refusal(f"the node pool {of.name} is being changed", 60.0)
+    azure.call("deleteMachines", "POST", f"{of.path}/deleteMachines", AKS, body={"machineNames": [node]})
+    return accepted(f"AKS deletes {node} of {of.name}", f"size/{before.nodes}")
+
+
+def grow(azure: Azure, of: Pool, count: int) -> Sent:
+    """Bring the pool back to at least `count` nodes. Changes nothing where it has them. Raises CallFailed."""
+    found = azure.call("agentPools/read", "GET", of.path, AKS).answer
+    own: Dict[str, Any] = dict(found.get("properties") or {})
+    if int(own.get("count") or 0) >= count:
+        return accepted(f"{of.name} has {own.get('count')} nodes", f"size/{count}")
+    own["count"] = count
+    azure.call("agentPools/write", "PUT", of.path, AKS, body={"properties": own})
+    return accepted(f"{of.name} grows to {count} nodes", f"size/{count}")

@@ -1,0 +1,286 @@
+"""Azure as a repairer: virtual machines, scale sets of both kinds, AKS's node pools, guest health reports.
+
+    [repairers.azure]
+    replace = "redeploy"         # or reimage, deallocate, delete, aks, report
+    log-directory = ""           # NODE.log.gz in it goes with a report
+    client-id = ""               # of a managed identity, where the machine has several
+
+The rights that it needs are in adapters/azure; docs/clouds.md says which call makes which repair.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence
+
+from nhc.ports import AdapterError
+from nhc.repair import (
+    Answer,
+    Claim,
+    EvidenceBudget,
+    Exhibit,
+    Machine,
+    Order,
+    Progress,
+    Right,
+    Rung,
+    Sent,
+    Sighting,
+    Stage,
+)
+from nhc.system.bounded_read import read_bytes
+from nhc_adapters.cloud.azure import evidence, machines, pools, reports
+from nhc_adapters.cloud.azure.api import PERMISSIONS, Azure
+from nhc_adapters.cloud.azure.identity import Vm, vm
+from nhc_adapters.cloud.azure.machines import DEALLOCATED, RUNNING, STOPPED, SUCCEEDED, Seen
+from nhc_adapters.cloud.calls import LATER, CallFailed, Refusal, send_once
+from nhc_adapters.cloud.settings import Table
+
+KNOWN = (
+    "endpoint", "metadata", "credentials", "client-id", "replace", "log-directory", "subscription", "resource-group",
+)  # fmt: skip
+WAYS = ("redeploy", "reimage", "deallocate", "delete", "aks", "report")
+LOG_LIMIT = 100 << 20
+"""Bytes of a log that goes with a report; nvidia-bug-report.log.gz has 1 to 20 MB."""
+
+VM = "Microsoft.Compute/virtualMachines"
+SET = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines"
+_EACH = (
+    "read", "instanceView/read", "restart/action", "redeploy/action", "reimage/action", "powerOff/action",
+    "deallocate/action", "start/action", "delete", "retrieveBootDiagnosticsData/action",
+)  # fmt: skip
+ACTIONS: Sequence[str] = (
+    *(f"{VM}/{one}" for one in _EACH),
+    *(f"{SET}/{one}" for one in _EACH),
+    "Microsoft.Compute/locations/operations/read",
+    "Microsoft.ContainerService/managedClusters/agentPools/read",
+    "Microsoft.ContainerService/managedClusters/agentPools/write",
+    "Microsoft.ContainerService/managedClusters/agentPools/deleteMachines/action",
+    "Microsoft.Impact/WorkloadImpacts/read",
+    "Microsoft.Impact/WorkloadImpacts/write",
+    "Microsoft.Impact/WorkloadImpacts/insights/read",
+    "Microsoft.Impact/getUploadToken/action",
+)
+"""What all of it takes, as adapters/azure/role-repair.json grants it."""
+
+
+class Target(NamedTuple):
+    """A machine whose identity was compared, and the way to repair it."""
+
+    which: Vm
+    seen: Seen
+    way: str
+
+
+class AzureRepairer:
+    """As `nhc.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
+
+    def __init__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+    ) -> None:
+        self.table = Table("repairers.azure", settings, KNOWN)
+        self.replace = self.table.choice("replace", WAYS)
+        self.logs = self.table.text("log-directory")
+        self.azure = Azure(self.table, environ, timeout)
+
+    # What is possible.
+
+    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
+        if device:
+            return f"Azure repairs whole machines, not {device}"
+        if rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
+            return f"Azure has no {rung.value}"
+        try:
+            self._target(machine, rung)
+        except AdapterError as error:
+            return str(error)
+        return ""
+
+    def _vm(self, machine: Machine) -> Vm:
+        found = vm(machine)
+        if found is None:
+            shown = machine.provider_id or "not set"
+            raise Refusal(f"no machine of Azure's is known for {machine.node} (provider id {shown!r})")
+        return found
+
+    def _way(self, rung: Rung) -> str:
+        return {Rung.REBOOT: "restart", Rung.POWER_CYCLE: "powerOff"}.get(rung, self.replace)
+
+    def _target(self, machine: Machine, rung: Rung) -> Target:
+        """Raises Refusal, CallFailed."""
+        which, way = self._vm(machine), self._way(rung)
+        seen = machines.compare(machine, machines.get(self.azure, which), which)
+        if seen.provisioning not in (SUCCEEDED, "failed"):
+            raise Refusal(f"{which.shown} is being changed: provisioning is {seen.provisioning}", LATER)
+        if seen.power != RUNNING and way != "delete":
+            raise Refusal(f"{which.shown} is {seen.power or 'in no known state of power'}")
+        if way == "aks" and self._pool(machine, which) is None:
+            raise Refusal(f"{machine.node} is no node of AKS that is known (its label kubernetes.azure.com/agentpool)")
+        return Target(which, seen, way)
+
+    def _pool(self, machine: Machine, which: Vm) -> Optional[pools.Pool]:
+        return pools.pool(machine, which.subscription, which.group)
+
+    # Looking, acting.
+
+    def look(self, machine: Machine) -> Sighting:
+        return machines.sighting(machines.get(self.azure, self._vm(machine)))
+
+    def send(self, order: Order) -> Sent:
+        return send_once(lambda: self._prepare(order), lambda target: self._act(order, target))
+
+    def _prepare(self, order: Order) -> Target:
+        if order.device or order.rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
+            raise Refusal(self.can(order.machine, order.rung, order.device))
+        return self._target(order.machine, order.rung)
+
+    def _act(self, order: Order, target: Target) -> Sent:
+        if target.way == "delete":
+            return machines.delete(self.azure, target.which)
+        if target.way == "aks":
+            pool = self._pool(order.machine, target.which)
+            assert pool is not None  # _target has looked
+            return pools.delete(self.azure, pool, order.machine.node)
+        if target.way == "report":
+            return reports.send(self.azure, target.which, order, target.seen, self._log(order.machine, target.which))
+        return machines.act(self.azure, target.which, target.way)
+
+    def _log(self, machine: Machine, which: Vm) -> str:
+        """The address of the node's log, uploaded now. A report without a log is better than none."""
+        path = os.path.join(self.logs, f"{os.path.basename(machine.node)}.log.gz")
+        if not self.logs or not os.path.exists(path):
+            return ""
+        try:
+            return reports.upload(self.azure, which, read_bytes(path, LOG_LIMIT))
+        except (AdapterError, OSError):
+            return ""
+
+    def complete(self, order: Order, sent: Sent) -> Sent:
+        """The start after a stop; the deallocation that a report ends with; a pool's growth after a deletion."""
+        return send_once(lambda: self._next(order), lambda target: self._do_next(order, sent, target))
+
+    def _next(self, order: Order) -> Target:
+        which, way = self._vm(order.machine), self._way(order.rung)
+        seen = machines.get(self.azure, which) if way != "aks" else Seen("", "", "", "", "", "", "")
+        if seen is None:
+            raise Refusal(f"{which.shown} is gone")
+        return Target(which, seen, way)
+
+    def _do_next(self, order: Order, sent: Sent, target: Target) -> Sent:
+        if target.way == "aks":
+            pool = self._pool(order.machine, target.which)
+            assert pool is not None  # it was deleted from this pool
+            return pools.grow(self.azure, pool, _size(sent))
+        if target.way == "report" and target.seen.power == RUNNING:
+            return machines.act(self.azure, target.which, "deallocate")
+        return machines.act(self.azure, target.which, "start")
+
+    # Watching.
+
+    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
+        which, way = self._vm(order.machine), self._way(order.rung)
+        if way == "aks":
+            return self._pool_progress(order, which, sent)
+        seen = machines.get(self.azure, which)
+        if seen is None:
+            done = way == "delete"
+            return Progress(Stage.DONE if done else Stage.FAILED, f"{which.shown} is gone")
+        place = sent.request_id if sent.request_id.count("/") == 1 and not sent.request_id.startswith("impact/") else ""
+        work = machines.work(self.azure, which, place)
+        if work is not None and work.error:
+            return Progress(Stage.FAILED, work.error)
+        if (work is not None and not work.done) or seen.provisioning not in (SUCCEEDED, "failed"):
+            return Progress(Stage.WORKING, f"Azure works on {which.shown}: {seen.provisioning}, {seen.power}")
+        if way == "report" and seen.at == before.boot and seen.power == RUNNING:
+            return self._report_progress(order, which, before)
+        if seen.power in (STOPPED, DEALLOCATED) and way in ("powerOff", "deallocate", "report"):
+            return Progress(Stage.HALFWAY, f"{which.shown} is {seen.power}; it is to be started")
+        if seen.power == RUNNING and seen.provisioning == SUCCEEDED and before.boot and seen.at > before.boot:
+            return Progress(Stage.DONE, f"{which.shown} runs, Azure's work on it ended at {seen.at}", which.shown)
+        return Progress(Stage.WORKING, f"{which.shown} is {seen.power}, as before")
+
+    def _report_progress(self, order: Order, which: Vm, before: Sighting) -> Progress:
+        """What Azure makes of the report, until the machine is touched. Its name follows from what was seen before."""
+        then = Seen(before.instance, before.power, SUCCEEDED, before.boot, "", "", "")
+        found = reports.insight(self.azure, which, reports.name(order, then))
+        if found is None:
+            return Progress(Stage.WORKING, "Azure says nothing of the report yet")
+        if found.removed:
+            return Progress(Stage.HALFWAY, f"Azure: {found.code}; {which.shown} is to be deallocated")
+        if found.terminal:
+            return Progress(Stage.FAILED, f"Azure did nothing: {found.code}")
+        return Progress(Stage.WORKING, f"Azure: {found.code}")
+
+    def _pool_progress(self, order: Order, which: Vm, sent: Sent) -> Progress:
+        pool = self._pool(order.machine, which)
+        if pool is None or machines.get(self.azure, which) is not None:
+            return Progress(Stage.WORKING, f"{order.machine.node} is still there")
+        size = pools.size(self.azure, pool)
+        if size.autoscaled or sent.answer is not Answer.ACCEPTED or size.nodes >= _size(sent):
+            stage = Stage.DONE if size.settled else Stage.WORKING
+            return Progress(stage, f"{order.machine.node} is deleted; {pool.name} has {size.nodes} nodes")
+        return Progress(
+            Stage.HALFWAY, f"{order.machine.node} is deleted; {pool.name} is to grow to {_size(sent)} nodes"
+        )
+
+    # Rights, others, evidence.
+
+    def rights(self) -> Sequence[Right]:
+        """Azure tells which actions one has in a resource group."""
+        subscription, group = self.table.text("subscription"), self.table.text("resource-group")
+        if not (subscription and group):
+            return [Right(one, None, "set subscription and resource-group in [repairers.azure]") for one in ACTIONS]
+        path = f"/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Authorization/permissions"
+        try:
+            grants = self.azure.call("permissions", "GET", path, PERMISSIONS).answer.get("value") or []
+        except CallFailed as error:
+            return [Right(one, None, str(error)) for one in ACTIONS]
+        found = []
+        for action in ACTIONS:
+            granted = any(
+                _fits(action, one.get("actions")) and not _fits(action, one.get("notActions")) for one in grants
+            )
+            # What the settings make no use of need not be granted.
+            if granted or self._needed(action):
+                found.append(Right(action, granted, "" if granted else f"not granted in {group}"))
+        return found
+
+    def _needed(self, action: str) -> bool:
+        last = action.rpartition("/")[0].rpartition("/")[2] if action.endswith("/action") else action.rpartition("/")[2]
+        if "ContainerService" in action:
+            return self.replace == "aks"
+        if "Impact" in action:
+            return self.replace == "report"
+        if last in ("redeploy", "reimage", "deallocate", "delete"):
+            return self.replace == last or (last == "deallocate" and self.replace == "report")
+        return True
+
+    def claims(self, machine: Machine) -> Sequence[Claim]:
+        which = vm(machine)
+        seen = machines.get(self.azure, which) if which else None
+        if which is None or seen is None:
+            return []
+        found: List[Claim] = []
+        if seen.provisioning not in (SUCCEEDED, "failed", ""):
+            # AKS's own repair (reboot, reimage, redeploy) shows as such work too.
+            found.append(Claim("azure", f"provisioning is {seen.provisioning}", f"{VM}/read instanceView"))
+        if seen.maintenance:
+            doing = f"maintenance from {seen.maintenance}"
+            found.append(Claim("azure", doing, f"{VM}/read maintenanceRedeployStatus"))
+        return found
+
+    def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
+        return evidence.collect(self.azure, self._vm(machine), budget)
+
+
+def _fits(action: str, patterns: Optional[Sequence[str]]) -> bool:
+    return any(fnmatch.fnmatchcase(action.lower(), str(one).lower()) for one in patterns or [])
+
+
+def _size(sent: Sent) -> int:
+    kind, _, count = sent.request_id.partition("/")
+    return int(count) if kind == "size" and count.isdigit() else 0
