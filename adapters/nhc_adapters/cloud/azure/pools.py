@@ -28,7 +28,7 @@ class Pool(NamedTuple):
 
 
 def pool(machine: Machine, subscription: str, group: str) -> Optional[Pool]:
-    """The pool of a node, from its labels or settings (`cluster_group`, `cluster`, `pool`); None where it is of none."""
+    """The pool of a node, from its labels or settings (`cluster_group`, `cluster`, `pool`); None where unknown."""
     name = machine.settings.get("pool", "") or machine.labels.get("kubernetes.azure.com/agentpool", "")
     found = _NODE_GROUP.match(group)
     owner = machine.settings.get("cluster_group", "") or (found[1] if found else "")
