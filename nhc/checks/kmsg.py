@@ -1,4 +1,4 @@
-"""The kernel log: faults that it told of and that nothing has shown to be gone."""
+"""The kernel log: faults that it reported and that nothing has shown to be gone."""
 
 from __future__ import annotations
 

@@ -64,21 +64,21 @@ def _hung(state: LogState, match: Match, when: float, now: float) -> None:
 
     finding = state.get("findings", {}).get(hung.KEY)
     if match.kind == "hung":
-        told = hung.take(state, match, when)
+        judged = hung.take(state, match, when)
     elif finding is None or not hung.recovered(state, match, when):
         return
     else:
-        told = hung.judged(state, match)
-        if told is None:
+        judged = hung.judged(state, match)
+        if judged is None:
             del state["findings"][hung.KEY]
-    if told is None:
+    if judged is None:
         return
     if match.code == "TaskHung":
         seen = state.setdefault("seen", {})
         seen[DEGRADED] = seen.get(DEGRADED, 0) + 1
-        _keep(state, told, told.severity, when, now, True)
+        _keep(state, judged, judged.severity, when, now, True)
     elif finding is not None:
-        change(finding, told.severity, told.action, told.message)
+        change(finding, judged.severity, judged.action, judged.message)
 
 
 def _beside(state: LogState, match: Match, when: float) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from nhc.host import Host
 from nhc.kernlog.findings import NVIDIA, OF_A_DEVICE, identity
 from nhc.light import TYPE_CHECKING
+from nhc.model import Action
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
+    from typing import Dict, List, Optional, Sequence, Tuple
 
+    from nhc.facts.accelerator_values import Device
     from nhc.kernlog.state_types import Finding, LogState
 
 SETTLED = 60.0
@@ -35,18 +37,11 @@ def found_clean(host: Host, finding: Finding) -> Optional[bool]:
 
 def device_clean(host: Host, address: str) -> Optional[bool]:
     """Whether the vendor's library says that a device is well, None where it says nothing of it."""
-    from nhc.facts.accelerator import accelerators
-
-    try:
-        inventory = host.fact(accelerators)
-    except OSError:
+    device = _device(host, address)
+    if device is None:
         return None
-    for device in inventory.devices:
-        if device.pci == address:
-            remap = device.row_remap
-            sick = device.fault or device.recovery or (remap and (remap.pending or remap.failed))
-            return not sick
-    return None
+    remap = device.row_remap
+    return not (device.fault or device.recovery or (remap and (remap.pending or remap.failed)))
 
 
 def in_context(
@@ -56,43 +51,52 @@ def in_context(
 
     NVML is asked only if there is an Xid whose meaning depends on it.
     """
-    from nhc.kernlog import xid
-
-    out: List[Tuple[str, Finding]] = []
+    standing: List[Tuple[str, Finding]] = []
     gone: List[Tuple[str, Finding]] = []
     for key, finding in pairs:
-        if finding["kind"] != "xid" or finding.get("drill") or not xid.depends(finding["code"], finding["action"]):
-            out.append((key, finding))
-            continue
-        device = _device(host, finding["device"])
-        if device is None:
-            out.append((key, finding))
-            continue
-        remap = device.row_remap
-        rows = ""
-        if remap is not None:
-            if remap.failed:
-                rows = "failed"
-            elif remap.pending:
-                rows = "pending"
-            elif remap.pending is False and remap.failed is False:
-                rows = "clean"
-        mig = "" if device.modes.mig is None else "on" if device.modes.mig else "off"
-        told = xid.in_context(finding["code"], xid.generation(device.name), mig, rows)
-        settled = host.time() - finding["last"] > SETTLED and finding["action"] == "reset-device"
-        if told is None and settled and xid.well(device.fault, device.recovery, rows):
-            gone.append((key, finding))
-        elif told is None:
-            out.append((key, finding))
-        elif told[0] == "gone":
+        judged = _beside_gpu(host, finding)
+        if judged is None:
             gone.append((key, finding))
         else:
-            message = f"{finding['message']} ({told[2]})"
-            out.append((key, {**finding, "severity": told[0], "action": told[1].value, "message": message}))
-    return out, gone
+            standing.append((key, judged))
+    return standing, gone
 
 
-def _device(host: Host, address: str) -> Any:
+def _beside_gpu(host: Host, finding: Finding) -> Optional[Finding]:
+    """A finding as its GPU's state has it, None where the GPU shows it to be gone."""
+    from nhc.kernlog import xid
+
+    if finding["kind"] != "xid" or finding.get("drill") or not xid.depends(finding["code"], finding["action"]):
+        return finding
+    device = _device(host, finding["device"])
+    if device is None:
+        return finding
+    rows = _row_state(device)
+    mig = "" if device.modes.mig is None else "on" if device.modes.mig else "off"
+    context = xid.in_context(finding["code"], xid.generation(device.name), mig, rows)
+    if context is None:
+        settled = host.time() - finding["last"] > SETTLED and finding["action"] == Action.RESET_DEVICE.value
+        return None if settled and xid.well(device.fault, device.recovery, rows) else finding
+    severity, action, why = context
+    if severity == xid.GONE:
+        return None
+    return {**finding, "severity": severity, "action": action.value, "message": f"{finding['message']} ({why})"}
+
+
+def _row_state(device: Device) -> str:
+    """How a GPU's memory rows are, in the words of xid_context.tsv: failed, pending, clean, "" for unknown."""
+    remap = device.row_remap
+    if remap is None:
+        return ""
+    if remap.failed:
+        return "failed"
+    if remap.pending:
+        return "pending"
+    return "clean" if remap.pending is False and remap.failed is False else ""
+
+
+def _device(host: Host, address: str) -> Optional[Device]:
+    """What the vendor's library says of the accelerator at a PCI address, None where it says nothing."""
     from nhc.facts.accelerator import accelerators
 
     try:

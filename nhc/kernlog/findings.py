@@ -1,4 +1,4 @@
-"""Faults that the kernel log told of, remembered until they are shown to be gone.
+"""Faults that the kernel log reported, remembered until they are shown to be gone.
 
 Pure: a state (JSON's own types, as `host.memory` keeps it), lines as matches with their times, and out comes the
 state changed. A finding ends when the log shows its cause gone (a reset, a link that came up, a driver that was
@@ -80,7 +80,7 @@ def end(state: LogState, key: str, finding: Finding) -> bool:
 
 
 def _repairing(finding: Finding, now: float) -> bool:
-    """Whether the kernel may still repair this: it has not said how its recovery went, and its time is not over."""
+    """Whether the kernel may still repair this: no line says yet how its recovery went, and its time is not over."""
     until = finding.get("repairing")
     return isinstance(until, (int, float)) and now < until and not finding.get("drill")
 

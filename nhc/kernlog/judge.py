@@ -14,19 +14,22 @@ if TYPE_CHECKING:
 
 def take_in(
     state: LogState,
-    said: Sequence[Tuple[str, Optional[float]]],
+    messages: Sequence[Tuple[str, Optional[float]]],
     now: float,
     rules: Sequence[Rule] = (),
     catalogue: bool = True,
 ) -> None:
-    """Judge messages and add what they mean to a state: to the rules and, for the kernel's own, to the catalogue."""
-    if not said:
+    """Judge messages, each with its time (None: now), and collect what they mean into a state.
+
+    `rules` apply to all messages, the catalogue only where `catalogue` says that they are the kernel's.
+    """
+    if not messages:
         return
     if rules:
         from nhc.kernlog.npd_rules import RuleReader
 
         reader = RuleReader(rules, state.get("tail", []))
-        for text, when in said:
+        for text, when in messages:
             for match in reader.read(text):
                 add(state, match, now if when is None else when, now)
         state["tail"] = reader.tail()
@@ -35,7 +38,7 @@ def take_in(
     from nhc.kernlog.catalogue import Matcher, lines_of
 
     matcher = Matcher(state.get("driver", ""))
-    lines = [(line, when) for text, when in said for line in (lines_of(text) if "\n" in text else (text,))]
+    lines = [(line, when) for text, when in messages for line in (lines_of(text) if "\n" in text else (text,))]
     texts = [line for line, _when in lines]
     starts: Dict[int, int] = {}
     at = 0

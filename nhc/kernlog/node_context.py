@@ -60,13 +60,13 @@ def beside_node(host: Host, state: LogState, pairs: Sequence[Pair]) -> Tuple[Lis
     ):
         found = _volumes(host)
     for key, finding in pairs:
-        told: Optional[Finding] = finding
+        judged: Optional[Finding] = finding
         if depends(finding):
-            told = _task(host, state, finding) if finding["kind"] == "hung" else _volume(host, state, found, finding)
-        if told is None:
+            judged = _task(host, state, finding) if finding["kind"] == "hung" else _volume(host, state, found, finding)
+        if judged is None:
             gone.append((key, finding))
         else:
-            standing.append((key, told))
+            standing.append((key, judged))
     standing.sort(key=lambda pair: -RANK[pair[1]["severity"]])
     return standing, gone
 

@@ -22,7 +22,7 @@ PCIE_RESET_READY_POLL_MS), and asks each driver before and after."""
 REPAIRED = (("aer", "UncorrectedFatal"), ("aer", "UncorrectedNonFatal"), ("pcie", "Contained"))
 """Errors after each of which the kernel tries a recovery, and says how it went."""
 SAYS_HOW = (*REPAIRED, ("nvme", "Down"))
-"""Errors that are no more than degraded until the kernel has said how its repair went. For an NVMe controller it is a
+"""Errors that are no more than degraded until a line says how the kernel's repair went. For an NVMe controller it is a
 reset (drivers/nvme/host/pci.c nvme_reset_work), after which it names its queues or gives the device up."""
 _OUTCOMES = (("aer", "Recovered"), ("aer", "RecoveryFailed"), ("aer", "NoCallback"))
 

@@ -93,14 +93,14 @@ def _advance(host: Host, source: LogSource, state: LogState, rules: Sequence[Rul
     """Bring a state up to the end of its log."""
     first = state.get("cursor") is None
     batch, name = _read(host, source, state.get("cursor"))
-    said = [(r.text, r.when) for r in batch.records]
-    if said:
+    messages = [(r.text, r.when) for r in batch.records]
+    if messages:
         from nhc.kernlog.judge import take_in
 
-        take_in(state, said, host.time(), rules, catalogue=source.kind != OTHER)
+        take_in(state, messages, host.time(), rules, catalogue=source.kind != OTHER)
     state["cursor"] = batch.cursor
     lost, unseen = (0, batch.lost) if first else (batch.lost, 0)
-    return LogReading(state, name, len(said), lost, unseen, batch.problem)
+    return LogReading(state, name, len(messages), lost, unseen, batch.problem)
 
 
 def _read(host: Host, source: LogSource, cursor: object) -> Tuple[kmsg.Batch, str]:

@@ -20,7 +20,7 @@ class _FindingAlways(TypedDict):
 
 
 class Finding(_FindingAlways, total=False):
-    """A fault of which the log told. Times are Unix times in seconds.
+    """A fault that the log reported. Times are Unix times in seconds.
 
     `first` and `last` are of its lines, `noticed` is when the first was read, `count` how many lines there were. `line`
     is the first, `last_line` the last where it is another. `repairing`: until when the kernel may repair it by itself.

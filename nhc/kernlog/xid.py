@@ -91,31 +91,31 @@ def _row(name: str, code: int) -> List[str]:
 def read_xid(code: int, device: str, words: str, line: str, driver: str = "") -> Match:
     """What an Xid line says, taken alone. `words` is what follows the code, `driver` the driver's version if known."""
     row = find_xid(code)
-    said = _PID.sub("", words).strip()
+    details = _PID.sub("", words).strip()
     name = row.name.split(" / ")[0] if row else "not in the catalogue"
     severity, action = (row.severity, row.action) if row else UNLISTED
-    text = f"Xid {code}, {said or name}"
+    text = f"Xid {code}, {details or name}"
     unit = ""
     recovers: Tuple[str, ...] = ()
     if code == 13:
-        place = _SM.search(said)
+        place = _SM.search(details)
         unit = f"GPC{place[1]}/TPC{place[2]}" if place else ""
-    elif code == 45 and _CAUSED.search(said):  # kernel_rc.c krcReportXid names the root cause
+    elif code == 45 and _CAUSED.search(details):  # kernel_rc.c krcReportXid names the root cause
         severity, action = INFO, Action.NONE
     elif code == 74:
-        link = _LINK74.search(said)
+        link = _LINK74.search(details)
         if link:
             unit = f"link{link[1]}"
             registers = [int(value, 16) for value in link[2].replace(",", " ").split()]
             severity, action, meaning = _registers74(registers)
             text = f"{text}: {meaning}" if meaning else text
     elif 144 <= code <= 150:
-        decoded = _nvlink5(code, said, driver)
+        decoded = _nvlink5(code, details, driver)
         if decoded:
             severity, action, hint, unit = decoded
             text = f"{text}: {hint}" if hint else text
     elif code == 154:
-        wanted = recovery.of_line(said)
+        wanted = recovery.of_line(details)
         if wanted is not None:
             severity, action, _reason = recovery.of_number(wanted)
             if wanted == 0:
@@ -254,8 +254,12 @@ def generation(name: str) -> str:
     return ""
 
 
+GONE = "gone"
+"""In place of a severity in xid_context.tsv: the device's state shows that the cause is gone."""
+
+
 def in_context(code: str, architecture: str, mig: str, rows: str) -> Optional[Tuple[str, Action, str]]:
-    """What a device's own state makes of an Xid: severity ("gone" where it shows the cause to be gone), action, why."""
+    """What a device's own state makes of an Xid: severity (or GONE), action, why."""
     for row in _rows("xid_context.tsv", code):
         wanted = zip(row[1:4], (architecture, mig, rows))
         if all(not want or want == have for want, have in wanted):
