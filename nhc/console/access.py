@@ -1,0 +1,122 @@
+"""Who may do what in the console. Pure: identities in, a yes or a no out. Whatever is not granted here is denied."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from enum import Enum
+from fnmatch import fnmatchcase
+from typing import Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+
+class Scope(str, Enum):
+    """What a route needs. OPEN is for the page's own files and the login alone."""
+
+    OPEN = "open"
+    STATE = "state"
+    EVIDENCE = "evidence"
+    ACT = "act"
+    APPROVE = "approve"
+    AUDIT = "audit"
+    ADMIN = "admin"
+
+
+class Role(str, Enum):
+    """What a person is here. No role includes another one's rights without saying so."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+    AUDITOR = "auditor"
+
+
+GRANTS: Dict[Role, FrozenSet[Scope]] = {
+    Role.VIEWER: frozenset({Scope.STATE}),
+    Role.OPERATOR: frozenset({Scope.STATE, Scope.EVIDENCE, Scope.ACT, Scope.APPROVE}),
+    Role.ADMIN: frozenset({Scope.STATE, Scope.EVIDENCE, Scope.ACT, Scope.APPROVE, Scope.AUDIT, Scope.ADMIN}),
+    Role.AUDITOR: frozenset({Scope.STATE, Scope.AUDIT}),
+}
+
+
+class Person(NamedTuple):
+    """Somebody who was recognised. `name` is the same person's at every door, `door` is how they came in.
+
+    `nodes` are patterns of the nodes that their acts may concern.
+    """
+
+    name: str
+    roles: FrozenSet[Role]
+    door: str
+    nodes: Tuple[str, ...] = ("*",)
+
+    def may(self, scope: Scope) -> bool:
+        """Whether one of the roles grants it."""
+        return scope is Scope.OPEN or any(scope in GRANTS[role] for role in self.roles)
+
+    def may_touch(self, node: str) -> bool:
+        """Whether their acts may concern this node."""
+        return any(fnmatchcase(node, pattern) for pattern in self.nodes)
+
+
+NOBODY = Person("", frozenset(), "none", ())
+
+
+class Token(NamedTuple):
+    """A bearer token of a person: only its SHA-256 is kept. `ends` is Unix time."""
+
+    person: str
+    sha256: str
+    ends: Optional[float] = None
+
+
+class Register(NamedTuple):
+    """The persons of the settings, and by what each is recognised.
+
+    `people` have no door yet. `users` and `groups` are names of this machine (for a Unix socket), `certificates` common
+    names of client certificates, `anyone` the roles of those who come by loopback and say no name.
+    """
+
+    people: Mapping[str, Person] = {}
+    users: Mapping[str, str] = {}
+    groups: Mapping[str, FrozenSet[Role]] = {}
+    certificates: Mapping[str, str] = {}
+    tokens: Tuple[Token, ...] = ()
+    anyone: FrozenSet[Role] = frozenset({Role.VIEWER})
+
+    def by_socket(self, user: str, groups: Iterable[str]) -> Person:
+        """Who is at the other end of a Unix socket. root is an administrator of the machine, and of this page."""
+        found = self._known(self.users.get(user, user), f"socket, user {user}")
+        roles = set(found.roles)
+        for group in groups:
+            roles |= self.groups.get(group, frozenset())
+        if user == "root":
+            roles.add(Role.ADMIN)
+        return found._replace(name=found.name or user, roles=frozenset(roles), nodes=found.nodes or ("*",))
+
+    def by_token(self, token: str, now: float) -> Optional[Person]:
+        """Whose token it is, None for nobody's. Every kept token is compared, each in the same time."""
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        mine = [one for one in self.tokens if hmac.compare_digest(one.sha256.lower(), digest)]
+        if not mine or (mine[0].ends is not None and mine[0].ends <= now):
+            return None
+        return self._known(mine[0].person, "token")
+
+    def by_certificate(self, common_name: str) -> Optional[Person]:
+        """Who a client certificate, which the listener has verified, belongs to."""
+        person = self.certificates.get(common_name)
+        return self._known(person, "certificate") if person else None
+
+    def by_proxy(self, name: str, groups: Sequence[str]) -> Person:
+        """Who a trusted proxy says it is."""
+        found = self._known(name, "proxy")
+        roles = set(found.roles)
+        for group in groups:
+            roles |= self.groups.get(group, frozenset())
+        return found._replace(name=name, roles=frozenset(roles), nodes=found.nodes or ("*",))
+
+    def by_loopback(self) -> Person:
+        """Somebody of this machine who has not said who."""
+        return Person("", self.anyone, "loopback", ())
+
+    def _known(self, name: str, door: str) -> Person:
+        return self.people.get(name, NOBODY._replace(name=name))._replace(door=door)

@@ -1,0 +1,110 @@
+"""What a person may do from the page: agree to a repair or refuse it, hold and release, each once and written down.
+
+The page never acts on a node. It writes a decision into the store; the loop reads it, judges the fault again at that
+moment, and acts within its bounds. A decision names what the person was shown: where the episode has moved on since,
+it is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Dict, Mapping
+
+from nhc.console.access import Person
+from nhc.console.screens import Missing
+from nhc.model import printable
+from nhc.store import attempts, episodes, evidence, holds
+from nhc.store.database import Store
+
+WHY_LEAST = 3
+"""Letters of a reason: a hold or a refusal without one helps nobody at three in the morning."""
+
+
+class Refused(Exception):
+    """An act that is not carried out. One line for the person."""
+
+
+def shown_digest(store: Store, number: int) -> str:
+    """What stands on an episode's page now, as one digest: state, rung, version, evidence."""
+    with store.read() as connection:
+        one = episodes.get(connection, number)
+        if one is None:
+            raise Missing(f"there is no episode {number}")
+        pieces = [piece.sha256 for piece in evidence.of_episode(connection, number)]
+    text = json.dumps([one.id, one.node, one.cause, one.state, one.rung, sorted(pieces)])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def decide(store: Store, person: Person, number: int, form: Mapping[str, str], now: float) -> Dict[str, object]:
+    """Agree to the repair that an episode waits for, or refuse it. `form`: decision, digest, confirm, reason.
+
+    Raises Refused, Missing, StoreError (Conflict where this person has decided before).
+    """
+    decision, reason = form.get("decision", ""), form.get("reason", "").strip()
+    if decision not in ("approved", "refused"):
+        raise Refused("a decision is approved or refused")
+    if decision == "refused" and len(reason) < WHY_LEAST:
+        raise Refused("say why it is refused")
+    if form.get("digest") != shown_digest(store, number):
+        raise Refused("the episode has moved on since this page was shown: look again")
+    with store.write() as connection:
+        one = episodes.get(connection, number)
+        if one is None:
+            raise Missing(f"there is no episode {number}")
+        if one.state != "awaiting-approval":
+            raise Refused(f"episode {number} waits for no approval: it is {one.state}")
+        if not person.may_touch(one.node):
+            raise Refused(f"{person.name} may decide nothing about {one.node}")
+        if form.get("confirm", "") != one.node:
+            raise Refused(f"type the node's name, {one.node}, to confirm")
+        tried = attempts.attempts_of(connection, number)
+        attempts.decide(
+            connection, one, len(tried) + 1, rung=one.rung, asked=one.updated, evidence_digest=form.get("digest", ""),
+            by=person.name, decision=decision, now=now, reason=reason,
+        )  # fmt: skip
+    return {"episode": number, "decision": decision, "by": person.name}
+
+
+def set_hold(store: Store, person: Person, form: Mapping[str, str], nodes: int, now: float) -> Dict[str, object]:
+    """Hold a node, a group or the fleet. `form`: scope, name, why, until (seconds from now), confirm.
+
+    `nodes` is how many nodes it concerns; the person types that number. Raises Refused, StoreError.
+    """
+    scope, name, why = form.get("scope", "node"), form.get("name", ""), form.get("why", "").strip()
+    if len(why) < WHY_LEAST:
+        raise Refused("say why")
+    _own(person, scope, name)
+    if form.get("confirm", "") != str(nodes):
+        raise Refused(f"it concerns {nodes} nodes: type that number to confirm")
+    seconds = form.get("until", "")
+    if seconds and not seconds.isdigit():
+        raise Refused("until is a number of seconds from now")
+    try:
+        with store.write() as connection:
+            made = holds.hold(
+                connection, scope, name, by=person.name, why=printable(why, 500), now=now,
+                until=now + int(seconds) if seconds else None,
+            )  # fmt: skip
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    return {"hold": made.id, "nodes": nodes}
+
+
+def end_hold(store: Store, person: Person, form: Mapping[str, str], now: float) -> Dict[str, object]:
+    """Release what a hold keeps. Raises Refused, StoreError."""
+    scope, name = form.get("scope", "node"), form.get("name", "")
+    _own(person, scope, name)
+    with store.write() as connection:
+        ended = holds.release(connection, scope, name, by=person.name, now=now, why=form.get("why", ""))
+    if not ended:
+        raise Refused(f"nothing holds {name or 'the fleet'}")
+    return {"released": len(ended)}
+
+
+def _own(person: Person, scope: str, name: str) -> None:
+    """A person whose acts are for some nodes holds those alone: no group, no fleet."""
+    if scope == "node" and not person.may_touch(name):
+        raise Refused(f"{person.name} may do nothing to {name}")
+    if scope != "node" and "*" not in person.nodes:
+        raise Refused(f"{person.name} may hold single nodes alone: {', '.join(person.nodes)}")

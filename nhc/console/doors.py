@@ -1,0 +1,255 @@
+"""What every request passes before its route: is it meant for us, from our page, and from whom.
+
+No token of a form guards the acts: browsers say themselves where a request comes from (Sec-Fetch-Site), and another
+port of the same host is not the same origin to them, while cookies and SameSite do not know ports. A program that is no
+browser says nothing of the kind and shows a bearer token.
+"""
+
+from __future__ import annotations
+
+import grp
+import hmac
+import ipaddress
+import pwd
+import secrets
+import socket
+import struct
+import time
+from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from nhc.console.access import Person, Scope
+from nhc.console.settings import Settings, is_loopback
+from nhc.system.bounded_read import read_text
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+IDLE = 30 * 60.0
+"""Seconds after which a session that does nothing ends."""
+LIFETIME = 12 * 3600.0
+"""Seconds after which every session ends."""
+SESSIONS = 10_000
+"""Sessions at most: each costs some hundred bytes, and only who has a token makes one."""
+SAFE = ("GET", "HEAD")
+
+PERSON = "person"
+"""Where a request keeps who sent it."""
+
+
+class Session(NamedTuple):
+    """A browser that has shown a token. `token` is kept to see that it is still good."""
+
+    person: Person
+    token: str
+    made: float
+    used: float
+
+
+class Doors:
+    """Recognises people and refuses what is not meant for this page."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self.settings, self.clock = settings, clock
+        self.sessions: Dict[str, Session] = {}
+        self.hosts = _hosts(settings)
+
+    # The middlewares' work.
+
+    def refusal(self, request: web.Request) -> str:
+        """Why a request is refused before anybody asks who sent it, "" where it is not."""
+        host = (request.headers.get("Host") or "").lower()
+        if not self._over_socket(request) and host not in self.hosts:
+            return f"the host {host!r} is not this console's: set origin"  # a name that was rebound to loopback
+        if request.method in SAFE:
+            return ""
+        site = request.headers.get("Sec-Fetch-Site")
+        if site is not None:
+            return "" if site in ("same-origin", "none") else "sent by another page"
+        origin = request.headers.get("Origin")
+        if origin is not None:
+            return "" if urlsplit(origin).netloc.lower() in self.hosts else "sent by another page"
+        if "Authorization" in request.headers or self._over_socket(request) or self._certificate(request):
+            return ""
+        return "neither a browser's page nor a bearer token"
+
+    def person(self, request: web.Request) -> Person:
+        """Who sent it: a token, a session, a certificate, the proxy, the socket's peer, or somebody of this machine."""
+        register = self.settings.register
+        bearer = request.headers.get("Authorization", "")
+        if bearer.lower().startswith("bearer "):
+            return register.by_token(bearer[7:].strip(), self.clock()) or _nobody("token")
+        session = self._session(request)
+        if session is not None:
+            return session.person
+        proxied = self._proxied(request)
+        if proxied is not None:
+            return proxied
+        name = self._certificate(request)
+        if name:
+            return register.by_certificate(name) or _nobody("certificate")
+        if self._over_socket(request):
+            return register.by_socket(*_peer(request))
+        if is_loopback(request.remote or ""):
+            return register.by_loopback()
+        return _nobody("network")
+
+    # Sessions.
+
+    def log_in(self, request: web.Request, token: str) -> Optional[str]:
+        """The cookie's value for a good token, None for a bad one."""
+        now = self.clock()
+        person = self.settings.register.by_token(token, now)
+        if person is None:
+            return None
+        self._forget_old(now)
+        value = secrets.token_urlsafe(32)
+        self.sessions[value] = Session(person, token, now, now)
+        return value
+
+    def log_out(self, request: web.Request) -> None:
+        self.sessions.pop(request.cookies.get(self.cookie(), ""), None)
+
+    def cookie(self) -> str:
+        """The session cookie's name: bound to the host where it travels over TLS."""
+        return "__Host-nhc" if self.secure() else "nhc"
+
+    def secure(self) -> bool:
+        return bool(self.settings.tls.certificate) or self.settings.origin.startswith("https:")
+
+    def _session(self, request: web.Request) -> Optional[Session]:
+        value = request.cookies.get(self.cookie(), "")
+        session = self.sessions.get(value)
+        if session is None:
+            return None
+        now = self.clock()
+        alive = now - session.used < IDLE and now - session.made < LIFETIME
+        if not alive or self.settings.register.by_token(session.token, now) is None:
+            del self.sessions[value]
+            return None
+        self.sessions[value] = session._replace(used=now)
+        return session
+
+    def _forget_old(self, now: float) -> None:
+        for value, session in list(self.sessions.items()):
+            if now - session.used >= IDLE or now - session.made >= LIFETIME:
+                del self.sessions[value]
+        while len(self.sessions) >= SESSIONS:
+            del self.sessions[min(self.sessions, key=lambda value: self.sessions[value].used)]
+
+    # Where somebody comes from.
+
+    def _over_socket(self, request: web.Request) -> bool:
+        transport = request.transport
+        found = transport.get_extra_info("socket") if transport else None
+        return found is not None and found.family == socket.AF_UNIX
+
+    def _certificate(self, request: web.Request) -> str:
+        """The common name of a client certificate that the listener has verified, "" for none."""
+        transport = request.transport
+        shown = transport.get_extra_info("peercert") if transport else None
+        subject = shown.get("subject", ()) if shown else ()
+        return next((value for row in subject for key, value in row if key == "commonName"), "")
+
+    def _proxied(self, request: web.Request) -> Optional[Person]:
+        """Who the proxy names. Its headers count from its own addresses and with its secret alone."""
+        for proxy in self.settings.proxy:
+            name = request.headers.get(proxy.user_header, "")
+            if not name:
+                continue
+            if not self._over_socket(request) and not _inside(request.remote or "", proxy.addresses):
+                return _nobody("proxy: not from its address")
+            try:
+                secret = read_text(proxy.secret_file).strip()
+            except (OSError, UnicodeDecodeError):
+                return _nobody("proxy: its secret cannot be read")
+            shown = request.headers.get("X-Nhc-Proxy-Secret", "")
+            if len(secret) < 16 or not hmac.compare_digest(secret.encode(), shown.encode()):
+                return _nobody("proxy: without its secret")
+            groups = [one.strip() for one in request.headers.get(proxy.groups_header, "").split(",") if one.strip()]
+            return self.settings.register.by_proxy(name, groups)
+        return None
+
+
+def guard(doors: Doors, scopes: Mapping[Tuple[str, str], Scope]) -> Middleware:
+    """The middleware. `scopes` gives what each route needs, by method and path; a route that is not in it is denied."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        refused = doors.refusal(request)
+        if refused:
+            return _denied(403, refused)
+        person = doors.person(request)
+        request[PERSON] = person
+        if request.match_info.http_exception is not None:
+            return _denied(request.match_info.http_exception.status, "there is no such page")
+        resource = request.match_info.route.resource
+        method = "GET" if request.method == "HEAD" else request.method
+        scope = scopes.get((method, resource.canonical if resource else ""))
+        if scope is None or not person.may(scope):
+            status = 403 if person.roles else 401
+            return _denied(
+                status, f"{person.name or 'who says no name'} may not: it takes the right {scope and scope.value}"
+            )
+        return await handler(request)
+
+    return middleware
+
+
+async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    """The headers of every answer."""
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+
+
+def _denied(status: int, why: str) -> web.Response:
+    return web.json_response({"error": why}, status=status, headers={"Vary": "Cookie, Authorization"})
+
+
+def _nobody(door: str) -> Person:
+    return Person("", frozenset(), door, ())
+
+
+def _hosts(settings: Settings) -> set[str]:
+    """The values of the Host header that are ours."""
+    found = set()
+    if settings.origin:
+        found.add(urlsplit(settings.origin).netloc.lower())
+    host, _, port = settings.listen.rpartition(":")
+    if not settings.listen.startswith("unix:"):
+        names = ["localhost", "127.0.0.1", "[::1]"] if is_loopback(host) else [host]
+        found |= {f"{name}:{port}" for name in {*names, host}}
+    return found
+
+
+def _peer(request: web.Request) -> tuple[str, list[str]]:
+    """The user at the other end of a Unix socket, and its groups."""
+    transport = request.transport
+    peer = transport.get_extra_info("socket") if transport else None
+    if peer is None:
+        return "", []
+    _pid, uid, _gid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    try:
+        user = pwd.getpwuid(uid)
+    except KeyError:
+        return f"uid {uid}", []
+    own = [group.gr_name for group in grp.getgrall() if user.pw_name in group.gr_mem or group.gr_gid == user.pw_gid]
+    return user.pw_name, own
+
+
+def _inside(address: str, networks: tuple[str, ...]) -> bool:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return any(found in ipaddress.ip_network(one) for one in networks)

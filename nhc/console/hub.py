@@ -1,0 +1,117 @@
+"""One snapshot for all viewers, and one stream of what changes: coalesced, resumable, and nobody slow holds others up.
+
+Each event has a number. A browser that comes back names the last one it saw; where that is still in the ring it gets
+what it missed, else one `resync`, after which it asks for the whole map once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from typing import Callable, Deque, List, NamedTuple, Optional, Set
+
+from nhc.console.snapshot import Snapshot, changes
+from nhc.console.sources import Source, SourceError
+from nhc.store.errors import StoreError
+
+RING = 240
+"""Events kept for those who come back: two minutes at two a second."""
+QUEUE = 60
+"""Events that may wait for one viewer; one that does not read them is let go and comes back by itself."""
+
+
+class Event(NamedTuple):
+    """One message. `text` is as it goes over the wire."""
+
+    number: int
+    text: bytes
+
+
+class Hub:
+    """Reads the source every `every` seconds and tells all viewers what changed."""
+
+    def __init__(self, source: Source, every: float, clock: Callable[[], float]) -> None:
+        self.source, self.every, self.clock = source, every, clock
+        self.snapshot: Optional[Snapshot] = None
+        self.problem = "nothing has been read yet"
+        self.read_at = 0.0
+        self.number = 0
+        self.dropped = 0
+        self._ring: Deque[Event] = deque(maxlen=RING)
+        self._viewers: Set[asyncio.Queue[Optional[Event]]] = set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self.refresh()
+            await asyncio.sleep(self.every)
+
+    async def refresh(self) -> None:
+        """Read once. What cannot be read leaves the last snapshot, and says so to everybody."""
+        try:
+            new = await asyncio.to_thread(self.source.snapshot)
+        except (SourceError, StoreError) as error:
+            if self.problem != str(error):
+                self.problem = str(error)
+                self._tell("trouble", {"why": self.problem})
+            return
+        old, self.snapshot, self.read_at = self.snapshot, new, self.clock()
+        if self.problem:
+            self.problem = ""
+            self._tell("trouble", {"why": ""})
+        self._tell("beat", {"at": new.at, "counts": new.counts()}, keep=False)
+        if old is None or old.layout != new.layout:
+            self._tell("layout", {"layout": new.layout})
+            return
+        changed = changes(old, new)
+        if changed:
+            self._tell("letters", {"layout": new.layout, "changes": changed})
+        if old.problems != new.problems:
+            self._tell("problems", {})
+
+    def notify(self, kind: str) -> None:
+        """Tell every viewer that something of a kind (episodes, holds) is new."""
+        self._tell(kind, {})
+
+    def _tell(self, kind: str, value: object, keep: bool = True) -> None:
+        self.number += 1
+        body = json.dumps(value, separators=(",", ":"))
+        event = Event(self.number, f"id: {self.number}\nevent: {kind}\ndata: {body}\n\n".encode())
+        if keep:
+            self._ring.append(event)
+        for queue in list(self._viewers):
+            try:
+                queue.put_nowait(event)
+            except asyncio.QueueFull:
+                self._viewers.discard(queue)
+                self.dropped += 1
+                while not queue.empty():
+                    queue.get_nowait()
+                queue.put_nowait(None)
+
+    @property
+    def viewers(self) -> int:
+        return len(self._viewers)
+
+    def join(self, last: Optional[int]) -> asyncio.Queue[Optional[Event]]:
+        """A queue of events for a viewer; None in it ends the stream. `last` is the number that it saw last."""
+        queue: asyncio.Queue[Optional[Event]] = asyncio.Queue(QUEUE + RING)
+        missed = self._missed(last)
+        if missed is None:
+            queue.put_nowait(Event(self.number, f"id: {self.number}\nevent: resync\ndata: {{}}\n\n".encode()))
+        for event in missed or []:
+            queue.put_nowait(event)
+        self._viewers.add(queue)
+        return queue
+
+    def leave(self, queue: asyncio.Queue[Optional[Event]]) -> None:
+        self._viewers.discard(queue)
+
+    def _missed(self, last: Optional[int]) -> Optional[List[Event]]:
+        """What came after the event number `last`, None where that is not known any more."""
+        if last is None or last > self.number:
+            return None
+        if self._ring and last < self._ring[0].number - 1 and len(self._ring) == RING:
+            return None
+        return [event for event in self._ring if event.number > last]

@@ -1,0 +1,236 @@
+"""What each screen shows, as JSON values: read from the shared snapshot, and from the store for what is deeper.
+
+Every list is bounded and says how much was left out. Texts are data: the page puts them into text nodes alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Dict, List, Mapping, NamedTuple, Optional
+
+from nhc.console.snapshot import Snapshot, check_matrix, fold_causes, group_sizes, letter_of
+from nhc.matching.nodeset import fold
+from nhc.model import Report
+from nhc.render.json import to_dict
+from nhc.store import attempts, audit, coverage, episodes, evidence, holds, nodes, problems
+from nhc.store.database import Store
+
+ROWS = 200
+"""Rows of a list in one answer."""
+DAY = 86400.0
+
+Value = Dict[str, object]
+
+
+class Missing(Exception):
+    """There is no such thing. One line for a person."""
+
+
+# From the snapshot alone.
+
+
+def layout(snapshot: Snapshot) -> Value:
+    """The names and the groups, for the map: asked for once a layout. Groups are numbers into a list of values."""
+    facts = sorted({fact for row in snapshot.nodes.values() for fact in row.groups})
+    values: Dict[str, List[str]] = {}
+    places: Dict[str, List[int]] = {}
+    for fact in facts:
+        seen: Dict[str, int] = {}
+        places[fact] = [
+            seen.setdefault(snapshot.nodes[name].groups.get(fact, ""), len(seen)) for name in snapshot.names
+        ]
+        values[fact] = list(seen)
+    return {"layout": snapshot.layout, "names": snapshot.names, "facts": facts, "values": values, "places": places}
+
+
+def fleet(snapshot: Snapshot) -> Value:
+    """A letter for each node, and the counts."""
+    return {"layout": snapshot.layout, "at": snapshot.at, "letters": snapshot.letters, "counts": snapshot.counts()}
+
+
+def letters_of_check(snapshot: Snapshot, check: str) -> Value:
+    """The map recoloured by one check: nodes without a problem of it are as fresh or stale as they are."""
+    worst: Dict[str, str] = {}
+    rank = "cuw"
+    for problem in snapshot.problems:
+        letter = {"CRIT": "c", "UNKNOWN": "u", "WARN": "w"}.get(problem.verdict)
+        if problem.check == check and problem.ended is None and letter:
+            worst[problem.node] = min(worst.get(problem.node, letter), letter, key=rank.index)
+    letters = "".join(
+        letter if letter in "sn" else worst.get(name, "o") for name, letter in zip(snapshot.names, snapshot.letters)
+    )
+    return {"layout": snapshot.layout, "at": snapshot.at, "letters": letters, "check": check}
+
+
+def causes(snapshot: Snapshot) -> Value:
+    """Problems folded by cause."""
+    found = fold_causes(snapshot)
+    return {
+        "at": snapshot.at,
+        "causes": [cause._asdict() for cause in found[:ROWS]],
+        "left_out": max(0, len(found) - ROWS),
+    }
+
+
+def cause(snapshot: Snapshot, check: str, reason: str) -> Value:
+    """All nodes of one cause, folded whole, with their messages."""
+    rows = [row for row in snapshot.problems if row.check == check and row.reason == reason and row.ended is None]
+    names = sorted({row.node for row in rows})
+    shown = [row._asdict() for row in sorted(rows, key=lambda row: row.node)[:ROWS]]
+    return {"check": check, "reason": reason, "nodes": fold(names), "count": len(names), "rows": shown,
+            "left_out": max(0, len(rows) - ROWS)}  # fmt: skip
+
+
+def checks(snapshot: Snapshot, fact: str) -> Value:
+    """Checks by the groups of a fact."""
+    rows = check_matrix(snapshot, fact)
+    facts = sorted({each for row in snapshot.nodes.values() for each in row.groups})
+    return {"fact": fact, "facts": facts, "rows": [row._asdict() for row in rows[: 10 * ROWS]]}
+
+
+def groups(snapshot: Snapshot, fact: str) -> Value:
+    """The groups of a fact with their counts by letter, the worst first."""
+    counts: Dict[str, Counter[str]] = {}
+    for name, letter in zip(snapshot.names, snapshot.letters):
+        counts.setdefault(snapshot.nodes[name].groups.get(fact, ""), Counter())[letter] += 1
+    rows = [{"group": group, "nodes": sum(found.values()), "counts": dict(found)} for group, found in counts.items()]
+    rows.sort(key=lambda row: (-counts[str(row["group"])]["c"], str(row["group"])))
+    return {"fact": fact, "rows": rows[: 10 * ROWS], "sizes": len(group_sizes(snapshot))}
+
+
+def find(snapshot: Snapshot, text: str) -> Value:
+    """Nodes whose name holds a text."""
+    wanted = text.lower()
+    found = [name for name in snapshot.names if wanted in name.lower()]
+    return {"nodes": found[:ROWS], "count": len(found)}
+
+
+# A node.
+
+
+def node(snapshot: Snapshot, name: str, report: Optional[Report], links: Mapping[str, str], stale: float) -> Value:
+    """One node: facts, age, problems, its latest report."""
+    row = snapshot.nodes.get(name)
+    if row is None:
+        raise Missing(f"no node is called {name}")
+    return {
+        **row._asdict(), "letter": letter_of(row, snapshot.at, stale), "at": snapshot.at,
+        "problems": [one._asdict() for one in snapshot.problems if one.node == name],
+        "report": to_dict(report) if report else None,
+        "links": {title: address.replace("{node}", name) for title, address in links.items()},
+    }  # fmt: skip
+
+
+class Window(NamedTuple):
+    """A span of time, Unix seconds."""
+
+    began: float
+    ended: float
+
+
+def timeline(store: Store, name: str, window: Window, gap: float) -> Value:
+    """A node's problems, verdicts, repairs and gaps in a span of time."""
+    with store.read() as connection:
+        rows = problems.list_problems(connection, nodes=[name], is_open=None, since=window.began, limit=ROWS)
+        past = nodes.history(connection, name, window.began, window.ended)
+        gaps = coverage.gaps(connection, name, window.began, window.ended, gap)
+        entries = audit.entries(connection, node=name, limit=ROWS, newest=True)
+    return {
+        "node": name, "began": window.began, "ended": window.ended,
+        "problems": [row._asdict() for row in rows if row.began <= window.ended],
+        "verdicts": [{"started": one.started, "verdict": one.verdict, "boot_id": one.boot_id} for one in past[-ROWS:]],
+        "gaps": [{"began": one.began, "ended": one.ended} for one in gaps],
+        "events": [_entry(one) for one in entries if window.began <= one.at <= window.ended],
+    }  # fmt: skip
+
+
+# Episodes, holds, the audit.
+
+
+def list_episodes(store: Store, now: float, is_open: Optional[bool] = None, name: str = "") -> Value:
+    """Episodes, the newest first."""
+    with store.read() as connection:
+        found = episodes.list_episodes(connection, node=name, is_open=is_open, limit=ROWS)
+    return {"at": now, "episodes": [_episode(one) for one in reversed(found)]}
+
+
+def episode(store: Store, number: int) -> Value:
+    """One episode: its attempts, decisions, evidence and history."""
+    with store.read() as connection:
+        found = episodes.get(connection, number)
+        if found is None:
+            raise Missing(f"there is no episode {number}")
+        return {
+            **_episode(found),
+            "attempts": [
+                {**one._asdict(), "state": str(one.state.value if hasattr(one.state, "value") else one.state)}
+                for one in attempts.attempts_of(connection, number)
+            ],
+            "decisions": [one._asdict() for one in attempts.decisions(connection, number)],
+            "evidence": [one._asdict() for one in evidence.of_episode(connection, number)],
+            "events": [_entry(one) for one in audit.entries(connection, episode=number, limit=ROWS, newest=True)],
+        }  # fmt: skip
+
+
+def _episode(one: episodes.Episode) -> Value:
+    detail = _object(one.detail)
+    return {
+        **{key: value for key, value in one._asdict().items() if key != "detail"},
+        "waiting": detail.get("waiting", ""), "because": detail.get("because", ""), "device": detail.get("device", ""),
+        "asked": detail.get("asked", 0.0), "skipped": detail.get("skipped", []),
+    }  # fmt: skip
+
+
+def held_back(store: Store, now: float) -> Value:
+    """What does not go on and why, folded by reason; holds and breakers, those that end soon first."""
+    with store.read() as connection:
+        standing = episodes.list_episodes(connection, is_open=True)
+        held = holds.in_force(connection, now)
+        breakers = holds.breakers(connection)
+    by_reason: Dict[str, List[str]] = {}
+    for one in standing:
+        why = str(_object(one.detail).get("waiting", ""))
+        if why:
+            by_reason.setdefault(why, []).append(one.node)
+    rows = [{"why": why, "count": len(names), "nodes": fold(sorted(names))} for why, names in by_reason.items()]
+    rows.sort(key=lambda row: -len(by_reason[str(row["why"])]))
+    soon = sorted(held, key=lambda one: (one.until is None, one.until or 0.0))
+    return {
+        "at": now, "waiting": rows[:ROWS], "holds": [one._asdict() for one in soon[:ROWS]],
+        "breakers": [one._asdict() for one in breakers.values()],
+    }  # fmt: skip
+
+
+def offenders(store: Store, now: float) -> Value:
+    """Nodes with several episodes in thirty days, and how long repairs take from fault to mark, repair and return."""
+    with store.read() as connection:
+        found = episodes.list_episodes(connection, ended_since=now - 30 * DAY, limit=100_000)
+    count = Counter(one.node for one in found)
+    durations = sorted((one.ended or now) - one.opened for one in found if one.outcome == "returned")
+    outcomes = Counter(one.outcome for one in found)
+    return {
+        "days": 30, "episodes": len(found), "outcomes": dict(outcomes),
+        "repeat": [{"node": name, "episodes": times} for name, times in count.most_common(50) if times > 1],
+        "median_seconds_to_return": durations[len(durations) // 2] if durations else None,
+        "p90_seconds_to_return": durations[int(len(durations) * 0.9)] if durations else None,
+    }  # fmt: skip
+
+
+def audit_page(store: Store, after: int, name: str) -> Value:
+    """Rows of the audit log, the newest first, or those above a number."""
+    with store.read() as connection:
+        found = audit.entries(connection, node=name, after=after, limit=ROWS, newest=not after)
+    return {"entries": [_entry(one) for one in reversed(found)]}
+
+
+def _entry(one: audit.Entry) -> Value:
+    return {**one._asdict(), "detail": _object(one.detail)}
+
+
+def _object(text: str) -> Value:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

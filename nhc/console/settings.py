@@ -1,0 +1,162 @@
+"""The console's settings, /etc/nhc/console.toml (conf/console.toml.example)."""
+
+from __future__ import annotations
+
+import calendar
+import ipaddress
+import re
+import time
+from typing import Dict, FrozenSet, List, NamedTuple, Tuple
+
+from nhc import settings_file
+from nhc.console.access import Person, Register, Role, Token
+from nhc.settings_file import SettingsError, Table
+
+DEFAULT_STORE = "sqlite:////var/lib/nhc/store.db"
+DEFAULT_LISTEN = "127.0.0.1:9810"
+ROLES = {role.value: role for role in Role}
+
+
+class Proxy(NamedTuple):
+    """A proxy that says who somebody is: believed from these addresses or a Unix socket, and with the secret alone."""
+
+    user_header: str
+    groups_header: str
+    addresses: Tuple[str, ...]
+    secret_file: str
+
+
+class Tls(NamedTuple):
+    """Certificate and key of the listener, and the authorities of client certificates ("" asks for none)."""
+
+    certificate: str = ""
+    key: str = ""
+    clients: str = ""
+
+
+class Settings(NamedTuple):
+    """All of it. `listen` is HOST:PORT or unix:PATH; `origin` how browsers reach the page, where that is not `listen`.
+
+    A node's state is stale after `stale` seconds without a report.
+    """
+
+    listen: str = DEFAULT_LISTEN
+    store: str = DEFAULT_STORE
+    origin: str = ""
+    refresh: float = 2.0
+    stale: float = 600.0
+    tls: Tls = Tls()
+    proxy: Tuple[Proxy, ...] = ()
+    register: Register = Register()
+    confirm_above: int = 3
+    links: Tuple[Tuple[str, str], ...] = ()
+
+
+def load(path: str) -> Settings:
+    """Read a file. Raises SettingsError."""
+    return _read(settings_file.load(path))
+
+
+def parse(text: str, path: str = "console.toml") -> Settings:
+    """The settings in a text. Raises SettingsError."""
+    return _read(settings_file.parse(text, path))
+
+
+def _read(file: Table) -> Settings:
+    tls = file.table("tls")
+    found = Settings(
+        listen=file.text("listen", DEFAULT_LISTEN),
+        store=file.text("store", DEFAULT_STORE),
+        origin=file.text("origin").rstrip("/"),
+        refresh=file.seconds("refresh", 2.0, least=0.5, most=60.0),
+        stale=file.seconds("stale", 600.0, least=10.0),
+        tls=Tls(tls.text("certificate"), tls.text("key"), tls.text("clients")),
+        proxy=_proxy(file),
+        register=_register(file),
+        confirm_above=file.count("confirm_above", 3),
+        links=tuple((name, file.table("links").text(name)) for name in file.table("links").names()),
+    )
+    _check(file, found)
+    file.finish()
+    return found
+
+
+def _proxy(file: Table) -> Tuple[Proxy, ...]:
+    if "proxy" not in file:
+        return ()
+    table = file.table("proxy")
+    table.require("secret_file")
+    addresses = table.texts("addresses")
+    for address in addresses:
+        try:
+            ipaddress.ip_network(address)
+        except ValueError:
+            raise table.wrong("addresses", "addresses or networks such as 10.0.0.7 or 10.0.0.0/24") from None
+    return (Proxy(
+        table.text("user_header", "X-Remote-User"), table.text("groups_header", "X-Remote-Groups"), addresses,
+        table.text("secret_file"),
+    ),)  # fmt: skip
+
+
+def _register(file: Table) -> Register:
+    people: Dict[str, Person] = {}
+    users: Dict[str, str] = {}
+    certificates: Dict[str, str] = {}
+    tokens: List[Token] = []
+    for name, one in file.table("people").tables().items():
+        roles = frozenset(one.choices("roles", ROLES, (Role.VIEWER,)))
+        people[name] = Person(name, roles, "", one.text_or_texts("nodes", ("*",)))
+        users.update(dict.fromkeys(one.text_or_texts("users"), name))
+        certificates.update(dict.fromkeys(one.text_or_texts("certificates"), name))
+        tokens += [_token(token, name) for token in one.list_of_tables("tokens")]
+    groups: Dict[str, FrozenSet[Role]] = {}
+    for name in file.table("groups").names():
+        groups[name] = frozenset(file.table("groups").choices(name, ROLES))
+    anyone = frozenset(file.choices("anyone", ROLES, (Role.VIEWER,)))
+    if anyone - {Role.VIEWER}:
+        raise file.wrong("anyone", '["viewer"] or []: who says no name can only look')
+    return Register(people, users, groups, certificates, tuple(tokens), anyone)
+
+
+def _token(table: Table, person: str) -> Token:
+    table.require("sha256")
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", table.text("sha256")):
+        raise table.error("sha256", "is not a SHA-256 in hexadecimal (nhc console token makes one)")
+    ends = table.text("ends")
+    try:
+        when = float(calendar.timegm(time.strptime(ends, "%Y-%m-%d"))) if ends else None
+    except ValueError:
+        raise table.wrong("ends", "a date such as 2027-01-31") from None
+    return Token(person, table.text("sha256"), when)
+
+
+def _check(file: Table, found: Settings) -> None:
+    """What settings do not fit together: whoever is reached from elsewhere needs TLS and a way to know people."""
+    if found.listen.startswith("unix:"):
+        return
+    host, colon, port = found.listen.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise file.wrong("listen", "HOST:PORT or unix:PATH")
+    if bool(found.tls.certificate) != bool(found.tls.key):
+        raise file.error("tls", "needs both certificate and key")
+    if is_loopback(host):
+        return
+    if not found.tls.certificate:
+        raise file.wrong("listen", "a loopback address: another one needs [tls] certificate and key")
+    known = found.register
+    if not (known.tokens or known.certificates or found.proxy):
+        raise file.wrong("listen", "a loopback address: another one needs tokens, client certificates or a proxy")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    bare = host.strip("[]")
+    if bare == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(bare).is_loopback
+    except ValueError:
+        return False
+
+
+__all__ = ["DEFAULT_LISTEN", "Proxy", "Settings", "SettingsError", "Tls", "is_loopback", "load", "parse"]

@@ -1,0 +1,208 @@
+"""A fleet at one moment, as all viewers share it, and what changed since the one before. Pure.
+
+100,000 nodes travel as one text with a letter each beside a list of names that is sent once: 100 kB, not 7 MB.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.matching.nodeset import fold
+
+LETTERS = {"OK": "o", "WARN": "w", "UNKNOWN": "u", "CRIT": "c", "SKIP": "u", "": "n"}
+STALE = "s"
+NEVER = "n"
+"""A node that no report has come from. Neither it nor a stale one is ever shown as healthy."""
+WORST = "cuwsno"
+"""The letters, the worst first."""
+
+FOLD_LIMIT = 400
+"""Characters of a folded set in a list; the whole set is asked for by its own address."""
+
+
+class NodeRow(NamedTuple):
+    """One node. Times are Unix seconds, None where there is none; `groups` are facts such as rack or pool."""
+
+    node: str
+    verdict: str
+    reported_at: Optional[float]
+    since: Optional[float]
+    kind: str
+    groups: Mapping[str, str]
+    source: str
+
+
+class ProblemRow(NamedTuple):
+    """One problem that stands, or stood until `ended`."""
+
+    node: str
+    check: str
+    reason: str
+    target: str
+    verdict: str
+    action: str
+    message: str
+    began: float
+    ended: Optional[float] = None
+
+
+class Snapshot(NamedTuple):
+    """The fleet. `letters` has one letter a node, in the order of `names`; `layout` changes when names or groups do."""
+
+    at: float
+    layout: str
+    names: Tuple[str, ...]
+    letters: str
+    nodes: Mapping[str, NodeRow]
+    problems: Tuple[ProblemRow, ...]
+
+    def counts(self) -> Dict[str, int]:
+        """How many nodes there are of each letter."""
+        found = Counter(self.letters)
+        return {letter: found[letter] for letter in WORST}
+
+
+def take(nodes: Sequence[NodeRow], problems: Sequence[ProblemRow], now: float, stale: float) -> Snapshot:
+    """A snapshot of rows in the order of their names."""
+    layout = hashlib.sha256()
+    for row in nodes:
+        layout.update(f"{row.node}\0{sorted(row.groups.items())}\n".encode())
+    letters = "".join(letter_of(row, now, stale) for row in nodes)
+    return Snapshot(
+        now, layout.hexdigest()[:16], tuple(row.node for row in nodes), letters, {row.node: row for row in nodes},
+        tuple(problems),
+    )  # fmt: skip
+
+
+def letter_of(row: NodeRow, now: float, stale: float) -> str:
+    """The letter of a node: its verdict, unless that is too old to be believed."""
+    if row.reported_at is None:
+        return NEVER
+    return STALE if now - row.reported_at > stale else LETTERS.get(row.verdict, "u")
+
+
+def changes(old: Snapshot, new: Snapshot) -> List[Tuple[int, str]]:
+    """The places whose letter is another one, for two snapshots of one layout."""
+    if old.letters == new.letters:
+        return []
+    return [(place, letter) for place, (before, letter) in enumerate(zip(old.letters, new.letters)) if before != letter]
+
+
+# Problems, folded by their cause.
+
+_RANK = {"CRIT": 0, "UNKNOWN": 1, "WARN": 2}
+
+
+class Cause(NamedTuple):
+    """Nodes with one problem: how many, which, since when, and how many got it in each part of the last hour.
+
+    `shares` are groups in which it is frequent: group, how many of its nodes, of how many.
+    """
+
+    check: str
+    reason: str
+    verdict: str
+    action: str
+    message: str
+    affected: int
+    nodes: str
+    began: float
+    trend: Tuple[int, ...]
+    shares: Tuple[Tuple[str, int, int], ...]
+
+
+TREND_PARTS = 12
+"""Parts of the last hour, five minutes each."""
+SHARE = 0.5
+"""A group is named from this share of its nodes on: 16 of the 18 nodes of a rack are one cause more often than 16."""
+
+
+def fold_causes(snapshot: Snapshot) -> List[Cause]:
+    """The problems that stand, the worst and the most frequent first."""
+    by_cause: Dict[Tuple[str, str], List[ProblemRow]] = {}
+    for problem in snapshot.problems:
+        if problem.ended is None:
+            by_cause.setdefault((problem.check, problem.reason), []).append(problem)
+    sizes = group_sizes(snapshot)
+    found = [_cause(key, rows, snapshot, sizes) for key, rows in by_cause.items()]
+    return sorted(found, key=lambda cause: (_RANK.get(cause.verdict, 3), -cause.affected, cause.check, cause.reason))
+
+
+def _cause(
+    key: Tuple[str, str], rows: Sequence[ProblemRow], snapshot: Snapshot, sizes: Mapping[Tuple[str, str], int]
+) -> Cause:
+    worst = min(rows, key=lambda row: _RANK.get(row.verdict, 3))
+    names = sorted({row.node for row in rows})
+    trend = [0] * TREND_PARTS
+    for row in rows:
+        part = int((snapshot.at - row.began) // (3600 / TREND_PARTS))
+        if 0 <= part < TREND_PARTS:
+            trend[TREND_PARTS - 1 - part] += 1
+    folded = fold(names)
+    shown = folded if len(folded) <= FOLD_LIMIT else folded[: FOLD_LIMIT - 1] + "…"
+    return Cause(
+        *key, worst.verdict, worst.action, worst.message, len(names), shown, min(row.began for row in rows),
+        tuple(trend), _shares(names, snapshot, sizes),
+    )  # fmt: skip
+
+
+def _shares(
+    names: Sequence[str], snapshot: Snapshot, sizes: Mapping[Tuple[str, str], int]
+) -> Tuple[Tuple[str, int, int], ...]:
+    hit: Counter[Tuple[str, str]] = Counter()
+    for name in names:
+        row = snapshot.nodes.get(name)
+        if row is not None:
+            hit.update(row.groups.items())
+    found = [
+        (f"{group[0]} {group[1]}", count, sizes[group])
+        for group, count in hit.items()
+        if count > 1 and count >= SHARE * sizes[group]
+    ]
+    return tuple(sorted(found, key=lambda share: (-share[1], share[0]))[:5])
+
+
+def group_sizes(snapshot: Snapshot) -> Counter[Tuple[str, str]]:
+    """How many nodes are in each group, by fact and value."""
+    sizes: Counter[Tuple[str, str]] = Counter()
+    for row in snapshot.nodes.values():
+        sizes.update(row.groups.items())
+    return sizes
+
+
+# Checks by group.
+
+
+class CheckGroup(NamedTuple):
+    """What one check says in one group: nodes with a problem by verdict, of how many nodes with a fresh report."""
+
+    check: str
+    group: str
+    crit: int
+    unknown: int
+    warn: int
+    nodes: int
+
+
+def check_matrix(snapshot: Snapshot, fact: str) -> List[CheckGroup]:
+    """Every check that complains of something, by the groups of a fact. Groups without a complaint are left out."""
+    of = {node: row.groups.get(fact, "") for node, row in snapshot.nodes.items()}
+    judged = Counter(of[name] for name, letter in zip(snapshot.names, snapshot.letters) if letter not in (STALE, NEVER))
+    cells: Dict[Tuple[str, str], Dict[str, set[str]]] = {}
+    for problem in snapshot.problems:
+        if problem.ended is None and problem.node in of:
+            cell = cells.setdefault((problem.check, of[problem.node]), {})
+            cell.setdefault(problem.verdict, set()).add(problem.node)
+    return [
+        CheckGroup(
+            check,
+            group,
+            len(cell.get("CRIT", ())),
+            len(cell.get("UNKNOWN", ())),
+            len(cell.get("WARN", ())),
+            judged[group],
+        )
+        for (check, group), cell in sorted(cells.items())
+    ]
