@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: From left to right: each imports what stands below it.
 LAYERS = (
     {"cli", "__main__"},
-    {"agent", "deep", "fleet", "hooks", "remedy"},
+    {"agent", "console", "deep", "fleet", "hooks", "remedy"},
     {"planning"},
     {"checks", "run"},
     {"kernlog", "language", "policy", "state", "store"},
@@ -112,6 +112,7 @@ DISPATCH = {
 DOORS = {
     "nhc.agent": "a resident program: its sockets, its followers, its worker and sink processes",
     "nhc.archive.build": "builds a file",
+    "nhc.console.doors": "asks the kernel who is at the other end of a socket",
     "nhc.cli": "writes what a person asks for",
     "nhc.facts.cri": "a container runtime answers on a socket",
     "nhc.facts.sockets": "netlink has no file",
@@ -308,6 +309,7 @@ LIBRARIES_ATTRIBUTES = {
     "nhc_adapters.kubernetes.api.access": {"check_hostname", "verify_mode"},  # ssl's context
     "nhc_adapters.kubernetes.controller.http_server": {"daemon_threads"},  # socketserver
     "nhc.archive.build": {"compress_type", "external_attr"},  # zipfile
+    "nhc.console.server": {"minimum_version", "verify_mode"},  # ssl
     "nhc.archive.importer": {"has_location"},  # importlib
     "nhc.check": {"__doc__"},
     "nhc.cli.click_app": {"message", "name"},  # click

@@ -72,6 +72,10 @@ COMMANDS: Dict[str, Any] = {
         "state": ("nhc.cli.kubernetes:state_command", "Put nodes in a state of the vocabulary."),
         "ack": ("nhc.cli.kubernetes:ack_command", "End conditions that nothing shows to be gone."),
     }),
+    "console": ("The web page over a fleet.", {
+        "run": ("nhc.cli.console:run", "Show a fleet in a browser."),
+        "token": ("nhc.cli.console:token", "Make a token that a person logs in with."),
+    }),
     "record": ("nhc.cli.record:record_command", "Record what the checks see of this node, for replay."),
     "replay": ("nhc.cli.record:replay_command", "Judge a recorded node again."),
     "new": ("Begin a part of nhc itself, in a checkout.", {

@@ -15,7 +15,7 @@ import secrets
 import socket
 import struct
 import time
-from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -43,8 +43,8 @@ SESSIONS = 10_000
 """Sessions at most: each costs some hundred bytes, and only who has a token makes one."""
 SAFE = ("GET", "HEAD")
 
-PERSON = "person"
-"""Where a request keeps who sent it."""
+PERSON: Any = web.RequestKey("person", Person) if hasattr(web, "RequestKey") else "person"
+"""Where a request keeps who sent it; aiohttp for Python 3.9 takes texts alone."""
 
 
 class Session(NamedTuple):

@@ -131,21 +131,36 @@ def _token(table: Table, person: str) -> Token:
 
 
 def _check(file: Table, found: Settings) -> None:
-    """What settings do not fit together: whoever is reached from elsewhere needs TLS and a way to know people."""
-    if found.listen.startswith("unix:"):
-        return
-    host, colon, port = found.listen.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise file.wrong("listen", "HOST:PORT or unix:PATH")
     if bool(found.tls.certificate) != bool(found.tls.key):
         raise file.error("tls", "needs both certificate and key")
+    why = unfit(found)
+    if why:
+        raise file.wrong("listen", why)
+
+
+def parse_listen(found: Settings) -> Settings:
+    """The same settings, where what was given on the command line fits them. Raises SettingsError."""
+    why = unfit(found)
+    if why:
+        raise SettingsError(f"--listen: {found.listen!r} is not {why}")
+    return found
+
+
+def unfit(found: Settings) -> str:
+    """What `listen` should be and is not: whoever is reached from elsewhere needs TLS and a way to know people."""
+    if found.listen.startswith("unix:"):
+        return "" if len(found.listen) > 5 else "unix:PATH"
+    host, colon, port = found.listen.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        return "HOST:PORT or unix:PATH"
     if is_loopback(host):
-        return
+        return ""
     if not found.tls.certificate:
-        raise file.wrong("listen", "a loopback address: another one needs [tls] certificate and key")
+        return "a loopback address: another one needs [tls] certificate and key"
     known = found.register
     if not (known.tokens or known.certificates or found.proxy):
-        raise file.wrong("listen", "a loopback address: another one needs tokens, client certificates or a proxy")
+        return "a loopback address: another one needs tokens, client certificates or a proxy"
+    return ""
 
 
 def is_loopback(host: str) -> bool:
@@ -157,6 +172,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(bare).is_loopback
     except ValueError:
         return False
-
-
-__all__ = ["DEFAULT_LISTEN", "Proxy", "Settings", "SettingsError", "Tls", "is_loopback", "load", "parse"]

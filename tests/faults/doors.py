@@ -100,6 +100,8 @@ DOORS = {
     "kubernetes publish": Door(lambda p: [*_kube("publish")(p), "-r", p.report], peer=True),
     "kubernetes state": Door(lambda p: [*_kube("state")(p), "healthy", "n1"], peer=True),
     "kubernetes ack": Door(lambda p: [*_kube("ack")(p), "n1"], peer=True),
+    "console run": Door(lambda p: ["console", "run", "--check-settings"]),
+    "console token": Door(lambda p: ["console", "token", "anna"]),
     "record": Door(lambda p: ["record", p.out / "recorded", "-c", p.config, "--profile", "none"]),
     "replay": Door(lambda p: ["replay", p.base / "kept"]),
     "new check": Door(lambda p: ["new", "check", "check_drill_of_faults", "--checkout", a_checkout(p.out)]),

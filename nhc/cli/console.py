@@ -1,0 +1,114 @@
+"""`nhc console`: the web page over a fleet, and the tokens that people log in with."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import secrets
+import signal
+import sys
+
+import click
+
+from nhc.light import TYPE_CHECKING
+from nhc.settings_file import SettingsError
+
+if TYPE_CHECKING:
+    from typing import Optional, Tuple
+
+    from nhc.console.server import Server
+    from nhc.console.settings import Settings
+
+SETTINGS = "/etc/nhc/console.toml"
+
+
+@click.command()
+@click.option("--settings", "path", metavar="FILE", help=f"Settings (TOML). Default: {SETTINGS}, if any.")
+@click.option("--store", metavar="URL", help="The fleet store: sqlite:///FILE or postgresql://HOST/NAME.")
+@click.option(
+    "-r", "--report", "reports", multiple=True, metavar="PATH",
+    help="Show reports in files or a directory, without a store: a sweep's, or what agents write. Repeatable.",
+)  # fmt: skip
+@click.option("--listen", metavar="ADDRESS", help="HOST:PORT or unix:PATH. Default: 127.0.0.1:9810.")
+@click.option("--check-settings", is_flag=True, help="Read the settings, say what is wrong, and end.")
+def run(
+    path: Optional[str], store: Optional[str], reports: Tuple[str, ...], listen: Optional[str], check_settings: bool
+) -> None:
+    """Show a fleet in a browser.
+
+    Who says no name can only look, from this machine alone. docs/console.md says how people are known, and what
+    each may do.
+    """
+    try:
+        from nhc.console import settings as console_settings
+        from nhc.store.errors import StoreError
+    except ModuleNotFoundError as error:
+        from nhc.extras import how_to_install
+
+        raise click.ClickException(
+            f"nhc console needs the Python package {error.name}: {how_to_install(error.name or '', 'console')}"
+        ) from None
+    if store and reports:
+        raise click.UsageError("--store and --report exclude each other")
+    try:
+        found = _settings(path)
+        found = found._replace(listen=listen or found.listen, store=store or found.store)
+        found = console_settings.parse_listen(found)
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
+    if check_settings:
+        click.echo(f"{path or SETTINGS}: nothing is wrong")
+        return
+    try:
+        asyncio.run(_serve(_server(found, reports)))
+    except (OSError, StoreError) as error:
+        said = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        raise click.ClickException(f"{found.listen}: {said}" if isinstance(error, OSError) else said) from None
+
+
+def _settings(path: Optional[str]) -> Settings:
+    from nhc.console import settings as console_settings
+
+    if path is None and not os.path.exists(SETTINGS):
+        return console_settings.Settings()
+    return console_settings.load(path or SETTINGS)
+
+
+def _server(found: Settings, reports: Tuple[str, ...]) -> Server:
+    from nhc.console.server import Server
+    from nhc.console.sources import ReportsSource, StoreSource
+    from nhc.store.connect import open_store
+
+    if reports:
+        return Server(found, ReportsSource(reports, found.stale), None)
+    store = open_store(found.store, create=False)
+    return Server(found, StoreSource(store, found.stale), store)
+
+
+async def _serve(server: Server) -> None:
+    from nhc.console.server import serve
+
+    task = asyncio.current_task()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if task is not None:
+            loop.add_signal_handler(number, task.cancel)
+
+    def ready(listen: str) -> None:
+        address = listen if listen.startswith("unix:") else server.settings.origin or f"http://{listen}"
+        click.echo(f"nhc console: {server.source.name} at {address}", err=True)
+        sys.stderr.flush()
+
+    with contextlib.suppress(asyncio.CancelledError):
+        await serve(server, ready)
+
+
+@click.command()
+@click.argument("person")
+def token(person: str) -> None:
+    """Make a token for PERSON: it is printed once, and its SHA-256 as the lines for console.toml."""
+    value = secrets.token_urlsafe(32)
+    click.echo(f"token, shown once: {value}")
+    click.echo(f'\n[[people.{person}.tokens]]\nsha256 = "{hashlib.sha256(value.encode()).hexdigest()}"')

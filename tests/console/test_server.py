@@ -1,0 +1,392 @@
+"""The console's server: who gets in, what each may do, what is shown, what is decided."""
+
+import socket
+import threading
+import urllib.request
+
+import pytest
+
+from nhc.console.access import GRANTS, Role, Scope
+from nhc.console.doors import HEADERS
+from nhc.console.routes import ROUTES
+from nhc.model import Verdict
+from nhc.store import attempts, audit, episodes, holds
+from tests.console.conftest import ROLES, report
+from tests.support.slurm import wait_for
+
+SAMPLE = {"node": "b1", "name": "console.html", "rest": "x", "check": "check_gpu_lost"}
+
+
+def address(route, site):
+    path = route.path.replace("{rest:.*}", "x").replace("{id}", str(site.episode.id))
+    for name, value in SAMPLE.items():
+        path = path.replace(f"{{{name}}}", value)
+    return path
+
+
+@pytest.mark.parametrize("who", [None, *ROLES])
+def test_every_route_is_closed_to_those_without_its_right(console, site, who):
+    """All routes with all roles: what is answered is what the table of rights says, and nothing else."""
+    rights = GRANTS[Role(ROLES[who])] if who else GRANTS[Role.VIEWER]
+    for route in ROUTES:
+        if route.path == "/api/stream":
+            continue
+        headers = {} if who else {"Sec_Fetch_Site": "same-origin"}
+        status, _value, _headers = console.ask(
+            route.method, address(route, site), {} if route.method == "POST" else None, who, **headers
+        )
+        allowed = route.scope is Scope.OPEN or route.scope in rights
+        assert (status not in (401, 403)) == (allowed and route.path != "/login"), (route, status)
+
+
+def test_a_route_that_nobody_said_anything_about_is_closed(console):
+    assert console.ask("GET", "/nothing/here", who="adam")[0] == 404
+    assert console.ask("DELETE", "/api/hold", who="adam")[0] == 405
+
+
+def test_who_says_no_name_can_look_from_this_machine(console):
+    status, me, _headers = console.ask("GET", "/api/me")
+
+    assert (status, me["door"], me["rights"]) == (200, "loopback", ["open", "state"])
+    assert console.ask("POST", "/api/hold", {}, Sec_Fetch_Site="same-origin")[0] == 403
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec_Fetch_Site": "same-site"},  # another port of this host, to a browser
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Origin": "null"},
+        {},
+    ],
+)
+def test_another_page_cannot_act_with_the_cookie_of_this_one(console, site, headers):
+    cookie = log_in(console, "olga")
+
+    status, value, _headers = console.ask("POST", "/api/hold", hold("b1"), Cookie=cookie, **headers)
+
+    assert status == 403, value
+    with site.store.read() as connection:
+        assert holds.in_force(connection, site.now + 60) == []
+
+
+def test_the_own_page_can(console, site):
+    cookie = log_in(console, "olga")
+    for headers in ({"Sec_Fetch_Site": "same-origin"}, {"Origin": f"http://{console.address}"}):
+        status, value, _headers = console.ask("POST", "/api/hold", hold("b1"), Cookie=cookie, **headers)
+        assert status == 200, value
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", ""])
+def test_a_name_that_was_rebound_to_loopback_is_refused(console, host):
+    assert console.ask("GET", "/api/fleet", Host=host)[0] == 403
+
+
+def log_in(console, who):
+    from tests.console.conftest import TOKENS
+
+    status, _value, headers = console.ask("POST", "/login", {"token": TOKENS[who]}, Sec_Fetch_Site="same-origin")
+    assert status == 200
+    assert "HttpOnly" in headers["Set-Cookie"]
+    assert "SameSite=Strict" in headers["Set-Cookie"]
+    return headers["Set-Cookie"].partition(";")[0]
+
+
+def test_a_session_ends_with_the_logout_and_with_its_time(console):
+    cookie = log_in(console, "olga")
+    assert console.ask("GET", "/api/me", Cookie=cookie)[1]["name"] == "olga"
+
+    console.ask("POST", "/logout", {}, Cookie=cookie, Sec_Fetch_Site="same-origin")
+
+    assert console.ask("GET", "/api/me", Cookie=cookie)[1]["name"] == ""
+    cookie = log_in(console, "olga")
+    console.server.doors.clock = lambda: 4e9
+    assert console.ask("GET", "/api/me", Cookie=cookie)[1]["name"] == ""
+
+
+def test_a_wrong_token_is_nobody(console):
+    assert console.ask("POST", "/login", {"token": "guess"}, Sec_Fetch_Site="same-origin")[0] == 401
+    assert console.ask("GET", "/api/fleet", Authorization="Bearer guess")[0] == 401
+
+
+def test_every_answer_forbids_what_a_page_could_be_tricked_into(console):
+    for path in ("/", "/static/console.html", "/api/fleet", "/nothing", "/healthz"):
+        headers = console.ask("GET", path)[2]
+        for name, value in HEADERS.items():
+            if name != "Cache-Control":
+                assert headers[name] == value, path
+
+
+@pytest.mark.parametrize("name", ["../server.py", "..%2fserver.py", "x.js", "console.html", "%00.js"])
+def test_no_other_file_is_served(console, name):
+    assert console.ask("GET", f"/static/{name}")[0] == 404
+
+
+# What is shown.
+
+
+def test_the_fleet_is_a_letter_a_node(console):
+    layout = console.ask("GET", "/api/layout")[1]
+    fleet = console.ask("GET", "/api/fleet")[1]
+
+    assert layout["names"] == ["a1", "a2", "a3", "a4", "b1", "b2", "b3", "b4"]
+    assert fleet["letters"] == "ooooccon"
+    assert fleet["counts"] == {"c": 2, "u": 0, "w": 0, "s": 0, "n": 1, "o": 5}
+    assert [layout["values"]["rack"][place] for place in layout["places"]["rack"]][::4] == ["r-a", "r-b"]
+
+
+def test_stale_is_stale_and_never_healthy(console, site):
+    console.server.source.clock = lambda: site.now + 3600
+    wait_for("the states to be stale", lambda: console.ask("GET", "/api/fleet")[1]["letters"] == "sssssssn")
+
+
+def test_problems_are_folded_by_cause(console):
+    (cause,) = console.ask("GET", "/api/causes")[1]["causes"]
+
+    assert (cause["reason"], cause["affected"], cause["nodes"]) == ("GpuFallenOffBus", 2, "b[1-2]")
+    assert cause["shares"] == [["rack r-b", 2, 4]]
+    assert sum(cause["trend"]) == 2
+
+
+def test_a_node_is_shown_with_its_problems_and_its_evidence_to_those_who_may(console):
+    seen = console.ask("GET", "/api/node/b1", who="olga")[1]
+    assert seen["problems"][0]["reason"] == "GpuFallenOffBus"
+    assert seen["report"]["host"] == "b1"
+    assert [one["state"] for one in seen["episodes"]] == ["awaiting-approval"]
+
+    assert console.ask("GET", "/api/node/b1", who="vera")[1]["report"] is None
+    assert console.ask("GET", "/api/node/nobody", who="olga")[0] == 404
+
+
+def test_a_check_recolours_the_map(console):
+    assert console.ask("GET", "/api/check/check_gpu_lost")[1]["letters"] == "ooooccon"
+    assert console.ask("GET", "/api/check/check_fs_mount")[1]["letters"] == "ooooooon"
+
+
+def test_checks_by_group_and_groups(console):
+    rows = console.ask("GET", "/api/checks?fact=rack")[1]["rows"]
+    assert rows == [{"check": "check_gpu_lost", "group": "r-b", "crit": 2, "unknown": 0, "warn": 0, "nodes": 3}]
+    groups = console.ask("GET", "/api/groups?fact=rack")[1]["rows"]
+    assert [(row["group"], row["nodes"]) for row in groups] == [("r-b", 4), ("r-a", 4)]
+
+
+def test_a_timeline_shows_gaps_as_gaps(console, site):
+    seen = console.ask("GET", f"/api/node/b1/timeline?from={site.now - 7200}&to={site.now}")[1]
+
+    assert seen["problems"][0]["began"] == pytest.approx(site.now - 30)
+    assert seen["gaps"]
+    assert console.ask("GET", "/api/node/b1/timeline?from=9&to=8")[0] == 409
+    assert console.ask("GET", "/api/node/b1/timeline?from=x")[0] == 409
+
+
+def test_the_stream_tells_what_changes_and_resumes(console, site):
+    stream = urllib.request.urlopen(f"http://{console.address}/api/stream", timeout=20)
+    assert next_event(stream)[0] == "resync"
+
+    site.hear(report("a2", Verdict.CRIT, "GpuFallenOffBus", started=site.now + 1))
+    number, data = wait_event(stream, "letters")
+    assert data["changes"] == [[1, "c"]]
+    stream.close()
+
+    site.hear(report("a3", Verdict.WARN, "GpuHot", started=site.now + 2))
+    wait_for("the change to be read", lambda: console.server.hub.snapshot.letters[2] == "w")
+    again = urllib.request.Request(f"http://{console.address}/api/stream", headers={"Last-Event-ID": str(number)})
+    stream = urllib.request.urlopen(again, timeout=20)
+    assert wait_event(stream, "letters")[1]["changes"] == [[2, "w"]]
+    stream.close()
+
+
+def next_event(stream):
+    import json
+
+    found = {}
+    while True:
+        line = stream.readline().decode().strip()
+        if not line and found:
+            return found["event"], int(found["id"]), json.loads(found["data"])
+        key, _, value = line.partition(": ")
+        if key:
+            found[key] = value
+
+
+def wait_event(stream, kind):
+    while True:
+        event, number, data = next_event(stream)
+        if event == kind:
+            return number, data
+
+
+def test_a_store_that_is_away_leaves_the_last_picture_and_says_so(console, site, monkeypatch):
+    from nhc.store.errors import StoreError
+
+    def away():
+        raise StoreError("the database is away")
+
+    monkeypatch.setattr(console.server.source, "snapshot", away)
+    wait_for("the trouble to be told", lambda: console.ask("GET", "/api/fleet")[1]["trouble"])
+
+    assert console.ask("GET", "/api/fleet")[1]["letters"] == "ooooccon"
+    assert console.ask("GET", "/healthz")[0] == 503
+    assert "nhc_fleet_source_up 0" in console.ask("GET", "/metrics")[1]
+
+
+def test_the_metrics_have_no_label_of_a_node(console):
+    text = console.ask("GET", "/metrics")[1]
+
+    assert 'nhc_fleet_nodes{state="crit"} 2' in text
+    assert 'nhc_fleet_problems{check="check_gpu_lost",verdict="crit"} 2' in text
+    assert 'nhc_fleet_episodes{state="awaiting-approval"} 1' in text
+    assert "b1" not in text
+
+
+# What is decided.
+
+
+def shown(console, site):
+    return console.ask("GET", f"/api/episode/{site.episode.id}", who="olga")[1]
+
+
+def decision(console, site, **changes):
+    return {
+        "decision": "approved",
+        "digest": shown(console, site)["digest"],
+        "confirm": "b1",
+        "reason": "seen it",
+        **changes,
+    }
+
+
+def decide(console, site, who, **changes):
+    return console.ask("POST", f"/api/episode/{site.episode.id}/decision", decision(console, site, **changes), who)
+
+
+def test_a_repair_is_agreed_to_once_by_each_person_and_written_down(console, site):
+    assert decide(console, site, "olga")[0] == 200
+    assert decide(console, site, "olga")[0] == 503  # the store: it takes another person
+    assert decide(console, site, "adam")[0] == 200
+
+    with site.store.read() as connection:
+        found = attempts.decisions(connection, site.episode.id)
+        said = [entry.what for entry in audit.entries(connection, episode=site.episode.id)]
+    assert [(one.decided_by, one.decision, one.attempt_number) for one in found] == [
+        ("olga", "approved", 1), ("adam", "approved", 1),
+    ]  # fmt: skip
+    assert said.count("approval.approved") == 2
+
+
+def test_what_has_moved_on_since_it_was_shown_is_not_decided(console, site):
+    old = shown(console, site)["digest"]
+    with site.store.write() as connection:
+        one = episodes.get(connection, site.episode.id)
+        episodes.save_step(connection, one, step("nhc", "moved"), now=site.now, rung="power-cycle")
+
+    status, value, _headers = decide(console, site, "olga", digest=old)
+
+    assert (status, value["error"]) == (409, "the episode has moved on since this page was shown: look again")
+
+
+def step(actor, what):
+    return episodes.Step(actor, what)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"confirm": "b2"}, "type the node's name, b1, to confirm"),
+        ({"decision": "maybe"}, "a decision is approved or refused"),
+        ({"decision": "refused", "reason": ""}, "say why it is refused"),
+        ({"digest": ""}, "the episode has moved on since this page was shown: look again"),
+    ],
+)
+def test_a_decision_that_is_not_clear_is_refused(console, site, changes, said):
+    status, value, _headers = decide(console, site, "olga", **changes)
+
+    assert (status, value["error"]) == (409, said)
+    with site.store.read() as connection:
+        assert attempts.decisions(connection, site.episode.id) == []
+
+
+def test_a_person_decides_about_their_own_nodes_alone(console, site):
+    assert decide(console, site, "nina")[1]["error"] == "nina may decide nothing about b1"
+    assert console.ask("POST", "/api/hold", hold("b1"), "nina")[0] == 409
+    assert console.ask("POST", "/api/hold", {**hold("rack=r-a", "4"), "scope": "group"}, "nina")[0] == 409
+    assert console.ask("POST", "/api/hold", hold("a1"), "nina")[0] == 200
+
+
+def hold(name, count="1"):
+    return {"scope": "node", "name": name, "why": "being looked at", "confirm": count, "until": "3600"}
+
+
+def test_a_hold_names_how_many_nodes_it_concerns(console, site):
+    seen = console.ask("GET", "/api/hold/preview?scope=group&name=rack%3Dr-b", who="olga")[1]
+    assert seen == {"count": 4, "nodes": "b[1-4]"}
+    group = {**hold("rack=r-b", "3"), "scope": "group"}
+    assert console.ask("POST", "/api/hold", group, "olga")[1]["error"] == (
+        "it concerns 4 nodes: type that number to confirm"
+    )
+
+    assert console.ask("POST", "/api/hold", {**group, "confirm": "4"}, "olga")[0] == 200
+    assert console.ask("GET", "/api/held", who="olga")[1]["holds"][0]["name"] == "rack=r-b"
+    assert console.ask("POST", "/api/release", {"scope": "group", "name": "rack=r-b"}, "olga")[0] == 200
+    assert console.ask("POST", "/api/release", {"scope": "group", "name": "rack=r-b"}, "olga")[0] == 409
+
+
+def test_the_audit_is_for_those_who_audit(console, site):
+    console.ask("POST", "/api/hold", hold("b1"), "olga")
+
+    entries = console.ask("GET", "/api/audit", who="alma")[1]["entries"]
+
+    assert (entries[0]["actor"], entries[0]["what"]) == ("olga", "hold.set")
+    assert console.ask("GET", "/api/audit", who="olga")[0] == 403
+
+
+@pytest.mark.parametrize("body", ["[]", "{", '{"a": 1}', "[" * 100_000])
+def test_a_body_that_makes_no_sense_is_one_line(console, body):
+    request = urllib.request.Request(
+        f"http://{console.address}/api/hold", data=body.encode(), method="POST",
+        headers={"Content-Type": "application/json", "Authorization": "Bearer olga-secret-token"},
+    )  # fmt: skip
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(request, timeout=20)
+    assert error.value.code in (409, 413)
+    error.value.close()
+
+
+# The socket.
+
+
+def test_who_is_at_the_other_end_of_the_socket_is_asked_of_the_kernel(site, tmp_path):
+    from nhc.console.settings import parse
+    from nhc.console.sources import StoreSource
+    from tests.console.conftest import Running
+
+    path = tmp_path / "console.sock"
+    found = parse(f'listen = "unix:{path}"\n[people.root]\nroles = ["operator"]\n')
+    running = Running(found, StoreSource(site.store, 600), site.store)
+    try:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            client.sendall(b"GET /api/me HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            said = b"".join(iter(lambda: client.recv(65536), b"")).decode()
+    finally:
+        running.stop()
+    assert '"name":"root"' in said
+    assert '"roles":["admin","operator"]' in said
+
+
+def test_a_viewer_that_reads_nothing_holds_up_nobody(console):
+    hub = console.server.hub
+    queue = hub.join(None)
+    done = threading.Event()
+
+    def tell():
+        for _ in range(2000):
+            hub.notify("holds")
+        done.set()
+
+    console.loop.call_soon_threadsafe(tell)
+    assert done.wait(20)
+    assert hub.dropped == 1
+    assert queue.get_nowait() is None
