@@ -1,10 +1,8 @@
 """Announced maintenance: a loopback service as strict as the real ones about paths and headers."""
 
-import http.server
 import json
 import re
 import socket
-import threading
 import time
 
 import pytest
@@ -13,6 +11,7 @@ from nhc.facts.cloud import AZURE_TAG, moment
 from nhc.host import Host
 from nhc.model import Verdict
 from nhc.testing import FakeHost
+from tests.support.http_server import Handler, serving
 from tests.support.judge import judge, judge_all
 
 DMI = "sys/class/dmi/id"
@@ -30,19 +29,15 @@ OCI = "/opc/v2/instance/timeMaintenanceRebootDue"
 EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
 
 
-class Service(http.server.BaseHTTPRequestHandler):
+class Service(Handler):
     def answer(self, status, body=""):
-        body = filled_in(body)
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
+        super().answer(status, filled_in(body))
 
-    def do_PUT(self):
+    def put(self):
         fits = self.path == "/latest/api/token" and "X-aws-ec2-metadata-token-ttl-seconds" in self.headers
         self.answer(200 if fits else 400, "secret-token" if fits else "")
 
-    def do_GET(self):
+    def get(self):
         self.server.asked.append(self.path)
         name, value = HEADER[self.server.cloud]
         if self.headers.get(name) != value:
@@ -51,19 +46,11 @@ class Service(http.server.BaseHTTPRequestHandler):
         found = self.server.answers.get(self.path, (404, "not found"))
         self.answer(*(found if isinstance(found, tuple) else (200, found)))
 
-    def log_message(self, *words):
-        pass
-
 
 @pytest.fixture(scope="module")
 def service():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Service)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Service) as server:
+        yield server
 
 
 @pytest.fixture

@@ -1,39 +1,27 @@
 """The kubelet's health endpoint, and what takes node-problem-detector's health-checker's place."""
 
-import http.server
-import threading
-
 import pytest
 
 from nhc.check import BadArguments, find
 from nhc.host import Completed, Host
 from nhc.model import Verdict
 from nhc.testing import FakeHost
+from tests.support.http_server import Handler, serving
 from tests.support.judge import judge
 
 NOBODY = "http://127.0.0.1:1/healthz"
 
 
-class Health(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
+class Health(Handler):
+    def get(self):
         status = int(self.path.rsplit("/", 1)[-1])
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(b"ok" if status == 200 else b"[-]syncloop failed: reason withheld")
-
-    def log_message(self, *words):
-        pass
+        self.answer(status, "ok" if status == 200 else "[-]syncloop failed: reason withheld")
 
 
 @pytest.fixture(scope="module")
 def health():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Health)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Health) as server:
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 @pytest.fixture

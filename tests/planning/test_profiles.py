@@ -1,6 +1,5 @@
 """Node types and their profiles: what is detected, what is asked, what a profile adds to a configuration."""
 
-import http.server
 import threading
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from nhc.model import Verdict
 from nhc.planning import node_type, profiles
 from nhc.planning.profiles import NoProfile, Profile, resolve
 from nhc.testing import FakeHost
+from tests.support.http_server import Handler, serving
 from tests.support.judge import judge
 from tests.support.rdma import device
 
@@ -256,20 +256,14 @@ def test_a_profiles_fabric_line_passes_a_whole_node_and_fails_one_with_a_port_mi
     assert partial.verdict is Verdict.CRIT or none_left
 
 
-class Metadata(http.server.BaseHTTPRequestHandler):
+class Metadata(Handler):
     """The four services, as strict as the real ones about their headers."""
 
-    def answer(self, status, body=""):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def do_PUT(self):
+    def put(self):
         fits = self.path == "/latest/api/token" and "X-aws-ec2-metadata-token-ttl-seconds" in self.headers
         self.answer(200 if fits else 400, "secret-token" if fits else "")
 
-    def do_GET(self):
+    def get(self):
         wanted = {
             "/latest/meta-data/instance-type": ("X-aws-ec2-metadata-token", "secret-token", "trn2.48xlarge"),
             "/computeMetadata/v1/instance/machine-type":
@@ -283,19 +277,11 @@ class Metadata(http.server.BaseHTTPRequestHandler):
         else:
             self.answer(200, wanted[2])
 
-    def log_message(self, *words):
-        pass
-
 
 @pytest.fixture(scope="module")
 def service():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metadata)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Metadata) as server:
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 @pytest.mark.parametrize(("cloud", "kind"), [

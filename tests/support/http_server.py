@@ -1,0 +1,55 @@
+"""A little HTTP server on loopback, and a handler whose answers are one call each."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import ssl
+import threading
+from collections.abc import Iterator
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Says nothing on standard error. `get` and `put` are to be written; `answer` sends a whole answer."""
+
+    def do_GET(self) -> None:
+        self.get()
+
+    def do_PUT(self) -> None:
+        self.put()
+
+    def get(self) -> None:
+        self.answer(501)
+
+    def put(self) -> None:
+        self.answer(501)
+
+    def answer(self, status: int, body: str | bytes = "") -> None:
+        data = body.encode() if isinstance(body, str) else body
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def serving(
+    handler: type[http.server.BaseHTTPRequestHandler], tls: tuple[str, str] | None = None
+) -> Iterator[http.server.ThreadingHTTPServer]:
+    """The server, on a port of its own (`server_port`), until the block ends. `tls`: certificate and key files."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        if tls is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*tls)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
