@@ -22,7 +22,7 @@ from typing import Callable, List
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from nhc.cli.log import Folder
+from nhc.cli.log import LineFolder
 from nhc.kernlog.catalogue import Matcher, rows
 
 QUIET = (
@@ -63,7 +63,7 @@ def best(rounds: int, work: Callable[[], object]) -> float:
 
 
 def ours(text: str) -> int:
-    folder = Folder(Matcher())
+    folder = LineFolder(Matcher())
     folder.feed(text)
     return sum(entry.times for entry in folder.entries())
 

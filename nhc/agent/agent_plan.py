@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
 
 from nhc.agent.check_round import allowance, key_of
-from nhc.agent.schedule import Entry
-from nhc.agent.settings import Settings
+from nhc.agent.schedule import CheckTimes
+from nhc.agent.settings import AgentSettings
 from nhc.check import BadArguments, find
 from nhc.host import Host
 from nhc.kernlog.source import JOURNAL
@@ -36,7 +36,7 @@ class BadConfig(Exception):
         self.problems = problems
 
 
-def load(settings: Settings, node: str, host: Host, state: State, strict: bool) -> Plan:
+def load(settings: AgentSettings, node: str, host: Host, state: State, strict: bool) -> Plan:
     """The node's plan. With `strict` a line that is wrong counts, too. Raises BadConfig."""
     from nhc.language.loader import ConfigError
     from nhc.language.loader import load as load_config
@@ -66,9 +66,9 @@ def load(settings: Settings, node: str, host: Host, state: State, strict: bool) 
     return plan
 
 
-def entries(plan: Plan) -> Dict[str, Entry]:
+def entries(plan: Plan) -> Dict[str, CheckTimes]:
     """Each item with its cadence: the line's, else the check's own. Imports the checks, which rounds then need not."""
-    return {key_of(item): Entry(key_of(item), _every(item), allowance(item, plan)) for item in plan.items}
+    return {key_of(item): CheckTimes(key_of(item), _every(item), allowance(item, plan)) for item in plan.items}
 
 
 def _every(item: Item) -> float:
@@ -88,7 +88,7 @@ def is_kernel_log(item: Item) -> bool:
     return item.kind == BUILT_IN and item.argv[0] in KERNEL_CHECKS
 
 
-def waits_for_boot(item: Item, settings: Settings, uptime: float) -> bool:
+def waits_for_boot(item: Item, settings: AgentSettings, uptime: float) -> bool:
     """Whether it is too early after boot to believe this check; the kernel log is to be believed at any time."""
     early = uptime < settings.boot_window and not is_kernel_log(item)
     return early and not any(fnmatchcase(item.name, pattern) for pattern in settings.boot_window_except)
@@ -151,7 +151,7 @@ def arguments(item: Item) -> Dict[str, Any]:
         return {}
 
 
-def stamps(plan: Plan, settings: Settings) -> Tuple[Any, ...]:
+def stamps(plan: Plan, settings: AgentSettings) -> Tuple[Any, ...]:
     """What changes when a file or directory changes that the plan or the settings were made of."""
     found = []
     for path in (*plan.inputs, *settings.inputs, *FILES):

@@ -65,7 +65,7 @@ class Finished(NamedTuple):
     problem: str = ""
 
 
-class Round:
+class CheckRound:
     """One round under way. `known` are the kernel logs that it need not read, by the stores of their findings."""
 
     def __init__(self, loop: Loop, plan: Plan, host: Host, state: State, name: str,

@@ -17,7 +17,7 @@ from nhc.agent.event_loop import Loop
 from nhc.agent.node_view import NodeView
 from nhc.agent.pause import LONGEST as LONGEST_PAUSE
 from nhc.agent.service import Agent
-from nhc.agent.sockets import Connection, Server, listen_unix
+from nhc.agent.sockets import Connection, SocketServer, listen_unix
 from nhc.model import Verdict, describe, printable
 from nhc.state.store import default_directory
 
@@ -39,7 +39,7 @@ class Control:
     def __init__(self, loop: Loop, agent: Agent, path: str) -> None:
         self.loop, self.agent, self.path = loop, agent, path
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        self.server = Server(loop, listen_unix(path), self._heard, LIMIT)
+        self.server = SocketServer(loop, listen_unix(path), self._heard, LIMIT)
         self._inode = os.stat(path).st_ino
 
     def close(self) -> None:

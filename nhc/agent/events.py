@@ -12,13 +12,13 @@ import select
 from collections import deque
 from typing import TYPE_CHECKING, Callable, Deque, Dict, List, Mapping, Optional
 
-from nhc.agent.problems import BOOT_WINDOW, ENDED, Change
+from nhc.agent.problems import BOOT_WINDOW, ENDED, ProblemChange
 from nhc.model import Action, Verdict, printable
 from nhc.sinks import Delivery, Event, EventDetails, NotYetDelivered, Standing
 from nhc.timestamps import utc_milliseconds
 
 if TYPE_CHECKING:
-    from nhc.agent.history import History
+    from nhc.agent.history import EventHistory
 
 SCHEMA = 1
 BACKLOG = 1000
@@ -39,7 +39,7 @@ def event(kind: str, when: float, host: str, boot_id: str, details: EventDetails
     }
 
 
-def of_change(change: Change, host: str, boot_id: str) -> Event:
+def of_change(change: ProblemChange, host: str, boot_id: str) -> Event:
     """A problem that began, changed or ended."""
     result = change.result
     outcome = result.outcome
@@ -129,7 +129,7 @@ def _deep_shape(event: Event, labels: Mapping[str, str]) -> Optional[Mapping[str
     }
 
 
-class Stream:
+class EventStream:
     """A file (or standard output) of lines. What cannot be written now is kept, up to a bound, and written later."""
 
     def __init__(self, path: str, log: Callable[[str], None], limit: int = 64 << 20) -> None:
@@ -191,11 +191,11 @@ class Stream:
             self.log(f"{problem}: events are kept, up to {BACKLOG}, and written later")
 
 
-class Recorder:
+class LocalSink:
     """The sink of what stays on this node: the stream and the history. `history` is None where none is kept."""
 
     def __init__(
-        self, stream: Optional[Stream], form: str, labels: Mapping[str, str], history: Optional[History]
+        self, stream: Optional[EventStream], form: str, labels: Mapping[str, str], history: Optional[EventHistory]
     ) -> None:
         self.stream, self.form, self.labels, self.history = stream, form, labels, history
 

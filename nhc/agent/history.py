@@ -20,7 +20,7 @@ PURGE_EVERY = 3600.0
 _COLUMNS = "id INTEGER PRIMARY KEY, at REAL NOT NULL, event TEXT NOT NULL, subject TEXT NOT NULL, body TEXT NOT NULL"
 
 
-class History:
+class EventHistory:
     """The events of one node. `keep` is in seconds, `rows` bounds the number whatever their age."""
 
     def __init__(

@@ -13,7 +13,7 @@ from nhc.agent import latest_report, prometheus_text
 from nhc.agent.event_loop import Loop
 from nhc.agent.node_view import NodeView
 from nhc.agent.service import Agent
-from nhc.agent.sockets import Connection, Server, listen_tcp
+from nhc.agent.sockets import Connection, SocketServer, listen_tcp
 from nhc.model import printable
 from nhc.sinks import NodeCondition
 from nhc.timestamps import utc_milliseconds
@@ -31,7 +31,7 @@ class Http:
 
     def __init__(self, loop: Loop, agent: Agent) -> None:
         self.loop, self.agent = loop, agent
-        self.servers: dict[str, Server] = {}
+        self.servers: dict[str, SocketServer] = {}
         self.listen()
 
     def listen(self) -> None:
@@ -39,7 +39,7 @@ class Http:
         wanted = self.agent.settings.listen
         for address in wanted:
             if address not in self.servers:
-                self.servers[address] = Server(self.loop, listen_tcp(address), self._heard, LIMIT)
+                self.servers[address] = SocketServer(self.loop, listen_tcp(address), self._heard, LIMIT)
         for address in [known for known in self.servers if known not in wanted]:
             self.servers.pop(address).close()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Sequence, 
 
 from nhc.agent import agent_plan
 from nhc.agent.acks import end_findings
-from nhc.agent.problems import Board, Change, Place
+from nhc.agent.problems import Board, Place, ProblemChange
 from nhc.agent.schedule import Schedule
 from nhc.host import Host
 from nhc.kernlog.source import STORE
@@ -33,7 +33,7 @@ AGAIN = 0.2
 class Listener(NamedTuple):
     """Who is called: `publish` with what began or ended, `changed` on another report, `wake` to run what is due."""
 
-    publish: Callable[[Sequence[Change]], None]
+    publish: Callable[[Sequence[ProblemChange]], None]
     changed: Callable[[], None]
     wake: Callable[[], None]
 

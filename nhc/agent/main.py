@@ -12,10 +12,10 @@ from nhc.agent import npd_monitors
 from nhc.agent.agent_plan import BadConfig
 from nhc.agent.control_socket import Control, default_socket
 from nhc.agent.event_loop import Loop
-from nhc.agent.events import Recorder, Stream
+from nhc.agent.events import EventStream, LocalSink
 from nhc.agent.http_server import Http
 from nhc.agent.service import Agent, node_name
-from nhc.agent.settings import Settings
+from nhc.agent.settings import AgentSettings
 from nhc.agent.sink_process import Make
 from nhc.host import BadRoot, Host
 from nhc.hosts.live import live_host
@@ -28,10 +28,10 @@ from nhc.state.store import State
 from nhc.system.children import fork
 
 if TYPE_CHECKING:
-    from nhc.agent.history import History
+    from nhc.agent.history import EventHistory
 
 
-def run(read_settings: Callable[[], Settings], host: Optional[Host] = None) -> int:
+def run(read_settings: Callable[[], AgentSettings], host: Optional[Host] = None) -> int:
     """Run until SIGTERM. Returns the exit status: 0, 2 where the settings or configuration cannot be used."""
     gc.enable()  # `nhc.cli.entry` takes us for a run that is over before there is any garbage
     loop = Loop(complain=complain)
@@ -91,7 +91,7 @@ def _end(agent: Agent, control: Optional[Control], http: Optional[Http], status:
     return status
 
 
-def sinks(settings: Settings, node: str) -> Dict[str, Make]:
+def sinks(settings: AgentSettings, node: str) -> Dict[str, Make]:
     """What makes each sink, in its own process. Raises SettingsError where a name means nothing."""
     found: Dict[str, Make] = {}
     if settings.events or settings.history:
@@ -140,7 +140,7 @@ def _named(name: str, settings: Mapping[str, object], node: str) -> Make:
     return begin
 
 
-def _otel(table: Mapping[str, object], node: str, settings: Settings) -> Make:
+def _otel(table: Mapping[str, object], node: str, settings: AgentSettings) -> Make:
     def begin(log: Callable[[str], None]) -> Sink:
         from nhc.agent.otel import Otel
 
@@ -149,14 +149,14 @@ def _otel(table: Mapping[str, object], node: str, settings: Settings) -> Make:
     return begin
 
 
-def _local(settings: Settings, log: Callable[[str], None]) -> Sink:
-    history: Optional[History] = None
+def _local(settings: AgentSettings, log: Callable[[str], None]) -> Sink:
+    history: Optional[EventHistory] = None
     if settings.history:
-        from nhc.agent.history import History
+        from nhc.agent.history import EventHistory
 
-        history = History(settings.history, settings.history_keep, settings.history_rows, log)
-    stream = Stream(settings.events, log, int(settings.events_limit)) if settings.events else None
-    return Recorder(stream, settings.events_format, settings.labels, history)
+        history = EventHistory(settings.history, settings.history_keep, settings.history_rows, log)
+    stream = EventStream(settings.events, log, int(settings.events_limit)) if settings.events else None
+    return LocalSink(stream, settings.events_format, settings.labels, history)
 
 
 def _notify(text: str) -> None:

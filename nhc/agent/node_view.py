@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nhc.agent.problems import Board
     from nhc.agent.publisher import Publisher
     from nhc.agent.schedule import Schedule
-    from nhc.agent.settings import Settings
+    from nhc.agent.settings import AgentSettings
     from nhc.host import Host
     from nhc.plan import Item, Plan
 
@@ -26,7 +26,7 @@ class NodeView(NamedTuple):
     `round_seconds` what the last round of checks took; `refused` what is wrong with files that have changed since.
     """
 
-    settings: Settings
+    settings: AgentSettings
     host: Host
     node: str
     root: str

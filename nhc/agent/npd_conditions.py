@@ -19,14 +19,14 @@ TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 MESSAGE = 1024
 
 
-class Said:
+class RuleStatus:
     """What one rule says of its condition."""
 
     def __init__(self, status: str, reason: str, message: str) -> None:
         self.status, self.reason, self.message = status, reason, message
 
 
-class Conditions:
+class RuleConditions:
     """All conditions of all monitors. `emit` takes events, `count` problems, `clock` is the wall's."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Conditions:
         self.defaults: Dict[str, Default] = {}
         self.sources: Dict[str, str] = {}
         self.rules: Dict[str, List[str]] = {}
-        self.said: Dict[str, Said] = {}
+        self.said: Dict[str, RuleStatus] = {}
         self.standing: Dict[str, NodeCondition] = {}
         self.gauges: Dict[Tuple[str, str], float] = {}
         self._told: Dict[str, str] = {}
@@ -67,7 +67,7 @@ class Conditions:
 
     def say(self, name: str, condition: str, status: str, reason: str, message: str) -> bool:
         """What one rule says now. Returns whether the condition changed its status or its reason."""
-        self.said[name] = Said(status, reason, printable(message, MESSAGE))
+        self.said[name] = RuleStatus(status, reason, printable(message, MESSAGE))
         return self._settle(condition)
 
     def end(self, condition: str) -> bool:
@@ -148,7 +148,7 @@ class Conditions:
         said, standing = kept.get("said"), kept.get("standing")
         for name, word in said.items() if isinstance(said, dict) else ():
             if name in names and isinstance(word, list) and len(word) == 3 and all(isinstance(w, str) for w in word):
-                self.said[name] = Said(*word)
+                self.said[name] = RuleStatus(*word)
         for condition, entry in standing.items() if isinstance(standing, dict) else ():
             if condition in self.standing and isinstance(entry, dict) and set(entry) == set(self.standing[condition]):
                 self.standing[condition] = cast("NodeCondition", {key: str(value) for key, value in entry.items()})

@@ -116,7 +116,7 @@ def load_log_monitor(path: str) -> LogMonitor:
     if rules.plugin == "filelog" and not rules.log_path:
         raise SettingsError(f"{path}: logPath: a filelog monitor needs one")
     options = raw.get("pluginConfig") or {}
-    reader = _Reader(path)
+    reader = _ObjectReader(path)
     if not isinstance(options, dict):
         raise reader.wrong("pluginConfig", options, "an object")
     return LogMonitor(
@@ -141,7 +141,7 @@ def load_log_monitor(path: str) -> LogMonitor:
 def load_plugin_monitor(path: str) -> PluginMonitor:
     """Raises SettingsError."""
     raw = read_json(path)
-    reader = _Reader(path)
+    reader = _ObjectReader(path)
     if raw.get("plugin", "custom") != "custom":
         raise reader.wrong("plugin", raw.get("plugin"), "custom")
     options = raw.get("pluginConfig") or {}
@@ -188,7 +188,7 @@ def load_plugin_monitor(path: str) -> PluginMonitor:
     )
 
 
-class _Reader:
+class _ObjectReader:
     def __init__(self, path: str) -> None:
         self.path = path
 

@@ -6,7 +6,7 @@ from typing import Any, Callable, List, Match, Optional, Sequence, Tuple
 
 from nhc.agent.event_loop import Loop
 from nhc.agent.journal_follower import Journalctl
-from nhc.agent.npd_conditions import TRUE, Conditions
+from nhc.agent.npd_conditions import TRUE, RuleConditions
 from nhc.agent.npd_config import LogMonitor
 from nhc.facts.journal import FIELDS, same_entry
 from nhc.facts.kmsg import Record, boot_time, log_tail, parse_journal, parse_line, parse_record, rotated_to, unread
@@ -21,7 +21,7 @@ CHUNK = 8 << 20
 class LogReader:
     """One monitor's rules on its log. Lines from before `since` (Unix time) are of the past and are left out."""
 
-    def __init__(self, monitor: LogMonitor, conditions: Conditions, changed: Callable[[], None]) -> None:
+    def __init__(self, monitor: LogMonitor, conditions: RuleConditions, changed: Callable[[], None]) -> None:
         self.monitor, self.conditions, self.changed = monitor, conditions, changed
         self.since = 0.0
         self.problem = ""

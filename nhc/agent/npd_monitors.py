@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 from nhc.agent.check_round import Finished, key_of
 from nhc.agent.event_loop import Loop
 from nhc.agent.kmsg_follower import Follower
-from nhc.agent.npd_conditions import FALSE, TRUE, UNKNOWN, Conditions
+from nhc.agent.npd_conditions import FALSE, TRUE, UNKNOWN, RuleConditions
 from nhc.agent.npd_config import LogMonitor, PluginMonitor, PluginRule, load_log_monitor, load_plugin_monitor
 from nhc.agent.npd_logs import FileFollower, JournalFollower, KernelCatchUp, LogReader
 from nhc.agent.publisher import Publisher
-from nhc.agent.settings import Settings
+from nhc.agent.settings import AgentSettings
 from nhc.host import Host
 from nhc.kernlog.npd_rules import PERMANENT
 from nhc.model import Verdict
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CHECK = "check_npd_plugin"
 
 
-def load(settings: Settings) -> Optional[Monitors]:
+def load(settings: AgentSettings) -> Optional[Monitors]:
     """The monitors of the settings' files, None where they name none. Raises SettingsError."""
     if not (settings.system_log or settings.custom_plugin or settings.system_stats):
         return None
@@ -51,7 +51,7 @@ class Monitors:
     def __init__(self, logs: List[LogMonitor], plugins: List[PluginMonitor], stats: List[Stats]) -> None:
         self.logs, self.plugins, self.stats = logs, plugins, stats
         self._seeds: Dict[str, int] = {}
-        self.conditions_kept = Conditions(self._clock, self._seed)
+        self.conditions_kept = RuleConditions(self._clock, self._seed)
         self._host: Optional[Host] = None
         self._tell: Optional[Callable[[], None]] = None
         self.readers: List[LogReader] = []

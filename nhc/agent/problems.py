@@ -23,7 +23,7 @@ Place = Tuple[str, str]
 """Target and reason."""
 
 
-class Change(NamedTuple):
+class ProblemChange(NamedTuple):
     """A change of a problem. `what` is began, ended or changed (its verdict did); `since` is when the problem began."""
 
     what: str
@@ -34,7 +34,7 @@ class Change(NamedTuple):
     since: float
 
 
-class Problem:
+class StandingProblem:
     """Something that stands. `passes` counts the runs in a row that did not find it."""
 
     def __init__(self, result: CheckResult, since: float, passes: int = 0) -> None:
@@ -43,12 +43,12 @@ class Problem:
         self.passes = passes
 
 
-class Row:
+class CheckRow:
     """One check: what its last run said, and what stands."""
 
     def __init__(self) -> None:
         self.results: Tuple[CheckResult, ...] = ()
-        self.problems: Dict[Place, Problem] = {}
+        self.problems: Dict[Place, StandingProblem] = {}
         self.at = 0.0
 
     def shown(self, recover: int) -> List[CheckResult]:
@@ -69,7 +69,7 @@ class Board:
 
     def __init__(self, recover: int = 2) -> None:
         self.recover = recover
-        self.rows: Dict[str, Row] = {}
+        self.rows: Dict[str, CheckRow] = {}
 
     def recover_after(self, runs: int) -> None:
         """From now on so many good runs end a fault."""
@@ -77,12 +77,12 @@ class Board:
 
     def judge(
         self, key: str, results: Sequence[CheckResult], now: float, recover: Optional[int] = None
-    ) -> List[Change]:
+    ) -> List[ProblemChange]:
         """Take in one run of one check. Returns what changed."""
-        row = self.rows.setdefault(key, Row())
+        row = self.rows.setdefault(key, CheckRow())
         row.results, row.at = tuple(results), now
         needed = self.recover if recover is None else recover
-        changes: List[Change] = []
+        changes: List[ProblemChange] = []
         found: Dict[Place, CheckResult] = {}
         for result in results:
             if result.verdict > Verdict.OK:
@@ -92,8 +92,8 @@ class Board:
         for place, result in found.items():
             standing = row.problems.get(place)
             if standing is None:
-                row.problems[place] = Problem(result, now)
-                changes.append(Change(BEGAN, now, key, result, Verdict.OK, now))
+                row.problems[place] = StandingProblem(result, now)
+                changes.append(ProblemChange(BEGAN, now, key, result, Verdict.OK, now))
                 continue
             before = standing.result.verdict
             if before is Verdict.CRIT and result.verdict < before:
@@ -106,23 +106,25 @@ class Board:
                     continue
             standing.result, standing.passes = result, 0
             if result.verdict is not before:
-                changes.append(Change(CHANGED, now, key, result, before, standing.since))
+                changes.append(ProblemChange(CHANGED, now, key, result, before, standing.since))
         for place, problem in list(row.problems.items()):
             if place in found or (problem.result.verdict is not Verdict.UNKNOWN and not _judged(place, results)):
                 continue
             problem.passes += 1
             if problem.passes >= (needed if problem.result.verdict is Verdict.CRIT else 1):
                 del row.problems[place]
-                changes.append(Change(ENDED, now, key, problem.result, problem.result.verdict, problem.since))
+                changes.append(ProblemChange(ENDED, now, key, problem.result, problem.result.verdict, problem.since))
         return changes
 
-    def remove(self, keys: Iterable[str], now: float) -> List[Change]:
+    def remove(self, keys: Iterable[str], now: float) -> List[ProblemChange]:
         """Checks that are no longer configured: their problems end, for nobody looks any more."""
-        changes: List[Change] = []
+        changes: List[ProblemChange] = []
         for key in keys:
             row = self.rows.pop(key, None)
             if row:
-                changes += [Change(ENDED, now, key, p.result, p.result.verdict, p.since) for p in row.problems.values()]
+                changes += [
+                    ProblemChange(ENDED, now, key, p.result, p.result.verdict, p.since) for p in row.problems.values()
+                ]
         return changes
 
     def recovering(self, key: str) -> bool:
@@ -138,7 +140,7 @@ class Board:
         """What a report of these checks holds, in their order."""
         return [r for key in keys if key in self.rows for r in self.rows[key].shown(self.recover)]
 
-    def problems(self) -> List[Tuple[str, Problem]]:
+    def problems(self) -> List[Tuple[str, StandingProblem]]:
         return [(key, problem) for key, row in self.rows.items() for problem in row.problems.values()]
 
     # Across restarts of the agent.
@@ -160,13 +162,13 @@ class Board:
         from nhc.render.json import from_result
 
         for key, value in rows.items():
-            row = Row()
+            row = CheckRow()
             try:
                 row.at = _time(value["at"])
                 row.results = tuple(from_result(result) for result in value["results"])
                 for entry in value["problems"]:
                     result = from_result(entry["result"])
-                    row.problems[_place(result)] = Problem(result, _time(entry["since"]), int(entry["passes"]))
+                    row.problems[_place(result)] = StandingProblem(result, _time(entry["since"]), int(entry["passes"]))
             except (TypeError, KeyError, ValueError, OverflowError):
                 continue
             self.rows[str(key)] = row
@@ -204,7 +206,7 @@ def _judged(place: Place, results: Sequence[CheckResult]) -> bool:
     return any(r.verdict is not Verdict.SKIP for r in about)
 
 
-def _held(problem: Problem, recover: int) -> CheckResult:
+def _held(problem: StandingProblem, recover: int) -> CheckResult:
     """A problem that the last run did not find, and that stands all the same."""
     outcome = problem.result.outcome
     note = f"well {problem.passes} of {recover} times" if problem.passes else "the last run could not tell"

@@ -7,7 +7,7 @@ from typing import Callable, List, Optional
 from nhc.agent import agent_plan, npd_monitors
 from nhc.agent.agent_plan import BadConfig
 from nhc.agent.npd_monitors import Monitors
-from nhc.agent.settings import Settings
+from nhc.agent.settings import AgentSettings
 from nhc.host import Host
 from nhc.light import NamedTuple
 from nhc.plan import Plan
@@ -18,12 +18,12 @@ from nhc.state.store import State
 class Configuration(NamedTuple):
     """What the files say."""
 
-    settings: Settings
+    settings: AgentSettings
     plan: Plan
     monitors: Optional[Monitors]
 
 
-def read_anew(read_settings: Callable[[], Settings], node: str, host: Host, state: State) -> Configuration:
+def read_anew(read_settings: Callable[[], AgentSettings], node: str, host: Host, state: State) -> Configuration:
     """Read settings, checks and monitors. Raises BadConfig."""
     try:
         settings = read_settings()
@@ -33,7 +33,7 @@ def read_anew(read_settings: Callable[[], Settings], node: str, host: Host, stat
         raise BadConfig([str(error)]) from None
 
 
-def unheeded(old: Settings, new: Settings) -> List[str]:
+def unheeded(old: AgentSettings, new: AgentSettings) -> List[str]:
     """What has changed that only a restart of the agent brings in, one line each."""
     lines: List[str] = []
     if (old.sinks, old.events, old.events_format, old.history) != (

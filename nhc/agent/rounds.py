@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Callable, List, Mapping, Sequence
 
 from nhc.agent import agent_plan
-from nhc.agent.check_round import Finished, Round
+from nhc.agent.check_round import CheckRound, Finished
 from nhc.agent.event_loop import Loop
 from nhc.agent.kernel_sources import KernelSources
 from nhc.agent.publisher import Publisher
-from nhc.agent.schedule import Entry, Schedule
+from nhc.agent.schedule import CheckTimes, Schedule
 from nhc.host import Host
 from nhc.plan import Item, Plan
 from nhc.state.store import State
@@ -39,7 +39,7 @@ class Rounds:
         self._schedule, self._sources, self._publisher = schedule, sources, publisher
         self._log, self._done = log, done
         self._last_problem = ""
-        self.running: List[Round] = []
+        self.running: List[CheckRound] = []
         self.seconds = 0.0
         """What the last round took."""
 
@@ -55,14 +55,16 @@ class Rounds:
             if batch:
                 self._start(batch, plan, items, retry, now)
 
-    def _start(self, batch: Sequence[Entry], plan: Plan, items: Mapping[str, Item], retry: float, now: float) -> None:
+    def _start(
+        self, batch: Sequence[CheckTimes], plan: Plan, items: Mapping[str, Item], retry: float, now: float
+    ) -> None:
         wanted = {entry.key for entry in batch}
         chosen = tuple(item for key, item in items.items() if key in wanted)
         followed = self._sources.hand_over() if any(agent_plan.is_kernel_log(item) for item in chosen) else {}
         self._schedule.begin(batch, now)
         try:
             part = plan._replace(items=chosen, notes=())
-            self.running.append(Round(self._loop, part, self._host, self._state, self._node, self._done, followed))
+            self.running.append(CheckRound(self._loop, part, self._host, self._state, self._node, self._done, followed))
         except OSError as error:
             self._publisher.count("rounds")
             self._failed([entry.key for entry in batch], retry, f"cannot be started: {error.strerror}")

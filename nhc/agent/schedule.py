@@ -18,7 +18,7 @@ CLOSE = 0.05
 """Beats within this share of their cadence are taken together."""
 
 
-class Entry:
+class CheckTimes:
     """One check's times, monotonic. `allowance` is how long one run of it may take, in seconds."""
 
     def __init__(self, key: str, every: float, allowance: float) -> None:
@@ -38,7 +38,7 @@ class Schedule:
         self.phase = crc32(seed.encode()) / 0xFFFFFFFF
         self.jitter = jitter
         self.draw = draw or random.Random()  # noqa: S311 (nothing secret)
-        self.entries: Dict[str, Entry] = {}
+        self.entries: Dict[str, CheckTimes] = {}
         self._beats: Dict[float, float] = {}
         self._began: Dict[float, bool] = {}
         self._since = 0.0
@@ -47,10 +47,10 @@ class Schedule:
         """Another jitter, as a share of each cadence, from the next run of each check on."""
         self.jitter = jitter
 
-    def set(self, wanted: Mapping[str, Entry], now: float) -> List[str]:
+    def set(self, wanted: Mapping[str, CheckTimes], now: float) -> List[str]:
         """These checks from now on; those that go on keep their times. Returns the keys that are no more."""
         gone = [key for key in self.entries if key not in wanted]
-        kept: Dict[str, Entry] = {}
+        kept: Dict[str, CheckTimes] = {}
         for key, entry in wanted.items():
             known = self.entries.get(key)
             if known is not None:
@@ -65,7 +65,7 @@ class Schedule:
         self._beats = {every: self._beats.get(every, now + every * (0.5 + self.phase / 2)) for every in cadences}
         return gone
 
-    def due(self, now: float) -> List[Entry]:
+    def due(self, now: float) -> List[CheckTimes]:
         """What is to run now, in the order it was configured. The caller says `begin` of what it starts."""
         beating: Set[float] = {every for every, when in self._beats.items() if when <= now}
         if beating:
@@ -78,7 +78,7 @@ class Schedule:
             if entry.running is None and (entry.every in beating or (entry.soon is not None and entry.soon <= now))
         ]
 
-    def begin(self, entries: Iterable[Entry], now: float) -> None:
+    def begin(self, entries: Iterable[CheckTimes], now: float) -> None:
         for entry in entries:
             entry.running, entry.soon = now, None
 

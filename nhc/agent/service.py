@@ -16,12 +16,12 @@ from nhc.agent.kernel_sources import KernelSources
 from nhc.agent.node_view import NodeView
 from nhc.agent.npd_monitors import Monitors
 from nhc.agent.pause import Pause, PauseTimer, interrupted
-from nhc.agent.problems import ENDED, Board, Change, too_early
+from nhc.agent.problems import ENDED, Board, ProblemChange, too_early
 from nhc.agent.publisher import Publisher
 from nhc.agent.reload import Configuration, read_anew, unheeded
 from nhc.agent.rounds import Rounds
 from nhc.agent.schedule import Schedule
-from nhc.agent.settings import Settings
+from nhc.agent.settings import AgentSettings
 from nhc.agent.sink_handle import SinkHandle
 from nhc.agent.sink_process import Make
 from nhc.host import Host
@@ -34,7 +34,7 @@ SAVE_AFTER = 1.0
 HOUSEKEEPING = 2.0
 
 
-def node_name(settings: Settings, host: Host) -> str:
+def node_name(settings: AgentSettings, host: Host) -> str:
     """As the settings have it, else the kernel's host name."""
     return settings.node or host.system.hostname()
 
@@ -44,12 +44,12 @@ class Agent:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: AgentSettings,
         host: Host,
         state: State,
         loop: Loop,
         log: Callable[[str], None],
-        read_settings: Callable[[], Settings],
+        read_settings: Callable[[], AgentSettings],
         monitors: Optional[Monitors] = None,
         makes: Mapping[str, Make] = {},
     ) -> None:
@@ -264,7 +264,7 @@ class Agent:
                 self.schedule.end(key, self.host.monotonic(), 0.0, judged=False)
         now, wall = self.host.monotonic(), self.host.time()
         self.rounds.note(finished, self.settings.retry)
-        changes: List[Change] = []
+        changes: List[ProblemChange] = []
         late = set(self.schedule.overdue(now)) if finished.problem else set()
         for key in finished.keys:
             item = self.items.get(key)
@@ -296,7 +296,9 @@ class Agent:
             self._state = latest_report.state_bytes(self.view())
         return self._state
 
-    def _judge(self, key: str, item: Item, results: Sequence[CheckResult], wall: float, began: float) -> List[Change]:
+    def _judge(
+        self, key: str, item: Item, results: Sequence[CheckResult], wall: float, began: float
+    ) -> List[ProblemChange]:
         if key == self.kernel.key:
             results = self.kernel.judged(item, results, began)
         uptime = self.host.monotonic()
@@ -316,7 +318,7 @@ class Agent:
 
     # Publishing.
 
-    def publish_changes(self, changes: Sequence[Change]) -> None:
+    def publish_changes(self, changes: Sequence[ProblemChange]) -> None:
         """Count problems that began or got worse, and publish every change as an event."""
         for change in changes:
             own = not self.monitors or not self.monitors.owns(change.key)  # those are counted by their own rules

@@ -15,7 +15,7 @@ from nhc.light import NamedTuple
 PATH = "/etc/nhc/agent.toml"
 
 
-class Settings(NamedTuple):
+class AgentSettings(NamedTuple):
     """All of it. Times are in seconds."""
 
     path: str = ""
@@ -54,26 +54,26 @@ class Settings(NamedTuple):
         return (self.path, *named) if self.path else named
 
 
-def load(path: str = "") -> Settings:
+def load(path: str = "") -> AgentSettings:
     """The settings in a file, /etc/nhc/agent.toml where none is named, else the defaults. Raises SettingsError."""
     if not path:
         if not os.path.exists(PATH):
-            return Settings()
+            return AgentSettings()
         path = PATH
     return read(settings_file.load(path))
 
 
-def parse(text: str, path: str) -> Settings:
+def parse(text: str, path: str) -> AgentSettings:
     """The settings in a file's text. Raises SettingsError."""
     return read(settings_file.parse(text, path))
 
 
-def read(file: settings_file.Table) -> Settings:
+def read(file: settings_file.Table) -> AgentSettings:
     """The settings in a file's tables. Raises SettingsError."""
-    usual = Settings()
+    usual = AgentSettings()
     agent, events, history, npd = (file.table(name) for name in ("agent", "events", "history", "npd"))
     labels, sinks = file.table("labels"), file.table("sinks")
-    found = Settings(
+    found = AgentSettings(
         path=file.path,
         node=agent.text("node"),
         root=agent.text("root"),

@@ -18,7 +18,7 @@ TIMEOUT = 10.0
 class Connection:
     """One peer. `received` is told of what has come so far; `answer` sends and closes."""
 
-    def __init__(self, server: Server, peer: socket.socket) -> None:
+    def __init__(self, server: SocketServer, peer: socket.socket) -> None:
         self.server, self.loop = server, server.loop
         self.socket = peer
         self.fd = peer.fileno()
@@ -97,7 +97,7 @@ class Connection:
         self.socket.close()
 
 
-class Server:
+class SocketServer:
     """A listening socket. `received` is called whenever a connection has said something more."""
 
     def __init__(

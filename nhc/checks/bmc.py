@@ -14,7 +14,7 @@ from nhc.units import percent, seconds, show_seconds
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Pattern, Sequence, Set, Tuple, Union
 
-    from nhc.facts.bmc import Event, Log, Sensor
+    from nhc.facts.bmc import BmcEvent, EventLogInfo, Sensor
 
 _DEADLINE = 40.0
 _BROKEN = re.compile(
@@ -163,7 +163,7 @@ def check_bmc_sel(
     return outcomes or ok(f"no fault among {log.entries} events within {show_seconds(per)}", metrics=metrics)
 
 
-def _judge_log(log: Log, full: float) -> Optional[Outcome]:
+def _judge_log(log: EventLogInfo, full: float) -> Optional[Outcome]:
     if log.overflow:
         return warn("SelFull", "the controller's log has overflowed: new events are lost", action=Action.INSPECT)
     if full and log.used is not None and log.used >= full:
@@ -171,7 +171,7 @@ def _judge_log(log: Log, full: float) -> Optional[Outcome]:
     return None
 
 
-def _judge_event(event: Event, fatal: Sequence[Pattern[str]], bad: Sequence[Pattern[str]]) -> Optional[Outcome]:
+def _judge_event(event: BmcEvent, fatal: Sequence[Pattern[str]], bad: Sequence[Pattern[str]]) -> Optional[Outcome]:
     message = f"{event.sensor}: {event.event}" + (f" [{event.at}]" if event.at else "")
     text = f"{event.sensor} {event.event}"
     if _FATAL.search(text) or any(one.search(text) for one in fatal):
@@ -181,9 +181,9 @@ def _judge_event(event: Event, fatal: Sequence[Pattern[str]], bad: Sequence[Patt
     return None
 
 
-def _standing(events: Sequence[Event]) -> List[Event]:
+def _standing(events: Sequence[BmcEvent]) -> List[BmcEvent]:
     """The events whose state has not ended since, each once, the latest of several alike."""
-    found: Dict[Tuple[str, str], Event] = {}
+    found: Dict[Tuple[str, str], BmcEvent] = {}
     for event in events:
         state = re.split(r" \| Reading|\s+going (?:high|low)", event.event)[0]
         key = (event.sensor, state)
@@ -193,11 +193,11 @@ def _standing(events: Sequence[Event]) -> List[Event]:
     return list(found.values())
 
 
-def _key(event: Event) -> str:
+def _key(event: BmcEvent) -> str:
     return f"{event.number} {event.at} {event.sensor} {event.event}"
 
 
-def _seen(host: Host, events: Sequence[Event]) -> Dict[str, float]:
+def _seen(host: Host, events: Sequence[BmcEvent]) -> Dict[str, float]:
     """When each event was first seen; on the first run, when the controller says that it was."""
     now = host.time()
     keys: Set[str] = {_key(event) for event in events}

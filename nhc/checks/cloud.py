@@ -7,7 +7,7 @@ from nhc.facts import cloud
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
-from nhc.system.plain_http import NoAnswer
+from nhc.system.plain_http import NoHttpResponse
 from nhc.timestamps import utc
 from nhc.units import seconds, show_seconds, text
 
@@ -53,7 +53,7 @@ def check_cloud_maintenance(
 
     try:
         found = cloud.announcements(name, host.system.ask("cloud-maintenance", question))
-    except (NoAnswer, OSError) as error:
+    except (NoHttpResponse, OSError) as error:
         return unknown("MetadataSilent", f"the metadata service of {name} does not tell: {error}")
     except cloud.BadAnswer as error:
         return unknown("MetadataUnreadable", str(error))

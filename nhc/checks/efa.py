@@ -64,21 +64,21 @@ def check_efa_devices(host: Host, count: Optional[int] = None, or_none: bool = F
     return outcomes or ok(f"{len(found)} Elastic Fabric Adapters up", metrics=metrics)
 
 
-class Limit(NamedTuple):
+class GrowthLimit(NamedTuple):
     """What a counter may grow by within the window."""
 
     name: str
     warn_at: float
 
 
-def limit(value: str) -> Limit:
+def limit(value: str) -> GrowthLimit:
     """`retrans_timeout_events=100`. Raises ValueError."""
     name, equals, digits = value.partition("=")
     if not equals or not digits.isdigit():
         raise ValueError(f"{value!r} is not NAME=NUMBER, as in retrans_timeout_events=100")
     if name not in efa.TROUBLE:
         raise ValueError(f"{name!r} is not a counter that this check reads ({', '.join(efa.TROUBLE)})")
-    return Limit(name, float(digits))
+    return GrowthLimit(name, float(digits))
 
 
 @check(
@@ -90,7 +90,7 @@ def limit(value: str) -> Limit:
     timeout=15,
 )
 def check_efa_errors(
-    host: Host, drops: float = 1.0, packets: int = 1000, limits: Sequence[Limit] = (), per: float = 3600.0
+    host: Host, drops: float = 1.0, packets: int = 1000, limits: Sequence[GrowthLimit] = (), per: float = 3600.0
 ) -> Union[Outcome, List[Outcome]]:
     """Elastic Fabric Adapters lose next to nothing and answer their driver.
 

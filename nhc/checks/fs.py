@@ -24,7 +24,7 @@ _BROKEN = frozenset(
 """What statvfs answers when the server, the disk or the FUSE process behind a mount is gone."""
 
 
-class Limit(NamedTuple):
+class SpaceLimit(NamedTuple):
     """A limit as written: a share of the whole in per cent, or an amount (kB or inodes)."""
 
     written: str
@@ -32,23 +32,23 @@ class Limit(NamedTuple):
     amount: int
 
 
-def size_limit(value: str) -> Limit:
+def size_limit(value: str) -> SpaceLimit:
     """`5%` or a size."""
     return _limit(value, size_kb)
 
 
-def count_limit(value: str) -> Limit:
+def count_limit(value: str) -> SpaceLimit:
     """`5%` or a count."""
     return _limit(value, count)
 
 
-def _limit(value: str, convert: Convert) -> Limit:
+def _limit(value: str, convert: Convert) -> SpaceLimit:
     if value.endswith("%"):
-        return Limit(value, percent(value), 0)
-    return Limit(value, None, convert(value))
+        return SpaceLimit(value, percent(value), 0)
+    return SpaceLimit(value, None, convert(value))
 
 
-class Usage(NamedTuple):
+class SpaceUsage(NamedTuple):
     """Space in kB, or inodes, as df(1) counts them: `percent` is of what users may have, rounded up."""
 
     total: int
@@ -93,7 +93,7 @@ def check_fs_size(host: Host, mountpoint: str, min: Optional[int] = None, max: O
     timeout=5,
     on_timeout="crit",
 )
-def check_fs_free(host: Host, mountpoint: str, min: Limit) -> Outcome:
+def check_fs_free(host: Host, mountpoint: str, min: SpaceLimit) -> Outcome:
     """A file system has room left.
 
     Judges the space that users may still take (df's Avail, which leaves out what is kept for root). The
@@ -120,7 +120,7 @@ def check_fs_free(host: Host, mountpoint: str, min: Limit) -> Outcome:
     timeout=5,
     on_timeout="crit",
 )
-def check_fs_used(host: Host, mountpoint: str, max: Limit) -> Outcome:
+def check_fs_used(host: Host, mountpoint: str, max: SpaceLimit) -> Outcome:
     """A file system is not too full.
 
     Fails when the use reaches the limit. The percentage is df's Use%.
@@ -170,7 +170,7 @@ def check_fs_inodes(host: Host, mountpoint: str, min: Optional[int] = None, max:
     timeout=5,
     on_timeout="crit",
 )
-def check_fs_ifree(host: Host, mountpoint: str, min: Limit) -> Outcome:
+def check_fs_ifree(host: Host, mountpoint: str, min: SpaceLimit) -> Outcome:
     """A file system has inodes left: files can still be made.
 
     SKIP on a file system that has no fixed number of inodes, such as btrfs.
@@ -196,7 +196,7 @@ def check_fs_ifree(host: Host, mountpoint: str, min: Limit) -> Outcome:
     timeout=5,
     on_timeout="crit",
 )
-def check_fs_iused(host: Host, mountpoint: str, max: Limit) -> Outcome:
+def check_fs_iused(host: Host, mountpoint: str, max: SpaceLimit) -> Outcome:
     """A file system does not hold too many files.
 
     Fails when the use reaches the limit. SKIP on a file system that has no fixed number of inodes.
@@ -235,7 +235,7 @@ def _sized(
 
 
 def _judged(
-    message: str, passed: str, reason: str, mountpoint: str, prefix: str, found: Usage, unit: int = 1
+    message: str, passed: str, reason: str, mountpoint: str, prefix: str, found: SpaceUsage, unit: int = 1
 ) -> Outcome:
     symbol = "B" if unit > 1 else ""
     metrics = (
@@ -248,7 +248,7 @@ def _judged(
     return ok(f"{mountpoint} {passed}", target=mountpoint, metrics=metrics)
 
 
-def _space(host: Host, mountpoint: str) -> Union[Usage, Outcome]:
+def _space(host: Host, mountpoint: str) -> Union[SpaceUsage, Outcome]:
     found = _ask(host, mountpoint)
     if isinstance(found, Outcome):
         return found
@@ -257,16 +257,16 @@ def _space(host: Host, mountpoint: str) -> Union[Usage, Outcome]:
         message = f"{mountpoint} reports no size: a pseudo file system, or its storage is away"
         return unknown("FilesystemNoSize", message, target=mountpoint)
     total, used, free = (_kb(size) for size in (found.size, found.size - found.free, found.available))
-    return Usage(total, used, free)
+    return SpaceUsage(total, used, free)
 
 
-def _inodes(host: Host, mountpoint: str) -> Union[Usage, Outcome]:
+def _inodes(host: Host, mountpoint: str) -> Union[SpaceUsage, Outcome]:
     found = _ask(host, mountpoint)
     if isinstance(found, Outcome):
         return found
     if found.inodes <= 0:
         return skip("NoInodeLimit", f"{mountpoint} has no fixed number of inodes", target=mountpoint)
-    return Usage(found.inodes, max(found.inodes - found.inodes_free, 0), found.inodes_free)
+    return SpaceUsage(found.inodes, max(found.inodes - found.inodes_free, 0), found.inodes_free)
 
 
 def _ask(host: Host, mountpoint: str) -> Union[Filesystem, Outcome]:

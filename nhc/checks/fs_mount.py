@@ -50,7 +50,7 @@ _PARAMS: Tuple[Param, ...] = (
 )
 
 
-class Request(NamedTuple):
+class MountRequest(NamedTuple):
     """The arguments of one line; the names are those of the parameters above."""
 
     filesystems: Sequence[str] = ()
@@ -65,7 +65,7 @@ class Request(NamedTuple):
     found_action: str = ""
     words: Sequence[str] = ()
 
-    def positional(self) -> Request:
+    def positional(self) -> MountRequest:
         """The request with its words given their places: in the old form, all but the first are match strings."""
         words = list(self.words)
         if any(self[:-1]) or not words or not words[0].startswith("/"):
@@ -73,10 +73,10 @@ class Request(NamedTuple):
         if len(words) > 4:
             raise ValueError(f"unexpected argument {words[4]!r} (takes mountpoint [source [type [options]]])")
         source, kind, options = ([word] if word else [] for word in [*words[1:], "", "", ""][:3])
-        return Request([words[0]], sources=source, types=kind, options=options)
+        return MountRequest([words[0]], sources=source, types=kind, options=options)
 
 
-class Fault(NamedTuple):
+class MountFault(NamedTuple):
     """What is wrong with a mount. `message` is LBNL NHC's."""
 
     reason: str
@@ -94,7 +94,7 @@ def check_fs_mount(host: Host, **given: Any) -> List[Outcome]:
 
     Example: * || check_fs_mount -s bluearc1:/global/home -t nfs -o '*hard*' -f /home
     """
-    return _judge(host, Request(**given))
+    return _judge(host, MountRequest(**given))
 
 
 @check("check_fs_mount_rw", *_PARAMS, timeout=5, on_timeout="crit")
@@ -106,7 +106,7 @@ def check_fs_mount_rw(host: Host, **given: Any) -> List[Outcome]:
 
     Example: * || check_fs_mount_rw -t 'ext*' -f /
     """
-    return _judge(host, Request(**given), _RW)
+    return _judge(host, MountRequest(**given), _RW)
 
 
 @check("check_fs_mount_ro", *_PARAMS, timeout=5, on_timeout="crit")
@@ -117,10 +117,10 @@ def check_fs_mount_ro(host: Host, **given: Any) -> List[Outcome]:
 
     Example: * || check_fs_mount_ro -f /global/software
     """
-    return _judge(host, Request(**given), _RO)
+    return _judge(host, MountRequest(**given), _RO)
 
 
-def _judge(host: Host, request: Request, option: str = "") -> List[Outcome]:
+def _judge(host: Host, request: MountRequest, option: str = "") -> List[Outcome]:
     try:
         request = request.positional()
     except ValueError as error:
@@ -142,12 +142,12 @@ def _judge(host: Host, request: Request, option: str = "") -> List[Outcome]:
     return bad or [ok(f"{', '.join(points)} mounted")]
 
 
-def _judge_one(host: Host, request: Request, point: str, found: Sequence[Mount]) -> Outcome:
+def _judge_one(host: Host, request: MountRequest, point: str, found: Sequence[Mount]) -> Outcome:
     if point in request.automounts:
         # The automounter's own entry stays there when the server is down: it is no mount.
         found = [mount for mount in found if mount.type != "autofs"]
     mount = at(found, point)
-    fault = _mismatch(request, point, mount) if mount else Fault("FilesystemNotMounted", f"{point} not mounted")
+    fault = _mismatch(request, point, mount) if mount else MountFault("FilesystemNotMounted", f"{point} not mounted")
     if fault is None:
         if request.found_action:
             _start(host, ["bash", "-c", request.found_action])
@@ -167,7 +167,7 @@ def _judge_one(host: Host, request: Request, point: str, found: Sequence[Mount])
     return crit(fault.reason, message, target=point, evidence=tuple(evidence))
 
 
-def _mismatch(request: Request, point: str, mount: Mount) -> Optional[Fault]:
+def _mismatch(request: MountRequest, point: str, mount: Mount) -> Optional[MountFault]:
     for reason, patterns, value, message in (
         ("MountSourceMismatch", request.sources, mount.source, f"{point} mounted from {mount.source}"),
         ("MountTypeMismatch", request.types, mount.type, f"{point} has incorrect type {mount.type}"),
@@ -178,7 +178,7 @@ def _mismatch(request: Request, point: str, mount: Mount) -> Optional[Fault]:
                 continue
             should = f"NOT match {pattern[1:]}" if pattern.startswith("!") else f"match {pattern}"
             fell_back = pattern == _RW and mount.read_only
-            return Fault("FilesystemReadOnly" if fell_back else reason, f"{message} (should {should})")
+            return MountFault("FilesystemReadOnly" if fell_back else reason, f"{message} (should {should})")
     return None
 
 
@@ -202,7 +202,7 @@ def _make_directory(host: Host, point: str) -> bool:
         return False
 
 
-def _mount_command(host: Host, request: Request, point: str, again: bool) -> List[str]:
+def _mount_command(host: Host, request: MountRequest, point: str, again: bool) -> List[str]:
     options = ",".join(filter(None, ("remount" if again else "", request.mount_options)))
     command = (host.setting("MOUNT_CMD") or "mount").split()
     return [*command, *(["-o", options] if options else []), point]

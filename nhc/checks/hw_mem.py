@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.check import Param, arg, check
-from nhc.facts.meminfo import Memory, memory
+from nhc.facts.meminfo import MemoryInfo, memory
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Metric, Outcome, crit, ok, unknown
@@ -116,7 +116,7 @@ def _size(
     host: Host,
     what: str,
     metric: str,
-    pick: Callable[[Memory], int],
+    pick: Callable[[MemoryInfo], int],
     least: Optional[int],
     most: Optional[int],
     tolerance: Fudge,
@@ -136,7 +136,7 @@ def _size(
     return ok(f"{show_size(actual)} {what}", metrics=metrics)
 
 
-def _free(host: Host, what: str, metric: str, pick: Callable[[Memory], int], least: int) -> Outcome:
+def _free(host: Host, what: str, metric: str, pick: Callable[[MemoryInfo], int], least: int) -> Outcome:
     try:
         found = host.fact(memory)
     except ValueError as error:

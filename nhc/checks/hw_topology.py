@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nhc.check import arg, check
 from nhc.checks.gpu import Judged
-from nhc.facts.topology import Place, parse_description, places
+from nhc.facts.topology import DevicePlace, parse_description, places
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown
@@ -92,6 +92,6 @@ def _default(host: Host) -> Union[str, Outcome]:
     return unknown("BadArguments", f"{several} (or set NCCL_TOPO_FILE)")
 
 
-def _together(places_found: List[Place]) -> bool:
+def _together(places_found: List[DevicePlace]) -> bool:
     """Whether one bridge is above them all; devices that hang on the root itself have none to share."""
     return bool(set.intersection(*(set(where.path) for where in places_found)))

@@ -54,7 +54,7 @@ IN_GIGABIT = 3.6
 (ibdiagnet's default threshold, too)."""
 
 
-class Limit(NamedTuple):
+class CounterLimit(NamedTuple):
     """What one counter may grow by: WARN from `warn_at` on, CRIT from `crit_at` on (0: never)."""
 
     name: str
@@ -62,7 +62,7 @@ class Limit(NamedTuple):
     crit_at: float
 
 
-def limit(value: str) -> Limit:
+def limit(value: str) -> CounterLimit:
     """`symbol_error=10` or, with a limit for CRIT, `symbol_error=10:1000`. Raises ValueError."""
     name, equals, numbers = value.partition("=")
     low, colon, high = numbers.partition(":")
@@ -71,7 +71,7 @@ def limit(value: str) -> Limit:
         raise ValueError(f"{value!r} is not NAME=WARN or NAME=WARN:CRIT, as in symbol_error=10:1000")
     if not known:
         raise ValueError(f"{name!r} is not a counter that this check reads ({', '.join((*LINK, *TRANSPORT))})")
-    return Limit(name, float(low), float(high) if high else 0.0)
+    return CounterLimit(name, float(low), float(high) if high else 0.0)
 
 
 @check(
@@ -82,7 +82,7 @@ def limit(value: str) -> Limit:
     timeout=20,
 )
 def check_ib_errors(
-    host: Host, limits: Sequence[Limit] = (), per: float = 3600.0, ports: Sequence[str] = ()
+    host: Host, limits: Sequence[CounterLimit] = (), per: float = 3600.0, ports: Sequence[str] = ()
 ) -> Union[Outcome, List[Outcome]]:
     """RDMA links see few errors, and none more than the standard allows.
 
@@ -127,7 +127,7 @@ def _read(host: Host, port: Port) -> Dict[str, int]:
 
 
 def _judge(
-    port: Port, counters: Dict[str, int], new: Dict[str, float], allowed: Dict[str, Limit], per: float
+    port: Port, counters: Dict[str, int], new: Dict[str, float], allowed: Dict[str, CounterLimit], per: float
 ) -> List[Outcome]:
     found: List[Outcome] = []
     evidence = tuple(f"{key} +{value:g}" for key, value in new.items() if value)
@@ -147,7 +147,7 @@ def _judge(
     return found
 
 
-def _default(port: Port, key: str, per: float) -> Limit:
+def _default(port: Port, key: str, per: float) -> CounterLimit:
     hours = per / 3600
     warn_at = LINK.get(key, TRANSPORT.get(key, 0.0)) * hours
     if warn_at:
@@ -155,4 +155,4 @@ def _default(port: Port, key: str, per: float) -> Limit:
     ber: Optional[float] = None
     if key == "symbol_error" and port.rate_gbps and port.link_layer == "InfiniBand":
         ber = max(port.rate_gbps * IN_GIGABIT * hours, warn_at)
-    return Limit(key, warn_at, ber or 0.0)
+    return CounterLimit(key, warn_at, ber or 0.0)

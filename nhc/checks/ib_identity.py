@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nhc.check import arg, check, opt
 from nhc.checks.ib import NAMES, NO_PORT, chosen
-from nhc.facts.ib_counters import EFA_LAYER, Adapter, adapter, gids
+from nhc.facts.ib_counters import EFA_LAYER, RdmaAdapter, adapter, gids
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Outcome, crit, ok, unknown, warn
@@ -37,7 +37,7 @@ def check_ib_firmware(
     if not found:
         return NO_PORT
     outcomes: List[Outcome] = []
-    models: Dict[str, List[Adapter]] = {}
+    models: Dict[str, List[RdmaAdapter]] = {}
     for each in found:
         if not each.firmware:
             message = f"{each.name} does not tell its firmware version"
@@ -56,7 +56,7 @@ def check_ib_firmware(
     return outcomes or ok(f"{len(found)} RDMA adapters with firmware {versions}")
 
 
-def _mixed(model: str, alike: Sequence[Adapter]) -> Outcome:
+def _mixed(model: str, alike: Sequence[RdmaAdapter]) -> Outcome:
     by_version: Dict[str, List[str]] = {}
     for each in alike:
         by_version.setdefault(each.firmware, []).append(each.name)

@@ -10,7 +10,7 @@ from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
 from nhc.system import plain_http
-from nhc.system.plain_http import NoAnswer
+from nhc.system.plain_http import NoHttpResponse
 from nhc.units import seconds, text
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def ask(host: Host, url: str, deadline: float) -> Tuple[int, str, float]:
     def question() -> Dict[str, Any]:
         try:
             found = plain_http.request("GET", url, until=time.monotonic() + deadline)
-        except NoAnswer as error:
+        except NoHttpResponse as error:
             return {"status": 0, "said": str(error)}
         except PermissionError as error:
             return {"status": -1, "said": error.strerror or str(error)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nhc.check import check, opt
 from nhc.facts import mounts as table
 from nhc.facts import swaps
-from nhc.facts.fstab import NETWORK, Entry, fstab
+from nhc.facts.fstab import NETWORK, FstabEntry, fstab
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Outcome, crit, ok, skip, warn
@@ -56,7 +56,7 @@ def check_mount_fstab(host: Host, ignore: Sequence[str] = ()) -> Union[Outcome, 
                           + (f", {len(swap)} swap in use" if swap else ""))  # fmt: skip
 
 
-def _judge(host: Host, entry: Entry, found: Sequence[table.Mount]) -> Optional[Outcome]:
+def _judge(host: Host, entry: FstabEntry, found: Sequence[table.Mount]) -> Optional[Outcome]:
     """What is wrong with one line, None where nothing is."""
     mount = table.at(found, entry.point)
     if mount is None:

@@ -29,7 +29,7 @@ def _protocol(value: str) -> str:
     return value
 
 
-class Held(NamedTuple):
+class HeldSockets(NamedTuple):
     """The sockets that processes of interest hold, those that other ones hold, and whether all could be looked at."""
 
     by_them: FrozenSet[int]
@@ -37,7 +37,7 @@ class Held(NamedTuple):
     complete: bool
 
 
-def _held(host: Host, wanted: Callable[[int], bool], unowned: bool) -> Held:
+def _held(host: Host, wanted: Callable[[int], bool], unowned: bool) -> HeldSockets:
     """`unowned` says that a socket without a process is wanted too: then the other processes' are needed."""
     them: List[int] = []
     others: List[int] = []
@@ -45,7 +45,7 @@ def _held(host: Host, wanted: Callable[[int], bool], unowned: bool) -> Held:
         (them if wanted(pid) else others).append(pid)
     by_them, complete = inodes_of(host, them)
     by_others, others_complete = inodes_of(host, others) if unowned else (frozenset(), True)
-    return Held(by_them, by_others, complete and others_complete)
+    return HeldSockets(by_them, by_others, complete and others_complete)
 
 
 def program_names(host: Host, pid: int, comm: str) -> Tuple[str, ...]:
@@ -85,7 +85,7 @@ def _by_user(host: Host, pattern: str) -> Tuple[Test, bool]:
             known[uid] = uid is not None and any_matches((user_name(host, uid), str(uid)), core)
         return known[uid]
 
-    held: List[Held] = []
+    held: List[HeldSockets] = []
 
     def test(socket: Socket) -> bool:
         if socket.uid is not None:

@@ -55,14 +55,14 @@ def check_pcie_link(
     return bad or ok(f"{len(chosen)} PCIe link{'s' * (len(chosen) != 1)} at full width and speed")
 
 
-def _chosen(link: pcie.Link, patterns: Sequence[str]) -> bool:
+def _chosen(link: pcie.PcieDeviceLink, patterns: Sequence[str]) -> bool:
     if not patterns:
         return link.base_class in _JUDGED
     ids = f"{link.vendor[2:]}:{link.device[2:]}"
     return any(fnmatchcase(link.address, each) or fnmatchcase(ids, each.lower()) for each in patterns)
 
 
-def _judge_link(link: pcie.Link, gpu_speed: bool, warn_only: bool) -> Optional[Outcome]:
+def _judge_link(link: pcie.PcieDeviceLink, gpu_speed: bool, warn_only: bool) -> Optional[Outcome]:
     """What is wrong with a link, None where nothing is."""
     say = warn if warn_only else crit
     kind = _JUDGED.get(link.base_class, "device")

@@ -21,7 +21,7 @@ _VFORK = ("kernel_clone", "_do_fork", "do_fork", "wait_for_vfork_done")
 """Where a parent waits for what it has vforked (kernel/fork.c): in D for as long as a user likes, yet killable."""
 
 
-class Stuck(NamedTuple):
+class StuckProcess(NamedTuple):
     """A process that has not run since it was first seen in uninterruptible sleep, `seconds` ago."""
 
     process: ProcessStat
@@ -64,7 +64,7 @@ def check_ps_dstate(
     since = _first_seen(host, sleeping)
     now = host.monotonic()
     long = [
-        Stuck(process, now - since[_key(process)], host.read_or(f"/proc/{process.pid}/wchan"))
+        StuckProcess(process, now - since[_key(process)], host.read_or(f"/proc/{process.pid}/wchan"))
         for process in sleeping
         if now - since[_key(process)] >= after
     ]

@@ -29,7 +29,7 @@ DAEMONS = {
 }
 
 
-class Process(NamedTuple):
+class UserProcess(NamedTuple):
     pid: int
     uid: int
     user: str
@@ -44,7 +44,7 @@ class Ignored(NamedTuple):
     users: FrozenSet[str]
     pids: FrozenSet[str]
 
-    def covers(self, process: Process) -> bool:
+    def covers(self, process: UserProcess) -> bool:
         return (
             process.program in self.programs
             or process.program.rpartition("/")[2] in self.programs
@@ -73,7 +73,7 @@ def authorised(host: Host) -> FrozenSet[str]:
     return frozenset((host.setting("NHC_AUTH_USERS") or "root nobody").replace(",", " ").split())
 
 
-def strangers(host: Host, ignored: Ignored) -> Iterator[Process]:
+def strangers(host: Host, ignored: Ignored) -> Iterator[UserProcess]:
     """The processes of users that are neither system users nor always authorised, as far as they still run."""
     limit = max_system_uid(host)
     always = authorised(host)
@@ -84,13 +84,13 @@ def strangers(host: Host, ignored: Ignored) -> Iterator[Process]:
         user = user_name(host, uid)
         if user in always:
             continue
-        process = Process(pid, uid, user, args_of(host, pid).partition(" ")[0])
+        process = UserProcess(pid, uid, user, args_of(host, pid).partition(" ")[0])
         if process.program and not ignored.covers(process):
             yield process
 
 
 def _judge(
-    host: Host, name: str, said: str, rogues: Sequence[Process], actions: Sequence[str], fine: str, reason: str
+    host: Host, name: str, said: str, rogues: Sequence[UserProcess], actions: Sequence[str], fine: str, reason: str
 ) -> Outcome:
     """Take the actions on each process and say so; the first one makes the message."""
     metrics = (Metric("processes", len(rogues)),)
@@ -127,7 +127,9 @@ def _kill(host: Host, pid: int) -> str:
     return "; killed"
 
 
-def _found(host: Host, ignored: Ignored, rogue: Callable[[Process], bool]) -> Tuple[List[Process], Optional[Outcome]]:
+def _found(
+    host: Host, ignored: Ignored, rogue: Callable[[UserProcess], bool]
+) -> Tuple[List[UserProcess], Optional[Outcome]]:
     try:
         return [process for process in strangers(host, ignored) if rogue(process)], None
     except OSError as error:

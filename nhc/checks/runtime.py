@@ -11,7 +11,7 @@ from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.system import plain_http
-from nhc.system.plain_http import NoAnswer
+from nhc.system.plain_http import NoHttpResponse
 from nhc.units import seconds, text
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def probe(host: Host, path: str, deadline: float, network: bool = False) -> Outc
 def _ping_docker(path: str, deadline: float) -> Dict[str, Any]:
     try:
         said = plain_http.request("GET", "http://localhost/_ping", until=time.monotonic() + deadline, unix=path)
-    except NoAnswer as error:
+    except NoHttpResponse as error:
         return {"problem": str(error), "refused": error.refused}
     if said.status == 200 and said.body.strip() == "OK":
         return {"runtime": "docker", "version": "", "conditions": []}

@@ -35,7 +35,7 @@ def check_smart_health(host: Host, reallocated: int = 10, media: int = 1) -> Uni
     Example: * |every 1h| check_smart_health
     """
     disks = smart.disks(host)
-    scanned: Tuple[smart.Device, ...] = ()
+    scanned: Tuple[smart.SmartDevice, ...] = ()
     if host.which("smartctl"):
         try:
             found = smart.parse_scan(host.run(["smartctl", "--json", "--scan"], timeout=10).stdout)
@@ -58,7 +58,7 @@ def check_smart_health(host: Host, reallocated: int = 10, media: int = 1) -> Uni
     return ok(f"{len(healthy)} disk{'s' * (len(healthy) != 1)} healthy")
 
 
-def _judge(host: Host, device: smart.Device, reallocated: int, media: int) -> Outcome:
+def _judge(host: Host, device: smart.SmartDevice, reallocated: int, media: int) -> Outcome:
     name = device.name.rsplit("/", 1)[-1]
     if "," in device.type:  # a disk behind a RAID controller: /dev/bus/0 -d megaraid,3
         name = f"{name}:{device.type}"

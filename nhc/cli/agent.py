@@ -44,7 +44,7 @@ def run(
     import os
 
     from nhc.agent import settings as agent_settings
-    from nhc.agent.settings import Settings
+    from nhc.agent.settings import AgentSettings
 
     changes: Dict[str, Any] = {}
     if config:
@@ -56,7 +56,7 @@ def run(
     if socket:
         changes["socket"] = socket
 
-    def read() -> Settings:
+    def read() -> AgentSettings:
         found = agent_settings.load(path)
         name = node or found.node or os.environ.get("NODE_NAME", "")
         return found._replace(**changes, node=name)
@@ -251,7 +251,7 @@ def _socket() -> str:
     try:
         found = settings.load()
     except SettingsError:  # the agent says what is wrong with them
-        found = settings.Settings()
+        found = settings.AgentSettings()
     return found.socket or default_socket(found.state)
 
 

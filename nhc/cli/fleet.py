@@ -152,14 +152,14 @@ def check(**options: Any) -> None:
     of --from or --mark does not answer, and 1 when marking failed.
     """
     from nhc.cli.fleet_check import run
-    from nhc.cli.fleet_options import Usage
+    from nhc.cli.fleet_options import UsageProblem
     from nhc.model import printable
 
     for value in options.pop("short_f"):
         options.update({"fanout": int(value)} if value.isdigit() else {"form": value})
     try:
         status = run(options)
-    except Usage as error:
+    except UsageProblem as error:
         for line in str(error).splitlines():
             print(f"nhc fleet check: {printable(line)}", file=sys.stderr)
         status = error.status

@@ -11,8 +11,8 @@ from nhc.cli import fleet_options
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.fleet import summary
 from nhc.fleet.fold import nodes_of
-from nhc.fleet.history import History, default_path
-from nhc.fleet.progress import Progress
+from nhc.fleet.history import SweepHistory, default_path
+from nhc.fleet.progress import ProgressLine
 from nhc.fleet.summary import Picture, write_out
 from nhc.matching.nodeset import fold
 from nhc.model import Verdict, printable
@@ -32,7 +32,7 @@ def run(options: Mapping[str, Any]) -> int:
     marking = fleet_options.marking(options) if options["mark"] else None
     nodes = fleet_options.nodes(options, secrets)
     settings = fleet_options.settings(options, nodes)
-    history = History("" if options["no_history"] else options["history"] or default_path())
+    history = SweepHistory("" if options["no_history"] else options["history"] or default_path())
     started = time.time()
     number = history.begin(_words(), __version__, started, len(nodes))
     picture = Picture(nodes, started, options["group_by"])
@@ -41,7 +41,7 @@ def run(options: Mapping[str, Any]) -> int:
     arrivals = sweep(nodes, settings, notes.append)
     interrupted = failed = False
     try:
-        with Progress(picture.names, options["form"] == "text" and sys.stderr.isatty()) as progress:
+        with ProgressLine(picture.names, options["form"] == "text" and sys.stderr.isatty()) as progress:
             progress.show(0, picture.folder.counts, waiting)
             for arrived in arrivals:
                 waiting.pop(arrived.place, None)
@@ -97,7 +97,7 @@ def exit_status(picture: Picture, limit: Any) -> int:
     return EXIT_HEALTHY if folder.unhealthy() <= allowed else status
 
 
-def _show(options: Mapping[str, Any], picture: Picture, history: History, number: int) -> None:
+def _show(options: Mapping[str, Any], picture: Picture, history: SweepHistory, number: int) -> None:
     far = picture.outliers() if options["outliers"] else []
     form = options["form"]
     if options["json_path"]:
@@ -116,7 +116,7 @@ def _show(options: Mapping[str, Any], picture: Picture, history: History, number
 
 def again(options: Mapping[str, Any]) -> int:
     """Carry out `nhc fleet report`. Raises HistoryError, OSError."""
-    history = History(options["history"] or default_path(), create=False)
+    history = SweepHistory(options["history"] or default_path(), create=False)
     if options["listed"]:
         for sweep in history.sweeps():
             write_out(summary.sweep_line(sweep) + "\n")

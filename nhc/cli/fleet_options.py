@@ -11,51 +11,53 @@ from nhc.fleet import node_sources
 from nhc.fleet.transport import Node, Transport
 
 
-class Usage(Exception):
+class UsageProblem(Exception):
     """The command line, or a file that it names, cannot be used. One line."""
 
     status = EXIT_USAGE
 
 
-class Unavailable(Usage):
+class Unavailable(UsageProblem):
     """Nothing is wrong with the command line, but who should know the nodes does not answer. One line."""
 
     status = EXIT_UNKNOWN
 
 
 def writable(path: str) -> None:
-    """See before the sweep, not after it, that its report can be written. Raises Usage."""
+    """See before the sweep, not after it, that its report can be written. Raises UsageProblem."""
     directory = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) or not os.path.isdir(directory):
-        raise Usage(f"{path}: {'a directory' if os.path.isdir(path) else f'there is no directory {directory}'}")
+        raise UsageProblem(f"{path}: {'a directory' if os.path.isdir(path) else f'there is no directory {directory}'}")
     if not os.access(directory, os.W_OK):
-        raise Usage(f"{path}: you cannot write to {directory}")
+        raise UsageProblem(f"{path}: you cannot write to {directory}")
 
 
 def usable(options: Mapping[str, Any]) -> None:
-    """See that what is sent can be read and what is asked for exists, before anybody is asked for it. Raises Usage."""
+    """See that what is sent can be read and what is asked for exists, before it is asked for. Raises UsageProblem."""
     from nhc.fleet.bundles import BadSite
     from nhc.fleet.preflight import Wrong, asked_of, look
 
     if options["apply"] and not options["mark"]:
-        raise Usage("--apply goes with --mark")
+        raise UsageProblem("--apply goes with --mark")
     if options["limit"] and not options["inventories"]:
-        raise Usage(f"--limit {options['limit']} goes with -i: it is a pattern of the inventory's hosts and groups")
+        raise UsageProblem(
+            f"--limit {options['limit']} goes with -i: it is a pattern of the inventory's hosts and groups"
+        )
     if options["ask_sudo_pass"] and not (options["sudo"] or options["inventories"]):
-        raise Usage("--ask-sudo-pass goes with --sudo, or with an inventory that says ansible_become")
+        raise UsageProblem("--ask-sudo-pass goes with --sudo, or with an inventory that says ansible_become")
     if (options["vault_files"] or options["ask_vault_pass"]) and not options["inventories"]:
-        raise Usage("--vault-password-file and --ask-vault-pass go with -i")
+        raise UsageProblem("--vault-password-file and --ask-vault-pass go with -i")
     for name in options["vault_files"]:
         _readable(name.rpartition("@")[2], "--vault-password-file")
     for name, flag in (("identity", "--identity"), ("ssh_config", "-F")):
         if options[name]:
             _readable(options[name], flag)
     if options["node_dir"] and not options["node_dir"].startswith("/"):
-        raise Usage(f"--node-dir {options['node_dir']}: not an absolute path")
+        raise UsageProblem(f"--node-dir {options['node_dir']}: not an absolute path")
     try:
         look(asked_of(options))
     except (Wrong, BadSite) as error:
-        raise Usage(str(error)) from None
+        raise UsageProblem(str(error)) from None
 
 
 def _readable(path: str, flag: str) -> None:
@@ -63,7 +65,7 @@ def _readable(path: str, flag: str) -> None:
         with open(os.path.expanduser(path), "rb") as file:
             file.read(1)
     except OSError as error:
-        raise Usage(f"{flag} {path}: {error.strerror}") from None
+        raise UsageProblem(f"{flag} {path}: {error.strerror}") from None
 
 
 def vault(options: Mapping[str, Any]) -> Tuple[str, ...]:
@@ -88,7 +90,7 @@ def take_secrets() -> Dict[str, str]:
 
 
 def nodes(options: Mapping[str, Any], secrets: Mapping[str, str]) -> List[Node]:
-    """The nodes to judge, with what the command line says of all of them. Raises Usage."""
+    """The nodes to judge, with what the command line says of all of them. Raises UsageProblem."""
     facts = tuple(fact for fact in (*options["facts"], options["group_by"]) if fact)
     try:
         found = node_sources.nodes(
@@ -104,10 +106,10 @@ def nodes(options: Mapping[str, Any], secrets: Mapping[str, str]) -> List[Node]:
                 options["all_nodes"],
             )
         )
-    except node_sources.NoAnswer as error:
+    except node_sources.SourceUnavailable as error:
         raise Unavailable(str(error)) from None
     except node_sources.NodesError as error:
-        raise Usage(str(error)) from None
+        raise UsageProblem(str(error)) from None
     password = _secret(secrets, "NHC_SSH_PASSWORD", "SSH password: ") if options["ask_pass"] else ""
     sudo_password = _secret(secrets, "NHC_SUDO_PASSWORD", "sudo password: ") if options["ask_sudo_pass"] else ""
     return [
@@ -124,20 +126,22 @@ def nodes(options: Mapping[str, Any], secrets: Mapping[str, str]) -> List[Node]:
 
 
 def _secret(secrets: Mapping[str, str], variable: str, prompt: str) -> str:
-    """A secret from the environment, else from the terminal; never from the command line. Raises Usage."""
+    """A secret from the environment, else from the terminal; never from the command line. Raises UsageProblem."""
     if secrets[variable]:
         return secrets[variable]
     try:
         found = getpass.getpass(prompt)
     except EOFError:
-        raise Usage(f"{prompt.rstrip(': ')}: none was given, the input has ended (${variable} can hold it)") from None
+        raise UsageProblem(
+            f"{prompt.rstrip(': ')}: none was given, the input has ended (${variable} can hold it)"
+        ) from None
     if not found:
-        raise Usage(f"{prompt.rstrip(': ')}: an empty one was given")
+        raise UsageProblem(f"{prompt.rstrip(': ')}: an empty one was given")
     return found
 
 
 def settings(options: Mapping[str, Any], nodes: List[Node]) -> Any:
-    """How to go about the sweep. Raises Usage."""
+    """How to go about the sweep. Raises UsageProblem."""
     from nhc.fleet import bundles, node_session, worker
     from nhc.fleet.sweep import names_of
 
@@ -145,18 +149,18 @@ def settings(options: Mapping[str, Any], nodes: List[Node]) -> Any:
         site = bundles.site(options["config"], options["scripts"], options["profile"])
         engine = None if options["use"] == "installed" else bundles.engine(options["pyz"])
     except bundles.BadSite as error:
-        raise Usage(str(error)) from None
+        raise UsageProblem(str(error)) from None
     more: List[str] = ["--all"]
     for name in ("check", "tag"):
         for value in options[name]:
             more += [f"--{name}", value]
     if options["context"]:
         more += ["--context", options["context"]]
-    task = node_session.Task(
+    task = node_session.SweepTask(
         engine, site, tuple(more), seconds=options["timeout"], login=options["connect_timeout"], use=options["use"],
         directory=options["node_dir"], sudo=options["sudo"], nonce=os.urandom(8).hex(),
     )  # fmt: skip
-    return worker.Settings(
+    return worker.SweepSettings(
         task, _transports(options, nodes), options["transport"], options["fanout"], options["shards"],
         options["connect_timeout"], options["retries"], names_of(nodes),
     )  # fmt: skip
@@ -182,21 +186,21 @@ def _transports(options: Mapping[str, Any], nodes: List[Node]) -> Dict[str, Tran
             from nhc.extras import how_to_install
 
             how = how_to_install(error.name or "paramiko", "fleet")
-            raise Usage(f"{error.name} is not installed: {how}; --transport openssh needs no library") from None
+            raise UsageProblem(f"{error.name} is not installed: {how}; --transport openssh needs no library") from None
         try:
             paramiko = Paramiko(options["ssh_config"], options["accept_new"])
         except ValueError as error:
-            raise Usage(str(error)) from None
+            raise UsageProblem(str(error)) from None
         paramiko.warm([node for node in nodes if (node.connection or options["transport"]) == "ssh"][:64])
         found["ssh"] = paramiko
     return found
 
 
 def marking(options: Mapping[str, Any]) -> Any:
-    """What hands the reports to an adapter, checked before any node is asked. Raises Usage."""
+    """What hands the reports to an adapter, checked before any node is asked. Raises UsageProblem."""
     from nhc.fleet.mark import BadMark, prepare
 
     try:
         return prepare(options)
     except BadMark as error:
-        raise Usage(str(error)) from None
+        raise UsageProblem(str(error)) from None

@@ -18,7 +18,7 @@ from nhc.language import loader
 from nhc.matching.nodeset import problem
 from nhc.model import Outcome, Verdict, printable
 from nhc.planning import generate, node_type, profiles
-from nhc.planning.generate import Group
+from nhc.planning.generate import LineGroup
 from nhc.run.engine import run
 from nhc.state.store import State
 
@@ -72,7 +72,7 @@ def command(target: str, output: str, name: str, directory: str, dmi: str, force
     _write(path, text)
 
 
-def judge(groups: List[Group]) -> Dict[str, Outcome]:
+def judge(groups: List[LineGroup]) -> Dict[str, Outcome]:
     """What each line says of this node now, the worst where it says several things."""
     lines = list(dict.fromkeys(line for group in groups for line in group.lines))
     text = "".join(f"* || {line}\n" for line in lines)
@@ -87,7 +87,7 @@ def judge(groups: List[Group]) -> Dict[str, Outcome]:
     return found
 
 
-def render(groups: List[Group], held: Dict[str, Outcome], mask: str, host: Host) -> str:
+def render(groups: List[LineGroup], held: Dict[str, Outcome], mask: str, host: Host) -> str:
     """The configuration's text."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime())
     head = (
@@ -107,7 +107,7 @@ def render(groups: List[Group], held: Dict[str, Outcome], mask: str, host: Host)
     return "".join(parts)
 
 
-def _lines(group: Group, held: Dict[str, Outcome], mask: str) -> List[str]:
+def _lines(group: LineGroup, held: Dict[str, Outcome], mask: str) -> List[str]:
     found: List[str] = []
     for line in dict.fromkeys(group.lines):
         outcome = held.get(line)

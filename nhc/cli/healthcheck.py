@@ -245,7 +245,7 @@ class _Output:
         self.mute = False
         """Whether failures are kept from standard output; the log and syslog have them all the same."""
         self.is_verbose = settings["VERBOSE"] == "1" or settings["DEBUG"] == "1"
-        target = lbnl_settings.Log() if "EVAL_LINE" in settings else lbnl_settings.log_target(settings["LOGFILE"])
+        target = lbnl_settings.LogFile() if "EVAL_LINE" in settings else lbnl_settings.log_target(settings["LOGFILE"])
         self.fd = -1
         if target.path:
             mode = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if target.append else os.O_TRUNC) | os.O_CLOEXEC

@@ -26,7 +26,7 @@ GPU = "0000:00:00.0"
 _ADDRESS = re.compile(r"(?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?")
 
 
-class Fault(NamedTuple):
+class Drill(NamedTuple):
     """A fault's line, with places for the device and the code, and the level that drivers log it at."""
 
     line: str
@@ -34,42 +34,42 @@ class Fault(NamedTuple):
     level: int = 3
 
 
-FAULTS: Dict[str, Fault] = {
-    "xid": Fault("NVRM: Xid (PCI:{pci}): {code}, pid='<unknown>', name=<unknown>, {words}"),
-    "sxid": Fault("nvidia-nvswitch0: SXid (PCI:{device}): {code}, Fatal, Link 00 {words}"),
-    "gpu-off-bus": Fault("NVRM: GPU {device}: GPU has fallen off the bus."),
-    "gpu-init": Fault("NVRM: GPU {device}: RmInitAdapter failed! (0x00:0x0:0)"),
-    "amd-ras": Fault("amdgpu {device}: amdgpu: 1 uncorrectable hardware errors detected in umc block", level=6),
-    "neuron-sram": Fault("NEURON_HW_ERR=SRAM_UNCORRECTABLE_ERROR nd-id=0 nc-id=0", ""),
-    "neuron-nc": Fault("NEURON_HW_ERR=NC_UNCORRECTABLE_ERROR nd-id=0 nc-id=0", ""),
-    "neuron-hbm": Fault("NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR nd-id=0 nc-id=0", ""),
-    "neuron-dma": Fault("NEURON_HW_ERR=DMA_ERROR nd-id=0 nc-id=0", ""),
-    "neuron-hang": Fault("NEURON_HW_ERR=HANG_ON_COLLECTIVES nd-id=0 nc-id=0", ""),
-    "mlx5-health": Fault("mlx5_core {device}: poll_health:825: device's health compromised - reached miss count."),
-    "efa-timeout": Fault("efa {device}: Wait for completion (polling) timeout"),
-    "pcie-fatal": Fault("pcieport {device}: AER: Uncorrected (Fatal) error received: {device}"),
-    "mce": Fault("mce: [Hardware Error]: CPU 0: Machine Check Exception: 5 Bank 0: b200000000000000", "", 0),
-    "edac-ue": Fault("EDAC MC0: 1 UE memory read error on drill (channel:0 slot:0)", "", 0),
-    "ghes-fatal": Fault("{{1}}[Hardware Error]: event severity: fatal", "", 0),
-    "nvme-down": Fault("nvme {device}: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0xffff", "nvme99"),
-    "disk-io": Fault("I/O error, dev {device}, sector 0 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0", "sdzz"),
-    "md-failed": Fault("md/raid0:{device}: Disk failure on sdzz detected, failing array.", "md999"),
-    "ext4-readonly": Fault("EXT4-fs ({device}): Remounting filesystem read-only", "sdzz1"),
-    "xfs-shutdown": Fault("XFS ({device}): Shutting down filesystem", "sdzz1"),
-    "nfs-hang": Fault("nfs: server {device} not responding, still trying", "drill.invalid"),
-    "lustre-evicted": Fault(
+FAULTS: Dict[str, Drill] = {
+    "xid": Drill("NVRM: Xid (PCI:{pci}): {code}, pid='<unknown>', name=<unknown>, {words}"),
+    "sxid": Drill("nvidia-nvswitch0: SXid (PCI:{device}): {code}, Fatal, Link 00 {words}"),
+    "gpu-off-bus": Drill("NVRM: GPU {device}: GPU has fallen off the bus."),
+    "gpu-init": Drill("NVRM: GPU {device}: RmInitAdapter failed! (0x00:0x0:0)"),
+    "amd-ras": Drill("amdgpu {device}: amdgpu: 1 uncorrectable hardware errors detected in umc block", level=6),
+    "neuron-sram": Drill("NEURON_HW_ERR=SRAM_UNCORRECTABLE_ERROR nd-id=0 nc-id=0", ""),
+    "neuron-nc": Drill("NEURON_HW_ERR=NC_UNCORRECTABLE_ERROR nd-id=0 nc-id=0", ""),
+    "neuron-hbm": Drill("NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR nd-id=0 nc-id=0", ""),
+    "neuron-dma": Drill("NEURON_HW_ERR=DMA_ERROR nd-id=0 nc-id=0", ""),
+    "neuron-hang": Drill("NEURON_HW_ERR=HANG_ON_COLLECTIVES nd-id=0 nc-id=0", ""),
+    "mlx5-health": Drill("mlx5_core {device}: poll_health:825: device's health compromised - reached miss count."),
+    "efa-timeout": Drill("efa {device}: Wait for completion (polling) timeout"),
+    "pcie-fatal": Drill("pcieport {device}: AER: Uncorrected (Fatal) error received: {device}"),
+    "mce": Drill("mce: [Hardware Error]: CPU 0: Machine Check Exception: 5 Bank 0: b200000000000000", "", 0),
+    "edac-ue": Drill("EDAC MC0: 1 UE memory read error on drill (channel:0 slot:0)", "", 0),
+    "ghes-fatal": Drill("{{1}}[Hardware Error]: event severity: fatal", "", 0),
+    "nvme-down": Drill("nvme {device}: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0xffff", "nvme99"),
+    "disk-io": Drill("I/O error, dev {device}, sector 0 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0", "sdzz"),
+    "md-failed": Drill("md/raid0:{device}: Disk failure on sdzz detected, failing array.", "md999"),
+    "ext4-readonly": Drill("EXT4-fs ({device}): Remounting filesystem read-only", "sdzz1"),
+    "xfs-shutdown": Drill("XFS ({device}): Shutting down filesystem", "sdzz1"),
+    "nfs-hang": Drill("nfs: server {device} not responding, still trying", "drill.invalid"),
+    "lustre-evicted": Drill(
         "LustreError: 167-0: drill: This client was evicted by {device}; in progress operations using this service "
         "will fail.", "drill-OST0000",
     ),
-    "oom": Fault("Out of memory: Killed process 0 (drill) total-vm:0kB, anon-rss:0kB, file-rss:0kB, shmem-rss:0kB", ""),
-    "oom-container": Fault(
+    "oom": Drill("Out of memory: Killed process 0 (drill) total-vm:0kB, anon-rss:0kB, file-rss:0kB, shmem-rss:0kB", ""),
+    "oom-container": Drill(
         "Memory cgroup out of memory: Killed process 0 (drill) total-vm:0kB, anon-rss:0kB, file-rss:0kB", "",
     ),
-    "hung-task": Fault("INFO: task drill:0 blocked for more than 120 seconds.", ""),
-    "soft-lockup": Fault("watchdog: BUG: soft lockup - CPU#0 stuck for 22s! [drill:0]", "", 0),
-    "hard-lockup": Fault("watchdog: Watchdog detected hard LOCKUP on cpu 0", "", 0),
-    "end": Fault("nhc: drill over:", "", 6),
-    "oops": Fault("BUG: kernel NULL pointer dereference, address: 0000000000000000", "", 1),
+    "hung-task": Drill("INFO: task drill:0 blocked for more than 120 seconds.", ""),
+    "soft-lockup": Drill("watchdog: BUG: soft lockup - CPU#0 stuck for 22s! [drill:0]", "", 0),
+    "hard-lockup": Drill("watchdog: Watchdog detected hard LOCKUP on cpu 0", "", 0),
+    "end": Drill("nhc: drill over:", "", 6),
+    "oops": Drill("BUG: kernel NULL pointer dereference, address: 0000000000000000", "", 1),
 }  # fmt: skip
 
 _WORDS = {

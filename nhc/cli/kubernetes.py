@@ -145,7 +145,7 @@ def drain_command(**given: Any) -> None:
     """
 
     def work(kit: Any, cluster: Any, _read: Any) -> int:
-        rules = kit.Rules(
+        rules = kit.DrainRules(
             grace=None if given["grace"] is None else int(given["grace"]),
             deadline=given["deadline"],
             force=given["force"],

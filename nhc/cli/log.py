@@ -28,7 +28,7 @@ KEPT = 256 << 20
 _OTHER = Match("other", "", INFO, Action.NONE)
 
 
-class Entry(NamedTuple):
+class FoldedLine(NamedTuple):
     """One line of the answer: the log line as it stood when it first appeared, its meaning, how often it came."""
 
     line: str
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
     row: Optional[CatalogueRow] = None
 
 
-class Folder:
+class LineFolder:
     """Lines in, entries out: equal messages, whatever their stamps, are one."""
 
     def __init__(
@@ -110,9 +110,9 @@ class Folder:
         else:
             entry[2] += 1
 
-    def entries(self) -> List[Entry]:
+    def entries(self) -> List[FoldedLine]:
         """What was found, in the order of first appearance."""
-        entries = [Entry(*values) for values in self._found.values()]
+        entries = [FoldedLine(*values) for values in self._found.values()]
         beside: Dict[str, str] = {}
         for entry in entries:
             if entry.match.kind == "xid" and entry.match.code not in ("45", "154"):
@@ -120,7 +120,7 @@ class Folder:
         return [_clean_up(entry, beside) for entry in entries]
 
 
-def _clean_up(entry: Entry, beside: Dict[str, str]) -> Entry:
+def _clean_up(entry: FoldedLine, beside: Dict[str, str]) -> FoldedLine:
     """An Xid 45 beside another Xid of its GPU is only the clean-up after that one."""
     match = entry.match
     if match.kind != "xid" or match.code != "45" or match.device not in beside:
@@ -154,7 +154,7 @@ def classify_command(
     except BadRules as error:
         print(f"nhc log classify: {printable(str(error))}", file=sys.stderr)
         return EXIT_USAGE
-    folder = Folder(Matcher(), show_all, rules=RuleReader(rules) if rules else None)
+    folder = LineFolder(Matcher(), show_all, rules=RuleReader(rules) if rules else None)
     try:
         chunks = kernel_ring.Chunks(0) if file in (None, "-") else kernel_ring.contents(str(file))
         if findings:
@@ -185,7 +185,7 @@ def classify_command(
     return EXIT_HEALTHY
 
 
-def as_object(entry: Entry) -> Dict[str, object]:
+def as_object(entry: FoldedLine) -> Dict[str, object]:
     """An entry in JSON's types."""
     match = entry.match
     return {
@@ -199,7 +199,7 @@ def as_object(entry: Entry) -> Dict[str, object]:
     }
 
 
-def _why(entry: Entry) -> List[str]:
+def _why(entry: FoldedLine) -> List[str]:
     """Which row judged an entry, and what beside it decided."""
     if entry.row is None:
         return []
@@ -208,7 +208,7 @@ def _why(entry: Entry) -> List[str]:
     return why(entry.match, entry.row)
 
 
-def as_text(entries: Sequence[Entry], lines: int, explain: bool = False) -> List[str]:
+def as_text(entries: Sequence[FoldedLine], lines: int, explain: bool = False) -> List[str]:
     """Entries in columns, each with its reasons below it where `explain` asks for them, and a summary."""
     cells = []
     for entry in entries:

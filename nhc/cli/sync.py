@@ -20,7 +20,7 @@ from nhc.plugins import ADAPTER_GROUP, ADAPTERS, NoAdapter, offers, open_adapter
 from nhc.policy.decide import Policy, read_ceiling
 from nhc.policy.ledger import Ledger, LedgerError
 from nhc.policy.policy_file import PolicyFile, load
-from nhc.policy.reconcile import BadReports, Round, load_reports, sync
+from nhc.policy.reconcile import BadReports, SyncResult, load_reports, sync
 from nhc.ports import AdapterError, Effect, Marker, Operation
 from nhc.settings_file import SettingsError
 from nhc.system.bounded_read import read_input, read_text
@@ -169,7 +169,7 @@ def read(path: str) -> str:
 # Showing.
 
 
-def show_text(done: Round, calls: Optional[int], words: Mapping[Operation, str]) -> str:
+def show_text(done: SyncResult, calls: Optional[int], words: Mapping[Operation, str]) -> str:
     """One line for each reason: what is done, to which nodes, why."""
     lines: List[str] = []
     fates = {(operation, applied.node): applied for operation, applied in done.applied}
@@ -196,7 +196,7 @@ def show_text(done: Round, calls: Optional[int], words: Mapping[Operation, str])
     return "\n".join(lines) + "\n"
 
 
-def show_json(done: Round, calls: Optional[int]) -> str:
+def show_json(done: SyncResult, calls: Optional[int]) -> str:
     fates = {(operation, applied.node): applied for operation, applied in done.applied}
     value = {
         "dry_run": done.dry_run,

@@ -118,7 +118,7 @@ class Thermal(NamedTuple):
     slowdown_margin: Optional[int] = None
 
 
-class Power(NamedTuple):
+class PowerDraw(NamedTuple):
     """Watts: drawn now, the limit in force, the limit from the factory, and the least and most it can be set to."""
 
     usage: Optional[float] = None
@@ -172,7 +172,7 @@ class Fabric(NamedTuple):
     clique: Optional[int] = None
 
 
-class Process(NamedTuple):
+class DeviceProcess(NamedTuple):
     """A process that holds the device. Memory in bytes."""
 
     pid: int
@@ -205,12 +205,12 @@ class Device(NamedTuple):
     links: Optional[Tuple[Link, ...]] = None
     clocks: Clocks = Clocks()
     thermal: Thermal = Thermal()
-    power: Power = Power()
+    power: PowerDraw = PowerDraw()
     pcie: PcieLink = PcieLink()
     modes: Modes = Modes()
     firmware: Firmware = Firmware()
     fabric: Optional[Fabric] = None
-    processes: Optional[Tuple[Process, ...]] = None
+    processes: Optional[Tuple[DeviceProcess, ...]] = None
     hardware_errors: Mapping[str, int] = {}
     unread: Mapping[str, str] = {}
 

@@ -23,7 +23,7 @@ REDIRECT = 0x04 | 0x08 | 0x20
 """Request and completion redirect, egress control: what a device writes to another goes up to the root, or nowhere."""
 
 
-class Port(NamedTuple):
+class AcsPort(NamedTuple):
     """A port above some device. `control` is its ACS control register, None where it has no ACS."""
 
     address: str
@@ -74,6 +74,6 @@ def above(host: Host, addresses: Iterable[str]) -> Tuple[str, ...]:
     return tuple(found)
 
 
-def port(host: Host, address: str) -> Port:
+def port(host: Host, address: str) -> AcsPort:
     """Raises ShortConfig, OSError."""
-    return Port(address, *parse_port(host.read_bytes(f"{DEVICES}/{address}/config", 4096)))
+    return AcsPort(address, *parse_port(host.read_bytes(f"{DEVICES}/{address}/config", 4096)))

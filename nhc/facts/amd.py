@@ -40,7 +40,7 @@ def parse_bad_pages(text: str) -> Tuple[int, int, int]:
     return flags.count("R"), flags.count("P"), flags.count("F")
 
 
-class Node(NamedTuple):
+class KfdNode(NamedTuple):
     """A GPU of the kfd topology: its number there, its GPU id, PCI address, hive, and the nodes XGMI joins it to."""
 
     number: int
@@ -66,7 +66,7 @@ def address(properties: Mapping[str, int]) -> str:
     return f"{properties.get('domain', 0):04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
 
 
-def topology(host: Host) -> Tuple[Node, ...]:
+def topology(host: Host) -> Tuple[KfdNode, ...]:
     """The GPUs that kfd knows. Empty where the driver's compute part is not there."""
     nodes = []
     for path in host.glob(f"{KFD}/topology/nodes/*/gpu_id"):
@@ -81,11 +81,11 @@ def topology(host: Host) -> Tuple[Node, ...]:
             if end.get("type") == XGMI and "node_to" in end:
                 peers.add(end["node_to"])
         number = int(base.rsplit("/", 1)[-1])
-        nodes.append(Node(number, gpu_id, address(own), own.get("hive_id", 0), tuple(sorted(peers))))
+        nodes.append(KfdNode(number, gpu_id, address(own), own.get("hive_id", 0), tuple(sorted(peers))))
     return tuple(nodes)
 
 
-def links(node: Node, nodes: Tuple[Node, ...], errors: ErrorCount) -> Optional[Tuple[model.Link, ...]]:
+def links(node: KfdNode, nodes: Tuple[KfdNode, ...], errors: ErrorCount) -> Optional[Tuple[model.Link, ...]]:
     """A link for each other GPU of the same hive, up where the driver has joined the two.
 
     kfd joins the GPUs of a hive by XGMI as it starts, so this finds a GPU that did not come up with the
@@ -129,7 +129,7 @@ def amd(host: Host) -> Source:
     return Source("amd", by_number(found), driver)
 
 
-def _device(host: Host, function: PciFunction, number: int, driver: str, nodes: Tuple[Node, ...]) -> Device:
+def _device(host: Host, function: PciFunction, number: int, driver: str, nodes: Tuple[KfdNode, ...]) -> Device:
     base = f"{DEVICES}/{function.address}"
     blocks = {
         path.rsplit("/", 1)[-1][: -len("_err_count")]: parse_ras(host.read_or(path))
@@ -205,7 +205,7 @@ def _milli(value: Optional[int]) -> Optional[int]:
     return None if value is None else value // 1000
 
 
-def _power(host: Host, base: str) -> model.Power:
+def _power(host: Host, base: str) -> model.PowerDraw:
     """Power and its cap (hwmon, in microwatts). Newer devices tell the power of the moment, older ones a mean."""
     stem = next(iter(host.glob(f"{base}/hwmon/hwmon*/power1_cap")), "")[: -len("cap")]
 
@@ -216,17 +216,17 @@ def _power(host: Host, base: str) -> model.Power:
                 return value / 1e6
         return None
 
-    return model.Power(
+    return model.PowerDraw(
         watts("input", "average"), watts("cap"), watts("cap_default"), watts("cap_min"), watts("cap_max")
     )
 
 
-def _processes(host: Host, gpu_id: int) -> Tuple[model.Process, ...]:
+def _processes(host: Host, gpu_id: int) -> Tuple[model.DeviceProcess, ...]:
     """Processes that hold memory of the GPU; one that has merely opened the driver shows 0."""
     found = []
     for path in host.glob(f"{KFD}/proc/*/vram_{gpu_id}"):
         memory = whole(host.read_or(path))
         if memory:
             pid = int(path.split("/")[-2])
-            found.append(model.Process(pid, host.read_or(f"/proc/{pid}/comm"), memory))
+            found.append(model.DeviceProcess(pid, host.read_or(f"/proc/{pid}/comm"), memory))
     return tuple(found)

@@ -27,7 +27,7 @@ class Sensor(NamedTuple):
     reading: str
 
 
-class Event(NamedTuple):
+class BmcEvent(NamedTuple):
     """One line of `ipmitool sel elist`. `at` is the text of its time; `asserted` False where a state ended."""
 
     number: str
@@ -38,7 +38,7 @@ class Event(NamedTuple):
     line: str
 
 
-class Log(NamedTuple):
+class EventLogInfo(NamedTuple):
     """`ipmitool sel info`: `used` in percent, None where the controller does not tell."""
 
     entries: Optional[int]
@@ -69,9 +69,9 @@ def parse_sensors(text: str) -> Tuple[Sensor, ...]:
     return tuple(Sensor(each[1], each[2].lower(), each[3], each[4]) for each in found if each)
 
 
-def parse_events(text: str) -> Tuple[Event, ...]:
+def parse_events(text: str) -> Tuple[BmcEvent, ...]:
     """The lines of `sel elist`, in the log's order; others are left out. A record of a maker's own has no direction."""
-    found: List[Event] = []
+    found: List[BmcEvent] = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) < 5 or not re.fullmatch(r"[0-9A-Fa-f]+", cells[0]):
@@ -80,11 +80,11 @@ def parse_events(text: str) -> Tuple[Event, ...]:
         at = "" if date.startswith("Pre-Init") else f"{date} {time}"
         ended = any(cell.startswith("Deasserted") for cell in rest)
         words = [cell for cell in rest if cell not in ("Asserted", "Deasserted")]
-        found.append(Event(number.lower(), at, sensor, " | ".join(words), not ended, line.strip()))
+        found.append(BmcEvent(number.lower(), at, sensor, " | ".join(words), not ended, line.strip()))
     return tuple(found)
 
 
-def parse_log(text: str) -> Log:
+def parse_log(text: str) -> EventLogInfo:
     """Raises BmcError where this is no `sel info`."""
     values = {}
     for line in text.splitlines():
@@ -95,7 +95,7 @@ def parse_log(text: str) -> Log:
         raise BmcError("ipmitool sel info tells no number of entries")
     used = values.get("Percent Used", "").rstrip("%")
     entries = values["Entries"]
-    return Log(
+    return EventLogInfo(
         int(entries) if entries.isdigit() else None,
         int(used) if used.isdigit() else None,
         values.get("Overflow", "").lower() == "true",

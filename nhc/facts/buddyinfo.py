@@ -14,7 +14,7 @@ _LINE = re.compile(r"Node\s+(\d+),\s*zone\s+(\S+)((?:\s+\d+)+)\s*$")
 _BLOCKS = re.compile(r"Number of blocks type\s+(.+)$")
 
 
-class Node(NamedTuple):
+class FreeBlocks(NamedTuple):
     """The free blocks of one NUMA node, its zones together: `free[n]` blocks of 2**n pages."""
 
     number: int
@@ -33,7 +33,7 @@ class Node(NamedTuple):
         return (self.pages - (self.blocks(order) << order)) / self.pages if self.pages else 0.0
 
 
-def parse_buddyinfo(text: str) -> Tuple[Node, ...]:
+def parse_buddyinfo(text: str) -> Tuple[FreeBlocks, ...]:
     """The NUMA nodes in order. DMA is left out: 16 MiB that allocations of programs leave alone."""
     nodes: Dict[int, List[int]] = {}
     for line in text.splitlines():
@@ -45,7 +45,7 @@ def parse_buddyinfo(text: str) -> Tuple[Node, ...]:
         mine += [0] * (len(counts) - len(mine))
         for order, count in enumerate(counts):
             mine[order] += count
-    return tuple(Node(number, tuple(free)) for number, free in sorted(nodes.items()))
+    return tuple(FreeBlocks(number, tuple(free)) for number, free in sorted(nodes.items()))
 
 
 def parse_unmovable(text: str) -> Optional[float]:
@@ -66,7 +66,7 @@ def parse_unmovable(text: str) -> Optional[float]:
     return unmovable * 100 / total if total else None
 
 
-def nodes(host: Host) -> Tuple[Node, ...]:
+def nodes(host: Host) -> Tuple[FreeBlocks, ...]:
     """Raises OSError."""
     return parse_buddyinfo(host.read("/proc/buddyinfo"))
 

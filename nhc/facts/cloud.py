@@ -14,7 +14,7 @@ from nhc.facts import cloud_metadata
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.system import plain_http
-from nhc.system.plain_http import NoAnswer
+from nhc.system.plain_http import NoHttpResponse
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -82,30 +82,30 @@ def ask(cloud: str, base: Optional[str], deadline: float) -> Dict[str, List[Any]
     base, until = base or cloud_metadata.BASE, time.monotonic() + deadline
     try:
         headers = cloud_metadata.aws_session(base, until) if cloud == "aws" else _HEADERS[cloud]
-    except NoAnswer as error:
+    except NoHttpResponse as error:
         return {name: [0, str(error)] for name, _ in _PATHS[cloud]}
     found: Dict[str, List[Any]] = {}
     for name, path in _PATHS[cloud]:
         try:
             found[name] = list(plain_http.request("GET", f"{base}{path}", headers, until))
-        except (NoAnswer, OSError) as error:
+        except (NoHttpResponse, OSError) as error:
             found[name] = [0, str(error)]
     return found
 
 
 def announcements(cloud: str, said: Dict[str, List[Any]]) -> Optional[Tuple[Announcement, ...]]:
-    """What the answers announce; None where this cloud's service never does. Raises BadAnswer, NoAnswer."""
+    """What the answers announce; None where this cloud's service never does. Raises BadAnswer, NoHttpResponse."""
     return {"aws": _aws, "gcp": _gcp, "azure": _azure, "oci": _oci}[cloud](said)
 
 
 def _body(said: Dict[str, List[Any]], name: str, absent: Sequence[int] = (404,)) -> Optional[str]:
-    """One answer's body, None where the service says that there is nothing. Raises NoAnswer."""
+    """One answer's body, None where the service says that there is nothing. Raises NoHttpResponse."""
     status, body = said.get(name) or [0, "was not asked"]
     if status == 200:
         return str(body)
     if status in absent:
         return None
-    raise NoAnswer(str(body) if not status else f"the metadata service answered {status} for {name}")
+    raise NoHttpResponse(str(body) if not status else f"the metadata service answered {status} for {name}")
 
 
 def _json(text: str, name: str) -> Any:

@@ -10,12 +10,12 @@ import time
 
 from nhc.light import TYPE_CHECKING
 from nhc.system import plain_http
-from nhc.system.plain_http import NoAnswer
+from nhc.system.plain_http import NoHttpResponse
 
 if TYPE_CHECKING:
     from typing import Dict, Optional, Tuple
 
-__all__ = ["BASE", "DEADLINE", "NoAnswer", "ask", "aws_session", "instance_type", "request"]
+__all__ = ["BASE", "DEADLINE", "NoHttpResponse", "ask", "aws_session", "instance_type", "request"]
 
 BASE = "http://169.254.169.254"
 DEADLINE = 0.8
@@ -35,33 +35,33 @@ _SESSION = "/latest/api/token"
 def aws_session(base: str, until: float) -> Dict[str, str]:
     """The headers of a session of IMDSv2; the first version answers without, where it is still allowed.
 
-    Raises NoAnswer.
+    Raises NoHttpResponse.
     """
     token = request("PUT", f"{base}{_SESSION}", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, until)
     return {"X-aws-ec2-metadata-token": token}
 
 
 def instance_type(cloud: str, base: str = BASE, deadline: float = DEADLINE) -> str:
-    """What `cloud` calls this machine's type (`p5.48xlarge`, `Standard_ND96isr_H100_v5`). Raises NoAnswer."""
+    """What `cloud` calls this machine's type (`p5.48xlarge`, `Standard_ND96isr_H100_v5`). Raises NoHttpResponse."""
     until = time.monotonic() + deadline
     path, headers = _QUESTIONS[cloud]
     if cloud == "aws":
         headers = aws_session(base, until)
     answer = request("GET", f"{base}{path}", headers, until).rsplit("/", 1)[-1].strip()
     if not answer or len(answer) > 100 or not answer.replace(".", "").replace("-", "").replace("_", "").isalnum():
-        raise NoAnswer(f"the answer is not the name of a machine type: {answer[:60]!r}")
+        raise NoHttpResponse(f"the answer is not the name of a machine type: {answer[:60]!r}")
     return answer
 
 
 def request(method: str, url: str, headers: Dict[str, str], until: float) -> str:
-    """The body of a small HTTP answer with status 200. Raises NoAnswer."""
+    """The body of a small HTTP answer with status 200. Raises NoHttpResponse."""
     try:
         status, body = plain_http.request(method, url, headers, until)
     except PermissionError as error:
-        raise NoAnswer(f"{url}: {error.strerror}") from None
+        raise NoHttpResponse(f"{url}: {error.strerror}") from None
     if status != 200:
         place, _, path = url.partition("://")[2].partition("/")
-        raise NoAnswer(f"{place} answered {status} to /{path.partition('?')[0]}")
+        raise NoHttpResponse(f"{place} answered {status} to /{path.partition('?')[0]}")
     return body
 
 
@@ -69,5 +69,5 @@ def ask(cloud: str, base: Optional[str] = None) -> Dict[str, str]:
     """`instance_type` as plain values for a recording: {"type": ...} or {"problem": ...}."""
     try:
         return {"type": instance_type(cloud, base or BASE)}
-    except NoAnswer as error:
+    except NoHttpResponse as error:
         return {"problem": str(error)}

@@ -12,7 +12,7 @@ POLICIES = "/sys/devices/system/cpu/cpufreq"
 CLOCKSOURCE = "/sys/devices/system/clocksource/clocksource0"
 
 
-class Policy(NamedTuple):
+class FrequencyPolicy(NamedTuple):
     """One group of processors that share a frequency. Frequencies in kHz, None where they cannot be read.
 
     `ceiling` is what the policy allows now, `maximum` what the hardware can do.
@@ -33,12 +33,12 @@ def policy_names(host: Host) -> Tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: int(name[6:])))
 
 
-def policies(host: Host) -> Tuple[Policy, ...]:
+def policies(host: Host) -> Tuple[FrequencyPolicy, ...]:
     names = policy_names(host)
     leaves = ("scaling_governor", "scaling_max_freq", "cpuinfo_max_freq")
     governor, ceiling, maximum = (host.read_each(POLICIES, names, leaf) for leaf in leaves)
     return tuple(
-        Policy(name, (governor.get(name) or "").strip(), _khz(ceiling.get(name)), _khz(maximum.get(name)))
+        FrequencyPolicy(name, (governor.get(name) or "").strip(), _khz(ceiling.get(name)), _khz(maximum.get(name)))
         for name in names
     )
 

@@ -19,7 +19,7 @@ MAX_CPUS = 1 << 16
 """No kernel is built for more; a list that claims so is not a list of CPUs."""
 
 
-class Topology(NamedTuple):
+class CpuCounts(NamedTuple):
     """Counts of what is online. `sockets` and `cores` are None where the kernel does not know them."""
 
     sockets: Optional[int]
@@ -42,7 +42,7 @@ def parse_cpu_list(text: str) -> List[int]:
     return numbers
 
 
-def parse_cpuinfo(text: str) -> Topology:
+def parse_cpuinfo(text: str) -> CpuCounts:
     """The counts that /proc/cpuinfo holds. Raises ValueError where it lists no processor.
 
     Cores are summed over the sockets' own `cpu cores`, so that sockets may differ. Where there is no
@@ -62,11 +62,11 @@ def parse_cpuinfo(text: str) -> Topology:
     if not threads:
         raise ValueError("no processor is listed")
     if not cores:
-        return Topology(None, None, threads)
-    return Topology(len(cores), sum(cores.values()) if all(cores.values()) else None, threads)
+        return CpuCounts(None, None, threads)
+    return CpuCounts(len(cores), sum(cores.values()) if all(cores.values()) else None, threads)
 
 
-def topology(host: Host) -> Topology:
+def topology(host: Host) -> CpuCounts:
     """The node's counts, from /sys, else from /proc/cpuinfo. Raises OSError or ValueError where neither tells."""
     try:
         online = parse_cpu_list(host.read(f"{CPU}/online"))
@@ -77,15 +77,15 @@ def topology(host: Host) -> Topology:
     return parse_cpuinfo(host.read("/proc/cpuinfo"))
 
 
-def _from_sys(host: Host, online: List[int]) -> Topology:
+def _from_sys(host: Host, online: List[int]) -> CpuCounts:
     sockets: Optional[int] = None
     # -1: the firmware does not say (ARM boards described by a device tree without sockets).
     if host.read_or(f"{CPU}/cpu{online[0]}/topology/physical_package_id") not in ("", "-1"):
         sockets = _groups(host, online, ("package_cpus_list", "core_siblings_list"))
     if host.read_or(f"{CPU}/smt/active") == "0":
-        return Topology(sockets, len(online), len(online))
+        return CpuCounts(sockets, len(online), len(online))
     cores = _groups(host, online, ("core_cpus_list", "thread_siblings_list"))
-    return Topology(sockets, cores, len(online))
+    return CpuCounts(sockets, cores, len(online))
 
 
 def _groups(host: Host, online: List[int], names: Tuple[str, ...]) -> int:

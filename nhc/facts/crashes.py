@@ -36,7 +36,7 @@ class Crash(NamedTuple):
     path: str
 
 
-class Record(NamedTuple):
+class CrashRecord(NamedTuple):
     """What one record says: `kind` is Panic, Oops ..., `line` the kernel's line about the cause as it stands."""
 
     kind: str
@@ -44,7 +44,7 @@ class Record(NamedTuple):
     line: str
 
 
-def parse_record(text: str) -> Optional[Record]:
+def parse_record(text: str) -> Optional[CrashRecord]:
     """A record, or several in one file; None for one that tells of no fault (an orderly shutdown, no head at all)."""
     kinds = [match[1] for match in _HEAD.finditer(text)]
     if not kinds or set(kinds) <= {"Shutdown"}:
@@ -54,8 +54,8 @@ def parse_record(text: str) -> Optional[Record]:
         for line in text.splitlines():
             match = cause.search(line)
             if match:
-                return Record(kind, match[0].strip(), line.strip())
-    return Record(kind, "", "")
+                return CrashRecord(kind, match[0].strip(), line.strip())
+    return CrashRecord(kind, "", "")
 
 
 def _files(host: Host, directory: str, depth: int) -> List[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 from nhc.light import TYPE_CHECKING, NamedTuple
-from nhc.system.plain_http import NoAnswer, left
+from nhc.system.plain_http import NoHttpResponse, left
 
 if TYPE_CHECKING:
     import socket
@@ -26,7 +26,7 @@ _STATUS = (b"\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f", b"\x0bgrpc-status")
 _LIMIT = 4 << 20
 
 
-class Condition(NamedTuple):
+class RuntimeCondition(NamedTuple):
     """One of the runtime's conditions: RuntimeReady, NetworkReady and what it adds."""
 
     type: str
@@ -35,7 +35,7 @@ class Condition(NamedTuple):
     message: str
 
 
-class Refused(NoAnswer):
+class Refused(NoHttpResponse):
     """The server answered the call with an error. `code` is gRPC's."""
 
     def __init__(self, code: Optional[int]) -> None:
@@ -104,14 +104,14 @@ def _varint(data: bytes, at: int) -> Tuple[int, int]:
     raise ValueError("not a protobuf message")
 
 
-def parse_status(message: bytes) -> Tuple[Condition, ...]:
+def parse_status(message: bytes) -> Tuple[RuntimeCondition, ...]:
     """The conditions of a StatusResponse. Raises ValueError."""
     found = []
     for number, status in fields(message):
         for inner, condition in fields(status) if number == 1 and isinstance(status, bytes) else ():
             if inner == 1 and isinstance(condition, bytes):
                 values: Dict[int, Any] = dict(fields(condition))
-                found.append(Condition(_text(values.get(1)), bool(values.get(2)), _text(values.get(3)),
+                found.append(RuntimeCondition(_text(values.get(1)), bool(values.get(2)), _text(values.get(3)),
                                        _text(values.get(4))))  # fmt: skip
     return tuple(found)
 
@@ -127,7 +127,7 @@ def _text(value: object) -> str:
 
 
 def call(socket_path: str, path: str, until: float) -> bytes:
-    """The message that answers a call without arguments. Raises NoAnswer, Refused, PermissionError."""
+    """The message that answers a call without arguments. Raises NoHttpResponse, Refused, PermissionError."""
     import socket
 
     data = b""
@@ -143,14 +143,14 @@ def call(socket_path: str, path: str, until: float) -> bytes:
                     payload, data = data[9 : 9 + size], data[9 + size :]
                     spoke = spoke or kind == _SETTINGS
                     if not spoke:
-                        raise NoAnswer("it does not speak gRPC")
+                        raise NoHttpResponse("it does not speak gRPC")
                     if kind == _SETTINGS and not flags & _ACK and not acknowledged:
                         _acknowledge(connection, frame(_SETTINGS, _ACK, 0, b""))
                         acknowledged = True
                     elif kind == _PING and not flags & _ACK:
                         _acknowledge(connection, frame(_PING, _ACK, 0, payload))
                     elif kind in (_RST, _GOAWAY):
-                        raise NoAnswer("it broke the call off")
+                        raise NoHttpResponse("it broke the call off")
                     elif kind == _DATA:
                         body += payload
                     if kind in (_HEADERS, _DATA) and flags & _END_STREAM:
@@ -161,16 +161,16 @@ def call(socket_path: str, path: str, until: float) -> bytes:
                 connection.settimeout(left(until))
                 more = connection.recv(65536)
                 if not more:
-                    raise NoAnswer("it closed the connection" if spoke else "it does not speak gRPC")
+                    raise NoHttpResponse("it closed the connection" if spoke else "it does not speak gRPC")
                 data += more
                 if not spoke and len(data) >= 4 and data[3] != _SETTINGS:
-                    raise NoAnswer("it does not speak gRPC")
+                    raise NoHttpResponse("it does not speak gRPC")
         except PermissionError:
             raise
         except OSError as error:
             gone = isinstance(error, (ConnectionRefusedError, FileNotFoundError))
-            raise NoAnswer(error.strerror or str(error), gone) from None
-    raise NoAnswer("its answer does not end")
+            raise NoHttpResponse(error.strerror or str(error), gone) from None
+    raise NoHttpResponse("its answer does not end")
 
 
 def _acknowledge(connection: socket.socket, reply: bytes) -> None:
@@ -197,7 +197,7 @@ def ask(socket_path: str, deadline: float) -> Dict[str, Any]:
             if error.code == UNIMPLEMENTED:
                 continue
             return problem
-        except NoAnswer as error:
+        except NoHttpResponse as error:
             return {"problem": str(error), "refused": error.refused}
         except ValueError as error:
             return {"problem": f"its answer is {error}"}

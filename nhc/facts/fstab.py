@@ -19,7 +19,7 @@ NETWORK = frozenset(
 """Types whose data lies on another machine, so that they can stop answering while this one is well."""
 
 
-class Entry(NamedTuple):
+class FstabEntry(NamedTuple):
     """One line of /etc/fstab (fstab(5))."""
 
     source: str
@@ -34,20 +34,20 @@ class Entry(NamedTuple):
         return bool(asked) and asked[-1] == "ro"
 
 
-def parse_fstab(text: str) -> Tuple[Entry, ...]:
+def parse_fstab(text: str) -> Tuple[FstabEntry, ...]:
     """The file systems that have a mount point. Lines with fewer than three fields are left out."""
-    found: List[Entry] = []
+    found: List[FstabEntry] = []
     for line in text.splitlines():
         fields = line.split()
         if len(fields) < 3 or fields[0].startswith("#") or not fields[1].startswith("/"):
             continue
         options = tuple(fields[3].split(",")) if len(fields) > 3 else ("defaults",)
         point = unescape(fields[1])
-        found.append(Entry(unescape(fields[0]), point.rstrip("/") or "/", fields[2], options))
+        found.append(FstabEntry(unescape(fields[0]), point.rstrip("/") or "/", fields[2], options))
     return tuple(found)
 
 
-def fstab(host: Host) -> Tuple[Entry, ...]:
+def fstab(host: Host) -> Tuple[FstabEntry, ...]:
     """The entries; none where there is no such file. Raises OSError where it cannot be read."""
     try:
         return parse_fstab(host.read("/etc/fstab"))

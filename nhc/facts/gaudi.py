@@ -83,7 +83,7 @@ def device(row: Mapping[str, str]) -> Device:
             ),
         ),
         thermal=model.Thermal(gpu=count("temperature.aip")),
-        power=model.Power(usage=count("power.draw")),
+        power=model.PowerDraw(usage=count("power.draw")),
         pcie=model.PcieLink(
             count("pcie.link.gen.current"),
             count("pcie.link.width.current"),

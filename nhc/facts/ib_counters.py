@@ -38,7 +38,7 @@ EFA_LAYER = "Unknown"
 _COUNT = re.compile(r"\d{1,20}")
 
 
-class Adapter(NamedTuple):
+class RdmaAdapter(NamedTuple):
     """An RDMA device as it describes itself; a field is empty where it says nothing.
 
     `board` names the model (Mellanox' PSID, as MT_0000000838), `driver` the kernel's.
@@ -79,13 +79,13 @@ def device_counters(host: Host, device: str, names: Sequence[str]) -> Dict[str, 
     return found
 
 
-def adapter(host: Host, device: str) -> Adapter:
+def adapter(host: Host, device: str) -> RdmaAdapter:
     base = f"{CLASS}/{device}"
     try:
         driver = host.readlink(f"{base}/device/driver").rsplit("/", 1)[-1]
     except OSError:
         driver = ""
-    return Adapter(
+    return RdmaAdapter(
         device,
         host.read_or(f"{base}/fw_ver"),
         host.read_or(f"{base}/board_id"),
@@ -95,7 +95,7 @@ def adapter(host: Host, device: str) -> Adapter:
     )
 
 
-def adapters(host: Host) -> Tuple[Adapter, ...]:
+def adapters(host: Host) -> Tuple[RdmaAdapter, ...]:
     """Every RDMA device with a port."""
     return tuple(adapter(host, name) for name in dict.fromkeys(port.device for port in host.fact(ports)))
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from typing import FrozenSet, List, Tuple
 
 
-class Taint(NamedTuple):
+class KernelTaint(NamedTuple):
     """One reason for which a kernel marks itself tainted."""
 
     bit: int
@@ -18,36 +18,36 @@ class Taint(NamedTuple):
 
 
 TAINTS = (
-    Taint(0, "P", "proprietary module loaded"),
-    Taint(1, "F", "module force-loaded"),
-    Taint(2, "S", "running on hardware outside its specification"),
-    Taint(3, "R", "module force-unloaded"),
-    Taint(4, "M", "machine check exception occurred"),
-    Taint(5, "B", "bad page found"),
-    Taint(6, "U", "taint requested by user space"),
-    Taint(7, "D", "kernel has oopsed"),
-    Taint(8, "A", "ACPI table overridden"),
-    Taint(9, "W", "kernel has warned"),
-    Taint(10, "C", "staging driver loaded"),
-    Taint(11, "I", "firmware bug worked around"),
-    Taint(12, "O", "out-of-tree module loaded"),
-    Taint(13, "E", "unsigned module loaded"),
-    Taint(14, "L", "soft lockup occurred"),
-    Taint(15, "K", "kernel live-patched"),
-    Taint(16, "X", "auxiliary taint of the distribution"),
-    Taint(17, "T", "built with structure randomization"),
-    Taint(18, "N", "in-kernel test was run"),
-    Taint(19, "J", "userspace changed a device through fwctl"),
+    KernelTaint(0, "P", "proprietary module loaded"),
+    KernelTaint(1, "F", "module force-loaded"),
+    KernelTaint(2, "S", "running on hardware outside its specification"),
+    KernelTaint(3, "R", "module force-unloaded"),
+    KernelTaint(4, "M", "machine check exception occurred"),
+    KernelTaint(5, "B", "bad page found"),
+    KernelTaint(6, "U", "taint requested by user space"),
+    KernelTaint(7, "D", "kernel has oopsed"),
+    KernelTaint(8, "A", "ACPI table overridden"),
+    KernelTaint(9, "W", "kernel has warned"),
+    KernelTaint(10, "C", "staging driver loaded"),
+    KernelTaint(11, "I", "firmware bug worked around"),
+    KernelTaint(12, "O", "out-of-tree module loaded"),
+    KernelTaint(13, "E", "unsigned module loaded"),
+    KernelTaint(14, "L", "soft lockup occurred"),
+    KernelTaint(15, "K", "kernel live-patched"),
+    KernelTaint(16, "X", "auxiliary taint of the distribution"),
+    KernelTaint(17, "T", "built with structure randomization"),
+    KernelTaint(18, "N", "in-kernel test was run"),
+    KernelTaint(19, "J", "userspace changed a device through fwctl"),
 )
 """The kernel's Documentation/admin-guide/tainted-kernels.rst, table of flags."""
 
 
-def decode_taint(value: int) -> Tuple[Taint, ...]:
+def decode_taint(value: int) -> Tuple[KernelTaint, ...]:
     """The flags set in a taint value; those this table does not know have the letter "?"."""
     known = tuple(taint for taint in TAINTS if value >> taint.bit & 1)
     rest = value >> len(TAINTS)
     unknown = tuple(
-        Taint(bit + len(TAINTS), "?", f"unknown flag {bit + len(TAINTS)}")
+        KernelTaint(bit + len(TAINTS), "?", f"unknown flag {bit + len(TAINTS)}")
         for bit in range(rest.bit_length())
         if rest >> bit & 1
     )

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from typing import Dict, Optional
 
 
-class Memory(NamedTuple):
+class MemoryInfo(NamedTuple):
     """Sizes in kB. `available` is None on kernels before 3.14, which do not estimate it."""
 
     total: int
@@ -37,11 +37,11 @@ def parse_meminfo(text: str) -> Dict[str, int]:
     return values
 
 
-def memory(host: Host) -> Memory:
+def memory(host: Host) -> MemoryInfo:
     """The node's memory. Raises OSError, or ValueError where the file lacks what every kernel prints."""
     values = parse_meminfo(host.read("/proc/meminfo"))
     try:
-        return Memory(
+        return MemoryInfo(
             values["MemTotal"],
             values["MemFree"],
             values.get("Buffers", 0),

@@ -10,10 +10,10 @@ import re
 
 from nhc.facts.accelerator_values import (
     Device,
+    DeviceProcess,
     ErrorCount,
     Link,
     MemoryErrors,
-    Process,
     Source,
     by_number,
     whole,
@@ -82,8 +82,8 @@ def _links(connected: Any, text: Optional[str]) -> Optional[Tuple[Link, ...]]:
     return tuple(Link("NeuronLink", place, None, f"neuron{peer}") for place, peer in enumerate(peers)) or None
 
 
-def _process(entry: Mapping[str, Any]) -> Process:
-    return Process(int(entry.get("pid", 0)), str(entry.get("command", "")).split(" ", 1)[0])
+def _process(entry: Mapping[str, Any]) -> DeviceProcess:
+    return DeviceProcess(int(entry.get("pid", 0)), str(entry.get("command", "")).split(" ", 1)[0])
 
 
 def neuron(host: Host) -> Source:

@@ -222,13 +222,13 @@ def _thermal(a: _Answers) -> model.Thermal:
     )
 
 
-def _power(a: _Answers) -> model.Power:
+def _power(a: _Answers) -> model.PowerDraw:
     def watts(key: str) -> Optional[float]:
         value = a.get(key, "power")
         return None if value is None else value / 1000
 
     least, most = a.get("power_range", "power") or (None, None)
-    return model.Power(
+    return model.PowerDraw(
         watts("power_usage"),
         watts("power_limit"),
         watts("power_default"),
@@ -272,11 +272,11 @@ def _fabric(a: _Answers) -> Optional[model.Fabric]:
     )
 
 
-def _processes(a: _Answers) -> Optional[Tuple[model.Process, ...]]:
+def _processes(a: _Answers) -> Optional[Tuple[model.DeviceProcess, ...]]:
     found = a.get("processes", "processes")
     if found is None:
         return None
-    return tuple(model.Process(entry["pid"], "", entry.get("usedGpuMemory")) for entry in found)
+    return tuple(model.DeviceProcess(entry["pid"], "", entry.get("usedGpuMemory")) for entry in found)
 
 
 def parse_nvml(answers: Mapping[str, Any]) -> Source:

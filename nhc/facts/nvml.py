@@ -84,7 +84,7 @@ class _Lost(Exception):
     """The device answers nothing any more: asking on costs seconds a call."""
 
 
-class _Reader:
+class _Queries:
     """Queries of one loaded NVML, each failure kept as its code."""
 
     def __init__(self, nvml: Any) -> None:
@@ -254,7 +254,7 @@ def snapshot() -> Dict[str, Any]:
     """The node's driver and every device's answers."""
 
     def read(nvml: Any) -> Dict[str, Any]:
-        reader = _Reader(nvml)
+        reader = _Queries(nvml)
         return {
             "driver": reader.ask("nvmlSystemGetDriverVersion"),
             "nvml": reader.ask("nvmlSystemGetNVMLVersion"),
@@ -273,7 +273,7 @@ def peers() -> Dict[str, Any]:
     """Each device's row of peer-to-peer states over NVLink (capability 2) and over any path (0, reading)."""
 
     def read(nvml: Any) -> Dict[str, Any]:
-        reader = _Reader(nvml)
+        reader = _Queries(nvml)
         handles = []
         for index in range(nvml.nvmlDeviceGetCount()):
             try:
@@ -297,9 +297,9 @@ def peers() -> Dict[str, Any]:
     return _loaded(read)
 
 
-def _each_device(query: Callable[[_Reader, Any], Any]) -> Dict[str, Any]:
+def _each_device(query: Callable[[_Queries, Any], Any]) -> Dict[str, Any]:
     def read(nvml: Any) -> Dict[str, Any]:
-        reader = _Reader(nvml)
+        reader = _Queries(nvml)
         answers: List[Any] = []
         for index in range(nvml.nvmlDeviceGetCount()):
             try:

@@ -19,7 +19,7 @@ _ALL_ONES_WIDTH = 63
 _SPEED = re.compile(r"(\d+(?:\.\d+)?)\s*GT/s")
 
 
-class Link(NamedTuple):
+class PcieDeviceLink(NamedTuple):
     """One device's link. Speeds are GT/s, 0 where sysfs does not know; widths are lanes.
 
     `best_speed` and `best_width` are what both ends of the link can do: a x16 card in a x8 slot has 8.
@@ -93,9 +93,9 @@ def _asleep(host: Host, base: str) -> bool:
     ).startswith("D3")
 
 
-def links(host: Host) -> Tuple[Link, ...]:
+def links(host: Host) -> Tuple[PcieDeviceLink, ...]:
     """The links of all devices that have one, one per device (functions share it), bridges left out."""
-    found: Dict[str, Link] = {}
+    found: Dict[str, PcieDeviceLink] = {}
     for address in addresses(host):
         base, slot = f"{DEVICES}/{address}", address.rpartition(".")[0]
         base_class = _class(host, address)
@@ -110,7 +110,7 @@ def links(host: Host) -> Tuple[Link, ...]:
             best_width = min(best_width, port_width) if port_width else best_width
             best_speed = min(best_speed, port_speed) if port_speed else best_speed
         width = parse_width(host.read_or(f"{base}/current_link_width"))
-        found[slot] = Link(
+        found[slot] = PcieDeviceLink(
             address, base_class, host.read_or(f"{base}/vendor"), host.read_or(f"{base}/device"), _driver(host, base),
             parse_speed(host.read_or(f"{base}/current_link_speed")), width, best_speed, best_width,
         )  # fmt: skip

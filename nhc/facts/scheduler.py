@@ -40,7 +40,7 @@ _STRANGER = {
 """How they say that they know no such node."""
 
 
-class Answer(NamedTuple):
+class SchedulerAnswer(NamedTuple):
     """Whether the scheduler answers; `partly` says that one of its controllers does not."""
 
     up: bool
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
     partly: bool = False
 
 
-class View(NamedTuple):
+class SchedulerView(NamedTuple):
     """What the scheduler has this node as. `states` are its words in lower case, none where it does not know it."""
 
     states: FrozenSet[str]
@@ -80,28 +80,28 @@ def parse_slurm_ping(text: str) -> Dict[str, bool]:
     return found
 
 
-def ping(host: Host, name: str, deadline: float) -> Answer:
+def ping(host: Host, name: str, deadline: float) -> SchedulerAnswer:
     """Raises Untold, OSError where the command is not here."""
     ended = host.run(_PING[name], timeout=deadline)
     if ended.timed_out:
-        return Answer(False, f"no answer to {' '.join(_PING[name])} within {deadline:g} s")
+        return SchedulerAnswer(False, f"no answer to {' '.join(_PING[name])} within {deadline:g} s")
     if name == "slurm":
         controllers = parse_slurm_ping(ended.stdout)
         if not controllers:
             raise Untold(f"scontrol ping: {_said(ended)}")
         down = [each for each, up in controllers.items() if not up]
         text = ", ".join(f"{each} is {'up' if up else 'down'}" for each, up in controllers.items())
-        return Answer(len(down) < len(controllers), text, bool(down))
+        return SchedulerAnswer(len(down) < len(controllers), text, bool(down))
     if name == "sge" and not _DOWN.search(ended.stderr):  # the host `none` is unknown: that is an answer
-        return Answer(True, "qmaster answers")
+        return SchedulerAnswer(True, "qmaster answers")
     if ended.status == 0 and not _DOWN.search(ended.stdout):
-        return Answer(True, f"{_PING[name][0]} is answered")
+        return SchedulerAnswer(True, f"{_PING[name][0]} is answered")
     if _DOWN.search(ended.stderr + ended.stdout):
-        return Answer(False, _said(ended))
+        return SchedulerAnswer(False, _said(ended))
     raise Untold(f"{_PING[name][0]}: {_said(ended)}")
 
 
-def view(host: Host, name: str, node: str, deadline: float) -> View:
+def view(host: Host, name: str, node: str, deadline: float) -> SchedulerView:
     """Raises Untold, OSError where the command is not here."""
     asked = {
         "slurm": ("scontrol", "-o", "show", "node", node),
@@ -118,13 +118,13 @@ def view(host: Host, name: str, node: str, deadline: float) -> View:
         raise Untold(f"no answer to {asked[0]} within {deadline:g} s")
     found = {"slurm": _slurm, "pbs": _pbs, "lsf": _lsf, "sge": _sge}[name](ended.stdout, node)
     if found is None and re.search(_STRANGER[name], ended.stdout + ended.stderr, re.IGNORECASE):
-        return View(frozenset(), "", _said(ended))
+        return SchedulerView(frozenset(), "", _said(ended))
     if found is None:
         raise Untold(f"{asked[0]}: {_said(ended)}")
     return found
 
 
-def _slurm(text: str, _node: str) -> Optional[View]:
+def _slurm(text: str, _node: str) -> Optional[SchedulerView]:
     line = next((line for line in text.splitlines() if line.startswith("NodeName=")), "")
     state = re.search(r"\bState=(\S+)", line)
     if not state:
@@ -132,31 +132,31 @@ def _slurm(text: str, _node: str) -> Optional[View]:
     words = re.sub(r"\*", "+not_responding", state[1].lower())
     reason = re.search(r"\bReason=(.*?)(?: \[[^\]]*\])?(?: \w+=|\s*$)", line)
     flags = re.sub(r"[~#!%$@^\-]", "", words)
-    return View(frozenset(flags.split("+")), str(reason[1]) if reason else "", line[:400])
+    return SchedulerView(frozenset(flags.split("+")), str(reason[1]) if reason else "", line[:400])
 
 
-def _pbs(text: str, _node: str) -> Optional[View]:
+def _pbs(text: str, _node: str) -> Optional[SchedulerView]:
     values: Dict[str, str] = dict(re.findall(r"^\s+(\w+) = (.*)$", text, re.MULTILINE))
     if "state" not in values:
         return None
     words = frozenset(word.strip().lower() for word in values["state"].split(","))
-    return View(words, values.get("comment") or values.get("note") or "", f"state = {values['state']}")
+    return SchedulerView(words, values.get("comment") or values.get("note") or "", f"state = {values['state']}")
 
 
-def _lsf(text: str, node: str) -> Optional[View]:
+def _lsf(text: str, node: str) -> Optional[SchedulerView]:
     lines = [line.split() for line in text.splitlines() if line.split()]
     if len(lines) < 2 or lines[0][:2] != ["HOST_NAME", "STATUS"]:
         return None
     row = next((words for words in lines[1:] if words[0].partition(".")[0] == node.partition(".")[0]), lines[1])
-    return View(frozenset((row[1].lower(),)), "", " ".join(row))
+    return SchedulerView(frozenset((row[1].lower(),)), "", " ".join(row))
 
 
-def _sge(text: str, node: str) -> Optional[View]:
+def _sge(text: str, node: str) -> Optional[SchedulerView]:
     for line in text.splitlines():
         words = line.split()
         if len(words) >= 7 and words[0].partition(".")[0] == node.partition(".")[0]:
             load = words[6] if len(words) < 11 else words[-5]
-            return View(frozenset(("unreachable",)) if load == "-" else frozenset(("ok",)), "", line.strip())
+            return SchedulerView(frozenset(("unreachable",)) if load == "-" else frozenset(("ok",)), "", line.strip())
     return None
 
 

@@ -20,7 +20,7 @@ ATTRIBUTES = {
 """The five ATA attributes whose raw value Backblaze's drive statistics tie to failure."""
 
 
-class Device(NamedTuple):
+class SmartDevice(NamedTuple):
     """One entry of `smartctl --scan`: where it is and how to talk to it."""
 
     name: str
@@ -88,10 +88,10 @@ def _messages(found: Mapping[str, Any]) -> str:
     return "; ".join(str(message) for message in messages if message)
 
 
-def parse_scan(text: str) -> Tuple[Device, ...]:
+def parse_scan(text: str) -> Tuple[SmartDevice, ...]:
     """The devices of `smartctl --json --scan`. Raises SmartError."""
     devices = (_map(each) for each in _list(_object(text).get("devices")))
-    return tuple(Device(str(d["name"]), str(d.get("type", ""))) for d in devices if d.get("name"))
+    return tuple(SmartDevice(str(d["name"]), str(d.get("type", ""))) for d in devices if d.get("name"))
 
 
 def _opened(text: str) -> Dict[str, Any]:

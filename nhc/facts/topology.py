@@ -97,7 +97,7 @@ def _parse_nccl(text: str, name: str) -> Description:
     return Description(tuple(numa), tuple(near))
 
 
-class Place(NamedTuple):
+class DevicePlace(NamedTuple):
     """Where a device is: its PCI address, its NUMA node (None where the firmware tells none), the bridges above it."""
 
     address: str
@@ -121,7 +121,7 @@ def _address_of(host: Host, device: str) -> Optional[str]:
     return None
 
 
-def place(host: Host, device: str) -> Optional[Place]:
+def place(host: Host, device: str) -> Optional[DevicePlace]:
     """Where `device` is, None where there is none of that name."""
     address = _address_of(host, device)
     if address is None or not host.exists(f"{DEVICES}/{address}"):
@@ -129,9 +129,9 @@ def place(host: Host, device: str) -> Optional[Place]:
     text = host.read_or(f"{DEVICES}/{address}/numa_node", "-1")
     parts = host.realpath(f"{DEVICES}/{address}").split("/")
     bridges = tuple(part for part in parts if _ADDRESS.fullmatch(part) and part != address)
-    return Place(address, int(text) if text.isdigit() else None, bridges)
+    return DevicePlace(address, int(text) if text.isdigit() else None, bridges)
 
 
-def places(host: Host, description: Description) -> Dict[str, Optional[Place]]:
+def places(host: Host, description: Description) -> Dict[str, Optional[DevicePlace]]:
     names = [device for device, _ in description.numa] + [device for group in description.near for device in group]
     return {name: place(host, name) for name in dict.fromkeys(names)}

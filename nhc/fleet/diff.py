@@ -8,7 +8,7 @@ import json
 import sys
 from typing import Any, Dict, List, Mapping, NamedTuple, Set, Tuple
 
-from nhc.fleet.history import History, Sweep, default_path
+from nhc.fleet.history import Sweep, SweepHistory, default_path
 from nhc.fleet.node_result import findings
 from nhc.fleet.summary import sweep_line
 from nhc.matching.nodeset import fold
@@ -17,7 +17,7 @@ from nhc.model import Verdict
 Problem = Tuple[str, str, int, str]
 
 
-class Change(NamedTuple):
+class NodeChange(NamedTuple):
     """A node's verdict before and after, and the problems that came and went."""
 
     node: str
@@ -30,24 +30,24 @@ class Change(NamedTuple):
 class Diff(NamedTuple):
     old: Sweep
     new: Sweep
-    changes: Tuple[Change, ...]
+    changes: Tuple[NodeChange, ...]
     came: Tuple[str, ...]
     went: Tuple[str, ...]
     same: int
 
     @property
-    def worse(self) -> List[Change]:
+    def worse(self) -> List[NodeChange]:
         return [change for change in self.changes if change.new > change.old]
 
 
-def compare(history: History, old: Sweep, new: Sweep) -> Diff:
+def compare(history: SweepHistory, old: Sweep, new: Sweep) -> Diff:
     """Compare node by node. Raises HistoryError."""
     before, after = _problems(history, old), _problems(history, new)
-    changes: List[Change] = []
+    changes: List[NodeChange] = []
     for node in sorted(before.keys() & after.keys()):
         (old_verdict, had), (new_verdict, has) = before[node], after[node]
         if old_verdict != new_verdict or had != has:
-            changes.append(Change(node, old_verdict, new_verdict, _worst_first(has - had), _worst_first(had - has)))
+            changes.append(NodeChange(node, old_verdict, new_verdict, _worst_first(has - had), _worst_first(had - has)))
     same = len(before.keys() & after.keys()) - len(changes)
     return Diff(
         old, new, tuple(changes), tuple(sorted(after.keys() - before.keys())),
@@ -55,7 +55,7 @@ def compare(history: History, old: Sweep, new: Sweep) -> Diff:
     )  # fmt: skip
 
 
-def _problems(history: History, sweep: Sweep) -> Dict[str, Tuple[Verdict, Set[Problem]]]:
+def _problems(history: SweepHistory, sweep: Sweep) -> Dict[str, Tuple[Verdict, Set[Problem]]]:
     found: Dict[str, Tuple[Verdict, Set[Problem]]] = {}
     for report, _extra in history.reports(sweep.id):
         problems = {(c, t, v, r) for c, t, v, r, _message, _action in findings(report) if v > Verdict.OK}
@@ -115,7 +115,7 @@ def to_json(diff: Diff) -> Dict[str, Any]:
 
 def run(options: Mapping[str, Any]) -> int:
     """Carry out `nhc fleet diff`. Raises HistoryError."""
-    history = History(options["history"] or default_path(), create=False)
+    history = SweepHistory(options["history"] or default_path(), create=False)
     found = compare(history, history.find(options["old"]), history.find(options["new"]))
     if options["form"] == "json":
         sys.stdout.write(json.dumps(to_json(found), indent=1, ensure_ascii=False) + "\n")

@@ -67,7 +67,7 @@ def default_path() -> str:
     return os.environ.get("NHC_FLEET_HISTORY") or f"{base}/nhc/fleet.sqlite"
 
 
-class History:
+class SweepHistory:
     """The file at `path`, created where it is missing; "" is a private one that ends with the process."""
 
     def __init__(self, path: str, create: bool = True) -> None:

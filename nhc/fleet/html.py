@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 from nhc.fleet.causes import OTHERS, Cause, template_of
 from nhc.fleet.fold import Problem
-from nhc.fleet.history import History
+from nhc.fleet.history import SweepHistory
 from nhc.fleet.outliers import Outlier
 from nhc.fleet.summary import Picture
 from nhc.fleet.transport import Node
@@ -33,7 +33,7 @@ _QUIET = ("", "none", "inspect")
 """Actions that are no suggestion worth its place."""
 
 
-def write_html(file: Any, picture: Picture, history: History, sweep: int, far: Sequence[Outlier]) -> None:
+def write_html(file: Any, picture: Picture, history: SweepHistory, sweep: int, far: Sequence[Outlier]) -> None:
     """Write the page, node by node."""
     style, script = _read("report.css"), _read("report.js")
     page = _read("report.html")
@@ -60,7 +60,7 @@ def _dump(value: Any) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _write_data(file: Any, picture: Picture, history: History, sweep: int, far: Sequence[Outlier]) -> None:
+def _write_data(file: Any, picture: Picture, history: SweepHistory, sweep: int, far: Sequence[Outlier]) -> None:
     table = _Table(picture)
     head = _dump(
         {

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
-from nhc.fleet.history import History
+from nhc.fleet.history import SweepHistory
 from nhc.fleet.node_result import REACH
 from nhc.matching.nodeset import fold
 from nhc.model import Report, printable
@@ -17,7 +17,7 @@ from nhc.plugins import NoAdapter, open_adapter
 from nhc.policy.decide import Policy, read_ceiling
 from nhc.policy.ledger import Ledger, LedgerError
 from nhc.policy.policy_file import PolicyFile, load
-from nhc.policy.reconcile import Round, sync
+from nhc.policy.reconcile import SyncResult, sync
 from nhc.ports import AdapterError, Effect, Marker, Operation
 from nhc.render.json import from_dict
 from nhc.settings_file import SettingsError
@@ -29,7 +29,7 @@ class BadMark(ValueError):
     """The adapter or the policy cannot be used. One line."""
 
 
-def prepare(options: Mapping[str, Any]) -> Callable[[History, int, Mapping[str, Any]], int]:
+def prepare(options: Mapping[str, Any]) -> Callable[[SweepHistory, int, Mapping[str, Any]], int]:
     """A function that marks once the sweep is over; everything that can be wrong is found now. Raises BadMark."""
     path = options["policy_path"] or (POLICY if os.path.exists(POLICY) else None)
     try:
@@ -42,7 +42,7 @@ def prepare(options: Mapping[str, Any]) -> Callable[[History, int, Mapping[str, 
     if not isinstance(marker, Marker):
         raise BadMark(f"--mark {options['mark']}: this adapter knows nodes but cannot mark them")
 
-    def mark(history: History, number: int, given: Mapping[str, Any]) -> int:
+    def mark(history: SweepHistory, number: int, given: Mapping[str, Any]) -> int:
         reports = [report for report in map(from_dict, history.records(number)) if _judged(report)]
         ledger = Ledger(given["ledger_path"], "nhc fleet check")
         try:
@@ -62,7 +62,7 @@ def _judged(report: Report) -> bool:
     return not all(result.check == REACH for result in report.results)
 
 
-def show(done: Round, name: str) -> str:
+def show(done: SyncResult, name: str) -> str:
     """One line for each reason: what is done, to which nodes, why."""
     fates = {(operation, applied.node): applied for operation, applied in done.applied}
     rows: Dict[Tuple[str, str], List[str]] = {}

@@ -32,7 +32,7 @@ PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(15, 8, -1)), "/usr
 LOADER = "import sys;f=sys.stdin.buffer;exec(f.read(int(next(l for l in f if l[0]==1)[1:])))"
 
 
-class Task(NamedTuple):
+class SweepTask(NamedTuple):
     """What every node of a sweep is asked to do."""
 
     engine: Optional[Bundle]
@@ -50,7 +50,7 @@ class Task(NamedTuple):
     nonce: str = ""
 
 
-class Answer(NamedTuple):
+class NodeOutput(NamedTuple):
     """What a node said: the report's text, and how it was made."""
 
     report: str
@@ -71,7 +71,7 @@ _PROGRAM = _text("node.py") + b"\n" + _text("node_keep.py")
 _STORE = _text("node_store.py").decode()
 
 
-def command(node: Node, task: Task) -> str:
+def command(node: Node, task: SweepTask) -> str:
     """The shell command that starts the node's side."""
     pythons = [node.python] if node.python else list(PYTHONS)
     for path in pythons:
@@ -89,11 +89,11 @@ def command(node: Node, task: Task) -> str:
     return "exec " + " ".join(map(shlex.quote, argv))
 
 
-def _sudo(node: Node, task: Task) -> bool:
+def _sudo(node: Node, task: SweepTask) -> bool:
     return task.sudo if node.sudo is None else node.sudo
 
 
-def request(node: Node, task: Task) -> bytes:
+def request(node: Node, task: SweepTask) -> bytes:
     """The node's program with its call."""
     bundles = {bundle.digest for bundle in (task.engine, task.site.bundle) if bundle}
     wanted = {
@@ -115,7 +115,7 @@ def request(node: Node, task: Task) -> bytes:
     return b"%s\nmain(%s, f)\nos._exit(0)\n" % (_PROGRAM, ascii(wanted).encode())
 
 
-def judge(session: Session, node: Node, task: Task) -> Answer:
+def judge(session: Session, node: Node, task: SweepTask) -> NodeOutput:
     """The node's report. Raises Trouble, at the latest when the node's deadline and the grace have passed."""
     login = time.monotonic() + task.login
     try:
@@ -132,7 +132,7 @@ class _OldPython(Exception):
         self.version, self.others = version, others
 
 
-def _judge(session: Session, node: Node, task: Task, login: float) -> Answer:
+def _judge(session: Session, node: Node, task: SweepTask, login: float) -> NodeOutput:
     stream = session.start(command(node, task), login)
     try:
         text = request(node, task)
@@ -174,8 +174,8 @@ def _judge(session: Session, node: Node, task: Task, login: float) -> Answer:
 
 
 def _answer(
-    talk: _Talk, said: Mapping[str, str], hello: Mapping[str, str], deadline: float, pushed: int, task: Task
-) -> Answer:
+    talk: _Talk, said: Mapping[str, str], hello: Mapping[str, str], deadline: float, pushed: int, task: SweepTask
+) -> NodeOutput:
     size = said.get("size", "")
     if not size.isascii() or not size.isdigit() or len(size) > 9:
         raise Trouble("HostileOutput", "its answer has no size")
@@ -191,7 +191,7 @@ def _answer(
         raise Trouble("BadConfiguration", _refusal(said.get("stderr", "")) or "nhc refused its configuration")
     if not report.strip():
         raise Trouble("NoReport", f"nhc ended with status {printable(status, 10)}: {complaint or 'it said nothing'}")
-    return Answer(
+    return NodeOutput(
         report.decode(errors="replace"),
         printable(hello.get("hostname", ""), 255),
         printable(hello.get("python", ""), 20),
@@ -220,7 +220,7 @@ def _reason(text: str) -> str:
     return text if re.fullmatch(r"[A-Z][A-Za-z0-9_]{0,127}", text) else "NodeError"
 
 
-def _push(stream: Stream, digests: Sequence[str], task: Task, deadline: float) -> int:
+def _push(stream: Stream, digests: Sequence[str], task: SweepTask, deadline: float) -> int:
     known = {bundle.digest: bundle for bundle in (task.engine, task.site.bundle) if bundle}
     size = 0
     for digest in digests:

@@ -19,7 +19,7 @@ class NodesError(ValueError):
     """The nodes cannot be found out. One line."""
 
 
-class NoAnswer(NodesError):
+class SourceUnavailable(NodesError):
     """The scheduler or the cluster that should name them cannot be asked now. One line."""
 
 
@@ -188,7 +188,7 @@ def from_adapter(name: str) -> List[Node]:
     try:
         states = source.nodes()
     except AdapterError as error:
-        raise NoAnswer(f"--from {name}: {error}") from None
+        raise SourceUnavailable(f"--from {name}: {error}") from None
     return [Node(state.name, groups=tuple(state.groups)) for state in states]
 
 

@@ -16,7 +16,7 @@ NAMED = 64
 """Nodes still awaited are named once there are at most so many."""
 
 
-class Progress:
+class ProgressLine:
     """A context manager; without `on` it shows nothing and loads nothing. `names` are the nodes of the sweep."""
 
     def __init__(self, names: Sequence[str], on: bool) -> None:
@@ -24,7 +24,7 @@ class Progress:
         self.bar: Any = None
         self.task: Any = None
 
-    def __enter__(self) -> Progress:  # noqa: PYI034 (Self is Python 3.11's)
+    def __enter__(self) -> ProgressLine:  # noqa: PYI034 (Self is Python 3.11's)
         if self.on:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn

@@ -9,7 +9,7 @@ import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Tuple
 
 from nhc.fleet.fold import Folder, counted, nodes_of, show_by_check, show_by_node
-from nhc.fleet.history import History, Sweep
+from nhc.fleet.history import Sweep, SweepHistory
 from nhc.fleet.node_result import Finding, findings, metrics
 from nhc.fleet.node_sources import group_of, kind_of
 from nhc.fleet.outliers import Numbers, Outlier, outliers
@@ -56,7 +56,7 @@ class Picture:
         return group_of(node, self.group_by)
 
 
-def picture_of(history: History, sweep: Sweep, group_by: str = "") -> Picture:
+def picture_of(history: SweepHistory, sweep: Sweep, group_by: str = "") -> Picture:
     """The picture of a sweep that the history keeps. Raises HistoryError."""
     nodes: List[Node] = []
     picture = Picture(nodes, sweep.started, group_by)
@@ -95,7 +95,7 @@ def text(picture: Picture, far: Sequence[Outlier], by: str, colour: bool, quiet:
     return f"{shown}{nodes_of(folder.total)}: {counted(folder.counts, colour)}{interrupted} in {seconds:.1f} s\n"
 
 
-def write_json(file: Any, picture: Picture, history: History, sweep: int, far: Sequence[Outlier]) -> None:
+def write_json(file: Any, picture: Picture, history: SweepHistory, sweep: int, far: Sequence[Outlier]) -> None:
     """One document, written piece by piece: its `reports` are what `nhc slurm sync -r` and others read."""
     folder = picture.folder
     head = {

@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, Generator, Iterator, List, Sequence, Set
 from nhc.fleet import worker
 from nhc.fleet.result_frame import Arrived, Returned, Scarce, arrival, failed, unpack
 from nhc.fleet.transport import Node, Trouble, is_scarce
-from nhc.fleet.worker import Settings
+from nhc.fleet.worker import SweepSettings
 from nhc.system.children import fork
 
 PATIENCE = 30.0
@@ -26,7 +26,7 @@ PATIENCE = 30.0
 
 
 def sweep(
-    nodes: Sequence[Node], settings: Settings, note: Callable[[str], None] = lambda _line: None
+    nodes: Sequence[Node], settings: SweepSettings, note: Callable[[str], None] = lambda _line: None
 ) -> Generator[Arrived, None, None]:
     """Every node once, as they finish. Closing the iterator ends the shards. `note` is told what is of no node."""
     left: List[int] = list(range(len(nodes)))
@@ -69,7 +69,7 @@ class _Round:
         self,
         nodes: Sequence[Node],
         order: Sequence[int],
-        settings: Settings,
+        settings: SweepSettings,
         count: int,
         note: Callable[[str], None],
     ) -> None:

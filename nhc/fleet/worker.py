@@ -26,14 +26,14 @@ MORE = 4
 """How many times the fan-out may be at work when most of it waits."""
 TIDY = 250
 """Nodes after which a shard looks after its memory."""
-Judge = Callable[[Session, Node, node_session.Task], node_session.Answer]
+Judge = Callable[[Session, Node, node_session.SweepTask], node_session.NodeOutput]
 
 
 @dataclass(frozen=True)
-class Settings:
+class SweepSettings:
     """How a sweep goes about it. `transports` are by name; a node names its own, else `transport` is used."""
 
-    task: node_session.Task
+    task: node_session.SweepTask
     transports: Dict[str, Transport]
     transport: str = "ssh"
     fanout: int = 128
@@ -47,7 +47,7 @@ class Settings:
 
 
 def carry_out(
-    nodes: Sequence[Node], order: Sequence[int], settings: Settings, counter: Any, write: int, count: int
+    nodes: Sequence[Node], order: Sequence[int], settings: SweepSettings, counter: Any, write: int, count: int
 ) -> NoReturn:
     """The whole life of a shard, which takes nodes in this order of their places: never returns."""
     status = 1
@@ -97,7 +97,7 @@ def _libc() -> Any:
 
 
 @dataclass
-class _Run:
+class _NodeInHand:
     """One node in hand: since when, what it is at, and until when. Tries share `login` and `end`.
 
     `login` is the time left for connecting and logging in, `end` when all of it must be over.
@@ -113,11 +113,17 @@ class _Run:
 
 class _Shard:
     def __init__(
-        self, nodes: Sequence[Node], order: Sequence[int], settings: Settings, counter: Any, write: int, fanout: int
+        self,
+        nodes: Sequence[Node],
+        order: Sequence[int],
+        settings: SweepSettings,
+        counter: Any,
+        write: int,
+        fanout: int,
     ) -> None:
         self.nodes, self.order, self.settings = nodes, order, settings
         self.counter, self.write, self.fanout = counter, write, fanout
-        self.active: Dict[int, _Run] = {}
+        self.active: Dict[int, _NodeInHand] = {}
         self.drained = False
         self.finished = 0
         self.changed = threading.Condition()
@@ -169,7 +175,7 @@ class _Shard:
     def _fresh(self, now: float) -> int:
         return sum(1 for run in self.active.values() if now - run.begin < SLOW)
 
-    def _take(self, now: float) -> Optional[Tuple[int, _Run]]:
+    def _take(self, now: float) -> Optional[Tuple[int, _NodeInHand]]:
         """The next node, now in hand."""
         index = self.scarcity.again(now)
         if index is None:
@@ -179,7 +185,7 @@ class _Shard:
             return None
         connect, task = self.settings.connect, self.settings.task
         end = now + connect + task.login + task.seconds + 2 * node_session.GRACE
-        run = self.active[index] = _Run(now, connect, end, until=now + connect + 1)
+        run = self.active[index] = _NodeInHand(now, connect, end, until=now + connect + 1)
         return index, run
 
     def _claim(self) -> Optional[int]:
@@ -198,9 +204,9 @@ class _Shard:
                 trouble = Trouble("Timeout", f"stuck while {run.stage}, given up")
                 self._send(pack(index, failed(self.nodes[index], trouble, now - run.begin, run.attempts)))
 
-    def _work(self, index: int, run: _Run) -> None:
+    def _work(self, index: int, run: _NodeInHand) -> None:
         """A worker's life: one node after the other, until there are none or others have taken its place."""
-        taken: Optional[Tuple[int, _Run]] = (index, run)
+        taken: Optional[Tuple[int, _NodeInHand]] = (index, run)
         while taken is not None:
             index, run = taken
             try:
@@ -236,7 +242,7 @@ class _Shard:
         except BrokenPipeError:
             os._exit(1)
 
-    def _node(self, node: Node, run: _Run) -> node_result.NodeResult:
+    def _node(self, node: Node, run: _NodeInHand) -> node_result.NodeResult:
         while True:
             try:
                 answer, report = self._attempt(node, run)
@@ -258,11 +264,11 @@ class _Shard:
                 answer.pushed,
             )  # fmt: skip
 
-    def _least(self, run: _Run) -> float:
+    def _least(self, run: _NodeInHand) -> float:
         """Seconds that another try may take, with a second for the checks: less than that is no try."""
         return run.login + self.settings.task.login + 2 * node_session.GRACE + 1
 
-    def _attempt(self, node: Node, run: _Run) -> Tuple[node_session.Answer, Any]:
+    def _attempt(self, node: Node, run: _NodeInHand) -> Tuple[node_session.NodeOutput, Any]:
         if node.problem:
             raise Trouble("BadInventory", node.problem)
         settings = self.settings

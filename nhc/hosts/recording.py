@@ -29,7 +29,7 @@ LARGEST = 512 << 20
 """Bytes of a recorded machine's answers."""
 
 
-class Recorder:
+class AnswerRecorder:
     """Appends answers to DIR/answers.jsonl; lines are written whole, so that several worker processes can share it."""
 
     def __init__(self, directory: str, live_root: str = "/", raw: bool = False) -> None:
@@ -87,7 +87,7 @@ class Recorder:
 class RecordingSystem(System):
     """The live machine, every answer kept."""
 
-    def __init__(self, recorder: Recorder, live: System) -> None:
+    def __init__(self, recorder: AnswerRecorder, live: System) -> None:
         super().__init__(live.root)
         self.recorder = recorder
         self.live = live
@@ -126,7 +126,7 @@ class RecordingHost(Host):
     """A live Host whose answers are kept in a directory. Tests hand it a `root` and `live` system of their own."""
 
     def __init__(self, directory: str, root: str = "/", live: Optional[System] = None, raw: bool = False) -> None:
-        self.recorder = Recorder(directory, root, raw)
+        self.recorder = AnswerRecorder(directory, root, raw)
         super().__init__(root, RecordingSystem(self.recorder, live or System(root)))
 
     def read_bytes(self, path: str, limit: int = 64 << 20) -> bytes:

@@ -29,7 +29,7 @@ _CHECK_NAME = r"\bcheck_\w+"
 _SCRIPT_NAMES = frozenset(SETTINGS) - {"HOSTNAME", "HOSTNAME_S", "TIMEOUT"}
 
 
-class Finding(NamedTuple):
+class LineKind(NamedTuple):
     """What a line is. `kind` is empty for one that only sets variables.
 
     `error` says what is wrong with a check's arguments, `offset` where in the line.
@@ -72,19 +72,19 @@ class Classifier:
         """What the shell knows by now: the site's functions, those of earlier lines, our helpers."""
         return self._functions
 
-    def classify(self, line: str) -> Finding:
+    def classify(self, line: str) -> LineKind:
         self.just_set = ()
         split = shell_words.split(line, self.value_of)
         if split is None:
             return self._shell(line)
         if not split:
-            return Finding("")
+            return LineKind("")
         assigned = self._assignments(split)
         if assigned is not None:
             if any(self._shell_knows(name) for name, _value in assigned):
                 return self._shell(line)
             self._assign(assigned)
-            return Finding("")
+            return LineKind("")
         first = split[0]
         name = first.text
         if not name or shell_words.assignment(first) or name in self._functions or name in shell_words.BUILTINS:
@@ -97,11 +97,11 @@ class Classifier:
             return self._built_in(line, declared, split, argv)
         if self._commands_in_shell and not name.startswith("check_"):
             return self._shell(line)
-        return Finding(COMMAND, name.rstrip("/").rsplit("/", 1)[-1] or name, argv)
+        return LineKind(COMMAND, name.rstrip("/").rsplit("/", 1)[-1] or name, argv)
 
     def _built_in(
         self, line: str, declared: check.Check, split: List[shell_words.Word], argv: Tuple[str, ...]
-    ) -> Finding:
+    ) -> LineKind:
         error, offset, named = declared.broken, 0, ""
         try:
             given = declared.parse(argv[1:])
@@ -113,7 +113,7 @@ class Classifier:
             error, offset = str(bad), split[place].offset
         if self._tainted and not error:
             return self._shell(line)
-        return Finding(BUILT_IN, named or argv[0], argv, error, offset)
+        return LineKind(BUILT_IN, named or argv[0], argv, error, offset)
 
     def _declared(self, name: str) -> Optional[check.Check]:
         found = check.find(name)
@@ -155,7 +155,7 @@ class Classifier:
         self.just_set = tuple(pairs)
         self.settings = {**self.settings, **dict(pairs)}
 
-    def _shell(self, line: str) -> Finding:
+    def _shell(self, line: str) -> LineKind:
         """A line for bash, and what it may change for the lines that follow."""
         self._shell_lines.append(line)
         if not self._scripts_called and any(
@@ -173,7 +173,7 @@ class Classifier:
             if name not in self._functions and not check_index.module_of(name):
                 self._declared(name)
         named = self._shell_name(line)
-        return Finding(SHELL, named)
+        return LineKind(SHELL, named)
 
     def _note_changes(self, text: str, called: bool) -> None:
         if called:

@@ -32,7 +32,7 @@ class BadCommandLine(ValueError):
     """The command line is not LBNL NHC's. The original ends with status 10 then."""
 
 
-class Log(NamedTuple):
+class LogFile(NamedTuple):
     """Where output goes: a file and whether to append to it, or standard output where `path` is empty."""
 
     path: str = ""
@@ -103,11 +103,11 @@ def resolve(argv: Sequence[str], environ: Mapping[str, str], program: str) -> Tu
     return settings, warnings
 
 
-def log_target(spec: str) -> Log:
+def log_target(spec: str) -> LogFile:
     """What a LOGFILE setting means: `-`, a path, or the redirection that the original hands to `exec`."""
     if spec in ("-", ""):
-        return Log()
+        return LogFile()
     match = re.match(r"\s*(>{1,2})\s*([^\s&|<>]+)", spec)
     if match:
-        return Log(match[2], match[1] == ">>")
-    return Log(spec.split(maxsplit=1)[0])
+        return LogFile(match[2], match[1] == ">>")
+    return LogFile(spec.split(maxsplit=1)[0])

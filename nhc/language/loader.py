@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-from nhc.language.classifier import Classifier, Finding
+from nhc.language.classifier import Classifier, LineKind
 from nhc.language.line_options import LineOptions, with_option
 from nhc.language.lines import RawLine, parse_line, parse_text
 from nhc.language.problems import ConfigError, Problem
@@ -270,7 +270,7 @@ class _Loader:
             self._wrong(line, *found)
         return bool(found) and self.explain
 
-    def _explain(self, line: RawLine, found: Finding) -> None:
+    def _explain(self, line: RawLine, found: LineKind) -> None:
         """Note what a run says by an UNKNOWN of the line: for `nhc config check`, which runs nothing."""
         from nhc.language import mistakes
 
@@ -294,7 +294,7 @@ class _Loader:
             if wrong:
                 self._wrong(line, wrong, line.check_offset)
 
-    def _item(self, line: RawLine, found: Finding, options: LineOptions) -> Item:
+    def _item(self, line: RawLine, found: LineKind, options: LineOptions) -> Item:
         return Item(
             found.kind,
             found.name,
@@ -336,7 +336,7 @@ class _Loader:
         why = f"whether the target {line.target!r} is meant for {node}: {why}"
         if self.explain and not noted:
             self._wrong(line, why, line.target_offset)
-        found = Finding(UNDECIDED, line.check.split(None, 1)[0], (f"{line.source}: {why}; the line was not run",))
+        found = LineKind(UNDECIDED, line.check.split(None, 1)[0], (f"{line.source}: {why}; the line was not run",))
         self.items.append(self._item(line, found, self._options(line)))
 
     def _include(self, line: RawLine) -> None:

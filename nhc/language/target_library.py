@@ -31,7 +31,7 @@ MEMORY = 256 << 20
 _LENGTH = 4
 
 
-class NoAnswer(Exception):
+class ListUnresolved(Exception):
     """The list could not be resolved, or not in time. One line."""
 
 
@@ -44,7 +44,7 @@ class Library:
         self._left = ALL_TOGETHER
 
     def ask(self, what: str, pattern: str, name: str = "") -> Any:
-        """The problem of a target, or whether it applies to `name`. Raises NoAnswer."""
+        """The problem of a target, or whether it applies to `name`. Raises ListUnresolved."""
         timeout = max(min(TIMEOUT, self._left), AT_LEAST)
         begun = time.monotonic()
         try:
@@ -54,15 +54,17 @@ class Library:
             said = self._receive(begun + timeout)
         except (OSError, EOFError) as error:
             self.close()
-            raise NoAnswer(f"ClusterShell could not be asked: {getattr(error, 'strerror', '') or 'it ended'}") from None
+            raise ListUnresolved(
+                f"ClusterShell could not be asked: {getattr(error, 'strerror', '') or 'it ended'}"
+            ) from None
         finally:
             self._left -= time.monotonic() - begun
         if said is None:
             self.close()
-            raise NoAnswer(f"ClusterShell did not answer within {timeout:g} s")
+            raise ListUnresolved(f"ClusterShell did not answer within {timeout:g} s")
         good, value = said
         if not good:
-            raise NoAnswer(value)
+            raise ListUnresolved(value)
         return value
 
     def close(self) -> None:

@@ -110,13 +110,13 @@ class Targets:
 
     def _resolved(self, what: str, pattern: str, name: str = "") -> Any:
         """What ClusterShell says of a list. Raises Undecided."""
-        from nhc.language.target_library import Library, NoAnswer
+        from nhc.language.target_library import Library, ListUnresolved
 
         if self._library is None:
             self._library = Library()
         try:
             return self._library.ask(what, pattern, name)
-        except NoAnswer as why:
+        except ListUnresolved as why:
             raise Undecided(str(why)) from None
 
     def _asked(self, external: External, name: str, bare: str) -> bool:

@@ -194,14 +194,14 @@ def _in_class(char: str) -> str:
 STAR = "*"
 
 
-class Group(NamedTuple):
+class ExtendedGlob(NamedTuple):
     """`?(a|b)`, `*(a|b)`, `+(a|b)`, `@(a|b)` or `!(a|b)`."""
 
     kind: str
     choices: Tuple[Tuple[Element, ...], ...]
 
 
-Element: TypeAlias = "Union[str, Group]"
+Element: TypeAlias = "Union[str, ExtendedGlob]"
 
 
 def glob(pattern: str) -> Matcher:
@@ -247,7 +247,7 @@ def _parse(pattern: str, at: int, stops: str) -> Tuple[Tuple[Element, ...], int]
     return tuple(elements), at
 
 
-def _parse_group(pattern: str, at: int) -> Optional[Tuple[Group, int]]:
+def _parse_group(pattern: str, at: int) -> Optional[Tuple[ExtendedGlob, int]]:
     kind = pattern[at]
     choices: List[Tuple[Element, ...]] = []
     at += 1
@@ -257,7 +257,7 @@ def _parse_group(pattern: str, at: int) -> Optional[Tuple[Group, int]]:
         if at >= len(pattern):
             return None
         if pattern[at] == ")":
-            return Group(kind, tuple(choices)), at + 1
+            return ExtendedGlob(kind, tuple(choices)), at + 1
 
 
 def _source(elements: Tuple[Element, ...]) -> Optional[str]:
@@ -293,7 +293,7 @@ def _ends(elements: Tuple[Element, ...], string: str, starts: Set[int]) -> Set[i
     return starts
 
 
-def _group_ends(group: Group, string: str, starts: Set[int]) -> Set[int]:
+def _group_ends(group: ExtendedGlob, string: str, starts: Set[int]) -> Set[int]:
     if group.kind == "!":
         ends: Set[int] = set()
         for start in starts:
@@ -312,7 +312,7 @@ def _group_ends(group: Group, string: str, starts: Set[int]) -> Set[int]:
     return reached | starts if group.kind == "*" else reached
 
 
-def _any_choice(group: Group, string: str, starts: Set[int]) -> Set[int]:
+def _any_choice(group: ExtendedGlob, string: str, starts: Set[int]) -> Set[int]:
     reached: Set[int] = set()
     for choice in group.choices:
         reached |= _ends(choice, string, starts)

@@ -27,7 +27,7 @@ DMI_MATCH = r"([Ss]peed|[Vv]ersion)"
 """Which of the firmware's properties are worth a line: LBNL NHC's default."""
 
 
-class Group(NamedTuple):
+class LineGroup(NamedTuple):
     """Lines that belong together. `about` are lines of comment, `lines` checks without their target."""
 
     title: str
@@ -47,7 +47,7 @@ def literal(word: str) -> bool:
     return not re.search(r"[*?\[\]{}!'\\]", word) and not (len(word) > 1 and word[0] == word[-1] == "/")
 
 
-def groups(host: Host, dmi_match: str = DMI_MATCH) -> List[Group]:
+def groups(host: Host, dmi_match: str = DMI_MATCH) -> List[LineGroup]:
     """All groups for this node. A source that cannot be read leaves its lines out."""
     makers = (
         _processors,
@@ -68,24 +68,24 @@ def groups(host: Host, dmi_match: str = DMI_MATCH) -> List[Group]:
     return [group for group in made if group is not None and group.lines]
 
 
-def _tried(make: Callable[[Host], Group], host: Host) -> Optional[Group]:
+def _tried(make: Callable[[Host], LineGroup], host: Host) -> Optional[LineGroup]:
     try:
         return make(host)
     except (OSError, ValueError):
         return None
 
 
-def _processors(host: Host) -> Group:
+def _processors(host: Host) -> LineGroup:
     found = host.fact(topology)
     words = ["" if value is None else str(value) for value in found]
     lines = ["check_hw_cpuinfo " + " ".join(word or "''" for word in words), "check_cpu_governor",
              "check_cpu_clocksource", "check_mce_events"]  # fmt: skip
-    return Group(
+    return LineGroup(
         "Processors", ("Sockets, cores and threads; a core that the firmware took out shows here.",), tuple(lines)
     )
 
 
-def _memory(host: Host) -> Group:
+def _memory(host: Host) -> LineGroup:
     found = host.fact(memory)
     ram, swap = found.total, found.swap_total
     lines = [f"check_hw_physmem {ram // 1024}MB {ram // 1024}MB 3%"]
@@ -93,7 +93,7 @@ def _memory(host: Host) -> Group:
     lines += ["check_hw_mem_free 64MB", "check_edac_errors", "check_oom_kills"]
     about = ("RAM and swap within 3 %, as the kernel keeps some for itself. check_hw_mem_free is a last resort: raise",
              "it to what a job must find.")  # fmt: skip
-    return Group("Memory", about, tuple(lines))
+    return LineGroup("Memory", about, tuple(lines))
 
 
 _HIDDEN = ("/proc", "/sys", "/dev", "/run", "/var/lib/docker", "/var/lib/containers", "/var/lib/kubelet", "/snap",
@@ -120,7 +120,7 @@ def _kept(host: Host) -> List[Mount]:
     ]  # fmt: skip
 
 
-def _filesystems(host: Host) -> Group:
+def _filesystems(host: Host) -> LineGroup:
     lines: List[str] = []
     for mount in _kept(host):
         kind = "ro" if mount.read_only else "rw"
@@ -140,7 +140,7 @@ def _filesystems(host: Host) -> Group:
     lines += ["check_mount_fstab", "check_mount_readonly"]
     about = ("Mounted, from the right place, writable where they are now, not full. Network file systems get a line",
              "of their own that asks them to answer in time. Automounted ones are left out.")  # fmt: skip
-    return Group("File systems", about, tuple(lines))
+    return LineGroup("File systems", about, tuple(lines))
 
 
 def _limit(host: Host, point: str, inodes: bool) -> int:
@@ -152,18 +152,18 @@ def _limit(host: Host, point: str, inodes: bool) -> int:
     return _FULL[0] if total and (total - free) * 100 / total < _FULL[0] - 3 else _FULL[1]
 
 
-def _storage(host: Host) -> Group:
+def _storage(host: Host) -> LineGroup:
     try:
         names = host.listdir("/sys/class/block")
     except OSError:
         names = []
     count = sum(1 for name in names if re.fullmatch(r"nvme\d+n1", name))
     lines = [f"check_nvme_count {count}"] if count else []
-    return Group("Drives", ("How many NVMe drives there are, and what drives say of themselves.",),
+    return LineGroup("Drives", ("How many NVMe drives there are, and what drives say of themselves.",),
                  (*lines, "check_nvme_health", "check_smart_health"))  # fmt: skip
 
 
-def _ethernet(host: Host) -> Group:
+def _ethernet(host: Host) -> LineGroup:
     lines = []
     rdma = {port.netdev for port in host.fact(ports)}
     for each in ethernet.interfaces(host):
@@ -173,10 +173,10 @@ def _ethernet(host: Host) -> Group:
             if each.has_speed and each.speed and not each.bond and each.name not in rdma:
                 lines.append(f"check_eth_speed -m {each.speed} {each.name}")
     about = ("Each port that has a link now must keep it, at the speed that it has now (in Mb/s).",)
-    return Group("Ethernet", about, (*lines, "check_eth_mtu", "check_eth_errors"))
+    return LineGroup("Ethernet", about, (*lines, "check_eth_mtu", "check_eth_errors"))
 
 
-def _rdma(host: Host) -> Group:
+def _rdma(host: Host) -> LineGroup:
     found = host.fact(ports)
     up = [port for port in found if port.up and port.link_layer != EFA_LAYER]
     lines = [f"check_hw_ib {p.rate_gbps:g} {p.name}" if p.rate_gbps else f"check_ib_state {p.name}" for p in up]
@@ -202,7 +202,7 @@ def _rdma(host: Host) -> Group:
         lines += [f"check_efa_devices {adapters}", "check_efa_errors"]
     about = ("InfiniBand, RoCE and EFA: every port that is up now, at its rate; the number of them whatever their",
              "names; one firmware; few errors, no link that comes and goes.")  # fmt: skip
-    return Group("Fabric", about, tuple(lines))
+    return LineGroup("Fabric", about, tuple(lines))
 
 
 def _alike(found: List[Port]) -> Dict[Tuple[str, float], List[Port]]:
@@ -214,7 +214,7 @@ def _alike(found: List[Port]) -> Dict[Tuple[str, float], List[Port]]:
     return by_kind
 
 
-def _accelerators(host: Host) -> Group:
+def _accelerators(host: Host) -> LineGroup:
     from nhc.facts.accelerator import accelerators
 
     inventory = host.fact(accelerators)
@@ -229,17 +229,17 @@ def _accelerators(host: Host) -> Group:
             lines.append(f"check_gpu_driver {quoted(versions.pop())}")
     about = ("How many there are, that none is lost, and what they say of their memory, links, heat and firmware.",
              "The driver's version is worth a line where all nodes should have one.")  # fmt: skip
-    return Group("Accelerators", about, tuple(lines))
+    return LineGroup("Accelerators", about, tuple(lines))
 
 
-def _board(host: Host) -> Group:
+def _board(host: Host) -> LineGroup:
     about = ("Temperatures and fans as the kernel reads them. The management controller's own view (check_bmc_sensors,",
              "check_bmc_sel) takes seconds: ask it in the agent, with |every 10m|, and not before a job.")  # fmt: skip
-    return Group("Board", about, ("check_sensors_hwmon",))
+    return LineGroup("Board", about, ("check_sensors_hwmon",))
 
 
-def _pci(host: Host) -> Group:
-    return Group(
+def _pci(host: Host) -> LineGroup:
+    return LineGroup(
         "PCIe", ("Links at full width and speed, few errors.",), ("check_pcie_link", "check_pcie_aer", "check_pcie_acs")
     )
 
@@ -255,7 +255,7 @@ _DAEMONS = (
 )  # fmt: skip
 
 
-def _daemons(host: Host) -> Group:
+def _daemons(host: Host) -> LineGroup:
     lines = list(dict.fromkeys(_running(host)))
     threads = host.fact(topology).threads
     lines += [
@@ -278,7 +278,7 @@ def _daemons(host: Host) -> Group:
     ]
     about = ("Daemons that run now, as the user that they run as. To have nhc start one that is missing, say -S",
              "(check_ps_service -S -u root sshd). The load may be twice the number of threads.")  # fmt: skip
-    return Group("Daemons and processes", about, tuple(lines))
+    return LineGroup("Daemons and processes", about, tuple(lines))
 
 
 def _running(host: Host) -> Iterator[str]:
@@ -291,22 +291,22 @@ def _running(host: Host) -> Iterator[str]:
         yield f"check_ps_service {f'-u {quoted(user)} ' if user else ''}{name}"
 
 
-def _kernel(host: Host) -> Group:
+def _kernel(host: Host) -> LineGroup:
     about = (
         "No fault in the kernel's log that still stands, no sign of damage, nothing that the cloud has announced.",
     )
-    return Group("Kernel and cloud", about, ("check_kmsg", "check_kernel_taint", "check_reboot_pending",
+    return LineGroup("Kernel and cloud", about, ("check_kmsg", "check_kernel_taint", "check_reboot_pending",
                  "check_pstore_panic", "check_cloud_maintenance"))  # fmt: skip
 
 
-def _offered(host: Host) -> Group:
+def _offered(host: Host) -> LineGroup:
     """The checks of installed packages that can be asked without arguments and only look."""
     lines = []
     for name in sorted(offers(CHECKS)):
         check = find(name)
         if check and check.distribution and not check.changes and not any(param.required for param in check.params):
             lines.append(name)
-    return Group("From installed packages", ("Checks that came with other packages: nhc explain tells which.",),
+    return LineGroup("From installed packages", ("Checks that came with other packages: nhc explain tells which.",),
                  tuple(lines))  # fmt: skip
 
 
@@ -314,12 +314,12 @@ _PRIVATE = re.compile(r"serial|uuid|asset|guid|mac address|password", re.IGNOREC
 _TYPES = {0: "BIOS", 1: "System", 2: "Base Board", 4: "Processor", 17: "Memory Device"}
 
 
-def _firmware(host: Host, match: str) -> Group:
+def _firmware(host: Host, match: str) -> LineGroup:
     """Properties of the firmware's tables, without those that name this one machine."""
     try:
         found = structures(host)
     except (NoDmi, DmiUnreadable):
-        return Group("Firmware", (), ())
+        return LineGroup("Firmware", (), ())
     wanted = re.compile(match)
     lines: Dict[str, None] = {}
     for each in found:
@@ -330,4 +330,4 @@ def _firmware(host: Host, match: str) -> Group:
             if wanted.search(line) and not _PRIVATE.search(line) and literal(line) and value not in ("", "Unknown"):
                 lines[f"check_dmi_data_match -t {each.type} {quoted(line)}"] = None
     about = ("Firmware versions and speeds, so that a board that was exchanged or reset shows.",)
-    return Group("Firmware", about, tuple(lines))
+    return LineGroup("Firmware", about, tuple(lines))

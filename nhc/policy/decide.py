@@ -124,7 +124,7 @@ def decide(
     whose report is UNKNOWN, or too old, is left as it is.
     """
     known = {state.name: state for state in states}
-    run = _Run(policy, states, list(history), now)
+    run = _Deciding(policy, states, list(history), now)
     marks: Dict[str, Tuple[Mark, int]] = {}
     for node in sorted(reports):
         report, state = reports[node], known.get(node)
@@ -152,7 +152,7 @@ def _age(age: float, limit: float) -> str:
     return f"its report is {age:.0f} s old; at most {limit:.0f} s count"
 
 
-class _Run:
+class _Deciding:
     """What is out, and what was spent, while a decision is made."""
 
     def __init__(self, policy: Policy, states: Sequence[NodeState], history: List[Past], now: float) -> None:

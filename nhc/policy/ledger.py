@@ -27,7 +27,7 @@ class LedgerError(Exception):
     """The ledger cannot be written, so nothing may be done: an operation that nobody remembers has no budget."""
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """One line: an operation begun (`effect` "begun"), or how it ended. The file calls the operation "deed"."""
 
     when: float
@@ -77,7 +77,7 @@ class Ledger:
             os.close(self._lock)
             self._lock = None
 
-    def entries(self, since: float = 0.0) -> Iterator[Entry]:
+    def entries(self, since: float = 0.0) -> Iterator[LedgerEntry]:
         """Every entry not older than `since`, oldest first."""
         self.damaged = 0
         try:
@@ -111,13 +111,13 @@ class Ledger:
 
     def begin(self, operations: Iterable[PlannedOperation], now: float) -> None:
         """Write down what is about to be done, on disk before this returns. Raises LedgerError."""
-        self._append(Entry(now, r.node, r.operation.value, BEGUN, r.because, "", self.by) for r in operations)
+        self._append(LedgerEntry(now, r.node, r.operation.value, BEGUN, r.because, "", self.by) for r in operations)
 
     def end(self, operation: Operation, applied: Iterable[Applied], now: float) -> None:
         """Write down how it ended. Raises LedgerError."""
-        self._append(Entry(now, a.node, operation.value, a.effect.value, "", a.message, self.by) for a in applied)
+        self._append(LedgerEntry(now, a.node, operation.value, a.effect.value, "", a.message, self.by) for a in applied)
 
-    def _append(self, entries: Iterable[Entry]) -> None:
+    def _append(self, entries: Iterable[LedgerEntry]) -> None:
         text = "".join(_line(entry) for entry in entries)
         if not text:
             return
@@ -154,7 +154,7 @@ class Ledger:
         os.replace(temporary, self.path)
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: LedgerEntry) -> str:
     value = {
         "when": entry.when, "node": entry.node, "deed": entry.operation, "effect": entry.effect,
         "because": printable(entry.because), "message": printable(entry.message), "by": entry.by,
@@ -163,10 +163,10 @@ def _line(entry: Entry) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-def _read(line: str) -> Optional[Entry]:
+def _read(line: str) -> Optional[LedgerEntry]:
     try:
         value = json.loads(line)
-        return Entry(
+        return LedgerEntry(
             float(value["when"]),
             str(value["node"]),
             str(value["deed"]),

@@ -38,7 +38,7 @@ class BadReports(ValueError):
     """A file of reports that cannot be read, in one line."""
 
 
-class Round(NamedTuple):
+class SyncResult(NamedTuple):
     """One run: what was decided, and, where it was carried out, what became of it."""
 
     decision: Decision
@@ -116,13 +116,13 @@ def sync(
     patience: float = 60.0,
     clock: Callable[[], float] = time.time,
     pause: Callable[[float], None] = time.sleep,
-) -> Round:
+) -> SyncResult:
     """Decide, and with `apply` carry it out. `patience` is how long a failing controller is tried again, in seconds.
 
     Raises AdapterError when the nodes cannot be read, LedgerError when nothing may be done.
     """
     if not apply:
-        return Round(plan(adapter, reports, policy, ledger, clock())[0])
+        return SyncResult(plan(adapter, reports, policy, ledger, clock())[0])
     with ledger:
         decision, states = plan(adapter, reports, policy, ledger, clock())
         ledger.begin(decision.operations, clock())
@@ -141,7 +141,9 @@ def sync(
             wait, seen = min(wait * 2, 8.0), None
         for operation in Operation:
             ledger.end(operation, (applied for (kind, _node), applied in done.items() if kind is operation), clock())
-    return Round(decision, tuple((operation, applied) for (operation, _node), applied in done.items()), dry_run=False)
+    return SyncResult(
+        decision, tuple((operation, applied) for (operation, _node), applied in done.items()), dry_run=False
+    )
 
 
 def _carry_out(

@@ -15,7 +15,7 @@ from nhc.model import CheckResult, Outcome, Report, Verdict, crit, printable, un
 from nhc.plan import BUILT_IN, COMMAND, SHELL, SHELL_LINE, UNDECIDED, Item, Plan
 from nhc.render.plain import decode, encode
 from nhc.run.call_check import call, encode_all, run_command
-from nhc.run.supervisor import Done, Supervisor, Task
+from nhc.run.supervisor import Supervisor, Task, TaskResult
 from nhc.run.worker import LastWord
 from nhc.state.strikes import Strikes
 from nhc.state.stuck import StuckChecks
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from nhc.run.worker import Notify, Work
     from nhc.state.mutes import Mutes
     from nhc.state.store import State
-    from nhc.state.stuck import Stuck
+    from nhc.state.stuck import StuckCheck
 
 DEADLINE = 30.0
 """Seconds for a whole run where nothing else is said: LBNL NHC's TIMEOUT."""
@@ -147,7 +147,7 @@ def _key(item: Item) -> str:
     return item.line or " ".join(item.argv)
 
 
-def prepare(item: Item, host: Host, limit: float, stuck: Optional[Stuck] = None) -> Job:
+def prepare(item: Item, host: Host, limit: float, stuck: Optional[StuckCheck] = None) -> Job:
     """Make an item ready. A wrong argument, an unknown check or a process still stuck decides it at once."""
     whole = item.timeout or limit or 86400.0
     job = Job(item, _key(item), whole + (MARGIN if item.kind == COMMAND else 0.0), item.on_timeout or "unknown")
@@ -202,10 +202,10 @@ def _supervise(
     progress: Optional[Progress],
     meanwhile: Optional[Callable[[], None]],
     grace: float,
-) -> List[Done]:
+) -> List[TaskResult]:
     """Run what is not decided yet; one Done for every job, in order."""
     open_jobs = [number for number, job in enumerate(jobs) if job.decided is None]
-    ended = [Done("decided") for _ in jobs]
+    ended = [TaskResult("decided") for _ in jobs]
     if not open_jobs:
         return ended
     finished_count = len(jobs) - len(open_jobs)
@@ -240,7 +240,7 @@ def _supervise(
         serial.end = session.close  # type: ignore[attr-defined]  # `nhc.run.worker.live` calls it
         return serial
 
-    def finished(task: int, done: Done) -> bool:
+    def finished(task: int, done: TaskResult) -> bool:
         nonlocal finished_count
         finished_count += 1
         job = jobs[open_jobs[task]]
@@ -288,7 +288,7 @@ def _on(job: Job) -> str:
     return f" on {given}" if given and job.item.kind == BUILT_IN else ""
 
 
-def _outcomes(job: Job, done: Done, limit: float) -> List[Outcome]:
+def _outcomes(job: Job, done: TaskResult, limit: float) -> List[Outcome]:
     """What a job's end means, for those who asked not to hear of it too."""
     found = _ended(job, done, limit)
     return found if job.muted is None else [job.muted.judge(job.item.name, outcome) for outcome in found]
@@ -296,10 +296,10 @@ def _outcomes(job: Job, done: Done, limit: float) -> List[Outcome]:
 
 def _decided(job: Job) -> List[Outcome]:
     """What a job means that need not run; nothing for one that must."""
-    return [] if job.decided is None else _outcomes(job, Done("decided"), 0.0)
+    return [] if job.decided is None else _outcomes(job, TaskResult("decided"), 0.0)
 
 
-def _ended(job: Job, done: Done, limit: float) -> List[Outcome]:
+def _ended(job: Job, done: TaskResult, limit: float) -> List[Outcome]:
     if job.decided is not None:
         return [job.decided]
     if done.how == "done":
@@ -317,7 +317,7 @@ def _ended(job: Job, done: Done, limit: float) -> List[Outcome]:
     return []
 
 
-def _stamp(job: Job, outcome: Outcome, done: Done, strikes: Strikes) -> CheckResult:
+def _stamp(job: Job, outcome: Outcome, done: TaskResult, strikes: Strikes) -> CheckResult:
     judged, strike = strikes.judge(job.key, outcome, job.item.strikes)
     tags = tuple(dict.fromkeys((*job.tags, *job.item.tags)))
     needed = job.item.strikes if job.item.strikes > 1 else 0

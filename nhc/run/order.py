@@ -21,7 +21,7 @@ FIRST_PAUSE = 0.0002
 LONGEST_PAUSE = 0.005
 
 
-class Order:
+class TaskOrder:
     """`changes` says of each task whether it may change something. `poll` is woken when a worker has to wait.
 
     Raises OSError where there is no memory or descriptor for it.

@@ -24,7 +24,7 @@ OUTPUT_LIMIT = 256 << 10
 _LINES, _REQUESTS, _REPLIES, _TURN_OUT, _TURN_IN = 60, 61, 62, 63, 64
 
 
-class Ended(NamedTuple):
+class LineEnd(NamedTuple):
     """How a line ended: its status, and whether it took the shell with it."""
 
     status: int
@@ -80,7 +80,7 @@ class Bash:
         """Hand the shell its next line, and the assignments to make before it."""
         self._write(self._lines, f"{assign}\0{line}\0".encode(errors="surrogateescape"))
 
-    def serve(self, answer: Callable[[Sequence[str]], Optional[str]]) -> Ended:
+    def serve(self, answer: Callable[[Sequence[str]], Optional[str]]) -> LineEnd:
         """Answer the shell's requests until it says that it is done, or ends."""
         poll = self._poll()
         while True:
@@ -90,7 +90,7 @@ class Bash:
                 self.asker = asker
                 if fields[0] in ("ready", "end"):
                     self._drain()
-                    return Ended(int(fields[1]))
+                    return LineEnd(int(fields[1]))
                 reply = answer(fields)
                 if reply is not None:
                     self._reply(asker, reply)
@@ -100,7 +100,7 @@ class Bash:
             if self._status is not None:
                 if self._drain():
                     continue
-                return Ended(self._status, shell_gone=True)
+                return LineEnd(self._status, shell_gone=True)
             if self._asker:
                 self._settle()
             for fd, _event in poll.poll(10 if self._pidfd < 0 or self._asker else 1000):

@@ -20,7 +20,7 @@ from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, Verdict, crit, ok, unknown
 from nhc.plan import SHELL, Item, Plan
 from nhc.run.call_check import shows_output
-from nhc.run.shell_process import Bash, Ended
+from nhc.run.shell_process import Bash, LineEnd
 from nhc.run.shell_variables import assignments, gather, presets, quote
 from nhc.system import process
 
@@ -119,7 +119,7 @@ class ShellSession:
                 return unknown("ShellUnusable", f"the shell ended when it ran {item.line!r} again")
         return None
 
-    def _leave_out(self, path: str, ended: Ended, output: str) -> None:
+    def _leave_out(self, path: str, ended: LineEnd, output: str) -> None:
         """Go on without a script that ended the shell: told with the next line, whose result it is beside its own."""
         how = f"status {ended.status}" if ended.status < 128 else f"signal {ended.status - 128}"
         message = (
@@ -128,7 +128,7 @@ class ShellSession:
         self._left_out[path] = message
         self._untold.append(unknown("ScriptExited", message, evidence=_lines(output)))
 
-    def _evaluate(self, item: Item) -> Tuple[Ended, str]:
+    def _evaluate(self, item: Item) -> Tuple[LineEnd, str]:
         shell = self._shell
         assert shell is not None
         self._outcomes = []
@@ -178,7 +178,7 @@ class ShellSession:
         found = list(self._call(argv[0], [open_here.get(word, word) for word in argv[1:]], settings))
         return [_renamed(outcome, open_here) for outcome in found] if open_here else found
 
-    def _judge(self, item: Item, ended: Ended, output: str) -> List[Outcome]:
+    def _judge(self, item: Item, ended: LineEnd, output: str) -> List[Outcome]:
         found = self._outcomes
         bad = [outcome for outcome in found if outcome.verdict > Verdict.OK]
         evidence = _lines(output)
@@ -312,7 +312,7 @@ def _renamed(outcome: Outcome, names: Mapping[str, str]) -> Outcome:
     return outcome
 
 
-def _failed(item: Item, ended: Ended, evidence: Tuple[str, ...]) -> Outcome:
+def _failed(item: Item, ended: LineEnd, evidence: Tuple[str, ...]) -> Outcome:
     """A line that failed without any check saying so."""
     status = ended.status
     starved = process.could_not_fork(evidence)

@@ -27,14 +27,14 @@ from nhc.run.task_queue import Tokens
 from nhc.run.worker import live, messages, quiet
 from nhc.run.worker_handle import RELIEF, Worker
 from nhc.system import children
-from nhc.system.ending_signals import Ended, Signals
+from nhc.system.ending_signals import Signals, SignalToEnd
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-    from nhc.run.order import Order
+    from nhc.run.order import TaskOrder
     from nhc.run.worker import Factory
-    from nhc.system.process_identity import Process
+    from nhc.system.process_identity import KnownProcess
 
 WORKERS = 8
 """At most this many tasks at a time: this bounds the processes that a sick node gains."""
@@ -44,7 +44,7 @@ BARREN = 3
 """Workers that end before they claim a task, after which no more are forked."""
 
 
-class Done(NamedTuple):
+class TaskResult(NamedTuple):
     """How a task ended.
 
     `how` is "done" with its value, "timeout", "died" (its worker ended, `value` says how), "no-worker" (none could
@@ -55,7 +55,7 @@ class Done(NamedTuple):
     how: str
     value: Any = None
     elapsed: float = 0.0
-    stuck: Optional[Process] = None
+    stuck: Optional[KnownProcess] = None
 
 
 class Task(NamedTuple):
@@ -85,7 +85,7 @@ class Supervisor:
         tasks: Sequence[Task],
         factory: Factory,
         serial_factory: Factory,
-        finished: Callable[[int, Done], bool],
+        finished: Callable[[int, TaskResult], bool],
         deadline: float = 0.0,
         meanwhile: Optional[Callable[[], None]] = None,
         grace: float = 0.0,
@@ -98,7 +98,7 @@ class Supervisor:
         self.finished = finished
         self.meanwhile = meanwhile
         self.ends = time.monotonic() + deadline if deadline else float("inf")
-        self.done: Dict[int, Done] = {}
+        self.done: Dict[int, TaskResult] = {}
         self.stop_after = len(tasks)  # tasks beyond this one no longer matter
         self.workers: Dict[int, Worker] = {}
         self.poll = select.poll()
@@ -107,11 +107,11 @@ class Supervisor:
         self.serial_completed: List[int] = []
         self.unclaimed = {number for number, task in enumerate(tasks) if not task.serial}
         self.tokens: Optional[Tokens] = None
-        self.order: Optional[Order] = None
+        self.order: Optional[TaskOrder] = None
         self.first_open = 0  # no task before it is still to be decided
         self.barren = 0  # workers that ended before they claimed anything
 
-    def run(self) -> List[Done]:
+    def run(self) -> List[TaskResult]:
         """Carry everything out. Returns within a third of a second of the last deadline.
 
         A signal that ends this process ends the workers and their commands first: they lead groups of their own,
@@ -122,11 +122,11 @@ class Supervisor:
             signals.take()
             self._carry_out()
             signals.hold()
-        except Ended:
+        except SignalToEnd:
             pass
         except (OSError, MemoryError) as error:  # the node has run out of something: what is judged stays so
             for number in range(len(self.tasks)):
-                self._finish(number, Done("no-worker", getattr(error, "strerror", "") or "no memory"))
+                self._finish(number, TaskResult("no-worker", getattr(error, "strerror", "") or "no memory"))
         finally:
             signals.hold()
             if self.tokens:
@@ -137,13 +137,13 @@ class Supervisor:
             if signals.number:
                 children.reap_all()
             signals.give_back()
-        return [self.done.get(number, Done("not-run")) for number in range(len(self.tasks))]
+        return [self.done.get(number, TaskResult("not-run")) for number in range(len(self.tasks))]
 
     def _carry_out(self) -> None:
         if any(task.serial or task.changes for task in self.tasks):
-            from nhc.run.order import Order
+            from nhc.run.order import TaskOrder
 
-            self.order = Order([task.serial or task.changes for task in self.tasks], self.poll)
+            self.order = TaskOrder([task.serial or task.changes for task in self.tasks], self.poll)
         if self.unclaimed:
             self._start(serial=False)
         if self.serial_queue:
@@ -168,7 +168,7 @@ class Supervisor:
             self.first_open += 1
         return self.first_open < min(self.stop_after + 1, len(self.tasks))
 
-    def _finish(self, number: int, done: Done) -> None:
+    def _finish(self, number: int, done: TaskResult) -> None:
         if number in self.done:
             return
         self.done[number] = done
@@ -200,7 +200,7 @@ class Supervisor:
         ordinary = [worker for worker in self.workers.values() if not worker.serial]
         if ordinary and self.first_open in self.unclaimed and all(worker.waits is not None for worker in ordinary):
             # They wait for a task whose worker was killed between claiming it and saying so.
-            self._finish(self.first_open, Done("died", "killed before it began"))
+            self._finish(self.first_open, TaskResult("died", "killed before it began"))
         now = time.monotonic()
         if len(ordinary) < WORKERS and all(worker.is_held_up(now) for worker in ordinary):
             self._start(serial=False, needed=not ordinary)
@@ -236,13 +236,13 @@ class Supervisor:
             self._cut(due)
         if over:
             for number in range(len(self.tasks)):
-                self._finish(number, Done("out-of-time"))
+                self._finish(number, TaskResult("out-of-time"))
 
     def _cut(self, due: Dict[Worker, str]) -> None:
         tasks = [(worker.task, time.monotonic() - worker.since) for worker in due]
         for (number, elapsed), how, stuck in zip(tasks, due.values(), self._dismiss(tuple(due))):
             assert number is not None
-            self._finish(number, Done(how, None, elapsed, stuck))
+            self._finish(number, TaskResult(how, None, elapsed, stuck))
 
     def _start(self, serial: bool, needed: bool = True) -> Optional[Worker]:
         """Fork a worker. Where the node has no process or descriptor left for a needed one, its tasks end here."""
@@ -257,7 +257,7 @@ class Supervisor:
 
     def _give_up(self, serial: bool, why: str) -> None:
         for number in tuple(self.serial_queue) if serial else sorted(self.unclaimed):
-            self._finish(number, Done("no-worker", why))
+            self._finish(number, TaskResult("no-worker", why))
 
     def _fork(self, serial: bool) -> Worker:
         tokens = (self.tokens.reader if self.tokens else -1, -1)
@@ -303,7 +303,7 @@ class Supervisor:
                 self._forget(worker)
                 children.leave_to_end(worker.pid)
             else:
-                self._finish(number, Done("died", self._dismiss_dead(worker), elapsed))
+                self._finish(number, TaskResult("died", self._dismiss_dead(worker), elapsed))
         elif not worker.serial:  # half a message: the pipe is full, the worker waits until it is read
             self.poll.modify(worker.results, select.POLLIN if worker.buffer else 0)
         return any_data
@@ -316,7 +316,7 @@ class Supervisor:
         elif what == "done":
             if worker.serial:
                 self.serial_completed.append(number)
-            self._finish(number, Done("done", value, elapsed, worker.take_abandoned()))
+            self._finish(number, TaskResult("done", value, elapsed, worker.take_abandoned()))
 
     def _forget(self, worker: Worker) -> None:
         self.poll.unregister(worker.results)
@@ -339,7 +339,7 @@ class Supervisor:
         worker_handle.kill_all(worker)
         return worker_handle.cause_of_end(worker.pid)
 
-    def _dismiss(self, workers: Sequence[Worker]) -> List[Optional[Process]]:
+    def _dismiss(self, workers: Sequence[Worker]) -> List[Optional[KnownProcess]]:
         """End workers and their commands without waiting for what cannot be killed; what stays of each busy one."""
         if self.grace:
             worker_handle.release([worker for worker in workers if worker.task is not None], self.grace)

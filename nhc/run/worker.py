@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeAlias
 
-    from nhc.run.order import Order
+    from nhc.run.order import TaskOrder
 
 Notify: TypeAlias = "Callable[..., None]"
 Work: TypeAlias = "Callable[[int], Any]"
@@ -53,7 +53,7 @@ def live(
     orders: int,
     patient: bool,
     timeouts: Sequence[float],
-    order: Optional[Order] = None,
+    order: Optional[TaskOrder] = None,
     waker: int = -1,
 ) -> None:
     """A worker's life: claim a task, carry it out, say so, until there are no more.

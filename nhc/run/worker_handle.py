@@ -13,7 +13,7 @@ from nhc.system.process import adopt_orphans
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-    from nhc.system.process_identity import Process
+    from nhc.system.process_identity import KnownProcess
 
 RELIEF = 0.05
 """Seconds after which a busy worker no longer holds up the tasks behind it."""
@@ -35,7 +35,7 @@ class Worker:
         self.waits: Optional[int] = None  # what it has claimed and may not begin yet
         self.since = 0.0
         self.commands: Dict[int, float] = {}  # what it waits for, since when
-        self.abandoned: Optional[Process] = None
+        self.abandoned: Optional[KnownProcess] = None
         self.buffer = bytearray()
 
     def give(self, number: int) -> bool:
@@ -78,7 +78,7 @@ class Worker:
         elif what == "done":
             self.task = None
 
-    def take_abandoned(self) -> Optional[Process]:
+    def take_abandoned(self) -> Optional[KnownProcess]:
         """The command that it could not end, once."""
         found, self.abandoned = self.abandoned, None
         return found
@@ -148,7 +148,7 @@ def kill_all(worker: Worker) -> None:
         leave_group_to_end(pid)
 
 
-def wait_for_rest(workers: Sequence[Worker]) -> List[Optional[Process]]:
+def wait_for_rest(workers: Sequence[Worker]) -> List[Optional[KnownProcess]]:
     """What is left of killed workers and their commands after a moment: for each the worst that is, None for nothing.
 
     Only uninterruptible sleep (`Process.unkillable`) keeps a killed process for good.

@@ -10,7 +10,7 @@ import time
 
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.state.store import State
-from nhc.system.process_identity import Process, identify
+from nhc.system.process_identity import KnownProcess, identify
 from nhc.timestamps import utc
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ PATIENCE = 10.0
 """Seconds given to a killed process that merely waits for a processor before the next run calls it stuck."""
 
 
-class Stuck(NamedTuple):
+class StuckCheck(NamedTuple):
     """A process left behind by the check `key`, first seen stuck at `since` (Unix time)."""
 
-    process: Process
+    process: KnownProcess
     since: float
 
     def since_text(self) -> str:
@@ -36,9 +36,9 @@ class StuckChecks:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.known: Dict[str, Stuck] = {}
+        self.known: Dict[str, StuckCheck] = {}
         self.gone = set()
-        self.added: Dict[str, Stuck] = {}
+        self.added: Dict[str, StuckCheck] = {}
         for key, record in state.load("stuck").items():
             stuck = _read(record)
             found = identify(stuck.process.pid) if stuck is not None else None
@@ -47,11 +47,11 @@ class StuckChecks:
             elif found.unkillable or not 0 <= time.time() - stuck.since < PATIENCE:
                 self.known[key] = stuck
 
-    def get(self, key: str) -> Optional[Stuck]:
+    def get(self, key: str) -> Optional[StuckCheck]:
         return self.known.get(key)
 
-    def add(self, key: str, process: Process, now: float) -> None:
-        self.added[key] = Stuck(process, now)
+    def add(self, key: str, process: KnownProcess, now: float) -> None:
+        self.added[key] = StuckCheck(process, now)
 
     def save(self) -> None:
         if not self.gone and not self.added:
@@ -66,9 +66,9 @@ class StuckChecks:
         self.state.update("stuck", change)
 
 
-def _read(record: Any) -> Optional[Stuck]:
+def _read(record: Any) -> Optional[StuckCheck]:
     try:
-        stuck = Stuck(Process(int(record["pid"]), int(record["start"])), float(record["since"]))
+        stuck = StuckCheck(KnownProcess(int(record["pid"]), int(record["start"])), float(record["since"]))
         stuck.since_text()
         return stuck
     except (TypeError, KeyError, ValueError, OverflowError, OSError):

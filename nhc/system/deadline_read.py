@@ -35,7 +35,7 @@ STUCK_LIMIT = 512
 """Threads that may be left behind; beyond it the remaining files count as held up unread."""
 
 
-class _Reader:
+class _ReadingThread:
     """One thread's work and how far it is. Only the thread writes `at`, `read` and `finished`."""
 
     def __init__(self, directory: str, names: Sequence[str], leaf: str, limit: int) -> None:
@@ -86,7 +86,7 @@ class _Reader:
             closer(base)
 
 
-_held: Dict[str, _Reader] = {}
+_held: Dict[str, _ReadingThread] = {}
 """Directories whose file holds a thread up: not tried again until it lets go."""
 
 
@@ -107,12 +107,12 @@ def read_each(
             if reader is not None and not reader.finished:
                 found[name] = None
         left = [name for name in names if name not in found]
-    stuck: List[_Reader] = []
+    stuck: List[_ReadingThread] = []
     while left:
         if len(stuck) == STUCK_LIMIT:
             found.update(dict.fromkeys(left))
             break
-        reader = _Reader(directory, left, leaf, limit)
+        reader = _ReadingThread(directory, left, leaf, limit)
         try:
             _thread.start_new_thread(reader.run, ())
         except RuntimeError:  # a limit of processes, which counts threads
@@ -132,7 +132,7 @@ def read_each(
     return found
 
 
-def _wait(reader: _Reader, patience: float) -> int:
+def _wait(reader: _ReadingThread, patience: float) -> int:
     """Where the reader stands: at the end, or, told to stop, where it has stood still for `patience` seconds."""
     seen = 0
     until = time.monotonic() + STARVED

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any, List, Tuple
 
 
-class Ended(BaseException):
+class SignalToEnd(BaseException):
     """A signal to end has come, the one that this is made with."""
 
 
@@ -45,7 +45,7 @@ class Signals:
             return
         self.number = number
         if self._raises:
-            raise Ended(number)
+            raise SignalToEnd(number)
 
     def hold(self) -> None:
         """From here on the first of them is only remembered: what a run started is being ended."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LIMIT = 65536
 
 
-class NoAnswer(Exception):
+class NoHttpResponse(Exception):
     """The service did not tell; the text says why. `refused` where nothing listens there at all."""
 
     def __init__(self, text: str, refused: bool = False) -> None:
@@ -24,7 +24,7 @@ class NoAnswer(Exception):
         self.refused = refused
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """An HTTP status and the body, at most 64 KiB of it."""
 
     status: int
@@ -33,10 +33,10 @@ class Answer(NamedTuple):
 
 def request(
     method: str, url: str, headers: Optional[Dict[str, str]] = None, until: float = 0.0, unix: str = ""
-) -> Answer:
+) -> HttpResponse:
     """The answer to one question, whatever its status. `until` is time.monotonic()'s; `unix` a socket to ask instead.
 
-    Raises NoAnswer, PermissionError where the socket may not be used.
+    Raises NoHttpResponse, PermissionError where the socket may not be used.
     """
     import socket
 
@@ -66,12 +66,12 @@ def request(
         raise
     except OSError as error:
         gone = isinstance(error, (ConnectionRefusedError, FileNotFoundError))
-        raise NoAnswer(f"{unix or host}: {error.strerror or error}", gone) from None
+        raise NoHttpResponse(f"{unix or host}: {error.strerror or error}", gone) from None
     head, _, body = data.partition(b"\r\n\r\n")
     words = head.split(b"\r\n", 1)[0].split(b" ", 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-        raise NoAnswer(f"{unix or host} answered no HTTP to {path.partition('?')[0]}")
-    return Answer(int(words[1]), body.decode(errors="replace"))
+        raise NoHttpResponse(f"{unix or host} answered no HTTP to {path.partition('?')[0]}")
+    return HttpResponse(int(words[1]), body.decode(errors="replace"))
 
 
 def _whole(data: bytes) -> bool:
@@ -93,10 +93,10 @@ def left(until: float) -> float:
 
 
 def _split(url: str) -> Tuple[str, int, str]:
-    """Host, port and path of a plain http URL. Raises NoAnswer."""
+    """Host, port and path of a plain http URL. Raises NoHttpResponse."""
     scheme, _, rest = url.partition("://")
     place, slash, path = rest.partition("/")
     host, colon, port = place.partition(":")
     if scheme != "http" or not host or (colon and not port.isdigit()):
-        raise NoAnswer(f"{url}: not an http:// address")
+        raise NoHttpResponse(f"{url}: not an http:// address")
     return host, int(port) if port else 80, (slash or "/") + path

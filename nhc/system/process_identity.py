@@ -61,7 +61,7 @@ def read_stat(pid: int, thread: int = 0) -> Optional[ProcessStat]:
         return None
 
 
-class Process(NamedTuple):
+class KnownProcess(NamedTuple):
     """A process that outlived SIGKILL. Its start time, in clock ticks since boot, makes the pid unique.
 
     `unkillable` says that it was in uninterruptible sleep when it was looked at: any other killed process only waits
@@ -73,15 +73,15 @@ class Process(NamedTuple):
     unkillable: bool = False
 
 
-def identify(pid: int) -> Optional[Process]:
+def identify(pid: int) -> Optional[KnownProcess]:
     """The process that has this pid now, None when there is none."""
     found = read_stat(pid)
     if found is None or found.state in "ZX":  # a zombie is over
         return None
-    return Process(pid, found.started, found.state == "D")
+    return KnownProcess(pid, found.started, found.state == "D")
 
 
-def is_alive(process: Process) -> bool:
+def is_alive(process: KnownProcess) -> bool:
     """Whether that very process, not a later one with its pid, is still there."""
     found = identify(process.pid)
     return found is not None and found.start == process.start

@@ -7,7 +7,7 @@ import pytest
 from nhc.agent import check_round, latest_report
 from nhc.agent.event_loop import Loop
 from nhc.agent.service import Agent
-from nhc.agent.settings import Settings
+from nhc.agent.settings import AgentSettings
 from nhc.state.store import State
 from nhc.testing import FakeHost
 
@@ -26,7 +26,7 @@ def made(tmp_path):
     agents = []
 
     def make(**settings):
-        given = Settings(node="n1", config=(str(config),), kernel_log=False, boot_window=300.0, **settings)
+        given = AgentSettings(node="n1", config=(str(config),), kernel_log=False, boot_window=300.0, **settings)
         agent = Agent(given, host, State(str(tmp_path / "state")), loop, logged.append, lambda: given)
         agent.logged = logged
         agents.append(agent)

@@ -6,8 +6,8 @@ import jsonschema
 import pytest
 
 from nhc.agent import events
-from nhc.agent.events import Recorder, Stream, of_change, shape
-from nhc.agent.history import History, read
+from nhc.agent.events import EventStream, LocalSink, of_change, shape
+from nhc.agent.history import EventHistory, read
 from nhc.agent.problems import Board, too_early
 from nhc.model import Action, CheckResult, Report, crit, ok, unknown
 from nhc.sinks import Delivery, NotYetDelivered
@@ -98,7 +98,7 @@ def test_what_is_too_early_to_tell_is_no_line_of_a_deep_check():
 def test_a_stream_that_cannot_be_written_is_written_later_in_order(tmp_path):
     path = tmp_path / "missing" / "events.jsonl"
     said = []
-    recorder = Recorder(Stream(str(path), said.append), "json", {}, None)
+    recorder = LocalSink(EventStream(str(path), said.append), "json", {}, None)
     for number in range(3):
         with pytest.raises(NotYetDelivered):
             recorder.deliver(delivery([{"event": "problem.began", "n": number}]))
@@ -111,7 +111,7 @@ def test_a_stream_that_cannot_be_written_is_written_later_in_order(tmp_path):
 
 def test_a_stream_is_renamed_where_it_has_grown_long(tmp_path):
     path = tmp_path / "e"
-    stream = Stream(str(path), print, limit=100)
+    stream = EventStream(str(path), print, limit=100)
     for _ in range(3):
         stream.add("x" * 99)
         assert stream.flush()
@@ -121,7 +121,7 @@ def test_a_stream_is_renamed_where_it_has_grown_long(tmp_path):
 
 def test_history_keeps_to_its_age_and_its_size(tmp_path):
     now = [1.7e9]
-    history = History(str(tmp_path / "h"), keep=100.0, rows=5, log=print, clock=lambda: now[0])
+    history = EventHistory(str(tmp_path / "h"), keep=100.0, rows=5, log=print, clock=lambda: now[0])
     history.add({"event": "old"})
     assert history.flush()
     now[0] += 200
@@ -138,7 +138,7 @@ def test_a_damaged_history_is_set_aside(tmp_path):
     path = tmp_path / "h"
     path.write_bytes(b"no database at all " * 100)
     said = []
-    history = History(str(path), 1e6, 100, said.append)
+    history = EventHistory(str(path), 1e6, 100, said.append)
     history.add({"event": "e"})
     assert not history.flush()
     assert history.flush()

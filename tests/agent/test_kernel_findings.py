@@ -8,7 +8,7 @@ import pytest
 from nhc.agent.check_round import key_of
 from nhc.agent.kernel_findings import ASKED, KernelLog, Listener
 from nhc.agent.problems import Board
-from nhc.agent.schedule import Entry, Schedule
+from nhc.agent.schedule import CheckTimes, Schedule
 from nhc.kernlog.findings import current
 from nhc.kernlog.judge import take_in
 from nhc.model import CheckResult, Verdict, ok, unknown
@@ -33,7 +33,7 @@ def node(tmp_path):
     state = State(str(tmp_path / "state"))
     host.memory = state
     store, board, schedule, heard = {}, Board(), Schedule("n1"), []
-    schedule.set({KEY: Entry(KEY, 60.0, 20.0)}, host.monotonic())
+    schedule.set({KEY: CheckTimes(KEY, 60.0, 20.0)}, host.monotonic())
     schedule.begin(schedule.entries.values(), host.monotonic())
     kernel = KernelLog(host, state, board, schedule, heard.append,
                        Listener(heard.extend, lambda: None, lambda: None), lambda: store)  # fmt: skip

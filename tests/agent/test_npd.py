@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.agent.npd_conditions import FALSE, TRUE, UNKNOWN, Conditions
+from nhc.agent.npd_conditions import FALSE, TRUE, UNKNOWN, RuleConditions
 from nhc.agent.npd_config import Default, go_duration, load_log_monitor, load_plugin_monitor
 from nhc.agent.npd_logs import FileFollower, LogReader
 from nhc.agent.npd_stats import Stats
@@ -74,7 +74,7 @@ class Heard:
 
     def __init__(self, monitor=None):
         self.events, self.counts = [], {}
-        self.conditions = Conditions(lambda: 1.7e9)
+        self.conditions = RuleConditions(lambda: 1.7e9)
         self.conditions.emit = lambda what, more: self.events.append((what, dict(more)))
         self.conditions.count = self.count
         if monitor:

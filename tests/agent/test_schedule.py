@@ -3,12 +3,12 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.agent.schedule import Entry, Schedule
+from nhc.agent.schedule import CheckTimes, Schedule
 
 
 def scheduled(cadences, now=1000.0, seed="n1", **options):
     made = Schedule(seed, draw=random.Random(1), **options)
-    made.set({key: Entry(key, every, 5.0) for key, every in cadences.items()}, now)
+    made.set({key: CheckTimes(key, every, 5.0) for key, every in cadences.items()}, now)
     return made
 
 
@@ -97,7 +97,7 @@ def test_a_slow_cadence_does_not_make_a_report_old():
 def test_after_a_reload_checks_that_stay_keep_their_times_and_new_ones_run_at_once():
     schedule = scheduled({"a": 60, "b": 60})
     run(schedule, 1000.0)
-    gone = schedule.set({key: Entry(key, 60, 5.0) for key in ("a", "c")}, 1010.0)
+    gone = schedule.set({key: CheckTimes(key, 60, 5.0) for key in ("a", "c")}, 1010.0)
     assert gone == ["b"]
     assert run(schedule, 1010.0) == ["c"]
 

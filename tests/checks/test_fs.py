@@ -165,7 +165,7 @@ def test_this_machine_agrees_with_df():
     """The numbers are those that df(1) prints, which is what thresholds were made with."""
     import shutil
 
-    from nhc.checks.fs import Usage
+    from nhc.checks.fs import SpaceUsage
     from nhc.host import Host
     from tests.support.require import need
 
@@ -175,7 +175,7 @@ def test_this_machine_agrees_with_df():
     ended = host.run([df, "-Pk", "/"])
     percent = int(ended.stdout.splitlines()[1].split()[4].rstrip("%"))
     found = host.statvfs("/")
-    ours = Usage(found.size // KB, (found.size - found.free) // KB, found.available // KB)
+    ours = SpaceUsage(found.size // KB, (found.size - found.free) // KB, found.available // KB)
 
     assert abs(ours.percent - percent) <= 1  # the disk may fill between the two looks
 

@@ -18,7 +18,7 @@ from nhc.cli.slurm import WORDS
 from nhc.cli.sync import show_json, show_text
 from nhc.model import Action
 from nhc.policy.decide import Decision
-from nhc.policy.reconcile import Round
+from nhc.policy.reconcile import SyncResult
 from nhc.ports import Mark, Operation, PlannedOperation
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +58,7 @@ def shown(*texts):
 
 def test_slurm_sync_prints_no_node_s_name_as_it_is():
     decision = Decision((PlannedOperation(HOSTILE, Operation.MARK, HOSTILE, Mark(HOSTILE, Action.REBOOT)),), ())
-    done = Round(decision)
+    done = SyncResult(decision)
     said = shown(show_text(done, 1, WORDS), show_json(done, 1))
     assert harmless(said)
 

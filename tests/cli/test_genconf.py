@@ -180,7 +180,9 @@ def test_a_node_that_can_hardly_be_read_still_gets_a_configuration():
 
 
 def test_what_does_not_hold_is_a_comment_with_its_reason():
-    group = generate.Group("Memory", ("About it.",), ("check_hw_swap 0 0", "check_hw_mem_free 1k", "check_edac_errors"))
+    group = generate.LineGroup(
+        "Memory", ("About it.",), ("check_hw_swap 0 0", "check_hw_mem_free 1k", "check_edac_errors")
+    )
     held = {"check_hw_swap 0 0": ok(), "check_hw_mem_free 1k": crit("X", "only 3\nkB")}
 
     text = render([group], held, "*", FakeHost())

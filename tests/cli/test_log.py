@@ -13,7 +13,7 @@ import pytest
 
 from nhc.cli.ack import ack_command
 from nhc.cli.inject import FAULTS, inject_command, line_of
-from nhc.cli.log import Folder, classify_command
+from nhc.cli.log import LineFolder, classify_command
 from nhc.facts.kmsg import BOOT_ID
 from nhc.kernlog.catalogue import Matcher
 from nhc.kernlog.read import read_log
@@ -118,12 +118,12 @@ def test_rules_of_node_problem_detector_apply(log, tmp_path, capsys):
 
 
 def test_a_flood_of_different_lines_stays_bounded():
-    folder = Folder(Matcher(), limit=100)
+    folder = LineFolder(Matcher(), limit=100)
     folder.feed("".join(f"[ 1.0] nfs: server host{index} not responding, still trying\n" for index in range(1000)))
     entries = folder.entries()
     assert len(entries) <= 1100
     assert sum(entry.times for entry in entries) == 1000
-    folder = Folder(Matcher(), limit=100)
+    folder = LineFolder(Matcher(), limit=100)
     folder.feed("".join(f"[ 1.0] NVRM: Xid (PCI:0000:3b:00): 31, pid={index}, name=x, y\n" for index in range(5000)))
     assert len(folder.entries()) == 101
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.facts.cpuinfo import Topology, parse_cpu_list, parse_cpuinfo, topology
+from nhc.facts.cpuinfo import CpuCounts, parse_cpu_list, parse_cpuinfo, topology
 from nhc.testing import FakeHost
 
 X86_CPU = """processor\t: {cpu}
@@ -76,31 +76,31 @@ def sys_topology(sockets, cores, threads_per_core, smt=None):
 
 
 def test_two_sockets_with_hyper_threading():
-    assert parse_cpuinfo(x86(2, 16)) == Topology(2, 32, 64)
+    assert parse_cpuinfo(x86(2, 16)) == CpuCounts(2, 32, 64)
 
 
 def test_epyc_without_smt():
     text = x86(2, 64, 1, "AMD EPYC 7763 64-Core Processor", "AuthenticAMD")
 
-    assert parse_cpuinfo(text) == Topology(2, 128, 128)
+    assert parse_cpuinfo(text) == CpuCounts(2, 128, 128)
 
 
 def test_sockets_that_differ_are_summed():
     """A core that the firmware took out of one socket: LBNL NHC multiplies the last one it read."""
     first, second = x86(1, 16, 1), x86(1, 15, 1).replace("physical id\t: 0", "physical id\t: 1")
 
-    assert parse_cpuinfo(first + second) == Topology(2, 31, 31)
+    assert parse_cpuinfo(first + second) == CpuCounts(2, 31, 31)
 
 
 def test_arm_names_neither_sockets_nor_cores():
-    assert parse_cpuinfo("".join(GRACE_CPU.format(cpu=cpu) for cpu in range(72))) == Topology(None, None, 72)
+    assert parse_cpuinfo("".join(GRACE_CPU.format(cpu=cpu) for cpu in range(72))) == CpuCounts(None, None, 72)
 
 
 def test_512_threads_are_parsed_in_milliseconds():
     text = x86(2, 128).replace("clflush", "clflush" + " avx512_vp2intersect" * 40)
     best = min(_timed(lambda: parse_cpuinfo(text)) for _ in range(5))
 
-    assert parse_cpuinfo(text) == Topology(2, 256, 512)
+    assert parse_cpuinfo(text) == CpuCounts(2, 256, 512)
     assert best < 0.02  # 1 ms on an idle machine; line by line it would be 20
 
 
@@ -114,11 +114,11 @@ def test_sys_answers_on_arm():
     files = sys_topology(2, 72, 1, smt=0)
     files["/proc/cpuinfo"] = GRACE_CPU.format(cpu=0)
 
-    assert topology(FakeHost(files)) == Topology(2, 144, 144)
+    assert topology(FakeHost(files)) == CpuCounts(2, 144, 144)
 
 
 def test_sys_counts_cores_by_their_threads():
-    assert topology(FakeHost(sys_topology(2, 8, 2, smt=1))) == Topology(2, 16, 32)
+    assert topology(FakeHost(sys_topology(2, 8, 2, smt=1))) == CpuCounts(2, 16, 32)
 
 
 def test_sys_of_older_kernels_uses_other_names():
@@ -128,25 +128,25 @@ def test_sys_of_older_kernels_uses_other_names():
         for path, content in sys_topology(2, 4, 2).items()
     }
 
-    assert topology(FakeHost(files)) == Topology(2, 8, 16)
+    assert topology(FakeHost(files)) == CpuCounts(2, 8, 16)
 
 
 def test_an_offline_cpu_is_not_counted():
     files = sys_topology(1, 4, 1, smt=0)
     files["/sys/devices/system/cpu/online"] = "0-1,3\n"
 
-    assert topology(FakeHost(files)) == Topology(1, 3, 3)
+    assert topology(FakeHost(files)) == CpuCounts(1, 3, 3)
 
 
 def test_firmware_that_does_not_tell_the_package_leaves_sockets_unknown():
     files = sys_topology(1, 4, 1, smt=0)
     files["/sys/devices/system/cpu/cpu0/topology/physical_package_id"] = "-1\n"
 
-    assert topology(FakeHost(files)) == Topology(None, 4, 4)
+    assert topology(FakeHost(files)) == CpuCounts(None, 4, 4)
 
 
 def test_cpuinfo_answers_without_sys():
-    assert topology(FakeHost({"/proc/cpuinfo": x86(1, 2)})) == Topology(1, 2, 4)
+    assert topology(FakeHost({"/proc/cpuinfo": x86(1, 2)})) == CpuCounts(1, 2, 4)
 
 
 def test_nothing_readable_is_an_error():

@@ -62,5 +62,5 @@ def test_a_time_that_is_none(text):
 def test_a_metadata_service_of_another_mind(name, said):
     try:
         cloud.announcements(name, said)
-    except (cloud.BadAnswer, cloud.NoAnswer):
+    except (cloud.BadAnswer, cloud.NoHttpResponse):
         pass

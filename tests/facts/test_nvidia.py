@@ -40,7 +40,7 @@ def test_a_driver_older_than_the_question_has_no_such_thing():
 def test_a_processes_memory_may_be_untold():
     device = parse_device({"index": 0, "processes": [{"pid": 7, "usedGpuMemory": None}], "links": []})
 
-    assert device.processes == (model.Process(7, "", None),)
+    assert device.processes == (model.DeviceProcess(7, "", None),)
 
 
 def test_a_memory_sensor_that_reads_0_is_none():

@@ -7,7 +7,7 @@ import pytest
 from nhc.checks.gpu_memory import check_gpu_row_remap
 from nhc.facts.nvidia import nvidia
 from nhc.host import System
-from nhc.hosts.recording import Recorder, RecordingSystem, Replay, finish
+from nhc.hosts.recording import AnswerRecorder, RecordingSystem, Replay, finish
 from nhc.model import Verdict
 from nhc.plan import Plan
 from nhc.testing import FakeHost
@@ -20,7 +20,7 @@ ANSWER = {"driver": "570.124.06", "devices": [DEVICE]}
 def test_a_recording_keeps_what_the_library_said(tmp_path):
     directory = str(tmp_path)
     (tmp_path / "root").mkdir()
-    system = RecordingSystem(Recorder(directory), System())
+    system = RecordingSystem(AnswerRecorder(directory), System())
     assert system.ask("nvml", lambda: ANSWER) == ANSWER
     finish(directory, Plan(()), FakeHost(), "gpu001", (0.0, 0.0))
 

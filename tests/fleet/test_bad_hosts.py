@@ -285,8 +285,8 @@ def test_a_run_that_breaks_off_is_tried_again_within_what_is_left_of_its_time(tm
         time.sleep(1.0)
         raise Trouble("ConnectionLost", "it broke", passing=True)
 
-    task = node_session.Task(None, Site(None, ()), seconds=3.0, login=0.2)
-    settings = worker.Settings(task, {"ssh": Immediate()}, shards=1, connect=1.7, retries=9, judge=breaks)
+    task = node_session.SweepTask(None, Site(None, ()), seconds=3.0, login=0.2)
+    settings = worker.SweepSettings(task, {"ssh": Immediate()}, shards=1, connect=1.7, retries=9, judge=breaks)
     begin = time.monotonic()
     (found,) = sweep.sweep([Node("n1")], settings)
     assert time.monotonic() - begin < 1.7 + 0.2 + 3.0 + 2 * node_session.GRACE + 1
@@ -333,7 +333,9 @@ def test_a_shard_that_is_killed_loses_no_node(fleet, few, tmp_path):
             """Nothing is open."""
 
     nodes = [Node(f"n{number}") for number in range(6)]
-    settings = worker.Settings(node_session.Task(None, Site(None, ())), {"ssh": Suicidal()}, shards=1, fanout=6)
+    settings = worker.SweepSettings(
+        node_session.SweepTask(None, Site(None, ())), {"ssh": Suicidal()}, shards=1, fanout=6
+    )
     found = [json.loads(arrived.text()) for arrived in sweep.sweep(nodes, settings)]
     assert sorted(report["host"] for report in found) == [f"n{number}" for number in range(6)]
     assert {reason(report) for report in found} == {"SweepBroken"}
@@ -348,8 +350,8 @@ def test_a_resolver_that_hangs_is_given_up(monkeypatch):
     from nhc.fleet.transport import Node
 
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_words, **_more: time.sleep(60))
-    settings = worker.Settings(
-        node_session.Task(None, Site(None, ())), {"ssh": Paramiko("/dev/null")}, shards=1, connect=0.5
+    settings = worker.SweepSettings(
+        node_session.SweepTask(None, Site(None, ())), {"ssh": Paramiko("/dev/null")}, shards=1, connect=0.5
     )
     begin = time.monotonic()
     (found,) = sweep.sweep([Node("somewhere.example")], settings)

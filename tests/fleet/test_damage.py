@@ -22,7 +22,7 @@ from tests.support.run import nhc
 def kept(tmp_path):
     """A history with two sweeps of 300 nodes."""
     path = tmp_path / "fleet.sqlite"
-    made = history.History(str(path))
+    made = history.SweepHistory(str(path))
     for sweep in range(2):
         number = made.begin("nhc fleet check", "0.1.0", 1000.0 + sweep, 300)
         for index in range(300):

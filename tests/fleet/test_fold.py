@@ -201,10 +201,10 @@ def keep(kept, reports, started=0.0):
 
 
 def test_a_sweep_comes_back_as_it_went_in(tmp_path):
-    kept = history.History(str(tmp_path / "h" / "fleet.sqlite"))
+    kept = history.SweepHistory(str(tmp_path / "h" / "fleet.sqlite"))
     number = keep(kept, [report("n1", ok(metrics=(Metric("m", 1.5, "B"),))), report("n2", crit("Bad", "b"))])
     kept.close()
-    again = history.History(str(tmp_path / "h" / "fleet.sqlite"), create=False)
+    again = history.SweepHistory(str(tmp_path / "h" / "fleet.sqlite"), create=False)
     picture = picture_of(again, again.find("last"))
     assert [record["host"] for record in again.records(number)] == ["n1", "n2"]
     assert picture.folder.counts[Verdict.CRIT] == 1
@@ -213,7 +213,7 @@ def test_a_sweep_comes_back_as_it_went_in(tmp_path):
 
 
 def test_only_the_newest_sweeps_are_kept(tmp_path):
-    kept = history.History(str(tmp_path / "fleet.sqlite"))
+    kept = history.SweepHistory(str(tmp_path / "fleet.sqlite"))
     for _ in range(5):
         number = keep(kept, [report("n1", ok())])
     kept.end(number, keep=2)
@@ -229,7 +229,7 @@ def test_only_the_newest_sweeps_are_kept(tmp_path):
 
 def test_a_history_that_cannot_be_written_does_not_stop_a_sweep(tmp_path):
     (tmp_path / "file").write_text("")
-    kept = history.History(str(tmp_path / "file" / "fleet.sqlite"))
+    kept = history.SweepHistory(str(tmp_path / "file" / "fleet.sqlite"))
     number = keep(kept, [report("n1", ok())])
     assert "this sweep is not kept" in kept.warning
     assert len(list(kept.lines(number))) == 1
@@ -237,7 +237,7 @@ def test_a_history_that_cannot_be_written_does_not_stop_a_sweep(tmp_path):
 
 
 def test_a_history_that_breaks_in_the_middle_goes_on_in_memory(tmp_path):
-    kept = history.History(str(tmp_path / "fleet.sqlite"))
+    kept = history.SweepHistory(str(tmp_path / "fleet.sqlite"))
     number = kept.begin("nhc", "0.1.0", 0.0)
     for index in range(history.BATCH + 10):
         if index == history.BATCH + 5:
@@ -253,11 +253,11 @@ def test_a_history_that_breaks_in_the_middle_goes_on_in_memory(tmp_path):
 def test_a_file_that_is_no_history_is_one_line(tmp_path):
     (tmp_path / "fleet.sqlite").write_bytes(b"not a database at all" * 100)
     with pytest.raises(history.HistoryError, match="not a database"):
-        history.History(str(tmp_path / "fleet.sqlite"), create=False)
+        history.SweepHistory(str(tmp_path / "fleet.sqlite"), create=False)
 
 
 def test_diff_tells_what_began_what_ended_and_who_came(tmp_path):
-    kept = history.History(str(tmp_path / "fleet.sqlite"))
+    kept = history.SweepHistory(str(tmp_path / "fleet.sqlite"))
     keep(kept, [report("n1", ok()), report("n2", ok()), report("n3", crit("Bad", "1")), report("n4", ok())])
     keep(kept, [report("n1", crit("Bad", "2")), report("n2", crit("Bad", "3")), report("n3", ok()), report("n5", ok())])
     found = diff.compare(kept, kept.find("last-1"), kept.find("last"))

@@ -31,7 +31,7 @@ SICK = crit(
 def page(tmp_path_factory):
     """Twelve nodes in two racks: one CRIT, one UNKNOWN, the rest OK."""
     directory = tmp_path_factory.mktemp("page")
-    kept = history.History("")
+    kept = history.SweepHistory("")
     number = kept.begin("nhc fleet check", "0.1.0", 1000.0)
     for index in range(12):
         outcome = SICK if index == 7 else unknown("NoTool", "no nvidia-smi") if index == 8 else ok("fine")
@@ -181,7 +181,7 @@ def test_the_map_is_one_tab_stop_and_arrow_keys_move_in_it(page, browser, tmp_pa
 def crowded(tmp_path_factory):
     """3,000 nodes: of thirty checks each fails on a few, with figures of its own on every node."""
     directory = tmp_path_factory.mktemp("crowded")
-    kept = history.History("")
+    kept = history.SweepHistory("")
     number = kept.begin("nhc fleet check", "0.1.0", 1000.0, 3005)
     for index in range(3000):
         bad = crit("Bad", f"/data has {index % 7}% free on n{index:04}", target="/data", action=Action.REPLACE)

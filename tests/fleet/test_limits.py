@@ -46,11 +46,11 @@ def light(session, node, task):
         raise Trouble("Truncated", "it did not say ok")
     report = {"schema": 1, "host": node.name, "started": time.time(), "elapsed": 0,
               "results": [{"check": "x", "verdict": "OK"}]}
-    return remote.Answer(json.dumps(report), "x", "3", "pushed")
+    return remote.NodeOutput(json.dumps(report), "x", "3", "pushed")
 
 os.environ["HOME"] = "/nonexistent"
 transport = Paramiko(config, accept_new=True)
-settings = shard.Settings(remote.Task(None, Site(None, ())), {"ssh": transport}, judge=light, fanout=64,
+settings = shard.SweepSettings(remote.SweepTask(None, Site(None, ())), {"ssh": transport}, judge=light, fanout=64,
                           shards=shards, connect=30.0)
 nodes = [Node(address) for address in ssh.addresses(count)]
 transport.warm(nodes[:1])
@@ -149,7 +149,9 @@ def test_a_killed_shard_costs_the_nodes_it_had_in_hand_and_no_others(tmp_path):
             """Nothing is open."""
 
     nodes = [Node(f"n{number:02}") for number in range(40)]
-    settings = worker.Settings(node_session.Task(None, Site(None, ())), {"ssh": Suicidal()}, shards=1, fanout=1)
+    settings = worker.SweepSettings(
+        node_session.SweepTask(None, Site(None, ())), {"ssh": Suicidal()}, shards=1, fanout=1
+    )
     found = {arrived.place: arrived.findings[0][3] for arrived in sweep.sweep(nodes, settings)}
     assert sorted(found) == list(range(40))
     assert found.pop(3) == "SweepBroken"

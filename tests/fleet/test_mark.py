@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.fleet import mark
-from nhc.fleet.history import History
+from nhc.fleet.history import SweepHistory
 from nhc.fleet.node_result import NodeResult, line, read_report, unreached
 from nhc.fleet.transport import Node, Trouble
 from nhc.model import CheckResult, Report, crit, ok
@@ -43,7 +43,7 @@ def swept(monkeypatch):
     """A sweep with four CRIT nodes and one that was not reached."""
     monkeypatch.setattr(mark, "open_adapter", lambda name: Scheduler())
     monkeypatch.setattr(Scheduler, "marked", {})
-    kept = History("")
+    kept = SweepHistory("")
     number = kept.begin("nhc fleet check", "0.1.0", time.time())
     for index in range(10):
         node = Node(f"gpu{index:02}")

@@ -35,18 +35,18 @@ def archive(text: str) -> Bundle:
 ECHO = archive("import json, sys, os; print(json.dumps([sys.argv[1:], os.environ['PATH']]))")
 
 
-def ask(task: node_session.Task, node: Node = NODE) -> node_session.Answer:
+def ask(task: node_session.SweepTask, node: Node = NODE) -> node_session.NodeOutput:
     session = Local().connect(node, time.monotonic() + 10)
     return node_session.judge(session, node, task)
 
 
-def task(directory: Path, engine: Bundle = ECHO, **more: object) -> node_session.Task:
+def task(directory: Path, engine: Bundle = ECHO, **more: object) -> node_session.SweepTask:
     values = {"engine": engine, "site": Site(None, ()), "use": "pushed", "directory": str(directory), "nonce": "abc",
               "seconds": 5.0, **more}  # fmt: skip
-    return node_session.Task(**values)  # type: ignore[arg-type]
+    return node_session.SweepTask(**values)  # type: ignore[arg-type]
 
 
-def trouble(asked: node_session.Task, node: Node = NODE) -> Trouble:
+def trouble(asked: node_session.SweepTask, node: Node = NODE) -> Trouble:
     with pytest.raises(Trouble) as found:
         ask(asked, node)
     return found.value
@@ -156,7 +156,7 @@ def test_the_node_s_own_nhc_is_used_where_it_is_the_same_version(tmp_path, versi
     assert with_path(f"{own.parent}:{os.environ['PATH']}", asked).how == "pushed"
 
 
-def with_path(path: str, asked: node_session.Task) -> node_session.Answer:
+def with_path(path: str, asked: node_session.SweepTask) -> node_session.NodeOutput:
     class Session:
         def start(self, command: str, deadline: float) -> object:
             from nhc.fleet.transport_local import ProcessStream

@@ -177,7 +177,9 @@ def test_a_thousand_hosts_each_once(server, tmp_path):
     config = tmp_path / "ssh_config"
     config.write_text(server.config.read_text().replace(str(server.known_hosts), str(tmp_path / "known")))
     transport = Paramiko(str(config), accept_new=True)
-    settings = worker.Settings(node_session.Task(None, Site(None, ())), {"ssh": transport}, judge=light, fanout=64)
+    settings = worker.SweepSettings(
+        node_session.SweepTask(None, Site(None, ())), {"ssh": transport}, judge=light, fanout=64
+    )
     nodes = [Node(address) for address in hosts]
     verdicts = Counter(arrived.verdict for arrived in sweep.sweep(nodes, settings))
     assert verdicts == {1: 1000}
@@ -190,4 +192,4 @@ def light(session, node, task):
         raise Trouble("Truncated", "it did not say ok")
     report = {"schema": 1, "host": node.name, "started": time.time(), "elapsed": 0,
               "results": [{"check": "x", "verdict": "OK"}]}  # fmt: skip
-    return node_session.Answer(json.dumps(report), "x", "3", "pushed")
+    return node_session.NodeOutput(json.dumps(report), "x", "3", "pushed")

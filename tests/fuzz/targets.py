@@ -17,7 +17,7 @@ from nhc import units
 from nhc.agent import settings as agent_settings
 from nhc.agent.npd_config import go_duration, load_log_monitor, load_plugin_monitor
 from nhc.checks.kmsg import outcome
-from nhc.cli.log import Folder, as_object, as_text
+from nhc.cli.log import LineFolder, as_object, as_text
 from nhc.cli.record import judge
 from nhc.facts import kmsg
 from nhc.kernlog import findings
@@ -154,7 +154,7 @@ def every_line_has_a_meaning_or_none(given: list[str]) -> None:
     take_in(json.loads(json.dumps(state)), [(line, 1.7e9) for line in given], 1.7e9)
     for _key, finding in findings.current(state):
         outcome(finding)
-    folder = Folder(Matcher(), show_all=True)
+    folder = LineFolder(Matcher(), show_all=True)
     folder.feed("\n".join(given))
     for shown in as_text(folder.entries(), folder.lines):
         assert "\n" not in shown

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nhc.cli.record import differences, judge
-from nhc.hosts.recording import Recorder
+from nhc.hosts.recording import AnswerRecorder
 from nhc.hosts.redaction import secrets
 from nhc.render import json as wire
 from tests.support.run import nhc
@@ -159,7 +159,7 @@ def test_a_damaged_recording_is_one_clear_line(tmp_path, name, text, said):
 def test_secrets_are_not_kept(tmp_path):
     assert "hunter2" not in secrets("--password=hunter2 --token hunter2 API_KEY: hunter2 secret=hunter2")
     assert secrets("python train.py --lr=0.1") == "python train.py --lr=0.1"
-    recorder = Recorder(str(tmp_path))
+    recorder = AnswerRecorder(str(tmp_path))
     recorder.keep_file("/proc/77/cmdline", b"server\0--db-password=hunter2\0--port\0" + b"80\0")
     kept = (tmp_path / "root/proc/77/cmdline").read_bytes()
     assert b"hunter2" not in kept

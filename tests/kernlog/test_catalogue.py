@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.cli.log import Folder
+from nhc.cli.log import LineFolder
 from nhc.host import Host
 from nhc.kernlog.catalogue import Matcher, rows
 from nhc.kernlog.judge import take_in
@@ -117,7 +117,7 @@ def test_a_record_of_several_lines_is_read_as_its_driver_wrote_it(form):
     """osapi.c rm_is_supported_device: one printk names the GPU in its first line, and what is wrong in its last."""
 
     def said(lines):
-        folder = Folder(Matcher())
+        folder = LineFolder(Matcher())
         folder.feed("[    1.0] usb 1-1: new device\n" + record_in(form, lines))
         return [(entry.match.code, entry.match.device, entry.match.severity) for entry in folder.entries()]
 

@@ -16,7 +16,7 @@ from nhc.plan import BUILT_IN, COMMAND, Item, Plan
 from nhc.run.engine import run
 from nhc.state.store import State
 from nhc.state.stuck import PATIENCE, StuckChecks
-from nhc.system.process_identity import Process, identify, is_alive
+from nhc.system.process_identity import KnownProcess, identify, is_alive
 from nhc.testing import FakeHost
 from tests.support.require import need
 
@@ -73,7 +73,7 @@ def test_a_check_in_d_state_is_named_abandoned_and_remembered(frozen, checks, tm
     assert [r.verdict.name for r in report.results] == ["OK", "CRIT", "OK"]
     assert report.elapsed < 0.5 + 0.3
     (record,) = state.load("stuck").values()
-    stuck = Process(record["pid"], record["start"])
+    stuck = KnownProcess(record["pid"], record["start"])
     assert is_alive(stuck), "SIGKILL cannot end it: the test would prove nothing"
 
     again = run(Plan(tuple(items(frozen))), FakeHost(), state=State(state.directory))
@@ -91,7 +91,7 @@ def test_a_command_in_d_state_is_remembered_too(frozen, checks, tmp_path):
     assert report.results[0].outcome.reason == "CheckTimeout"
     assert report.elapsed < 0.4 + 0.3
     (record,) = state.load("stuck").values()
-    assert is_alive(Process(record["pid"], record["start"]))
+    assert is_alive(KnownProcess(record["pid"], record["start"]))
     again = run(Plan((line,)), Host(), state=State(state.directory))
     assert again.results[0].outcome.reason == "CheckStuck"
 

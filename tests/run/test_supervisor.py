@@ -11,7 +11,7 @@ from itertools import chain, repeat
 
 import pytest
 
-from nhc.run.supervisor import Done, Supervisor, Task
+from nhc.run.supervisor import Supervisor, Task, TaskResult
 from nhc.system import process
 from nhc.system.process_identity import identify, is_alive
 
@@ -123,7 +123,7 @@ def test_a_worker_that_ignores_signals_and_stops_itself():
 
 def test_a_crash_is_named():
     done, _ = supervise([lambda: os.kill(os.getpid(), signal.SIGSEGV), lambda: 1])
-    assert done[0] == Done("died", "killed by SIGSEGV", done[0].elapsed)
+    assert done[0] == TaskResult("died", "killed by SIGSEGV", done[0].elapsed)
     assert done[1].value == 1
 
 

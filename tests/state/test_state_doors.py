@@ -93,7 +93,7 @@ def test_a_hook_ends_by_its_rule(unusable, conf, module, tmp_path):
 
 
 def test_an_agents_round_gives_its_verdict(unusable, conf):
-    from nhc.agent.check_round import Round
+    from nhc.agent.check_round import CheckRound
     from nhc.agent.event_loop import Loop
     from nhc.host import Host
     from nhc.language.loader import load
@@ -105,7 +105,7 @@ def test_an_agents_round_gives_its_verdict(unusable, conf):
         ended.append(finished)
         loop.stop()
 
-    Round(loop, load([str(conf)], "n1"), Host(memory=state), state, "n1", done)
+    CheckRound(loop, load([str(conf)], "n1"), Host(memory=state), state, "n1", done)
     loop.after(30, loop.stop)
     loop.run()
     assert ended[0].problem == ""

@@ -23,13 +23,13 @@ from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.controller import Controller, kept_types
 from nhc_adapters.kubernetes.controller.detections import acknowledge_on
-from nhc_adapters.kubernetes.controller.http_server import Server
+from nhc_adapters.kubernetes.controller.http_server import ControllerServer
 from nhc_adapters.kubernetes.controller.kernlogs import CONDITION as KERNEL_LOG
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.controller.podlogs import CONDITION as JOB_ERROR
-from nhc_adapters.kubernetes.controller.reload import Fitting, Watched
-from nhc_adapters.kubernetes.controller.rounds import Done, Fleet
-from nhc_adapters.kubernetes.controller.settings import Settings, make, read
+from nhc_adapters.kubernetes.controller.reload import Fitting, WatchedSettings
+from nhc_adapters.kubernetes.controller.rounds import Fleet, RoundResult
+from nhc_adapters.kubernetes.controller.settings import ControllerSettings, make, read
 from nhc_adapters.kubernetes.controller.status import as_json, as_text, look
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.conditions import (
@@ -40,7 +40,7 @@ from nhc_adapters.kubernetes.nodes.conditions import (
     read_conditions,
     write_conditions,
 )
-from nhc_adapters.kubernetes.nodes.drain import Rules
+from nhc_adapters.kubernetes.nodes.drain import DrainRules
 from nhc_adapters.kubernetes.nodes.hand import drain, drain_one, known_nodes, uncordon
 from nhc_adapters.kubernetes.nodes.known_types import KUBELET, bad_statuses, strangers
 from nhc_adapters.kubernetes.nodes.marks import apply, plan_state
@@ -48,7 +48,7 @@ from nhc_adapters.kubernetes.nodes.view import trim
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
 from nhc_adapters.kubernetes.sink.reporter import Reporter
 
-__all__ = ["Cluster", "Rules", "drain", "make", "read", "replace", "uncordon"]
+__all__ = ["Cluster", "DrainRules", "drain", "make", "read", "replace", "uncordon"]
 
 DONE, FAILED, USAGE, UNUSABLE = 0, 1, 2, 3
 WORDS = {Operation.MARK: "mark", Operation.CLEAR: "clear", Operation.REBOOT: "reboot", Operation.REPLACE: "replace"}
@@ -66,7 +66,7 @@ def guarded(cluster: Cluster, work: Callable[[], int]) -> int:
         return UNUSABLE
 
 
-def sync(cluster: Cluster, settings: Settings, form: str = "text") -> int:
+def sync(cluster: Cluster, settings: ControllerSettings, form: str = "text") -> int:
     """One round over all nodes: conditions into cordons, taints, labels, and drains waited for."""
     client = cluster.client(connections=32)
     lease = Lease(client, settings.namespace)
@@ -81,7 +81,7 @@ def sync(cluster: Cluster, settings: Settings, form: str = "text") -> int:
         lease.release()
 
 
-def _sync(cluster: Cluster, client: Client, settings: Settings, lease: Lease, form: str) -> int:
+def _sync(cluster: Cluster, client: Client, settings: ControllerSettings, lease: Lease, form: str) -> int:
     adapter = Kubernetes(client, settings.treatment, topologies=settings.topologies, selector=settings.selector)
     ledger = ClusterLedger(client, settings.namespace, settings.policy)
     types = kept_types(settings)
@@ -104,7 +104,7 @@ def _sync(cluster: Cluster, client: Client, settings: Settings, lease: Lease, fo
     return FAILED if failed else DONE
 
 
-def _refuse_strangers(settings: Settings, objects: Mapping[str, Mapping[str, Any]]) -> None:
+def _refuse_strangers(settings: ControllerSettings, objects: Mapping[str, Mapping[str, Any]]) -> None:
     """A condition that nobody ever heard of is a typing error: it would count for health. Raises SettingsError."""
     unknown = strangers(settings.faults, objects.values(), settings.vocabularies)
     if unknown:
@@ -125,7 +125,7 @@ def _renewing(lease: Lease) -> Callable[[], bool]:
     return allowed
 
 
-def show_round(done: Done, settings: Settings, fleet: Fleet, form: str) -> str:
+def show_round(done: RoundResult, settings: ControllerSettings, fleet: Fleet, form: str) -> str:
     """A round as text or JSON."""
     effects = {(one.node, operation): one for operation, one in done.applied}
     if form == "json":
@@ -159,16 +159,16 @@ def _planned(planned: Any, applied: Any) -> Dict[str, str]:
     return said
 
 
-def controller(cluster: Cluster, read: Callable[[], Settings], listen: str = "") -> int:
+def controller(cluster: Cluster, read: Callable[[], ControllerSettings], listen: str = "") -> int:
     """Follow the cluster until told to end (SIGTERM, SIGINT), under settings that are read again as they change."""
     gc.enable()  # the command line's runs are over before there is garbage; this one lasts
     fitting = Fitting(read, lambda: Kubernetes(cluster.client()).objects())
-    watched = Watched(fitting.read, lambda line: cluster.say(_logged(line)))
+    watched = WatchedSettings(fitting.read, lambda line: cluster.say(_logged(line)))
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     signal.signal(signal.SIGHUP, lambda *_: watched.asked.set())
-    server: Optional[Server] = None
+    server: Optional[ControllerServer] = None
     try:
         while not stop.is_set():
             chosen = watched.settings
@@ -176,7 +176,7 @@ def controller(cluster: Cluster, read: Callable[[], Settings], listen: str = "")
             if server is not None:
                 server.serve(running)
             elif listen:
-                server = Server(listen, running, watched)
+                server = ControllerServer(listen, running, watched)
                 server.start()
             acting = "acting" if chosen.apply else "dry run"
             cluster.say(_logged(f"starting, {acting}, server {running.client.access.server}"))
@@ -198,7 +198,7 @@ def controller(cluster: Cluster, read: Callable[[], Settings], listen: str = "")
             server.close()
 
 
-def _until_changed(running: Controller, watched: Watched, stop: threading.Event) -> str:
+def _until_changed(running: Controller, watched: WatchedSettings, stop: threading.Event) -> str:
     """Until settings have changed or `stop` is set; why the controller cannot go on, where it cannot."""
     while not stop.wait(1.0):
         sick = running.healthy()
@@ -234,7 +234,7 @@ def publish(cluster: Cluster, reports: Sequence[Report], vocabularies: Sequence[
     return FAILED if failed else DONE
 
 
-def state(cluster: Cluster, names: Sequence[str], wanted: str, settings: Settings) -> int:
+def state(cluster: Cluster, names: Sequence[str], wanted: str, settings: ControllerSettings) -> int:
     """Put nodes in one of a vocabulary's states: checking, passed, failed."""
     if not settings.treatment.knows(wanted):
         known = sorted({name for one in settings.vocabularies for name in one.states})
@@ -271,7 +271,7 @@ def ack(cluster: Cluster, names: Sequence[str], types: Sequence[str], by: str) -
     return FAILED if failed else DONE
 
 
-def status(cluster: Cluster, settings: Settings, form: str = "text") -> int:
+def status(cluster: Cluster, settings: ControllerSettings, form: str = "text") -> int:
     """What is sick and why, what is marked and by whom, what is withheld, and what is still asked of each drain."""
     client = cluster.client()
     adapter = Kubernetes(client, settings.treatment, topologies=settings.topologies, selector=settings.selector)
@@ -290,7 +290,7 @@ def status(cluster: Cluster, settings: Settings, form: str = "text") -> int:
     return DONE
 
 
-def doctor(cluster: Cluster, settings: Settings, form: str = "text") -> int:
+def doctor(cluster: Cluster, settings: ControllerSettings, form: str = "text") -> int:
     """What would keep the installation in this namespace from working. 1 where there is a problem."""
     from nhc_adapters.kubernetes.doctor import doctor as asked
 

@@ -80,7 +80,7 @@ def proxy(command: str) -> Buffered:
     return Buffered(ours, process)
 
 
-class Transport(paramiko.Transport):  # type: ignore[misc,unused-ignore]
+class QuietTransport(paramiko.Transport):  # type: ignore[misc,unused-ignore]
     """Without the log lines of every packet, which nobody reads and which cost a fifth of a connection's CPU."""
 
     _active_check_timeout = 30.0  # closing wakes its thread (see _close): it need not look up every 0.1 s

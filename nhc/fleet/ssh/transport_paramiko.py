@@ -23,7 +23,7 @@ from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-unt
 )
 
 from nhc.fleet.ssh.config import Route, SshConfig
-from nhc.fleet.ssh.connection import Buffered, ParamikoSession, Transport, close, proxy
+from nhc.fleet.ssh.connection import Buffered, ParamikoSession, QuietTransport, close, proxy
 from nhc.fleet.ssh.keys import Keys
 from nhc.fleet.ssh.known_hosts import KnownHosts
 from nhc.fleet.transport import Node, OutOfResources, Trouble, is_scarce, left, no_descriptors
@@ -148,7 +148,7 @@ class Paramiko:
     def _handshake(self, sock: Any, route: Route, deadline: float) -> Any:
         known_hosts = self._known_hosts(route)
         known = known_hosts.keys(route.known_as)
-        transport = Transport(sock)
+        transport = QuietTransport(sock)
         transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = left(deadline)
         if route.kex:
             transport._preferred_kex = _chosen(route.kex, transport._preferred_kex)

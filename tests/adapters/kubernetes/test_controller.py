@@ -18,8 +18,8 @@ from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, namespace
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.controller import Controller
-from nhc_adapters.kubernetes.controller.http_server import Server
-from nhc_adapters.kubernetes.controller.settings import Settings, make
+from nhc_adapters.kubernetes.controller.http_server import ControllerServer
+from nhc_adapters.kubernetes.controller.settings import ControllerSettings, make
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.marks import MARK
 from tests.support.kube import Kube, eventually
@@ -27,12 +27,12 @@ from tests.support.kube import Kube, eventually
 OPEN = Policy(ceiling=Ceiling(share=1.0))
 
 
-def settings(kube: Kube, *, policy: Policy = OPEN, apply: bool = True, **more: Any) -> Settings:
+def settings(kube: Kube, *, policy: Policy = OPEN, apply: bool = True, **more: Any) -> ControllerSettings:
     return make(apply=apply, policy=policy, namespace=kube.namespace, selector=f"test={kube.prefix}", **more)
 
 
 class Running(Controller):
-    def __init__(self, kube: Kube, chosen: Settings, **more: Any) -> None:
+    def __init__(self, kube: Kube, chosen: ControllerSettings, **more: Any) -> None:
         self.said: list[str] = []
         lease = Lease(kube.admin, kube.namespace, every=0.2, duration=3.0, renew_within=2.0)
         client = kube.client(kube.plane.token, connections=36)
@@ -43,7 +43,7 @@ class Running(Controller):
 
 
 @contextlib.contextmanager
-def running(kube: Kube, chosen: Settings | None = None, **more: Any) -> Iterator[Running]:
+def running(kube: Kube, chosen: ControllerSettings | None = None, **more: Any) -> Iterator[Running]:
     controller = Running(kube, chosen or settings(kube), **more)
     controller.start()
     try:
@@ -210,7 +210,7 @@ def test_a_leader_that_died_is_succeeded_once_its_lease_ran_out(kube: Kube) -> N
 def test_whoever_cannot_renew_stops_acting_before_another_may_begin() -> None:
     now = [0.0]
 
-    class Server:
+    class ControllerServer:
         """Takes the first writing, then is gone."""
 
         def get(self, path: str) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def test_whoever_cannot_renew_stops_acting_before_another_may_begin() -> None:
 
         put = get
 
-    lease = Lease(Server(), "n", duration=15.0, renew_within=10.0, monotonic=lambda: now[0])  # type: ignore[arg-type]
+    lease = Lease(ControllerServer(), "n", duration=15.0, renew_within=10.0, monotonic=lambda: now[0])  # type: ignore[arg-type]
     assert lease.attempt()
     now[0] = 9.9
     assert lease.held()
@@ -347,7 +347,7 @@ def test_a_node_is_marked_once_though_many_things_change_on_it(kube: Kube) -> No
 def test_it_tells_how_it_is_and_what_it_did(kube: Kube) -> None:
     node = kube.node(fake=False)
     with running(kube) as controller:
-        server = Server("127.0.0.1:0", controller)
+        server = ControllerServer("127.0.0.1:0", controller)
         server.start()
         sicken(kube, node)
         eventually(lambda: marked(kube) == {node})
@@ -370,9 +370,9 @@ def test_a_marked_node_is_drained_where_that_is_wanted(kube: Kube) -> None:
     node = kube.node()
     kube.ready(node)
     kube.pod("work", node)
-    from nhc_adapters.kubernetes.nodes.drain import Rules
+    from nhc_adapters.kubernetes.nodes.drain import DrainRules
 
-    with running(kube, settings(kube, drain=True, rules=Rules(force=True))) as controller:
+    with running(kube, settings(kube, drain=True, rules=DrainRules(force=True))) as controller:
         sicken(kube, node)
         eventually(lambda: kube.pods() == [])
         eventually(lambda: controller.counts.get("drain_done") == 1)
@@ -424,4 +424,4 @@ def test_an_address_that_makes_no_sense_is_said_in_one_line(kube: Kube, listen: 
     from nhc.ports import AdapterError
 
     with pytest.raises(AdapterError, match="host:port"):
-        Server(listen, Running(kube, settings(kube)))
+        ControllerServer(listen, Running(kube, settings(kube)))

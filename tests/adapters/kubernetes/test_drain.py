@@ -12,7 +12,7 @@ from nhc.ports import Mark
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_path
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
-from nhc_adapters.kubernetes.nodes.drain import Drain, Progress, Rules, sort_pods
+from nhc_adapters.kubernetes.nodes.drain import Drain, DrainProgress, DrainRules, sort_pods
 from nhc_adapters.kubernetes.nodes.drains import Drains, read_drain
 from tests.support.kube import Kube, eventually
 
@@ -37,7 +37,7 @@ def daemon_set(kube: Kube) -> None:
     )
 
 
-def drained(drain: Drain, within: float = 20.0) -> list[Progress]:
+def drained(drain: Drain, within: float = 20.0) -> list[DrainProgress]:
     seen, deadline = [], time.monotonic() + within
     for progress in drain.run(poll=0.05):
         seen.append(progress)
@@ -122,7 +122,7 @@ def test_daemon_pods_stay_and_what_nobody_restarts_is_in_the_way(kube: Kube) -> 
     assert (last.done, last.clean, last.left) == (True, False, 2)
     assert "force" in last.blocked[f"{kube.namespace}/alone"]
     assert "emptyDir" in last.blocked[f"{kube.namespace}/cached"]
-    assert drained(Drain(kube.admin, node, Rules(force=True, empty_dir=True)))[-1].clean
+    assert drained(Drain(kube.admin, node, DrainRules(force=True, empty_dir=True)))[-1].clean
     assert kube.pods() == [daemon]
 
 
@@ -133,7 +133,7 @@ def test_a_drain_that_a_budget_blocks_ends_at_its_deadline_and_says_why(kube: Ku
     budget(kube, 1)
     eventually(lambda: len(running(kube)) == 1)
 
-    last = drained(Drain(kube.admin, node, Rules(deadline=0.5), budget_wait=0.1))[-1]
+    last = drained(Drain(kube.admin, node, DrainRules(deadline=0.5), budget_wait=0.1))[-1]
 
     assert (last.clean, last.left, last.error) == (False, 1, "deadline passed")
     assert "disruption budget" in last.line()
@@ -162,7 +162,7 @@ def test_a_drain_without_the_right_ends_at_once_with_the_reason(kube: Kube, sees
     kube.pod("work", node, owner=owner(kube))
     client = limited(kube, *([{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}] if sees else []))
 
-    last = drained(Drain(client, node, Rules(deadline=3600.0)))[-1]
+    last = drained(Drain(client, node, DrainRules(deadline=3600.0)))[-1]
 
     assert (last.done, last.clean) == (True, False)
     assert "forbidden" in last.line()
@@ -192,7 +192,7 @@ def test_the_longest_grace_is_the_drains(rule: int | None, slow: int | None, qui
         pod("quick", spec={"terminationGracePeriodSeconds": 1}),
     )
 
-    Drain(heard, "n1", Rules(grace=rule)).step()  # type: ignore[arg-type]
+    Drain(heard, "n1", DrainRules(grace=rule)).step()  # type: ignore[arg-type]
 
     assert {name: options.get("gracePeriodSeconds") for name, options in heard.asked.items()} == {
         "slow": slow,
@@ -209,21 +209,21 @@ def pod(name: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("one", "rules", "where"),
     [
-        (pod("p"), Rules(), "evict"),
-        (pod("p", metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}), Rules(), "leave"),
-        (pod("p", metadata={"ownerReferences": []}), Rules(), "block"),
-        (pod("p", metadata={"ownerReferences": []}, status={"phase": "Succeeded"}), Rules(), "evict"),
+        (pod("p"), DrainRules(), "evict"),
+        (pod("p", metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}), DrainRules(), "leave"),
+        (pod("p", metadata={"ownerReferences": []}), DrainRules(), "block"),
+        (pod("p", metadata={"ownerReferences": []}, status={"phase": "Succeeded"}), DrainRules(), "evict"),
         (
             pod("p", metadata={"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}),
-            Rules(),
+            DrainRules(),
             "block",
         ),
-        (pod("p", metadata={"annotations": {"keep": "1"}}), Rules(protected=("keep",)), "block"),
-        (pod("p"), Rules(namespaces=("other",)), "leave"),
-        (pod("p", spec={"volumes": [{"emptyDir": {}}]}), Rules(empty_dir=True), "evict"),
+        (pod("p", metadata={"annotations": {"keep": "1"}}), DrainRules(protected=("keep",)), "block"),
+        (pod("p"), DrainRules(namespaces=("other",)), "leave"),
+        (pod("p", spec={"volumes": [{"emptyDir": {}}]}), DrainRules(empty_dir=True), "evict"),
     ],
 )
-def test_each_pod_is_sorted_by_what_would_become_of_it(one: dict[str, Any], rules: Rules, where: str) -> None:
+def test_each_pod_is_sorted_by_what_would_become_of_it(one: dict[str, Any], rules: DrainRules, where: str) -> None:
     found = sort_pods([one], rules)
     assert {"evict": bool(found.evict), "leave": bool(found.leave), "block": bool(found.block)} == {
         "evict": where == "evict",
@@ -241,7 +241,9 @@ def test_a_drain_is_noted_on_its_node_and_not_done_twice(kube: Kube) -> None:
     kube.pod("work", node, owner=owner(kube))
     Kubernetes(kube.admin).mark({node: Mark("x")})
     ended: list[str] = []
-    drains = Drains(kube.admin, Rules(), kube.get, ended=lambda name, progress, state: ended.append(state), poll=0.05)
+    drains = Drains(
+        kube.admin, DrainRules(), kube.get, ended=lambda name, progress, state: ended.append(state), poll=0.05
+    )
     assert drains.wanted(node, kube.get(node))
 
     drains.start(node)
@@ -261,7 +263,7 @@ def test_the_next_leader_goes_on_with_a_drain_and_with_its_deadline(kube: Kube) 
     budget(kube, 1)
     eventually(lambda: len(running(kube)) == 1)
     Kubernetes(kube.admin).mark({node: Mark("x")})
-    first = Drains(kube.admin, Rules(deadline=3600.0), kube.get, poll=0.05)
+    first = Drains(kube.admin, DrainRules(deadline=3600.0), kube.get, poll=0.05)
     first.start(node)
     eventually(lambda: read_drain(kube.get(node)) == "draining")
     first.close()
@@ -270,7 +272,7 @@ def test_the_next_leader_goes_on_with_a_drain_and_with_its_deadline(kube: Kube) 
     kube.admin.patch(node_path(node), {"metadata": {"annotations": {"nhc/drain": json.dumps(long_ago)}}}, MERGE_PATCH)
 
     ended: list[str] = []
-    second = Drains(kube.admin, Rules(deadline=3600.0), kube.get, ended=lambda _n, p, _s: ended.append(p.error))
+    second = Drains(kube.admin, DrainRules(deadline=3600.0), kube.get, ended=lambda _n, p, _s: ended.append(p.error))
     assert second.wanted(node, kube.get(node))
     second.start(node)
 
@@ -288,7 +290,9 @@ def test_a_drain_ends_when_somebody_puts_the_node_back(kube: Kube) -> None:
     eventually(lambda: len(running(kube)) == 1)
     Kubernetes(kube.admin).mark({node: Mark("x")})
     ended: list[str] = []
-    drains = Drains(kube.admin, Rules(), kube.get, ended=lambda name, progress, state: ended.append(state), poll=0.05)
+    drains = Drains(
+        kube.admin, DrainRules(), kube.get, ended=lambda name, progress, state: ended.append(state), poll=0.05
+    )
     drains.start(node)
     eventually(lambda: read_drain(kube.get(node)) == "draining")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, node_path
 from nhc_adapters.kubernetes.controller.kernlogs import CONDITION as KERNEL_LOG
-from nhc_adapters.kubernetes.controller.reload import Fitting, Watched
+from nhc_adapters.kubernetes.controller.reload import Fitting, WatchedSettings
 from nhc_adapters.kubernetes.controller.settings import LokiSettings
 from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE
 from tests.adapters.kubernetes.test_commands import nhc, scope
@@ -209,7 +209,7 @@ def test_a_typing_error_in_new_settings_leaves_the_old_ones_in_force(kube: Kube,
     faults = ["GpuXid"]
     fitting = Fitting(lambda: settings(kube, faults=faults), nodes, monotonic=lambda: now[0])
     said: list[str] = []
-    watched = Watched(fitting.read, said.append)
+    watched = WatchedSettings(fitting.read, said.append)
     fitting.started = True
     faults[:] = ["GpuXidd"]
     for _look in range(2):

@@ -11,7 +11,7 @@ import pytest
 
 from nhc.timestamps import from_utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
-from nhc_adapters.kubernetes.nodes.drain import Rules
+from nhc_adapters.kubernetes.nodes.drain import DrainRules
 from tests.adapters.kubernetes.test_commands import nhc, scope
 from tests.adapters.kubernetes.test_controller import (
     Running,
@@ -166,7 +166,7 @@ def test_a_drain_by_hand_has_an_owner_and_is_not_undone(kube: Kube, nhc: Any) ->
     kube.ready(node)
     heal(kube, node)
     kube.pod("work", node)
-    with running(kube, settings(kube, drain=True, rules=Rules())) as controller:
+    with running(kube, settings(kube, drain=True, rules=DrainRules())) as controller:
         eventually(controller.leading.is_set)
         done = nhc("drain", "--apply", "--force", "--reason", "new DIMM", "--by", "alice", node)
         assert (done.returncode, done.stderr) == (0, "")

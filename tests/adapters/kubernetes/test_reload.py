@@ -12,7 +12,7 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc_adapters.kubernetes.controller.reload import Watched
+from nhc_adapters.kubernetes.controller.reload import WatchedSettings
 from nhc_adapters.kubernetes.controller.settings import read
 from tests.agent.conftest import free_port
 from tests.support.kube import Kube, environment, eventually
@@ -52,7 +52,7 @@ def mounted(tmp_path: Path) -> Mounted:
 def test_a_swapped_configmap_is_taken_in_and_a_bad_one_refused_until_it_makes_sense(mounted: Mounted) -> None:
     said: list[str] = []
     mounted.put(kubernetes='policy = "policy.toml"\n', policy=POLICY)
-    watched = Watched(lambda: read(mounted.path), said.append)
+    watched = WatchedSettings(lambda: read(mounted.path), said.append)
     assert watched.changed() is None
 
     mounted.put(kubernetes='policy = "policy.toml"\napply = true\n', policy='[ceiling]\nall = "3"\n')
@@ -81,7 +81,7 @@ def test_a_swapped_configmap_is_taken_in_and_a_bad_one_refused_until_it_makes_se
 def test_a_signal_has_them_read_again(mounted: Mounted) -> None:
     said: list[str] = []
     mounted.put(kubernetes="apply = true\n")
-    watched = Watched(lambda: read(mounted.path), said.append)
+    watched = WatchedSettings(lambda: read(mounted.path), said.append)
     watched.asked.set()
     assert watched.changed() is None
     assert said == ["settings read again: nothing is different"]

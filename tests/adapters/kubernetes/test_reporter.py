@@ -9,8 +9,8 @@ import pytest
 
 from nhc.model import CheckResult, Report, crit, ok
 from nhc.timestamps import utc
-from nhc_adapters.kubernetes.api.events import BURST, NORMAL, SIMILAR_LIMIT, WARNING, Recorder
-from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition, Conditions
+from nhc_adapters.kubernetes.api.events import BURST, NORMAL, SIMILAR_LIMIT, WARNING, EventRecorder
+from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition, NodeConditions
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from nhc_adapters.kubernetes.sink.reporter import Reporter
 from tests.support.kube import Kube, eventually
@@ -29,7 +29,7 @@ def test_foreign_conditions_stay_as_they_are(kube: Kube) -> None:
     node = kube.node(fake=False)
     kube.set_condition(node, "KernelDeadlock", "False", "KernelHasNoDeadlock", "theirs")
     before = kube.condition(node, "KernelDeadlock")
-    conditions = Conditions(kube.admin, node)
+    conditions = NodeConditions(kube.admin, node)
     conditions.say([Condition("NhcHealthy", TRUE, "NhcHealthy", "")])
     conditions.flush()
     assert kube.condition(node, "KernelDeadlock") == before
@@ -59,7 +59,7 @@ def test_a_restart_neither_clears_a_fault_nor_makes_it_new(kube: Kube) -> None:
 
 def test_changes_go_out_at_once_and_what_is_the_same_only_as_a_heartbeat(kube: Kube) -> None:
     node, now = kube.node(fake=False), [1000.0]
-    conditions = Conditions(kube.admin, node, heartbeat=300.0, monotonic=lambda: now[0])
+    conditions = NodeConditions(kube.admin, node, heartbeat=300.0, monotonic=lambda: now[0])
     conditions.say([Condition("NhcHealthy", TRUE, "NhcHealthy", "")])
     assert conditions.flush()
     conditions.say([Condition("NhcHealthy", TRUE, "NhcHealthy", "")])
@@ -120,8 +120,8 @@ def deaf() -> Deaf:
     return Deaf()
 
 
-def recorder(deaf: Deaf, now: list[float]) -> Recorder:
-    return Recorder(deaf, clock=lambda: now[0])  # type: ignore[arg-type]
+def recorder(deaf: Deaf, now: list[float]) -> EventRecorder:
+    return EventRecorder(deaf, clock=lambda: now[0])  # type: ignore[arg-type]
 
 
 def test_the_same_event_again_is_counted(deaf: Deaf) -> None:

@@ -15,9 +15,9 @@ from nhc.ports import Operation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.controller import Controller
-from nhc_adapters.kubernetes.controller.http_server import Server
+from nhc_adapters.kubernetes.controller.http_server import ControllerServer
 from nhc_adapters.kubernetes.controller.podlogs import PodLogs
-from nhc_adapters.kubernetes.controller.rights import Right, denied, of_controller
+from nhc_adapters.kubernetes.controller.rights import ClusterRight, denied, of_controller
 from nhc_adapters.kubernetes.controller.settings import LokiSettings, make
 from tests.adapters.kubernetes.test_controller import OPEN, settings
 from tests.support.kube import Kube, eventually
@@ -84,7 +84,7 @@ def running(client: Client, chosen: Any) -> Iterator[tuple[Controller, list[str]
         controller.close()
 
 
-def get(server: Server, path: str) -> tuple[int, str]:
+def get(server: ControllerServer, path: str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=5) as answer:
             return answer.status, answer.read().decode()
@@ -99,7 +99,7 @@ def test_each_missing_right_is_one_line_with_its_rule_and_following_the_lines_is
     node = kube.node(fake=False)
     chosen = settings(kube, policy=OPEN._replace(rates={Operation.MARK: Rate(5, 60.0)}))
     with running(account.client(), chosen) as (controller, said):
-        server = Server("127.0.0.1:0", controller)
+        server = ControllerServer("127.0.0.1:0", controller)
         server.start()
         try:
             eventually(controller.rights.asked.is_set)
@@ -153,7 +153,7 @@ def test_the_rules_that_are_shipped_are_all_that_a_controller_ever_needs(kube: K
 
 
 def test_a_right_names_its_rule_as_yaml() -> None:
-    right = Right("update", "leases", "coordination.k8s.io", "ns", "nhc-controller", "x")
+    right = ClusterRight("update", "leases", "coordination.k8s.io", "ns", "nhc-controller", "x")
     assert yaml.safe_load(right.rule()) == {
         "apiGroups": ["coordination.k8s.io"],
         "resources": ["leases"],

@@ -16,7 +16,7 @@ from nhc.model import Action, CheckResult, Outcome, Report, crit, ok, skip, unkn
 from nhc.ports import Mark
 from nhc_adapters.kubernetes.nodes.conditions import Condition
 from nhc_adapters.kubernetes.nodes.marks import Treatment
-from nhc_adapters.kubernetes.nodes.vocabulary import Taint, conditions_of, label_value, parse_taint
+from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, conditions_of, label_value, parse_taint
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, known, load
 from nhc_adapters.kubernetes.sink.reporter import said_by
 
@@ -181,4 +181,4 @@ def test_a_sites_own_vocabulary_is_used_like_ours(tmp_path: Path) -> None:
         json.dumps({**GOOD, "states": {"faulty": {"taints": [{"key": "site/bad", "effect": "NoExecute"}]}}})
     )
     state = Treatment((load(str(path)),)).state("faulty", Mark("x"))
-    assert state.taints == (Taint("site/bad", "", "NoExecute"),)
+    assert state.taints == (NodeTaint("site/bad", "", "NoExecute"),)

@@ -17,7 +17,7 @@ from nhc.model import CheckResult, Outcome, Report, ok
 from nhc.sinks import Delivery
 from nhc.testing import FakeHost
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition
-from nhc_adapters.kubernetes.nodes.vocabulary import Said
+from nhc_adapters.kubernetes.nodes.vocabulary import ConditionRule
 from nhc_adapters.kubernetes.nodes.vocabulary_file import known, load
 from nhc_adapters.kubernetes.sink.sink import NodeSink
 from tests.support.judge import judge_all
@@ -178,12 +178,14 @@ def said(made: NodeSink, found: list[CheckResult]) -> dict[str, Condition]:
     return dict(made.reporter.conditions.standing)
 
 
-def all_conditions() -> list[tuple[str, Said]]:
+def all_conditions() -> list[tuple[str, ConditionRule]]:
     return [(name, one) for name in known() for one in load(name).said]
 
 
 @pytest.mark.parametrize(("name", "one"), all_conditions(), ids=lambda value: getattr(value, "type", value))
-def test_a_condition_is_raised_by_a_real_line_and_cleared_when_it_is_gone(name: str, one: Said, nvml: Nvml) -> None:
+def test_a_condition_is_raised_by_a_real_line_and_cleared_when_it_is_gone(
+    name: str, one: ConditionRule, nvml: Nvml
+) -> None:
     for source in LINES[name, one.type]:
         bad, good = judged(nvml, source)
         made = sink(name)

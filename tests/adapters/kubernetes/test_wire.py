@@ -12,7 +12,7 @@ import pytest
 from nhc.ports import Effect, Mark
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
-from nhc_adapters.kubernetes.api.events import WARNING, Recorder
+from nhc_adapters.kubernetes.api.events import WARNING, EventRecorder
 from nhc_adapters.kubernetes.api.reflector import Reflector
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition
@@ -179,7 +179,7 @@ def test_a_node_speaks_again_when_the_server_is_back_and_says_what_is_so_then(ku
 
 def test_an_event_is_made_once_though_its_answer_was_lost(kube: Kube, wire: Wire, client: Client) -> None:
     node = kube.node(fake=False)
-    recorder = Recorder(client, "nhc-agent")
+    recorder = EventRecorder(client, "nhc-agent")
     wire.next(reset(after=True), "POST", "/events")
 
     recorder.say(WARNING, node, "Xid79", "fell off the bus")

@@ -54,7 +54,7 @@ class _Bucket:
 
 
 @dataclass
-class Recorder:
+class EventRecorder:
     """Says things about nodes. `component` is who speaks, as `kubectl describe node` shows it."""
 
     client: Client
@@ -180,7 +180,7 @@ def _bounded(kept: OrderedDict[Any, Any], key: Any, value: Any) -> Any:
     return value
 
 
-def flush_quietly(recorder: Recorder, warn: Optional[Callable[[str], None]] = None, limit: int = QUEUE) -> None:
+def flush_quietly(recorder: EventRecorder, warn: Optional[Callable[[str], None]] = None, limit: int = QUEUE) -> None:
     """Send what is queued, at most so many; what the server refuses outright is dropped with a warning."""
     while recorder.waiting:
         try:

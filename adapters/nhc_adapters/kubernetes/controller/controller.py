@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from nhc.ports import AdapterError, Effect, Operation
 from nhc_adapters.kubernetes.api.client import Client
-from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, Recorder, flush_quietly
+from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder, flush_quietly
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.api.reflector import Reflector
@@ -22,11 +22,11 @@ from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.controller.loki_watch import LokiWatch
 from nhc_adapters.kubernetes.controller.rights import RightsWatch
-from nhc_adapters.kubernetes.controller.rounds import Done, Fleet, Log
-from nhc_adapters.kubernetes.controller.settings import Settings
+from nhc_adapters.kubernetes.controller.rounds import Fleet, Log, RoundResult
+from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, KERNEL_LOG
-from nhc_adapters.kubernetes.nodes.drain import Progress
+from nhc_adapters.kubernetes.nodes.drain import DrainProgress
 from nhc_adapters.kubernetes.nodes.drains import Drains
 from nhc_adapters.kubernetes.nodes.known_types import strangers
 from nhc_adapters.kubernetes.nodes.view import trim
@@ -42,7 +42,7 @@ EVENTS_AT_ONCE = 10
 EVENTS_PAUSE = 0.2
 
 
-def kept_types(settings: Settings) -> frozenset[str]:
+def kept_types(settings: ControllerSettings) -> frozenset[str]:
     """The condition types that decide anything."""
     found = {fault.type for fault in settings.faults} | {"Ready", *CLUSTER_SIDE}
     return frozenset(found | ({settings.verdict} if settings.verdict else set()))
@@ -54,7 +54,7 @@ class Controller:
     def __init__(
         self,
         client: Client,
-        settings: Settings,
+        settings: ControllerSettings,
         *,
         lease: Optional[Lease] = None,
         log: Log = lambda line: None,
@@ -82,7 +82,7 @@ class Controller:
         self.fleet = Fleet(
             settings, self.adapter, self.ledger, self.nodes.objects, clock, self.lease.held, log=self._say
         )
-        self.recorder = Recorder(client, "nhc-controller", queue=8192)
+        self.recorder = EventRecorder(client, "nhc-controller", queue=8192)
         self.drains = Drains(
             client, settings.rules, self.nodes.objects.get, allowed=self.lease.held, ended=self._drained
         )
@@ -230,7 +230,7 @@ class Controller:
             self.detections.clear_after_restart(self.fleet.sick())
             self.fleet.wake.wait(max(self.fleet.due(self.clock()), 0.01))
 
-    def _after(self, done: Done) -> None:
+    def _after(self, done: RoundResult) -> None:
         """Tell what a round did."""
         for name in list(self.adapter.changed):
             self.nodes.put(self.adapter.changed.pop(name))
@@ -270,7 +270,7 @@ class Controller:
             if node is not None and self.drains.wanted(name, node):
                 self.drains.start(name)
 
-    def _drained(self, name: str, progress: Progress, state: str) -> None:
+    def _drained(self, name: str, progress: DrainProgress, state: str) -> None:
         self._count(f"drain_{state}")
         self.log(f"drain {state}: {progress.line()}")
         kind = NORMAL if progress.clean else WARNING

@@ -13,7 +13,7 @@ from nhc.ports import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.controller.acknowledged import FINDINGS, acknowledge, acknowledged, read_findings, record
 from nhc_adapters.kubernetes.controller.podlogs import Reader
-from nhc_adapters.kubernetes.controller.settings import Settings
+from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.nodes.conditions import (
     FALSE,
     JOB_ERROR,
@@ -33,7 +33,7 @@ class Detections:
     def __init__(
         self,
         client: Client,
-        settings: Settings,
+        settings: ControllerSettings,
         objects: Mapping[str, Node],
         held: Callable[[], bool],
         clock: Callable[[], float],

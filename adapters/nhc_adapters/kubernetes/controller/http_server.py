@@ -11,10 +11,10 @@ from nhc.prometheus_family import Family, counter, gauge
 
 if TYPE_CHECKING:
     from nhc_adapters.kubernetes.controller.controller import Controller
-    from nhc_adapters.kubernetes.controller.reload import Watched
+    from nhc_adapters.kubernetes.controller.reload import WatchedSettings
 
 
-def metrics(controller: Controller, watched: Optional[Watched] = None) -> str:
+def metrics(controller: Controller, watched: Optional[WatchedSettings] = None) -> str:
     """What the controller counts, in Prometheus' text format."""
     fleet = controller.fleet
     unknown = "Nodes of which nothing certain is known: silent, never heard of, or marked by a word not taken back."
@@ -52,10 +52,10 @@ def metrics(controller: Controller, watched: Optional[Watched] = None) -> str:
     return "".join(family.render() for family in (*families, failing, drains, done, requests))
 
 
-class Server:
+class ControllerServer:
     """Serves one controller at a time on `host:port`. Raises AdapterError when it cannot listen there."""
 
-    def __init__(self, listen: str, controller: Controller, watched: Optional[Watched] = None) -> None:
+    def __init__(self, listen: str, controller: Controller, watched: Optional[WatchedSettings] = None) -> None:
         host, _, port = listen.rpartition(":")
         self.controller = controller
         outer = self
@@ -92,7 +92,7 @@ class Server:
         self._server.server_close()
 
 
-def _answer(path: str, controller: Controller, watched: Optional[Watched]) -> tuple[int, str]:
+def _answer(path: str, controller: Controller, watched: Optional[WatchedSettings]) -> tuple[int, str]:
     if path == "/metrics":
         return 200, metrics(controller, watched)
     if path == "/healthz":

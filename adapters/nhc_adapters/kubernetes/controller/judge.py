@@ -94,7 +94,7 @@ class _Failure(NamedTuple):
 
 
 @dataclass
-class _Run:
+class _Judging:
     """One judgement under way. `others` are the results that are no failures."""
 
     now: float
@@ -158,7 +158,7 @@ def judge(
     allocatable, None where that is not watched.
     """
     conditions = read_conditions(node)
-    run = _Run(now, silent_after, read_overruled(node))
+    run = _Judging(now, silent_after, read_overruled(node))
     for fault in faults:
         condition = conditions.get(fault.type)
         if condition is None:
@@ -198,7 +198,7 @@ def judge(
 
 
 def _offer(
-    run: _Run, node: Mapping[str, Any], conditions: Mapping[str, Condition], wanted: Optional[Accelerators]
+    run: _Judging, node: Mapping[str, Any], conditions: Mapping[str, Condition], wanted: Optional[Accelerators]
 ) -> Optional[Offer]:
     """Judge what the node offers: too little is CRIT once that has lasted for the grace."""
     if wanted is None:
@@ -220,7 +220,9 @@ def _offer(
     return offer
 
 
-def _switched_off(run: _Run, conditions: Mapping[str, Condition], faults: Sequence[Fault], allocatable: bool) -> None:
+def _switched_off(
+    run: _Judging, conditions: Mapping[str, Condition], faults: Sequence[Fault], allocatable: bool
+) -> None:
     """A finding of ours that stands, while its source is not asked any more, is neither a fault nor health."""
     on = {fault.type for fault in faults} | ({ALLOCATABLE} if allocatable else set())
     for kind in CLUSTER_SIDE:
@@ -230,7 +232,7 @@ def _switched_off(run: _Run, conditions: Mapping[str, Condition], faults: Sequen
             run.add(kind, unknown("SourceSwitchedOff", said))
 
 
-def _standing_mark(run: _Run, node: Mapping[str, Any], conditions: Mapping[str, Condition]) -> Tuple[str, ...]:
+def _standing_mark(run: _Judging, node: Mapping[str, Any], conditions: Mapping[str, Condition]) -> Tuple[str, ...]:
     """Hold a marked node until the sources of its mark take their word back. Returns what a mark stands on now."""
     bad = [one.source for one in run.failures]
     if read_own_mark(node) is None or released(node):

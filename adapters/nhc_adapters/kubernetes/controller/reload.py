@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 from nhc.ports import AdapterError
 from nhc.settings_file import SettingsError
-from nhc_adapters.kubernetes.controller.settings import Settings
+from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.nodes.known_types import known_types, strangers
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault
 
@@ -23,10 +23,10 @@ AGAIN = 10.0
 Signature = Tuple[int, int, int, int]
 
 
-class Watched:
+class WatchedSettings:
     """The settings in force, and whether their files say something else by now."""
 
-    def __init__(self, read: Callable[[], Settings], log: Callable[[str], None]) -> None:
+    def __init__(self, read: Callable[[], ControllerSettings], log: Callable[[str], None]) -> None:
         """Reads them. Raises SettingsError, as every first reading may."""
         self._read, self._log = read, log
         self.settings = read()
@@ -37,7 +37,7 @@ class Watched:
         self._tried = 0.0
         self._seen = self._look()
 
-    def changed(self) -> Optional[Settings]:
+    def changed(self) -> Optional[ControllerSettings]:
         """New settings, None where the files say what is in force, or something that makes no sense."""
         found = self._look()
         asked = self.asked.is_set()
@@ -71,7 +71,7 @@ class Watched:
         return {path: _signature(path) for path in self.settings.sources}
 
 
-def differences(before: Settings, after: Settings) -> List[str]:
+def differences(before: ControllerSettings, after: ControllerSettings) -> List[str]:
     """The names of the settings that differ."""
     names = (name for name in before.__dataclass_fields__ if name != "sources")
     return [name.replace("_", "-") for name in names if getattr(before, name) != getattr(after, name)]
@@ -93,7 +93,7 @@ class Fitting:
 
     def __init__(
         self,
-        read: Callable[[], Settings],
+        read: Callable[[], ControllerSettings],
         nodes: Callable[[], Iterable[Mapping[str, Any]]],
         every: float = 60.0,
         monotonic: Callable[[], float] = time.monotonic,
@@ -108,7 +108,7 @@ class Fitting:
         """From now on new settings are compared with what the nodes know."""
         self.started = True
 
-    def read(self) -> Settings:
+    def read(self) -> ControllerSettings:
         """Raises SettingsError."""
         settings = self._read()
         if self.started and not {fault.type for fault in settings.faults} <= known_types(settings.vocabularies):
@@ -120,7 +120,7 @@ class Fitting:
                 raise SettingsError(self._said)
         return settings
 
-    def _judge(self, settings: Settings) -> str:
+    def _judge(self, settings: ControllerSettings) -> str:
         try:
             return "; ".join(strangers(settings.faults, self._nodes(), settings.vocabularies))
         except AdapterError as error:

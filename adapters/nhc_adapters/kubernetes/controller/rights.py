@@ -13,7 +13,7 @@ from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.controller.ledger import NAME as LEDGER
 from nhc_adapters.kubernetes.controller.loki_watch import NAME as CURSORS
-from nhc_adapters.kubernetes.controller.settings import Settings
+from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 
 REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 COORDINATION = "coordination.k8s.io"
@@ -25,7 +25,7 @@ AGAIN, SOON = 300.0, 10.0
 """Seconds between two askings: while all is granted, and while something is missing."""
 
 
-class Right(NamedTuple):
+class ClusterRight(NamedTuple):
     """One verb on one resource. No namespace means all of them; `resource` may have a /subresource.
 
     `acting` says that it is needed only once `apply` is true.
@@ -55,53 +55,53 @@ class Right(NamedTuple):
         return f"missing right: {self} ({self.purpose}); add to {role} of this account: {self.rule()}"
 
 
-def of_controller(settings: Settings) -> List[Right]:
+def of_controller(settings: ControllerSettings) -> List[ClusterRight]:
     """What the controller needs under these settings."""
     own = settings.namespace
     found = [
-        *(Right(verb, "nodes", purpose="to follow the nodes") for verb in ("get", "list", "watch")),
+        *(ClusterRight(verb, "nodes", purpose="to follow the nodes") for verb in ("get", "list", "watch")),
         *_lease(own),
-        Right("patch", "nodes", purpose="to mark and clear nodes", acting=True),
-        Right("patch", "nodes/status", purpose="to say that a node's agent is silent", acting=True),
-        Right("create", "events", "", EVENTS, purpose="to tell what was done", acting=True),
+        ClusterRight("patch", "nodes", purpose="to mark and clear nodes", acting=True),
+        ClusterRight("patch", "nodes/status", purpose="to say that a node's agent is silent", acting=True),
+        ClusterRight("create", "events", "", EVENTS, purpose="to tell what was done", acting=True),
     ]
     policy = settings.policy
     kept = {LEDGER: "to remember rates and repairs"} if policy.rates or policy.repairs else {}
     if settings.loki.url:
         kept[CURSORS] = "to remember how far Loki was read"
     if kept:
-        found.append(Right("create", "configmaps", "", own, purpose=", ".join(kept.values()), acting=True))
+        found.append(ClusterRight("create", "configmaps", "", own, purpose=", ".join(kept.values()), acting=True))
     for name, purpose in kept.items():
-        found += [Right(verb, "configmaps", "", own, name, purpose, True) for verb in ("get", "patch")]
+        found += [ClusterRight(verb, "configmaps", "", own, name, purpose, True) for verb in ("get", "patch")]
     if settings.treatment.drain or policy.repairs or settings.podlogs.namespaces:
-        found.append(Right("list", "pods", purpose="to see what runs on a node"))
+        found.append(ClusterRight("list", "pods", purpose="to see what runs on a node"))
     if settings.treatment.drain:
-        found.append(Right("create", "pods/eviction", purpose="to drain nodes", acting=True))
+        found.append(ClusterRight("create", "pods/eviction", purpose="to drain nodes", acting=True))
     for namespace in settings.podlogs.namespaces:
-        found.append(Right("get", "pods/log", "", namespace, purpose="[podlogs] namespaces"))
+        found.append(ClusterRight("get", "pods/log", "", namespace, purpose="[podlogs] namespaces"))
     return found
 
 
-def _lease(namespace: str) -> Tuple[Right, ...]:
+def _lease(namespace: str) -> Tuple[ClusterRight, ...]:
     name, purpose = "nhc-controller", "to hold the Lease: without it this controller never leads"
     return (
-        Right("create", "leases", COORDINATION, namespace, purpose=purpose),
-        Right("get", "leases", COORDINATION, namespace, name, purpose),
-        Right("update", "leases", COORDINATION, namespace, name, purpose),
+        ClusterRight("create", "leases", COORDINATION, namespace, purpose=purpose),
+        ClusterRight("get", "leases", COORDINATION, namespace, name, purpose),
+        ClusterRight("update", "leases", COORDINATION, namespace, name, purpose),
     )
 
 
-def of_agent() -> List[Right]:
+def of_agent() -> List[ClusterRight]:
     """What an agent needs: to say how its own node is."""
     return [
-        Right("get", "nodes", purpose="to see what its node's conditions say"),
-        Right("patch", "nodes/status", purpose="to write its node's conditions"),
-        Right("create", "events", "", EVENTS, purpose="to tell what happened"),
-        Right("patch", "events", "", EVENTS, purpose="to count what happens again"),
+        ClusterRight("get", "nodes", purpose="to see what its node's conditions say"),
+        ClusterRight("patch", "nodes/status", purpose="to write its node's conditions"),
+        ClusterRight("create", "events", "", EVENTS, purpose="to tell what happened"),
+        ClusterRight("patch", "events", "", EVENTS, purpose="to count what happens again"),
     ]
 
 
-def denied(client: Client, rights: Sequence[Right], account: str = "") -> List[Right]:
+def denied(client: Client, rights: Sequence[ClusterRight], account: str = "") -> List[ClusterRight]:
     """Those that the API server does not grant, to us or to an account of ours. Raises AdapterError.
 
     `account` is `system:serviceaccount:NAMESPACE:NAME`; to ask about it takes the right to create SubjectAccessReviews.
@@ -112,16 +112,18 @@ def denied(client: Client, rights: Sequence[Right], account: str = "") -> List[R
 class RightsWatch:
     """Asks for rights at the start and now and then, and tells each missing one once, and when it is there."""
 
-    def __init__(self, client: Client, settings: Settings, outages: Outages, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: Client, settings: ControllerSettings, outages: Outages, log: Callable[[str], None]
+    ) -> None:
         self.client, self.outages, self.log = client, outages, log
         self.rights = of_controller(settings)
         self.apply = settings.apply
         self.asked = threading.Event()
         """Whether the API server has answered once."""
-        self.missing: List[Right] = []
+        self.missing: List[ClusterRight] = []
         self.soon = SOON
 
-    def blocking(self) -> List[Right]:
+    def blocking(self) -> List[ClusterRight]:
         """The missing rights without which the controller cannot do what it is told to."""
         return [right for right in self.missing if self.apply or not right.acting]
 
@@ -149,7 +151,7 @@ class RightsWatch:
         self.asked.set()
 
 
-def _granted(client: Client, right: Right, account: str) -> bool:
+def _granted(client: Client, right: ClusterRight, account: str) -> bool:
     resource, _, sub = right.resource.partition("/")
     asked: Dict[str, str] = {
         "verb": right.verb,

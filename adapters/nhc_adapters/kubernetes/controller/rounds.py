@@ -15,7 +15,7 @@ from nhc.policy.decide import Decision, Policy, Withheld, decide
 from nhc.ports import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc_adapters.kubernetes.controller.judge import Accelerators, Judgement, judge
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
-from nhc_adapters.kubernetes.controller.settings import Settings, ceilings_for
+from nhc_adapters.kubernetes.controller.settings import ControllerSettings, ceilings_for
 from nhc_adapters.kubernetes.controller.tending import Tending
 from nhc_adapters.kubernetes.nodes.accelerators import asked_for, expected_accelerators
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
@@ -34,7 +34,7 @@ Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Done:
+class RoundResult:
     """What a round came to. In a dry run `applied` is empty and `operations` are what would have been done."""
 
     operations: Tuple[PlannedOperation, ...] = ()
@@ -49,7 +49,7 @@ class Done:
 class Fleet:
     """`objects` are the nodes as last seen, `allowed` says whether we may act at this moment (the Lease)."""
 
-    settings: Settings
+    settings: ControllerSettings
     adapter: Kubernetes
     ledger: ClusterLedger
     objects: Mapping[str, Mapping[str, Any]]
@@ -205,29 +205,29 @@ class Fleet:
         # One that could not be found is taken for busy: nothing is rebooted in doubt.
         return [s._replace(busy=busy.get(s.name, True)) if s.name in asked else s for s in states]
 
-    def round(self) -> Done:
+    def round(self) -> RoundResult:
         """One round: look, decide, act. Raises AdapterError when ledger or pods could not be read or written."""
         now = self.clock()
         names = self.look(now)
         if not names:
-            return Done()
+            return RoundResult()
         if self.settings.apply:
             names = self._tending.tend(names, self.judged, self.objects, now)
         decision = self.decide(now, names)
         self._note_withheld(decision.withheld, now)
         if not self.settings.apply:
             fresh = tuple(planned for planned in decision.operations if self._first(planned))
-            return Done(fresh, (), decision.withheld)
+            return RoundResult(fresh, (), decision.withheld)
         if not decision.operations:
-            return Done((), (), decision.withheld)
+            return RoundResult((), (), decision.withheld)
         if not self.allowed():
             self._later(planned.node for planned in decision.operations)
-            return Done((), (), decision.withheld)
+            return RoundResult((), (), decision.withheld)
         self.ledger.begin(decision.operations, now)
         applied: List[Tuple[Operation, Applied]] = []
         for operation in (Operation.CLEAR, Operation.MARK, Operation.REBOOT, Operation.REPLACE):
             applied += self._carry_out(operation, [one for one in decision.operations if one.operation is operation])
-        return Done(decision.operations, tuple(applied), decision.withheld)
+        return RoundResult(decision.operations, tuple(applied), decision.withheld)
 
     def _carry_out(
         self, operation: Operation, operations: Sequence[PlannedOperation]

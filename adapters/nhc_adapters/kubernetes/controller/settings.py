@@ -26,7 +26,7 @@ from nhc_adapters.kubernetes.controller.judge import parse_fault
 from nhc_adapters.kubernetes.controller.loki import LOOKBACK
 from nhc_adapters.kubernetes.controller.podlogs import PATTERNS, PodLogs
 from nhc_adapters.kubernetes.nodes.accelerators import GRACE
-from nhc_adapters.kubernetes.nodes.drain import Rules
+from nhc_adapters.kubernetes.nodes.drain import DrainRules
 from nhc_adapters.kubernetes.nodes.evidence import SILENT_AFTER
 from nhc_adapters.kubernetes.nodes.marks import Treatment
 from nhc_adapters.kubernetes.nodes.view import TOPOLOGIES
@@ -51,7 +51,7 @@ class LokiSettings:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ControllerSettings:
     """All of it. `apply` False means a dry run."""
 
     apply: bool = False
@@ -59,7 +59,7 @@ class Settings:
     vocabularies: Tuple[Vocabulary, ...] = ()
     faults: Tuple[Fault, ...] = ()
     treatment: Treatment = field(default_factory=Treatment)
-    rules: Rules = field(default_factory=Rules)
+    rules: DrainRules = field(default_factory=DrainRules)
     topologies: Tuple[str, ...] = TOPOLOGIES
     selector: str = ""
     silent_after: float = SILENT_AFTER
@@ -84,7 +84,7 @@ class Details(TypedDict, total=False):
 
     apply: bool
     policy: Policy
-    rules: Rules
+    rules: DrainRules
     topologies: Tuple[str, ...]
     selector: str
     silent_after: float
@@ -106,7 +106,7 @@ def make(
     label: bool = True,
     drain: bool = False,
     **details: Unpack[Details],
-) -> Settings:
+) -> ControllerSettings:
     """Settings of these vocabularies and faults, by name. Raises SettingsError."""
     try:
         spoken = tuple(load(name) for name in vocabularies)
@@ -115,7 +115,7 @@ def make(
         raise SettingsError(str(error)) from None
     # Named faults stand alone, as draino's arguments do; without any, the vocabularies say what is one.
     known = named or tuple(dict.fromkeys(fault for one in spoken for fault in one.faults))
-    settings = Settings(
+    settings = ControllerSettings(
         vocabularies=spoken, treatment=Treatment(spoken, cordon, taint, label, drain), faults=known, **details
     )
     # What the controller itself finds is a condition too, so that it outlives a restart and kubectl shows it.
@@ -133,7 +133,7 @@ def read(
     faults: Optional[Sequence[str]] = None,
     drain: Optional[bool] = None,
     **override: Unpack[Details],
-) -> Settings:
+) -> ControllerSettings:
     """Settings from a file; the rest is what the command line says, None where nothing. Raises SettingsError."""
     file = settings_file.load(path)
     named = file.texts("vocabularies", ("nhc",))
@@ -172,9 +172,9 @@ def read(
         raise SettingsError(f"{path}: {error}") from None
 
 
-def _rules(table: Table) -> Rules:
-    default = Rules()
-    return Rules(
+def _rules(table: Table) -> DrainRules:
+    default = DrainRules()
+    return DrainRules(
         int(table.seconds("grace", 0.0)) if "grace" in table else None,
         table.seconds("deadline", default.deadline),
         table.flag("force"),

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 from nhc.model import Verdict
 from nhc.ports import Effect
 from nhc_adapters.kubernetes.controller.judge import Judgement
-from nhc_adapters.kubernetes.controller.settings import Settings
+from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.conditions import (
     ALLOCATABLE,
@@ -38,7 +38,7 @@ AFTER_FAILURE = 30.0
 class Tending:
     """`allowed` says whether we may act now, `retry` has a node looked at again at a time."""
 
-    settings: Settings
+    settings: ControllerSettings
     adapter: Kubernetes
     allowed: Callable[[], bool]
     retry: Callable[[str, float], None]

@@ -16,14 +16,14 @@ from nhc_adapters.kubernetes.api.access import IN_CLUSTER
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.rights import denied, of_agent, of_controller
-from nhc_adapters.kubernetes.controller.settings import Settings, read
+from nhc_adapters.kubernetes.controller.settings import ControllerSettings, read
 from nhc_adapters.kubernetes.doctor.installation import (
     OK,
     PROBLEM,
     UNKNOWN,
     WARN,
     Check,
-    Finding,
+    DoctorFinding,
     Installation,
     pod_spec_of,
     spec_of,
@@ -38,38 +38,38 @@ OLDEST = (1, 30)
 """The first version whose API server tells the admission policy which node a pod's token belongs to."""
 
 
-def api(found: Installation) -> Iterator[Finding]:
+def api(found: Installation) -> Iterator[DoctorFinding]:
     version = found.client.get("/version")
     said = str(version.get("gitVersion", ""))
     number = tuple(int("".join(filter(str.isdigit, str(version.get(key, "0")))) or 0) for key in ("major", "minor"))
     if number < OLDEST:
-        yield Finding(
+        yield DoctorFinding(
             PROBLEM,
             "api",
             f"Kubernetes {said} is too old",
             "the admission policy that binds agents to their nodes needs 1.30: upgrade, or switch it off in the chart",
         )
     else:
-        yield Finding(OK, "api", f"Kubernetes {said} at {found.client.access.server}")
+        yield DoctorFinding(OK, "api", f"Kubernetes {said} at {found.client.access.server}")
     when = parsedate_to_datetime(found.client.date()).timestamp()
     apart = time.time() - when
     if abs(apart) > SKEW:
-        yield Finding(
+        yield DoctorFinding(
             PROBLEM,
             "clocks",
             f"this machine's clock is {abs(apart):.0f} s {'ahead of' if apart > 0 else 'behind'} the API server's",
             "synchronise it: NTP or chrony",
         )
     else:
-        yield Finding(OK, "clocks", "this machine's clock and the API server's agree")
+        yield DoctorFinding(OK, "clocks", "this machine's clock and the API server's agree")
 
 
-def settings(found: Installation) -> Iterator[Finding]:
+def settings(found: Installation) -> Iterator[DoctorFinding]:
     """The settings in force are those of the ConfigMap; those of the command line count where there is none."""
     data = found.configmaps.get(SETTINGS) or _hashed(found)
     if data is None:
         if found.readable("settings"):
-            yield Finding(
+            yield DoctorFinding(
                 WARN,
                 "settings",
                 f"there is no ConfigMap {SETTINGS} in {found.namespace}",
@@ -79,19 +79,19 @@ def settings(found: Installation) -> Iterator[Finding]:
     try:
         found.use(parsed(data))
     except SettingsError as error:
-        yield Finding(PROBLEM, "settings", str(error), f"kubectl -n {found.namespace} edit configmap {SETTINGS}")
+        yield DoctorFinding(PROBLEM, "settings", str(error), f"kubectl -n {found.namespace} edit configmap {SETTINGS}")
         return
     if found.settings.apply:
-        yield Finding(OK, "settings", "the controller acts (apply = true)")
+        yield DoctorFinding(OK, "settings", "the controller acts (apply = true)")
     else:
-        yield Finding(
+        yield DoctorFinding(
             WARN,
             "settings",
             "a dry run: the controller only says what it would do",
             f"kubectl -n {found.namespace} edit configmap {SETTINGS}: apply = true",
         )
     if found.settings.namespace != found.namespace:
-        yield Finding(
+        yield DoctorFinding(
             PROBLEM,
             "settings",
             f"namespace = {found.settings.namespace!r}, but the controller is in "
@@ -110,7 +110,7 @@ def _hashed(found: Installation) -> Optional[Mapping[str, str]]:
     return None
 
 
-def parsed(data: Mapping[str, str]) -> Settings:
+def parsed(data: Mapping[str, str]) -> ControllerSettings:
     """The settings that a ConfigMap's files hold. Raises SettingsError, which names the file alone."""
     with tempfile.TemporaryDirectory(prefix="nhc-doctor-") as directory:
         for name, text in data.items():
@@ -121,12 +121,12 @@ def parsed(data: Mapping[str, str]) -> Settings:
             raise SettingsError(str(error).replace(f"{directory}/", "")) from None
 
 
-def policy(found: Installation) -> Iterator[Finding]:
+def policy(found: Installation) -> Iterator[DoctorFinding]:
     chosen = found.settings.policy
     size = len(found.nodes)
     limit = chosen.ceiling.limit(size)
     if limit == 0:
-        yield Finding(
+        yield DoctorFinding(
             WARN,
             "policy",
             "the ceiling allows no node to be out: none will ever be marked",
@@ -134,11 +134,11 @@ def policy(found: Installation) -> Iterator[Finding]:
         )
     elif size:
         most = "any number" if limit is None else str(limit)
-        yield Finding(OK, "policy", f"at most {most} of {size} nodes may be out by nhc's doing")
+        yield DoctorFinding(OK, "policy", f"at most {most} of {size} nodes may be out by nhc's doing")
     there = {group for node in found.nodes for group in groups(node, found.settings.topologies)}
     for name in sorted(chosen.groups):
         if name != "*" and not any(fnmatchcase(group, name) for group in there):
-            yield Finding(
+            yield DoctorFinding(
                 WARN,
                 "policy",
                 f"the ceiling of {name} holds for nothing: no node is in such a group",
@@ -146,7 +146,7 @@ def policy(found: Installation) -> Iterator[Finding]:
             )
 
 
-def rights(found: Installation) -> Iterator[Finding]:
+def rights(found: Installation) -> Iterator[DoctorFinding]:
     accounts = [
         (f"{found.namespace}:{_account(found.deployments, 'nhc-controller')}", of_controller(found.settings)),
         (f"{found.namespace}:{_account(found.agents, 'nhc-agent')}", of_agent()),
@@ -157,13 +157,13 @@ def rights(found: Installation) -> Iterator[Finding]:
             missing = denied(found.client, wanted, f"system:serviceaccount:{account}")
         except ApiError as error:
             if error.status != 403 or found.client.access.source != IN_CLUSTER or name != "nhc-controller":
-                found.unread.append(Finding(UNKNOWN, "rights", f"{name}: cannot be looked at: {error}"))
+                found.unread.append(DoctorFinding(UNKNOWN, "rights", f"{name}: cannot be looked at: {error}"))
                 continue
             missing = denied(found.client, wanted)  # in the controller's own pod: that account asks for itself
         for right in missing:
-            yield Finding(PROBLEM, "rights", f"{name}: {right.missing()}")
+            yield DoctorFinding(PROBLEM, "rights", f"{name}: {right.missing()}")
         if not missing:
-            yield Finding(OK, "rights", f"{name} has all {len(wanted)} rights that it needs")
+            yield DoctorFinding(OK, "rights", f"{name} has all {len(wanted)} rights that it needs")
 
 
 def _account(owners: List[Dict[str, Any]], usual: str) -> str:
@@ -172,10 +172,10 @@ def _account(owners: List[Dict[str, Any]], usual: str) -> str:
     return usual
 
 
-def controller(found: Installation) -> Iterator[Finding]:
+def controller(found: Installation) -> Iterator[DoctorFinding]:
     if not found.deployments:
         if found.readable("controller"):
-            yield Finding(
+            yield DoctorFinding(
                 WARN, "controller", f"no controller is installed in {found.namespace}: nothing will be marked"
             )
         return
@@ -183,10 +183,10 @@ def controller(found: Installation) -> Iterator[Finding]:
         name, status = deployment["metadata"]["name"], deployment.get("status") or {}
         wanted, ready = int(spec_of(deployment).get("replicas", 1)), int(status.get("readyReplicas") or 0)
         if ready:
-            yield Finding(OK if ready >= wanted else WARN, "controller", f"{name}: {ready} of {wanted} ready")
+            yield DoctorFinding(OK if ready >= wanted else WARN, "controller", f"{name}: {ready} of {wanted} ready")
         else:
             why = _why_not_running(found, deployment)
-            yield Finding(
+            yield DoctorFinding(
                 PROBLEM,
                 "controller",
                 f"{name}: none of {wanted} is ready{why}",
@@ -198,10 +198,12 @@ def controller(found: Installation) -> Iterator[Finding]:
     spec = (lease or {}).get("spec") or {}
     holder, renewed = str(spec.get("holderIdentity") or ""), from_utc(spec.get("renewTime"))
     if holder and time.time() - renewed < 60.0 + SKEW:
-        yield Finding(OK, "controller", f"{holder} leads")
+        yield DoctorFinding(OK, "controller", f"{holder} leads")
     else:
         since = f"since {spec.get('renewTime')}" if renewed else "yet"
-        yield Finding(PROBLEM, "controller", f"nobody has led {since}", "the controller's log says why; see rights")
+        yield DoctorFinding(
+            PROBLEM, "controller", f"nobody has led {since}", "the controller's log says why; see rights"
+        )
 
 
 def _why_not_running(found: Installation, deployment: Mapping[str, Any]) -> str:
@@ -219,7 +221,7 @@ def _why_not_running(found: Installation, deployment: Mapping[str, Any]) -> str:
     return ""
 
 
-def network(found: Installation) -> Iterator[Finding]:
+def network(found: Installation) -> Iterator[DoctorFinding]:
     """Whether the NetworkPolicy lets the controller reach the API server where its endpoints are."""
     path = namespaced(found.namespace, "networkpolicies", "nhc-controller", "apis/networking.k8s.io/v1")
     limits = found.get("network", path)
@@ -233,14 +235,14 @@ def network(found: Installation) -> Iterator[Finding]:
     wanted = {int(port["port"]) for one in slices for port in one.get("ports") or () if port.get("port")}
     shut = sorted(port for port in wanted if not _allows(spec_of(limits).get("egress") or (), port))
     if shut:
-        yield Finding(
+        yield DoctorFinding(
             PROBLEM,
             "network",
             f"the NetworkPolicy nhc-controller shuts the API server's port {shut[0]}",
             f"add {shut[0]} to networkPolicy.egressPorts (chart) or to base/networkpolicy.yaml",
         )
     elif wanted:
-        yield Finding(OK, "network", f"the NetworkPolicy lets the controller reach port {sorted(wanted)[0]}")
+        yield DoctorFinding(OK, "network", f"the NetworkPolicy lets the controller reach port {sorted(wanted)[0]}")
 
 
 def _allows(egress: Any, port: int) -> bool:
@@ -257,12 +259,12 @@ def _allows(egress: Any, port: int) -> bool:
     return False
 
 
-def admission(found: Installation) -> Iterator[Finding]:
+def admission(found: Installation) -> Iterator[DoctorFinding]:
     group = "/apis/admissionregistration.k8s.io/v1"
     if found.get("admission", f"{group}/validatingadmissionpolicybindings/nhc-agent") is not None:
-        yield Finding(OK, "admission", "each agent is bound to its own node")
+        yield DoctorFinding(OK, "admission", "each agent is bound to its own node")
     elif found.readable("admission"):
-        yield Finding(
+        yield DoctorFinding(
             WARN,
             "admission",
             "no admission policy binds agents to their nodes: each may change every node's status",

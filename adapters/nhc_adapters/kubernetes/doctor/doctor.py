@@ -11,26 +11,26 @@ from typing import List, Sequence, Tuple
 
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.errors import ApiError
-from nhc_adapters.kubernetes.controller.settings import Settings
+from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.doctor import controller, nodes
-from nhc_adapters.kubernetes.doctor.installation import PROBLEM, UNKNOWN, WARN, Check, Finding, Installation
+from nhc_adapters.kubernetes.doctor.installation import PROBLEM, UNKNOWN, WARN, Check, DoctorFinding, Installation
 
 
-def examine(client: Client, namespace: str, settings: Settings) -> List[Finding]:
+def examine(client: Client, namespace: str, settings: ControllerSettings) -> List[DoctorFinding]:
     """All findings. Raises AdapterError where the cluster cannot be used at all."""
     installation = Installation(client, namespace, settings)
     checks: Tuple[Check, ...] = (*controller.CHECKS, *nodes.CHECKS)
-    found: List[Finding] = []
+    found: List[DoctorFinding] = []
     for check in checks:
         try:
             found += check(installation)
         except ApiError as error:
             topic = check.__name__.replace("_", " ")
-            found.append(Finding(UNKNOWN, topic, f"cannot be looked at: {error}"))
+            found.append(DoctorFinding(UNKNOWN, topic, f"cannot be looked at: {error}"))
     return list(dict.fromkeys([*installation.unread, *found]))
 
 
-def as_text(found: Sequence[Finding]) -> str:
+def as_text(found: Sequence[DoctorFinding]) -> str:
     width = max((len(one.topic) for one in found), default=0)
     lines = []
     for one in found:
@@ -43,9 +43,9 @@ def as_text(found: Sequence[Finding]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_json(found: Sequence[Finding]) -> str:
+def as_json(found: Sequence[DoctorFinding]) -> str:
     return json.dumps([one._asdict() for one in found], indent=2) + "\n"
 
 
-def sick(found: Sequence[Finding]) -> bool:
+def sick(found: Sequence[DoctorFinding]) -> bool:
     return any(one.level == PROBLEM for one in found)

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
-from nhc_adapters.kubernetes.controller.settings import Settings
+from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 
 OK, WARN, PROBLEM, UNKNOWN = "ok", "warn", "problem", "unknown"
 
@@ -15,7 +15,7 @@ SHOWN = 5
 """Names listed; the others are counted."""
 
 
-class Finding(NamedTuple):
+class DoctorFinding(NamedTuple):
     """One thing found. `advice` is what to do about it."""
 
     level: str
@@ -28,10 +28,10 @@ class Installation:
     """What is installed in a cluster, read once. What may not be read is a finding and stays empty."""
 
     def __init__(
-        self, client: Client, namespace: str, settings: Settings, now: Callable[[], float] = time.time
+        self, client: Client, namespace: str, settings: ControllerSettings, now: Callable[[], float] = time.time
     ) -> None:
         self.client, self.namespace, self.settings, self.now = client, namespace, settings, now
-        self.unread: List[Finding] = []
+        self.unread: List[DoctorFinding] = []
         apps = namespaced(namespace, "{}", group="apis/apps/v1")
         chosen = {"labelSelector": settings.selector} if settings.selector else {}
         self.nodes = self.list("nodes", "/api/v1/nodes", **chosen)
@@ -43,7 +43,7 @@ class Installation:
             for one in self.list("settings", namespaced(namespace, "configmaps"))
         }
 
-    def use(self, settings: Settings) -> None:
+    def use(self, settings: ControllerSettings) -> None:
         """The settings in force, where they are not those of the command line."""
         self.settings = settings
 
@@ -51,7 +51,7 @@ class Installation:
         try:
             return list(self.client.items(path, **query))
         except ApiError as error:
-            self.unread.append(Finding(UNKNOWN, topic, f"cannot be looked at: {error}"))
+            self.unread.append(DoctorFinding(UNKNOWN, topic, f"cannot be looked at: {error}"))
             return []
 
     def get(self, topic: str, path: str) -> Optional[Dict[str, Any]]:
@@ -60,14 +60,14 @@ class Installation:
             return self.client.get(path)
         except ApiError as error:
             if error.status != 404:
-                self.unread.append(Finding(UNKNOWN, topic, f"cannot be looked at: {error}"))
+                self.unread.append(DoctorFinding(UNKNOWN, topic, f"cannot be looked at: {error}"))
             return None
 
     def readable(self, topic: str) -> bool:
         return all(one.topic != topic for one in self.unread)
 
 
-Check = Callable[[Installation], Iterator[Finding]]
+Check = Callable[[Installation], Iterator[DoctorFinding]]
 
 
 def names(many: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from nhc_adapters.kubernetes.doctor.installation import (
     PROBLEM,
     WARN,
     Check,
-    Finding,
+    DoctorFinding,
     Installation,
     names,
     pod_spec_of,
@@ -28,11 +28,11 @@ OURS = frozenset({"nhc"})
 """The field managers under which nhc writes conditions."""
 
 
-def labels(found: Installation) -> Iterator[Finding]:
+def labels(found: Installation) -> Iterator[DoctorFinding]:
     """Each node is to have one agent, the one of its kind."""
     if not found.agents:
         if found.readable("agents"):
-            yield Finding(
+            yield DoctorFinding(
                 PROBLEM,
                 "labels",
                 f"no agent is installed in {found.namespace}",
@@ -46,10 +46,10 @@ def labels(found: Installation) -> Iterator[Finding]:
         for node in nodes:
             chosen.setdefault(node, []).append(name)
         if nodes:
-            yield Finding(OK, "labels", f"{name} is for {len(nodes)} nodes")
+            yield DoctorFinding(OK, "labels", f"{name} is for {len(nodes)} nodes")
         else:
             wanted = ", ".join(f"{key}={values}" for key, values in keys(spec)) or "any"
-            yield Finding(
+            yield DoctorFinding(
                 PROBLEM,
                 "labels",
                 f"{name} is for no node: none has a label that it looks for ({wanted})",
@@ -58,7 +58,7 @@ def labels(found: Installation) -> Iterator[Finding]:
             )
     twice = [node for node, agents in chosen.items() if len(agents) > 1]
     if twice:
-        yield Finding(
+        yield DoctorFinding(
             PROBLEM,
             "labels",
             f"several agents are for {names(twice)}: they overwrite each other's conditions",
@@ -68,7 +68,7 @@ def labels(found: Installation) -> Iterator[Finding]:
         str(node["metadata"]["name"]) for node in found.nodes if _accelerators(node) and not chosen.get(_name(node))
     ]
     if bare:
-        yield Finding(
+        yield DoctorFinding(
             PROBLEM,
             "labels",
             f"no agent is for {names(bare)}, which have accelerators",
@@ -76,15 +76,15 @@ def labels(found: Installation) -> Iterator[Finding]:
         )
 
 
-def agents(found: Installation) -> Iterator[Finding]:
+def agents(found: Installation) -> Iterator[DoctorFinding]:
     """Whether the agents that there should be are there, and heard."""
     for agent in found.agents:
         name, status = str(agent["metadata"]["name"]), agent.get("status") or {}
         wanted, ready = int(status.get("desiredNumberScheduled") or 0), int(status.get("numberReady") or 0)
         if wanted and ready == wanted:
-            yield Finding(OK, "agents", f"{name}: all {wanted} are ready")
+            yield DoctorFinding(OK, "agents", f"{name}: all {wanted} are ready")
         elif wanted:
-            yield Finding(
+            yield DoctorFinding(
                 PROBLEM,
                 "agents",
                 f"{name}: {ready} of {wanted} are ready",
@@ -104,26 +104,26 @@ def agents(found: Installation) -> Iterator[Finding]:
             silent.append(_name(node))
     for nodes, what in ((never, "nothing was ever heard"), (silent, "nothing was heard lately")):
         if nodes:
-            yield Finding(
+            yield DoctorFinding(
                 PROBLEM,
                 "agents",
                 f"{what} of {len(nodes)} nodes: {names(nodes)}",
                 f"kubectl -n {found.namespace} logs of the agent there; `nhc agent status` in it",
             )
     if expected and not never and not silent:
-        yield Finding(OK, "agents", f"all {len(expected)} nodes that should have an agent are heard of")
+        yield DoctorFinding(OK, "agents", f"all {len(expected)} nodes that should have an agent are heard of")
 
 
-def runtime_class(found: Installation) -> Iterator[Finding]:
+def runtime_class(found: Installation) -> Iterator[DoctorFinding]:
     for agent in found.agents:
         wanted = pod_spec_of(agent).get("runtimeClassName")
         if not wanted:
             continue
         name = agent["metadata"]["name"]
         if found.get("runtime", f"/apis/node.k8s.io/v1/runtimeclasses/{wanted}") is not None:
-            yield Finding(OK, "runtime", f"{name}: the RuntimeClass {wanted} is there")
+            yield DoctorFinding(OK, "runtime", f"{name}: the RuntimeClass {wanted} is there")
         elif found.readable("runtime"):
-            yield Finding(
+            yield DoctorFinding(
                 PROBLEM,
                 "runtime",
                 f"{name}: there is no RuntimeClass {wanted}, so no pod of it can be made",
@@ -132,7 +132,7 @@ def runtime_class(found: Installation) -> Iterator[Finding]:
             )
 
 
-def clocks(found: Installation) -> Iterator[Finding]:
+def clocks(found: Installation) -> Iterator[DoctorFinding]:
     """A kubelet stamps its Lease by the node's clock, and the API server notes by its own when that was written."""
     leases = found.list("clocks", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
     nodes = {_name(node) for node in found.nodes}
@@ -149,14 +149,14 @@ def clocks(found: Installation) -> Iterator[Finding]:
     if wrong:
         worst = max(wrong, key=lambda name: abs(wrong[name]))
         way = "ahead" if wrong[worst] > 0 else "behind"
-        yield Finding(
+        yield DoctorFinding(
             PROBLEM,
             "clocks",
             f"{len(wrong)} nodes' clocks are wrong: {names(list(wrong))} ({worst} is {abs(wrong[worst]):.0f} s {way})",
             "synchronise them: NTP or chrony",
         )
     elif judged:
-        yield Finding(OK, "clocks", f"{judged} nodes' clocks agree with the API server's")
+        yield DoctorFinding(OK, "clocks", f"{judged} nodes' clocks agree with the API server's")
 
 
 def _written(item: Mapping[str, Any]) -> Optional[float]:
@@ -165,7 +165,7 @@ def _written(item: Mapping[str, Any]) -> Optional[float]:
     return max(times) if times else None
 
 
-def vocabularies(found: Installation) -> Iterator[Finding]:
+def vocabularies(found: Installation) -> Iterator[DoctorFinding]:
     """Condition types that both an agent of ours and somebody else writes: they would overwrite each other."""
     spoken: Dict[str, str] = {}
     for agent in found.agents:
@@ -178,14 +178,14 @@ def vocabularies(found: Installation) -> Iterator[Finding]:
             for kind in types & set(spoken):
                 rivals.setdefault((kind, manager), []).append(_name(node))
     for (kind, manager), nodes in sorted(rivals.items()):
-        yield Finding(
+        yield DoctorFinding(
             PROBLEM,
             "vocabularies",
             f"{kind} is written by nhc and by {manager} on {len(nodes)} nodes: {names(nodes)}",
             f"take {spoken[kind]!r} out of the agents' vocabularies, or that condition out of {manager}",
         )
     if spoken and not rivals:
-        yield Finding(OK, "vocabularies", f"nobody else writes the {len(spoken)} conditions that agents write")
+        yield DoctorFinding(OK, "vocabularies", f"nobody else writes the {len(spoken)} conditions that agents write")
 
 
 def _spoken(found: Installation, agent: Mapping[str, Any]) -> List[Vocabulary]:

@@ -104,7 +104,7 @@ def write_conditions(client: Client, node: str, conditions: Iterable[Condition])
 
 
 @dataclass
-class Conditions:
+class NodeConditions:
     """The conditions that one agent keeps on one node.
 
     `say` what is so, as often as wanted; `flush` writes when something changed or the heartbeat is due. What

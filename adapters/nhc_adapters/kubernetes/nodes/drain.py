@@ -33,7 +33,7 @@ MIRROR = "kubernetes.io/config.mirror"
 
 
 @dataclass(frozen=True)
-class Rules:
+class DrainRules:
     """What a drain may do.
 
     `grace` is the longest grace period allowed to a pod (seconds), None for whatever the pod asks. `selector`
@@ -50,7 +50,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Progress:
+class DrainProgress:
     """How far a drain has come. `blocked` says of each pod that cannot go, why."""
 
     node: str
@@ -93,7 +93,7 @@ class Sorted:
     block: Mapping[str, str]
 
 
-def sort_pods(pods: Sequence[Mapping[str, Any]], rules: Rules) -> Sorted:
+def sort_pods(pods: Sequence[Mapping[str, Any]], rules: DrainRules) -> Sorted:
     """What a drain would do to each of these pods. Pure."""
     evict: List[Mapping[str, Any]] = []
     leave: Dict[str, str] = {}
@@ -139,7 +139,7 @@ class Drain:
         self,
         client: Client,
         node: str,
-        rules: Rules = Rules(),
+        rules: DrainRules = DrainRules(),
         *,
         monotonic: Callable[[], float] = time.monotonic,
         budget_wait: float = BUDGET_WAIT,
@@ -155,7 +155,7 @@ class Drain:
         self._again: Dict[str, float] = {}  # uid to when the next try is due
         self._waits: Dict[str, str] = {}
 
-    def step(self) -> Progress:
+    def step(self) -> DrainProgress:
         """Look at the node, evict what can go now, and say how it stands. Never raises AdapterError."""
         elapsed = self._clock() - self._begin
         try:
@@ -165,7 +165,7 @@ class Drain:
         except AdapterError as error:
             # No right to see pods: waiting would not bring it. All else may pass.
             over = elapsed >= self.rules.deadline or (isinstance(error, ApiError) and error.status in (401, 403))
-            return Progress(self.node, len(self._evicted), -1, elapsed, {}, over, str(error))
+            return DrainProgress(self.node, len(self._evicted), -1, elapsed, {}, over, str(error))
         found = self._without_refused(found)
         present = {str(pod["metadata"].get("uid")) for pod in found.evict}
         gone = sum(1 for uid in self._evicted if uid not in present)
@@ -173,14 +173,14 @@ class Drain:
         if not found.evict:
             if found.block:
                 left = len(found.block)
-                return Progress(self.node, gone, left, elapsed, found.block, True, f"{left} may not be evicted")
-            return Progress(self.node, gone, 0, elapsed, {}, True)
+                return DrainProgress(self.node, gone, left, elapsed, found.block, True, f"{left} may not be evicted")
+            return DrainProgress(self.node, gone, 0, elapsed, {}, True)
         left = len(found.evict) + len(found.block)
         if elapsed >= self.rules.deadline:
-            return Progress(self.node, gone, left, elapsed, {**found.block, **waits}, True, "deadline passed")
-        return Progress(self.node, gone, left, elapsed, {**found.block, **waits})
+            return DrainProgress(self.node, gone, left, elapsed, {**found.block, **waits}, True, "deadline passed")
+        return DrainProgress(self.node, gone, left, elapsed, {**found.block, **waits})
 
-    def run(self, stop: Optional[threading.Event] = None, poll: float = POLL) -> Iterator[Progress]:
+    def run(self, stop: Optional[threading.Event] = None, poll: float = POLL) -> Iterator[DrainProgress]:
         """Every step until it is done, or `stop` is set."""
         stop = stop or threading.Event()
         while True:

@@ -16,7 +16,7 @@ from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.api.client import Client
-from nhc_adapters.kubernetes.nodes.drain import Drain, Progress, Rules
+from nhc_adapters.kubernetes.nodes.drain import Drain, DrainProgress, DrainRules
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.marks import DRAIN, Op, Patch, annotations_of, apply, read_own_mark, released
 
@@ -45,7 +45,7 @@ def begun(node: Mapping[str, Any], now: float) -> float:
     return min(since, now)
 
 
-def note(progress: Progress, state: str, since: float) -> str:
+def note(progress: DrainProgress, state: str, since: float) -> str:
     """The annotation's text."""
     said: Dict[str, Any] = {"state": state, "since": utc(since), "evicted": progress.evicted, "left": progress.left}
     if progress.blocked:
@@ -62,11 +62,11 @@ class Drains:
     def __init__(
         self,
         client: Client,
-        rules: Rules,
+        rules: DrainRules,
         node: Callable[[str], Optional[Mapping[str, Any]]],
         *,
         allowed: Callable[[], bool] = lambda: True,
-        ended: Callable[[str, Progress, str], None] = lambda name, progress, state: None,
+        ended: Callable[[str, DrainProgress, str], None] = lambda name, progress, state: None,
         at_once: int = AT_ONCE,
         poll: float = 1.0,
     ) -> None:

@@ -14,7 +14,7 @@ from nhc.ports import Effect, Mark
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
-from nhc_adapters.kubernetes.nodes.drain import Drain, Progress, Rules, pods_on, sort_pods
+from nhc_adapters.kubernetes.nodes.drain import Drain, DrainProgress, DrainRules, pods_on, sort_pods
 from nhc_adapters.kubernetes.nodes.evidence import OPERATOR, read_sources
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.manual import MANUAL, Manual, read_manual
@@ -26,7 +26,7 @@ DONE, FAILED = 0, 1
 def drain(
     cluster: Cluster,
     names: Sequence[str],
-    rules: Rules,
+    rules: DrainRules,
     *,
     apply: bool,
     why: str = "",
@@ -95,7 +95,7 @@ def known_nodes(cluster: Cluster, adapter: Kubernetes, names: Sequence[str]) -> 
     return [name for name in dict.fromkeys(names) if name in found], bool(missing)
 
 
-def _show(cluster: Cluster, client: Client, names: Sequence[str], rules: Rules) -> int:
+def _show(cluster: Cluster, client: Client, names: Sequence[str], rules: DrainRules) -> int:
     """What a drain would do."""
     known, failed = known_nodes(cluster, Kubernetes(client), names)
     for name in known:
@@ -109,9 +109,9 @@ def _show(cluster: Cluster, client: Client, names: Sequence[str], rules: Rules) 
     return FAILED if failed else DONE
 
 
-def drain_one(cluster: Cluster, client: Client, name: str, rules: Rules, allowed: Callable[[], bool]) -> bool:
+def drain_one(cluster: Cluster, client: Client, name: str, rules: DrainRules, allowed: Callable[[], bool]) -> bool:
     """Evict one node's pods. Whether all that had to go are gone."""
-    last: Optional[Progress] = None
+    last: Optional[DrainProgress] = None
     shown = ""
     for progress in Drain(client, name, rules).run():
         if progress.shown() != shown:

@@ -18,7 +18,7 @@ from nhc_adapters.kubernetes.api.client import JSON_PATCH, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.nodes.evidence import REPORT, SOURCE
 from nhc_adapters.kubernetes.nodes.manual import MANUAL, Manual
-from nhc_adapters.kubernetes.nodes.vocabulary import State, Taint, Vocabulary, fill, label_value, read_taint
+from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, StateWords, Vocabulary, fill, label_value, read_taint
 
 MARK = "nhc/mark"
 """Annotation: our mark as text, the same that Slurm would show as a reason."""
@@ -60,12 +60,12 @@ class Treatment:
 
     def state(
         self, name: str, mark: Mark, reasons: Sequence[str] = (), types: Sequence[str] = (), repair: str = ""
-    ) -> State:
+    ) -> StateWords:
         """What all vocabularies together put on a node in one state, places filled in.
 
         `repair` is the operation that a vocabulary's trigger value asks the platform for; none by default.
         """
-        taints: List[Taint] = []
+        taints: List[NodeTaint] = []
         labels: Dict[str, str] = {}
         annotations: Dict[str, str] = {}
         for vocabulary in self.vocabularies:
@@ -80,7 +80,7 @@ class Treatment:
                     labels[key] = label_value(fill(value, mark, trigger, reasons, types))
                 for key, value in state.annotations.items():
                     annotations[key] = fill(value, mark, trigger, reasons, types)
-        return State(tuple(taints), labels, annotations)
+        return StateWords(tuple(taints), labels, annotations)
 
     def knows(self, name: str) -> bool:
         return any(name in vocabulary.states for vocabulary in self.vocabularies)
@@ -152,7 +152,7 @@ def labels_of(node: Node) -> Mapping[str, str]:
     return node.get("metadata", {}).get("labels") or {}
 
 
-def taints_of(node: Node) -> List[Taint]:
+def taints_of(node: Node) -> List[NodeTaint]:
     return [read_taint(entry) for entry in node.get("spec", {}).get("taints") or ()]
 
 
@@ -178,7 +178,7 @@ class Patch:
         self.node = node
         self.labels: Dict[str, Optional[str]] = {}
         self.annotations: Dict[str, Optional[str]] = {}
-        self.taints: Optional[List[Taint]] = None
+        self.taints: Optional[List[NodeTaint]] = None
         self.unschedulable: Optional[bool] = None
 
     def ops(self) -> List[Op]:

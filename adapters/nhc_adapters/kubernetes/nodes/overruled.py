@@ -28,7 +28,7 @@ _OFFERED = re.compile(r"(\d+) of (\d+) (\S+) can be given out")
 _CHECK = re.compile(r"check_\w+(?=: )")
 
 
-class Entry(NamedTuple):
+class OverruledCondition(NamedTuple):
     """One condition as it stood. `fault` is who is at fault and how; `more` how many faults it counted besides."""
 
     fault: str
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 class Overruled:
     """What was overruled, by condition type, when (Unix time) and by whom, as far as that is known."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, OverruledCondition]
     since: float
     by: str = ""
 
@@ -63,12 +63,12 @@ class Overruled:
         return json.dumps(said, separators=(",", ":"), sort_keys=True)
 
 
-def entry_of(condition: Condition) -> Entry:
+def entry_of(condition: Condition) -> OverruledCondition:
     """Who is at fault in a condition that we wrote, by its words; of another's, its reason."""
     if condition.type == ALLOCATABLE:  # one more device that cannot be given out is another fault
         offered = _OFFERED.match(condition.message)
         if offered:
-            return Entry(offered[3], int(offered[2]) - int(offered[1]))
+            return OverruledCondition(offered[3], int(offered[2]) - int(offered[1]))
     mark = read_mark_text(f"{TAG} {condition.message}")
     why = mark.why if mark is not None else ""
     more = _MORE.search(why)
@@ -78,7 +78,7 @@ def entry_of(condition: Condition) -> Entry:
         first, colon, _rest = why[check.end() + 2 :].partition(": ")
         target = first if colon and " " not in first else ""
     words = [condition.reason, check[0] if check else "", target]
-    return Entry(" ".join(word for word in words if word), int(more[1]) if more else 0)
+    return OverruledCondition(" ".join(word for word in words if word), int(more[1]) if more else 0)
 
 
 def read_overruled(node: Mapping[str, Any]) -> Optional[Overruled]:
@@ -88,7 +88,9 @@ def read_overruled(node: Mapping[str, Any]) -> Optional[Overruled]:
         return None
     try:
         raw = json.loads(said)
-        entries = {str(kind): Entry(str(fault), int(more)) for kind, (fault, more) in raw["faults"].items()}
+        entries = {
+            str(kind): OverruledCondition(str(fault), int(more)) for kind, (fault, more) in raw["faults"].items()
+        }
         return Overruled(entries, from_utc(raw.get("since")), str(raw.get("by", "")))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -109,7 +111,7 @@ def renewed(
 ) -> Optional[Overruled]:
     """What is still overruled: without what has ended, by a fresh and positive word. None where nothing is left."""
     conditions = read_conditions(node)
-    entries: Dict[str, Entry] = {}
+    entries: Dict[str, OverruledCondition] = {}
     for kind, entry in overruled.entries.items():
         condition = conditions.get(kind)
         if condition is None or condition.status == UNKNOWN or not fresh(condition, now, silent_after):

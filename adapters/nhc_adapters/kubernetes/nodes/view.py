@@ -24,7 +24,7 @@ from nhc_adapters.kubernetes.nodes.marks import (
     taints_of,
 )
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED
-from nhc_adapters.kubernetes.nodes.vocabulary import Foreign, Taint
+from nhc_adapters.kubernetes.nodes.vocabulary import Foreign, NodeTaint
 
 TOPOLOGIES = (
     "topology.kubernetes.io/zone",
@@ -111,7 +111,7 @@ def node_state(
 
 
 def read_foreign(
-    node: Mapping[str, Any], foreign: Sequence[Foreign], own: Own, taints: Sequence[Taint]
+    node: Mapping[str, Any], foreign: Sequence[Foreign], own: Own, taints: Sequence[NodeTaint]
 ) -> Optional[Mark]:
     """Somebody else's mark: one that a vocabulary describes and that we did not set ourselves."""
     labels = labels_of(node)

@@ -26,7 +26,7 @@ KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*
 
 
 @dataclass(frozen=True)
-class Taint:
+class NodeTaint:
     key: str
     value: str = ""
     effect: str = "NoSchedule"
@@ -38,22 +38,22 @@ class Taint:
         return {"key": self.key, "effect": self.effect, **({"value": self.value} if self.value else {})}
 
 
-def read_taint(entry: Mapping[str, Any]) -> Taint:
+def read_taint(entry: Mapping[str, Any]) -> NodeTaint:
     """A taint of a node object."""
-    return Taint(str(entry.get("key", "")), str(entry.get("value") or ""), str(entry.get("effect", "")))
+    return NodeTaint(str(entry.get("key", "")), str(entry.get("value") or ""), str(entry.get("effect", "")))
 
 
-def parse_taint(text: str) -> Taint:
+def parse_taint(text: str) -> NodeTaint:
     """`key=value:Effect` or `key:Effect`. Raises ValueError."""
     pair, _, effect = text.rpartition(":")
     key, _, value = pair.partition("=")
     if effect not in EFFECTS or not KEY.fullmatch(key):
         raise ValueError(f"{text!r} is not a taint (expected key=value:Effect, Effect one of {', '.join(EFFECTS)})")
-    return Taint(key, value, effect)
+    return NodeTaint(key, value, effect)
 
 
 @dataclass(frozen=True)
-class Said:
+class ConditionRule:
     """How one condition is made from a report.
 
     A result belongs to it when its check or its reason matches, and its action where `actions` names some.
@@ -109,10 +109,10 @@ class Foreign:
 
 
 @dataclass(frozen=True)
-class State:
+class StateWords:
     """What a node carries in one state. Values hold places such as {reason}."""
 
-    taints: Tuple[Taint, ...] = ()
+    taints: Tuple[NodeTaint, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
@@ -121,9 +121,9 @@ class State:
 class Vocabulary:
     name: str
     summary: str
-    said: Tuple[Said, ...]
+    said: Tuple[ConditionRule, ...]
     faults: Tuple[Fault, ...]
-    states: Mapping[str, State]
+    states: Mapping[str, StateWords]
     foreign: Tuple[Foreign, ...]
     triggers: Mapping[str, str]
     verdict: str = ""
@@ -134,7 +134,7 @@ class Vocabulary:
         return self.triggers.get(repair) or self.triggers.get("", "")
 
 
-def conditions_of(report: Report, said: Sequence[Said]) -> List[Condition]:
+def conditions_of(report: Report, said: Sequence[ConditionRule]) -> List[Condition]:
     """The conditions that a report asks for. UNKNOWN where a covered check could not tell, and nothing is CRIT.
 
     A condition that no result of the report belongs to is left out, since nobody judged it.
@@ -149,7 +149,7 @@ def conditions_of(report: Report, said: Sequence[Said]) -> List[Condition]:
     return found
 
 
-def _judges(one: Said, result: CheckResult) -> bool:
+def _judges(one: ConditionRule, result: CheckResult) -> bool:
     """Whether this result speaks for the condition although it found nothing to file under it."""
     if result.verdict is Verdict.SKIP:
         return False
@@ -158,7 +158,7 @@ def _judges(one: Said, result: CheckResult) -> bool:
     return not one.checks and result.check.startswith(("check_kmsg", "check_kernel", "check_log", "check_dmesg"))
 
 
-def _condition(one: Said, covered: Sequence[CheckResult]) -> Condition:
+def _condition(one: ConditionRule, covered: Sequence[CheckResult]) -> Condition:
     bad = [result for result in covered if one.is_bad(result)]
     unsure = [result for result in covered if result.verdict is Verdict.UNKNOWN]
     told = bad or unsure

@@ -16,10 +16,10 @@ from nhc_adapters.kubernetes.nodes.vocabulary import (
     EFFECTS,
     KEY,
     PLACE,
+    ConditionRule,
     Fault,
     Foreign,
-    Said,
-    State,
+    StateWords,
     Vocabulary,
     read_taint,
 )
@@ -50,10 +50,10 @@ def load(name: str) -> Vocabulary:
         raise BadVocabulary(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(raw, dict):
         raise BadVocabulary(f"{path}: expected an object")
-    return _Reader(path).vocabulary(raw)
+    return _VocabularyReader(path).vocabulary(raw)
 
 
-class _Reader:
+class _VocabularyReader:
     """Reads a vocabulary's JSON, so that an error names its place."""
 
     def __init__(self, path: str) -> None:
@@ -117,12 +117,12 @@ class _Reader:
             self.text(raw, "verdict", "", ""),
         )
 
-    def said(self, raw: Mapping[str, Any], place: str) -> Said:
+    def said(self, raw: Mapping[str, Any], place: str) -> ConditionRule:
         bad = self.text(raw, "bad", place, TRUE)
         if bad not in (TRUE, FALSE):
             raise self.fail(f"{place}.bad", "True or False", bad)
         good = raw.get("good") or {}
-        return Said(
+        return ConditionRule(
             self.text(raw, "type", place),
             bad,
             self.texts(raw, "checks", place),
@@ -146,7 +146,7 @@ class _Reader:
             raise self.fail(f"{place}.for", "a duration, as in 10m", written) from None
         return Fault(self.text(raw, "type", place), self.text(raw, "status", place, TRUE), lasting, Action(action))
 
-    def state(self, raw: Any, place: str) -> State:
+    def state(self, raw: Any, place: str) -> StateWords:
         if not isinstance(raw, dict):
             raise self.fail(place, "an object", raw)
         taints = []
@@ -167,4 +167,4 @@ class _Reader:
                         f"{place}.{kind}.{key}", f"text with places among {', '.join(sorted(PLACES))}", value
                     )
             maps[kind] = pairs
-        return State(tuple(taints), maps["labels"], maps["annotations"])
+        return StateWords(tuple(taints), maps["labels"], maps["annotations"])

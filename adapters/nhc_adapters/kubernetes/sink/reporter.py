@@ -14,10 +14,10 @@ from typing import Callable, Dict, Iterable, List, Optional, Sequence
 from nhc.model import Report
 from nhc.ports import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
-from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, Recorder, flush_quietly
+from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder, flush_quietly
 from nhc_adapters.kubernetes.api.outage import Outages
-from nhc_adapters.kubernetes.nodes.conditions import HEARTBEAT, UNKNOWN, Condition, Conditions, Turn
-from nhc_adapters.kubernetes.nodes.vocabulary import Said, Vocabulary, conditions_of
+from nhc_adapters.kubernetes.nodes.conditions import HEARTBEAT, UNKNOWN, Condition, NodeConditions, Turn
+from nhc_adapters.kubernetes.nodes.vocabulary import ConditionRule, Vocabulary, conditions_of
 
 WRITING = "writing this node's conditions"
 
@@ -25,9 +25,9 @@ RETRY = 1.0
 RETRY_LIMIT = 30.0
 
 
-def said_by(vocabularies: Iterable[Vocabulary]) -> List[Said]:
+def said_by(vocabularies: Iterable[Vocabulary]) -> List[ConditionRule]:
     """The conditions of several vocabularies; the first that names a type defines it."""
-    found: Dict[str, Said] = {}
+    found: Dict[str, ConditionRule] = {}
     for vocabulary in vocabularies:
         for one in vocabulary.said:
             found.setdefault(one.type, one)
@@ -49,8 +49,8 @@ class Reporter:
     ) -> None:
         self.client, self.node, self.log = client, node, log
         self.said = said_by(vocabularies)
-        self.conditions = Conditions(client, node, heartbeat, clock)
-        self.recorder = Recorder(client, "nhc-agent", host=node, clock=clock)
+        self.conditions = NodeConditions(client, node, heartbeat, clock)
+        self.recorder = EventRecorder(client, "nhc-agent", host=node, clock=clock)
         self.error = ""
         """What keeps us from writing, "" while all is written."""
         self._outages = Outages(log)
