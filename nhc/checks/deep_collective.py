@@ -14,7 +14,7 @@ from nhc.units import show_kb, size_bytes, text, whole
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple, Union
 
-    from nhc.facts.tools.collective import Collective, Row, Transport
+    from nhc.facts.tools.collective import Collective, DataPath, Row
     from nhc.host import Completed
 
 LAYERS: Dict[str, Tuple[str, ...]] = {
@@ -97,7 +97,7 @@ def check_deep_collective(
 
 
 def judge(
-    host: Host, name: str, size: int, ranks: int, only: str, done: Completed, found: Collective, travelled: Transport,
+    host: Host, name: str, size: int, ranks: int, only: str, done: Completed, found: Collective, travelled: DataPath,
     floor: Optional[float],
 ) -> Outcome:  # fmt: skip
     """What one run says. Wrong values first: they need no proof of anything else."""
@@ -154,7 +154,7 @@ def _unproven(name: str, size: int, ranks: int, found: Collective, row: Optional
     return ""
 
 
-def _wrong_way(only: str, travelled: Transport) -> str:
+def _wrong_way(only: str, travelled: DataPath) -> str:
     """What is wrong with how the data travelled, "" for nothing."""
     if not travelled.names:
         return "nothing says how the data travelled (no NCCL INFO lines)"

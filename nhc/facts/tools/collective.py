@@ -206,14 +206,14 @@ def ranks_by_figures(name: str, algbw: float, busbw: float) -> Optional[float]:
     return None
 
 
-class Transport(NamedTuple):
+class DataPath(NamedTuple):
     """What NCCL_DEBUG=INFO said of how data travels: names of transports, and whether GPUDirect RDMA was seen."""
 
     names: FrozenSet[str]
     gpudirect: bool
 
 
-def transport(text: str) -> Transport:
+def transport(text: str) -> DataPath:
     """The transports that NCCL or RCCL reported (NCCL_DEBUG=INFO, subsystems INIT and NET): `IB`, `Socket`, `efa` ...
 
     `P2P`, `SHM` and `NVLS` are those within a node.
@@ -238,4 +238,4 @@ def transport(text: str) -> Transport:
         if "NVLS" in line and ("comm" in line or "multicast" in line):
             names.append("NVLS")
         gpudirect = gpudirect or "/GDRDMA" in line
-    return Transport(frozenset(names), gpudirect)
+    return DataPath(frozenset(names), gpudirect)

@@ -15,7 +15,7 @@ from nhc.marks import TAG, read_mark_text
 from nhc.model import Action, CheckResult, Report, crit, named, ok, unknown, warn
 from nhc.units import seconds
 from nhc_adapters.kubernetes.nodes import accelerators
-from nhc_adapters.kubernetes.nodes.accelerators import Offer
+from nhc_adapters.kubernetes.nodes.accelerators import DeviceOffer
 from nhc_adapters.kubernetes.nodes.conditions import (
     ALLOCATABLE,
     CLUSTER_SIDE,
@@ -57,7 +57,7 @@ class Judgement:
     """Whether it is UNKNOWN because the condition that is renewed by the agent's life is not."""
     sources: Tuple[str, ...] = ()
     """What a mark that is set now stands on (`evidence.SOURCE`)."""
-    offer: Optional[Offer] = None
+    offer: Optional[DeviceOffer] = None
     """What the node offers of its accelerators, None where that cannot be judged."""
 
 
@@ -199,7 +199,7 @@ def judge(
 
 def _offer(
     run: _Judging, node: Mapping[str, Any], conditions: Mapping[str, Condition], wanted: Optional[Accelerators]
-) -> Optional[Offer]:
+) -> Optional[DeviceOffer]:
     """Judge what the node offers: too little is CRIT once that has lasted for the grace."""
     if wanted is None:
         return None

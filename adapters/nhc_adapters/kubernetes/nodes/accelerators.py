@@ -19,7 +19,7 @@ SHORT, NOT_REGISTERED, GOOD = "AllocatableBelowExpected", "DevicePluginNotRegist
 Expected = Sequence[Tuple[str, int]]
 
 
-class Offer(NamedTuple):
+class DeviceOffer(NamedTuple):
     """What a node offers. `since` is the earliest moment (Unix time) from which that may be counted against it."""
 
     short: bool
@@ -28,7 +28,7 @@ class Offer(NamedTuple):
     since: float
 
 
-def look(node: Mapping[str, Any], expected: Expected, asked: bool = False) -> Optional[Offer]:
+def look(node: Mapping[str, Any], expected: Expected, asked: bool = False) -> Optional[DeviceOffer]:
     """What a node offers of what is expected of it, None where that cannot be judged.
 
     Judged is a node whose kubelet is Ready, and counted from when it became so: before, allocatable says nothing.
@@ -45,15 +45,15 @@ def look(node: Mapping[str, Any], expected: Expected, asked: bool = False) -> Op
         if not registered:
             if asked and count:
                 said = f"0 of {count} {resource} can be given out: its device plugin is not registered"
-                return Offer(True, NOT_REGISTERED, said, ready.since)
+                return DeviceOffer(True, NOT_REGISTERED, said, ready.since)
             continue
         found = _count(allocatable.get(resource, "0"))
         if found is None:
             continue
         judged = True
         if found < count:
-            return Offer(True, SHORT, f"{found} of {count} {resource} can be given out", ready.since)
-    return Offer(False, GOOD, "all accelerators can be given out", ready.since) if judged else None
+            return DeviceOffer(True, SHORT, f"{found} of {count} {resource} can be given out", ready.since)
+    return DeviceOffer(False, GOOD, "all accelerators can be given out", ready.since) if judged else None
 
 
 def _count(text: object) -> Optional[int]:
