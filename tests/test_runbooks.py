@@ -21,7 +21,7 @@ NOT_REASONS = frozenset([
     "ActiveState", "ClusterShell", "InfiniBand", "InfoROM", "LinkSpeedExtSupported", "LinkSpeedExtSupported2",
     "LinkSpeedSupported", "LinkUp", "LinkWidthSupported", "LoadState", "MainPID", "MemAvailable", "MemFree", "MemTotal",
     "NeuronLink", "NetworkReady", "NotBefore", "EventStatus", "EventType", "OpenStack", "OracleCloud", "RuntimeReady",
-    "NoAnswer", "P2P", "SubState", "SrcValid", "TransBlk",
+    "NoHttpResponse", "P2P", "SubState", "SrcValid", "TransBlk",
     "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans",
     "SwapFree", "SwapTotal", "UncParity", "UncSecDed", "VirtualBox",
     # The first half of a reason
