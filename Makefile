@@ -21,8 +21,8 @@ test: setup  ## lint, types and every test
 
 quick: $(VENV)/.dev  ## lint, types and the tests that need no service: the inner loop
 	$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -m "not slow" $(PYTEST_ARGS)
+	@# The types on one core, the tests on the other; both are heard to their end.
+	$(BIN)/mypy & types=$$!; $(BIN)/python -m pytest -q -m "not slow" $(PYTEST_ARGS); tests=$$?; wait $$types && exit $$tests
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

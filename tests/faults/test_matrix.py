@@ -136,6 +136,7 @@ def knock(world, name, column):
     return f"{column}: {', '.join(wrong)}: {ended.err[-300:]!r}" if wrong else ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DOORS)
 def test_a_door_under_every_fault(world, name):
     columns = [column for column, cell in EXPECTED[name].items() if cell != "-"]

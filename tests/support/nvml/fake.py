@@ -132,10 +132,7 @@ class Nvml:
     def close(self) -> None:
         assert self._process.stdin
         assert self._process.stdout
+        self._process.kill()  # not by the end of its input: a process forked meanwhile may hold the other end of that
+        self._process.wait()
         self._process.stdin.close()
-        try:
-            self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:  # a process forked meanwhile holds the other end of its standard input
-            self._process.kill()
-            self._process.wait()
         self._process.stdout.close()
