@@ -34,21 +34,21 @@ def source(value: str) -> LogSource:
     raise ValueError(f"{value!r} is not kmsg, journal, syslog=/FILE or dmesg=/FILE")
 
 
-class Read(NamedTuple):
+class JudgedLog(NamedTuple):
     """What one check works on: a log, and the findings in it as they stand beside what devices say."""
 
     log: LogReading
     pairs: Tuple[Tuple[str, Finding], ...]
 
 
-def read(host: Host, where: LogSource, since_boot: bool, kinds: Tuple[str, ...] = ()) -> Read:
+def read(host: Host, where: LogSource, since_boot: bool, kinds: Tuple[str, ...] = ()) -> JudgedLog:
     """Read a log and judge its findings. Raises OSError and BadRules."""
     log = host.fact(default_log) if where == LogSource() and not since_boot else read_log(host, where, since_boot)
     pairs = current(log.state, kinds, host.time())
     pairs, gone = beside(host, log.state, pairs)
     if gone and not since_boot:
         drop(host.memory, where.store, gone)
-    return Read(log, tuple(pairs))
+    return JudgedLog(log, tuple(pairs))
 
 
 def beside(

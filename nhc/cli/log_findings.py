@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from nhc.kernlog import findings
 from nhc.kernlog.match import RANK
@@ -18,16 +18,17 @@ from nhc.model import printable
 
 if TYPE_CHECKING:
     from nhc.host import Host
+    from nhc.kernlog.npd_rules import Rule
     from nhc.kernlog.state_types import Finding, LogState
 
 _BOOT = re.compile(r"^.{0,200}?\bLinux version \d[^\n]*$", re.MULTILINE)
 """The first line of a boot: linux_banner of init/version.c."""
 
 
-class Story:
+class LogFindings:
     """Chunks of a log in, findings out."""
 
-    def __init__(self, rules: Sequence[Any] = (), host: Optional[Host] = None) -> None:
+    def __init__(self, rules: Sequence[Rule] = (), host: Optional[Host] = None) -> None:
         self.state: LogState = {"boot": "boot-0"}
         self._rules = rules
         self._host = host
@@ -95,14 +96,14 @@ class Story:
         return sorted(pairs, key=lambda pair: -RANK[pair[1]["severity"]])
 
 
-def print_findings(chunks: Iterable[str], format: str, rules: Sequence[Any], root: str) -> None:
+def print_findings(chunks: Iterable[str], format: str, rules: Sequence[Rule], root: str) -> None:
     """Read a log and print its findings: one line or JSON object each. Raises OSError where the log cannot be read."""
     from nhc.host import Host
 
-    story = Story(rules, Host(root) if root else None)
+    log = LogFindings(rules, Host(root) if root else None)
     for chunk in chunks:
-        story.feed(chunk)
-    standing = story.standing()
+        log.feed(chunk)
+    standing = log.standing()
     out = sys.stdout
     if format == "json":
         text = "".join(f"{json.dumps(as_object(key, one), ensure_ascii=False)}\n" for key, one in standing)

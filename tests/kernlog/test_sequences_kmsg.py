@@ -36,6 +36,7 @@ from tests.support.kernel_sequences import (
 )
 from tests.support.require import need
 
+pytestmark = pytest.mark.slow
 FIRST = "driver reload that fails"
 """A banner ends its finding from ten seconds on: it runs first, and the others are that time."""
 REAL = {name: scenario for name, scenario in SCENARIOS.items() if all(line != BOOT for _at, line in scenario[0])}
