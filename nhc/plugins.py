@@ -51,6 +51,7 @@ REPAIRERS: Dict[str, str] = {
     "slurm": "nhc_adapters.slurm.power:SlurmPower",
     "azure": "nhc_adapters.cloud.azure.repairer:AzureRepairer",
     "google": "nhc_adapters.cloud.google.repairer:GoogleRepairer",
+    "oracle": "nhc_adapters.cloud.oracle.repairer:OracleRepairer",
 }
 """What makes a repairer (`nhc.repair.Repairer`) of the remedy loop."""
 

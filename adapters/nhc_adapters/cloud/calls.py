@@ -25,8 +25,11 @@ Target = TypeVar("Target")
 class CallFailed(AdapterError):
     """A call without success. `code` is the provider's word for it, "" where nothing was answered.
 
-    `retry_after` is in seconds, 0 where the same call cannot succeed later.
+    `retry_after` is in seconds, 0 where the same call cannot succeed later. `request_id` is what the watch needs of a
+    call whose answer is lost: what was so before it.
     """
+
+    request_id = ""
 
     def __init__(self, answer: Answer, message: str, code: str = "", retry_after: float = 0.0) -> None:
         super().__init__(printable(message, MESSAGE))
@@ -35,7 +38,7 @@ class CallFailed(AdapterError):
     def sent(self) -> Sent:
         """The same as the answer to an order."""
         again = self.retry_after if self.answer is Answer.REFUSED else 0.0
-        return Sent(self.answer, str(self), retry_after=again)
+        return Sent(self.answer, str(self), self.request_id, again)
 
 
 class Refusal(AdapterError):

@@ -168,10 +168,73 @@ def _azure_fields(classes: dict[str, ast.ClassDef], name: str) -> list[str]:
     return sorted(found)
 
 
+ORACLE = {
+    "core/compute_client.py": (
+        "get_instance", "list_instances", "instance_action", "update_instance", "terminate_instance",
+        "capture_console_history", "get_console_history", "get_console_history_content", "delete_console_history",
+        "list_instance_maintenance_events", "get_compute_gpu_memory_cluster", "update_compute_gpu_memory_cluster",
+    ),
+    "core/compute_management_client.py": (
+        "get_instance_pool_instance", "list_instance_pool_instances", "detach_instance_pool_instance",
+    ),
+    "container_engine/container_engine_client.py": ("get_node_pool", "delete_node", "get_work_request"),
+}  # fmt: skip
+ORACLE_MODELS = {
+    "core": (
+        "Instance", "UpdateInstanceDetails", "DetachInstancePoolInstanceDetails", "InstancePoolInstance",
+        "InstanceSummary", "ConsoleHistory", "CaptureConsoleHistoryDetails", "InstanceMaintenanceEventSummary",
+        "ComputeGpuMemoryCluster", "UpdateComputeGpuMemoryClusterDetails", "RebootMigrateActionDetails",
+    ),
+    "container_engine": ("NodePool", "Node", "WorkRequest"),
+}  # fmt: skip
+
+
+def cut_oracle(folder: Path) -> dict[str, Any]:
+    """Paths, verbs, parameters of the calls above, and the wire names and words of the models, read off the source."""
+    version = re.search(r'__version__ = "([^"]+)"', (folder / "version.py").read_text())
+    assert version
+    made: dict[str, Any] = {"source": "oci (UPL-1.0 or Apache-2.0)", "version": version[1], "methods": {}, "models": {}}
+    for file, names in ORACLE.items():
+        text = (folder / file).read_text()
+        base = re.search(r"'base_path': '([^']+)'", text)
+        assert base, file
+        for name in names:
+            body = re.search(rf"^    def {name}\(.*?(?=^    def |\Z)", text, re.S | re.M)
+            assert body, name
+            path = re.search(r'resource_path = "([^"]+)"', body[0])
+            verb = re.search(r'^        method = "(\w+)"', body[0], re.M)
+            assert path, name
+            assert verb, name
+            query = re.search(r"query_params = \{\n(.*?)\n        \}", body[0], re.S)
+            headers = re.search(r"header_params = \{\n(.*?)\n        \}", body[0], re.S)
+            made["methods"][name] = {
+                "path": base[1] + path[1],
+                "verb": verb[1],
+                "query": sorted(set(re.findall(r'^\s+"(\w+)":', query[1] if query else "", re.M))),
+                "headers": sorted(set(re.findall(r'"([\w-]+)":', headers[1] if headers else ""))),
+            }
+    for package, classes in ORACLE_MODELS.items():
+        for name in classes:
+            snake = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+            text = (folder / package / "models" / f"{snake}.py").read_text()
+            fields = re.search(r"self.attribute_map = (\{.*?\})", text, re.S)
+            assert fields, name
+            wire = ast.literal_eval(fields[1])
+            words: dict[str, list[str]] = {}
+            for field in wire:
+                found = re.findall(rf'^    {field.upper()}_[A-Z0-9_]+ = "([^"]+)"', text, re.M)
+                if found:
+                    words[wire[field]] = sorted(set(found))
+            made["models"][name] = {"fields": sorted(wire.values()), "words": words}
+    return made
+
+
 if __name__ == "__main__":
     which, source = sys.argv[1], Path(sys.argv[2])
     if which == "google":
         made, target = cut_google(json.loads(source.read_text())), DATA / "google-compute-v1.json"
+    elif which == "oracle":
+        made, target = cut_oracle(source), DATA / "oracle.json"
     else:
         made, target = cut_azure(source), DATA / "azure.json"
     target.write_text(json.dumps(made, indent=1, sort_keys=True) + "\n")

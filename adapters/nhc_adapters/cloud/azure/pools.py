@@ -7,7 +7,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 from nhc.repair import Machine, Sent
 from nhc_adapters.cloud.azure.api import AKS, Azure
-from nhc_adapters.cloud.calls import Refusal, accepted
+from nhc_adapters.cloud.calls import CallFailed, Refusal, accepted
 
 _NODE_GROUP = re.compile(r"^MC_(.+)_([^_]+)_[^_]+$", re.IGNORECASE)
 """AKS's own name for the resource group of a cluster's nodes: MC_GROUP_CLUSTER_LOCATION."""
@@ -56,8 +56,13 @@ def delete(azure: Azure, of: Pool, node: str) -> Sent:
     before = size(azure, of)
     if not before.settled:
         raise Refusal(f"the node pool {of.name} is being changed", 60.0)
-    azure.call("deleteMachines", "POST", f"{of.path}/deleteMachines", AKS, body={"machineNames": [node]})
-    return accepted(f"AKS deletes {node} of {of.name}", f"size/{before.nodes}")
+    size_before = f"size/{before.nodes}"
+    try:
+        azure.call("deleteMachines", "POST", f"{of.path}/deleteMachines", AKS, body={"machineNames": [node]})
+    except CallFailed as error:
+        error.request_id = size_before
+        raise
+    return accepted(f"AKS deletes {node} of {of.name}", size_before)
 
 
 def grow(azure: Azure, of: Pool, count: int) -> Sent:

@@ -16,7 +16,6 @@ from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.ports import AdapterError
 from nhc.repair import (
-    Answer,
     Claim,
     EvidenceBudget,
     Exhibit,
@@ -220,7 +219,7 @@ class AzureRepairer:
         if pool is None or machines.get(self.azure, which) is not None:
             return Progress(Stage.WORKING, f"{order.machine.node} is still there")
         size = pools.size(self.azure, pool)
-        if size.autoscaled or sent.answer is not Answer.ACCEPTED or size.nodes >= _size(sent):
+        if size.autoscaled or size.nodes >= _size(sent):
             stage = Stage.DONE if size.settled else Stage.WORKING
             return Progress(stage, f"{order.machine.node} is deleted; {pool.name} has {size.nodes} nodes")
         return Progress(

@@ -1,0 +1,208 @@
+"""Oracle's cloud as a repairer: instances, instance pools, OKE, GPU memory clusters.
+
+    [repairers.oracle]
+    replace = "pool"             # or oke, memory-cluster, terminate, reboot-migrate
+    pool = "ocid1.instancepool…" # or per node, in the machine settings: pool, node_pool, gpu_memory_cluster
+    reboot = "softreset"         # or reset, which cuts the power
+
+Before an instance goes, its host is tagged as unhealthy. The rights that it needs are in adapters/oracle.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence
+
+from nhc.ports import AdapterError
+from nhc.repair import (
+    Claim,
+    EvidenceBudget,
+    Exhibit,
+    Machine,
+    Order,
+    Progress,
+    Right,
+    Rung,
+    Sent,
+    Sighting,
+    Stage,
+)
+from nhc_adapters.cloud.calls import CallFailed, Refusal, send_once
+from nhc_adapters.cloud.oracle import evidence, instances, pools
+from nhc_adapters.cloud.oracle.api import PERMISSIONS, Oracle
+from nhc_adapters.cloud.oracle.instances import GONE, TERMINATED, Instance
+from nhc_adapters.cloud.settings import Table
+
+KNOWN = (
+    "endpoint", "region", "credentials", "config-file", "profile", "replace", "reboot", "pool", "node-pool",
+    "gpu-memory-cluster", "compartment",
+)  # fmt: skip
+WAYS = ("pool", "oke", "memory-cluster", "terminate", "reboot-migrate")
+_OWNER = {
+    "pool": ("pool", ""),
+    "oke": ("node-pool", "oke-pool-id"),
+    "memory-cluster": ("gpu-memory-cluster", ""),
+}
+"""The setting that names what replaces an instance, and where in its own metadata that may stand."""
+
+
+class Target(NamedTuple):
+    """An instance whose identity was compared, the way to repair it, and what it belongs to."""
+
+    found: Instance
+    way: str
+    owner: str = ""
+
+
+class OracleRepairer:
+    """As `nhc.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
+
+    def __init__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+    ) -> None:
+        self.table = Table("repairers.oracle", settings, KNOWN)
+        self.replace = self.table.choice("replace", WAYS)
+        self.reboot = self.table.choice("reboot", ("softreset", "reset"))
+        self.oracle = Oracle(self.table, environ, timeout)
+
+    # What is possible.
+
+    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
+        if device:
+            return f"Oracle repairs whole instances, not {device}"
+        if rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
+            return f"Oracle has no {rung.value}"
+        try:
+            self._target(machine, rung)
+        except AdapterError as error:
+            return str(error)
+        return ""
+
+    def _ocid(self, machine: Machine) -> str:
+        found = instances.ocid(machine)
+        if not found:
+            shown = machine.provider_id or "not set"
+            raise Refusal(f"no instance of Oracle's is known for {machine.node} (provider id {shown!r})")
+        return found
+
+    def _target(self, machine: Machine, rung: Rung) -> Target:
+        """Raises Refusal, CallFailed."""
+        which = self._ocid(machine)
+        found = instances.compare(machine, instances.get(self.oracle, which), which)
+        if rung is not Rung.REPLACE:
+            return Target(found, "RESET" if rung is Rung.POWER_CYCLE else self.reboot.upper())
+        owner = self._owner(machine, found)
+        if self.replace in _OWNER and not owner:
+            raise Refusal(f"what replaces {machine.node} is not known (repairers.oracle.{_OWNER[self.replace][0]})")
+        if self.replace == "pool" and not pools.is_member(self.oracle, owner, which):
+            raise Refusal(f"{machine.node} is not of the instance pool: nothing would replace it")
+        return Target(found, self.replace, owner)
+
+    def _owner(self, machine: Machine, found: Optional[Instance]) -> str:
+        setting, label = _OWNER.get(self.replace, ("", ""))
+        own = machine.settings.get(setting.replace("-", "_"), "") if setting else ""
+        shown = found.metadata.get(label, "") if found and label else ""
+        return own or shown or (self.table.text(setting) if setting else "")
+
+    # Looking, acting.
+
+    def look(self, machine: Machine) -> Sighting:
+        return instances.sighting(instances.get(self.oracle, self._ocid(machine)))
+
+    def send(self, order: Order) -> Sent:
+        return send_once(lambda: self._prepare(order), lambda target: self._act(order, target))
+
+    def _prepare(self, order: Order) -> Target:
+        if order.device or order.rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
+            raise Refusal(self.can(order.machine, order.rung, order.device))
+        target = self._target(order.machine, order.rung)
+        if order.rung is Rung.REPLACE:  # the tag destroys nothing, and must stand before anything else is sent
+            target = target._replace(found=instances.report(self.oracle, target.found, order))
+        return target
+
+    def _act(self, order: Order, target: Target) -> Sent:
+        if target.way == "pool":
+            return pools.detach(self.oracle, target.owner, target.found, order)
+        if target.way == "oke":
+            return pools.delete_node(self.oracle, target.owner, target.found)
+        if target.way == "memory-cluster":
+            return pools.leave(self.oracle, target.owner, target.found)
+        if target.way == "terminate":
+            return instances.terminate(self.oracle, target.found)
+        if target.way == "reboot-migrate":
+            body = {"actionType": "rebootMigrate", "deleteLocalStorage": True}
+            return instances.act(self.oracle, target.found, "REBOOTMIGRATE", order.key, body)
+        return instances.act(self.oracle, target.found, target.way, order.key)
+
+    def complete(self, order: Order, sent: Sent) -> Sent:
+        """The growth of a GPU memory cluster back to its size."""
+        return send_once(lambda: self._owner(order.machine, None), lambda owner: self._grow(order, sent, owner))
+
+    def _grow(self, order: Order, sent: Sent, owner: str) -> Sent:
+        if self.replace != "memory-cluster" or not owner:
+            raise Refusal("nothing is to follow")
+        key = str(uuid.uuid5(uuid.UUID(order.key), "grow"))
+        return pools.regrow(self.oracle, owner, _size(sent), key)
+
+    # Watching.
+
+    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
+        which = self._ocid(order.machine)
+        found = instances.get(self.oracle, which)
+        state = found.state if found else "gone"
+        if order.rung is not Rung.REPLACE or self.replace == "reboot-migrate":
+            if found is None or found.state in GONE or found.state == "STOPPED":
+                return Progress(Stage.FAILED, f"the instance is {state}")
+            return Progress(Stage.WORKING, f"the instance is {state}; Oracle shows no boots: see the boot id")
+        owner = self._owner(order.machine, found)
+        if self.replace == "pool" and owner:
+            compartment = (found.compartment if found else "") or self.table.text("compartment")
+            return pools.replaced(self.oracle, owner, found, compartment, before)
+        if self.replace == "oke" and owner:
+            return pools.node_replaced(self.oracle, owner, which, sent)
+        if found is not None and found.state != TERMINATED:
+            return Progress(Stage.WORKING, f"the instance is {state}")
+        if self.replace == "memory-cluster" and owner:
+            now = pools.cluster(self.oracle, owner)
+            if now.size < _size(sent):
+                return Progress(Stage.HALFWAY, f"the instance has ended; its cluster is to grow to {_size(sent)}")
+            stage = Stage.DONE if now.state == "ACTIVE" else Stage.WORKING
+            return Progress(stage, f"the instance has ended; its cluster has {now.size} instances and is {now.state}")
+        return Progress(Stage.DONE, "the instance has ended")
+
+    # Rights, others, evidence.
+
+    def rights(self) -> Sequence[Right]:
+        """Oracle tells nobody which permissions one has: reading is tried, the rest cannot be."""
+        names = sorted(set(PERMISSIONS.values()) - {"INSTANCE_READ"})
+        found = [Right(one, None, "Oracle has no way to try it") for one in names]
+        compartment = self.table.text("compartment")
+        if not compartment:
+            return [Right("INSTANCE_READ", None, "set compartment in [repairers.oracle] to try it"), *found]
+        query = {"compartmentId": compartment, "limit": "1"}
+        try:
+            self.oracle.call("list_instances", "GET", "instances", compartment, query=query)
+        except CallFailed as error:
+            denied = error.code in ("NotAuthorizedOrNotFound", "NotAuthenticated", "404", "401")
+            return [Right("INSTANCE_READ", False if denied else None, str(error)), *found]
+        return [Right("INSTANCE_READ", True), *found]
+
+    def claims(self, machine: Machine) -> Sequence[Claim]:
+        which = instances.ocid(machine)
+        found = instances.get(self.oracle, which) if which else None
+        if found is None:
+            return []
+        seen = instances.sighting(found)
+        own: List[Claim] = [Claim("oracle", f"the instance is {seen.doing}", "get_instance")] if seen.actor else []
+        return own + instances.maintenance(self.oracle, found)
+
+    def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
+        return evidence.collect(self.oracle, self._ocid(machine), budget)
+
+
+def _size(sent: Sent) -> int:
+    kind, _, count = sent.request_id.partition("/")
+    return int(count) if kind == "size" and count.isdigit() else 0
