@@ -29,11 +29,15 @@ class CallFailed(AdapterError):
     call whose answer is lost: what was so before it.
     """
 
-    request_id = ""
-
-    def __init__(self, answer: Answer, message: str, code: str = "", retry_after: float = 0.0) -> None:
+    def __init__(
+        self, answer: Answer, message: str, code: str = "", retry_after: float = 0.0, request_id: str = ""
+    ) -> None:
         super().__init__(printable(message, MESSAGE))
-        self.answer, self.code, self.retry_after = answer, code, retry_after
+        self.answer, self.code, self.retry_after, self.request_id = answer, code, retry_after, request_id
+
+    def known_as(self, request_id: str) -> CallFailed:
+        """The same failure of a call that is to be watched under this name."""
+        return CallFailed(self.answer, str(self), self.code, self.retry_after, request_id)
 
     def sent(self) -> Sent:
         """The same as the answer to an order."""

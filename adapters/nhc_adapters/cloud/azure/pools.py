@@ -60,8 +60,7 @@ def delete(azure: Azure, of: Pool, node: str) -> Sent:
     try:
         azure.call("deleteMachines", "POST", f"{of.path}/deleteMachines", AKS, body={"machineNames": [node]})
     except CallFailed as error:
-        error.request_id = size_before
-        raise
+        raise error.known_as(size_before) from None
     return accepted(f"AKS deletes {node} of {of.name}", size_before)
 
 

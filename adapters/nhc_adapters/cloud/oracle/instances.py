@@ -38,7 +38,7 @@ def ocid(machine: Machine) -> str:
 
 
 def get(oracle: Oracle, which: str) -> Optional[Instance]:
-    """An instance, None where there is none or it is hidden from us: Oracle says the same of both. Raises CallFailed."""
+    """An instance, None where there is none or we may not see it: Oracle tells neither apart. Raises CallFailed."""
     try:
         said = oracle.call("get_instance", "GET", f"instances/{which}", which)
     except CallFailed as error:

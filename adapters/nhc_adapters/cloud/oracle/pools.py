@@ -103,8 +103,7 @@ def leave(oracle: Oracle, which: str, found: Instance) -> Sent:
     try:
         return terminate(oracle, found)._replace(request_id=size)
     except CallFailed as error:
-        error.request_id = size
-        raise
+        raise error.known_as(size) from None
 
 
 def regrow(oracle: Oracle, which: str, size: int, key: str) -> Sent:
