@@ -131,7 +131,7 @@ class MakeAdapter(Protocol):
 
 @port
 class Marker(NodeSource, Protocol):
-    """Something that can take nodes out of service and put them back.
+    """Something that can take nodes out of service and return them to it.
 
     Both operations read the nodes first unless `seen` holds states read a moment ago, obey `may_mark` and
     `may_clear`, and return one Applied for every name asked for. They raise AdapterError only when nothing
@@ -143,7 +143,7 @@ class Marker(NodeSource, Protocol):
         ...
 
     def clear(self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
-        """Put nodes back that carry our mark; every other node stays as it is."""
+        """Return nodes to service that carry our mark; every other node stays as it is."""
         ...
 
 

@@ -38,8 +38,8 @@ def families(node: NodeView) -> List[Family]:
         if what.startswith("event "):
             events.add(number, event=what[6:])
     sinks = Family("nhc_agent_sink_up", "gauge", "1 while a sink delivers.")
-    waiting = Family("nhc_agent_sink_waiting", "gauge", "Pieces of news that wait for a sink.")
-    lost = Family("nhc_agent_sink_lost_total", "counter", "Pieces of news that a sink did not take in time.")
+    waiting = Family("nhc_agent_sink_waiting", "gauge", "Events that wait for a sink.")
+    lost = Family("nhc_agent_sink_lost_total", "counter", "Events that a sink did not take in time.")
     for name, handle in node.publisher.sinks.items():
         sinks.add(float(not handle.problem), sink=name)
         waiting.add(handle.waiting, sink=name)

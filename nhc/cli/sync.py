@@ -139,7 +139,7 @@ def carry_out(command: str, make: Callable[[], Any], words: Mapping[Operation, s
     ledger = Ledger(options["ledger_path"], command)
     apply = settings.apply if options["apply"] is None else bool(options["apply"])
     try:
-        done = sync(adapter, reports, settings.policy, ledger, apply=apply, patience=options["patience"])
+        done = sync(adapter, reports, settings.policy, ledger, apply=apply, retry_for=options["patience"])
     except (AdapterError, LedgerError) as error:
         print(f"{command}: {printable(str(error))}", file=sys.stderr)
         return 3

@@ -21,7 +21,7 @@ from nhc.fleet.transport import Node, Trouble, is_scarce
 from nhc.fleet.worker import SweepSettings
 from nhc.system.children import fork
 
-PATIENCE = 30.0
+WAIT_FOR_ROOM = 30.0
 """Seconds without any finished node, for want of processes, threads or descriptors, before the rest is given up."""
 
 
@@ -49,12 +49,12 @@ def sweep(
             since = time.monotonic()
         left = one.left()
         if left and not one.finished:
-            if time.monotonic() - since > PATIENCE:
+            if time.monotonic() - since > WAIT_FOR_ROOM:
                 break
             shards = 1  # several may take all there is and leave none for their own threads
             time.sleep(1.0)
     for place in left:
-        trouble = Trouble("OutOfResources", f"{_WANTING} for {PATIENCE:g} s: {_LIMITS}")
+        trouble = Trouble("OutOfResources", f"{_WANTING} for {WAIT_FOR_ROOM:g} s: {_LIMITS}")
         yield arrival(place, failed(nodes[place], trouble, 0.0, 1))
 
 

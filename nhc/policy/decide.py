@@ -77,7 +77,7 @@ class Policy(NamedTuple):
     node again only after `cooldown` seconds; after `attempts` reboots within `window` seconds that left the
     node unhealthy, a reboot becomes a replacement. `protected` are patterns of nodes never touched.
     `max_age` (seconds) is how old a report may be and still count; `healthy_for` how long a node must have
-    been marked before it is put back.
+    been marked before it returns to service.
     """
 
     ceiling: Ceiling = Ceiling(share=0.1)

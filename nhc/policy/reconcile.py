@@ -113,11 +113,11 @@ def sync(
     ledger: Ledger,
     *,
     apply: bool,
-    patience: float = 60.0,
+    retry_for: float = 60.0,
     clock: Callable[[], float] = time.time,
     pause: Callable[[float], None] = time.sleep,
 ) -> SyncResult:
-    """Decide, and with `apply` carry it out. `patience` is how long a failing controller is tried again, in seconds.
+    """Decide, and with `apply` carry it out. `retry_for` is how long a failing controller is tried again, in seconds.
 
     Raises AdapterError when the nodes cannot be read, LedgerError when nothing may be done.
     """
@@ -129,7 +129,7 @@ def sync(
         done: Dict[Tuple[Operation, str], Applied] = {}
         todo = list(decision.operations)
         seen: Optional[List[NodeState]] = states
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + retry_for
         wait = 0.5
         while todo:
             for operation, applied in _carry_out(adapter, todo, seen):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Optional
 
 
-PATIENCE = 10.0
+GRACE = 10.0
 """Seconds given to a killed process that merely waits for a processor before the next run calls it stuck."""
 
 
@@ -44,7 +44,7 @@ class StuckChecks:
             found = identify(stuck.process.pid) if stuck is not None else None
             if stuck is None or found is None or found.start != stuck.process.start:
                 self.gone.add(key)
-            elif found.unkillable or not 0 <= time.time() - stuck.since < PATIENCE:
+            elif found.unkillable or not 0 <= time.time() - stuck.since < GRACE:
                 self.known[key] = stuck
 
     def get(self, key: str) -> Optional[StuckCheck]:

@@ -22,10 +22,10 @@ from nhc.light import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence
 
-PATIENCE = 0.05
+STALL = 0.05
 """Seconds without progress after which the first file counts as held up. An ordinary read takes 10 microseconds."""
 
-SHORT_PATIENCE = 0.005
+SHORT_STALL = 0.005
 """The same once one file was held up: a job that hangs has hundreds of processes."""
 
 STARVED = 2.0
@@ -91,12 +91,12 @@ _held: Dict[str, _ReadingThread] = {}
 
 
 def read_each(
-    directory: str, names: Sequence[str], leaf: str, limit: int = 65536, patience: float = PATIENCE
+    directory: str, names: Sequence[str], leaf: str, limit: int = 65536, stall: float = STALL
 ) -> Dict[str, Optional[bytes]]:
     """The first `limit` bytes of `directory/NAME/leaf` for each name, in one read(2) each.
 
     A name is left out where there is no such file or it cannot be read; its value is None where the
-    read was held up. Returns within twice `patience` seconds more than the reads take, plus 5 ms for
+    read was held up. Returns within twice `stall` seconds more than the reads take, plus 5 ms for
     each file held up for the first time.
     """
     found: Dict[str, Optional[bytes]] = {}
@@ -117,7 +117,7 @@ def read_each(
             _thread.start_new_thread(reader.run, ())
         except RuntimeError:  # a limit of processes, which counts threads
             raise OSError(11, "no thread can be started", directory) from None
-        at = _wait(reader, min(patience, SHORT_PATIENCE) if stuck else patience)
+        at = _wait(reader, min(stall, SHORT_STALL) if stuck else stall)
         found.update(list(reader.read.items()))
         if at == len(left):
             break
@@ -125,18 +125,18 @@ def read_each(
         _held[f"{directory}/{left[at]}/{leaf}"] = reader
         stuck.append(reader)
         left = left[at + 1 :]
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + stall
     for reader in stuck:  # on a busy machine a thread can stand still for a moment for no reason
         if reader.done.acquire(timeout=max(deadline - time.monotonic(), 0)):
             found.update(reader.read)
     return found
 
 
-def _wait(reader: _ReadingThread, patience: float) -> int:
-    """Where the reader stands: at the end, or, told to stop, where it has stood still for `patience` seconds."""
+def _wait(reader: _ReadingThread, stall: float) -> int:
+    """Where the reader stands: at the end, or, told to stop, where it has stood still for `stall` seconds."""
     seen = 0
     until = time.monotonic() + STARVED
-    while not reader.done.acquire(timeout=patience):
+    while not reader.done.acquire(timeout=stall):
         if reader.at == seen and not (_starved(reader.thread) and time.monotonic() < until):
             reader.abandoned = True
             return seen

@@ -206,7 +206,7 @@ def test_a_controller_killed_midway_loses_nothing(cluster, slurm, ledger):
     slurm.command._run = run
     slurm.command.timeout = 3.0
     reports = [report("n1", crit("X", "one")), report("n2", crit("X", "two")), report("n3", crit("X", "three"))]
-    ended = sync(slurm, reports, FREELY, ledger, apply=True, patience=40)
+    ended = sync(slurm, reports, FREELY, ledger, apply=True, retry_for=40)
     assert ended.failed == []
     wait_for("the controller", cluster.answers)
     found = {node: state(slurm, node).mark.why for node in cluster.nodes}

@@ -32,7 +32,7 @@ from nhc.fleet.transport import Node
 from nhc.fleet.transport import Trouble
 from tests.support import ssh
 from tests.support.other_user import become
-sweep.PATIENCE = 4.0
+sweep.WAIT_FOR_ROOM = 4.0
 import nhc.fleet.scarcity
 nhc.fleet.scarcity.HOPELESS = 2.0
 

@@ -15,7 +15,7 @@ from nhc.model import ok
 from nhc.plan import BUILT_IN, COMMAND, Item, Plan
 from nhc.run.engine import run
 from nhc.state.store import State
-from nhc.state.stuck import PATIENCE, StuckChecks
+from nhc.state.stuck import GRACE, StuckChecks
 from nhc.system.process_identity import KnownProcess, identify, is_alive
 from nhc.testing import FakeHost
 from tests.support.require import need
@@ -129,7 +129,7 @@ def test_a_killed_process_that_ends_late_is_remembered_and_not_called_stuck_at_o
         young.add("line", process, time.time())
         young.save()
         assert StuckChecks(state).get("line") is None
-        young.add("line", process, time.time() - PATIENCE - 1)
+        young.add("line", process, time.time() - GRACE - 1)
         young.save()
         assert StuckChecks(state).get("line").process.pid == waiting
     finally:

@@ -1,7 +1,7 @@
-"""What a person does to nodes by hand: take them out and drain them, put them back. Each returns its exit status.
+"""What a person does to nodes by hand: take them out and drain them, return them. Each returns its exit status.
 
-A person's word stands: a drain by hand has an owner and an end, and no controller undoes it; a node that is put back
-stays back until what was bad has ended once.
+A person's word stands: a drain by hand has an owner and an end, and no controller undoes it; a node returned to service
+stays in service until what was bad has ended once.
 """
 
 from __future__ import annotations
