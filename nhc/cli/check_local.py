@@ -207,7 +207,7 @@ def _load_renderer(options: Mapping[str, Any]) -> None:
     """Import what `emit` is about to need, while the first checks run."""
     __import__("nhc.cli.report_output")
     if options["format"] in FORMATS:
-        __import__(f"nhc.render.{options['format']}")
+        __import__(f"nhc.render.{'json' if options['format'] == 'jsonl' else options['format']}")
 
 
 def _agents_report(state: Any, max_age: float, host: Any, options: Mapping[str, Any]) -> Optional[Report]:

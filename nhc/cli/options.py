@@ -38,7 +38,7 @@ class Option(NamedTuple):
         return self.default if self.metavar else bool(self.default)
 
 
-FORMATS = ("text", "json", "nagios", "npd", "prometheus")
+FORMATS = ("text", "json", "jsonl", "nagios", "npd", "prometheus")
 
 _CONFIGURED, _WHICH, _HOW, _SHOWN = "What to judge by", "Which checks", "How they run", "What is shown"
 

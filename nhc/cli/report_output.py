@@ -31,10 +31,10 @@ def emit(report: Report, options: Mapping[str, Any]) -> int:
         colour = _colour(options)
         shown = text.render(report, verbose=options["verbose"], quiet=options["quiet"],
                             evidence=options["evidence"], colour=colour, skipped=options["skipped"])  # fmt: skip
-    elif form == "json":
+    elif form in ("json", "jsonl"):
         from nhc.render import json
 
-        shown = json.render(report)
+        shown = json.render(report, 2 if form == "json" else 0)
     elif form == "nagios":
         from nhc.render import nagios
 

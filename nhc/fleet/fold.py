@@ -10,7 +10,8 @@ from array import array
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.fleet.causes import Cause, Causes
-from nhc.fleet.node_result import REACH, Finding
+from nhc.fleet.clean_report import Finding
+from nhc.fleet.node_result import REACH
 from nhc.matching.nodeset import fold
 from nhc.model import Verdict, printable
 

@@ -7,8 +7,23 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, NamedTuple, Tuple, Union
 
+from nhc.fleet.clean_report import (
+    CLOCK,
+    LABELS,
+    LARGEST,
+    LATEST,
+    LINES,
+    LONGEST,
+    METRICS,
+    RESULTS,
+    TAGS,
+    CleanReport,
+    Finding,
+    Number,
+    clean_report,
+)
 from nhc.fleet.transport import Node, Trouble
 from nhc.model import CheckResult, Metric, Outcome, Report, Verdict, printable, reason_key, unknown
 from nhc.render.json import parse, to_dict
@@ -16,21 +31,12 @@ from nhc.render.json import parse, to_dict
 REACH = "nhc_fleet"
 """The check under which a node that gave no report is listed."""
 
-RESULTS = 5000
-LINES = 50
-LONGEST = 1000
-CLOCK = 120.0
-"""Seconds that a node's clock may differ from ours before the report says so."""
-
-Finding = Tuple[str, str, int, str, str, str]
-"""Check, target, verdict, reason, message and suggested action (both "" where all is well)."""
-
 
 class NodeResult(NamedTuple):
     """One node's part in a sweep."""
 
     node: Node
-    report: Report
+    report: Union[Report, CleanReport]
     seconds: float = 0.0
     attempts: int = 1
     how: str = ""
@@ -39,6 +45,11 @@ class NodeResult(NamedTuple):
     python: str = ""
     sent: int = 0
     """Bytes of bundles that went to the node."""
+
+
+def received(text: str, node: Node, now: float) -> Union[Report, CleanReport]:
+    """The report in what a node sent, fit to be shown. Raises Trouble."""
+    return clean_report(text, node.name, now) or read_report(text, node, now)
 
 
 def read_report(text: str, node: Node, now: float) -> Report:
@@ -56,7 +67,7 @@ def read_report(text: str, node: Node, now: float) -> Report:
 
 def safe(report: Report, now: float, live: bool = False) -> Report:
     """The report as it may be shown: printable, finite, bounded. Of a live one the node's clock is compared to ours."""
-    started = report.started if math.isfinite(report.started) and abs(report.started) < 1e11 else now
+    started = report.started if math.isfinite(report.started) and abs(report.started) < LATEST else now
     notes = [printable(note, LONGEST) for note in report.notes[:LINES]]
     if live and abs(now - report.elapsed - started) > CLOCK and math.isfinite(report.elapsed):
         notes.append(f"the node's clock differs from this machine's by about {started + report.elapsed - now:+.0f} s")
@@ -70,12 +81,12 @@ def safe(report: Report, now: float, live: bool = False) -> Report:
         tuple(notes),
         max(0, min(report.not_run, 1_000_000)),
         printable(report.version, 40),
-        {printable(key, 64): printable(value, 255) for key, value in list(report.labels.items())[:64]},
+        {printable(key, 64): printable(value, 255) for key, value in list(report.labels.items())[:LABELS]},
     )
 
 
 def _finite(value: float) -> float:
-    return value if math.isfinite(value) and abs(value) < 1e15 else 0.0
+    return value if math.isfinite(value) and abs(value) < LARGEST else 0.0
 
 
 def _bundle_prefix(report: Report) -> str:
@@ -102,7 +113,7 @@ def _safe_result(result: CheckResult, prefix: str) -> CheckResult:
             printable(found.target, 255),
             tuple(
                 Metric(printable(m.name, 100), float(m.value), printable(m.unit, 20))
-                for m in found.metrics[:200]
+                for m in found.metrics[:METRICS]
                 if _is_number(m.value)
             ),
             found.action,
@@ -111,7 +122,7 @@ def _safe_result(result: CheckResult, prefix: str) -> CheckResult:
         _finite(result.elapsed),
         printable(source, 500),
         printable(result.line, LONGEST),
-        tuple(printable(tag, 64) for tag in result.tags[:32]),
+        tuple(printable(tag, 64) for tag in result.tags[:TAGS]),
         result.strike,
         result.strikes,
     )
@@ -134,7 +145,8 @@ def unreached(node: Node, trouble: Trouble, now: float, attempts: int = 1) -> Re
 def to_json(result: NodeResult) -> Dict[str, Any]:
     """A report as every reader of reports takes it, with what the sweep adds under `fleet`."""
     node = result.node
-    value = to_dict(result.report)
+    report = result.report
+    value = {**report.value} if isinstance(report, CleanReport) else to_dict(report)
     value["fleet"] = {
         "groups": list(node.groups),
         "facts": dict(node.facts),
@@ -153,19 +165,22 @@ def line(result: NodeResult) -> str:
     return json.dumps(to_json(result), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def findings(report: Report) -> Tuple[Finding, ...]:
+def findings(report: Union[Report, CleanReport]) -> Tuple[Finding, ...]:
     """What folding needs of a report."""
-    found: List[Finding] = []
-    for result in report.results:
-        outcome = result.outcome
-        bad = outcome.verdict > Verdict.OK
-        message, action = (outcome.message, outcome.action.value) if bad else ("", "")
-        found.append((result.check, outcome.target, int(outcome.verdict), outcome.reason, message, action))
-    return tuple(found)
+    if isinstance(report, CleanReport):
+        return report.findings
+    return tuple(
+        (result.check, outcome.target, int(outcome.verdict), outcome.reason,
+         *((outcome.message, outcome.action.value) if outcome.verdict > Verdict.OK else ("", "")))
+        for result in report.results
+        for outcome in [result.outcome]
+    )  # fmt: skip
 
 
-def metrics(report: Report) -> Tuple[Tuple[str, str, str, str, float], ...]:
-    """Every number in a report: check, target, name, unit, value."""
+def metrics(report: Union[Report, CleanReport]) -> Tuple[Number, ...]:
+    """Every number in a report."""
+    if isinstance(report, CleanReport):
+        return report.metrics
     return tuple(
         (result.check, result.outcome.target, metric.name, metric.unit, metric.value)
         for result in report.results

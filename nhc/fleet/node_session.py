@@ -6,6 +6,7 @@ the request from standard input, so that neither appears among the node's proces
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
@@ -69,23 +70,31 @@ def _text(name: str) -> bytes:
 # Read once, before the shards are forked.
 _PROGRAM = _text("node.py") + b"\n" + _text("node_keep.py")
 _STORE = _text("node_store.py").decode()
+_NAME = "the node's name"
+"""What stands in its place where a request is made for all nodes."""
 
 
 def command(node: Node, task: SweepTask) -> str:
     """The shell command that starts the node's side."""
-    pythons = [node.python] if node.python else list(PYTHONS)
+    seconds = int(task.seconds + task.login + 3 * GRACE)
+    sudo = ("-S" if node.sudo_password else "-n") if _sudo(node, task) else ""
+    return _command(node.python, sudo, seconds, task.nonce)
+
+
+@functools.lru_cache(maxsize=64)  # it is the same for nearly every node
+def _command(python: str, sudo: str, seconds: int, nonce: str) -> str:
+    pythons = [python] if python else list(PYTHONS)
     for path in pythons:
         if not re.fullmatch(r"[\w./+-]+", path):
             raise Trouble("BadInventory", f"{path!r} is not the name of a Python")
-    seconds = int(task.seconds + task.login + 3 * GRACE)
     script = (
         f'if command -v timeout >/dev/null 2>&1; then t="timeout -k 5 {seconds}"; else t=; fi; '
         f"for p in {' '.join(pythons)}; do if command -v $p >/dev/null 2>&1; "
-        f'then exec $t $p -I -S -c "{LOADER}"; fi; done; echo nhc-fleet {task.nonce} nopython'
+        f'then exec $t $p -I -S -c "{LOADER}"; fi; done; echo nhc-fleet {nonce} nopython'
     )
     argv = ["/bin/sh", "-c", script]
-    if _sudo(node, task):
-        argv = ["sudo", *(["-S", "-p", "", "--"] if node.sudo_password else ["-n", "--"]), *argv]
+    if sudo:
+        argv = ["sudo", *(["-S", "-p", "", "--"] if sudo == "-S" else ["-n", "--"]), *argv]
     return "exec " + " ".join(map(shlex.quote, argv))
 
 
@@ -95,6 +104,13 @@ def _sudo(node: Node, task: SweepTask) -> bool:
 
 def request(node: Node, task: SweepTask) -> bytes:
     """The node's program with its call."""
+    before, after = _request(task)
+    return before + ascii(node.name).encode() + after
+
+
+@functools.lru_cache(maxsize=16)
+def _request(task: Task) -> Tuple[bytes, bytes]:
+    """The same for every node: what stands before its name, and what behind."""
     bundles = {bundle.digest for bundle in (task.engine, task.site.bundle) if bundle}
     wanted = {
         "nonce": task.nonce,
@@ -105,14 +121,15 @@ def request(node: Node, task: SweepTask) -> bytes:
         "site": task.site.bundle.digest if task.site.bundle else "",
         "bundles": sorted(bundles),
         "store": _STORE,
-        "argv": ["check", "local", "--format", "json", "--timeout", f"{task.seconds:g}s", "--node", node.name,
+        "argv": ["check", "local", "--format", "jsonl", "--timeout", f"{task.seconds:g}s", "--node", _NAME,
                  *task.site.options, *task.options],
         "seconds": task.seconds + GRACE,
         "guard": task.seconds + task.login + 2 * GRACE,
         "limit": REPORT_LIMIT,
     }  # fmt: skip
     # Out at once: taking the interpreter down would cost each node 3 ms.
-    return b"%s\nmain(%s, f)\nos._exit(0)\n" % (_PROGRAM, ascii(wanted).encode())
+    before, after = ascii(wanted).encode().split(ascii(_NAME).encode())
+    return b"%s\nmain(%s" % (_PROGRAM, before), b"%s, f)\nos._exit(0)\n" % after
 
 
 def judge(session: Session, node: Node, task: SweepTask) -> NodeOutput:

@@ -9,6 +9,7 @@ import zlib
 from typing import Dict, Iterator, NamedTuple, Tuple, Union
 
 from nhc.fleet import node_result
+from nhc.fleet.clean_report import Finding, Number
 from nhc.fleet.transport import Node, Trouble
 
 LENGTH = struct.Struct(">I")
@@ -21,8 +22,8 @@ class Arrived(NamedTuple):
     place: int
     verdict: int
     seconds: float
-    findings: Tuple[node_result.Finding, ...]
-    metrics: Tuple[Tuple[str, str, str, str, float], ...]
+    findings: Tuple[Finding, ...]
+    metrics: Tuple[Number, ...]
     labels: Dict[str, str]
     line: bytes
 

@@ -8,9 +8,10 @@ import sys
 import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Tuple
 
+from nhc.fleet.clean_report import Finding
 from nhc.fleet.fold import Folder, counted, nodes_of, show_by_check, show_by_node
 from nhc.fleet.history import Sweep, SweepHistory
-from nhc.fleet.node_result import Finding, findings, metrics
+from nhc.fleet.node_result import findings, metrics
 from nhc.fleet.node_sources import group_of, kind_of
 from nhc.fleet.outliers import Numbers, Outlier, outliers
 from nhc.fleet.transport import Node

@@ -289,7 +289,7 @@ class _Shard:
             run.stage = "waiting for its report"
             run.until = run.end + node_session.GRACE
             answer = settings.judge(session, node, task)
-            report = node_result.read_report(answer.report, node, time.time())
+            report = node_result.received(answer.report, node, time.time())
         finally:
             session.close()
         other = answer.hostname.partition(".")[0]

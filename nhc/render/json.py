@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def render(report: Report, indent: int = 2) -> str:
     """The report as one JSON document, ending in a newline; `indent` 0 puts it on one line."""
     if not indent:
-        return json.dumps(to_dict(report), ensure_ascii=False) + "\n"
+        return json.dumps(to_dict(report), ensure_ascii=False, separators=(",", ":")) + "\n"
     text = io.StringIO()
     _write(to_dict(report), text, "\n", " " * indent)
     text.write("\n")

@@ -364,10 +364,10 @@ def test_what_cannot_be_judged_is_told_in_the_format_that_was_asked_for(words, r
     file = tmp_path / "metrics.prom"
     file.write_text("nhc_node_verdict 1\n")
     done = {form: nhc("check", "local", *words, "--format", form, state=tmp_path / "state")
-            for form in ("nagios", "npd", "json", "text")}  # fmt: skip
+            for form in ("nagios", "npd", "json", "jsonl", "text")}  # fmt: skip
     done["prometheus"] = nhc("check", "local", "-f", "prometheus", f"--output={file}", *words, state=tmp_path / "state")
     assert {form: one.returncode for form, one in done.items()} == {
-        "nagios": 3, "npd": 2, "json": 2, "text": 2, "prometheus": 2,
+        "nagios": 3, "npd": 2, "json": 2, "jsonl": 2, "text": 2, "prometheus": 2,
     }  # fmt: skip
     assert all(said in one.stderr and "Traceback" not in one.stderr for one in done.values())
     assert done["nagios"].stdout.startswith("NHC UNKNOWN - nhc: ")
@@ -375,6 +375,8 @@ def test_what_cannot_be_judged_is_told_in_the_format_that_was_asked_for(words, r
     assert done["npd"].stdout.startswith(f"{reason}: ")
     assert len(done["npd"].stdout) <= 80
     report = json.loads(done["json"].stdout)
+    assert done["jsonl"].stdout.count("\n") == 1
+    assert json.loads(done["jsonl"].stdout)["results"][0]["message"] == report["results"][0]["message"]
     jsonschema.validate(report, json.loads((ROOT / "docs/report.schema.json").read_text()))
     assert (report["verdict"], report["results"][0]["reason"]) == ("UNKNOWN", reason)
     assert done["text"].stdout == ""

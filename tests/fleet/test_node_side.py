@@ -62,7 +62,7 @@ def test_what_is_sent_is_kept_for_this_user_alone_and_sent_once(tmp_path):
 
 def test_the_check_is_told_the_node_s_name_and_its_deadline(tmp_path):
     argv, path = json.loads(ask(task(tmp_path / "kept", options=("--all",))).report)
-    assert argv == ["check", "local", "--format", "json", "--timeout", "5s", "--node", "gpu01", "--all"]
+    assert argv == ["check", "local", "--format", "jsonl", "--timeout", "5s", "--node", "gpu01", "--all"]
     assert "/usr/sbin" in path.split(":")  # a login that is not a shell has no sbin on its path
 
 
