@@ -13,7 +13,7 @@ import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from nhc.model import SCHEMA, Action, Verdict, reason_key
-from nhc.render.json import utc
+from nhc.timestamps import utc_milliseconds
 
 RESULTS = 5000
 LINES = 50
@@ -98,7 +98,7 @@ def clean_report(text: str, host: str, now: float) -> Optional[CleanReport]:
         result["elapsed"] = round(result["elapsed"], 6)
     if worst in (-1, int(Verdict.SKIP)):
         worst = int(Verdict.UNKNOWN)
-    value["started_at"], value["verdict"] = utc(started), _NAMES[worst]
+    value["started_at"], value["verdict"] = utc_milliseconds(started), _NAMES[worst]
     value["elapsed"] = round(elapsed, 6)
     return CleanReport(value, worst, tuple(findings), tuple(metrics))
 
