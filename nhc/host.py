@@ -28,6 +28,12 @@ class BadRoot(Exception):
     """A directory is no node's root: one line."""
 
 
+def root_of(asked: str) -> str:
+    """Where the root of the node to judge is: as asked, else $NHC_ROOT; "" for this process's own."""
+    found = (asked or os.environ.get("NHC_ROOT", "")).rstrip("/")
+    return os.path.abspath(found) if found else ""
+
+
 class Host:
     """What a check sees of the node it judges.
 

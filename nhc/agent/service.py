@@ -24,8 +24,7 @@ from nhc.agent.schedule import Schedule
 from nhc.agent.settings import AgentSettings
 from nhc.agent.sink_handle import SinkHandle
 from nhc.agent.sink_process import Make
-from nhc.host import Host
-from nhc.hosts.live import root_of
+from nhc.host import Host, root_of
 from nhc.model import CheckResult, Verdict, printable
 from nhc.plan import Item, Plan
 from nhc.state.store import State

@@ -2,22 +2,23 @@
 
     python -m nhc.archive.build dist/nhc.pyz
 
-The archive holds the sources, and the same modules compiled for each interpreter found at build time, in one
-piece an interpreter (`nhc.archive.importer`): compiling at every start costs 40 ms and more. click and pynvml travel
-along, so that every command of a node works; the adapters that need only the standard library do too. The same
+The archive holds the sources in one piece, and the same modules compiled for each interpreter found at build time,
+in one piece an interpreter (`nhc.archive.importer`): compiling at every start costs 40 ms and more. click and pynvml
+travel along, so that every command of a node works; the adapters that need only the standard library do too. The same
 inputs give the same bytes, so a digest identifies a version.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
 import subprocess
 import sys
 import zipfile
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
-from nhc.archive.importer import SOURCE, pack
+from nhc.archive.importer import SOURCE, SOURCES, pack
 
 INTERPRETERS = tuple(f"python3.{minor}" for minor in range(9, 15))
 ENTRY_POINTS = {
@@ -34,17 +35,22 @@ import sys
 _zip = __loader__
 sys.path[0] = _zip.archive + "/{source}"
 _magic = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER.hex()
+_names = {{"__name__": "nhc.archive.importer"}}
 try:
     _piece = _zip.get_data(f"{{_zip.archive}}/lib/{{sys.implementation.cache_tag}}-{{_magic}}")
 except OSError:
-    pass
+    import io
+    import zipfile
+
+    _sources = zipfile.ZipFile(io.BytesIO(_zip.get_data(f"{{_zip.archive}}/{sources}")))
+    exec(compile(_sources.read("nhc/archive/importer.py"), "nhc/archive/importer.py", "exec"), _names)
+    _names["Uncompiled"](_zip).install()
 else:
     import marshal
 
     _size = int.from_bytes(_piece[:4], "little")
-    _names = {{"__name__": "nhc.archive.importer"}}
     exec(marshal.loads(_piece[4 : 4 + _size]), _names)
-    sys.meta_path.insert(0, _names["Compiled"](_zip, _piece[4 + _size :]))
+    _names["Compiled"](_zip, _piece, 4 + _size).install()
 _name = sys.argv[0].rpartition("/")[2]
 _name = _name[:-4] if _name.endswith(".pyz") else _name
 from nhc.cli.main import entry
@@ -79,19 +85,43 @@ def build(output: str, python: str = "/usr/bin/env python3", interpreters: Seque
         with open(temporary, "wb") as file:
             file.write(f"#!{python}\n".encode())
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-                _add(archive, "__main__.py", _MAIN.format(source=SOURCE, entries=ENTRY_POINTS).encode())
+                _add(archive, "__main__.py", _main().encode())
                 for tag, directory in sorted(compiled.items()):
                     _add(archive, f"lib/{tag}", _piece(sources, directory), zipfile.ZIP_STORED)
+                _add(archive, SOURCES, _zipped({name: path for name, path in sources.items() if _is_module(name)}))
                 for name, path in sorted(sources.items()):
-                    _add(archive, f"{SOURCE}/{name}", _read(path))
+                    if _is_data(name):
+                        _add(archive, f"{SOURCE}/{name}", _read(path))
         os.chmod(temporary, 0o755)  # noqa: S103 (a program)
         os.replace(temporary, output)
     return sorted(tag.rpartition("-")[0] for tag in compiled)
 
 
+def _main() -> str:
+    return _MAIN.format(source=SOURCE, sources=SOURCES, entries=ENTRY_POINTS)
+
+
+def _is_module(name: str) -> bool:
+    return name.endswith(".py")
+
+
+def _is_data(name: str) -> bool:
+    """Whether a file is read as it is: what lies in nhc/data may be a program that is sent elsewhere."""
+    return not _is_module(name) or "/data/" in name
+
+
+def _zipped(files: Dict[str, str]) -> bytes:
+    """An archive of these files, uncompressed: the entry that holds it is compressed as a whole."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, path in sorted(files.items()):
+            _add(archive, name, _read(path), zipfile.ZIP_STORED)
+    return made.getvalue()
+
+
 def _piece(sources: Iterable[str], directory: str) -> bytes:
     """The importer's own code, then everything that was compiled."""
-    code = {name: _read(f"{directory}/{_flat(name)}") for name in sources if name.endswith(".py")}
+    code = {name: _read(f"{directory}/{_flat(name)}") for name in sources if _is_module(name)}
     importer = code["nhc/archive/importer.py"]
     modules = {
         name[:-3].replace("/", ".").replace(".__init__", ""): (data, name.endswith("/__init__.py"))
@@ -137,14 +167,16 @@ def _sources() -> Iterator[Tuple[str, str]]:
 
 
 def _wanted(package: str, relative: str) -> bool:
-    """Whether a node needs this file: not the fleet's side, and of the adapters those without an SDK."""
+    """Whether a node needs this file: not what runs elsewhere, and of the adapters those without an SDK."""
     if package == "nhc":
-        return not relative.startswith(("fleet/", "launch/")) and relative != "archive/build.py"
+        return not relative.startswith(ELSEWHERE) and relative != "archive/build.py"
     if package == "nhc_adapters":
         return relative in NODE_ADAPTERS
     return not relative.endswith((".pyi", "py.typed"))
 
 
+ELSEWHERE = ("console/", "fleet/", "launch/", "remedy/", "store/")
+"""Rooms that run on a management host alone."""
 NODE_ADAPTERS = (
     "__init__.py", "_command.py", "flux.py", "lsf.py", "pbs.py", "sge.py",
     "slurm/__init__.py", "slurm/adapter.py", "slurm/states.py",
@@ -161,9 +193,7 @@ def _compile_all(sources: Dict[str, str], scratch: str, interpreters: Sequence[s
             continue
         directory = f"{scratch}/{tag}"
         os.mkdir(directory)
-        lines = [
-            f"{path}\t{directory}/{_flat(name)}\t{name}\n" for name, path in sources.items() if name.endswith(".py")
-        ]
+        lines = [f"{path}\t{directory}/{_flat(name)}\t{name}\n" for name, path in sources.items() if _is_module(name)]
         # The order of a set's members, and so of a constant's, goes with the seed.
         environ = {"PATH": os.environ.get("PATH", ""), "PYTHONHASHSEED": "0"}
         argv = [interpreter, "-S", "-s", "-c", _COMPILE]

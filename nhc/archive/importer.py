@@ -1,8 +1,9 @@
 """Import modules out of one piece: nhc.pyz holds all that it compiled for an interpreter as a single entry.
 
 Python's own zipimport reads an archive's whole directory at each start, 8 microseconds an entry. A module an
-entry for each of five interpreters made that longer than a run of twelve checks (docs/performance.md). Sources
-and data stay ordinary entries: for tracebacks, for an interpreter that nothing was compiled for, for people.
+entry for each of five interpreters made that longer than a run of twelve checks, and the sources alone an eighth of
+one (docs/performance.md). So the sources are a zip archive within the archive: for tracebacks, for an interpreter that
+nothing was compiled for, for people. Data stay ordinary entries.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ import marshal
 import sys
 import zlib
 
-from nhc.light import TYPE_CHECKING
+TYPE_CHECKING = False  # nothing of nhc can be imported before this is in place
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import CodeType, ModuleType
     from typing import Any, Dict, List, Optional, Tuple
+    from zipfile import ZipFile
     from zipimport import zipimporter
 else:
     ModuleSpec = type(sys.__spec__)  # importlib.machinery costs more than this module
 
 SOURCE = "lib/source"
-"""Where in the archive the sources lie."""
+"""Where in the archive a module's file is said to lie, and where data do."""
+SOURCES = "lib/source.zip"
+"""The entry that holds the sources."""
 
 
 def pack(modules: Dict[str, Tuple[bytes, bool]]) -> bytes:
@@ -40,14 +44,32 @@ def pack(modules: Dict[str, Tuple[bytes, bool]]) -> bytes:
 
 
 class Compiled:
-    """An importer (PEP 451) for what `pack` made. `zipped` is Python's importer for the archive."""
+    """An importer (PEP 451) for what `pack` made, which begins at `at` in a piece.
 
-    def __init__(self, zipped: zipimporter, piece: bytes) -> None:
+    `zipped` is Python's importer for the archive.
+    """
+
+    def __init__(self, zipped: zipimporter, piece: bytes, at: int = 0) -> None:
         self.zipped = zipped
         self.archive = zipped.archive
-        self.start = 4 + int.from_bytes(piece[:4], "little")
-        self.index: Dict[str, Tuple[int, int, bool]] = marshal.loads(piece[4 : self.start])  # noqa: S302 (our archive)
+        self.start = at + 4 + int.from_bytes(piece[at : at + 4], "little")
+        head = piece[at + 4 : self.start]
+        self.index: Dict[str, Tuple[int, int, bool]] = marshal.loads(head)  # noqa: S302 (our archive)
         self.piece = piece
+        self._sources: Optional[ZipFile] = None
+
+    def install(self) -> None:
+        """Import from here from now on."""
+        sys.meta_path.insert(0, self)
+        sys.path_hooks.insert(0, self.listing)
+
+    def listing(self, path: str) -> Listing:
+        """Of a package's directory, what pkgutil lists. Raises ImportError for a path that is not here."""
+        base = f"{self.archive}/{SOURCE}"
+        if path != base and not path.startswith(f"{base}/"):
+            raise ImportError(path)
+        package = path[len(base) + 1 :].replace("/", ".")
+        return Listing(f"{package}." if package else "", self.index)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         if name not in self.index:
@@ -78,7 +100,17 @@ class Compiled:
 
     def get_source(self, name: str) -> str:
         """For tracebacks."""
-        return self.get_data(self.get_filename(name)).decode()
+        path = self.get_filename(name)[len(self.archive) + len(SOURCE) + 2 :]
+        return self.sources().read(path).decode()
+
+    def sources(self) -> ZipFile:
+        """The archive of the sources. Raises OSError where it cannot be read."""
+        if self._sources is None:
+            import io
+            from zipfile import ZipFile
+
+            self._sources = ZipFile(io.BytesIO(self.zipped.get_data(f"{self.archive}/{SOURCES}")))
+        return self._sources
 
     def get_data(self, path: str) -> bytes:
         """A file beside the sources. Raises OSError when there is none."""
@@ -86,3 +118,32 @@ class Compiled:
 
     def _below(self, name: str) -> str:
         return f"{self.archive}/{SOURCE}/{name.replace('.', '/')}"
+
+
+class Listing:
+    """The modules of one package, as pkgutil asks for them. What imports them is the importer itself."""
+
+    def __init__(self, begins: str, index: Dict[str, Tuple[int, int, bool]]) -> None:
+        self.begins, self.index = begins, index
+
+    def find_spec(self, name: str, target: Any = None) -> None:
+        return None
+
+    def iter_modules(self, prefix: str = "") -> List[Tuple[str, bool]]:
+        inner = [(name[len(self.begins) :], name) for name in self.index if name.startswith(self.begins)]
+        return [(prefix + own, self.index[name][2]) for own, name in inner if own and "." not in own]
+
+
+class Uncompiled(Compiled):
+    """The same for an interpreter that nothing was compiled for: each start compiles what it imports."""
+
+    def __init__(self, zipped: zipimporter) -> None:
+        super().__init__(zipped, pack({}))
+        for path in self.sources().namelist():
+            is_package = path.endswith("/__init__.py")
+            name = path[: -len("/__init__.py")] if is_package else path[: -len(".py")]
+            self.index[name.replace("/", ".")] = (0, 0, is_package)
+
+    def get_code(self, name: str) -> CodeType:
+        code: CodeType = compile(self.get_source(name), self.get_filename(name), "exec", dont_inherit=True)
+        return code

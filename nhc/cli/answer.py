@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Optional
 
-from nhc.hosts.live import root_of
+from nhc.host import root_of
 from nhc.model import Report
 from nhc.state.reports import fresh, kept_as
 

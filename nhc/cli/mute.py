@@ -13,7 +13,7 @@ import click
 
 from nhc.cli.options import UsageError
 from nhc.cli.report_output import write_atomically
-from nhc.hosts.live import root_of
+from nhc.host import root_of
 from nhc.model import printable
 from nhc.planning.local import SCRIPTS
 from nhc.run.engine import mutes_path

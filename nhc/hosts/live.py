@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
+from nhc.host import BadRoot, Host, root_of
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Optional
 
-    from nhc.host import Host, Memory
-
-
-def root_of(asked: str) -> str:
-    """Where the root of the node to judge is: as asked, else $NHC_ROOT; "" for this process's own."""
-    found = (asked or os.environ.get("NHC_ROOT", "")).rstrip("/")
-    return os.path.abspath(found) if found else ""
+    from nhc.host import Memory
 
 
 def live_host(asked: str, memory: Optional[Memory]) -> Host:
@@ -25,10 +18,7 @@ def live_host(asked: str, memory: Optional[Memory]) -> Host:
     """
     root = root_of(asked)
     if not root:
-        from nhc.host import Host
-
         return Host(memory=memory)
-    from nhc.host import BadRoot
     from nhc.hosts.container import NodeHost
 
     try:

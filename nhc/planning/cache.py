@@ -11,7 +11,6 @@ from __future__ import annotations
 import binascii
 import marshal
 import os
-import struct
 import sys
 import time
 
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional, Sequence, Tuple
 
 _FORMAT = 5
-_SUM = struct.Struct("=I")
+_SUM = 4
+"""Bytes of the checksum before a kept plan."""
 _LARGEST = 8 << 20
 """Bytes of a plan that are kept: the state directory lies in memory, and some 60,000 lines take this much."""
 _RACY = 20_000_000
@@ -94,12 +94,12 @@ def _stamp(path: str) -> Optional[Tuple[int, ...]]:
 def _encode(plan: Plan, key: str, stamps: Sequence[Any]) -> bytes:
     items = [_plain(item) for item in plan.items]
     body = marshal.dumps((key, tuple(stamps), items, dict(plan.settings), plan.scripts, plan.offered))
-    return _SUM.pack(binascii.crc32(body)) + body
+    return binascii.crc32(body).to_bytes(_SUM, "little") + body
 
 
 def _decode(content: bytes, key: str) -> Optional[Plan]:
-    body = content[_SUM.size :]
-    if not body or _SUM.unpack_from(content)[0] != binascii.crc32(body):
+    body = content[_SUM:]
+    if not body or int.from_bytes(content[:_SUM], "little") != binascii.crc32(body):
         return None
     try:
         kept_key, stamps, items, settings, scripts, offered = marshal.loads(body)  # noqa: S302 (nobody else can write it)

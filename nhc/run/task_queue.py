@@ -9,7 +9,7 @@ import os
 import select
 
 from nhc.light import TYPE_CHECKING
-from nhc.run.worker import TOKEN
+from nhc.run.worker import packed
 
 if TYPE_CHECKING:
     from typing import Iterable
@@ -22,7 +22,7 @@ class Tokens:
     """
 
     def __init__(self, numbers: Iterable[int], poll: select.poll) -> None:
-        self._unwritten = memoryview(b"".join(map(TOKEN.pack, numbers)))
+        self._unwritten = memoryview(b"".join(map(packed, numbers)))
         self.reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
         self._poll = poll

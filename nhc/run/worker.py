@@ -11,7 +11,6 @@ import _signal  # type: ignore[import-not-found]  # `signal` makes enumerations 
 import fcntl
 import marshal
 import os
-import struct
 import time
 
 from nhc.light import TYPE_CHECKING
@@ -19,7 +18,7 @@ from nhc.system import process
 from nhc.system.children import close_all_but
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
+    from typing import Any, Callable, Iterator, Optional, Sequence, Tuple, Union
 
     from typing_extensions import TypeAlias
 
@@ -31,11 +30,21 @@ Work: TypeAlias = "Callable[[int], Any]"
 Factory: TypeAlias = "Callable[[Notify, Tuple[int, ...]], Work]"
 """Makes a worker's Work, once, inside the worker: given its Notify and the serial tasks completed so far."""
 
-HEADER = struct.Struct("=I")
-TOKEN = struct.Struct("=I")
+NUMBER = 4
+"""Bytes of a number between a supervisor and its worker. (The struct module would cost each start two imports.)"""
 
 ORPHAN = 5.0
 """Seconds after a task's deadline when the kernel itself ends a worker: its supervisor, which would have, is gone."""
+
+
+def packed(number: int) -> bytes:
+    """A number as the pipes between a supervisor and its worker carry it."""
+    return number.to_bytes(NUMBER, "little")
+
+
+def unpacked(data: Union[bytes, bytearray]) -> int:
+    """The number at the start of what came through such a pipe."""
+    return int.from_bytes(data[:NUMBER], "little")
 
 
 class LastWord(Exception):
@@ -67,7 +76,7 @@ def live(
 
     def pack(*message: Any) -> bytes:
         body = marshal.dumps(message)
-        return HEADER.pack(len(body)) + body
+        return packed(len(body)) + body
 
     def send(data: bytes) -> None:
         view = memoryview(data)
@@ -80,12 +89,12 @@ def live(
     more = True
     while more:
         try:
-            token = os.read(orders, TOKEN.size)
+            token = os.read(orders, NUMBER)
         except BlockingIOError:  # the supervisor is taking the tokens back
             break
-        if len(token) < TOKEN.size:
+        if len(token) < NUMBER:
             break
-        number = TOKEN.unpack(token)[0]
+        number = unpacked(token)
         if order is not None and not order.may_begin(number):
             send(said + pack("waits", number))
             said = b""
@@ -133,10 +142,10 @@ def quiet(*keep: int) -> Tuple[int, ...]:
 
 def messages(buffer: bytearray) -> Iterator[Any]:
     """The whole messages at the start of `buffer`, which they are taken from."""
-    while len(buffer) >= HEADER.size:
-        end = HEADER.size + HEADER.unpack_from(buffer)[0]
+    while len(buffer) >= NUMBER:
+        end = NUMBER + unpacked(buffer)
         if len(buffer) < end:
             return
-        message = marshal.loads(bytes(buffer[HEADER.size : end]))  # noqa: S302 (from a fork of this very process)
+        message = marshal.loads(bytes(buffer[NUMBER:end]))  # noqa: S302 (from a fork of this very process)
         del buffer[:end]
         yield message

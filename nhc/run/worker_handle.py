@@ -6,7 +6,7 @@ import os
 import time
 
 from nhc.light import TYPE_CHECKING
-from nhc.run.worker import TOKEN, messages
+from nhc.run.worker import messages, packed
 from nhc.system.children import LET_GO, kill, leave_group_to_end, leave_to_end, reap
 from nhc.system.process import adopt_orphans
 
@@ -41,7 +41,7 @@ class Worker:
     def give(self, number: int) -> bool:
         """Hand the serial worker its next task. False where it has just ended."""
         try:
-            os.write(self.orders, TOKEN.pack(number))
+            os.write(self.orders, packed(number))
         except BrokenPipeError:
             return False
         self.task, self.since = number, time.monotonic()

@@ -11,7 +11,6 @@ import time
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.state.store import State
 from nhc.system.process_identity import KnownProcess, identify
-from nhc.timestamps import utc
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
@@ -28,6 +27,8 @@ class StuckCheck(NamedTuple):
     since: float
 
     def since_text(self) -> str:
+        from nhc.timestamps import utc  # only where something is stuck
+
         return utc(self.since)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nhc.archive import build
-from nhc.archive.build import INTERPRETERS, NODE_ADAPTERS, SOURCE
+from nhc.archive.build import INTERPRETERS, NODE_ADAPTERS, SOURCE, SOURCES
 from nhc.check import find_all
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,10 +122,26 @@ def test_the_archives_directory_stays_short(archive):
     """zipimport reads all of it at each start: a compiled module must not be an entry of its own."""
     with zipfile.ZipFile(archive) as opened:
         names = opened.namelist()
+        with opened.open(SOURCES) as inner, zipfile.ZipFile(inner) as sources:
+            modules = sources.namelist()
     assert not [name for name in names if name.endswith(".pyc")]
-    assert len([name for name in names if not name.startswith(f"{SOURCE}/")]) <= 1 + len(INTERPRETERS)
+    assert len([name for name in names if not name.startswith(f"{SOURCE}/")]) <= 2 + len(INTERPRETERS)
+    assert [name for name in names if name.endswith(".py") and "/data/" not in name] == ["__main__.py"]
     assert f"{SOURCE}/nhc/data/default.conf" in names
-    assert not [name for name in names if "/." in name or "/fleet/" in name]
+    assert {"nhc/cli/main.py", "click/core.py"} <= set(modules)
+    assert not [name for name in (*names, *modules) if "/." in name or name.startswith(("nhc/fleet/", "nhc/store/"))]
+
+
+def test_an_interpreter_that_nothing_was_compiled_for_runs_from_the_sources(archive, tmp_path):
+    bare = tmp_path / "nhc.pyz"
+    with zipfile.ZipFile(archive) as old, zipfile.ZipFile(bare, "w") as new:
+        for info in old.infolist():
+            if not info.filename.startswith("lib/cpython"):
+                new.writestr(info, old.read(info))
+    done = subprocess.run([sys.executable, "-I", "-S", str(bare), "explain", "check_fs_free"],
+                          capture_output=True, text=True, cwd=tmp_path, timeout=60)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("check_fs_free")
 
 
 def test_what_cannot_be_written_is_one_line(tmp_path):
