@@ -180,7 +180,10 @@ def _transports(options: Mapping[str, Any], nodes: List[Node]) -> Dict[str, Tran
         arguments = ["-F", options["ssh_config"]] if options["ssh_config"] else []
         found["openssh"] = OpenSSH(arguments, options["accept_new"])
     if "ssh" in wanted:
+        from nhc.fleet.ssh.paramiko_import import import_paramiko
+
         try:
+            import_paramiko()
             from nhc.fleet.ssh.transport_paramiko import Paramiko
         except ModuleNotFoundError as error:
             from nhc.extras import how_to_install

@@ -28,6 +28,7 @@ CONFIGS = {
     "a jump that is none": "Host gpu1\n  ProxyJump none\nHost gpu*\n  ProxyJump bastion\n" + ALICE,
     "command": "Host gpu*\n  ProxyCommand nc -X 5 %h %p\n" + ALICE,
     "match host": "Match host gpu1\n  Port 2225\n" + ALICE,
+    "match exec": 'Match exec "false"\n  Port 2224\nMatch exec "test %h = gpu1"\n  Port 2230\n' + ALICE,
     "match after the name": "Host gpu1\n  HostName node-a\nMatch host node-*\n  Port 2226\n" + ALICE,
     "match originalhost and user": f"Match originalhost gpu1 localuser {getpass.getuser()}\n  Port 2227\n" + ALICE,
     "comments and tabs": "# first\n\nHost\tgpu1 # one\n\tPort\t2228\n" + ALICE,

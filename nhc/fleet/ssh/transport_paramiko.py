@@ -44,6 +44,7 @@ class Paramiko:
 
     def warm(self, nodes: List[Node]) -> None:
         """Read the files that these nodes need, before the shards are forked: once instead of once in each."""
+        "".encode("idna")  # a codec that socket loads with the first host
         for node in nodes:
             try:
                 route = self.config.lookup(node)
