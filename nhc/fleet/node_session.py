@@ -109,7 +109,7 @@ def request(node: Node, task: SweepTask) -> bytes:
 
 
 @functools.lru_cache(maxsize=16)
-def _request(task: Task) -> Tuple[bytes, bytes]:
+def _request(task: SweepTask) -> Tuple[bytes, bytes]:
     """The same for every node: what stands before its name, and what behind."""
     bundles = {bundle.digest for bundle in (task.engine, task.site.bundle) if bundle}
     wanted = {
