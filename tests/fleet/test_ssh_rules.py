@@ -4,6 +4,7 @@ import getpass
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,6 @@ CONFIGS = {
     "a jump that is none": "Host gpu1\n  ProxyJump none\nHost gpu*\n  ProxyJump bastion\n" + ALICE,
     "command": "Host gpu*\n  ProxyCommand nc -X 5 %h %p\n" + ALICE,
     "match host": "Match host gpu1\n  Port 2225\n" + ALICE,
-    "match exec": 'Match exec "false"\n  Port 2224\nMatch exec "test %h = gpu1"\n  Port 2230\n' + ALICE,
     "match after the name": "Host gpu1\n  HostName node-a\nMatch host node-*\n  Port 2226\n" + ALICE,
     "match originalhost and user": f"Match originalhost gpu1 localuser {getpass.getuser()}\n  Port 2227\n" + ALICE,
     "comments and tabs": "# first\n\nHost\tgpu1 # one\n\tPort\t2228\n" + ALICE,
@@ -112,3 +112,21 @@ def test_what_openssh_refuses_is_refused_in_one_line(tmp_path):
         ours(file, "gpu1")
     assert "\n" not in str(caught.value)
     assert Path(file).exists()
+
+
+def test_a_sweep_loads_no_invoke_and_a_match_exec_reads_nothing_of_its_input(tmp_path):
+    file = tmp_path / "config"
+    file.write_text('Match exec "cat; test %h = gpu1"\n  Port 2230\n')
+    script = (
+        "import sys\n"
+        "from nhc.fleet.ssh.paramiko_import import import_paramiko\n"
+        "import_paramiko()\n"
+        "from nhc.fleet.ssh.config import SshConfig\n"
+        "from nhc.fleet.transport import Node\n"
+        f"config = SshConfig({str(file)!r})\n"
+        "print(config.lookup(Node('gpu1')).port, config.lookup(Node('gpu2')).port, 'invoke' in sys.modules)\n"
+        "print(sys.stdin.read())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], input="nodes", capture_output=True, text=True, check=True,
+                          cwd=Path(__file__).resolve().parents[2])  # fmt: skip
+    assert done.stdout.split() == ["2230", "22", "False", "nodes"]

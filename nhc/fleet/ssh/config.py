@@ -17,7 +17,6 @@ from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-unt
     ConfigParseError,
 )
 
-from nhc.fleet.ssh.paramiko_import import import_paramiko
 from nhc.fleet.transport import Node, Trouble
 from nhc.system.bounded_read import read_text
 
@@ -67,7 +66,6 @@ class SshConfig:
         for file in files:
             if path or os.path.isfile(file):
                 lines += ["Host *", *_lines(file, os.path.dirname(os.path.expanduser(file)) or ".")]
-        import_paramiko()
         try:
             self.config: Any = _Config.from_text("\n".join(lines) + "\n")
         except (ConfigParseError, ValueError) as error:

@@ -10,15 +10,16 @@ import importlib
 import os
 import subprocess
 import sys
-from typing import Any, Dict, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 
 class _Ended(NamedTuple):
     ok: bool
 
 
-class MatchExec:
-    """What `paramiko.config` calls as invoke."""
+class _MatchExec(ModuleType):
+    """What `paramiko.config` takes for invoke."""
 
     @staticmethod
     def run(command: str, **_options: object) -> _Ended:
@@ -29,13 +30,11 @@ class MatchExec:
 
 
 def import_paramiko() -> None:
-    """Import paramiko. Raises ImportError."""
-    modules: Dict[str, Any] = sys.modules  # None there is Python's own way to say that a module is not to be had
-    if "paramiko" not in modules and "invoke" not in modules:
-        modules["invoke"] = None
-        try:
-            importlib.import_module("paramiko")
-        finally:
-            del modules["invoke"]
-    config: Any = importlib.import_module("paramiko.config")
-    config.invoke = MatchExec
+    """Import paramiko, unless it is already. Raises ImportError."""
+    if "paramiko" in sys.modules or "invoke" in sys.modules:
+        return
+    sys.modules["invoke"] = _MatchExec("invoke")
+    try:
+        importlib.import_module("paramiko")
+    finally:
+        del sys.modules["invoke"]
