@@ -76,6 +76,20 @@ COMMANDS: Dict[str, Any] = {
         "run": ("nhc.cli.console:run", "Show a fleet in a browser."),
         "token": ("nhc.cli.console:token", "Make a token that a person logs in with."),
     }),
+    "store": ("Look after the store of a fleet's reports, episodes and audit log.", {
+        "migrate": ("nhc.cli.store:migrate", "Make the store, or bring it to this nhc's schema."),
+        "check": ("nhc.cli.store:check", "Say whether this nhc can use the store."),
+        "verify": ("nhc.cli.store:verify", "See whether the audit log is whole."),
+        "import": ("nhc.cli.store:import_command", "Bring in reports that are there already."),
+        "prune": ("nhc.cli.store:prune", "Delete what is old, archive the old audit log."),
+        "status": ("nhc.cli.store:status", "Show what the store holds."),
+    }),
+    "server": ("Take in the reports that agents push.", {
+        "run": ("nhc.cli.server:run", "Run the server in the foreground."),
+        "token": ("nhc.cli.server:token", "Make a token for a node."),
+        "revoke": ("nhc.cli.server:revoke", "End the tokens of a node."),
+        "tokens": ("nhc.cli.server:tokens", "List the tokens, without themselves."),
+    }),
     "record": ("nhc.cli.record:record_command", "Record what the checks see of this node, for replay."),
     "replay": ("nhc.cli.record:replay_command", "Judge a recorded node again."),
     "new": ("Begin a part of nhc itself, in a checkout.", {

@@ -86,7 +86,8 @@ class Store:
         except sa.exc.SQLAlchemyError as error:
             lost = committing and getattr(error, "connection_invalidated", False)
             unknown = " (whether it was written is not known)" if lost else ""
-            raise StoreError(f"{self.name}: {told(error)}{unknown}", ambiguous=lost) from None
+            refused = isinstance(error, (sa.exc.DataError, sa.exc.IntegrityError))
+            raise StoreError(f"{self.name}: {told(error)}{unknown}", ambiguous=lost, refused=refused) from None
         if head is not None:
             self.anchor.add(head)
 

@@ -7,11 +7,12 @@ class StoreError(Exception):
     """The store cannot be used, or not now: not there, another schema, locked, full, its server away.
 
     Nothing of the transaction was written, or (where a connection was lost in its commit) nobody knows: `ambiguous`.
+    `refused` says that the database does not take this data, now or ever.
     """
 
-    def __init__(self, message: str, ambiguous: bool = False) -> None:
+    def __init__(self, message: str, ambiguous: bool = False, refused: bool = False) -> None:
         super().__init__(message)
-        self.ambiguous = ambiguous
+        self.ambiguous, self.refused = ambiguous, refused
 
 
 class Conflict(StoreError):

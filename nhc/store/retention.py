@@ -20,6 +20,7 @@ from nhc.store.database import Store
 from nhc.store.errors import StoreError
 from nhc.store.schema import audit as audit_table
 from nhc.store.schema import audit_segments, coverage, problems, report_history, tokens
+from nhc.store.schema import evidence as evidence_table
 
 CHUNK = 5000
 """Rows deleted in one transaction."""
@@ -65,6 +66,22 @@ def prune(store: Store, keep: Keep, now: float, *, segments: str, by: str) -> Pr
         with store.write() as connection:
             audit.append(connection, now, by, "store.pruned", detail=dict(done))
     return Pruned(rows, files, archive(store, now - keep.audit, now, segments=segments, by=by))
+
+
+def due(store: Store, keep: Keep, now: float) -> Dict[str, int]:
+    """How many rows `prune` would delete or archive now, by table. Raises StoreError."""
+    young = sa.select(sa.func.min(audit_table.c.seq)).where(audit_table.c.at >= now - keep.audit).scalar_subquery()
+    newest = sa.select(sa.func.max(audit_table.c.seq)).scalar_subquery()
+    counted = (
+        ("report_history", report_history.c.started < now - keep.history),
+        ("coverage", coverage.c.ended < now - keep.history),
+        ("problems", problems.c.ended < now - keep.problems),
+        ("tokens", tokens.c.ended < now - keep.tokens),
+        ("evidence", evidence_table.c.expires <= now),
+        ("audit", audit_table.c.seq < sa.func.coalesce(young, newest)),
+    )
+    with store.read() as connection:
+        return {name: int(connection.scalar(sa.select(sa.func.count()).where(which)) or 0) for name, which in counted}
 
 
 def archive(store: Store, before: float, now: float, *, segments: str, by: str) -> str:

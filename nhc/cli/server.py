@@ -1,0 +1,150 @@
+"""`nhc server ...`: take in the reports that agents push, and make the tokens that they push with."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import click
+
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.store import FORM, URL, found, guarded, who
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.model import printable
+from nhc.render.json import utc
+from nhc.settings_file import SettingsError
+
+STORE = under("Which store")(
+    "--store-settings", "path", default="", metavar="FILE", help="Default: /etc/nhc/store.toml, if any."
+)
+
+
+@click.command("run", cls=GroupedCommand)
+@under("How it serves")(
+    "-s", "--settings", "server_path", default="", metavar="FILE", help="Default: /etc/nhc/server.toml, if any."
+)
+@under("How it serves")("--listen", default="", metavar="HOST:PORT", help="Instead of the settings' listen.")
+@STORE
+@URL
+def run(server_path: str, listen: str, path: str, url: str) -> None:
+    """Take in the reports that agents push (the sink `server`), until told to end.
+
+    Exit status: 0 ended as told, 2 wrong settings or an address that cannot be listened on, 3 the store cannot be used.
+    """
+    from nhc.server.settings import load, loopback
+
+    settings = found(path, url)
+    try:
+        server = load(server_path)
+    except SettingsError as error:
+        print(f"nhc: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_USAGE) from None
+    if listen:
+        server = server._replace(listen=listen)
+        host, colon, port = listen.rpartition(":")
+        if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+            raise click.UsageError(f"--listen: {listen!r} is not HOST:PORT")
+        if not server.tls and not loopback(host.strip("[]")):
+            raise click.UsageError(
+                f"--listen: {listen} is not on loopback: that takes HTTPS (tls.certificate, tls.key)"
+            )
+
+    def serving() -> int:
+        from nhc.server.run import CannotServe, serve
+        from nhc.store.settings import opened
+
+        store = opened(settings)
+        try:
+            serve(server, store, settings.pace)
+        except CannotServe as error:
+            print(f"nhc: {error}", file=sys.stderr)
+            return EXIT_USAGE
+        finally:
+            store.close()
+        return EXIT_HEALTHY
+
+    guarded(serving)
+
+
+@click.command("token", cls=GroupedCommand)
+@click.argument("node")
+@STORE
+@URL
+@under("What it is for")("--only", is_flag=True, help="Revoke the tokens that the node had until now.")
+def token(node: str, path: str, url: str, only: bool) -> None:
+    """Make a token for a node and print it: it is shown this once, the store keeps its hash.
+
+    Exit status: 0, 2 wrong usage, 3 the store cannot be used.
+    """
+    settings = found(path, url)
+    if not node or node != printable(node).strip() or len(node) > 253:
+        raise click.UsageError(f"{printable(node, 60)!r} is no node's name")
+
+    def making() -> int:
+        from nhc.store import tokens as table
+        from nhc.store.settings import opened
+
+        store = opened(settings)
+        with store.write() as connection:
+            made = table.make(connection, node, by=who(), now=time.time())
+            if only:
+                table.revoke(connection, node, by=who(), now=time.time(), keep=made)
+        print(made)
+        return EXIT_HEALTHY
+
+    guarded(making)
+
+
+@click.command("revoke", cls=GroupedCommand)
+@click.argument("node")
+@STORE
+@URL
+def revoke(node: str, path: str, url: str) -> None:
+    """End all tokens of a node; servers see it within seconds.
+
+    Exit status: 0 ended, 1 the node had none, 2 wrong settings, 3 the store cannot be used.
+    """
+    settings = found(path, url)
+
+    def ending() -> int:
+        from nhc.store import tokens as table
+        from nhc.store.settings import opened
+
+        store = opened(settings, create=False)
+        with store.write() as connection:
+            count = table.revoke(connection, node, by=who(), now=time.time())
+        print(f"{node}: {count} tokens revoked")
+        return EXIT_HEALTHY if count else EXIT_UNHEALTHY
+
+    guarded(ending)
+
+
+@click.command("tokens", cls=GroupedCommand)
+@click.argument("node", required=False, default="")
+@STORE
+@URL
+@FORM
+def tokens(node: str, path: str, url: str, form: str) -> None:
+    """List tokens: for which node, by whom and when they were made and revoked.
+
+    Exit status: 0, 2 wrong settings, 3 the store cannot be used.
+    """
+    settings = found(path, url)
+
+    def listing() -> int:
+        from nhc.store import tokens as table
+        from nhc.store.settings import opened
+
+        store = opened(settings, create=False)
+        with store.read() as connection:
+            rows = table.list_tokens(connection, node)
+        if form == "json":
+            print(json.dumps([row._asdict() for row in rows]))
+            return EXIT_HEALTHY
+        for row in rows:
+            ended = f", revoked {utc(row.ended)}" if row.ended else ""
+            print(f"{row.node}: made {utc(row.made)} by {row.by}{ended}")
+        return EXIT_HEALTHY
+
+    guarded(listing)

@@ -1,0 +1,275 @@
+"""`nhc store ...`: look after the store of a fleet's reports, episodes and audit log."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any, Callable, Iterable, Iterator, List, Sequence
+
+import click
+
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.light import TYPE_CHECKING
+from nhc.model import Report, printable
+from nhc.policy.reconcile import BadReports, load_reports
+from nhc.render.json import utc
+from nhc.settings_file import SettingsError
+from nhc.system.bounded_read import read_input, read_text
+
+if TYPE_CHECKING:
+    from nhc.store.settings import StoreSettings
+
+Command = Callable[..., Any]
+_where = under("Which store")
+SETTINGS = _where("--settings", "path", default="", metavar="FILE", help="Default: /etc/nhc/store.toml, if any.")
+URL = _where("--url", default="", metavar="URL", help="sqlite:///FILE or postgresql://USER@HOST/DATABASE. $NHC_STORE.")
+FORM = under("What is shown")(
+    "-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+
+
+def found(path: str, url: str) -> StoreSettings:
+    """The store's settings; what is wrong with them ends the command."""
+    from nhc.store.settings import load
+
+    try:
+        return load(path, url)
+    except SettingsError as error:
+        print(f"nhc: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_USAGE) from None
+
+
+def guarded(run: Callable[[], int]) -> None:
+    """Run a command: what the store complains of is one line and status 3."""
+    from nhc.store.errors import StoreError
+
+    try:
+        raise SystemExit(run())
+    except StoreError as error:
+        print(f"nhc: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_UNKNOWN) from None
+
+
+@click.command("migrate", cls=GroupedCommand)
+@SETTINGS
+@URL
+def migrate(path: str, url: str) -> None:
+    """Bring the store to the schema of this nhc; make it where there is none.
+
+    Exit status: 0 it has it now, 2 wrong settings, 3 it cannot be reached or is another's.
+    """
+    settings = found(path, url)
+
+    def run() -> int:
+        from nhc.store import schema
+        from nhc.store.migrate import upgrade
+        from nhc.store.settings import opened
+
+        store = opened(settings, check=False)
+        done = upgrade(store, time.time())
+        print(f"{store.name}: {f'migrated ({chr(44).join(done)})' if done else 'has'} schema {schema.REVISION}")
+        return EXIT_HEALTHY
+
+    guarded(run)
+
+
+@click.command("check", cls=GroupedCommand)
+@SETTINGS
+@URL
+def check(path: str, url: str) -> None:
+    """Say whether the store can be used by this nhc. Changes nothing.
+
+    Exit status: 0 it can, 1 its tables are not what they should be or it needs nhc store migrate, 3 it cannot be told.
+    """
+    settings = found(path, url)
+
+    def run() -> int:
+        from nhc.store import schema
+        from nhc.store.database import revision
+        from nhc.store.migrate import differences
+        from nhc.store.settings import opened
+
+        store = opened(settings, create=False, check=False)
+        with store.read() as connection:
+            standing = revision(connection, store.name)
+        if standing != schema.REVISION:
+            print(f"{store.name}: has schema {standing or 'none'}, needs {schema.REVISION}: run nhc store migrate")
+            return EXIT_UNHEALTHY
+        other = differences(store)
+        for line in other:
+            print(f"{store.name}: {line}")
+        print(f"{store.name}: schema {standing}" + (f", {len(other)} differences" if other else ""))
+        return EXIT_UNHEALTHY if other else EXIT_HEALTHY
+
+    guarded(run)
+
+
+@click.command("verify", cls=GroupedCommand)
+@SETTINGS
+@URL
+def verify(path: str, url: str) -> None:
+    """See whether the audit log is whole: each row, each archived segment, and against the anchor.
+
+    Exit status: 0 whole, 1 changed, cut or not anchored, 3 it cannot be read.
+    """
+    settings = found(path, url)
+
+    def run() -> int:
+        from nhc.store.settings import opened
+        from nhc.store.verify import verify as verified
+
+        store = opened(settings, create=False)
+        with store.read() as connection:
+            seen = verified(connection, store.anchor)
+        for line in seen.mistakes:
+            print(line)
+        loose = seen.head - seen.anchored
+        print(
+            f"audit: {seen.rows} rows and {seen.archived} archived, the newest is {seen.head}, "
+            f"anchored to {seen.anchored} in {store.anchor.path}"
+            + (f": {loose} newest are not anchored yet" if loose > 0 else "")
+            + (f": {len(seen.mistakes)} mistakes" if seen.mistakes else ": whole")
+        )
+        return EXIT_UNHEALTHY if seen.mistakes else EXIT_HEALTHY
+
+    guarded(run)
+
+
+@click.command("import", cls=GroupedCommand)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@SETTINGS
+@URL
+@under("What is imported")(
+    "--source", default="import", show_default=True, help="The way by which these reports came, as the store has it."
+)
+def import_command(paths: Sequence[str], path: str, url: str, source: str) -> None:
+    """Bring reports in: JSON files of them, directories of those, - for standard input, sweeps' fleet.sqlite.
+
+    Older reports than a node's newest go into its history; what was imported before is left. Exit status: 0 all came
+    in, 1 some were refused, 2 a file could not be read, 3 the store could not be used.
+    """
+    settings = found(path, url)
+
+    def run() -> int:
+        from nhc.store.importing import import_reports
+        from nhc.store.settings import opened
+
+        try:
+            reports = list(_reports(paths))
+        except (BadReports, UnicodeDecodeError) as error:
+            print(f"nhc: {error}", file=sys.stderr)
+            return EXIT_USAGE
+        store = opened(settings)
+        done = import_reports(store, reports, printable(source, 100), settings.pace, time.time())
+        for line in done.refused:
+            print(f"nhc: refused: {line}", file=sys.stderr)
+        print(", ".join(f"{count} {name}" for name, count in done.receipts.items() if count) or "no reports")
+        return EXIT_UNHEALTHY if done.receipts["refused"] else EXIT_HEALTHY
+
+    guarded(run)
+
+
+def _reports(paths: Sequence[str]) -> Iterator[Report]:
+    for path in paths:
+        if path.endswith((".sqlite", ".db")):
+            yield from _sweeps(path)
+        else:
+            yield from load_reports(
+                [path], lambda name: read_input(1 << 30) if name == "-" else read_text(name, 1 << 30)
+            )
+
+
+def _sweeps(path: str) -> Iterator[Report]:
+    from nhc.fleet.history import History, HistoryError
+
+    try:
+        history = History(path, create=False)
+        try:
+            for sweep in sorted(history.sweeps(), key=lambda each: each.started):
+                yield from (report for report, _record in history.reports(sweep.id))
+        finally:
+            history.close()
+    except HistoryError as error:
+        raise BadReports(str(error)) from None
+
+
+@click.command("prune", cls=GroupedCommand)
+@SETTINGS
+@URL
+@under("What may be done")("--apply/--dry-run", "apply", default=False, help="Do it, or only count (the default).")
+def prune(path: str, url: str, apply: bool) -> None:
+    """Delete what is older than the settings keep it; move old rows of the audit log into files.
+
+    Exit status: 0 done, 2 wrong settings, 3 the store or a file could not be written.
+    """
+    settings = found(path, url)
+
+    def run() -> int:
+        from nhc.store.retention import due
+        from nhc.store.retention import prune as delete
+        from nhc.store.settings import opened
+
+        store, now = opened(settings, create=False), time.time()
+        if not apply:
+            print("would go: " + _counted(due(store, settings.keep, now).items()))
+            return EXIT_HEALTHY
+        done = delete(store, settings.keep, now, segments=settings.segments, by=who())
+        print("gone: " + _counted(done.rows.items()))
+        if done.segment:
+            print(f"audit: archived in {done.segment}")
+        return EXIT_HEALTHY
+
+    guarded(run)
+
+
+@click.command("status", cls=GroupedCommand)
+@SETTINGS
+@URL
+@FORM
+def status(path: str, url: str, form: str) -> None:
+    """Show what the store holds. Exit status: 0, 2 wrong settings, 3 it cannot be reached."""
+    settings = found(path, url)
+
+    def run() -> int:
+        from nhc.store import schema
+        from nhc.store.overview import overview
+        from nhc.store.settings import opened
+
+        store = opened(settings, create=False)
+        seen = overview(store, schema.REVISION)
+        if form == "json":
+            print(json.dumps(seen._asdict()))
+            return EXIT_HEALTHY
+        verdicts = ", ".join(f"{count} {name or 'without a report'}" for name, count in sorted(seen.nodes.items()))
+        lines: List[str] = [
+            f"store     {store.name}, schema {seen.revision}, {seen.size / (1 << 20):.1f} MiB",
+            f"nodes     {sum(seen.nodes.values())}" + (f": {verdicts}" if verdicts else ""),
+            f"problems  {seen.problems} open",
+            f"episodes  {seen.episodes} open",
+            f"history   {seen.history} rows",
+            f"audit     {seen.audit} rows, anchored in {store.anchor.path}",
+        ]
+        if seen.newest is not None and seen.oldest is not None:
+            lines.append(f"received  {utc(seen.newest)} the newest, {utc(seen.oldest)} the node silent longest")
+        if seen.leader:
+            lines.append(f"leader    {printable(seen.leader)} since {utc(seen.leader_since or 0)}")
+        print("\n".join(lines))
+        return EXIT_HEALTHY
+
+    guarded(run)
+
+
+def _counted(rows: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{count} of {name}" for name, count in rows if count) or "nothing"
+
+
+def who() -> str:
+    """Who runs this command, for the audit log."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"

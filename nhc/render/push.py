@@ -1,0 +1,104 @@
+"""What an agent pushes to a server: one or several of its reports in one JSON object, packed with gzip.
+
+    {"nhc": "push", "schema": 1, "node": "n1", "lost": 0, "reports": [{"complete": true, "report": {...}}, ...]}
+
+`lost` counts reports that the agent could not keep while the server was away, since it last said so. The reader takes
+nothing on trust: the bytes are bounded before and after they are unpacked.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+
+from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.model import Report
+from nhc.render.json import from_dict, to_dict
+
+if TYPE_CHECKING:
+    from typing import Sequence, Tuple
+
+PATH = "/v1/reports"
+SCHEMA = 1
+MOST = 100
+"""Reports in one push."""
+
+
+class TooLarge(ValueError):
+    """More bytes than a push may have, unpacked."""
+
+
+class Pushed(NamedTuple):
+    """One report, and whether all of the node's checks have been judged in it."""
+
+    report: Report
+    complete: bool
+
+
+class Push(NamedTuple):
+    """What one node pushes at once, the oldest report first."""
+
+    node: str
+    reports: Tuple[Pushed, ...]
+    lost: int = 0
+
+
+def to_text(pushed: Pushed) -> str:
+    """One report as a spool keeps it: what stands in the list of a push, on one line."""
+    return json.dumps({"complete": pushed.complete, "report": to_dict(pushed.report)}, separators=(",", ":"))
+
+
+def pack(node: str, texts: Sequence[str], lost: int = 0) -> bytes:
+    """A push of reports as `to_text` made them."""
+    head = json.dumps({"nhc": "push", "schema": SCHEMA, "node": node, "lost": lost}, separators=(",", ":"))
+    body = f'{head[:-1]},"reports":[{",".join(texts)}]}}'.encode()
+    packer = zlib.compressobj(6, zlib.DEFLATED, 31)  # 31: as gzip
+    return packer.compress(body) + packer.flush()
+
+
+def unpack(data: bytes, limit: int) -> bytes:
+    """What gzip packed, of at most `limit` bytes. Raises TooLarge, ValueError."""
+    unpacker = zlib.decompressobj(31)
+    try:
+        body = unpacker.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise ValueError(f"not gzip: {error}") from None
+    if len(body) > limit:
+        raise TooLarge(f"more than {limit} bytes when unpacked")
+    if not unpacker.eof:
+        raise ValueError("the gzip stream is cut")
+    if unpacker.unused_data:
+        raise ValueError("something stands after the gzip stream")
+    return body
+
+
+def parse(body: bytes) -> Push:
+    """The push in a JSON document. Raises ValueError saying what is wrong with it."""
+    try:
+        value = json.loads(body)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None
+    if not isinstance(value, dict) or value.get("nhc") != "push":
+        raise ValueError('no push: expected an object with "nhc": "push"')
+    if value.get("schema") != SCHEMA:
+        raise ValueError(f"a push of schema {str(value.get('schema'))[:20]}: this nhc reads schema {SCHEMA}")
+    node, listed, lost = value.get("node"), value.get("reports"), value.get("lost", 0)
+    if not isinstance(node, str) or not node:
+        raise ValueError("node is no name")
+    if not isinstance(listed, list) or not 0 < len(listed) <= MOST:
+        raise ValueError(f"reports is no list of 1 to {MOST}")
+    if isinstance(lost, bool) or not isinstance(lost, int) or not 0 <= lost < 1 << 53:
+        raise ValueError("lost is no count")
+    reports = []
+    for one in listed:
+        if not isinstance(one, dict) or not isinstance(one.get("complete"), bool):
+            raise ValueError("complete is neither true nor false")
+        try:
+            reports.append(Pushed(from_dict(one.get("report")), one["complete"]))
+        except RecursionError:
+            raise ValueError("nested too deep") from None
+        except OverflowError:
+            raise ValueError("not a report: a number is beyond all measure") from None
+    return Push(node, tuple(reports), lost)

@@ -1,0 +1,1 @@
+"""The server that takes in the reports that agents push."""

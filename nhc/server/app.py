@@ -1,0 +1,209 @@
+"""What the server answers: POST /v1/reports, GET /healthz, GET /metrics. Every refusal is one line of JSON.
+
+200 {"taken": 2, "refused": []}      the reports are on the disk
+400 401 403 404 405 408 413 415 422  the push is wrong: it is not to be sent again as it is
+429 503 with Retry-After             not now: it is to be sent again
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from typing import Awaitable, Callable, List
+
+from aiohttp import web
+
+from nhc import __version__
+from nhc.model import printable
+from nhc.render import push
+from nhc.server import access
+from nhc.server.access import Tokens
+from nhc.server.connections import Guard
+from nhc.server.counters import Counters
+from nhc.server.limits import Buckets, Rate
+from nhc.server.settings import ServerSettings
+from nhc.server.writer import Busy, Writer
+from nhc.store.errors import StoreError
+from nhc.store.intake import Incoming, Receipt
+from nhc.store.reports import Received
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+SOURCE = "agent"
+FAILED_LOGINS = Rate(20, 0.2)
+"""Of one address: pushes without a good token, after which it is not even looked at for a while."""
+
+
+class Refused(Exception):
+    """An answer that is not 200. `why` is a word for the counters, `after` seconds until it may be tried again."""
+
+    def __init__(self, status: int, why: str, message: str, after: float = 0.0) -> None:
+        super().__init__(message)
+        self.status, self.why, self.message, self.after = status, why, message, after
+
+
+class Intake:
+    """The handlers, and what they share."""
+
+    def __init__(
+        self, settings: ServerSettings, tokens: Tokens, writer: Writer, counters: Counters, guard: Guard
+    ) -> None:
+        self.settings, self.tokens, self.writer, self.counters, self.guard = settings, tokens, writer, counters, guard
+        burst = max(10.0, settings.node_rate / 2)
+        self._nodes = Buckets(Rate(burst, settings.node_rate / 60))
+        self._logins = Buckets(FAILED_LOGINS)
+        self._all = Buckets(Rate(settings.rate * 2.0, settings.rate)) if settings.rate else None
+        self.problem = ""
+        """Why the store does not answer, "" while it does."""
+
+    def application(self) -> web.Application:
+        """The routes. Bodies are read here, in bounds, not by aiohttp."""
+        made = web.Application(middlewares=[self._answering])
+        made.router.add_post(push.PATH, self.take)
+        made.router.add_get("/healthz", self.healthz)
+        made.router.add_get("/metrics", self.metrics)
+        return made
+
+    async def take(self, request: web.Request) -> web.Response:
+        """One push of one node."""
+        node = self._node_shown(request)
+        body = await self._body(request)
+        try:
+            pushed = await asyncio.get_running_loop().run_in_executor(None, self._parsed, request, body)
+        except push.TooLarge as error:
+            raise Refused(413, "large", str(error)) from None
+        except ValueError as error:
+            raise Refused(400, "malformed", str(error)) from None
+        self._same_node(request, node, pushed)
+        now = time.monotonic()
+        wait = self._nodes.take(pushed.node, now)
+        if wait:
+            raise Refused(429, "rate", f"{printable(pushed.node, 100)} pushes too often", wait)
+        if self._all is not None:
+            wait = self._all.take("", now, len(pushed.reports))
+            if wait:
+                raise Refused(429, "rate", "all nodes together push too often", wait)
+        received = await self._written(pushed)
+        if pushed.lost:
+            self.counters.lost += pushed.lost
+            self.counters.note(f"{printable(pushed.node, 100)} lost {pushed.lost} reports while it could not push them")
+        return web.json_response(self._answer(request, received))
+
+    async def healthz(self, _request: web.Request) -> web.Response:
+        """Whether the store answers."""
+        if self.problem:
+            return web.Response(status=503, text=f"the store does not answer: {self.problem}\n")
+        return web.Response(text="ok\n")
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        """The counters."""
+        return web.Response(body=self.counters.text().encode(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    @web.middleware
+    async def _answering(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        began = time.monotonic()
+        self.guard.busy(request)
+        try:
+            response = await handler(request)
+            if request.path == push.PATH:
+                self.counters.took(time.monotonic() - began)
+        except Refused as error:
+            response = self._refusal(request, error)
+        except web.HTTPException as error:
+            response = self._refusal(request, Refused(error.status, "request", error.reason))
+        finally:
+            self.guard.idle(request)
+        response.headers["Server"] = f"nhc/{__version__}"
+        return response
+
+    def _refusal(self, request: web.Request, error: Refused) -> web.Response:
+        peer = request.remote or "somebody"
+        self.counters.refuse(error.why, peer, f"{error.status}: {error.message}", time.monotonic())
+        response = web.json_response({"error": printable(error.message, 300)}, status=error.status)
+        if error.after:
+            response.headers["Retry-After"] = str(max(1, math.ceil(error.after)))
+        if request.can_read_body and not request.content.is_eof():
+            response.force_close()  # what is left of the body is not read
+        return response
+
+    def _node_shown(self, request: web.Request) -> str:
+        """The node of the token; "" where a certificate alone is shown. Raises Refused for neither."""
+        peer = request.remote or ""
+        wait = self._logins.empty(peer, time.monotonic())
+        if wait:
+            raise Refused(429, "login", "too many pushes without a good token from this address", wait)
+        token = access.bearer(request.headers.get("Authorization", ""))
+        node = self.tokens.node(token) if token else ""
+        if (token and not node) or (not token and not self._names(request)):
+            self._logins.take(peer, time.monotonic())
+            why = "the token is not known, or was revoked" if token else "neither a token nor a client certificate"
+            raise Refused(401, "login", why)
+        return node
+
+    def _same_node(self, request: web.Request, token_node: str, pushed: push.Push) -> None:
+        why = access.allowed(pushed.node, token_node, self._names(request))
+        other = next((one.report.host for one in pushed.reports if one.report.host != pushed.node), "")
+        if not why and other:
+            why = f"{pushed.node} pushes a report of {other}"
+        if why:
+            self._logins.take(request.remote or "", time.monotonic())
+            raise Refused(403, "node", printable(why, 300))
+
+    @staticmethod
+    def _names(request: web.Request) -> frozenset[str]:
+        transport = request.transport
+        return access.names(transport.get_extra_info("peercert") if transport is not None else None)
+
+    async def _body(self, request: web.Request) -> bytes:
+        limit = self.settings.body
+        length = request.content_length
+        if length is not None and length > limit:
+            raise Refused(413, "large", f"{length} bytes: at most {limit}")
+        try:
+            return await asyncio.wait_for(self._read(request, limit), self.settings.slow)
+        except asyncio.TimeoutError:
+            raise Refused(408, "slow", f"the push did not arrive within {self.settings.slow:g} s") from None
+        except (web.RequestPayloadError, ConnectionError) as error:
+            raise Refused(400, "malformed", f"the body is cut: {type(error).__name__}") from None
+
+    @staticmethod
+    async def _read(request: web.Request, limit: int) -> bytes:
+        parts, size = [], 0
+        async for part in request.content.iter_any():
+            size += len(part)
+            if size > limit:
+                raise Refused(413, "large", f"more than {limit} bytes")
+            parts.append(part)
+        return b"".join(parts)
+
+    def _parsed(self, request: web.Request, body: bytes) -> push.Push:
+        encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding == "gzip":
+            body = push.unpack(body, self.settings.unpacked)
+        elif encoding != "identity":
+            raise Refused(415, "malformed", f"Content-Encoding {printable(encoding, 40)}: expected gzip or none")
+        elif len(body) > self.settings.unpacked:
+            raise push.TooLarge(f"more than {self.settings.unpacked} bytes")
+        return push.parse(body)
+
+    async def _written(self, pushed: push.Push) -> List[Received]:
+        now = time.time()
+        incoming = [Incoming(one.report, SOURCE, now, one.complete) for one in pushed.reports]
+        try:
+            return await self.writer.put(incoming)
+        except Busy:
+            raise Refused(503, "busy", f"{self.counters.waiting} reports wait to be written", 5.0) from None
+        except StoreError as error:
+            if error.refused:
+                raise Refused(422, "store", f"the store does not take it: {error}") from None
+            raise Refused(503, "store", "the store does not answer", 10.0) from None
+
+    def _answer(self, request: web.Request, received: List[Received]) -> dict[str, object]:
+        for one in received:
+            self.counters.taken[one.receipt.value] += 1
+        refused = [one.message for one in received if one.receipt is Receipt.REFUSED]
+        for message in refused[:1]:
+            self.counters.refuse(
+                "report", request.remote or "somebody", f"a report of {received[0].node}: {message}", time.monotonic()
+            )
+        return {"taken": len(received) - len(refused), "refused": refused}

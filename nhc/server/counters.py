@@ -1,0 +1,93 @@
+"""What the server counts, as /metrics shows it, and what it says of refusals: one line each, and not for ever."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, OrderedDict
+from typing import Callable, List
+
+from nhc.model import printable
+
+QUIET = 60.0
+"""Seconds in which the same refusal of the same peer is counted and not said again."""
+REMEMBERED = 10_000
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+TAKEN = "nhc_server_reports_total"
+REFUSED = "nhc_server_refused_total"
+LOST = "nhc_server_reports_lost_total"
+WAITING = "nhc_server_reports_waiting"
+CONNECTIONS = "nhc_server_connections"
+UP = "nhc_server_store_up"
+SECONDS = "nhc_server_push_seconds"
+
+HELP = {
+    TAKEN: ("counter", "Reports taken in, by what they came to."),
+    REFUSED: ("counter", "Pushes refused, by why."),
+    LOST: ("counter", "Reports that agents say they lost while this server was away."),
+    WAITING: ("gauge", "Reports that wait to be written."),
+    CONNECTIONS: ("gauge", "Open connections."),
+    UP: ("gauge", "Whether the store answers."),
+    SECONDS: ("histogram", "From a push's first byte to its answer."),
+}
+
+
+def say(line: str) -> None:
+    """One line on standard error, where systemd's journal takes it."""
+    print(f"nhc server: {printable(line, 500)}", file=sys.stderr, flush=True)
+
+
+class Counters:
+    """All of them, for one process and one thread."""
+
+    def __init__(self, log: Callable[[str], None] = say) -> None:
+        self._log = log
+        self.taken: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.lost = 0
+        self.waiting = self.connections = 0
+        self.up = True
+        self._times = [0] * (len(BUCKETS) + 1)
+        self._sum = 0.0
+        self._said: OrderedDict[tuple[str, str], float] = OrderedDict()
+
+    def refuse(self, why: str, peer: str, detail: str, now: float) -> None:
+        """Count a refusal, and say it unless it was said of this peer a moment ago."""
+        self.refused[why] += 1
+        if now - self._said.pop((why, peer), float("-inf")) < QUIET:
+            self._said[why, peer] = now
+            return
+        self._said[why, peer] = now
+        if len(self._said) > REMEMBERED:
+            self._said.popitem(last=False)
+        self._log(f"refused a push from {peer}: {detail}")
+
+    def note(self, line: str) -> None:
+        """Say one line."""
+        self._log(line)
+
+    def took(self, seconds: float) -> None:
+        """One push was answered after so long."""
+        self._sum += seconds
+        self._times[next((at for at, most in enumerate(BUCKETS) if seconds <= most), len(BUCKETS))] += 1
+
+    def text(self) -> str:
+        """In Prometheus' text format."""
+        lines: List[str] = []
+
+        def family(name: str, *samples: str) -> None:
+            kind, text = HELP[name]
+            lines.extend((f"# HELP {name} {text}", f"# TYPE {name} {kind}", *samples))
+
+        family(TAKEN, *(f'{TAKEN}{{receipt="{name}"}} {count}' for name, count in sorted(self.taken.items())))
+        family(REFUSED, *(f'{REFUSED}{{why="{name}"}} {count}' for name, count in sorted(self.refused.items())))
+        family(LOST, f"{LOST} {self.lost}")
+        family(WAITING, f"{WAITING} {self.waiting}")
+        family(CONNECTIONS, f"{CONNECTIONS} {self.connections}")
+        family(UP, f"{UP} {int(self.up)}")
+        total, samples = 0, []
+        for most, count in zip((*BUCKETS, float("inf")), self._times):
+            total += count
+            samples.append(f'{SECONDS}_bucket{{le="{"+Inf" if most == float("inf") else most}"}} {total}')
+        family(SECONDS, *samples, f"{SECONDS}_sum {self._sum:.6f}", f"{SECONDS}_count {total}")
+        return "\n".join(lines) + "\n"

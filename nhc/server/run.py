@@ -1,0 +1,136 @@
+"""Run the server: listen, watch the store and the tokens, end in good order when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import signal
+import ssl
+from typing import Optional
+
+from aiohttp import web
+
+from nhc.server.access import Tokens
+from nhc.server.app import Intake
+from nhc.server.connections import Guard, Guarded
+from nhc.server.counters import Counters
+from nhc.server.settings import ServerSettings
+from nhc.server.writer import Writer
+from nhc.store.database import Store
+from nhc.store.errors import StoreError
+from nhc.store.intake import Pace
+
+LOOK = 2.0
+"""Seconds between two looks at the store and the tokens: so long a revoked token stays good."""
+ENDING = 10.0
+"""Seconds in which what has come in is written once the server is told to end."""
+KEEP_ALIVE = 15.0
+
+
+class CannotServe(Exception):
+    """It cannot begin: one line for a person."""
+
+
+def serve(settings: ServerSettings, store: Store, pace: Pace) -> None:
+    """Serve until SIGTERM or SIGINT. SIGHUP reads the certificate and its key again. Raises CannotServe, StoreError."""
+    asyncio.run(_serve(settings, store, pace))
+
+
+async def _serve(settings: ServerSettings, store: Store, pace: Pace) -> None:
+    loop = asyncio.get_running_loop()
+    counters = Counters()
+    tokens = Tokens(store, counters.note)
+    tokens.refresh()
+    writer = Writer(store, pace, counters, settings.waiting)
+    guard = Guard(settings.connections, settings.slow, counters)
+    intake = Intake(settings, tokens, writer, counters, guard)
+    context = tls(settings)
+    end = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end.set)
+    loop.add_signal_handler(signal.SIGHUP, functools.partial(_reload, context, settings, counters))
+    runner = web.AppRunner(
+        intake.application(), access_log=None, auto_decompress=False, keepalive_timeout=KEEP_ALIVE, max_line_size=4096,
+        max_field_size=8190, shutdown_timeout=ENDING,
+    )  # fmt: skip
+    await runner.setup()
+    inner = runner.server
+    assert inner is not None
+    host, port = settings.address
+    try:
+        listening = await loop.create_server(
+            lambda: Guarded(guard, inner(), loop), host, port, ssl=context, backlog=1024,
+            ssl_handshake_timeout=settings.slow if context else None,
+        )  # fmt: skip
+    except (OSError, OverflowError) as error:
+        await runner.cleanup()
+        raise CannotServe(f"{settings.listen}: {getattr(error, 'strerror', None) or error}") from None
+    writer.start()
+    watching = loop.create_task(_watch(intake, tokens, counters))
+    bound = listening.sockets[0].getsockname()
+    shown = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
+    counters.note(f"listening on {'https' if context else 'http'}://{shown}, store {store.name}")
+    await end.wait()
+    counters.note("ending: what has come in is written")
+    listening.close()
+    watching.cancel()
+    await runner.shutdown()
+    await writer.close(ENDING)
+    await runner.cleanup()
+
+
+def tls(settings: ServerSettings) -> Optional[ssl.SSLContext]:
+    """How TLS is spoken, None for plain HTTP. Raises CannotServe."""
+    if not settings.tls:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load(context, settings)
+    if settings.client_ca:
+        try:
+            context.load_verify_locations(settings.client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise CannotServe(f"{settings.client_ca}: {_why(error)}") from None
+        context.verify_mode = ssl.CERT_OPTIONAL  # who has none shows a token
+    return context
+
+
+def _load(context: ssl.SSLContext, settings: ServerSettings) -> None:
+    for path in filter(None, (settings.certificate, settings.key)):
+        if not os.access(path, os.R_OK):
+            raise CannotServe(f"{path}: {'Permission denied' if os.path.exists(path) else 'No such file'}")
+    try:
+        # An encrypted key would be asked for on the terminal: an empty password fails instead.
+        context.load_cert_chain(settings.certificate, settings.key or None, password="")
+    except (OSError, ssl.SSLError) as error:
+        raise CannotServe(f"{settings.certificate}: {_why(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+
+
+def _reload(context: Optional[ssl.SSLContext], settings: ServerSettings, counters: Counters) -> None:
+    if context is None:
+        return
+    try:
+        _load(context, settings)
+        counters.note("the certificate was read again")
+    except CannotServe as error:
+        counters.note(f"the old certificate stays: {error}")
+
+
+async def _watch(intake: Intake, tokens: Tokens, counters: Counters) -> None:
+    """Keep up with tokens that are made and revoked, and know whether the store answers."""
+    loop = asyncio.get_running_loop()
+    while True:
+        problem = ""
+        try:
+            await loop.run_in_executor(None, tokens.refresh)
+        except StoreError as error:
+            problem = str(error)
+        if problem != intake.problem:
+            counters.note(f"the store does not answer: {problem}" if problem else "the store answers again")
+        intake.problem, counters.up = problem, not problem
+        await asyncio.sleep(LOOK)

@@ -1,0 +1,121 @@
+"""Reports on their way into the store: many pushes become one transaction, and each is answered after its commit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import List, NamedTuple, Sequence
+
+from nhc.server.counters import Counters
+from nhc.store.database import Store
+from nhc.store.errors import StoreError
+from nhc.store.intake import Incoming, Pace
+from nhc.store.reports import Received, receive
+
+BATCH = 500
+"""Reports in one transaction, unless one push has more."""
+GATHER = 0.02
+"""Seconds that the first report of a batch waits for others."""
+
+
+class Busy(Exception):
+    """More reports wait than may."""
+
+
+class _Waiting(NamedTuple):
+    reports: Sequence[Incoming]
+    done: asyncio.Future[List[Received]]
+
+
+class Writer:
+    """One thread that writes; `put` from the loop's thread."""
+
+    def __init__(self, store: Store, pace: Pace, counters: Counters, most: int) -> None:
+        self._store, self._pace, self._counters, self._most = store, pace, counters, most
+        self._queue: List[_Waiting] = []
+        self._wake = asyncio.Event()
+        self._ending = False
+        self._thread = ThreadPoolExecutor(1, "nhc-writer")
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def put(self, reports: Sequence[Incoming]) -> List[Received]:
+        """What became of the reports, once that is on the disk. Raises Busy, StoreError."""
+        if self._counters.waiting + len(reports) > max(self._most, len(reports)) or self._ending:
+            raise Busy
+        done: asyncio.Future[List[Received]] = asyncio.get_running_loop().create_future()
+        self._counters.waiting += len(reports)
+        self._queue.append(_Waiting(reports, done))
+        self._wake.set()
+        try:
+            return await done
+        finally:
+            self._counters.waiting -= len(reports)
+
+    async def close(self, within: float) -> None:
+        """Write what waits, for at most so many seconds, and end."""
+        self._ending = True
+        self._wake.set()
+        if self._task is not None:
+            with contextlib.suppress(asyncio.TimeoutError, asyncio.CancelledError):
+                await asyncio.wait_for(self._task, within)
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            if not self._queue:
+                if self._ending:
+                    return
+                self._wake.clear()
+                continue
+            if not self._ending and sum(len(one.reports) for one in self._queue) < BATCH:
+                await asyncio.sleep(GATHER)
+            await self._write(self._next())
+
+    def _next(self) -> List[_Waiting]:
+        count = 0
+        some: List[_Waiting] = []
+        while self._queue and (not some or count + len(self._queue[0].reports) <= BATCH):
+            one = self._queue.pop(0)
+            count += len(one.reports)
+            if not one.done.cancelled():  # its client has gone: it will push again
+                some.append(one)
+        return some
+
+    async def _write(self, some: Sequence[_Waiting]) -> None:
+        if not some:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            received = await loop.run_in_executor(self._thread, self._save, [r for one in some for r in one.reports])
+        except StoreError as error:
+            if error.refused and len(some) > 1:  # one push that the database does not take must not hold up the others
+                for one in some:
+                    await self._write([one])
+                return
+            self._fail(some, error)
+            return
+        except Exception as error:  # one that nobody foresaw must not end the writing of all that come after
+            self._counters.note(f"internal error: {type(error).__name__}: {error}")
+            self._fail(some, StoreError(f"{type(error).__name__}", refused=len(some) == 1))
+            return
+        at = 0
+        for one in some:
+            if not one.done.done():
+                one.done.set_result(received[at : at + len(one.reports)])
+            at += len(one.reports)
+
+    @staticmethod
+    def _fail(some: Sequence[_Waiting], error: StoreError) -> None:
+        for one in some:
+            if not one.done.done():
+                one.done.set_exception(error)
+
+    def _save(self, incoming: Sequence[Incoming]) -> List[Received]:
+        with self._store.write() as connection:
+            return receive(connection, incoming, self._pace)

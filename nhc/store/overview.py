@@ -1,0 +1,62 @@
+"""The store in one look: how many of what, how large, who leads, how far the audit is anchored."""
+
+from __future__ import annotations
+
+from typing import Dict, NamedTuple, Optional
+
+import sqlalchemy as sa
+
+from nhc.store import nodes
+from nhc.store.database import Store
+from nhc.store.schema import audit, episodes, problems, report_history
+from nhc.store.schema import leader as leader_table
+from nhc.store.schema import nodes as nodes_table
+
+
+class Overview(NamedTuple):
+    """Counts, and times as Unix seconds; None where there is nothing yet."""
+
+    store: str
+    revision: str
+    size: int
+    nodes: Dict[str, int]
+    problems: int
+    episodes: int
+    history: int
+    audit: int
+    oldest: Optional[float]
+    newest: Optional[float]
+    leader: str
+    leader_since: Optional[float]
+
+
+def overview(store: Store, revision: str) -> Overview:
+    """What it holds now. Raises StoreError."""
+    with store.read() as connection:
+        if store.sqlite:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar() or 0
+            size = pages * (connection.exec_driver_sql("PRAGMA page_size").scalar() or 0)
+        else:
+            size = connection.scalar(sa.select(sa.func.pg_database_size(sa.func.current_database()))) or 0
+        times = connection.execute(
+            sa.select(sa.func.min(nodes_table.c.received_at), sa.func.max(nodes_table.c.received_at))
+        ).one()
+        led = connection.execute(sa.select(leader_table).where(leader_table.c.name == "remedy")).first()
+
+        def count(table: sa.Table, *which: sa.ColumnElement[bool]) -> int:
+            return int(connection.scalar(sa.select(sa.func.count()).select_from(table).where(*which)) or 0)
+
+        return Overview(
+            store.id,
+            revision,
+            int(size),
+            nodes.counts(connection),
+            count(problems, problems.c.ended.is_(None)),
+            count(episodes, episodes.c.ended.is_(None)),
+            count(report_history),
+            int(connection.scalar(sa.select(sa.func.max(audit.c.seq))) or 0),
+            times[0],
+            times[1],
+            led.holder if led else "",
+            led.since if led else None,
+        )
