@@ -40,6 +40,7 @@ ADAPTERS: Dict[str, str] = {
 SINKS: Dict[str, str] = {
     "kubernetes": "nhc_adapters.kubernetes.sink.sink:sink",
     "cloudwatch": "nhc_adapters.cloud.aws.cloudwatch:sink",
+    "server": "nhc.agent.server_sink:sink",
 }
 """What makes a sink of the agent (`nhc.ports.Sink`), given its settings, the node's name and where to complain."""
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: From left to right: each imports what stands below it.
 LAYERS = (
     {"cli", "__main__"},
-    {"agent", "console", "deep", "fleet", "hooks", "remedy"},
+    {"agent", "console", "deep", "fleet", "hooks", "remedy", "server"},
     {"planning"},
     {"checks", "run"},
     {"kernlog", "language", "policy", "state", "store"},
@@ -125,6 +125,7 @@ DOORS = {
     "nhc.language": "configurations, and targets that are decided in a process of their own",
     "nhc.policy": "policies, and the ledger",
     "nhc.run": "workers and the shell",
+    "nhc.server": "listens, and reads its certificate",
     "nhc.state": "what is remembered",
     "nhc.store": "the database's file, the audit's anchor and its archived segments",
     "nhc.system": "the edge of the operating system",

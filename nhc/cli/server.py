@@ -12,8 +12,8 @@ from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.store import FORM, URL, found, guarded, who
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.model import printable
-from nhc.render.json import utc
 from nhc.settings_file import SettingsError
+from nhc.timestamps import utc_milliseconds as utc
 
 STORE = under("Which store")(
     "--store-settings", "path", default="", metavar="FILE", help="Default: /etc/nhc/store.toml, if any."

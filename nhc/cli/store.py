@@ -14,9 +14,9 @@ from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USA
 from nhc.light import TYPE_CHECKING
 from nhc.model import Report, printable
 from nhc.policy.reconcile import BadReports, load_reports
-from nhc.render.json import utc
 from nhc.settings_file import SettingsError
 from nhc.system.bounded_read import read_input, read_text
+from nhc.timestamps import utc_milliseconds as utc
 
 if TYPE_CHECKING:
     from nhc.store.settings import StoreSettings

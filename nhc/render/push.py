@@ -1,9 +1,10 @@
 """What an agent pushes to a server: one or several of its reports in one JSON object, packed with gzip.
 
-    {"nhc": "push", "schema": 1, "node": "n1", "lost": 0, "reports": [{"complete": true, "report": {...}}, ...]}
+    {"nhc": "push", "schema": 1, "node": "n1", "lost": 0, "reports": [{"at": 1.5, "complete": true, "report": {...}}]}
 
-`lost` counts reports that the agent could not keep while the server was away, since it last said so. The reader takes
-nothing on trust: the bytes are bounded before and after they are unpacked.
+`at` is when the node was so (Unix time); its report begins with its oldest result. `lost` counts reports that the
+agent could not keep while the server was away. The reader takes nothing on trust: the bytes are bounded before and
+after they are unpacked.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ class TooLarge(ValueError):
 
 
 class Pushed(NamedTuple):
-    """One report, and whether all of the node's checks have been judged in it."""
+    """One report, when the node was so, and whether all of its checks have been judged in it."""
 
     report: Report
     complete: bool
+    at: float
 
 
 class Push(NamedTuple):
@@ -45,7 +47,9 @@ class Push(NamedTuple):
 
 def to_text(pushed: Pushed) -> str:
     """One report as a spool keeps it: what stands in the list of a push, on one line."""
-    return json.dumps({"complete": pushed.complete, "report": to_dict(pushed.report)}, separators=(",", ":"))
+    return json.dumps(
+        {"at": pushed.at, "complete": pushed.complete, "report": to_dict(pushed.report)}, separators=(",", ":")
+    )
 
 
 def pack(node: str, texts: Sequence[str], lost: int = 0) -> bytes:
@@ -75,11 +79,13 @@ def unpack(data: bytes, limit: int) -> bytes:
 def parse(body: bytes) -> Push:
     """The push in a JSON document. Raises ValueError saying what is wrong with it."""
     try:
-        value = json.loads(body)
+        value = json.loads(body.decode())
     except RecursionError:
         raise ValueError("nested too deep") from None
     except UnicodeDecodeError:
         raise ValueError("not UTF-8") from None
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
     if not isinstance(value, dict) or value.get("nhc") != "push":
         raise ValueError('no push: expected an object with "nhc": "push"')
     if value.get("schema") != SCHEMA:
@@ -95,8 +101,11 @@ def parse(body: bytes) -> Push:
     for one in listed:
         if not isinstance(one, dict) or not isinstance(one.get("complete"), bool):
             raise ValueError("complete is neither true nor false")
+        at = one.get("at")
+        if isinstance(at, bool) or not isinstance(at, (int, float)) or not 0 <= at < 1e12:
+            raise ValueError("at is no time")
         try:
-            reports.append(Pushed(from_dict(one.get("report")), one["complete"]))
+            reports.append(Pushed(from_dict(one.get("report")), one["complete"], float(at)))
         except RecursionError:
             raise ValueError("nested too deep") from None
         except OverflowError:

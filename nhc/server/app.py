@@ -30,8 +30,6 @@ from nhc.store.reports import Received
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SOURCE = "agent"
-FAILED_LOGINS = Rate(20, 0.2)
-"""Of one address: pushes without a good token, after which it is not even looked at for a while."""
 
 
 class Refused(Exception):
@@ -51,7 +49,6 @@ class Intake:
         self.settings, self.tokens, self.writer, self.counters, self.guard = settings, tokens, writer, counters, guard
         burst = max(10.0, settings.node_rate / 2)
         self._nodes = Buckets(Rate(burst, settings.node_rate / 60))
-        self._logins = Buckets(FAILED_LOGINS)
         self._all = Buckets(Rate(settings.rate * 2.0, settings.rate)) if settings.rate else None
         self.problem = ""
         """Why the store does not answer, "" while it does."""
@@ -128,14 +125,9 @@ class Intake:
 
     def _node_shown(self, request: web.Request) -> str:
         """The node of the token; "" where a certificate alone is shown. Raises Refused for neither."""
-        peer = request.remote or ""
-        wait = self._logins.empty(peer, time.monotonic())
-        if wait:
-            raise Refused(429, "login", "too many pushes without a good token from this address", wait)
         token = access.bearer(request.headers.get("Authorization", ""))
         node = self.tokens.node(token) if token else ""
         if (token and not node) or (not token and not self._names(request)):
-            self._logins.take(peer, time.monotonic())
             why = "the token is not known, or was revoked" if token else "neither a token nor a client certificate"
             raise Refused(401, "login", why)
         return node
@@ -146,7 +138,6 @@ class Intake:
         if not why and other:
             why = f"{pushed.node} pushes a report of {other}"
         if why:
-            self._logins.take(request.remote or "", time.monotonic())
             raise Refused(403, "node", printable(why, 300))
 
     @staticmethod
@@ -188,7 +179,7 @@ class Intake:
 
     async def _written(self, pushed: push.Push) -> List[Received]:
         now = time.time()
-        incoming = [Incoming(one.report, SOURCE, now, one.complete) for one in pushed.reports]
+        incoming = [Incoming(one.report, SOURCE, now, one.complete, one.at) for one in pushed.reports]
         try:
             return await self.writer.put(incoming)
         except Busy:

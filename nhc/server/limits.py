@@ -33,9 +33,3 @@ class Buckets:
         if len(self._levels) > self._most:
             self._levels.popitem(last=False)
         return wait
-
-    def empty(self, name: str, now: float) -> float:
-        """For how many seconds nothing can be taken, 0.0 where something can. Takes nothing."""
-        level, at = self._levels.get(name, (self._rate.burst, now))
-        level = min(self._rate.burst, level + max(0.0, now - at) * self._rate.a_second)
-        return 0.0 if level >= 1 else (1 - level) / self._rate.a_second

@@ -37,13 +37,20 @@ class Pace(NamedTuple):
 class Incoming(NamedTuple):
     """One report as it came in. `source` says by which way (agent, sweep, slurm, ...); `received` is Unix time.
 
-    `complete` is false while some of the node's checks have not been judged yet: it then ends no problem.
+    `complete` is false while some of the node's checks have not been judged yet: it then ends no problem. `at` is when
+    the report was so, where that is not when it began: an agent's report begins with its oldest result.
     """
 
     report: Report
     source: str
     received: float
     complete: bool = True
+    at: float = 0.0
+
+    @property
+    def when(self) -> float:
+        """By what time the reports of a node are put in order."""
+        return self.at or self.report.started
 
 
 class Receipt(str, Enum):
@@ -64,6 +71,7 @@ class Known(NamedTuple):
     verdict: str = ""
     since: Optional[float] = None
     reported_at: Optional[float] = None
+    judged_at: Optional[float] = None
     received_at: Optional[float] = None
     covered_since: Optional[float] = None
     source: str = ""
@@ -176,9 +184,9 @@ def refusal(incoming: Incoming, pace: Pace) -> str:
     report = incoming.report
     if not report.host or len(report.host) > NAME_LIMIT or report.host != printable(report.host).strip():
         return f"{printable(report.host, 40)!r} is no node's name"
-    if report.started < 0:
-        return f"stamped {report.started:.0f}, before 1970"
-    ahead = report.started - incoming.received
+    if min(incoming.when, report.started) < 0:
+        return f"stamped {min(incoming.when, report.started):.0f}, before 1970"
+    ahead = max(incoming.when, report.started) - incoming.received
     if ahead > pace.future:
         return f"stamped {ahead:.0f} s ahead of this clock: one of the two is wrong"
     return ""
@@ -191,7 +199,7 @@ def judge(known: Optional[Known], incoming: Incoming, found: Findings, pace: Pac
     why = refusal(incoming, pace)
     if why:
         return Judged(Receipt.REFUSED, known, why)
-    started, before = report.started, known.reported_at
+    started, before = incoming.when, known.reported_at
     key = digest(report, incoming.source, found)
     if before is not None and started <= before:
         if started == before:
@@ -210,6 +218,7 @@ def judge(known: Optional[Known], incoming: Incoming, found: Findings, pace: Pac
         verdict,
         started if verdict != known.verdict or known.since is None else known.since,
         started,
+        report.started,
         incoming.received,
         started if gap or known.covered_since is None else known.covered_since,
         printable(incoming.source, 100),

@@ -23,7 +23,11 @@ REPORT_LIMIT = 64 << 20
 
 
 class Node(NamedTuple):
-    """One node. `reported_at` is when its newest report began, `received_at` when it came in; None: there was none."""
+    """One node. None for a time: it has no report yet.
+
+    `reported_at` is when its newest report was so, `received_at` when that came in. Every result of it was judged at
+    `judged_at` or later: a repair is verified by a report whose `judged_at` is after it.
+    """
 
     node: str
     kind: str
@@ -36,6 +40,7 @@ class Node(NamedTuple):
     verdict: str
     since: Optional[float]
     reported_at: Optional[float]
+    judged_at: Optional[float]
     received_at: Optional[float]
     source: str
 

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.model import printable
 from nhc.store import coverage
-from nhc.store.intake import Findings, Incoming, Judged, Known, Pace, Receipt, digest, findings, judge
+from nhc.store.intake import Findings, Incoming, Judged, Known, Pace, Receipt, digest, findings, judge, refusal
 from nhc.store.nodes import merged, pack
 from nhc.store.problems import CHUNK, Going
 from nhc.store.schema import nodes, report_history
@@ -32,7 +32,7 @@ class _Taken(NamedTuple):
 
 def receive(connection: Connection, incoming: Sequence[Incoming], pace: Pace = Pace()) -> List[Received]:  # noqa: B008
     """Keep reports. Those of one node may come in any order, twice, and late; none harms what is known already."""
-    known = _known(connection, {one.report.host for one in incoming})
+    known = _known(connection, {one.report.host for one in incoming if not refusal(one, pace)})
     taken = []
     for each in incoming:
         found = findings(each.report, each.complete)
@@ -51,10 +51,21 @@ def receive(connection: Connection, incoming: Sequence[Incoming], pace: Pace = P
 
 def _known(connection: Connection, names: set[str]) -> Dict[str, Known]:
     """What stands of these nodes, whose rows nobody else changes until this transaction ends."""
-    ordered, found = sorted(names), {}
+    found = _locked(connection, sorted(names))
+    new = sorted(names - set(found))
+    if new:  # what is not there cannot be locked: another server may see the node's first report at this moment, too
+        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+        rows = [{"node": name, "groups": {}, "labels": {}} for name in new]
+        connection.execute(insert(nodes).on_conflict_do_nothing(), rows)
+        found.update(_locked(connection, new))
+    return found
+
+
+def _locked(connection: Connection, names: Sequence[str]) -> Dict[str, Known]:
+    found = {}
     columns = [nodes.c[name] for name in Known._fields]
-    for at in range(0, len(ordered), CHUNK):
-        asked = sa.select(*columns).where(nodes.c.node.in_(ordered[at : at + CHUNK]))
+    for at in range(0, len(names), CHUNK):
+        asked = sa.select(*columns).where(nodes.c.node.in_(names[at : at + CHUNK]))
         for row in connection.execute(asked.order_by(nodes.c.node).with_for_update()):
             found[row.node] = Known._make(row)
     return found
@@ -90,9 +101,7 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken]) -> None:
         given: Dict[str, object] = {name: sa.bindparam(name) for name in columns}
         made = insert(nodes).values(given if with_labels else {**given, "groups": {}, "labels": {}})
         keep = {name: made.excluded[name] for name in columns if name != "node"}
-        # Another server may have made the row since it was looked for: a newer report stays.
-        newer = sa.or_(nodes.c.reported_at.is_(None), made.excluded.reported_at >= nodes.c.reported_at)
-        connection.execute(made.on_conflict_do_update(index_elements=["node"], set_=keep, where=newer), values)
+        connection.execute(made.on_conflict_do_update(index_elements=["node"], set_=keep), values)
 
 
 def _labels(connection: Connection, changed: Dict[str, Incoming]) -> Dict[str, Dict[str, Dict[str, str]]]:
@@ -116,10 +125,10 @@ def _save_history(connection: Connection, taken: Sequence[_Taken]) -> None:
         if not judged.note:
             continue
         key = digest(report, one.incoming.source, one.found)
-        if judged.receipt is Receipt.LATE and key == _digest_before(connection, report.host, report.started):
+        if judged.receipt is Receipt.LATE and key == _digest_before(connection, report.host, one.incoming.when):
             continue
         rows.append({
-            "node": report.host, "started": report.started, "boot_id": printable(report.boot_id, 100), "digest": key,
+            "node": report.host, "started": one.incoming.when, "boot_id": printable(report.boot_id, 100), "digest": key,
             "source": printable(one.incoming.source, 100), "verdict": report.verdict.name, "report": pack(report),
         })  # fmt: skip
     if rows:
@@ -139,5 +148,5 @@ def _save_problems(connection: Connection, taken: Sequence[_Taken]) -> None:
         return
     going = Going(connection, {one.judged.after.node for one in gone_through})
     for one in gone_through:
-        going.apply(one.judged.after.node, one.found, one.judged.after.source, one.incoming.report.started)
+        going.apply(one.judged.after.node, one.found, one.judged.after.source, one.incoming.when)
     going.save()

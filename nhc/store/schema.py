@@ -47,6 +47,7 @@ nodes = sa.Table(
     _text("verdict"),
     _time("since", empty=True),
     _time("reported_at", empty=True),
+    _time("judged_at", empty=True),
     _time("received_at", empty=True),
     _time("covered_since", empty=True),
     _text("source"),
@@ -55,7 +56,8 @@ nodes = sa.Table(
     _time("stored", empty=True),
     sa.Column("report", sa.LargeBinary),
 )
-"""The newest of each node. `reported_at` is when its newest report began, `since` when it first had this verdict.
+"""The newest of each node. `reported_at` is when its newest report was so, `since` when it first had this verdict,
+`judged_at` when the oldest result of the newest report was judged: an agent's checks run each on its own cadence.
 
 `report` is the newest report of a node that is CRIT or UNKNOWN; another's, that said nothing new since, may be older
 by the store's `refresh`. It began at `stored`. `noted` is when report_history last got a row. `covered_since`: no

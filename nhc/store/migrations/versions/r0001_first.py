@@ -151,6 +151,7 @@ def upgrade() -> None:
         sa.Column("verdict", sa.Text(), server_default="", nullable=False),
         sa.Column("since", sa.Double(), nullable=True),
         sa.Column("reported_at", sa.Double(), nullable=True),
+        sa.Column("judged_at", sa.Double(), nullable=True),
         sa.Column("received_at", sa.Double(), nullable=True),
         sa.Column("covered_since", sa.Double(), nullable=True),
         sa.Column("source", sa.Text(), server_default="", nullable=False),

@@ -1,0 +1,139 @@
+"""Reports that wait on the disk for a server that is away: bounded in bytes and age, the oldest dropped first.
+
+One small file a report, packed, named by when it was written, so that a restart finds them in their order. How many
+were dropped is kept, too, until the server has been told.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from typing import List, NamedTuple, Tuple
+
+SUFFIX = ".report"
+LARGEST = 64 << 20
+"""Bytes of one report, unpacked; nhc writes none that large."""
+
+
+class Kept(NamedTuple):
+    """One file: its name, size and when it was written (Unix time)."""
+
+    name: str
+    size: int
+    at: float
+
+
+class Spool:
+    """A directory of this process's own. Raises OSError where it cannot be used."""
+
+    def __init__(self, directory: str, size: int, age: float) -> None:
+        self.directory, self.size, self.age = directory, size, age
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        self._files: List[Kept] = []
+        for name in sorted(os.listdir(directory)):
+            path = f"{directory}/{name}"
+            if name.endswith(".tmp"):
+                os.unlink(path)
+            elif name.endswith(SUFFIX) and name.partition("-")[0].isdigit():
+                self._files.append(Kept(name, os.stat(path).st_size, int(name.partition("-")[0]) / 1000))
+        self._number = max((int(one.name.partition("-")[2][: -len(SUFFIX)]) for one in self._files), default=0)
+        self.lost = self._read_lost()
+        """Reports dropped since the server last heard of it."""
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def add(self, text: str, now: float) -> None:
+        """Keep one report; what is too old or too much goes first. Raises OSError: nothing of it is kept then."""
+        data = zlib.compress(text.encode(), 6)
+        self._number += 1
+        name = f"{max(0, int(now * 1000)):015d}-{self._number:09d}{SUFFIX}"
+        self._write(name, data)
+        self._files.append(Kept(name, len(data), now))
+        self._files.sort()  # a clock that was set back
+        self.trim(now)
+
+    def trim(self, now: float) -> None:
+        """Drop what is older than may be, or stamped by a clock that was wrong, and the oldest of what is too much."""
+        drop = [one for one in self._files if now - one.at > self.age]
+        rest = self._files[len(drop) :] if drop else self._files
+        total = sum(one.size for one in rest)
+        for one in rest[:-1]:
+            if total <= self.size:
+                break
+            drop.append(one)
+            total -= one.size
+        if drop:
+            self.count_lost(len(drop))
+            self.remove(drop)
+
+    def oldest(self, count: int) -> Tuple[List[Kept], List[str]]:
+        """The first so many reports; a damaged one is dropped and counted."""
+        files: List[Kept] = []
+        texts: List[str] = []
+        for one in self._files[:count]:
+            try:
+                with open(f"{self.directory}/{one.name}", "rb") as file:
+                    unpacker = zlib.decompressobj()
+                    text = unpacker.decompress(file.read(), LARGEST).decode()
+                if not unpacker.eof or not text.startswith("{"):
+                    raise ValueError("cut")
+            except (OSError, ValueError, zlib.error):
+                self.count_lost(1)
+                self.remove([one])
+                continue
+            files.append(one)
+            texts.append(text)
+        return files, texts
+
+    def remove(self, files: List[Kept]) -> None:
+        """Forget reports."""
+        gone = {one.name for one in files}
+        for name in gone:
+            try:
+                os.unlink(f"{self.directory}/{name}")
+            except OSError:
+                pass  # at worst it is sent once more, which changes nothing there
+        self._files = [one for one in self._files if one.name not in gone]
+
+    def count_lost(self, count: int) -> None:
+        """So many reports are lost."""
+        self.lost += count
+        self._save_lost()
+
+    def told_lost(self, count: int) -> None:
+        """The server has heard of so many."""
+        if count:
+            self.lost = max(0, self.lost - count)
+            self._save_lost()
+
+    def _save_lost(self) -> None:
+        try:
+            self._write("lost", str(self.lost).encode())
+        except OSError:
+            pass  # a full disk: the number is in memory still
+
+    def _read_lost(self) -> int:
+        try:
+            with open(f"{self.directory}/lost", encoding="ascii", errors="replace") as file:
+                text = file.read(20).strip()
+        except OSError:
+            return 0
+        return int(text) if text.isascii() and text.isdigit() else 0
+
+    def _write(self, name: str, data: bytes) -> None:
+        temporary = f"{self.directory}/{name}.tmp"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            try:
+                if os.write(fd, data) != len(data):
+                    raise OSError(28, os.strerror(28))
+            finally:
+                os.close(fd)
+            os.rename(temporary, f"{self.directory}/{name}")
+        except OSError:
+            try:
+                os.unlink(temporary)
+            except OSError:
+                pass
+            raise

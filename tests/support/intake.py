@@ -1,0 +1,98 @@
+"""`nhc server run` as a process, over a store of the test's own, and what pushes to it."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import urllib3
+
+from nhc.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.render import push
+from nhc.store import tokens
+from nhc.store.connect import open_store
+
+OK = CheckResult("check_mem", Outcome(Verdict.OK))
+XID = CheckResult("check_gpu_xid", Outcome(Verdict.CRIT, "Xid79", "it fell off the bus", "gpu3", action=Action.REBOOT))
+
+
+def report(node="n1", at=None, results=(OK,), boot="b1"):
+    return Report(node, boot, time.time() if at is None else at, 1.0, tuple(results))
+
+
+def packed(*reports, node="n1", lost=0):
+    return push.pack(node, [push.to_text(push.Pushed(one, True, one.started)) for one in reports], lost)
+
+
+class Server:
+    """One server process. `url` is where it listens; `said()` what it has said so far."""
+
+    def __init__(self, directory, store_url, settings="", port=0, host="127.0.0.1", name="server"):
+        self.directory, self.store_url = directory, store_url
+        self.settings = directory / f"{name}.toml"
+        self.settings.write_text(settings)
+        self.log = directory / f"{name}.log"
+        self.url, self.process = "", None
+        self.listen = f"{host}:{port}"
+        self.start()
+
+    def start(self):
+        before = self.log.stat().st_size if self.log.exists() else 0
+        words = ["server", "run", "-s", str(self.settings), "--listen", self.listen]
+        words += ["--store-settings", str(self.directory / "store.toml")]
+        (self.directory / "store.toml").write_text(
+            f'url = "{self.store_url}"\naudit-anchor = "{self.directory}/anchor"\n'
+        )
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "nhc", *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                env={**os.environ, "NHC_STORE": ""}, start_new_session=True,
+            )  # fmt: skip
+        until = time.monotonic() + 30
+        while time.monotonic() < until and self.process.poll() is None:
+            found = re.search(r"listening on (https?://\S+),", self.said()[before:])
+            if found:
+                self.url = found[1]
+                self.listen = self.url.rpartition("/")[2]
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"the server does not listen: {self.said()}")
+
+    def said(self):
+        return self.log.read_text()
+
+    def stop(self, number=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(30)
+
+    @contextlib.contextmanager
+    def store(self):
+        store = open_store(self.store_url, anchor=str(self.directory / "anchor"))
+        try:
+            yield store
+        finally:
+            store.close()
+
+    def token(self, node="n1"):
+        with self.store() as store, store.write() as connection:
+            made = tokens.make(connection, node, by="test", now=time.time())
+        until = time.monotonic() + 20  # a server that runs already sees it within seconds
+        while self.push(b"", made)[0] == 401 and time.monotonic() < until:
+            time.sleep(0.05)
+        return made
+
+    def push(self, body, token="", **more):
+        """The status and the JSON of one push."""
+        headers = {"Content-Encoding": "gzip", **({"Authorization": f"Bearer {token}"} if token else {})}
+        with urllib3.PoolManager(1, retries=False, timeout=20, **more) as pool:
+            answer = pool.request("POST", self.url + push.PATH, body=body, headers=headers)
+            return answer.status, answer.json(), answer.headers.get("Retry-After")
+
+    def get(self, path):
+        with urllib3.PoolManager(1, retries=False, timeout=20) as pool:
+            answer = pool.request("GET", self.url + path)
+            return answer.status, answer.data.decode()
