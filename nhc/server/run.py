@@ -26,6 +26,8 @@ LOOK = 2.0
 ENDING = 10.0
 """Seconds in which what has come in is written once the server is told to end."""
 KEEP_ALIVE = 15.0
+FEWEST = 8
+"""Descriptors without which it does not begin."""
 
 
 class CannotServe(Exception):
@@ -34,11 +36,19 @@ class CannotServe(Exception):
 
 def serve(settings: ServerSettings, store: Store, pace: Pace) -> None:
     """Serve until SIGTERM or SIGINT. SIGHUP reads the certificate and its key again. Raises CannotServe, StoreError."""
-    asyncio.run(_serve(settings, store, pace))
+    try:
+        for fd in [os.dup(0) for _ in range(FEWEST)]:
+            os.close(fd)
+        loop = asyncio.new_event_loop()  # a loop that finds no descriptors says so with a traceback
+    except OSError as error:
+        raise CannotServe(f"it cannot begin: {error.strerror or error}") from None
+    try:
+        loop.run_until_complete(_serve(loop, settings, store, pace))
+    finally:
+        loop.close()
 
 
-async def _serve(settings: ServerSettings, store: Store, pace: Pace) -> None:
-    loop = asyncio.get_running_loop()
+async def _serve(loop: asyncio.AbstractEventLoop, settings: ServerSettings, store: Store, pace: Pace) -> None:
     counters = Counters()
     tokens = Tokens(store, counters.note)
     tokens.refresh()
@@ -128,7 +138,7 @@ async def _watch(intake: Intake, tokens: Tokens, counters: Counters) -> None:
         problem = ""
         try:
             await loop.run_in_executor(None, tokens.refresh)
-        except StoreError as error:
+        except (StoreError, RuntimeError) as error:  # RuntimeError: no thread can be started now
             problem = str(error)
         if problem != intake.problem:
             counters.note(f"the store does not answer: {problem}" if problem else "the store answers again")

@@ -100,6 +100,8 @@ def connect(url: str, *, anchor: str = "", create: bool = True, pool: int = 5) -
     """The database at a URL or in a file, whatever its schema is. Raises StoreError."""
     parsed = _parsed(url)
     name = parsed.render_as_string(hide_password=True).replace("+psycopg", "")
+    if parsed.get_backend_name() == "sqlite":
+        name = f"sqlite:///{parsed.database}"
     try:
         if parsed.get_backend_name() == "sqlite":
             path = str(parsed.database)
@@ -156,7 +158,7 @@ _PSYCOPG = {
 
 def _parsed(url: str) -> URL:
     try:
-        parsed = make_url(url if "://" in url else f"sqlite:///{os.path.abspath(url)}")
+        parsed = make_url(url) if "://" in url else URL.create("sqlite", database=os.path.abspath(url))
     except (sa.exc.ArgumentError, ValueError):
         raise StoreError("the store's URL is neither sqlite:///FILE nor postgresql://USER@HOST/DATABASE") from None
     if parsed.drivername in ("postgresql", "postgres"):
