@@ -125,7 +125,6 @@ DOORS = {
     "nhc.language": "configurations, and targets that are decided in a process of their own",
     "nhc.policy": "policies, and the ledger",
     "nhc.run": "workers and the shell",
-    "nhc.server": "listens, and reads its certificate",
     "nhc.state": "what is remembered",
     "nhc.store": "the database's file, the audit's anchor and its archived segments",
     "nhc.system": "the edge of the operating system",
