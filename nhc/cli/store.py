@@ -182,10 +182,10 @@ def _reports(paths: Sequence[str]) -> Iterator[Report]:
 
 
 def _sweeps(path: str) -> Iterator[Report]:
-    from nhc.fleet.history import History, HistoryError
+    from nhc.fleet.history import HistoryError, SweepHistory
 
     try:
-        history = History(path, create=False)
+        history = SweepHistory(path, create=False)
         try:
             for sweep in sorted(history.sweeps(), key=lambda each: each.started):
                 yield from (report for report, _record in history.reports(sweep.id))

@@ -8,7 +8,7 @@ from nhc.store import tokens
 from nhc.store.database import Store
 
 
-class Tokens:
+class KnownTokens:
     """The good tokens, read again from the store when one was made or revoked."""
 
     def __init__(self, store: Store, log: Callable[[str], None]) -> None:

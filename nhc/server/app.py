@@ -18,10 +18,10 @@ from nhc import __version__
 from nhc.model import printable
 from nhc.render import push
 from nhc.server import access
-from nhc.server.access import Tokens
+from nhc.server.access import KnownTokens
 from nhc.server.connections import Guard
-from nhc.server.counters import Counters
-from nhc.server.limits import Buckets, Rate
+from nhc.server.counters import ServerCounters
+from nhc.server.limits import BucketRate, Buckets
 from nhc.server.settings import ServerSettings
 from nhc.server.writer import Busy, Writer
 from nhc.store.errors import StoreError
@@ -32,7 +32,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SOURCE = "agent"
 
 
-class Refused(Exception):
+class RefusedPush(Exception):
     """An answer that is not 200. `why` is a word for the counters, `after` seconds until it may be tried again."""
 
     def __init__(self, status: int, why: str, message: str, after: float = 0.0) -> None:
@@ -44,12 +44,12 @@ class Intake:
     """The handlers, and what they share."""
 
     def __init__(
-        self, settings: ServerSettings, tokens: Tokens, writer: Writer, counters: Counters, guard: Guard
+        self, settings: ServerSettings, tokens: KnownTokens, writer: Writer, counters: ServerCounters, guard: Guard
     ) -> None:
         self.settings, self.tokens, self.writer, self.counters, self.guard = settings, tokens, writer, counters, guard
         burst = max(10.0, settings.node_rate / 2)
-        self._nodes = Buckets(Rate(burst, settings.node_rate / 60))
-        self._all = Buckets(Rate(settings.rate * 2.0, settings.rate)) if settings.rate else None
+        self._nodes = Buckets(BucketRate(burst, settings.node_rate / 60))
+        self._all = Buckets(BucketRate(settings.rate * 2.0, settings.rate)) if settings.rate else None
         self.problem = ""
         """Why the store does not answer, "" while it does."""
 
@@ -68,23 +68,30 @@ class Intake:
         try:
             pushed = await asyncio.get_running_loop().run_in_executor(None, self._parsed, request, body)
         except push.TooLarge as error:
-            raise Refused(413, "large", str(error)) from None
+            raise RefusedPush(413, "large", str(error)) from None
         except ValueError as error:
-            raise Refused(400, "malformed", str(error)) from None
+            raise RefusedPush(400, "malformed", str(error)) from None
         self._same_node(request, node, pushed)
         now = time.monotonic()
         wait = self._nodes.take(pushed.node, now)
         if wait:
-            raise Refused(429, "rate", f"{printable(pushed.node, 100)} pushes too often", wait)
+            raise RefusedPush(429, "rate", f"{printable(pushed.node, 100)} pushes too often", wait)
         if self._all is not None:
             wait = self._all.take("", now, len(pushed.reports))
             if wait:
-                raise Refused(429, "rate", "all nodes together push too often", wait)
+                raise RefusedPush(429, "rate", "all nodes together push too often", wait)
         received = await self._written(pushed)
         if pushed.lost:
-            self.counters.lost += pushed.lost
+            self.counters.count_lost(pushed.lost)
             self.counters.note(f"{printable(pushed.node, 100)} lost {pushed.lost} reports while it could not push them")
         return web.json_response(self._answer(request, received))
+
+    def store_said(self, problem: str) -> None:
+        """Whether the store answered just now: why not, "" where it did."""
+        if problem != self.problem:
+            self.counters.note(f"the store does not answer: {problem}" if problem else "the store answers again")
+        self.problem = problem
+        self.counters.store_answers(not problem)
 
     async def healthz(self, _request: web.Request) -> web.Response:
         """Whether the store answers."""
@@ -104,16 +111,16 @@ class Intake:
             response = await handler(request)
             if request.path == push.PATH:
                 self.counters.took(time.monotonic() - began)
-        except Refused as error:
+        except RefusedPush as error:
             response = self._refusal(request, error)
         except web.HTTPException as error:
-            response = self._refusal(request, Refused(error.status, "request", error.reason))
+            response = self._refusal(request, RefusedPush(error.status, "request", error.reason))
         finally:
             self.guard.idle(request)
         response.headers["Server"] = f"nhc/{__version__}"
         return response
 
-    def _refusal(self, request: web.Request, error: Refused) -> web.Response:
+    def _refusal(self, request: web.Request, error: RefusedPush) -> web.Response:
         peer = request.remote or "somebody"
         self.counters.refuse(error.why, peer, f"{error.status}: {error.message}", time.monotonic())
         response = web.json_response({"error": printable(error.message, 300)}, status=error.status)
@@ -124,12 +131,12 @@ class Intake:
         return response
 
     def _node_shown(self, request: web.Request) -> str:
-        """The node of the token; "" where a certificate alone is shown. Raises Refused for neither."""
+        """The node of the token; "" where a certificate alone is shown. Raises RefusedPush for neither."""
         token = access.bearer(request.headers.get("Authorization", ""))
         node = self.tokens.node(token) if token else ""
         if (token and not node) or (not token and not self._names(request)):
             why = "the token is not known, or was revoked" if token else "neither a token nor a client certificate"
-            raise Refused(401, "login", why)
+            raise RefusedPush(401, "login", why)
         return node
 
     def _same_node(self, request: web.Request, token_node: str, pushed: push.Push) -> None:
@@ -138,7 +145,7 @@ class Intake:
         if not why and other:
             why = f"{pushed.node} pushes a report of {other}"
         if why:
-            raise Refused(403, "node", printable(why, 300))
+            raise RefusedPush(403, "node", printable(why, 300))
 
     @staticmethod
     def _names(request: web.Request) -> frozenset[str]:
@@ -149,13 +156,13 @@ class Intake:
         limit = self.settings.body
         length = request.content_length
         if length is not None and length > limit:
-            raise Refused(413, "large", f"{length} bytes: at most {limit}")
+            raise RefusedPush(413, "large", f"{length} bytes: at most {limit}")
         try:
             return await asyncio.wait_for(self._read(request, limit), self.settings.slow)
         except asyncio.TimeoutError:
-            raise Refused(408, "slow", f"the push did not arrive within {self.settings.slow:g} s") from None
+            raise RefusedPush(408, "slow", f"the push did not arrive within {self.settings.slow:g} s") from None
         except (web.RequestPayloadError, ConnectionError) as error:
-            raise Refused(400, "malformed", f"the body is cut: {type(error).__name__}") from None
+            raise RefusedPush(400, "malformed", f"the body is cut: {type(error).__name__}") from None
 
     @staticmethod
     async def _read(request: web.Request, limit: int) -> bytes:
@@ -163,7 +170,7 @@ class Intake:
         async for part in request.content.iter_any():
             size += len(part)
             if size > limit:
-                raise Refused(413, "large", f"more than {limit} bytes")
+                raise RefusedPush(413, "large", f"more than {limit} bytes")
             parts.append(part)
         return b"".join(parts)
 
@@ -172,7 +179,7 @@ class Intake:
         if encoding == "gzip":
             body = push.unpack(body, self.settings.unpacked)
         elif encoding != "identity":
-            raise Refused(415, "malformed", f"Content-Encoding {printable(encoding, 40)}: expected gzip or none")
+            raise RefusedPush(415, "malformed", f"Content-Encoding {printable(encoding, 40)}: expected gzip or none")
         elif len(body) > self.settings.unpacked:
             raise push.TooLarge(f"more than {self.settings.unpacked} bytes")
         return push.parse(body)
@@ -183,11 +190,11 @@ class Intake:
         try:
             return await self.writer.put(incoming)
         except Busy:
-            raise Refused(503, "busy", f"{self.counters.waiting} reports wait to be written", 5.0) from None
+            raise RefusedPush(503, "busy", f"{self.counters.waiting} reports wait to be written", 5.0) from None
         except StoreError as error:
             if error.refused:
-                raise Refused(422, "store", f"the store does not take it: {error}") from None
-            raise Refused(503, "store", "the store does not answer", 10.0) from None
+                raise RefusedPush(422, "store", f"the store does not take it: {error}") from None
+            raise RefusedPush(503, "store", "the store does not answer", 10.0) from None
 
     def _answer(self, request: web.Request, received: List[Received]) -> dict[str, object]:
         for one in received:

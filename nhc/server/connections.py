@@ -11,13 +11,13 @@ from typing import Optional
 
 from aiohttp.web import Request
 
-from nhc.server.counters import Counters
+from nhc.server.counters import ServerCounters
 
 
 class Guard:
     """All connections of one server. A connection is ended that brings no whole head within `slow` seconds."""
 
-    def __init__(self, most: int, slow: float, counters: Counters) -> None:
+    def __init__(self, most: int, slow: float, counters: ServerCounters) -> None:
         self.most, self.slow, self.counters = most, slow, counters
         self._of: weakref.WeakKeyDictionary[asyncio.BaseTransport, Guarded] = weakref.WeakKeyDictionary()
 
@@ -26,7 +26,7 @@ class Guard:
         if self.counters.connections >= self.most:
             self.counters.refused["connections"] += 1
             return False
-        self.counters.connections += 1
+        self.counters.count_connections(1)
         self._of[transport] = guarded
         return True
 
@@ -95,6 +95,6 @@ class Guarded(asyncio.Protocol):
         self.disarm()
         if self._counted:
             self._counted = False
-            self._guard.counters.connections -= 1
+            self._guard.counters.count_connections(-1)
         self._transport = None
         self._inner.connection_lost(exc)

@@ -37,7 +37,7 @@ def say(line: str) -> None:
     print(f"nhc server: {printable(line, 500)}", file=sys.stderr, flush=True)
 
 
-class Counters:
+class ServerCounters:
     """All of them, for one process and one thread."""
 
     def __init__(self, log: Callable[[str], None] = say) -> None:
@@ -61,6 +61,22 @@ class Counters:
         if len(self._said) > REMEMBERED:
             self._said.popitem(last=False)
         self._log(f"refused a push from {peer}: {detail}")
+
+    def count_lost(self, count: int) -> None:
+        """An agent says that so many reports are lost."""
+        self.lost += count
+
+    def count_waiting(self, count: int) -> None:
+        """So many more reports wait, or fewer."""
+        self.waiting += count
+
+    def count_connections(self, count: int) -> None:
+        """So many more connections are open, or fewer."""
+        self.connections += count
+
+    def store_answers(self, answers: bool) -> None:
+        """Whether the store answered just now."""
+        self.up = answers
 
     def note(self, line: str) -> None:
         """Say one line."""

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 
-class Rate(NamedTuple):
+class BucketRate(NamedTuple):
     """So many at once, and so many a second after that."""
 
     burst: float
@@ -16,7 +16,7 @@ class Rate(NamedTuple):
 class Buckets:
     """One bucket a name; those that were not used for longest are forgotten, which refills them."""
 
-    def __init__(self, rate: Rate, most: int = 200_000) -> None:
+    def __init__(self, rate: BucketRate, most: int = 200_000) -> None:
         self._rate, self._most = rate, most
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 

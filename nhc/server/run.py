@@ -11,10 +11,10 @@ from typing import Optional
 
 from aiohttp import web
 
-from nhc.server.access import Tokens
+from nhc.server.access import KnownTokens
 from nhc.server.app import Intake
 from nhc.server.connections import Guard, Guarded
-from nhc.server.counters import Counters
+from nhc.server.counters import ServerCounters
 from nhc.server.settings import ServerSettings
 from nhc.server.writer import Writer
 from nhc.store.database import Store
@@ -49,8 +49,8 @@ def serve(settings: ServerSettings, store: Store, pace: Pace) -> None:
 
 
 async def _serve(loop: asyncio.AbstractEventLoop, settings: ServerSettings, store: Store, pace: Pace) -> None:
-    counters = Counters()
-    tokens = Tokens(store, counters.note)
+    counters = ServerCounters()
+    tokens = KnownTokens(store, counters.note)
     tokens.refresh()
     writer = Writer(store, pace, counters, settings.waiting)
     guard = Guard(settings.connections, settings.slow, counters)
@@ -77,7 +77,7 @@ async def _serve(loop: asyncio.AbstractEventLoop, settings: ServerSettings, stor
         await runner.cleanup()
         raise CannotServe(f"{settings.listen}: {getattr(error, 'strerror', None) or error}") from None
     writer.start()
-    watching = loop.create_task(_watch(intake, tokens, counters))
+    watching = loop.create_task(_watch(intake, tokens))
     bound = listening.sockets[0].getsockname()
     shown = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
     counters.note(f"listening on {'https' if context else 'http'}://{shown}, store {store.name}")
@@ -90,19 +90,29 @@ async def _serve(loop: asyncio.AbstractEventLoop, settings: ServerSettings, stor
     await runner.cleanup()
 
 
+class ServerTls(ssl.SSLContext):
+    """TLS 1.2 or newer."""
+
+    def __init__(self, _protocol: int) -> None:
+        self.minimum_version = ssl.TLSVersion.TLSv1_2
+
+    def ask_for_certificates(self) -> None:
+        """Clients may show a certificate; who has none shows a token."""
+        self.verify_mode = ssl.CERT_OPTIONAL
+
+
 def tls(settings: ServerSettings) -> Optional[ssl.SSLContext]:
     """How TLS is spoken, None for plain HTTP. Raises CannotServe."""
     if not settings.tls:
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = ServerTls(ssl.PROTOCOL_TLS_SERVER)
     _load(context, settings)
     if settings.client_ca:
         try:
             context.load_verify_locations(settings.client_ca)
         except (OSError, ssl.SSLError) as error:
             raise CannotServe(f"{settings.client_ca}: {_why(error)}") from None
-        context.verify_mode = ssl.CERT_OPTIONAL  # who has none shows a token
+        context.ask_for_certificates()
     return context
 
 
@@ -121,7 +131,7 @@ def _why(error: Exception) -> str:
     return getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
 
 
-def _reload(context: Optional[ssl.SSLContext], settings: ServerSettings, counters: Counters) -> None:
+def _reload(context: Optional[ssl.SSLContext], settings: ServerSettings, counters: ServerCounters) -> None:
     if context is None:
         return
     try:
@@ -131,7 +141,7 @@ def _reload(context: Optional[ssl.SSLContext], settings: ServerSettings, counter
         counters.note(f"the old certificate stays: {error}")
 
 
-async def _watch(intake: Intake, tokens: Tokens, counters: Counters) -> None:
+async def _watch(intake: Intake, tokens: KnownTokens) -> None:
     """Keep up with tokens that are made and revoked, and know whether the store answers."""
     loop = asyncio.get_running_loop()
     while True:
@@ -140,7 +150,5 @@ async def _watch(intake: Intake, tokens: Tokens, counters: Counters) -> None:
             await loop.run_in_executor(None, tokens.refresh)
         except (StoreError, RuntimeError) as error:  # RuntimeError: no thread can be started now
             problem = str(error)
-        if problem != intake.problem:
-            counters.note(f"the store does not answer: {problem}" if problem else "the store answers again")
-        intake.problem, counters.up = problem, not problem
+        intake.store_said(problem)
         await asyncio.sleep(LOOK)

@@ -7,7 +7,7 @@ import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import List, NamedTuple, Sequence
 
-from nhc.server.counters import Counters
+from nhc.server.counters import ServerCounters
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 from nhc.store.intake import Incoming, Pace
@@ -31,7 +31,7 @@ class _Waiting(NamedTuple):
 class Writer:
     """One thread that writes; `put` from the loop's thread."""
 
-    def __init__(self, store: Store, pace: Pace, counters: Counters, most: int) -> None:
+    def __init__(self, store: Store, pace: Pace, counters: ServerCounters, most: int) -> None:
         self._store, self._pace, self._counters, self._most = store, pace, counters, most
         self._queue: List[_Waiting] = []
         self._wake = asyncio.Event()
@@ -48,13 +48,13 @@ class Writer:
         if self._counters.waiting + len(reports) > max(self._most, len(reports)) or self._ending:
             raise Busy
         done: asyncio.Future[List[Received]] = asyncio.get_running_loop().create_future()
-        self._counters.waiting += len(reports)
+        self._counters.count_waiting(len(reports))
         self._queue.append(_Waiting(reports, done))
         self._wake.set()
         try:
             return await done
         finally:
-            self._counters.waiting -= len(reports)
+            self._counters.count_waiting(-len(reports))
 
     async def close(self, within: float) -> None:
         """Write what waits, for at most so many seconds, and end."""

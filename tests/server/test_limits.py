@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.server.counters import Counters
-from nhc.server.limits import Buckets, Rate
+from nhc.server.counters import ServerCounters
+from nhc.server.limits import BucketRate, Buckets
 from nhc.server.settings import load, loopback
 from tests.support.intake import Server, packed, report
 
 
 @given(steps=st.lists(st.floats(-5, 20), max_size=60))
 def test_no_more_than_the_burst_and_the_rate(steps):
-    buckets, now, taken = Buckets(Rate(5, 2)), 100.0, 0
+    buckets, now, taken = Buckets(BucketRate(5, 2)), 100.0, 0
     newest = now
     for step in steps:
         now += step
@@ -23,7 +23,7 @@ def test_no_more_than_the_burst_and_the_rate(steps):
 
 
 def test_who_was_refused_may_after_the_time_that_was_said():
-    buckets = Buckets(Rate(2, 0.5))
+    buckets = Buckets(BucketRate(2, 0.5))
     assert [buckets.take("a", 0.0) for _ in range(2)] == [0.0, 0.0]
     wait = buckets.take("a", 0.0)
     assert wait == 2.0
@@ -32,7 +32,7 @@ def test_who_was_refused_may_after_the_time_that_was_said():
 
 
 def test_names_without_end_need_no_memory_without_end():
-    buckets = Buckets(Rate(1, 1), most=100)
+    buckets = Buckets(BucketRate(1, 1), most=100)
     for number in range(1000):
         buckets.take(str(number), 0.0)
     assert len(buckets._levels) == 100
@@ -40,7 +40,7 @@ def test_names_without_end_need_no_memory_without_end():
 
 def test_a_refusal_is_said_again_after_a_while_only():
     lines = []
-    counters = Counters(lines.append)
+    counters = ServerCounters(lines.append)
     for now in (0.0, 30.0, 80.0, 200.0):
         counters.refuse("rate", "10.0.0.1", "too often", now)
     counters.refuse("rate", "10.0.0.2", "too often", 200.0)
