@@ -1,0 +1,204 @@
+// All nodes in one picture, up to 100,000: a canvas, hit by arithmetic. The table beside it says the same in words.
+
+import { el, WORDS } from "/static/dom.js";
+
+const COLOURS = { o: "#25696a", w: "#f0b429", u: "#7443b0", c: "#b3141d", s: "#6b6f76", n: "#00000000" };
+const LARGEST = 20;
+const LETTERED = 10;
+const SEEN = 6; // pixels of a sick node at least: one of three would be lost among a hundred thousand
+
+export function places(layout, fact, width) {
+  // Where each node stands: groups in the order of their names, nodes in theirs. Nothing moves when states change.
+  const count = layout.names.length;
+  const of = layout.places[fact] ?? null;
+  const groups = new Map();
+  for (let index = 0; index < count; index++) {
+    const group = of ? layout.values[fact][of[index]] : "";
+    if (!groups.has(group)) groups.set(group, []);
+    groups.get(group).push(index);
+  }
+  const natural = new Intl.Collator("en", { numeric: true });
+  const names = [...groups.keys()].sort(natural.compare);
+  let cell = LARGEST;
+  let found = null;
+  do {
+    found = flow(names, groups, cell, width);
+    cell -= cell > 8 ? 2 : 1;
+  } while (cell >= 2 && found.height > 1000);
+  return found;
+}
+
+function flow(names, groups, cell, width) {
+  const x = [], y = [], heads = [];
+  const space = cell >= LETTERED ? 10 : 4;
+  const headed = cell >= LETTERED ? 18 : 0;
+  let left = 0, top = headed, tallest = 0;
+  for (const name of names) {
+    const members = groups.get(name);
+    const columns = Math.max(1, Math.min(Math.ceil(Math.sqrt(members.length * 1.6)), Math.floor(width / cell)));
+    const rows = Math.ceil(members.length / columns);
+    const wide = Math.max(columns * cell, headed ? Math.min(160, name.length * 7 + 8) : 0);
+    if (left && left + wide > width) { left = 0; top += tallest + space + headed; tallest = 0; }
+    if (headed && name) heads.push([left, top - 5, name, wide]);
+    members.forEach((index, place) => {
+      x[index] = left + (place % columns) * cell;
+      y[index] = top + Math.floor(place / columns) * cell;
+    });
+    left += wide + space;
+    tallest = Math.max(tallest, rows * cell);
+  }
+  return { x, y, heads, cell, width, height: top + tallest + 4 };
+}
+
+export class FleetMap {
+  constructor(open, say) {
+    this.open = open;
+    this.say = say;
+    this.at = 0;
+    this.wanted = null;
+    this.canvas = el("canvas", {
+      tabindex: 0, role: "img", "aria-roledescription": "map of nodes",
+      onclick: (event) => this.click(event), onkeydown: (event) => this.key(event), onmousemove: (event) => this.hover(event),
+    });
+    this.box = el("div", { class: "map" }, this.canvas);
+  }
+
+  show(layout, letters, fact) {
+    this.layout = layout;
+    this.letters = letters;
+    this.places = places(layout, fact, Math.max(320, this.box.clientWidth || 1200));
+    const ratio = window.devicePixelRatio || 1;
+    this.canvas.width = this.places.width * ratio;
+    this.canvas.height = this.places.height * ratio;
+    this.canvas.style.setProperty("width", `${this.places.width}px`);
+    this.canvas.style.setProperty("height", `${this.places.height}px`);
+    this.pen = this.canvas.getContext("2d");
+    this.pen.scale(ratio, ratio);
+    this.paint();
+  }
+
+  change(changes) {
+    const letters = [...this.letters];
+    for (const [index, letter] of changes) letters[index] = letter;
+    this.letters = letters.join("");
+    const small = this.places.cell < SEEN;
+    if (small || changes.length > 2000) this.paint();
+    else for (const [index] of changes) this.cell(index);
+  }
+
+  filter(wanted) {
+    this.wanted = wanted;
+    this.paint();
+  }
+
+  paint() {
+    const { pen, places: { width, height, heads, cell } } = this;
+    pen.clearRect(0, 0, width, height);
+    const text = getComputedStyle(this.canvas).color;
+    pen.font = "12px system-ui, sans-serif";
+    pen.fillStyle = text;
+    for (const [x, y, name, wide] of heads) {
+      const room = Math.max(3, Math.floor(wide / 7));
+      pen.fillText(name.length > room ? "…" + name.slice(name.length - room + 1) : name, x, y); // its end matters
+    }
+    if (cell >= LETTERED) for (let index = 0; index < this.letters.length; index++) this.cell(index);
+    else this.cells();
+    this.canvas.setAttribute("aria-label", this.label());
+    this.canvas.dataset.drawn = String(this.letters.length);
+  }
+
+  cells() {
+    // One colour at a time, the worst last, so that a sick node lies on top.
+    const { pen, places: { x, y, cell }, letters } = this;
+    for (const letter of "onswuc") {
+      pen.fillStyle = letter === "n" ? "#8b8f9655" : COLOURS[letter];
+      const size = "wuc".includes(letter) ? Math.max(cell - 1, SEEN) : Math.max(1, cell - 1);
+      for (let index = 0; index < letters.length; index++) {
+        if (letters[index] === letter && this.wants(index)) pen.fillRect(x[index], y[index], size, size);
+      }
+    }
+  }
+
+  wants(index) {
+    return !this.wanted || this.wanted.has(this.letters[index]);
+  }
+
+  cell(index) {
+    const { pen, places: { x, y, cell } } = this;
+    const letter = this.letters[index];
+    pen.clearRect(x[index], y[index], cell, cell);
+    pen.globalAlpha = this.wants(index) ? 1 : 0.15;
+    if (letter === "n") {
+      pen.strokeStyle = getComputedStyle(this.canvas).color;
+      pen.setLineDash([2, 2]);
+      pen.strokeRect(x[index] + 1.5, y[index] + 1.5, cell - 4, cell - 4);
+      pen.setLineDash([]);
+    } else {
+      pen.fillStyle = COLOURS[letter];
+      pen.fillRect(x[index], y[index], cell - 1, cell - 1);
+    }
+    if (cell >= LETTERED) {
+      pen.fillStyle = letter === "w" ? "#1a1300" : letter === "n" ? getComputedStyle(this.canvas).color : "#ffffff";
+      pen.font = `700 ${Math.floor(cell * 0.6)}px ui-monospace, monospace`;
+      pen.textAlign = "center";
+      pen.textBaseline = "middle";
+      pen.fillText({ o: "·", w: "W", u: "U", c: "C", s: "s", n: "?" }[letter], x[index] + (cell - 1) / 2, y[index] + cell / 2);
+      pen.textAlign = "start";
+      pen.textBaseline = "alphabetic";
+    }
+    pen.globalAlpha = 1;
+  }
+
+  label() {
+    const counts = {};
+    for (const letter of this.letters) counts[letter] = (counts[letter] || 0) + 1;
+    return "Map of " + this.letters.length + " nodes: " + [..."cuwsno"].filter((one) => counts[one]).map((one) => `${counts[one]} ${WORDS[one]}`).join(", ") + ". Arrow keys go from node to node.";
+  }
+
+  hit(event) {
+    const { x, y, cell } = this.places;
+    const px = event.offsetX, py = event.offsetY;
+    let best = -1, distance = Math.max(cell, SEEN) ** 2;
+    for (let index = 0; index < x.length; index++) {
+      const dx = px - x[index] - cell / 2, dy = py - y[index] - cell / 2;
+      const here = dx * dx + dy * dy;
+      if (here < distance) { distance = here; best = index; }
+    }
+    return best;
+  }
+
+  hover(event) {
+    const index = this.hit(event);
+    this.canvas.title = index < 0 ? "" : `${this.layout.names[index]}: ${WORDS[this.letters[index]]}`;
+  }
+
+  click(event) {
+    const index = this.hit(event);
+    if (index >= 0) this.open(this.layout.names[index]);
+  }
+
+  key(event) {
+    const steps = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
+    const last = this.letters.length - 1;
+    if (event.key in steps) this.at = Math.min(last, Math.max(0, this.at + steps[event.key]));
+    else if (event.key === "ArrowDown" || event.key === "ArrowUp") this.at = this.sick(event.key === "ArrowDown" ? 1 : -1);
+    else if (event.key === "Enter") return this.open(this.layout.names[this.at]);
+    else return;
+    event.preventDefault();
+    this.paint();
+    const { x, y, cell } = this.places;
+    this.pen.strokeStyle = getComputedStyle(this.canvas).color;
+    this.pen.lineWidth = 2;
+    this.pen.strokeRect(x[this.at] - 1, y[this.at] - 1, cell + 1, cell + 1);
+    this.pen.lineWidth = 1;
+    this.say(`${this.layout.names[this.at]}: ${WORDS[this.letters[this.at]]}`);
+  }
+
+  sick(step) {
+    // Down and up go to the next node that is not healthy.
+    for (let index = this.at + step; index >= 0 && index < this.letters.length; index += step) {
+      if (this.letters[index] !== "o") return index;
+    }
+    return this.at;
+  }
+}

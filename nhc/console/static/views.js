@@ -1,0 +1,226 @@
+// The screens. Each answers an address: `show` gives its content, `heard` what it does when something is new.
+
+import { ask, fleet, go, may, page, say } from "/static/app.js";
+import { decisionForm, holdForm, releaseForm } from "/static/acts.js";
+import { age, el, facts, link, nodeLink, said, sign, stamp, table, WORDS } from "/static/dom.js";
+import { FleetMap } from "/static/map.js";
+
+const now = () => page.fleet?.at ?? Date.now() / 1000;
+const left = (count) => (count ? el("p", {}, `${count.toLocaleString("en")} more are not shown.`) : null);
+
+async function again(kinds, kind, show) {
+  if (kinds.includes(kind)) await show();
+}
+
+// The map.
+
+async function map(_rest, query) {
+  await fleet();
+  const fact = query.get("by") ?? (page.layout.facts.includes("rack") ? "rack" : page.layout.facts[0] ?? "");
+  const check = query.get("check") ?? "";
+  const wanted = new Set((query.get("show") ?? "").split("").filter((one) => one in WORDS));
+  const picture = new FleetMap((name) => go(`/view/node/${encodeURIComponent(name)}`), say);
+  const address = (changes) => {
+    const next = new URLSearchParams(location.search);
+    for (const [key, value] of Object.entries(changes)) value ? next.set(key, value) : next.delete(key);
+    return `/view/map?${next}`;
+  };
+  const by = el("select", { onchange: () => go(address({ by: by.value })) },
+    [...page.layout.facts, ""].map((one) => el("option", { value: one, selected: one === fact }, one || "nothing")));
+  const checks = await ask(`/api/checks?fact=${encodeURIComponent(fact)}`);
+  const names = [...new Set(checks.rows.map((row) => row.check))];
+  const colour = el("select", { onchange: () => go(address({ check: colour.value })) },
+    ["", ...names].map((one) => el("option", { value: one, selected: one === check }, one || "the node's verdict")));
+  const boxes = [..."cuwsno"].map((letter) => el("label", {}, el("input", {
+    type: "checkbox", checked: wanted.has(letter),
+    onchange: (event) => {
+      event.target.checked ? wanted.add(letter) : wanted.delete(letter);
+      go(address({ show: [...wanted].join("") }), true);
+      picture.filter(wanted.size ? wanted : null);
+    },
+  }), ` ${WORDS[letter]}`));
+  const groups = el("div", {});
+  const letters = async () => (check ? (await ask(`/api/check/${encodeURIComponent(check)}`)).letters : page.fleet.letters);
+  const summary = async () => {
+    const value = await ask(`/api/groups?fact=${encodeURIComponent(fact)}`);
+    groups.replaceChildren(table(`Nodes by ${fact || "nothing"}`, [fact || "all", "Nodes", ...[..."cuwsno"].map((one) => WORDS[one])],
+      value.rows.slice(0, 200).map((row) => [row.group || "(not known)", row.nodes, ...[..."cuwsno"].map((one) => row.counts[one] ?? 0)])));
+  };
+  return {
+    content: [
+      el("h1", {}, "Fleet map"),
+      el("form", { class: "bar", onsubmit: (event) => event.preventDefault() }, el("label", {}, "Grouped by ", by), el("label", {}, "Coloured by ", colour),
+        el("fieldset", { class: "bar" }, el("legend", {}, "Show only"), boxes)),
+      picture.box, groups,
+    ],
+    ready: async () => {
+      picture.show(page.layout, await letters(), fact);
+      if (wanted.size) picture.filter(wanted);
+      await summary();
+    },
+    heard: async (kind, data) => {
+      if (kind === "letters" && !check && data.layout === page.layout.layout) picture.change(data.changes);
+      else if (kind === "layout" || kind === "resync") { page.layout = null; await fleet(); picture.show(page.layout, await letters(), fact); }
+      else if (kind === "problems" && check) picture.show(page.layout, await letters(), fact);
+      if (kind === "letters" || kind === "layout") await summary();
+    },
+  };
+}
+
+// Problems.
+
+const trend = (parts) => {
+  const most = Math.max(1, ...parts);
+  return el("span", { class: "trend", role: "img", "aria-label": `new in each five minutes of the last hour: ${parts.join(", ")}` },
+    parts.map((part) => { const bar = el("i", {}); bar.style.setProperty("height", `${(part / most) * 20}px`); return bar; }));
+};
+
+async function problems() {
+  const box = el("div", {});
+  const draw = async () => {
+    const value = await ask("/api/causes");
+    box.replaceChildren(table("Problems by cause", ["Verdict", "Nodes", "Cause", "Where", "Since", "Last hour", "Suggested"],
+      value.causes.map((one) => [
+        sign(one.verdict), one.affected,
+        el("td", { class: "said" }, link(`/view/cause?check=${encodeURIComponent(one.check)}&reason=${encodeURIComponent(one.reason)}`, one.reason || one.check), el("br"), one.message),
+        el("td", { class: "said" }, one.nodes, one.shares.map(([group, hit, size]) => el("div", {}, `${hit} of the ${size} nodes of ${group}`))),
+        age(value.at - one.began), trend(one.trend), one.action === "none" ? "" : one.action,
+      ]), "No problem stands."), left(value.left_out) ?? "");
+  };
+  await draw();
+  return { content: [el("h1", {}, "Problems"), box], heard: (kind) => again(["problems", "layout", "resync"], kind, draw) };
+}
+
+async function cause(_rest, query) {
+  const value = await ask(`/api/cause?${query}`);
+  return { content: [el("h1", {}, `${value.reason || value.check}`), facts([["Check", value.check], ["Nodes", value.count.toLocaleString("en")], ["Set", value.nodes]]),
+    table("Nodes", ["Node", "Target", "Message", "Since"], value.rows.map((row) => [nodeLink(row.node), row.target, said(row.message), age(now() - row.began)])), left(value.left_out) ?? ""] };
+}
+
+async function checks(_rest, query) {
+  const fact = query.get("fact") ?? "";
+  const value = await ask(`/api/checks?fact=${encodeURIComponent(fact)}`);
+  const by = el("select", { onchange: () => go(`/view/checks?fact=${encodeURIComponent(by.value)}`) },
+    ["", ...value.facts].map((one) => el("option", { value: one, selected: one === fact }, one || "the whole fleet")));
+  return { content: [el("h1", {}, "Checks"), el("p", {}, el("label", {}, "By ", by)),
+    table("Checks that complain", ["Check", fact || "Fleet", "CRIT", "UNKNOWN", "WARN", "Nodes with a fresh report"],
+      value.rows.map((row) => [link(`/view/map?check=${encodeURIComponent(row.check)}`, row.check), row.group, row.crit, row.unknown, row.warn, row.nodes]), "No check complains.")] };
+}
+
+async function find(_rest, query) {
+  const value = await ask(`/api/find?text=${encodeURIComponent(query.get("text") ?? "")}`);
+  if (value.count === 1) { await go(`/view/node/${encodeURIComponent(value.nodes[0])}`); return { content: [...document.getElementById("main").childNodes] }; }
+  return { content: [el("h1", {}, `${value.count.toLocaleString("en")} nodes`), el("ul", {}, value.nodes.map((name) => el("li", {}, nodeLink(name)))), left(value.count - value.nodes.length) ?? ""] };
+}
+
+// A node.
+
+async function node([name]) {
+  const one = await ask(`/api/node/${encodeURIComponent(name)}`);
+  const evidence = (one.report?.results ?? []).filter((result) => result.evidence?.length);
+  return { content: [
+    el("h1", {}, name, " ", sign(one.letter)),
+    facts([["Verdict", one.verdict || "none yet"], ["Report", one.reported_at ? `${age(one.at - one.reported_at)} old, by ${one.source}` : "never"], ["So since", one.since ? stamp(one.since) : ""],
+      ["Kind", one.kind], ["Boot", one.report?.boot_id ?? ""], ...Object.entries(one.groups)]),
+    el("p", { class: "bar" }, page.me.store ? link(`/view/timeline/${encodeURIComponent(name)}`, "Timeline") : "", ...Object.entries(one.links).map(([title, address]) => el("a", { href: address, rel: "noreferrer" }, title))),
+    table("Problems", ["Verdict", "Check", "Target", "Message", "Since", "Suggested"], one.problems.map((row) => [sign(row.verdict), row.reason || row.check, row.target, said(row.message), age(one.at - row.began), row.action === "none" ? "" : row.action]), "No problem stands."),
+    ...evidence.flatMap((result) => [el("h2", {}, `Evidence of ${result.check}`), el("pre", { tabindex: 0 }, result.evidence.join("\n"))]),
+    one.episodes?.length ? episodeTable(one.episodes, one.at) : "",
+    may("act") && page.me.store ? holdForm("node", name, 1) : "",
+  ] };
+}
+
+async function timeline([name], query) {
+  const to = Number(query.get("to")) || now();
+  const from = Number(query.get("from")) || to - 86400;
+  const value = await ask(`/api/node/${encodeURIComponent(name)}/timeline?from=${from}&to=${to}`);
+  const spans = value.ended - value.began;
+  const span = (kind, began, ended, title, text) => {
+    const made = el("span", { class: kind, title }, text);
+    const start = Math.max(0, (began - value.began) / spans), end = Math.min(1, ((ended ?? value.ended) - value.began) / spans);
+    made.style.setProperty("left", `${start * 100}%`);
+    made.style.setProperty("width", `${Math.max(0.2, (end - start) * 100)}%`);
+    return made;
+  };
+  const letter = { CRIT: "c", UNKNOWN: "u", WARN: "w" };
+  const bands = value.problems.map((row) => el("div", {}, el("div", {}, `${row.reason || row.check} ${row.target}`),
+    el("div", { class: "band" }, span(`sign ${letter[row.verdict] ?? "u"}`, row.began, row.ended, row.message, row.verdict))));
+  const steps = [["6 h", 21600], ["1 day", 86400], ["7 days", 604800], ["30 days", 2592000]];
+  return { content: [
+    el("h1", {}, `Timeline of ${name}`), el("p", { class: "bar" }, nodeLink(name), steps.map(([text, seconds]) => link(`/view/timeline/${encodeURIComponent(name)}?from=${to - seconds}&to=${to}`, text))),
+    el("p", {}, `${stamp(value.began)} to ${stamp(value.ended)}`),
+    el("div", {}, el("div", {}, "Time without a report"), el("div", { class: "band" }, value.gaps.map((gap) => span("gap", gap.began, gap.ended, `no report for ${age(gap.ended - gap.began)}`, "")))),
+    ...bands, table("Events", ["When", "Who", "What"], value.events.map((one) => [stamp(one.at), one.actor, said(one.what)]), "Nothing was done."),
+  ] };
+}
+
+// Repairs.
+
+function episodeTable(rows, at) {
+  return table("Episodes", ["Episode", "Node", "Cause", "State", "Repair", "For", "Waits for"], rows.map((one) => [
+    link(`/view/episode/${one.id}`, String(one.id)), nodeLink(one.node), said(one.cause), one.ended ? one.outcome : one.state, one.rung, age((one.ended ?? at) - one.opened), said(one.waiting || one.because)]), "There is none.");
+}
+
+async function episodes(_rest, query) {
+  const which = query.get("which") ?? "open";
+  const box = el("div", {});
+  const draw = async () => { const value = await ask(`/api/episodes?which=${which}`); box.replaceChildren(episodeTable(value.episodes, value.at)); };
+  await draw();
+  return { content: [el("h1", {}, "Repairs"), el("p", { class: "bar" }, ["open", "ended", "all"].map((one) => el("a", { href: `/view/episodes?which=${one}`, "aria-current": one === which ? "true" : null }, one))), box],
+    heard: (kind) => again(["episodes", "resync"], kind, draw) };
+}
+
+async function episode([id]) {
+  const one = await ask(`/api/episode/${id}`);
+  return { content: [
+    el("h1", {}, `Episode ${one.id} of `, nodeLink(one.node)),
+    facts([["Cause", one.cause], ["State", one.ended ? `${one.outcome}: ${one.because}` : one.state], ["Repair", one.rung], ["Device", one.device], ["Opened", stamp(one.opened)], ["Waits for", one.waiting]]),
+    one.state === "awaiting-approval" && may("approve") ? decisionForm(one) : "",
+    table("Attempts", ["Number", "Repair", "By", "State", "Outcome", "Message", "Written", "Ended"], one.attempts.map((row) => [row.number, row.rung, row.repairer, row.state, row.outcome, said(row.message), stamp(row.written), stamp(row.ended)]), "Nothing was tried yet."),
+    table("Decisions", ["Who", "Decision", "Repair", "Why", "When"], one.decisions.map((row) => [row.decided_by, row.decision, row.rung, said(row.reason), stamp(row.decided)]), "Nobody has decided yet."),
+    table("Evidence", ["Piece", "Bytes", "SHA-256", "Kept until", "Note"], one.evidence.map((row) => [row.name, row.size, said(row.sha256), stamp(row.expires), said(row.cut ? `cut; ${row.message}` : row.message)]), "None was collected."),
+    table("What happened", ["When", "Who", "What", "Detail"], one.events.map((row) => [stamp(row.at), row.actor, row.what, said(Object.entries(row.detail).map(([key, value]) => `${key}: ${typeof value === "object" ? JSON.stringify(value) : value}`).join("; "))])),
+  ] };
+}
+
+async function held() {
+  const value = await ask("/api/held");
+  return { content: [
+    el("h1", {}, "Held back"),
+    table("What waits, and why", ["Why", "Nodes", "Which"], value.waiting.map((row) => [said(row.why), row.count, said(row.nodes)]), "Nothing waits."),
+    table("Breakers", ["Breaker", "State", "Since", "Why", "By"], value.breakers.map((one) => [one.name, one.state, stamp(one.since), said(one.why), one.by]), "None was ever open."),
+    table("Holds, those that end soon first", ["What", "Until", "Why", "By", ""], value.holds.map((one) => [`${one.scope} ${one.name}`, one.until ? `${stamp(one.until)} (in ${age(one.until - value.at)})` : "no end", said(one.why), one.by, may("act") ? releaseForm(one) : ""]), "Nothing is held."),
+    may("act") ? holdForm("group", "", null) : "",
+  ] };
+}
+
+async function offenders() {
+  const value = await ask("/api/offenders");
+  return { content: [
+    el("h1", {}, "Repeat offenders and time to repair"),
+    facts([["Episodes that ended", value.episodes], ["Within", `${value.days} days`], ["Half are back within", value.median_seconds_to_return === null ? "none came back yet" : age(value.median_seconds_to_return)],
+      ["Nine of ten within", value.p90_seconds_to_return === null ? "" : age(value.p90_seconds_to_return)], ...Object.entries(value.outcomes).map(([name, count]) => [`Ended as ${name}`, count])]),
+    table("Nodes that failed more than once", ["Node", "Episodes"], value.repeat.map((one) => [nodeLink(one.node), one.episodes]), "None."),
+  ] };
+}
+
+async function audit(_rest, query) {
+  const value = await ask(`/api/audit?node=${encodeURIComponent(query.get("node") ?? "")}`);
+  return { content: [el("h1", {}, "Audit"), table("The newest rows", ["Number", "When", "Who", "What", "Node", "Detail", "Hash"], value.entries.map((one) => [one.seq, stamp(one.at), one.actor, one.what, one.node ? nodeLink(one.node) : "", said(JSON.stringify(one.detail)), one.hash.slice(0, 12)]), "It is empty."),
+    el("p", {}, "The whole chain is checked by ", el("code", {}, "nhc store verify"), ".")] };
+}
+
+async function health() {
+  const value = await ask("/api/health");
+  return { content: [el("h1", {}, "The console itself"), facts([
+    ["Fleet from", value.source], ["Read", `${age(value.at - value.read_at)} ago`], ["Trouble", value.trouble], ["Nodes without a fresh report", value.silent ? `${value.silent.count.toLocaleString("en")}: ${value.silent.nodes}` : ""],
+    ["Viewers", value.viewers], ["Streams ended because nobody read them", value.dropped], ["Sessions", value.sessions], ["Running for", age(value.at - value.started)], ["Version", value.version]])] };
+}
+
+export const SCREENS = {
+  map: { title: "Map", show: map }, problems: { title: "Problems", show: problems }, checks: { title: "Checks", show: checks },
+  episodes: { title: "Repairs", show: episodes, store: true }, held: { title: "Held back", show: held, store: true },
+  offenders: { title: "Offenders", show: offenders, store: true }, audit: { title: "Audit", show: audit, store: true, right: "audit" },
+  health: { title: "Health", show: health }, cause: { title: "Cause", show: cause, hidden: true }, node: { title: "Node", show: node, hidden: true },
+  timeline: { title: "Timeline", show: timeline, hidden: true }, episode: { title: "Episode", show: episode, hidden: true }, find: { title: "Find", show: find, hidden: true },
+};

@@ -1,0 +1,218 @@
+"""The page in a real browser: each screen, keyboard, colour schemes, hostile text, a hundred thousand nodes."""
+
+import json
+from importlib import resources
+
+import pytest
+
+from nhc.console.settings import parse
+from nhc.console.snapshot import NodeRow, take
+from nhc.console.sources import StoreSource
+from nhc.model import Verdict
+from nhc.store import attempts
+from tests.console.conftest import TOKENS, Running, Site, report, settings
+from tests.support import browser as browsers
+from tests.support.slurm import free_ports, wait_for
+
+EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"><b>x"
+READY = "return document.body.dataset.ready && document.querySelector('main').dataset.screen"
+SCREENS = (
+    "map", "problems", "checks", "node/b1", "episodes", "episode/1", "timeline/b1", "held", "offenders", "health",
+    "find?text=b", "cause?check=check_gpu_lost&reason=GpuFallenOffBus", "login",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    site = Site(tmp_path_factory.mktemp("site"))
+    site.hear(report("a2", Verdict.WARN, "GpuHot", started=site.now - 5, target=EVIL, message=f"hot {EVIL}"))
+    found = settings(free_ports(1)[0])
+    made = Running(found, StoreSource(site.store, found.stale), site.store)
+    made.site = site
+    wait_for("the first snapshot", lambda: made.server.hub.snapshot)
+    yield made
+    made.stop()
+    site.store.close()
+
+
+@pytest.fixture(scope="module")
+def browser(running):
+    made = browsers.start()
+    yield made
+    made.quit()
+
+
+@pytest.fixture
+def at(browser, running):
+    """Opens a screen and waits for it."""
+
+    def open_it(path):
+        browser.get(f"http://{running.address}/view/{path}")
+        browsers.until(
+            browser, "return document.body.dataset.ready && document.querySelector('main').dataset.screen", path
+        )
+        return browser
+
+    return open_it
+
+
+def text(browser):
+    return browser.find_element("tag name", "main").text
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_screen_is_accessible_in_both_colour_schemes_and_complains_of_nothing(at, browser, scheme):
+    axe = (resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+    browsers.scheme(browser, scheme)
+    browser.get_log("browser")
+    for screen in SCREENS:
+        at(screen)
+        # The policy of the page lets no stranger's script in; the driver's own scripts pass it.
+        browser.execute_script(f"{axe}; window.axe = axe;")
+        found = browser.execute_async_script(
+            "const done = arguments[arguments.length - 1];"
+            "axe.run(document, {resultTypes: ['violations']}).then((r) => done(r.violations.map((v) =>"
+            "[v.impact, v.id, v.nodes.map((n) => n.html + ' ' + n.failureSummary).slice(0, 3)])))"
+        )
+        assert [one for one in found if one[0] in ("serious", "critical")] == [], screen
+        assert [line["message"] for line in browser.get_log("browser")] == [], screen
+
+
+def test_text_of_a_node_never_becomes_markup(at):
+    for screen in ("problems", "node/a2", "timeline/a2", "cause?check=check_gpu_lost&reason=GpuHot"):
+        browser = at(screen)
+        assert "<img src=x onerror=" in text(browser), screen
+        assert browser.title.endswith("nhc console")
+        assert browser.execute_script("return document.images.length") == 0
+
+
+def test_the_map_shows_a_change_as_it_comes(at, running):
+    browser = at("map")
+    assert "2 CRIT" in browser.find_element("tag name", "canvas").get_attribute("aria-label")
+
+    running.site.hear(report("b3", Verdict.CRIT, "GpuFallenOffBus", started=running.site.now + 1))
+
+    browsers.until(browser, "return document.getElementById('state').textContent.includes('3 CRIT')", "the change")
+    running.site.hear(report("b3", Verdict.OK, started=running.site.now + 2))
+    browsers.until(browser, "return document.getElementById('state').textContent.includes('2 CRIT')", "the end of it")
+
+
+def test_the_map_is_walked_with_the_keyboard(at):
+    from selenium.webdriver.common.keys import Keys
+
+    browser = at("map")
+    canvas = browser.find_element("tag name", "canvas")
+    canvas.send_keys(Keys.ARROW_DOWN, Keys.ARROW_DOWN)
+    said = browsers.until(browser, "return document.getElementById('said').textContent", "what is said")
+    assert said in ("b1: CRIT", "a2: WARN")
+    canvas.send_keys(Keys.END, Keys.ENTER)
+    browsers.until(browser, "return location.pathname === '/view/node/b4'", "the node's own screen")
+
+
+def test_a_form_that_is_being_filled_in_stays_when_something_changes(at, browser, running):
+    log_in(browser, running)
+    at("node/b1")
+    field = browser.find_element("name", "why")
+    field.send_keys("waiting for a part")
+    browser.execute_script("window.scrollTo(0, 120)")
+
+    running.site.hear(report("a1", Verdict.WARN, "GpuHot", started=running.site.now + 3))
+    browsers.until(browser, "return document.getElementById('state').textContent.includes('2 WARN')", "the change")
+
+    assert field.get_attribute("value") == "waiting for a part"
+    running.site.hear(report("a1", Verdict.OK, started=running.site.now + 4))
+
+
+def log_in(browser, running):
+    browser.get(f"http://{running.address}/view/login")
+    browsers.until(browser, "return document.body.dataset.ready", "the page")
+    if "Log out" in browser.find_element("id", "who").text:
+        return
+    browser.find_element("name", "token").send_keys(TOKENS["olga"])
+    browser.find_element("css selector", "main form button").click()
+    browsers.until(browser, "return document.getElementById('who').textContent.includes('olga')", "the login")
+
+
+def test_a_repair_is_agreed_to_on_the_page(at, browser, running):
+    log_in(browser, running)
+    at("episode/1")
+    form = browser.find_element("css selector", "section[aria-label=Decision] form")
+    form.find_element("name", "confirm").send_keys("b2")
+    form.find_element("css selector", "button[value=approved]").click()
+    browsers.until(browser, "return document.querySelector('[role=alert]').textContent.includes('type the node')", "no")
+
+    form.find_element("name", "confirm").clear()
+    form.find_element("name", "confirm").send_keys("b1")
+    form.find_element("name", "reason").send_keys("seen")
+    form.find_element("css selector", "button[value=approved]").click()
+    browsers.until(
+        browser, "return document.querySelector('[role=alert]').textContent.includes('approved by olga')", "yes"
+    )
+
+    with running.site.store.read() as connection:
+        (made,) = attempts.decisions(connection, 1)
+    assert (made.decided_by, made.decision, made.reason) == ("olga", "approved", "seen")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_lies_beside_a_narrow_screen(at, browser, width):
+    browser.set_window_size(max(width, 500), 900)
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    )
+    try:
+        for screen in ("map", "problems", "node/b1", "episode/1", "held"):
+            at(screen)
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= width, screen
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        browser.set_window_size(1280, 900)
+
+
+class Large:
+    """A fleet of a hundred thousand nodes."""
+
+    name = "a large fleet"
+
+    def __init__(self, count):
+        self.rows = [
+            NodeRow(f"n{number:06}", "CRIT" if number % 997 == 0 else "OK", 1e9, 1e9, "h100",
+                    {"rack": f"r{number // 36:04}"}, "agent")
+            for number in range(count)
+        ]  # fmt: skip
+        self.at = 1e9
+
+    def snapshot(self):
+        self.at += 1
+        return take(self.rows, [], self.at, 1e9)
+
+    def report(self, node):
+        return None
+
+
+def test_a_hundred_thousand_nodes_in_one_picture(browser):
+    found = parse(f'listen = "127.0.0.1:{free_ports(1)[0]}"\nrefresh = "10s"\n')
+    large = Running(found, Large(100_000), None)
+    try:
+        wait_for("the first snapshot", lambda: large.server.hub.snapshot, 60)
+        browser.get(f"http://{large.address}/view/map?by=rack")
+        browsers.until(browser, "return document.querySelector('canvas')?.dataset.drawn === '100000'", "the map", 60)
+        assert "101 CRIT" in browser.find_element("tag name", "canvas").get_attribute("aria-label")
+        assert browser.execute_script("return document.querySelector('canvas').height") < 2400
+        # A sick node is seen: red pixels are there, though a cell is three wide.
+        red = browser.execute_script(
+            "const c = document.querySelector('canvas');"
+            "const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+            "let n = 0; for (let i = 0; i < d.length; i += 4) if (d[i] === 0xb3 && d[i+1] === 0x14) n++; return n"
+        )
+        assert red >= 101 * 20
+    finally:
+        large.stop()
+
+
+def test_what_the_page_loads_is_its_own(at, browser):
+    at("map")
+    loaded = browser.execute_script("return performance.getEntriesByType('resource').map((one) => one.name)")
+    assert loaded
+    assert {json.dumps(name.partition("/")[0]) for name in loaded} == {'"http:"'}
+    assert {name.split("/")[2] for name in loaded} == {browser.execute_script("return location.host")}

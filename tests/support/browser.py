@@ -1,0 +1,43 @@
+"""A real Chromium, driven through its own driver, that speaks to nobody but the page."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+
+from tests.support.require import need
+from tests.support.slurm import wait_for
+
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--window-size=1280,900",
+)  # fmt: skip
+
+
+def start(*flags: str):
+    """A browser. `quit` ends it."""
+    from selenium import webdriver
+
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    driver = shutil.which("chromedriver")
+    need("chromium", found and driver, "packages chromium and chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(found)
+    for flag in (*FLAGS, f"--user-data-dir={tempfile.mkdtemp(prefix='nhc-chromium-')}", *flags):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(str(driver)))
+    browser.set_script_timeout(60)
+    return browser
+
+
+def until(browser, script: str, what: str, seconds: float = 30.0):
+    """Wait until a script returns something true, and return that."""
+    return wait_for(what, lambda: browser.execute_script(script), seconds)
+
+
+def scheme(browser, name: str) -> None:
+    """Light or dark, as the system would say."""
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": name}]}
+    )
