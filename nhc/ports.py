@@ -10,7 +10,7 @@ from enum import Enum
 from typing import FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 from typing import runtime_checkable as port
 
-from nhc.model import Action
+from nhc.model import Action, Report
 
 OWNER = "nhc"
 """The owner of our marks. Anybody else's mark has the name of its setter, or "" where it is not known."""
@@ -109,6 +109,18 @@ class NodeSource(Protocol):
         """The state of these nodes (None: of all), sorted by name. A name it does not know is left out.
 
         Raises AdapterError.
+        """
+        ...
+
+
+@port
+class ConditionReports(Protocol):
+    """Something that knows how its nodes are without a report of ours: a cluster's node conditions."""
+
+    def condition_reports(self) -> List[Report]:
+        """One report a node that has such conditions, one result a condition. A condition that is Unknown is UNKNOWN.
+
+        `started` is when the node last spoke. Raises AdapterError.
         """
         ...
 

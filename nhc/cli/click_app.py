@@ -90,6 +90,18 @@ COMMANDS: Dict[str, Any] = {
         "revoke": ("nhc.cli.server:revoke", "End the tokens of a node."),
         "tokens": ("nhc.cli.server:tokens", "List the tokens, without themselves."),
     }),
+    "remedy": ("Repair nodes and bring them back.", {
+        "run": ("nhc.cli.remedy_run:command", "Run the loop: in the foreground, or one round."),
+        "status": ("nhc.cli.remedy_status:command", "Show what the loop is at, and what holds it."),
+        "episodes": ("nhc.cli.remedy_episodes:command", "List episodes."),
+        "show": ("nhc.cli.remedy_show:command", "Show an episode with all that was done."),
+        "approve": ("nhc.cli.remedy_approve:command", "Agree to a repair that waits for a person, or refuse it."),
+        "hold": ("nhc.cli.remedy_hold:command", "Keep the loop off a node, a group or the fleet."),
+        "release": ("nhc.cli.remedy_release:command", "End a hold, give a node back, or close the breaker."),
+        "abort": ("nhc.cli.remedy_abort:command", "Stop an episode."),
+        "simulate": ("nhc.cli.remedy_simulate:command", "Play recorded history against another policy."),
+        "doctor": ("nhc.cli.remedy_doctor:command", "Look for what would keep the loop from working."),
+    }),
     "record": ("nhc.cli.record:record_command", "Record what the checks see of this node, for replay."),
     "replay": ("nhc.cli.record:replay_command", "Judge a recorded node again."),
     "new": ("Begin a part of nhc itself, in a checkout.", {

@@ -54,6 +54,23 @@ def _kube(*words):
     return lambda p: ["kubernetes", *words, "--kubeconfig", p.kubeconfig]
 
 
+def _remedy(*words, peer=False):
+    """A command of `nhc remedy` with settings whose store lies where a fault may lie."""
+
+    def made(p):
+        file = p.base / f"{p.state.parent.name}-{p.state.name}-{p.peer.rpartition(':')[2]}.toml"
+        with contextlib.suppress(OSError):
+            file.write_text(
+                f'store = "sqlite:///{p.state}/store.db"\n[actions]\nmark = "on"\n[sources]\nadapter = "slurm-rest"\n'
+                f'reports = ["{p.report}"]\nmax-age = "52w"\nsettle = "0s"\n'
+                f'[sources.settings]\nNHC_SLURMREST = "{p.peer if peer else "http://127.0.0.1:9"}"\n'
+                f'[evidence]\ndirectory = "{p.state}/evidence"\n'
+            )
+        return ["remedy", *words, "-s", file]
+
+    return made
+
+
 DOORS = {
     "nhc-healthcheck": Door(lambda p: ["-l", "-", "-a", "-c", p.config, "NHC_RM=none"], "nhc-healthcheck"),
     "nhc-prolog": Door(lambda p: ["-c", p.config, "NHC_RM=none"], "nhc-prolog"),
@@ -112,6 +129,16 @@ DOORS = {
     "server token": Door(lambda p: ["server", "token", "n1", "--url", p.out / "store.db"]),
     "server revoke": Door(lambda p: ["server", "revoke", "n1", "--url", p.base / "store.db"]),
     "server tokens": Door(lambda p: ["server", "tokens", "--url", p.base / "store.db"]),
+    "remedy run": Door(_remedy("run", "--once", peer=True), peer=True),
+    "remedy status": Door(_remedy("status")),
+    "remedy episodes": Door(_remedy("episodes")),
+    "remedy show": Door(_remedy("show", "1")),
+    "remedy approve": Door(_remedy("approve", "1")),
+    "remedy hold": Door(_remedy("hold", "n1", "--why", "a drill")),
+    "remedy release": Door(_remedy("release", "n1")),
+    "remedy abort": Door(_remedy("abort", "1", "--why", "a drill")),
+    "remedy simulate": Door(lambda p: [*_remedy("simulate", "-r", p.report)(p), "--policy", _remedy()(p)[-1]]),
+    "remedy doctor": Door(_remedy("doctor", peer=True), peer=True),
     "record": Door(lambda p: ["record", p.out / "recorded", "-c", p.config, "--profile", "none"]),
     "replay": Door(lambda p: ["replay", p.base / "kept"]),
     "new check": Door(lambda p: ["new", "check", "check_drill_of_faults", "--checkout", a_checkout(p.out)]),

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from nhc.store import episodes, holds
+from nhc.store.connect import open_store
 from tests.faults.cells import COLUMNS, PEERS, ROOT, SPACE, carry_out, environment
 from tests.faults.doors import CONFIG, DOORS, KEPT, LOG, Place, every_door
 from tests.faults.peers import Peer
@@ -92,6 +94,8 @@ def world():
                 state.parent.chmod(0o755)
                 if door == "unmute":
                     shutil.copy(base / "mutes.json", state)
+                if door.startswith("remedy") and column not in SPACE:
+                    shutil.copy(remedy_store(base), state / "store.db")
         with contextlib.suppress(OSError), open(base / "full" / "filler", "wb", 0) as file:
             while True:
                 file.write(b"x" * 4096)
@@ -115,6 +119,19 @@ def world():
         yield base, rest, peers
 
 
+def remedy_store(base):
+    """A store with an episode that waits for a person, and a hold."""
+    path = base / "remedy.db"
+    if not path.exists():
+        store = open_store(f"sqlite:///{path}", anchor=str(base / "remedy.anchor"))
+        with store.write() as connection:
+            episodes.open_episode(connection, "n1", "check_x|Bad|", action="reboot", rung="reboot",
+                                  state="awaiting-approval", now=time.time(), by="drill")  # fmt: skip
+            holds.hold(connection, "node", "n1", by="ann", why="a drill", now=time.time())
+        store.close()
+    return path
+
+
 def state_of(base: Path, door: str, column: str) -> Path:
     name = door.replace(" ", "-")
     return base / column / name if column in SPACE else base / "cells" / column.replace(" ", "-") / name
@@ -124,7 +141,11 @@ def knock(world, name, column):
     """What is wrong with one cell, "" for nothing."""
     base, rest, peers = world
     step = column[5:] if column in PEERS else "well"
-    peer = rest.address if name in ("sync", "slurm sync") and step == "well" else peers[step].address
+    peer = (
+        rest.address
+        if name in ("sync", "slurm sync", "remedy run", "remedy doctor") and step == "well"
+        else peers[step].address
+    )
     cells = EXPECTED[name]
     ended = carry_out(DOORS[name], Place(base, state_of(base, name, column), peer), column)
     wrong = []

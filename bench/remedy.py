@@ -1,0 +1,233 @@
+"""The remedy loop under a storm: 1,000 faults in 100,000 nodes; and a restart with 10,000 open episodes.
+
+    python bench/remedy.py [--nodes 100000] [--faults 1000] [--episodes 10000] [--short]
+
+The store is a real one (SQLite on this disk), the scheduler and the repairer are in this process and answer at once, so
+what is measured is the loop and the database. The share of the database is the wall time within its transactions.
+Reports: decisions a second, time from the first round to the first action of each node (p50, p99, the last), resident
+memory, and from the start of a new controller to its first decision. `--short` takes a twentieth of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Sequence
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "adapters")]
+
+from nhc.marks import may_clear, may_mark  # noqa: E402
+from nhc.model import Action, CheckResult, Outcome, Report, Verdict  # noqa: E402
+from nhc.ports import Applied, Effect, NodeState  # noqa: E402
+from nhc.remedy.controller import Controller  # noqa: E402
+from nhc.remedy.crew import Crew, Hand  # noqa: E402
+from nhc.remedy.effects import Hands  # noqa: E402
+from nhc.remedy.settings import RepairerSettings, parse  # noqa: E402
+from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage  # noqa: E402
+from nhc.store import nodes as store_nodes  # noqa: E402
+from nhc.store import reports as store_reports  # noqa: E402
+from nhc.store.connect import open_store  # noqa: E402
+from nhc.store.intake import Incoming  # noqa: E402
+
+SETTINGS = """
+[actions]
+mark = "on"
+reboot = "on"
+[sources]
+settle = "0s"
+max-age = "1d"
+[bounds.fleet]
+out = { share = "100%" }
+repairing = { share = "100%" }
+[bounds.fleet.rate]
+mark = "1000000 per 1h"
+repair = "1000000 per 1h"
+[bounds.rack]
+out = { share = "100%" }
+[limits]
+first-run = { share = "100%" }
+[breaker]
+faults = { share = "100%" }
+blind = { share = "100%" }
+failures = 0
+"""
+
+
+class Cluster:
+    """A scheduler and a repairer that answer at once."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.states: Dict[str, NodeState] = {name: NodeState(name, "idle", True) for name in names}
+        self.first: Dict[str, float] = {}
+        self.sent: List[str] = []
+
+    def nodes(self, names: Any = None) -> List[NodeState]:
+        found = self.states if names is None else names
+        return [self.states[name] for name in sorted(found) if name in self.states]
+
+    def mark(self, marks: Any, seen: Any = None) -> List[Applied]:
+        applied = []
+        for name, mark in marks.items():
+            effect, why = may_mark(self.states[name], mark)
+            if effect is Effect.CHANGED:
+                self.states[name] = self.states[name]._replace(available=False, shown="drained", mark=mark)
+                self.first.setdefault(name, time.monotonic())
+            applied.append(Applied(name, effect, why))
+        return applied
+
+    def clear(self, names: Any, seen: Any = None) -> List[Applied]:
+        applied = []
+        for name in names:
+            effect, why = may_clear(self.states[name])
+            self.states[name] = self.states[name]._replace(available=True, shown="idle", mark=None)
+            applied.append(Applied(name, effect, why))
+        return applied
+
+    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
+        return ""
+
+    def look(self, machine: Machine) -> Sighting:
+        return Sighting(time.time(), machine.node, "boot1", "running")
+
+    def send(self, order: Order) -> Sent:
+        self.sent.append(order.machine.node)
+        return Sent(Answer.ACCEPTED, "", order.key)
+
+    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
+        return Progress(Stage.WORKING, "boots")
+
+    def rights(self) -> Sequence[Right]:
+        return ()
+
+
+class Timed:
+    """A store that counts the time within its transactions."""
+
+    def __init__(self, store: Any) -> None:
+        self.store, self.seconds, self.transactions = store, 0.0, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    @contextlib.contextmanager
+    def _timed(self, manager: Any) -> Iterator[Any]:
+        began = time.monotonic()
+        self.transactions += 1
+        try:
+            with manager as connection:
+                yield connection
+        finally:
+            self.seconds += time.monotonic() - began
+
+    def read(self) -> Any:
+        return self._timed(self.store.read())
+
+    def write(self, fence: Any = None) -> Any:
+        return self._timed(self.store.write(fence))
+
+
+def rss() -> float:
+    """Most resident memory so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def fill(store: Any, names: Sequence[str], sick: Sequence[str], now: float) -> float:
+    """Nodes with groups, and a CRIT report of each sick one; how long that took."""
+    began = time.monotonic()
+    for at in range(0, len(names), 5000):
+        with store.write() as connection:
+            store_nodes.describe(connection, [
+                store_nodes.Seen(name, groups={"rack": f"r{(at + i) // 32}", "leaf": f"l{(at + i) // 512}"})
+                for i, name in enumerate(names[at : at + 5000])
+            ])  # fmt: skip
+    bad = Outcome(Verdict.CRIT, "Xid95", "Xid 95 on gpu3", "gpu3", action=Action.REBOOT)
+    for at in range(0, len(sick), 1000):
+        with store.write() as connection:
+            store_reports.receive(connection, [
+                Incoming(Report(name, "boot1", now, 1.0, (CheckResult("check_gpu_xid", bad),)), "agent", now)
+                for name in sick[at : at + 1000]
+            ])  # fmt: skip
+    return time.monotonic() - began
+
+
+def controller(store: Any, cluster: Cluster) -> Controller:
+    hand = Hand(RepairerSettings("bench", "bench"), cluster)
+    return Controller(store, parse(SETTINGS), Hands(cluster, Crew([hand]), workers=0))
+
+
+def storm(nodes: int, faults: int) -> None:
+    """All faults at once; rounds until every repair is sent."""
+    names = [f"n{number:06d}" for number in range(nodes)]
+    sick = names[:: max(nodes // faults, 1)][:faults]
+    with tempfile.TemporaryDirectory() as place:
+        store = open_store(f"sqlite:///{place}/store.db", anchor=f"{place}/anchor")
+        print(f"{nodes} nodes, {faults} faults: store filled in {fill(store, names, sick, time.time()):.1f} s")
+        before, timed, cluster = rss(), Timed(store), Cluster(names)
+        loop = controller(timed, cluster)
+        began = time.monotonic()
+        decisions = steps = rounds = 0
+        while len(cluster.sent) < faults:
+            found = loop.round()
+            decisions, steps, rounds = decisions + found.decisions, steps + len(found.moved), rounds + 1
+            assert found.moved, found
+        took = time.monotonic() - began
+        times = sorted(when - began for when in cluster.first.values())
+        assert len(times) == faults == len(set(cluster.sent))
+        print(f"  {took:.1f} s, {rounds} rounds: {decisions} decisions ({decisions / took:.0f}/s), {steps} steps "
+              f"({steps / took:.0f}/s), {timed.transactions} transactions")  # fmt: skip
+        print(
+            f"  first action of each: p50 {statistics.median(times):.2f} s, p99 "
+            f"{times[int(len(times) * 0.99) - 1]:.2f} s, last {times[-1]:.2f} s; every repair sent after {took:.1f} s"
+        )
+        print(
+            f"  within transactions {timed.seconds:.1f} s ({timed.seconds / took:.0%}); "
+            f"memory {before:.0f} to {rss():.0f} MB"
+        )
+        size = Path(f"{place}/store.db").stat().st_size / 1e6
+        print(f"  store {size:.0f} MB with the nodes, {size * 1e6 / faults / 1000:.1f} kB a fault")
+        store.close()
+
+
+def restart(episodes: int) -> None:
+    """A new controller over so many open episodes that all watch a repair."""
+    names = [f"n{number:06d}" for number in range(episodes)]
+    with tempfile.TemporaryDirectory() as place:
+        store = open_store(f"sqlite:///{place}/store.db", anchor=f"{place}/anchor")
+        fill(store, names, names, time.time())
+        cluster = Cluster(names)
+        loop = controller(store, cluster)
+        while len(cluster.sent) < episodes:
+            loop.round()
+        timed = Timed(store)
+        began = time.monotonic()
+        loop = controller(timed, cluster)
+        found = loop.round()
+        took = time.monotonic() - began
+        assert found.decisions >= episodes
+        assert len(cluster.sent) == episodes  # nothing was sent again
+        print(f"restart with {episodes} open episodes: all decided after {took:.2f} s "
+              f"({timed.seconds:.2f} s within transactions), {rss():.0f} MB")  # fmt: skip
+        store.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=100_000)
+    parser.add_argument("--faults", type=int, default=1000)
+    parser.add_argument("--episodes", type=int, default=10_000)
+    parser.add_argument("--short", action="store_true", help="a twentieth of each")
+    given = parser.parse_args()
+    by = 20 if given.short else 1
+    storm(given.nodes // by, given.faults // by)
+    restart(given.episodes // by)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""`nhc remedy doctor`: look for what would keep the loop from working."""
+
+from __future__ import annotations
+
+import os
+from typing import List, NamedTuple, Optional
+
+import click
+
+from nhc.cli.option_groups import GroupedCommand
+from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, Cannot, carried_out, settings_of, show, table
+from nhc.model import printable
+from nhc.plugins import NoAdapter
+from nhc.ports import AdapterError
+from nhc.remedy.bounds import MARK, REPAIRS
+from nhc.remedy.ladder import Mode
+from nhc.remedy.settings import Settings
+from nhc.remedy.site import Site, open_site
+from nhc.store.errors import StoreError
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at. `ok` is None where it cannot be tried without doing it."""
+
+    what: str
+    ok: Optional[bool]
+    message: str
+
+
+@click.command("doctor", cls=GroupedCommand)
+@SETTINGS
+@STORE
+@FORMAT
+def command(settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
+    """Try the store, the adapter and every repairer's rights; nothing is changed.
+
+    Exit status: 0 nothing is amiss, 1 something is, 2 wrong usage or settings, 3 the store cannot be used.
+    """
+    carried_out("doctor", lambda: _doctor(settings_path, store_url, form))
+
+
+def _doctor(path: Optional[str], url: Optional[str], form: str) -> int:
+    settings = settings_of(path, url)
+    try:
+        site = open_site(settings)
+    except (NoAdapter, AdapterError) as error:
+        raise Cannot(str(error), 2) from None
+    try:
+        found = examine(site, settings)
+    finally:
+        site.close()
+    if form == "json":
+        show([one._asdict() for one in found])
+    else:
+        words = {True: "ok", False: "FAILED", None: "not tried"}
+        for line in table([[words[one.ok], printable(one.what), printable(one.message)] for one in found]):
+            click.echo(line)
+    return 1 if any(one.ok is False for one in found) else 0
+
+
+def examine(site: Site, settings: Settings) -> List[Finding]:
+    """Everything that is looked at."""
+    found = [_store(site), _adapter(site)]
+    for name, rights, error in site.hands.crew.rights():
+        if error:
+            found.append(Finding(f"repairer {name}", False, error))
+        found += [Finding(f"repairer {name}: {right.name}", right.granted, right.message) for right in rights]
+    served = {rung for hand in site.hands.crew.hands for rung in hand.settings.rungs}
+    for rung in REPAIRS:
+        mode = settings.mode(rung.value)
+        if mode is Mode.ON and rung not in served:
+            found.append(Finding(f"rung {rung.value}", False, "enabled, but no repairer is set up for it"))
+    if settings.mode(MARK) is not Mode.ON:
+        found.append(Finding("actions", None, "marking is not enabled: nothing will be done (dry run)"))
+    found.append(_evidence(settings))
+    return found
+
+
+def _store(site: Site) -> Finding:
+    try:
+        with site.store.write():
+            pass
+    except StoreError as error:
+        return Finding("store", False, str(error))
+    return Finding("store", True, site.store.name)
+
+
+def _adapter(site: Site) -> Finding:
+    name = f"adapter {site.settings.sources.adapter}"
+    try:
+        nodes = site.marker.nodes()
+    except AdapterError as error:
+        return Finding(name, False, str(error))
+    return Finding(name, bool(nodes), f"knows {len(nodes)} nodes")
+
+
+def _evidence(settings: Settings) -> Finding:
+    """The directory, or the nearest one above it, can be written to."""
+    path = settings.evidence_directory
+    while path not in ("", "/") and not os.path.isdir(path):
+        path = os.path.dirname(path)
+    writable = os.access(path or "/", os.W_OK)
+    return Finding("evidence", writable, settings.evidence_directory if writable else f"{path}: cannot be written to")

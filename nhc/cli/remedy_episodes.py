@@ -1,0 +1,66 @@
+"""`nhc remedy episodes`: open episodes, or all of them."""
+
+from __future__ import annotations
+
+import time
+from typing import List, Optional
+
+import click
+
+from nhc.cli.durations import DURATION
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.remedy_options import (
+    FORMAT,
+    SETTINGS,
+    STORE,
+    age,
+    carried_out,
+    detail_of,
+    episode_value,
+    opened,
+    show,
+    table,
+)
+from nhc.model import printable
+from nhc.store import episodes
+
+
+@click.command("episodes", cls=GroupedCommand)
+@under("Which")("--node", default="", metavar="NAME", help="Only this node's, ended ones too.")
+@under("Which")("--ended", type=DURATION, default=None, metavar="TIME", help="Also those that ended within this time.")
+@under("Which")("--limit", type=click.IntRange(min=1), default=200, show_default=True, help="At most so many.")
+@SETTINGS
+@STORE
+@FORMAT
+def command(
+    node: str, ended: Optional[float], limit: int, settings_path: Optional[str], store_url: Optional[str], form: str
+) -> None:
+    """List episodes, the newest last. Exit status: 0, 2 wrong usage, 3 the store cannot be read."""
+    carried_out("episodes", lambda: _list(node, ended, limit, settings_path, store_url, form))
+
+
+def _list(node: str, ended: Optional[float], limit: int, path: Optional[str], url: Optional[str], form: str) -> int:
+    store = opened(path, url)
+    try:
+        with store.read() as connection:
+            rows = episodes.list_episodes(connection, node=node, is_open=None if node else True, limit=limit)
+            if ended is not None and not node:
+                rows += episodes.list_episodes(connection, is_open=False, ended_since=time.time() - ended, limit=limit)
+    finally:
+        store.close()
+    rows = sorted(rows, key=lambda row: row.id)[-limit:]
+    if form == "json":
+        show([episode_value(row) for row in rows])
+        return 0
+    lines: List[List[str]] = [["ID", "NODE", "STATE", "RUNG", "OPENED", "MOVED", "WHY"]]
+    for row in rows:
+        why = row.outcome or detail_of(row).waiting or row.cause
+        lines.append([
+            str(row.id), printable(row.node), row.state, row.rung or "-", f"{age(row.opened)} ago",
+            f"{age(row.updated)} ago", printable(why),
+        ])  # fmt: skip
+    for line in table(lines):
+        click.echo(line)
+    if not rows:
+        click.echo("no episode")
+    return 0

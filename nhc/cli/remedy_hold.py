@@ -1,0 +1,61 @@
+"""`nhc remedy hold NAME`: nothing is done to a node, a group or the fleet until it is released."""
+
+from __future__ import annotations
+
+import time
+from typing import Optional
+
+import click
+
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.remedy_options import BY, SETTINGS, STORE, Cannot, carried_out, opened, person, when
+from nhc.remedy.persons import hold_scope
+from nhc.store import holds
+from nhc.timestamps import from_utc
+from nhc.units import seconds
+
+
+@click.command("hold", cls=GroupedCommand)
+@click.argument("name", metavar="NODE|KIND=GROUP|fleet")
+@under("What is decided")("--why", required=True, metavar="TEXT", help="For everybody who meets the hold.")
+@under("What is decided")("--until", default="", metavar="TIME", help="When it ends: 3d, 12h, or 2026-12-01T15:00:00Z. "
+                          "Default: until it is released.")  # fmt: skip
+@BY
+@SETTINGS
+@STORE
+def command(name: str, why: str, until: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
+    """Hold a node (n17), a group (rack=r12) or the fleet: no mark, no repair, no clear. A repair that was sent is still
+    watched.
+
+    Exit status: 0, 2 wrong usage, 3 the store cannot be used.
+    """
+    carried_out("hold", lambda: _hold(name, why, until, person(by), settings_path, store_url))
+
+
+def _hold(name: str, why: str, until: str, by: str, path: Optional[str], url: Optional[str]) -> int:
+    if not why.strip():
+        raise Cannot("--why is empty", 2)
+    now = time.time()
+    end = _end(until, now)
+    scope = hold_scope(name)
+    store = opened(path, url)
+    try:
+        with store.write() as connection:
+            holds.hold(connection, scope, "" if scope == "fleet" else name, by=by, why=why, now=now, until=end)
+    finally:
+        store.close()
+    click.echo(f"{name} is held by {by} until {when(end) if end is not None else 'it is released'}")
+    return 0
+
+
+def _end(text: str, now: float) -> Optional[float]:
+    if not text:
+        return None
+    try:
+        return now + seconds(text)
+    except ValueError:
+        end = from_utc(text)
+    if end <= now:
+        expected = "a duration such as 3d, or a time to come such as 2026-12-01T15:00:00Z"
+        raise Cannot(f"--until: {text!r} is not {expected}", 2)
+    return end

@@ -1,0 +1,130 @@
+"""What the commands of `nhc remedy` share: the settings, the store, who gives a command, and how rows are shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+
+import click
+
+from nhc.cli.option_groups import under
+from nhc.model import printable
+from nhc.remedy.detail import BadDetail, Detail, read
+from nhc.remedy.settings import PATH, Settings, load, parse
+from nhc.settings_file import SettingsError
+from nhc.store.connect import open_store
+from nhc.store.database import Store
+from nhc.store.episodes import Episode
+from nhc.store.errors import StoreError
+from nhc.timestamps import utc
+
+SETTINGS = under("Where")(
+    "-s", "--settings", "settings_path", metavar="FILE", help=f"The settings (TOML). Default: {PATH}, if there is one."
+)
+STORE = under("Where")("--store", "store_url", metavar="URL", help="The store. Default: what the settings say.")
+FORMAT = under("What is shown")(
+    "-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
+    help="Output format.",
+)  # fmt: skip
+BY = under("Who")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
+
+
+class Cannot(Exception):
+    """Why a command cannot be carried out, and the exit status."""
+
+    def __init__(self, why: str, status: int = 3) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+def carried_out(name: str, work: Callable[[], int]) -> None:
+    """Run a command: its status, or one line on standard error and 2 (wrong usage) or 3 (it cannot be done now)."""
+    try:
+        status = work()
+    except Cannot as error:
+        print(f"nhc remedy {name}: {printable(str(error))}", file=sys.stderr)
+        status = error.status
+    except SettingsError as error:
+        print(f"nhc remedy {name}: {printable(str(error))}", file=sys.stderr)
+        status = 2
+    except StoreError as error:
+        print(f"nhc remedy {name}: {printable(str(error))}", file=sys.stderr)
+        status = 3
+    raise SystemExit(status)
+
+
+def settings_of(path: Optional[str], store: Optional[str] = None) -> Settings:
+    """The settings of a command line. Raises SettingsError."""
+    found = load(path) if path else load(PATH) if os.path.exists(PATH) else parse("", PATH)
+    return found._replace(store=store) if store else found
+
+
+def opened(path: Optional[str], store: Optional[str]) -> Store:
+    """The store of a command line, which has to be there. Raises SettingsError, StoreError."""
+    return open_store(settings_of(path, store).store, create=False)
+
+
+def person(by: str) -> str:
+    """Who gives a command: `--by`, the user behind sudo, or the user."""
+    if by:
+        return printable(by, 100)
+    import pwd
+
+    behind = os.environ.get("SUDO_USER", "")
+    if behind and os.getuid() == 0:
+        return printable(behind, 100)
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def detail_of(row: Episode) -> Detail:
+    """What an episode remembers; nothing where that cannot be read."""
+    try:
+        return read(row.detail)
+    except BadDetail as error:
+        return Detail(waiting=str(error))
+
+
+def episode_value(row: Episode) -> Dict[str, Any]:
+    """An episode as JSON."""
+    detail = detail_of(row)
+    return {
+        "id": row.id, "node": row.node, "state": row.state, "rung": row.rung, "cause": row.cause,
+        "opened": row.opened, "updated": row.updated, "ended": row.ended, "outcome": row.outcome,
+        "waiting": detail.waiting, "repairer": detail.repairer, "device": detail.device,
+        "successor": detail.successor,
+        "faults": [{"cause": one.cause, "message": one.message, "action": one.action.value} for one in detail.faults],
+        "skipped": [{"rung": one.rung.value, "device": one.device, "why": one.why} for one in detail.skipped],
+    }  # fmt: skip
+
+
+def show(value: object) -> None:
+    """A value as JSON on standard output."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows in columns; the last one is as wide as it is."""
+    widths = [max((len(row[at]) for row in rows), default=0) for at in range(len(rows[0]) - 1)] if rows else []
+    for row in rows:
+        cells: List[str] = [f"{cell:<{width}}" for cell, width in zip(row, widths)]
+        yield "  ".join([*cells, row[-1]]).rstrip()
+
+
+def when(at: Optional[float]) -> str:
+    """A time as a person reads it, "-" for none."""
+    return "-" if at is None else utc(at)
+
+
+def age(at: float) -> str:
+    """How long ago, in the largest unit that fits."""
+    seconds = max(time.time() - at, 0.0)
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:.0f}s"

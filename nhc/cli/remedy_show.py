@@ -1,0 +1,75 @@
+"""`nhc remedy show ID`: one episode with all that was done, seen and decided."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+import click
+
+from nhc.cli.option_groups import GroupedCommand
+from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, Cannot, carried_out, episode_value, opened, show, when
+from nhc.model import printable
+from nhc.remedy.persons import Refused, case_of
+from nhc.store import attempts, audit, evidence
+
+LINES = 1000
+"""Rows of the audit log shown of one episode."""
+
+
+@click.command("show", cls=GroupedCommand)
+@click.argument("number", type=int, metavar="ID")
+@SETTINGS
+@STORE
+@FORMAT
+def command(number: int, settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
+    """Show an episode: its faults, each attempt, the evidence, who decided, and every step of the audit log.
+
+    Exit status: 0, 2 there is no such episode, 3 the store cannot be read.
+    """
+    carried_out("show", lambda: _show(number, settings_path, store_url, form))
+
+
+def _show(number: int, path: Optional[str], url: Optional[str], form: str) -> int:
+    store = opened(path, url)
+    try:
+        with store.read() as connection:
+            case = case_of(connection, number)
+            decisions = attempts.decisions(connection, number)
+            pieces = evidence.of_episode(connection, number)
+            steps = audit.entries(connection, episode=number, limit=LINES)
+    except Refused as error:
+        raise Cannot(str(error), 2) from None
+    finally:
+        store.close()
+    value: Dict[str, Any] = {
+        **episode_value(case.episode),
+        "attempts": [one._asdict() for one in case.attempts],
+        "approvals": [one._asdict() for one in decisions],
+        "evidence": [one._asdict() for one in pieces],
+        "audit": [{"at": one.at, "by": one.actor, "what": one.what, "detail": one.detail} for one in steps],
+    }
+    if form == "json":
+        show(value)
+        return 0
+    row = case.episode
+    click.echo(f"episode {row.id}: {printable(row.node)} is {row.state}{f' ({row.rung})' if row.rung else ''}")
+    click.echo(f"  opened {when(row.opened)}, moved {when(row.updated)}, ended {when(row.ended)}")
+    if row.outcome or case.detail.waiting:
+        click.echo(f"  {printable(row.outcome) if row.outcome else f'waits for {printable(case.detail.waiting)}'}")
+    for fault in case.detail.faults:
+        click.echo(f"  fault  {printable(fault.cause)}: {printable(fault.message)} [{fault.action.value}]")
+    for skipped in case.detail.skipped:
+        name = f"{skipped.rung.value}{f' of {skipped.device}' if skipped.device else ''}"
+        click.echo(f"  skipped  {name}: {printable(skipped.why)}")
+    for one in case.attempts:
+        how = one.outcome or one.state
+        click.echo(f"  attempt {one.number}  {one.rung} by {printable(one.repairer)}: {how} {printable(one.message)}")
+    for decision in decisions:
+        click.echo(f"  {decision.decision} by {printable(decision.decided_by)} {when(decision.decided)}: "
+                   f"{printable(decision.reason)}")  # fmt: skip
+    for piece in pieces:
+        what = f"{piece.size} bytes, {piece.sha256[:12]}{', cut' if piece.cut else ''}" if piece.sha256 else "not had"
+        click.echo(f"  evidence  {printable(piece.name)}: {what} {printable(piece.message)}".rstrip())
+    for step in steps:
+        click.echo(f"  {when(step.at)}  {printable(step.actor)}  {step.what}  {printable(step.detail, 200)}")
+    return 0

@@ -1,0 +1,122 @@
+"""`nhc remedy simulate`: what another policy would have done with recorded history."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Dict, List, Sequence
+
+import click
+
+from nhc.cli.durations import DURATION
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, Cannot, carried_out, settings_of, show, when
+from nhc.model import printable
+from nhc.remedy.past import BadHistory, Past, joined, of_files, of_store
+from nhc.remedy.settings import Settings, load
+from nhc.remedy.simulate import OURS, Assumed, Difference, Played, differences, play
+from nhc.store.connect import open_store
+
+LINES = 50
+"""Bounds shown as text; JSON has all."""
+
+
+@click.command("simulate", cls=GroupedCommand)
+@under("What is compared")("--policy", required=True, metavar="FILE", help="The other settings (TOML).")
+@SETTINGS
+@STORE
+@under("What is played")("-r", "--report", "reports", multiple=True, metavar="FILE",
+                         help="Recorded reports as JSON; a directory's *.json. Repeatable.")  # fmt: skip
+@under("What is played")("--events", multiple=True, metavar="FILE", help="An event log of the agent. Repeatable.")
+@under("What is played")("--since", type=DURATION, default="7d", show_default=True, metavar="TIME",
+                         help="How much of the store's history, where no file is named.")  # fmt: skip
+@under("What is assumed")("--step", type=DURATION, default="5m", show_default=True, metavar="TIME",
+                          help="The pause between two rounds.")  # fmt: skip
+@under("What is assumed")("--repair-takes", type=DURATION, default="10m", show_default=True, metavar="TIME",
+                          help="How long a repair takes.")  # fmt: skip
+@under("What is assumed")("--drain", type=DURATION, default="0s", show_default=True, metavar="TIME",
+                          help="How long work still runs on a marked node.")  # fmt: skip
+@under("What is assumed")("--repairs", type=click.Choice(["cure", "fail"]), default="cure", show_default=True,
+                          help="Whether repairs help.")  # fmt: skip
+@under("What is assumed")("--enable", is_flag=True, help="Take what is on dry-run as enabled, in both.")
+@FORMAT
+def command(**options: Any) -> None:
+    """Play recorded history against --policy and against the settings in force; show what they do differently.
+
+    The loop itself decides, over a store of its own; nothing outside is asked and nothing is done. Persons are taken to
+    agree at once. Exit status: 0 no difference, 1 there is one, 2 wrong usage, 3 the history cannot be read.
+    """
+    carried_out("simulate", lambda: _simulate(options))
+
+
+def _simulate(options: Dict[str, Any]) -> int:
+    before = settings_of(options["settings_path"], options["store_url"])
+    after = load(options["policy"])
+    assumed = Assumed(
+        max(options["step"], 1.0), options["repair_takes"], options["drain"], options["repairs"] == "cure",
+        bool(options["enable"]),
+    )  # fmt: skip
+    past = _past(options, before)
+    if not past.reports:
+        raise Cannot("there is no history to play: no problem was recorded in this time")
+    old, new = play(past, before, assumed), play(past, after, assumed)
+    found = differences(old, new)
+    if options["form"] == "json":
+        show({
+            "history": {"nodes": len(past.groups), "reports": len(past.reports), "began": past.began},
+            "before": _value(old), "after": _value(new), "differences": [one._asdict() for one in found],
+        })  # fmt: skip
+    else:
+        _text(past, old, new, found)
+    return 1 if found else 0
+
+
+def _past(options: Dict[str, Any], settings: Settings) -> Past:
+    if options["reports"] or options["events"]:
+        try:
+            return of_files(options["reports"], options["events"])
+        except BadHistory as error:
+            raise Cannot(str(error)) from None
+    store = open_store(settings.store, create=False)
+    try:
+        now = time.time()
+        return joined([of_store(store, now - options["since"], now)])
+    finally:
+        store.close()
+
+
+def _value(played: Played) -> Dict[str, Any]:
+    return {
+        "actions": [one._asdict() for one in played.done],
+        "held": [one._asdict() for one in played.waits if one.bound not in OURS],
+        "rounds": played.rounds,
+    }
+
+
+def _text(past: Past, old: Played, new: Played, found: Sequence[Difference]) -> None:
+    click.echo(f"{len(past.reports)} reports of {len(past.groups)} nodes since {when(past.began)}")
+    click.echo(f"in force: {_counts(old)}")
+    click.echo(f"--policy: {_counts(new)}")
+    for one in found:
+        click.echo(f"{printable(one.node)}")
+        click.echo(f"  - {_line(one.before, one.held_before)}")
+        click.echo(f"  + {_line(one.after, one.held_after)}")
+    held = [one for one in new.waits if one.bound not in OURS]
+    for wait in held[:LINES]:
+        click.echo(f"held by --policy  {printable(wait.node)}  {printable(wait.bound)}  {wait.seconds / 60:.0f} min")
+    if len(held) > LINES:
+        click.echo(f"... and {len(held) - LINES} more: --format json has them all")
+    click.echo(f"{len(found)} nodes are treated otherwise" if found else "no node is treated otherwise")
+
+
+def _counts(played: Played) -> str:
+    counts: Dict[str, int] = {}
+    for one in played.done:
+        counts[one.action] = counts.get(one.action, 0) + 1
+    return ", ".join(f"{count} {action}" for action, count in counts.items()) or "nothing is done"
+
+
+def _line(actions: Sequence[str], held: Sequence[str]) -> str:
+    parts: List[str] = [", ".join(actions) or "nothing"]
+    if held:
+        parts.append(f"(held by {', '.join(held)})")
+    return " ".join(parts)

@@ -1,0 +1,78 @@
+"""`nhc remedy status`: what the loop is at, what holds it, and what it may do."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any, Dict, List, Optional
+
+import click
+
+from nhc.cli.option_groups import GroupedCommand
+from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, age, carried_out, detail_of, settings_of, show, table, when
+from nhc.model import printable
+from nhc.remedy.breaker import NAME
+from nhc.remedy.ladder import Mode
+from nhc.remedy.settings import ACTIONS
+from nhc.store import episodes, holds, nodes
+from nhc.store.connect import open_store
+from nhc.store.leader import leads
+
+
+@click.command("status", cls=GroupedCommand)
+@SETTINGS
+@STORE
+@FORMAT
+def command(settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
+    """Show open episodes, the breaker, holds, and which actions are enabled.
+
+    Exit status: 0, 1 while the breaker is open or a step is stalled, 2 wrong usage, 3 the store cannot be read.
+    """
+    carried_out("status", lambda: _status(settings_path, store_url, form))
+
+
+def _status(path: Optional[str], url: Optional[str], form: str) -> int:
+    settings = settings_of(path, url)
+    store = open_store(settings.store, create=False)
+    now = time.time()
+    try:
+        with store.read() as connection:
+            rows = episodes.list_episodes(connection, is_open=True)
+            breaker = holds.breakers(connection).get(NAME)
+            held = holds.in_force(connection, now)
+            verdicts = nodes.counts(connection)
+        leader = leads(store)
+    finally:
+        store.close()
+    is_open = breaker is not None and breaker.state == "open"
+    details = {row.id: detail_of(row) for row in rows}
+    stalled = [row for row in rows if details[row.id].alarmed]
+    modes = {action: settings.mode(action) for action in ACTIONS}
+    value: Dict[str, Any] = {
+        "leader": leader or "", "breaker": breaker._asdict() if breaker is not None and is_open else None,
+        "actions": {action: mode.value for action, mode in modes.items()}, "nodes": verdicts,
+        "episodes": dict(Counter(row.state for row in rows)),
+        "stalled": [{"episode": row.id, "node": row.node, "waiting": details[row.id].waiting} for row in stalled],
+        "holds": [one._asdict() for one in held],
+    }  # fmt: skip
+    if form == "json":
+        show(value)
+        return 1 if is_open or stalled else 0
+    enabled = [action for action, mode in modes.items() if mode is Mode.ON]
+    lines: List[List[str]] = [
+        ["leader", printable(leader) if leader else "nobody has led this store yet"],
+        ["enabled", ", ".join(enabled) or "nothing: dry run"],
+        ["breaker", f"OPEN since {when(breaker.since)} by {printable(breaker.by)}: {printable(breaker.why)}"
+         if breaker is not None and is_open else "closed"],
+        ["nodes", ", ".join(f"{count} {verdict or 'without a report'}" for verdict, count in sorted(verdicts.items()))
+         or "none is known"],
+        ["episodes", ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in rows).items())
+         or "none is open"],
+    ]  # fmt: skip
+    for row in stalled:
+        what = f"episode {row.id} {printable(row.node)} {row.state} for {age(row.updated)}"
+        lines.append(["stalled", f"{what}: {printable(details[row.id].waiting)}"])
+    lines += [["hold", f"{one.name or 'fleet'} by {one.by} until {when(one.until)}: {one.why}"] for one in held]
+    for line in table(lines):
+        click.echo(line)
+    return 1 if is_open or stalled else 0

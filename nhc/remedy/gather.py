@@ -1,0 +1,147 @@
+"""Collect evidence before a repair, in the background: the loop asks whether it is done, and goes on with the others.
+
+Each source has its own try; what it could not give is written down as a row that says why. After the budget's time the
+collection counts as over, whatever a source still does: a machine that hangs must not keep its own repair waiting.
+Pieces are files named by the SHA-256 of their content, so that one that is the same is kept once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.model import printable
+from nhc.ports import AdapterError
+from nhc.remedy.book import Case
+from nhc.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
+from nhc.store import evidence
+from nhc.store.database import Store
+from nhc.store.errors import StoreError
+
+Sources = Callable[[str], Sequence[Tuple[str, EvidenceSource]]]
+
+
+class Piece(NamedTuple):
+    """What one source gave; `sha256` is "" where it could not, and `message` says why."""
+
+    name: str
+    kind: str = ""
+    sha256: str = ""
+    size: int = 0
+    cut: bool = False
+    message: str = ""
+
+
+class _Going:
+    """One collection. `pieces` is only added to."""
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.pieces: List[Piece] = []
+        self.over = threading.Event()
+
+
+class Gatherer:
+    """Collects for one attempt of an episode at a time; `sources` names who can show something of a node."""
+
+    def __init__(
+        self, store: Store, sources: Sources, budget: EvidenceBudget, directory: str, keep: float,
+        clock: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.store, self.sources, self.budget = store, sources, budget
+        self.directory, self.keep = directory, keep
+        self.clock, self.monotonic = clock, monotonic
+        self._going: Dict[Tuple[int, int], _Going] = {}
+
+    def collected(self, case: Case, machine: Machine) -> bool:
+        """Whether the evidence for the next attempt is kept, or cannot be had; begins the collection if need be."""
+        key = (case.episode.id, len(case.attempts) + 1)
+        going = self._going.get(key)
+        if going is None:
+            going = self._going[key] = _Going(self.monotonic())
+            name = f"nhc-evidence-{case.episode.id}"
+            threading.Thread(target=self._collect, args=(going, machine), name=name, daemon=True).start()
+        late = self.monotonic() - going.began > self.budget.seconds
+        if not going.over.is_set() and not late:
+            return False
+        pieces = list(going.pieces)
+        if late and not going.over.is_set():
+            pieces.append(Piece("collection", message=f"not all of it came within {self.budget.seconds:g} s"))
+        self._write(case, pieces)
+        del self._going[key]
+        return True
+
+    def _collect(self, going: _Going, machine: Machine) -> None:
+        left = self.budget.size
+        try:
+            for name, source in self.sources(machine.node):
+                spent = self.monotonic() - going.began
+                if left <= 0 or spent >= self.budget.seconds:
+                    going.pieces.append(Piece(name, message="the budget of this collection was spent before"))
+                    continue
+                left -= self._from(going, name, source, machine, EvidenceBudget(left, self.budget.seconds - spent))
+        finally:
+            going.over.set()
+
+    def _from(self, going: _Going, name: str, source: EvidenceSource, machine: Machine, budget: EvidenceBudget) -> int:
+        size = 0
+        try:
+            for exhibit in source.evidence(machine, budget):
+                content = exhibit.content[: budget.size - size]
+                cut = exhibit.cut or len(content) < len(exhibit.content)
+                going.pieces.append(self._kept(f"{name}/{exhibit.name}", exhibit, content, cut))
+                size += len(content)
+                if size >= budget.size:
+                    break
+        except (AdapterError, OSError) as error:
+            going.pieces.append(Piece(name, message=printable(str(error), 500)))
+        except Exception as error:  # a source of a site's own: its bug must not cost the repair
+            going.pieces.append(Piece(name, message=printable(f"{type(error).__name__}: {error}", 500)))
+        return size
+
+    def _kept(self, name: str, exhibit: Exhibit, content: bytes, cut: bool) -> Piece:
+        """A piece on the disk before its row names it. Raises OSError."""
+        digest = hashlib.sha256(content).hexdigest()
+        folder = f"{self.directory}/{digest[:2]}"
+        path = f"{folder}/{digest}"
+        if not os.path.exists(path):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            temporary = f"{path}.{os.getpid()}.{threading.get_ident()}"
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                with os.fdopen(fd, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, path)
+            except OSError:
+                os.unlink(temporary)
+                raise
+        return Piece(name, exhibit.kind, digest, len(content), cut)
+
+    def _write(self, case: Case, pieces: Sequence[Piece]) -> None:
+        now = self.clock()
+        rows = pieces or [Piece("collection", message="nothing here can show what the machine looked like")]
+        try:
+            with self.store.write() as connection:
+                for one in rows:
+                    evidence.add(
+                        connection, case.episode, one.name, now=now, kind=one.kind, sha256=one.sha256, size=one.size,
+                        cut=one.cut, expires=now + self.keep, message=one.message,
+                    )  # fmt: skip
+        except StoreError:
+            return  # the repair does not fail for it; the next round's own writes will say that the store is away
+
+    def expire(self) -> Optional[int]:
+        """Forget what is older than it is to be kept; how many files were deleted. Raises StoreError."""
+        with self.store.write() as connection:
+            gone = evidence.forget(connection, evidence.expired(connection, self.clock()))
+        for digest in gone:
+            try:
+                os.unlink(f"{self.directory}/{digest[:2]}/{digest}")
+            except OSError:
+                continue
+        return len(gone)

@@ -1,0 +1,59 @@
+"""/metrics and /healthz of `nhc remedy run --listen`: read alone, on loopback unless it is told otherwise."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Tuple
+
+KIND = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Pages:
+    """What is served: set by the loop, read by requests."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._metrics, self._problem = "", "no round has ended yet"
+
+    def update(self, metrics: str, problem: str) -> None:
+        """The pages after a round; `problem` is why the loop is not healthy, "" where it is."""
+        with self._lock:
+            self._metrics, self._problem = metrics, problem
+
+    def page(self, path: str) -> Tuple[int, str]:
+        """The status and the text of a path."""
+        with self._lock:
+            if path == "/metrics":
+                return 200, self._metrics
+            if path == "/healthz":
+                return (503, f"{self._problem}\n") if self._problem else (200, "ok\n")
+        return 404, "there are /metrics and /healthz\n"
+
+
+def serve(address: str, pages: Pages) -> ThreadingHTTPServer:
+    """Serve until `shutdown`. Raises ValueError for what is no address, OSError where it cannot be listened on."""
+    host, colon, port = address.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{address!r} is no address such as 127.0.0.1:9469 or 9469")
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10
+        server_version = "nhc"
+
+        def do_GET(self) -> None:
+            status, text = pages.page(self.path.partition("?")[0])
+            body = text.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", KIND)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *_arguments: object) -> None:
+            return
+
+    server = ThreadingHTTPServer((host.strip("[]") if colon else "127.0.0.1", int(port)), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, name="nhc-remedy-http", daemon=True).start()
+    return server

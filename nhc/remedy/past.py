@@ -1,0 +1,108 @@
+"""What happened to nodes, for a simulation: reports in the order of time, from the store, files and event logs."""
+
+from __future__ import annotations
+
+import json
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
+
+from nhc.model import Action, CheckResult, Outcome, Report, Verdict, ok
+from nhc.policy.reconcile import BadReports, load_reports
+from nhc.store import nodes, problems
+from nhc.store.database import Store
+from nhc.system.bounded_read import read_text
+from nhc.timestamps import from_utc
+
+LIMIT = 1 << 30
+"""Bytes of one file of reports or events."""
+
+
+class BadHistory(ValueError):
+    """A recording that cannot be read, in one line."""
+
+
+class Past(NamedTuple):
+    """A fleet's history: its nodes with their groups, and the reports that said something new, the oldest first."""
+
+    groups: Mapping[str, Mapping[str, str]]
+    reports: Tuple[Report, ...]
+
+    @property
+    def began(self) -> float:
+        """When it begins, as Unix time."""
+        return self.reports[0].started if self.reports else 0.0
+
+
+def of_store(store: Store, since: float, until: float) -> Past:
+    """What the store kept of nodes that had a problem in a time. Raises StoreError."""
+    with store.read() as connection:
+        groups = {row.node: dict(row.groups) for row in nodes.list_nodes(connection)}
+        sick = {row.node for row in problems.list_problems(connection, is_open=None, since=since)}
+        found = [
+            past.report._replace(host=name, started=past.started)
+            for name in sorted(sick)
+            for past in nodes.history(connection, name, since, until)
+        ]
+    return Past(groups, _in_order(found))
+
+
+def of_files(reports: Sequence[str], events: Sequence[str]) -> Past:
+    """What recorded reports and the agents' event logs say. Raises BadHistory."""
+    found: List[Report] = []
+    try:
+        found += load_reports(reports, lambda path: read_text(path, LIMIT))
+    except BadReports as error:
+        raise BadHistory(str(error)) from None
+    for path in events:
+        try:
+            found += of_events(read_text(path, LIMIT).splitlines(), path)
+        except OSError as error:
+            raise BadHistory(f"{path}: {error.strerror or error}") from None
+        except UnicodeDecodeError:
+            raise BadHistory(f"{path}: is no text in UTF-8") from None
+    return Past({one.host: {} for one in found}, _in_order(found))
+
+
+def of_events(lines: Iterable[str], path: str) -> List[Report]:
+    """The reports that a log of events stands for: one after each change of a node's problems. Raises BadHistory."""
+    standing: Dict[str, Dict[Tuple[str, str, str], CheckResult]] = {}
+    checks: Dict[str, Dict[str, None]] = {}
+    found = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+            kind, host, at = str(value["event"]), str(value["host"]), from_utc(value["time"], -1.0)
+            if not kind.startswith("problem."):
+                continue
+            key = (str(value["check"]), str(value["reason"]), str(value["target"]))
+            outcome = Outcome(
+                Verdict[value["verdict"]], key[1], str(value["message"]), key[2], action=Action(value["action"])
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise BadHistory(f"{path}:{number}: is no event of nhc's agent (docs/event.schema.json)") from None
+        if at < 0:
+            raise BadHistory(f"{path}:{number}: its time is none: {value['time']!r}")
+        now = standing.setdefault(host, {})
+        checks.setdefault(host, {})[key[0]] = None
+        if kind == "problem.ended":
+            now.pop(key, None)
+        else:
+            now[key] = CheckResult(key[0], outcome)
+        bad = {one.check for one in now.values()}
+        results = (*now.values(), *(CheckResult(check, ok()) for check in checks[host] if check not in bad))
+        found.append(Report(host, str(value.get("boot_id", "")), at, 0.0, results))
+    return found
+
+
+def joined(some: Sequence[Past]) -> Past:
+    """Several recordings as one."""
+    groups: Dict[str, Mapping[str, str]] = {}
+    for one in some:
+        for name, found in one.groups.items():
+            groups[name] = {**groups.get(name, {}), **found}
+    return Past(groups, _in_order([report for one in some for report in one.reports]))
+
+
+def _in_order(found: Iterable[Report]) -> Tuple[Report, ...]:
+    return tuple(sorted(found, key=lambda one: (one.started, one.host)))

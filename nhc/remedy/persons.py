@@ -1,0 +1,123 @@
+"""What persons may do to the loop: approve, refuse, abort, hold, release. Each is one transaction with its audit row.
+
+The loop reads all of it before its next step. Where it changes an episode at the same moment, one of the two fails and
+reads again; a repair that was sent by then is not unsent, and the answer says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple, Optional
+
+from sqlalchemy.engine import Connection
+
+from nhc.remedy import detail as details
+from nhc.remedy.book import Case, is_open
+from nhc.remedy.breaker import NAME
+from nhc.remedy.detail import Detail
+from nhc.remedy.machine import ENDS, Event, State, after
+from nhc.store import attempts, episodes, evidence, holds
+from nhc.store.attempts import Outcome
+from nhc.store.database import Store
+from nhc.store.episodes import Episode, Step
+
+
+class Refused(Exception):
+    """What a person asked for cannot be done; one line that says why."""
+
+
+def case_of(connection: Connection, number: int) -> Case:
+    """An episode by its number. Raises Refused."""
+    row = episodes.get(connection, number)
+    if row is None:
+        raise Refused(f"there is no episode {number}")
+    try:
+        detail = details.read(row.detail)
+    except details.BadDetail:
+        detail = Detail()
+    return Case(row, detail, tuple(attempts.attempts_of(connection, number)))
+
+
+def evidence_digest(connection: Connection, number: int) -> str:
+    """What names all the evidence of an episode: what a person saw who agreed."""
+    found = [f"{one.name} {one.sha256}" for one in evidence.of_episode(connection, number)]
+    return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest() if found else ""
+
+
+def decide(store: Store, number: int, *, by: str, agree: bool, why: str, now: float) -> str:
+    """Agree to the next repair of an episode, or refuse it; what is told to the person. Raises Refused, StoreError."""
+    with store.write() as connection:
+        case = case_of(connection, number)
+        if case.state is not State.AWAITING_APPROVAL:
+            raise Refused(f"episode {number} is {case.state.value}: it waits for nobody's approval")
+        attempts.decide(
+            connection, case.episode, len(case.attempts) + 1, rung=case.episode.rung, asked=case.detail.asked,
+            evidence_digest=evidence_digest(connection, number), by=by,
+            decision="approved" if agree else "refused", now=now, reason=why,
+        )  # fmt: skip
+    what = "agreed to" if agree else "refused"
+    return f"{by} {what} {case.episode.rung} of {case.episode.node} (episode {number})"
+
+
+def abort(store: Store, number: int, *, by: str, why: str, now: float) -> str:
+    """End an episode; what is told to the person. Raises Refused, StoreError."""
+    with store.write() as connection:
+        case = case_of(connection, number)
+        if case.state in ENDS:
+            raise Refused(f"episode {number} has ended already: {case.state.value}")
+        said = f"episode {number} of {case.episode.node} is aborted"
+        if case.attempts and is_open(case.attempts[-1]):
+            last = case.attempts[-1]
+            attempts.end_attempt(connection, last, Outcome.SUPERSEDED, now=now, by=by, message=f"aborted: {why}")
+            said += f"; {last.rung} may have been sent and is not taken back"
+        detail = case.detail._replace(entered=now, waiting="", because=why)
+        following = after(case.state, Event.ABORT)
+        episodes.save_step(
+            connection, case.episode, Step(by, "episode.aborted", {"because": why}), now=now, state=following.value,
+            ended=now, outcome=why, detail=detail.text(),
+        )  # fmt: skip
+    marked = case.state is not State.DETECTED
+    return f"{said}; the node stays out: nhc remedy release {case.episode.node}" if marked else said
+
+
+class Released(NamedTuple):
+    """What a release did: holds ended, and the episode that was begun to prove the node, 0 for none."""
+
+    holds: int
+    episode: int
+
+
+def release(store: Store, node: str, *, by: str, why: str, now: float) -> Released:
+    """End the holds on a node; and where its last episode left it to a person, prove it and bring it back.
+
+    The new episode begins with the proof: a healthy node is put back where the mark is ours, a faulty one goes through
+    the ladder again, within the bounds. Raises StoreError.
+    """
+    with store.write() as connection:
+        ended = holds.release(connection, "node", node, by=by, now=now, why=why)
+        rows = episodes.list_episodes(connection, node=node, limit=5)
+        if any(row.ended is None for row in rows):
+            return Released(len(ended), 0)
+        last: Optional[Episode] = max(rows, key=lambda row: row.ended or 0.0, default=None)
+        if last is None or last.state == State.RETURNED.value:
+            return Released(len(ended), 0)
+        row, _new = episodes.open_episode(
+            connection, node, last.cause, action=last.action, state=State.VERIFYING.value, now=now, by=by,
+            detail=Detail(entered=now, marked=now).text(), because={"released": why, "after": last.id},
+        )  # fmt: skip
+        return Released(len(ended), row.id)
+
+
+def close_breaker(store: Store, *, by: str, why: str, now: float) -> bool:
+    """Close the breaker; whether it was open. Raises StoreError."""
+    with store.write() as connection:
+        found = holds.breakers(connection).get(NAME)
+        if found is None or found.state != "open":
+            return False
+        holds.set_breaker(connection, NAME, "closed", by=by, why=why, now=now)
+    return True
+
+
+def hold_scope(name: str) -> str:
+    """What a name holds: the fleet, a group (`rack=r12`) or a node."""
+    return "fleet" if name == "fleet" else "group" if "=" in name else "node"

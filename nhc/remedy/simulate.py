@@ -1,0 +1,269 @@
+"""Play recorded history against a policy: the very controller, over a store of its own and a world that is made up.
+
+What is recorded is when nodes were sick. What is assumed: a mark takes at once, running work ends after `drain`, a
+repair takes `takes` and cures (or, with `cures` false, never does), persons agree at once. After a repair that cured, a
+node counts as healthy until history shows a new fault. Nothing outside is asked, and nothing is done.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+from nhc.marks import may_clear, may_mark
+from nhc.model import CheckResult, Report, Verdict, ok
+from nhc.ports import Applied, Effect, Mark, NodeState
+from nhc.remedy.book import Written
+from nhc.remedy.controller import Controller
+from nhc.remedy.crew import Crew, Hand
+from nhc.remedy.effects import Hands
+from nhc.remedy.ladder import Mode
+from nhc.remedy.machine import State
+from nhc.remedy.past import Past
+from nhc.remedy.settings import RepairerSettings, Settings, Sources
+from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.store import nodes as store_nodes
+from nhc.store import reports as store_reports
+from nhc.store.connect import open_store
+from nhc.store.intake import Incoming
+
+SOURCE = "recorded"
+
+
+class Assumed(NamedTuple):
+    """How the made-up world behaves; times in seconds. `step` is the pause between two rounds."""
+
+    step: float = 300.0
+    takes: float = 600.0
+    drain: float = 0.0
+    cures: bool = True
+    enabled: bool = False
+
+
+class Done(NamedTuple):
+    """One thing that a policy did: `mark`, a rung, `return`, `escalate`, `withdraw`."""
+
+    at: float
+    node: str
+    action: str
+    why: str
+
+
+class Wait(NamedTuple):
+    """A bound that held a node, since when, and for how many seconds in all."""
+
+    node: str
+    bound: str
+    since: float
+    seconds: float
+
+
+class Played(NamedTuple):
+    """What one policy made of the history."""
+
+    done: Tuple[Done, ...]
+    waits: Tuple[Wait, ...]
+    rounds: int
+
+
+_ACTIONS: Mapping[State, str] = {
+    State.MARKED: "mark", State.RETURNED: "return", State.ESCALATED: "escalate", State.WITHDRAWN: "withdraw",
+}  # fmt: skip
+
+
+class _Node:
+    def __init__(self) -> None:
+        self.mark: Optional[Mark] = None
+        self.busy_until = 0.0
+        self.boot = 1
+        self.report: Optional[Report] = None
+        self.cured: Set[Tuple[str, str, str]] = set()
+        self.under_way: Optional[Tuple[float, Rung]] = None
+
+
+class World:
+    """Marker and repairer of the simulation in one."""
+
+    def __init__(self, names: Sequence[str], assumed: Assumed, now: float) -> None:
+        self.now, self.assumed = now, assumed
+        self.nodes_by_name: Dict[str, _Node] = {name: _Node() for name in sorted(names)}
+
+    # As a Marker.
+
+    def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
+        wanted = self.nodes_by_name if names is None else [one for one in names if one in self.nodes_by_name]
+        return [self._state(name) for name in sorted(wanted)]
+
+    def _state(self, name: str) -> NodeState:
+        node = self.nodes_by_name[name]
+        out = node.mark is not None
+        return NodeState(name, "out" if out else "idle", not out, out and self.now < node.busy_until, node.mark)
+
+    def mark(self, marks: Mapping[str, Mark], seen: Optional[object] = None) -> List[Applied]:
+        del seen
+        found = []
+        for name, mark in marks.items():
+            effect, why = may_mark(self._state(name), mark)
+            if effect is Effect.CHANGED:
+                self.nodes_by_name[name].mark = mark
+                self.nodes_by_name[name].busy_until = self.now + self.assumed.drain
+            found.append(Applied(name, effect, why))
+        return found
+
+    def clear(self, names: Sequence[str], seen: Optional[object] = None) -> List[Applied]:
+        del seen
+        found = []
+        for name in names:
+            effect, why = may_clear(self._state(name))
+            if effect is Effect.CHANGED:
+                self.nodes_by_name[name].mark = None
+            found.append(Applied(name, effect, why))
+        return found
+
+    # As a Repairer.
+
+    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
+        del machine, rung, device
+        return ""
+
+    def look(self, machine: Machine) -> Sighting:
+        return Sighting(self.now, machine.node, f"boot{self.nodes_by_name[machine.node].boot}", "running")
+
+    def send(self, order: Order) -> Sent:
+        self.nodes_by_name[order.machine.node].under_way = (self.now + self.assumed.takes, order.rung)
+        return Sent(Answer.ACCEPTED, "simulated", order.key)
+
+    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
+        del sent, before
+        working = self.nodes_by_name[order.machine.node].under_way is not None
+        return Progress(Stage.WORKING if working else Stage.DONE, "simulated")
+
+    def rights(self) -> Sequence[Right]:
+        return ()
+
+    # Time.
+
+    def go_to(self, now: float, reports: Sequence[Report]) -> List[Report]:
+        """Let time pass and history happen; what the nodes report now."""
+        self.now = now
+        for report in reports:
+            node = self.nodes_by_name[report.host]
+            still = {_key(one) for one in report.results if one.verdict is Verdict.CRIT}
+            node.cured &= still  # what history shows to have ended is a new fault when it comes again
+            node.report = report
+        for node in self.nodes_by_name.values():
+            if node.under_way is not None and now >= node.under_way[0]:
+                if node.under_way[1] in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
+                    node.boot += 1
+                node.under_way = None
+                if self.assumed.cures and node.report is not None:
+                    node.cured |= {_key(one) for one in node.report.results if one.verdict is Verdict.CRIT}
+        return [self._report(node) for node in self.nodes_by_name.values()
+                if node.report is not None and node.under_way is None]  # fmt: skip
+
+    def _report(self, node: _Node) -> Report:
+        assert node.report is not None
+        results = tuple(
+            CheckResult(one.check, ok(target=one.outcome.target)) if _key(one) in node.cured else one
+            for one in node.report.results
+        )
+        return node.report._replace(started=self.now, boot_id=f"boot{node.boot}", results=results)
+
+
+def _key(one: CheckResult) -> Tuple[str, str, str]:
+    return one.check, one.outcome.reason, one.outcome.target
+
+
+def prepared(settings: Settings, assumed: Assumed) -> Settings:
+    """The settings as the simulation takes them: fresh reports, persons who agree, no suite; all else as it is."""
+    modes = settings.modes
+    if assumed.enabled:
+        modes = {name: Mode.ON if mode is Mode.DRY_RUN else mode for name, mode in modes.items()}
+    return settings._replace(
+        modes=modes,
+        sources=Sources(max_age=max(settings.sources.max_age, 2 * assumed.step), settle=settings.sources.settle),
+        bounds=settings.bounds._replace(approvals={}),
+        verify=settings.verify._replace(suite=""),
+    )
+
+
+def play(past: Past, settings: Settings, assumed: Assumed, extra: float = 7200.0) -> Played:
+    """Play a history to its end, and `extra` seconds beyond it. Raises StoreError."""
+    if not past.reports:
+        return Played((), (), 0)
+    names = {*past.groups, *(one.host for one in past.reports)}
+    world = World(sorted(names), assumed, past.began)
+    done: List[Done] = []
+    waits: Dict[Tuple[str, str], Tuple[float, float]] = {}
+
+    def tell(written: Written) -> None:
+        row = written.case.episode
+        action = _ACTIONS.get(written.case.state, "")
+        if written.move.begins:
+            action = row.rung
+        if written.case.state is State.MARKED and written.before is not State.MARKING:
+            return
+        if action and written.move.event is not None:
+            done.append(Done(row.updated, row.node, action, written.move.because))
+
+    with tempfile.TemporaryDirectory(prefix="nhc-simulate-") as place:
+        store = open_store(f"sqlite:///{place}/store.db", anchor=f"{place}/anchor")
+        try:
+            with store.write() as connection:
+                store_nodes.describe(connection, [
+                    store_nodes.Seen(name, groups=dict(past.groups.get(name, {}))) for name in sorted(names)
+                ])  # fmt: skip
+            hands = Hands(world, Crew([Hand(RepairerSettings("simulated", "simulated"), world)]), workers=0)
+            controller = Controller(
+                store, prepared(settings, assumed), hands, tell=tell, clock=lambda: world.now,
+                monotonic=lambda: world.now,
+            )  # fmt: skip
+            at, rounds, now, last = 0, 0, past.began, past.reports[-1].started
+            while now <= last + extra:
+                first = at
+                while at < len(past.reports) and past.reports[at].started <= now:
+                    at += 1
+                said = world.go_to(now, past.reports[first:at])
+                with store.write() as connection:
+                    store_reports.receive(connection, [Incoming(one, SOURCE, now) for one in said])
+                found = controller.round()
+                rounds += 1
+                for wait in found.waiting:
+                    bound = wait.why.partition(":")[0]
+                    since, whole = waits.get((wait.node, bound), (now, 0.0))
+                    waits[wait.node, bound] = (since, whole + assumed.step)
+                now += assumed.step
+        finally:
+            store.close()
+    return Played(
+        tuple(done), tuple(Wait(node, bound, *found) for (node, bound), found in sorted(waits.items())), rounds
+    )
+
+
+class Difference(NamedTuple):
+    """One node that two policies treat otherwise: what each did, in order, and the bounds that held it in each."""
+
+    node: str
+    before: Tuple[str, ...]
+    after: Tuple[str, ...]
+    held_before: Tuple[str, ...]
+    held_after: Tuple[str, ...]
+
+
+OURS = frozenset({"effect", "evidence", "verify", "work", "cluster", "refused-for-now"})
+"""Waits that are a step of the loop, and no bound."""
+
+
+def differences(before: Played, after: Played) -> List[Difference]:
+    """The nodes whose actions differ, by name. The same actions at other times are the same."""
+    found = []
+    for node in sorted({one.node for played in (before, after) for one in played.done}):
+        pair = [tuple(one.action for one in played.done if one.node == node) for played in (before, after)]
+        if pair[0] == pair[1]:
+            continue
+        held = [
+            tuple(sorted(one.bound for one in played.waits if one.node == node and one.bound not in OURS))
+            for played in (before, after)
+        ]
+        found.append(Difference(node, pair[0], pair[1], held[0], held[1]))
+    return found

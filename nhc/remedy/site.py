@@ -1,0 +1,90 @@
+"""The parts of a site's loop put together from its settings: the store, the adapter that marks, the repairers."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Callable, Iterable, List, Optional
+
+from nhc.model import Report, printable
+from nhc.plugins import open_adapter
+from nhc.policy.reconcile import BadReports, load_reports
+from nhc.ports import AdapterError, ConditionReports, Marker
+from nhc.remedy.book import Written
+from nhc.remedy.controller import Controller
+from nhc.remedy.crew import Crew, open_crew
+from nhc.remedy.effects import Hands
+from nhc.remedy.gather import Gatherer
+from nhc.remedy.settings import Settings
+from nhc.store import reports as store_reports
+from nhc.store.connect import open_store
+from nhc.store.database import Fence, Store
+from nhc.store.intake import Incoming, Receipt
+from nhc.system.bounded_read import read_text
+
+REPORTS = 256 << 20
+"""Bytes of one file of reports."""
+SOURCE = "reports"
+
+
+class Site:
+    """What a site's settings name. Close it at the end."""
+
+    def __init__(self, settings: Settings, store: Store, marker: Marker, crew: Crew) -> None:
+        self.settings, self.store, self.marker = settings, store, marker
+        self.hands = Hands(marker, crew)
+        self.gatherer = Gatherer(
+            store, crew.evidence, settings.evidence, settings.evidence_directory, settings.evidence_keep
+        )
+
+    def controller(self, fence: Optional[Fence], tell: Callable[[Written], None], apply: bool = True) -> Controller:
+        """The loop over this site."""
+        return Controller(
+            self.store, self.settings, self.hands, fence=fence, tell=tell, evidence=self.gatherer,
+            reports=lambda: self._reports(apply),
+        )  # fmt: skip
+
+    def _reports(self, apply: bool) -> Iterable[Report]:
+        """What is in no store: the cluster's conditions; in a dry run also the files, which are otherwise taken in.
+
+        Raises AdapterError.
+        """
+        found: List[Report] = []
+        if self.settings.sources.reports:
+            try:
+                read = load_reports(self.settings.sources.reports, lambda path: read_text(path, REPORTS))
+            except BadReports as error:
+                raise AdapterError(str(error)) from None
+            if apply:
+                self._take_in(read)
+            else:
+                found += read
+        if isinstance(self.marker, ConditionReports):
+            found += self.marker.condition_reports()
+        return found
+
+    def _take_in(self, reports: List[Report]) -> None:
+        now = time.time()
+        with self.store.write() as connection:
+            taken = store_reports.receive(connection, [Incoming(one, SOURCE, now) for one in reports])
+        refused = [f"{one.node}: {one.message}" for one in taken if one.receipt is Receipt.REFUSED]
+        if refused:
+            raise AdapterError(printable(f"{len(refused)} reports were refused, the first of {refused[0]}"))
+
+    def close(self) -> None:
+        """End its threads and connections."""
+        self.hands.close()
+        self.store.close()
+
+
+def open_site(settings: Settings) -> Site:
+    """Raises StoreError, NoAdapter, AdapterError."""
+    given = {name: value for name, value in os.environ.items() if name.startswith("NHC_")}
+    name = settings.sources.adapter
+    if not name:
+        raise AdapterError(f"{settings.path}: sources.adapter: missing: who knows the nodes and marks them?")
+    marker = open_adapter(name, {**given, **settings.sources.settings}, os.environ)
+    if not isinstance(marker, Marker):
+        raise AdapterError(f"{settings.path}: sources.adapter: {name} knows nodes but cannot mark them")
+    crew = open_crew(settings, (marker,), os.environ)
+    return Site(settings, open_store(settings.store), marker, crew)

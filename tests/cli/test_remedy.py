@@ -1,0 +1,223 @@
+"""`nhc remedy`, run as its user runs it: against a slurmrestd of the tests' own and a store in a file."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nhc.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.render.json import to_dict
+from nhc.store import audit, episodes, holds
+from nhc.store.connect import open_store
+from tests.support.remedy_world import new_store
+from tests.support.slurmrest import FakeSlurmRest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Site:
+    """remedy.toml, a store, and three nodes behind a slurmrestd."""
+
+    def __init__(self, place, rest):
+        self.place, self.rest = place, rest
+        new_store(str(place)).close()
+        self.url = f"sqlite:///{place}/store.db"
+        self.reports = place / "reports"
+        self.reports.mkdir()
+        self.settings = place / "remedy.toml"
+        self.write("")
+
+    def write(self, actions, more=""):
+        self.settings.write_text(
+            f"""store = "{self.url}"
+every = "1s"
+[actions]
+{actions}
+[sources]
+adapter = "slurm-rest"
+reports = ["{self.reports}"]
+settle = "0s"
+[sources.settings]
+NHC_SLURMREST = "{self.rest.address}"
+[bounds.fleet]
+out = {{ nodes = 2 }}
+[limits]
+first-run = {{ nodes = 2 }}
+[evidence]
+directory = "{self.place}/evidence"
+{more}"""
+        )
+
+    def report(self, name, *failures, at=None):
+        results = tuple(
+            CheckResult("check_gpu", Outcome(Verdict.CRIT, reason, f"{reason} was seen", action=action))
+            for reason, action in failures
+        ) or (CheckResult("check_gpu", Outcome(Verdict.OK)),)
+        report = Report(name, "boot1", time.time() if at is None else at, 0.1, results)
+        (self.reports / f"{name}.json").write_text(json.dumps(to_dict(report)))
+
+    def start(self, *words):
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "SLURM_JWT": "a.b.c",
+               "HOME": str(self.place), "LANG": "C.UTF-8"}  # fmt: skip
+        code = "import sys; from nhc.cli.main import main; sys.exit(main(sys.argv[1:]))"
+        return subprocess.Popen(
+            [sys.executable, "-c", code, "remedy", *words, "-s", str(self.settings)], env=env, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def nhc(self, *words):
+        """The status, standard output and standard error of one command."""
+        child = self.start(*words)
+        out, err = child.communicate(timeout=120)
+        assert "Traceback" not in err
+        return child.returncode, out, err
+
+    def store(self):
+        return open_store(self.url)
+
+
+@pytest.fixture
+def site(tmp_path):
+    import threading
+
+    with FakeSlurmRest(["n1", "n2", "n3"], 40) as rest:
+        threading.Thread(target=rest.serve_forever, daemon=True).start()
+        yield Site(tmp_path, rest)
+        rest.shutdown()
+
+
+def test_a_dry_run_shows_the_plan_and_changes_nothing(site):
+    site.report("n1", ("GpuLost", Action.REBOOT))
+    status, out, _ = site.nhc("run", "--dry-run")
+    assert status == 0
+    assert "would mark  n1  GpuLost was seen" in out
+    assert "dry run: nothing changed" in out
+    assert site.rest.nodes["n1"]["flags"] == ["IDLE"]
+    status, out, _ = site.nhc("run", "--once")  # nothing is enabled, so nothing is done either
+    assert (status, site.rest.nodes["n1"]["flags"]) == (0, ["IDLE"])
+    store = site.store()
+    with store.read() as connection:
+        assert episodes.list_episodes(connection) == []
+    store.close()
+
+
+def test_one_round_marks_and_says_why_it_goes_no_further(site):
+    site.report("n1", ("GpuLost", Action.REBOOT))
+    site.write('mark = "on"')
+    status, out, _ = site.nhc("run", "--once")
+    assert status == 0
+    assert "DRAIN" in site.rest.nodes["n1"]["flags"]
+    assert site.rest.nodes["n1"]["reason"].startswith("NHC: check_gpu: GpuLost was seen")
+    assert "n1  episode 1  escalated  no repair is left on the ladder" in out
+    status, out, _ = site.nhc("episodes", "--node", "n1", "-f", "json")
+    (row,) = json.loads(out)
+    assert (row["node"], row["state"]) == ("n1", "escalated")
+    assert [one["rung"] for one in row["skipped"]] == ["reboot", "power-cycle", "replace"]
+    status, out, _ = site.nhc("show", "1")
+    assert status == 0
+    assert "skipped  reboot: no repairer is set up for reboot on this node" in out
+    assert "episode.escalated" in out
+
+
+def test_release_proves_a_node_and_brings_it_back(site):
+    site.report("n1", ("GpuLost", Action.REBOOT))
+    site.write('mark = "on"', '[verify]\nhealthy-for = "0s"\n')
+    assert site.nhc("run", "--once")[0] == 0
+    site.report("n1")
+    site.nhc("run", "--once")
+    assert "DRAIN" in site.rest.nodes["n1"]["flags"]  # it was left to a person
+    status, out, _ = site.nhc("release", "n1", "--why", "cable seated", "--by", "ann")
+    assert (status, out) == (0, "episode 2 proves n1 and brings it back\n")
+    site.report("n1")
+    assert site.nhc("run", "--once")[0] == 0
+    assert site.rest.nodes["n1"]["flags"] == ["IDLE"]
+    store = site.store()
+    with store.read() as connection:
+        assert [row.state for row in episodes.list_episodes(connection)] == ["escalated", "returned"]
+        assert audit.entries(connection, episode=2)[0].actor == "ann"
+    store.close()
+    assert site.nhc("release", "n1")[0] == 2
+
+
+def test_hold_abort_and_the_breaker(site):
+    site.report("n1", ("GpuLost", Action.REBOOT))
+    site.write('mark = "on"')
+    assert site.nhc("hold", "n1", "--why", "mine", "--until", "2h")[0] == 0
+    site.nhc("run", "--once")
+    assert site.rest.nodes["n1"]["flags"] == ["IDLE"]
+    status, out, _ = site.nhc("status")
+    assert "n1 by" in out
+    status, out, _ = site.nhc("abort", "1", "--why", "no")
+    assert (status, out) == (0, "episode 1 of n1 is aborted\n")
+    assert site.nhc("abort", "1", "--why", "no")[0] == 2
+    assert site.nhc("abort", "99", "--why", "no")[0] == 2
+    store = site.store()
+    with store.write() as connection:
+        holds.set_breaker(connection, "remedy", "open", by="test", why="many at once", now=time.time())
+    store.close()
+    status, out, _ = site.nhc("status")
+    assert status == 1
+    assert "OPEN since" in out
+    assert site.nhc("release", "breaker")[0] == 2  # not without a reason
+    assert site.nhc("release", "breaker", "--why", "a switch was replaced")[0] == 0
+    assert site.nhc("status")[0] == 0
+    assert site.nhc("hold", "n2", "--why", "x", "--until", "yesterday")[0] == 2
+
+
+def test_the_loop_runs_serves_metrics_and_ends_with_a_signal(site):
+    site.report("n1", ("GpuLost", Action.REBOOT))
+    site.write('mark = "on"')
+    file = site.place / "metrics.prom"
+    child = site.start("run", "--metrics-file", str(file))
+    deadline = time.monotonic() + 60
+    while not file.exists() and time.monotonic() < deadline and child.poll() is None:
+        time.sleep(0.05)
+    text = file.read_text()
+    assert "nhc_remedy_leader 1" in text
+    assert 'nhc_remedy_episodes{state="detected"} 0' in text
+    second = site.nhc("run", "--once")
+    assert second[0] == 3
+    assert "another leads this store" in second[2]
+    child.send_signal(signal.SIGTERM)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 0
+    assert "episode 1  marked" in out
+    assert "leads as" in err
+
+
+def test_doctor_names_what_is_missing(site):
+    site.write('mark = "on"\nreboot = "on"')
+    status, out, _ = site.nhc("doctor")
+    assert status == 1
+    assert "knows 3 nodes" in out
+    assert "rung reboot" in out
+    site.write("")
+    status, out, _ = site.nhc("doctor", "-f", "json")
+    assert status == 0
+    assert {one["what"]: one["ok"] for one in json.loads(out)} == {
+        "store": True, "adapter slurm-rest": True, "actions": None, "evidence": True
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "status", "said"),
+    [
+        (["run", "--once"], "x = 1", 2, "there is no such key"),
+        (["run", "--once"], 'store = "mysql://x/y"\n[sources]\nadapter = "slurm"', 3, "sqlite or postgresql"),
+        (["run", "--once"], "", 2, "sources.adapter: missing"),
+        (["run", "--once"], '[sources]\nadapter = "slrm"', 2, "did you mean slurm"),
+        (["run", "--once"], '[sources]\nadapter = "slurm"\n[repairers.x]\n', 2, "no repairer called 'x'"),
+        (["status"], 'store = "/no/such/place/store.db"', 3, "No such file"),
+    ],
+)
+def test_mistakes_are_one_line(site, words, text, status, said):
+    site.settings.write_text(text)
+    found = site.nhc(*words)
+    assert found[0] == status
+    assert said in found[2]
+    assert len(found[2].strip().splitlines()) == 1
