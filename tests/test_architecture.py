@@ -124,6 +124,7 @@ DOORS = {
     "nhc.kernlog.filters": "run by hand it writes a column of the catalogue",
     "nhc.language": "configurations, and targets that are decided in a process of their own",
     "nhc.policy": "policies, and the ledger",
+    "nhc.remedy.gather": "keeps evidence in files",
     "nhc.run": "workers and the shell",
     "nhc.state": "what is remembered",
     "nhc.store": "the database's file, the audit's anchor and its archived segments",
