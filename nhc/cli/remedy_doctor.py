@@ -19,7 +19,7 @@ from nhc.remedy.site import Site, open_site
 from nhc.store.errors import StoreError
 
 
-class Finding(NamedTuple):
+class Examined(NamedTuple):
     """One thing that was looked at. `ok` is None where it cannot be tried without doing it."""
 
     what: str
@@ -58,46 +58,46 @@ def _doctor(path: Optional[str], url: Optional[str], form: str) -> int:
     return 1 if any(one.ok is False for one in found) else 0
 
 
-def examine(site: Site, settings: Settings) -> List[Finding]:
+def examine(site: Site, settings: Settings) -> List[Examined]:
     """Everything that is looked at."""
     found = [_store(site), _adapter(site)]
     for name, rights, error in site.hands.crew.rights():
         if error:
-            found.append(Finding(f"repairer {name}", False, error))
-        found += [Finding(f"repairer {name}: {right.name}", right.granted, right.message) for right in rights]
+            found.append(Examined(f"repairer {name}", False, error))
+        found += [Examined(f"repairer {name}: {right.name}", right.granted, right.message) for right in rights]
     served = {rung for hand in site.hands.crew.hands for rung in hand.settings.rungs}
     for rung in REPAIRS:
         mode = settings.mode(rung.value)
         if mode is Mode.ON and rung not in served:
-            found.append(Finding(f"rung {rung.value}", False, "enabled, but no repairer is set up for it"))
+            found.append(Examined(f"rung {rung.value}", False, "enabled, but no repairer is set up for it"))
     if settings.mode(MARK) is not Mode.ON:
-        found.append(Finding("actions", None, "marking is not enabled: nothing will be done (dry run)"))
+        found.append(Examined("actions", None, "marking is not enabled: nothing will be done (dry run)"))
     found.append(_evidence(settings))
     return found
 
 
-def _store(site: Site) -> Finding:
+def _store(site: Site) -> Examined:
     try:
         with site.store.write():
             pass
     except StoreError as error:
-        return Finding("store", False, str(error))
-    return Finding("store", True, site.store.name)
+        return Examined("store", False, str(error))
+    return Examined("store", True, site.store.name)
 
 
-def _adapter(site: Site) -> Finding:
+def _adapter(site: Site) -> Examined:
     name = f"adapter {site.settings.sources.adapter}"
     try:
         nodes = site.marker.nodes()
     except AdapterError as error:
-        return Finding(name, False, str(error))
-    return Finding(name, bool(nodes), f"knows {len(nodes)} nodes")
+        return Examined(name, False, str(error))
+    return Examined(name, bool(nodes), f"knows {len(nodes)} nodes")
 
 
-def _evidence(settings: Settings) -> Finding:
+def _evidence(settings: Settings) -> Examined:
     """The directory, or the nearest one above it, can be written to."""
     path = settings.evidence_directory
     while path not in ("", "/") and not os.path.isdir(path):
         path = os.path.dirname(path)
     writable = os.access(path or "/", os.W_OK)
-    return Finding("evidence", writable, settings.evidence_directory if writable else f"{path}: cannot be written to")
+    return Examined("evidence", writable, settings.evidence_directory if writable else f"{path}: cannot be written to")

@@ -31,6 +31,10 @@ class Pages:
         return 404, "there are /metrics and /healthz\n"
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+
 def serve(address: str, pages: Pages) -> ThreadingHTTPServer:
     """Serve until `shutdown`. Raises ValueError for what is no address, OSError where it cannot be listened on."""
     host, colon, port = address.rpartition(":")
@@ -53,7 +57,6 @@ def serve(address: str, pages: Pages) -> ThreadingHTTPServer:
         def log_message(self, format: str, *_arguments: object) -> None:
             return
 
-    server = ThreadingHTTPServer((host.strip("[]") if colon else "127.0.0.1", int(port)), Handler)
-    server.daemon_threads = True
+    server = _Server((host.strip("[]") if colon else "127.0.0.1", int(port)), Handler)
     threading.Thread(target=server.serve_forever, name="nhc-remedy-http", daemon=True).start()
     return server
