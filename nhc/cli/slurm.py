@@ -15,7 +15,20 @@ from nhc.plugins import open_adapter
 from nhc.ports import Operation
 
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Optional
+
+    from typing_extensions import Unpack
+
+    from nhc.cli.sync import SyncOptions
+    from nhc.ports import Marker
+
+    class SlurmSyncOptions(SyncOptions):
+        """The options of `nhc slurm sync`, as click names them."""
+
+        hyperpod: bool
+        rest: Optional[str]
+        token_file: Optional[str]
+
 
 WORDS = {Operation.MARK: "drain", Operation.CLEAR: "resume", Operation.REBOOT: "reboot", Operation.REPLACE: "replace"}
 
@@ -42,7 +55,7 @@ WORDS = {Operation.MARK: "drain", Operation.CLEAR: "resume", Operation.REBOOT: "
     help="How long a controller that does not answer is tried again.",
 )
 @FORMAT
-def sync_command(**options: Any) -> None:
+def sync_command(**options: Unpack[SlurmSyncOptions]) -> None:
     """Drain and resume nodes as their reports say.
 
     A node whose report is CRIT is drained with the reason, one that nhc drained and that is healthy again is
@@ -52,17 +65,18 @@ def sync_command(**options: Any) -> None:
     raise SystemExit(run(options))
 
 
-def run(options: Dict[str, Any]) -> int:
-    """Carry out `nhc slurm sync` with its options as a dictionary."""
+def run(options: SlurmSyncOptions) -> int:
+    """Carry out `nhc slurm sync`."""
     return carry_out("nhc slurm sync", lambda: controller(options), WORDS, options)
 
 
-def controller(options: Dict[str, Any]) -> Any:
+def controller(options: SlurmSyncOptions) -> Marker:
     """The adapter that the options ask for. Raises NoAdapter, ValueError."""
     settings = {"NHC_HYPERPOD": "1"} if options["hyperpod"] else {}
-    if not options["rest"]:
-        return open_adapter("slurm", settings)
-    settings["NHC_SLURMREST"] = options["rest"]
-    if options["token_file"]:
-        settings["NHC_SLURMREST_TOKEN_FILE"] = options["token_file"]
-    return open_adapter("slurm-rest", settings)
+    name = "slurm-rest" if options["rest"] else "slurm"
+    if options["rest"]:
+        settings["NHC_SLURMREST"] = options["rest"]
+        if options["token_file"]:
+            settings["NHC_SLURMREST_TOKEN_FILE"] = options["token_file"]
+    found: Marker = open_adapter(name, settings)
+    return found

@@ -21,12 +21,32 @@ from nhc.policy.decide import Policy, read_ceiling
 from nhc.policy.ledger import Ledger, LedgerError
 from nhc.policy.policy_file import PolicyFile, load
 from nhc.policy.reconcile import BadReports, SyncResult, load_reports, sync
-from nhc.ports import AdapterError, Effect, Marker, Operation
+from nhc.ports import AdapterError, Applied, Effect, Marker, Operation
 from nhc.settings_file import SettingsError
 from nhc.system.bounded_read import read_input, read_text
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+    from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDict
+
+    from typing_extensions import Unpack
+
+    class SyncOptions(TypedDict):
+        """What the commands that bring a scheduler in line have in common, as click names it; times in seconds."""
+
+        reports: Sequence[str]
+        apply: Optional[bool]
+        max_drained: Optional[str]
+        policy_path: Optional[str]
+        ledger_path: Optional[str]
+        patience: float
+        form: str
+
+    class AdapterSyncOptions(SyncOptions):
+        """Those of `nhc sync`."""
+
+        adapter: str
+        settings: Sequence[str]
+
 
 POLICY = "/etc/nhc/policy.toml"
 WORDS = {operation: operation.value for operation in Operation}
@@ -100,7 +120,7 @@ FORMAT = under("What is shown")(
     help="How long a controller that does not answer is tried again.",
 )
 @FORMAT
-def sync_command(**options: Any) -> None:
+def sync_command(**options: Unpack[AdapterSyncOptions]) -> None:
     """Mark and clear nodes as their reports say, through any adapter that can mark.
 
     A node whose report is CRIT is marked with the reason, one that nhc marked and that is healthy again is put
@@ -110,7 +130,7 @@ def sync_command(**options: Any) -> None:
     raise SystemExit(carry_out("nhc sync", lambda: marker(options["adapter"], options["settings"]), WORDS, options))
 
 
-def marker(name: str, given: Sequence[str]) -> Any:
+def marker(name: str, given: Sequence[str]) -> Marker:
     """The adapter called `name`, which can mark. Raises NoAdapter, AdapterError, ValueError."""
     settings = {variable: value for variable, value in os.environ.items() if variable.startswith("NHC_")}
     for word in given:
@@ -124,7 +144,7 @@ def marker(name: str, given: Sequence[str]) -> Any:
     return found
 
 
-def carry_out(command: str, make: Callable[[], Any], words: Mapping[Operation, str], options: Dict[str, Any]) -> int:
+def carry_out(command: str, make: Callable[[], Marker], words: Mapping[Operation, str], options: SyncOptions) -> int:
     """Decide, act within the policy, and print, with the options of `nhc sync`; the exit status.
 
     `command` is what messages begin with, `words` what operations are called where the adapter's marks are known.
@@ -149,7 +169,7 @@ def carry_out(command: str, make: Callable[[], Any], words: Mapping[Operation, s
     return 1 if done.failed else 0
 
 
-def policy_of(options: Dict[str, Any]) -> PolicyFile:
+def policy_of(options: SyncOptions) -> PolicyFile:
     """The policy file's, with the command line's changes. Raises SettingsError, ValueError."""
     path: Optional[str] = options["policy_path"] or (POLICY if os.path.exists(POLICY) else None)
     settings = load(path) if path else PolicyFile(Policy())
@@ -219,5 +239,5 @@ def show_json(done: SyncResult, calls: Optional[int]) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def _fate(applied: Any) -> Dict[str, str]:
+def _fate(applied: Optional[Applied]) -> Dict[str, str]:
     return {} if applied is None else {"effect": applied.effect.value, "message": printable(applied.message)}
