@@ -50,7 +50,8 @@ _RESULT = (
 def answer(path: Path) -> Path:
     """The shell script that stands for a node: it says what nhc's side says, without a fork."""
     results = ",".join(_RESULT % (n, n, n, n) for n in range(12))
-    report = ('{"schema":1,"version":"0.1.0","host":"@HOST@","boot_id":"x","started":@NOW@.5,"elapsed":0.1,"notes":[],'
+    report = ('{"schema":1,"version":"0.1.0","host":"@HOST@","boot_id":"x","started":@NOW@.5,"started_at":"",'
+              '"elapsed":0.1,"verdict":"OK","notes":[],'
               '"not_run":0,"labels":{"profile":"gpu"},"results":[' + results + "]}")  # fmt: skip
     quoted = (
         report.replace("\\", "\\\\").replace('"', '\\"').replace("@HOST@", "$3").replace("@NOW@", str(int(time.time())))
