@@ -81,6 +81,7 @@ NOT_RUN = {
     "nhc ack xid/": "needs that finding on this node: tests/cli/test_log.py",
     "nhc inject": "writes into this machine's kernel log: tests/cli/test_log.py",
     "nhc kubernetes": "needs a cluster: tests/adapters/kubernetes",
+    "nhc remedy": "acts on nodes by its own settings and store: tests/remedy, tests/cli",
     "kubectl": "needs a cluster; nhc's part is judged",
     "helm": "needs a cluster: tests/adapters/kubernetes/test_manifests.py renders the chart",
     "podman": "builds an image",
@@ -315,8 +316,6 @@ def test_a_command_of_a_block_is_one_of_ours_with_options_of_ours(block, words):
     assert wrong_usage(words) == ""
 
 
-UNDER_WAY = re.compile(r"nhc remedy\b.*")
-"""Described before it is there."""
 #: What sentences say of LBNL NHC's command, which is called nhc too.
 LBNLS = re.compile(r"nhc (-[a-zA-Z]\b.*|VAR=value|-> .*)")
 
@@ -325,7 +324,7 @@ LBNLS = re.compile(r"nhc (-[a-zA-Z]\b.*|VAR=value|-> .*)")
 def test_a_command_within_a_sentence_is_one_of_ours_with_options_of_ours(page):
     wrong = []
     for span in spans(page):
-        if re.match(r"(\S*/)?nhc ", span) and not (LBNLS.fullmatch(span) or UNDER_WAY.fullmatch(span)):
+        if re.match(r"(\S*/)?nhc ", span) and not LBNLS.fullmatch(span):
             words = re.sub(r"[\[\]]|\.\.\.|…", "", span).split()[1:]
             said = wrong_usage(words[:-1] if takes_a_value(words) else words)
             wrong += [f"{span}: {said}"] if said else []
