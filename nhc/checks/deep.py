@@ -30,6 +30,9 @@ OVERHEAD = 120.0
 START = 60.0
 """Seconds by which the check's own deadline for a tool is earlier than the engine's for the check."""
 
+READY = 10.0
+"""Seconds that starting the other end of a test may take."""
+
 NONE = -1.0
 """What `--floor none` gives: the figure is measured and not judged."""
 
@@ -50,7 +53,10 @@ FLOOR = opt(
 
 
 class Measured(NamedTuple):
-    """A figure with what it is about. `size` in bytes is the named row's; `device` the product name of a GPU."""
+    """A figure with what it is about. `size` in bytes is the named row's; `device` the product name of a GPU.
+
+    `name` is the metric's in reports, where it was measured otherwise than usual: a table may have a row of that name.
+    """
 
     metric: str
     value: float
@@ -59,6 +65,7 @@ class Measured(NamedTuple):
     size: int = 0
     device: str = ""
     at_least: bool = True
+    name: str = ""
 
 
 def attempt(
@@ -119,9 +126,10 @@ def hold(host: Host, measured: Measured, floor: Optional[float], wanted: bool = 
     Without any of them a speed cannot be judged: UNKNOWN, or OK with a word on it where the speed is not what the test
     is for (`wanted` false).
     """
-    metric = Metric(measured.metric, measured.value, measured.unit)
+    name = measured.name or measured.metric
+    metric = Metric(name, measured.value, measured.unit)
     said = f"{measured.target}: " if measured.target else ""
-    told = f"{said}{measured.metric.replace('_', ' ')} {show(measured.value)} {measured.unit}"
+    told = f"{said}{name.replace('_', ' ')} {show(measured.value)} {measured.unit}"
     if measured.value != measured.value or measured.value < 0:
         return unknown("DeepOutput", f"{told} is no figure", target=measured.target)
     row: Optional[expected.Expected]
@@ -134,7 +142,10 @@ def hold(host: Host, measured: Measured, floor: Optional[float], wanted: bool = 
             tables = host.fact(expected.tables)
         except (OSError, ValueError) as error:
             return unknown("DeepTable", str(error), target=measured.target, metrics=(metric,))
-        row = expected.find(tables, kinds(host), measured.metric, measured.size, measured.device)
+        row = next(
+            filter(None, (expected.find(tables, kinds(host), one, measured.size, measured.device)
+                          for one in dict.fromkeys((name, measured.metric)))), None,
+        )  # fmt: skip
     if row is None:
         if not wanted:
             return ok(f"{told}, speed not judged", target=measured.target, metrics=(metric,))
@@ -148,7 +159,7 @@ def hold(host: Host, measured: Measured, floor: Optional[float], wanted: bool = 
     if row.unit != measured.unit:
         message = f"{told} is not in {row.unit}, as the figure of {row.source} is"
         return unknown("DeepTable", message, target=measured.target, metrics=(metric,))
-    limits = (metric, Metric(f"{measured.metric}_threshold", row.threshold, row.unit))
+    limits = (metric, Metric(f"{name}_threshold", row.threshold, row.unit))
     bound = "at least" if row.at_least else "at most"
     why = f"expected {bound} {show(row.threshold)} ({row.source})"
     if row.holds(measured.value):
@@ -169,6 +180,8 @@ def scratch(host: Host) -> str:
 def serve(host: Host, argv: Sequence[str], log: str) -> None:
     """Start the other end of a test and do not wait for it; what it writes goes to `log`. Raises OSError.
 
-    In a session of its own, since what is left of a command's group is ended with the command. The run ends it.
+    In a session of its own, since what is left of a command's group is ended with the command: it says so through the
+    pipe before the command ends. The run ends it.
     """
-    host.run(["setsid", "-f", "sh", "-c", 'exec "$@" >"$0" 2>&1 </dev/null', log, *argv])
+    inner = 'echo; exec "$@" >"$0" 2>&1 </dev/null'
+    host.run(["sh", "-c", 'setsid -f sh -c "$0" "$@" | { read -r line; }', inner, log, *argv], READY)

@@ -8,7 +8,7 @@ from nhc.checks.gpu import DEVICES, pick
 from nhc.facts.tools import collective, nccom
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
-from nhc.model import Action, Outcome, crit, unknown
+from nhc.model import Action, Metric, Outcome, crit, unknown
 from nhc.units import show_kb, size_bytes, text, whole
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ LAYERS: Dict[str, Tuple[str, ...]] = {
     "nic": ("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"),
 }
 """What to leave NCCL to travel by: whatever it chooses, NVLink alone, the network adapters alone."""
+
+USUAL = 8 << 30
+"""The size whose figure has the metric's plain name, and that most published figures are of."""
 
 NETWORKS = frozenset(["IB", "efa", "gIB"])
 NAMES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "reduce", "sendrecv")
@@ -46,7 +49,7 @@ def layer(value: str) -> str:
     "check_deep_collective",
     DEVICES,
     opt("-c --collective", "name", named, "all_reduce, all_gather, reduce_scatter, alltoall ...", "all_reduce"),
-    opt("-s --size", "size", size_bytes, "the size whose row is judged", 8 << 30),
+    opt("-s --size", "size", size_bytes, "the size whose row is judged", USUAL),
     opt("-i --isolate", "only", layer, "all, nvlink (NVLink alone) or nic (the network adapters alone)", "all"),
     opt("-n --iterations", "iterations", whole, "iterations", 20),
     opt("-b --binary", "binary", text, "the test (default: COLLECTIVE_perf)", ""),
@@ -57,7 +60,7 @@ def layer(value: str) -> str:
 def check_deep_collective(
     host: Host,
     name: str = "all_reduce",
-    size: int = 8 << 30,
+    size: int = USUAL,
     only: str = "all",
     iterations: int = 20,
     binary: str = "",
@@ -117,8 +120,11 @@ def judge(
         return unknown("DeepWrongTransport", f"{name}: {wrong_way}", evidence=deep.tail(done))
     assert row is not None
     metric = f"collective_{name}" if only == "all" else f"collective_{name}_{only}"
-    judged = deep.hold(host, deep.Measured(metric, row.busbw, "GB/s", size=size), floor)
-    return judged._replace(message=f"{judged.message}, {ranks} ranks at {show_kb(size // 1024)}")
+    usual = "" if size == USUAL else f"{metric}_{show_kb(size // 1024)}"
+    judged = deep.hold(host, deep.Measured(metric, row.busbw, "GB/s", size=size, name=usual), floor)
+    algbw = Metric(f"{usual or metric}_algbw", max(row.out_of_place.algbw, row.in_place.algbw), "GB/s")
+    message = f"{judged.message}, {ranks} ranks at {show_kb(size // 1024)}"
+    return judged._replace(message=message, metrics=(*judged.metrics, algbw))
 
 
 def _wrong(found: Collective) -> str:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 BROKEN = 2
 """The status of stress-ng when a stressor failed, a verification among them."""
+VM_KB = 256 << 10
+"""kB of a memory stressor: stress-ng's own default. check_deep_memory tests all of the memory."""
 ENOUGH = 0.95
 """Share of the time asked for that must have passed: a run that was ended early says that it was successful."""
 
@@ -46,8 +48,8 @@ def check_deep_cpu(host: Host, duration: float = 60.0, wanted: object = None) ->
 
     Runs stress-ng with --verify. A stressor that fails its verification is CRIT. UNKNOWN unless every stressor reports
     operations and the run lasted as long as it was to: stress-ng calls a run successful that was ended early, and one
-    whose disk was full. Memory is taken from three quarters of what is available, and its own processes are the first
-    that the kernel ends where memory runs out.
+    whose disk was full. A memory stressor takes 256 MB, all of them three quarters of what is available at most. They
+    are the first that the kernel ends where memory runs out.
 
     Example: * |context deep| check_deep_cpu -t 5m -s cpu=0,vm=2,hdd=1,fork=8,switch=4
     """
@@ -56,7 +58,7 @@ def check_deep_cpu(host: Host, duration: float = 60.0, wanted: object = None) ->
     for name, count in chosen.items():
         argv += [f"--{name}", str(count)]
     if "vm" in chosen:
-        argv += ["--vm-bytes", f"{_room(host) // max(chosen['vm'], 1)}k"]
+        argv += ["--vm-bytes", f"{min(VM_KB, _room(host) // max(chosen['vm'], 1))}k"]
     if deep.scratch(host):
         argv += ["--temp-path", deep.scratch(host)]
     argv += ["--verify", "--metrics", "--oomable", "--timeout", f"{max(1, round(duration))}s"]

@@ -145,7 +145,9 @@ def judge(run: str, gpus: Sequence[int], done: Completed, found: Diagnostic) -> 
         outcomes.append(deep.no_proof("dcgmi diag", f"status {done.status}, and no error in its results", done))
     if not outcomes:
         tests = ", ".join(found.tests())
-        outcomes.append(ok(f"DCGM {found.version}: {tests} passed on {len(gpus)} GPUs"))
+        facts = (f"dcgmVersion: {found.version}", f"gpuDriverVersion: {found.driver}",
+                 f"gpuDeviceIds: [{' '.join(found.device_ids)}]")  # fmt: skip
+        outcomes.append(ok(f"DCGM {found.version}: {tests} passed on {len(gpus)} GPUs")._replace(evidence=facts))
     return outcomes
 
 

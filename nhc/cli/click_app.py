@@ -37,6 +37,12 @@ COMMANDS: Dict[str, Any] = {
         "list": ("nhc.cli.profile:list_profiles", "List the known types."),
         "show": ("nhc.cli.profile:show", "Show a type's expectations."),
     }),
+    "deep": ("Test nodes deeply: under load, measured, with numbers that must be right.", {
+        "run": ("nhc.cli.deep:run_command", "Run a suite on this node."),
+        "list": ("nhc.cli.deep:list_command", "List the suites, or what one of them runs here."),
+        "calibrate": ("nhc.cli.deep:calibrate_command", "Propose expected figures from healthy nodes."),
+        "restore": ("nhc.cli.deep:restore_command", "Put back what a run that was killed has left."),
+    }),
     "log": ("Read kernel logs.", {
         "classify": ("nhc.cli.kernel:classify", "Say what each line of a kernel log means."),
         "catalogue": ("nhc.cli.kernel:catalogue", "Show what is known of a code or a text of kernel logs."),

@@ -10,6 +10,7 @@ from tests.faults.under import LAUNCHERS
 
 KEPT = Path(__file__).resolve().parents[1] / "nodes" / "h100-xid79"
 CONFIG = "* || check_file_test -e /etc/passwd\n* || [[ -d / ]]\n* || true\n"
+SUITE = "* |context deep| check_file_test -e /etc/passwd\n"
 LOG = "Nov 21 02:28:15 n1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"
 
 
@@ -20,6 +21,7 @@ class Place:
         self.base, self.state, self.peer = base, state, peer
         self.out = state
         self.config, self.log, self.report = base / "nhc.conf", base / "messages", base / "report.json"
+        self.suite = base / "suite.conf"
         self.kubeconfig = base / f"kubeconfig-{peer.rpartition(':')[2]}"
         if not self.kubeconfig.exists():
             self.kubeconfig.write_text(json.dumps({
@@ -87,6 +89,10 @@ DOORS = {
     "profile detect": Door(lambda p: ["profile", "detect"]),
     "profile list": Door(lambda p: ["profile", "list"]),
     "profile show": Door(lambda p: ["profile", "show", "dgx-h100"]),
+    "deep run": Door(lambda p: ["deep", "run", p.suite, "--adapter", "none", "--force"]),
+    "deep list": Door(lambda p: ["deep", "list", p.suite]),
+    "deep calibrate": Door(lambda p: ["deep", "calibrate", p.report]),
+    "deep restore": Door(lambda p: ["deep", "restore"]),
     "log classify": Door(lambda p: ["log", "classify", p.log]),
     "inject": Door(lambda p: ["inject", "--list"]),
     "ack": Door(lambda p: ["ack"]),

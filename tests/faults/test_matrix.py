@@ -21,7 +21,7 @@ import pytest
 from nhc.store import episodes, holds
 from nhc.store.connect import open_store
 from tests.faults.cells import COLUMNS, PEERS, ROOT, SPACE, carry_out, environment
-from tests.faults.doors import CONFIG, DOORS, KEPT, LOG, Place, every_door
+from tests.faults.doors import CONFIG, DOORS, KEPT, LOG, SUITE, Place, every_door
 from tests.faults.peers import Peer
 from tests.support.require import need
 from tests.support.slurmrest import FakeSlurmRest
@@ -64,6 +64,7 @@ def world():
     base.chmod(0o755)
     (base / "nhc.conf").write_text(CONFIG)
     (base / "messages").write_text(LOG)
+    (base / "suite.conf").write_text(SUITE)
     shutil.copytree(KEPT, base / "kept")  # a checkout may be closed to others
     report = {**json.loads((KEPT / "report.json").read_text()), "host": "n1", "started": time.time()}
     (base / "report.json").write_text(json.dumps(report))

@@ -62,6 +62,7 @@ class Diagnostic(NamedTuple):
     results: Tuple[DiagResult, ...]
     gpus: Tuple[int, ...] = ()
     trouble: str = ""
+    device_ids: Tuple[str, ...] = ()
 
     def tests(self) -> Tuple[str, ...]:
         """The tests named, lower case, in order."""
@@ -100,7 +101,7 @@ def _one(found: Tuple[int, Dict[str, Any]]) -> Diagnostic:
             return Diagnostic(generation, version, driver, (), (), trouble)
         raise ValueError("no test_categories")
     results = tuple(result for category in categories for result in _category(category))
-    return Diagnostic(generation, version, driver, results, _gpus(root), trouble)
+    return Diagnostic(generation, version, driver, results, _gpus(root), trouble, _device_ids(root))
 
 
 def _gpus(root: Dict[str, Any]) -> Tuple[int, ...]:
@@ -109,6 +110,15 @@ def _gpus(root: Dict[str, Any]) -> Tuple[int, ...]:
         if isinstance(group, dict) and group.get("entity_group") == "GPU":
             found += [one["entity_id"] for one in group.get("entities") or () if isinstance(one.get("entity_id"), int)]
     return tuple(found)
+
+
+def _device_ids(root: Dict[str, Any]) -> Tuple[str, ...]:
+    """The PCI device ids of the GPUs: DCGM 4 names them by entity, DCGM 3 at the top."""
+    found = [str(word) for word in root.get("GPU Device IDs") or () if isinstance(word, str)]
+    for group in root.get("entity_groups") or ():
+        if isinstance(group, dict) and group.get("entity_group") == "GPU":
+            found += [str(one["device_id"]) for one in group.get("entities") or () if one.get("device_id")]
+    return tuple(dict.fromkeys(found))
 
 
 def _category(category: Any) -> Iterator[DiagResult]:

@@ -1,0 +1,264 @@
+"""`nhc deep`: deep checks of this node. What it needs of other nodes is in the commands beside this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+import click
+
+from nhc.cli.durations import DURATION
+from nhc.cli.option_groups import GroupedCommand, OfferedChoice, under
+from nhc.cli.options import CHECK_LOCAL, FORMATS, UsageError, read
+from nhc.cli.report_output import emit, write_atomically
+from nhc.deep import calibrate as calibration
+from nhc.deep import hyperpod, journal, runner, suites
+from nhc.deep.fleet_norm import LEAST, propose
+from nhc.deep.kinds import kinds
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.hooks.resource_manager import detect
+from nhc.host import Host
+from nhc.language.loader import ConfigError
+from nhc.model import printable
+from nhc.plugins import NoAdapter, open_adapter
+from nhc.ports import AdapterError, NodeSource
+from nhc.state.store import State
+from nhc.units import show_seconds
+
+_OPTIONS: Dict[str, Any] = read(CHECK_LOCAL, [])
+"""Those of `nhc check local`, as they are where none is given."""
+
+
+def _suites(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
+    return [name for name in (*suites.suites(Host()), suites.OWN) if name.startswith(incomplete)]
+
+
+@click.command("run", cls=GroupedCommand)
+@click.argument("suite", default="quick", shell_complete=_suites)
+@under("The node")("-n", "--node", metavar="NAME", default="", help="The node's name. Default: the kernel's host name.")
+@under("The node")(
+    "--adapter",
+    default="auto",
+    show_default=True,
+    metavar="NAME",
+    help="Who is asked whether the node is free: slurm, kubernetes ..., auto, or none.",
+)
+@under("The node")("--force", is_flag=True, help="Run although the node is in use. What is disturbed is said.")
+@under("How it runs")("-t", "--timeout", type=DURATION, default="0", metavar="TIME", help="Deadline of the whole run.")
+@under("How it runs")(
+    "--hyperpod-log",
+    metavar="FILE",
+    default="",
+    help=f"Append the lines of HyperPod's log. Default for its suites: {hyperpod.LOG}, where that folder is.",
+)
+@under("What is shown")(
+    "-f", "--format", "form", type=OfferedChoice(FORMATS, "nhc.renderers"), default="text", show_default=True,
+    help="Output format.",
+)  # fmt: skip
+@under("What is shown")("-o", "--output", metavar="FILE", default="", help="Write the report to this file.")
+@under("What is shown")("-e", "--evidence", is_flag=True, help="Show the lines behind each verdict.")
+@under("What is shown")("-s", "--skipped", is_flag=True, help="List what this node has nothing for.")
+@under("What is shown")("-v", "--verbose", count=True, help="Show where each check is configured and how long it took.")
+@under("What is shown")("-q", "--quiet", count=True, help="Show only what is wrong, and no progress.")
+def run_command(**options: Any) -> None:
+    """Test this node deeply: load it, measure it, and see that its numbers are right.
+
+    SUITE is quick (the default), standard, burn, InstanceStress, InstanceConnectivity, a suite of the site's in
+    /etc/nhc/suites, a file, or site for the lines of the node's own nhc.conf in the context deep. The node must be
+    free: out of service at its scheduler, with nobody on its accelerators and RDMA devices. Whatever ends the run, its
+    tools are ended and the node is left as it was.
+
+    Exit status: 0 good, 1 bad, 2 wrong usage, 3 could not tell.
+    """
+    host, state = Host(memory=State()), State()
+    node = options["node"] or host.system.hostname()
+    terminal = sys.stderr.isatty() and not options["quiet"]
+    try:
+        plan = suites.plan_of(options["suite"], host, node, state)
+        wanted = runner.Wanted(
+            options["suite"], plan, node, kinds(host), options["force"], options["timeout"],
+            _source(options["adapter"], host, dict(plan.settings)), terminal,
+            lambda line: click.echo(f"nhc deep run: {line}", err=True), bool(options["quiet"]),
+        )  # fmt: skip
+    except ConfigError as error:
+        raise SystemExit(_refuse("\n".join(problem.show() for problem in error.problems))) from None
+    except (suites.NoSuite, NoAdapter, UsageError) as error:
+        raise SystemExit(_refuse(f"nhc deep run: {error}")) from None
+    except OSError as error:
+        raise SystemExit(_refuse(f"nhc deep run: {error.filename or options['suite']}: {error.strerror}")) from None
+    where = journal.directory()
+    try:
+        ran = runner.run(wanted, host, state, os.environ, where)
+    except journal.JournalError as error:
+        click.echo(f"nhc deep run: {printable(str(error))}", err=True)
+        raise SystemExit(EXIT_UNKNOWN) from None
+    raise SystemExit(_show(ran, wanted, where, options))
+
+
+def _show(ran: runner.Ran, wanted: runner.Wanted, where: str, options: Dict[str, Any]) -> int:
+    """Print, keep and log the report; the exit status. Where a signal ended the run, it ends this process too."""
+    report = ran.report
+    name = wanted.suite.lower()
+    if name in hyperpod.SUITES:
+        report = report._replace(labels={**report.labels, **hyperpod.labels(report)})
+    problems = [runner.keep(report, where), _log(ran, wanted, options["hyperpod_log"], name)]
+    for problem in filter(None, problems):
+        click.echo(f"nhc deep run: {problem}", err=True)
+    shown = {**_OPTIONS, "format": options["form"], **{key: options[key] for key in
+             ("output", "evidence", "skipped", "verbose", "quiet")}}  # fmt: skip
+    try:
+        status = emit(report, shown)
+    except UsageError as error:
+        click.echo(f"nhc deep run: {error}", err=True)
+        return EXIT_USAGE
+    if ran.signal == signal.SIGINT:
+        return 128 + signal.SIGINT
+    if ran.signal:
+        signal.signal(ran.signal, signal.SIG_DFL)
+        os.kill(os.getpid(), ran.signal)
+    return status
+
+
+def _log(ran: runner.Ran, wanted: runner.Wanted, path: str, suite: str) -> Optional[str]:
+    """Append HyperPod's lines, where they are asked for; why that failed."""
+    if not path and (suite not in hyperpod.SUITES or not os.path.isdir(os.path.dirname(hyperpod.LOG))):
+        return None
+    path = path or hyperpod.LOG
+    kind = next((one[len("aws-") :] for one in wanted.kinds if one.startswith("aws-")), "")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", "")
+    text = "".join(f"{line}\n" for line in hyperpod.lines(ran.report, f"ml.{kind}" if kind else "", region))
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        return f"{path}: {error.strerror}: its lines are not written"
+    return None
+
+
+def _source(name: str, host: Host, settings: Dict[str, str]) -> Optional[NodeSource]:
+    """Who knows whether the node is free, None for nobody. Raises UsageError, NoAdapter."""
+    if name == "none":
+        return None
+    chosen: Optional[str] = name
+    if name == "auto":
+        chosen, why = detect(os.environ, settings, host)
+        if chosen is None and "set NHC_RM" in why:
+            raise UsageError(f"{why}, or give --adapter")
+        if chosen is None:
+            return None
+    known = {variable: value for variable, value in os.environ.items() if variable.startswith("NHC_")}
+    try:
+        found: NodeSource = open_adapter(chosen or "", {**settings, **known}, os.environ)
+        return found
+    except AdapterError as error:
+        raise UsageError(f"--adapter {chosen}: {error}") from None
+
+
+def _refuse(said: str) -> int:
+    click.echo(said, err=True)
+    return EXIT_USAGE
+
+
+@click.command("list")
+@click.argument("suite", default="", shell_complete=_suites)
+@click.option("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("-n", "--node", metavar="NAME", default="", help="The node's name, which targets are matched against.")
+def list_command(suite: str, form: str, node: str) -> None:
+    """List the suites, or what one of them runs on this node, and about how long that takes."""
+    host, state = Host(memory=State()), State()
+    name = node or host.system.hostname()
+    try:
+        there = suites.suites(host)
+        chosen = [suite] if suite else [found.name for found in there.values()]
+        told = [_told(one, host, name, state) for one in chosen]
+    except ConfigError as error:
+        raise SystemExit(_refuse("\n".join(problem.show() for problem in error.problems))) from None
+    except suites.NoSuite as error:
+        raise SystemExit(_refuse(f"nhc deep list: {error}")) from None
+    except OSError as error:
+        raise SystemExit(_refuse(f"nhc deep list: {error.filename or suite}: {error.strerror}")) from None
+    if form == "json":
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        return
+    for found in told:
+        click.echo(f"{found['suite']:<22} {found['count']:>3} checks  {found['about']:>8}  {found['summary']}")
+        for check in found["checks"] if suite else []:
+            click.echo(f"    {show_seconds(round(check['seconds'])):>8}  {check['line']}")
+
+
+def _told(name: str, host: Host, node: str, state: State) -> Dict[str, Any]:
+    plan = suites.plan_of(name, host, node, state)
+    found = None if name == suites.OWN else suites.find(name, host)
+    steps = runner.estimate(plan.items, state)
+    total = sum(step.seconds for step in steps)
+    return {
+        "suite": name,
+        "source": found.source if found else "nhc.conf",
+        "summary": found.summary if found else "the node's own lines in the context deep",
+        "count": len(steps),
+        "seconds": round(total),
+        "about": f"{max(1, round(total / 60))} min",
+        "checks": [{"check": item.name, "line": item.line, "seconds": round(step.seconds)}
+                   for item, step in zip(plan.items, steps)],
+    }  # fmt: skip
+
+
+@click.command("calibrate")
+@click.argument("paths", nargs=-1, required=True, metavar="REPORT...")
+@click.option("--least", default=LEAST, show_default=True, type=click.IntRange(3), help="Fewest nodes for a row.")
+@click.option("-o", "--output", metavar="FILE", default="", help="Write the table to this file.")
+def calibrate_command(paths: Tuple[str, ...], least: int, output: str) -> None:
+    """Propose expected figures from the reports of healthy nodes.
+
+    REPORT is a report of `nhc deep run -f json`, or a directory of them. For each kind of node and each metric the
+    median is proposed, with a tolerance that covers the nodes' own spread. A node that stands out is named and left
+    out. Look at the table before you copy it to /etc/nhc/deep-expected.tsv on the nodes.
+    """
+    try:
+        found, remarks = calibration.samples(calibration.reports(paths))
+    except calibration.BadInput as error:
+        raise SystemExit(_refuse(f"nhc deep calibrate: {printable(str(error))}")) from None
+    proposal = propose(found, time.strftime("%Y-%m-%d", time.gmtime()), least)
+    text = calibration.table(proposal._replace(remarks=(*remarks, *proposal.remarks)))
+    if output:
+        try:
+            write_atomically(output, text)
+        except UsageError as error:
+            raise SystemExit(_refuse(f"nhc deep calibrate: {error}")) from None
+    else:
+        click.echo(text, nl=False)
+    click.echo(f"{len(proposal.rows)} rows, {len(remarks) + len(proposal.remarks)} remarks", err=True)
+    raise SystemExit(EXIT_HEALTHY if proposal.rows else EXIT_UNHEALTHY)
+
+
+@click.command("restore")
+def restore_command() -> None:
+    """Put back what a run that was killed has left: its processes, services, GPU settings and files.
+
+    The next `nhc deep run` does so by itself. Exit status: 0 done or nothing to do, 1 not all of it could be.
+    """
+    where, host = journal.directory(), Host()
+    try:
+        lock = journal.lock(where)
+        left = journal.read(where)
+    except journal.JournalError as error:
+        click.echo(f"nhc deep restore: {printable(str(error))}", err=True)
+        raise SystemExit(EXIT_UNKNOWN) from None
+    try:
+        if left is None:
+            click.echo("nothing is left to put back")
+            return
+        done, failed = journal.restore(host, where, left)
+    finally:
+        os.close(lock)
+    for line in done:
+        click.echo(f"put back: {printable(line)}")
+    for line in failed:
+        click.echo(f"not put back: {printable(line)}", err=True)
+    if not done and not failed:
+        click.echo(f"a run of {printable(left.suite)} had left its folder only: removed")
+    raise SystemExit(EXIT_UNHEALTHY if failed else EXIT_HEALTHY)

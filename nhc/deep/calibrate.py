@@ -1,0 +1,71 @@
+"""From the reports of healthy nodes to a table of expected figures."""
+
+from __future__ import annotations
+
+import os
+from typing import Iterable, List, Sequence, Tuple
+
+from nhc.deep.fleet_norm import Proposal, Sample
+from nhc.facts.expected import COLUMNS, format_row
+from nhc.model import Report, Verdict
+from nhc.render import json as wire
+from nhc.system.bounded_read import parse_json, read_text
+
+LARGEST = 64 << 20
+
+
+class BadInput(ValueError):
+    """A file is no report: one line naming it."""
+
+
+def reports(paths: Sequence[str]) -> List[Report]:
+    """The reports in these files, and in the *.json of these directories. Raises BadInput."""
+    found: List[Report] = []
+    for path in paths:
+        names = [path]
+        if os.path.isdir(path):
+            names = sorted(f"{path}/{name}" for name in os.listdir(path) if name.endswith(".json"))
+        for name in names:
+            found += _read(name)
+    return found
+
+
+def _read(path: str) -> List[Report]:
+    try:
+        text = read_text(path, LARGEST)
+        values = parse_json(text) if text.lstrip()[:1] in "[{" else None
+        listed = values if isinstance(values, list) else [values]
+        return [wire.from_dict(value) for value in listed]
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadInput(f"{path}: not a report as nhc deep run -f json writes it: {error}") from None
+
+
+def samples(found: Iterable[Report]) -> Tuple[List[Sample], List[str]]:
+    """The figures of healthy nodes, and a remark on each report that is left out."""
+    kept: List[Sample] = []
+    remarks: List[str] = []
+    for report in found:
+        if report.verdict is Verdict.CRIT:
+            remarks.append(f"{report.host}: not healthy, left out: {report.failures()[0].outcome.message}"[:200])
+            continue
+        kind = report.labels.get("kind", "")
+        if not kind:
+            remarks.append(f"{report.host}: its report does not say what kind of node it is: left out")
+            continue
+        kept += [
+            Sample(report.host, kind, metric.name, metric.unit, metric.value, result.outcome.target, report.started)
+            for result in report.results
+            if result.check.startswith("check_deep_")
+            for metric in result.outcome.metrics
+        ]
+    return kept, remarks
+
+
+def table(proposal: Proposal) -> str:
+    """The proposal as a file for /etc/nhc/deep-expected.tsv."""
+    lines = ["# Proposed by nhc deep calibrate: look at it before you use it. Columns, with tabs between them:",
+             f"# {' '.join(COLUMNS)}"]  # fmt: skip
+    lines += [f"# left out: {remark}" for remark in proposal.remarks]
+    return "\n".join([*lines, *(format_row(row) for row in proposal.rows)]) + "\n"

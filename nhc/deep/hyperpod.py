@@ -1,0 +1,164 @@
+"""SageMaker HyperPod's deep health checks in its own words: log lines, error messages, labels. Pure.
+
+Source: AWS's HyperPod guide (deep health check logs of a Slurm cluster, and of EKS as JSON), whose lines have one blank
+or four around the level. Tools that read those logs and labels go on working with nhc's suites of the same names.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Dict, List, Mapping, Sequence, Tuple
+
+from nhc.model import Action, CheckResult, Outcome, Report, Verdict, printable
+
+SUITES = ("instancestress", "instanceconnectivity")
+LOG = "/var/log/aws/clusters/sagemaker-deep-health-check.log"
+PREFIX = "sagemaker.amazonaws.com/"
+STATUS, HEALTH, TYPES, REASONS = (
+    f"{PREFIX}deep-health-check-status", f"{PREFIX}node-health-status", f"{PREFIX}fault-types",
+    f"{PREFIX}fault-reasons",
+)  # fmt: skip
+IN_PROGRESS = {STATUS: "InProgress", HEALTH: "Unschedulable"}
+"""The labels while the checks run."""
+
+_NAMES = {
+    "check_deep_dcgm": "dcgm test", "check_deep_efa": "EFA loopback test", "check_deep_collective": "nccl test",
+    "check_deep_nccom": "nccom test", "check_deep_cpu": "hardware stress test",
+}  # fmt: skip
+
+
+def labels(report: Report) -> Dict[str, str]:
+    """The node's labels after a run. What could not be told has not passed, and asks for no repair."""
+    if report.verdict in (Verdict.OK, Verdict.WARN):
+        return {STATUS: "Passed", HEALTH: "Schedulable"}
+    if report.verdict is not Verdict.CRIT:
+        return {STATUS: "Failed", HEALTH: "Unschedulable"}
+    first = report.failures()[0]
+    reboots = all(one.outcome.action in (Action.REBOOT, Action.RESET_DEVICE) for one in report.failures())
+    return {
+        STATUS: "Failed",
+        HEALTH: "UnschedulablePendingReboot" if reboots else "UnschedulablePendingReplacement",
+        TYPES: "DeepHealthCheckFailed",
+        REASONS: first.outcome.reason,
+    }
+
+
+def _line(when: float, said: str, gap: str = "    ") -> str:
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(when))}{gap}info{gap}{said}"
+
+
+def begin_line(when: float, arguments: str) -> str:
+    """The line before the stress test."""
+    said = f"Executing Hardware stress check with command: stress-ng, and args: [{arguments}]"
+    return _line(when, said, " ")
+
+
+def lines(report: Report, instance_type: str, region: str) -> List[str]:
+    """What HyperPod's log would have of this run, in its order; a JSON line for each fault. Times are the run's."""
+    found: List[str] = []
+    when = report.started
+    for result in report.results:
+        if result.check == "check_deep_cpu":
+            found.append(begin_line(when, _stress_arguments(result)))
+        when += result.elapsed
+        if result.verdict in (Verdict.OK, Verdict.WARN):
+            found += _passed(when, result)
+        elif result.verdict in (Verdict.CRIT, Verdict.UNKNOWN):
+            found.append(error(when, result, instance_type, region))
+    return found
+
+
+def _stress_arguments(result: CheckResult) -> str:
+    """The stressors of the line, as stress-ng takes them."""
+    words = result.line.split()
+    chosen = words[words.index("-s") + 1] if "-s" in words[:-1] else "cpu=0"
+    length = words[words.index("-t") + 1].rstrip("s") if "-t" in words[:-1] else "60"
+    stressors = " ".join(f"--{part.replace('=', ' ')}" for part in chosen.split(","))
+    return f"{stressors} --timeout {length} --metrics"
+
+
+def _passed(when: float, result: CheckResult) -> List[str]:
+    outcome = result.outcome
+    if result.check == "check_deep_cpu":
+        return [_line(when, "stress-ng success", " ")]
+    if result.check in ("check_gpu_lost", "check_gpu_count"):
+        return [_line(when, "GpuPci Count check success")]
+    if result.check == "check_deep_dcgm":
+        return [_line(when, _dcgm(outcome, False, False))]
+    if result.check == "check_deep_efa" and outcome.metrics:
+        return [_line(when, _efa(outcome))]
+    if result.check == "check_deep_collective" and outcome.metrics:
+        return [_line(when, f"Nccl test successful. Summary: {nccl_summary(outcome, _ranks(outcome), 1)}")]
+    if result.check == "check_deep_nccom" and outcome.metrics:
+        return [_line(when, f"Nccom test successful. {printable(outcome.message)}")]
+    return []
+
+
+def _dcgm(outcome: Outcome, replace: bool, reboot: bool) -> str:
+    facts = dict(line.split(": ", 1) for line in outcome.evidence if ": " in line)
+    return (
+        f"DCGM diagnostic health summary: dcgmCheckLevel: 0 dcgmVersion: {facts.get('dcgmVersion', '')} "
+        f"gpuDriverVersion: {facts.get('gpuDriverVersion', '')}, gpuDeviceIds: {facts.get('gpuDeviceIds', '[]')} "
+        f"replacementRequired: {str(replace).lower()} rebootRequired:{str(reboot).lower()}"
+    )
+
+
+def _figures(outcome: Outcome) -> Mapping[str, float]:
+    return {metric.name: metric.value for metric in outcome.metrics}
+
+
+def _efa(outcome: Outcome) -> str:
+    """MaxTypicalLat and MinTypicalLat are the highest and lowest typical latency over the sizes, in microseconds."""
+    seen = _figures(outcome)
+    values: Sequence[Tuple[str, str]] = (
+        ("MaxBw", "efa_write"), ("AvgBw", "efa_write_average"), ("MaxTypicalLat", "efa_latency_max"),
+        ("MinTypicalLat", "efa_latency"), ("AvgLat", "efa_latency_average"),
+    )  # fmt: skip
+    summary = ", ".join(f"{name}: {seen.get(metric, 0.0):.6f}" for name, metric in values)
+    return f"EFA Loopback check passed for device: {outcome.target} . Output summary is {summary}"
+
+
+def _ranks(outcome: Outcome) -> int:
+    words = outcome.message.split()
+    return (
+        int(words[words.index("ranks") - 1])
+        if "ranks" in words[1:] and words[words.index("ranks") - 1].isdigit()
+        else 0
+    )
+
+
+def nccl_summary(outcome: Outcome, devices: int, nodes: int) -> str:
+    """The summary of a collective, of one node or of several. NcclAvgAlgoBw is of the sizes run: here the named one."""
+    seen = _figures(outcome)
+    algbw = next((value for name, value in seen.items() if name.endswith("_algbw")), 0.0)
+    busbw = next((value for name, value in seen.items() if not name.endswith(("_algbw", "_threshold"))), 0.0)
+    floor = next((value for name, value in seen.items() if name.endswith("_threshold")), 0.0)
+    threshold = floor * algbw / busbw if busbw else 0.0  # HyperPod's is of algbw, ours of busbw
+    return (
+        f"NcclMaxAlgoBw: {algbw:.6f}, NcclAvgAlgoBw: {algbw:.6f}, NcclThresholdAlgoBw: {threshold:.6f}, "
+        f"NcclOutOfBoundError: OK, NcclOperations: all_reduce_perf, NcclTotalDevices: {devices}, "
+        f"NcclNodes: {nodes}, NcclClusterMessage:"
+    )
+
+
+def error(when: float, result: CheckResult, instance_type: str, region: str) -> str:
+    """A fault as HyperPod's JSON stream has it; what could not be told is its "Unknownerror"."""
+    outcome = result.outcome
+    seen = _figures(outcome)
+    floor = next((value for name, value in seen.items() if name.endswith("_threshold")), None)
+    where = f"Region: {region}, InstanceType: {instance_type}."
+    if result.verdict is Verdict.UNKNOWN:
+        name = _NAMES.get(result.check, result.check)
+        said = f"Encountered Unknownerror. Replace the Instance. {where} ERROR:Crash detected in {name}"
+    elif outcome.reason == "DeepSlow" and floor is not None:
+        figure = next((value for name, value in seen.items() if not name.endswith("_threshold")), 0.0)
+        tool = "NCCL Test" if result.check == "check_deep_collective" else _NAMES.get(result.check, result.check)
+        said = (
+            f"Encountered FaultyInstance. Replace the Instance. {where} ERROR:Bandwidth has less than threshold: "
+            f"Expected minimum threshold :{floor:g},{tool} output Bw: {figure:g}"
+        )
+    else:
+        said = f"Encountered FaultyInstance. Replace the Instance. {where} ERROR:{printable(outcome.message, 500)}"
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+    return json.dumps({"level": "error", "ts": stamp, "msg": said}, ensure_ascii=False)

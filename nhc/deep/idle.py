@@ -1,0 +1,112 @@
+"""Whether a node is free for a deep check: its accelerators and RDMA devices, and what its scheduler says.
+
+Device files are seen held in /proc/PID/fd, accelerators' own processes by their vendor's library. A test beside a job
+would slow the job, fail by itself, or end the job for want of memory.
+"""
+
+from __future__ import annotations
+
+import os
+from fnmatch import fnmatchcase
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.checks.gpu_processes import SERVICES
+from nhc.facts.accelerator import accelerators
+from nhc.host import Host
+from nhc.model import printable
+from nhc.ports import NodeSource, NodeState
+
+DEVICES = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dri/renderD*", "/dev/infiniband/uverbs*", "/dev/neuron[0-9]*",
+           "/dev/accel/accel*", "/dev/hl[0-9]*")  # fmt: skip
+"""What a job holds open: GPUs of NVIDIA and AMD, RDMA devices (EFA among them), Neuron, Gaudi."""
+
+ALLOWED = (*SERVICES, "dcgm", "nvidia-imex", "nvidia-fabric", "nvsm", "ibacm", "opensm", "srp_daemon", "nhc", "Xorg")
+"""Daemons that hold devices on purpose and do no work on them. The kernel keeps 15 characters of a name."""
+
+JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "FLUX_JOB_ID")
+
+
+class Busy(NamedTuple):
+    """What is in the way. `who` is what would be disturbed."""
+
+    what: str
+    who: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.who}"
+
+
+class View(NamedTuple):
+    """What was found: what is in the way, and remarks for the report."""
+
+    busy: Tuple[Busy, ...]
+    notes: Tuple[str, ...] = ()
+
+
+def devices(host: Host, allowed: Sequence[str] = ()) -> View:
+    """Who holds accelerators and RDMA devices now, whoever is not allowed to."""
+    patterns = [f"{name}*" for name in (*ALLOWED, *allowed)]
+    busy: List[Busy] = []
+    unseen = 0
+    known = set()
+    for pid in (name for name in host.listdir("/proc") if name.isdigit() and int(name) != os.getpid()):
+        try:
+            held = _held(host, pid)
+        except PermissionError:
+            unseen += 1
+            continue
+        except OSError:
+            continue
+        comm = host.read_or(f"/proc/{pid}/comm")
+        if held and not any(fnmatchcase(comm, pattern) for pattern in patterns):
+            known.add(int(pid))
+            more = f" and {len(held) - 1} more" if len(held) > 1 else ""
+            busy.append(Busy(f"{held[0]}{more}", f"process {pid} ({printable(comm, 40) or '?'})"))
+    for device in host.fact(accelerators).devices:
+        for process in device.processes or ():
+            allowed_here = any(fnmatchcase(process.name.rpartition("/")[2], pattern) for pattern in patterns)
+            if process.pid not in known and not allowed_here:  # a zombie, or one of another pid namespace, counts
+                busy.append(Busy(device.label, f"process {process.pid} ({printable(process.name, 40) or '?'})"))
+    notes = (
+        (f"{unseen} processes of others cannot be looked at: run as root to see who holds devices",) if unseen else ()
+    )
+    return View(tuple(busy), notes)
+
+
+def _held(host: Host, pid: str) -> List[str]:
+    """The device files that a process holds. Raises OSError where it is gone or may not be looked at."""
+    found = []
+    for fd in host.listdir(f"/proc/{pid}/fd"):
+        try:
+            target = host.readlink(f"/proc/{pid}/fd/{fd}")
+        except OSError:
+            continue
+        if target.startswith("/dev/") and any(fnmatchcase(target, pattern) for pattern in DEVICES):
+            found.append(target)
+    return sorted(set(found))
+
+
+def scheduler(source: NodeSource, node: str, environ: Mapping[str, str]) -> View:
+    """What the node's scheduler says. Raises nhc.ports.AdapterError where it does not answer."""
+    return judge(next((state for state in source.nodes([node]) if state.name == node), None), node, environ)
+
+
+def judge(state: Optional[NodeState], node: str, environ: Mapping[str, str]) -> View:
+    """Whether the node is in our hands: out of service with no work on it, or given to the job that we are. Pure."""
+    if state is None:
+        return View((), (f"the scheduler does not know {node}: nothing keeps work away from it",))
+    job = next((environ[name] for name in JOBS if environ.get(name)), "")
+    if job:
+        note = f"runs as job {job}: the job must have the whole node (--exclusive)"
+        return View((), (note,))
+    if state.busy:
+        return View((Busy("the scheduler", f"work runs on {node} ({state.shown})"),))
+    if state.available:
+        why = f"{node} takes new work ({state.shown}): drain or reserve it first"
+        return View((Busy("the scheduler", why),))
+    if state.mark is not None and not state.mark.ours:
+        by = state.mark.owner or "somebody else"
+        return View((), (f"{node} is out of service by {by}, not by nhc: it may come back at any time",))
+    if state.mark is None and not state.hold:
+        return View((), (f"{node} is {state.shown} for a reason that the scheduler does not tell",))
+    return View(())

@@ -1,0 +1,167 @@
+"""What a run must put back, on disk before it is changed: a run that was killed is cleaned up after by the next.
+
+One JSON file, replaced as a whole and synced. It names the run, its process, its scratch folder, the services it has
+stopped and how the GPUs were set. A lock on its folder keeps a second run out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from typing import List, NamedTuple, Optional, Tuple
+
+from nhc.deep import gpu_settings, leftovers
+from nhc.deep.gpu_settings import GpuSettings
+from nhc.host import Host
+
+DIRECTORY = "/var/lib/nhc/deep"
+NAME = "journal.json"
+SERVICE_TIMEOUT = 90.0
+"""Seconds for systemctl to start or stop a service: systemd's own default."""
+
+
+class JournalError(Exception):
+    """The journal cannot be used: one line."""
+
+
+class Journal(NamedTuple):
+    """What is to be put back. `stopped` are services that ran before."""
+
+    run: str
+    boot: str
+    suite: str
+    began: float
+    scratch: str
+    stopped: Tuple[str, ...] = ()
+    gpus: Tuple[GpuSettings, ...] = ()
+
+
+def directory() -> str:
+    """`$NHC_DEEP_DIR`, else /var/lib/nhc/deep for root, else a folder beside the user's state."""
+    named = os.environ.get("NHC_DEEP_DIR")
+    if named:
+        return named
+    if os.geteuid() == 0:
+        return DIRECTORY
+    from nhc.state.store import default_directory
+
+    return f"{default_directory()}/deep"
+
+
+def lock(where: str) -> int:
+    """Take the lock of the one run of this node; its descriptor. Raises JournalError where another holds it."""
+    try:
+        os.makedirs(where, mode=0o700, exist_ok=True)
+        fd = os.open(f"{where}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise JournalError(f"{where}: {error.strerror}") from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        who = os.read(fd, 64).decode(errors="replace").strip()
+        os.close(fd)
+        raise JournalError(f"another nhc deep run is under way{f' (pid {who})' if who else ''}") from None
+    try:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    except OSError:  # a full disk: the lock holds all the same
+        pass
+    return fd
+
+
+def write(where: str, journal: Journal) -> None:
+    """Write the journal so that it survives a crash. Raises JournalError."""
+    value = {**journal._asdict(), "gpus": [gpu._asdict() for gpu in journal.gpus]}
+    path = f"{where}/{NAME}"
+    try:
+        fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            data = memoryview((json.dumps(value) + "\n").encode())
+            while data:
+                data = data[os.write(fd, data) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(f"{path}.new", path)
+        folder = os.open(where, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise JournalError(f"{path}: {error.strerror}: nothing was started, as it could not be put back") from None
+
+
+def read(where: str) -> Optional[Journal]:
+    """The journal of a run that did not end, None where there is none. Raises JournalError for one that is damaged."""
+    path = f"{where}/{NAME}"
+    try:
+        with open(path, "rb") as file:
+            value = json.loads(file.read(16 << 20))
+        return Journal(
+            str(value["run"]), str(value["boot"]), str(value["suite"]), float(value["began"]), str(value["scratch"]),
+            tuple(str(name) for name in value["stopped"]),
+            tuple(GpuSettings(**{key: str(word) for key, word in gpu.items()}) for gpu in value["gpus"]),
+        )  # fmt: skip
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise JournalError(f"{path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise JournalError(f"{path} is damaged ({error}): look what it wants put back, then remove it") from None
+
+
+def stop_service(host: Host, name: str) -> Optional[str]:
+    """Stop a service that runs; why it could not be, None where it was stopped."""
+    try:
+        done = host.run(["systemctl", "stop", "--", name], SERVICE_TIMEOUT)
+    except OSError as error:
+        return f"{name}: {error.strerror}"
+    return f"{name}: {done.stderr.strip()[:200] or f'status {done.status}'}" if done.status else None
+
+
+def is_active(host: Host, name: str) -> bool:
+    """Whether a service runs. Raises OSError where there is no systemctl."""
+    return host.run(["systemctl", "is-active", "--quiet", "--", name], 30.0).status == 0
+
+
+def restore(host: Host, where: str, journal: Journal) -> Tuple[List[str], List[str]]:
+    """Put everything back, and remove the journal where all of it could be: what was done, and what could not be.
+
+    After a reboot there are no processes left, and GPUs and services are as the boot has made them.
+    """
+    done: List[str] = []
+    failed: List[str] = []
+    if journal.boot == host.read_or("/proc/sys/kernel/random/boot_id"):
+        before = len(leftovers.marked(journal.run))
+        if before:
+            failed += leftovers.end(journal.run)
+            done.append(f"{before} process{'es' * (before != 1)} ended")
+        put, not_put = gpu_settings.put_back(host, journal.gpus)
+        done += put
+        failed += not_put
+        for name in journal.stopped:
+            problem = _start(host, name)
+            (failed if problem else done).append(problem or f"{name} started")
+    if journal.scratch and os.path.isdir(journal.scratch) and not os.path.islink(journal.scratch):
+        shutil.rmtree(journal.scratch, ignore_errors=True)
+        if os.path.isdir(journal.scratch):
+            failed.append(f"{journal.scratch} cannot be removed")
+    if not failed:
+        try:
+            os.unlink(f"{where}/{NAME}")
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            failed.append(f"{where}/{NAME}: {error.strerror}")
+    return done, failed
+
+
+def _start(host: Host, name: str) -> str:
+    try:
+        ended = host.run(["systemctl", "start", "--", name], SERVICE_TIMEOUT)
+    except OSError as error:
+        return f"{name} cannot be started: {error.strerror}"
+    return f"{name} cannot be started: {ended.stderr.strip()[:200]}" if ended.status else ""

@@ -1,0 +1,84 @@
+"""Processes that a run has started and that are still there: known by a variable in their environment.
+
+Every tool of a run has NHC_DEEP_RUN=ID. It finds what has left its process group or session, and what was started by
+something that is gone, in this run or in one that was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import List
+
+from nhc.checks.deep import RUN
+from nhc.system.process_identity import Process, identify, is_alive
+from nhc.system.signals import kill
+
+GRACE = 30.0
+"""Seconds between SIGTERM and SIGKILL: dcgmi needs up to 25 to stop its diagnostic."""
+KILLED = 5.0
+"""Seconds that a killed process gets to disappear."""
+
+
+def marked(run: str, proc: str = "/proc") -> List[Process]:
+    """The processes of a run that are there now, without this one and what it descends from."""
+    mark = f"{RUN}={run}".encode()
+    own = _ancestors()
+    found: List[Process] = []
+    for name in os.listdir(proc):
+        if not name.isdigit() or int(name) in own:
+            continue
+        try:
+            with open(f"{proc}/{name}/environ", "rb") as file:
+                if mark not in file.read(1 << 20).split(b"\0"):
+                    continue
+        except OSError:
+            continue
+        process = identify(int(name))
+        if process is not None:
+            found.append(process)
+    return found
+
+
+def _ancestors() -> List[int]:
+    found: List[int] = []
+    pid = os.getpid()
+    while pid > 1 and pid not in found:
+        found.append(pid)
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            break
+    return found
+
+
+def end(run: str, grace: float = GRACE) -> List[str]:
+    """End all processes of a run in an orderly way: SIGTERM, time, SIGKILL. What could not be ended, a line each."""
+    left = marked(run)
+    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, KILLED)):
+        for process in left:
+            try:
+                kill(process.pid, process.start, number)
+            except OSError:
+                continue
+        until = time.monotonic() + patience
+        while left and time.monotonic() < until:
+            _reap()
+            left = [process for process in left if is_alive(process)]
+            if left:
+                time.sleep(0.02)
+        left = marked(run)  # what they have started meanwhile
+        if not left:
+            return []
+    return [f"process {process.pid} does not end" for process in left]
+
+
+def _reap() -> None:
+    """Reap children that have ended: after a run this process may be the parent of what tools left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass

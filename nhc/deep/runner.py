@@ -1,0 +1,277 @@
+"""One run of a suite on this node: see that it is free, note what must be put back, test, put it back, keep the report.
+
+The checks run one after the other, under the engine's deadlines. Whatever ends the run (a signal, a deadline, an
+error), its tools are ended in their own way and the node is left as it was; where the run itself is killed, the next
+one does that (`nhc.deep.journal`).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import uuid
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc import __version__
+from nhc.check import find
+from nhc.checks.deep import KIND, RUN, SCRATCH
+from nhc.deep import gpu_settings, idle, journal, leftovers
+from nhc.deep.journal import Journal, JournalError
+from nhc.deep.progress import Progress, Step
+from nhc.host import Host
+from nhc.model import CheckResult, Outcome, Report, unknown
+from nhc.plan import BUILT_IN, Item, Plan
+from nhc.ports import AdapterError, NodeSource
+from nhc.run import engine
+from nhc.state.store import State
+from nhc.system.ending_signals import Ended, Signals
+from nhc.system.process import adopt_orphans
+
+GRACE = leftovers.GRACE
+"""Seconds that a tool gets to end by itself."""
+STOP, ALLOW = "NHC_DEEP_STOP", "NHC_DEEP_ALLOW"
+"""Variables of a configuration: services to stop for the run, and names of processes that may hold devices."""
+USUAL = 20.0
+"""Seconds that a check is thought to take that says nothing of it and has not run here before."""
+LEVELS = {"1": 30.0, "2": 120.0, "3": 900.0, "4": 5400.0}
+"""Seconds that NVIDIA gives for the levels of its diagnostics; HyperPod gives 45 to 90 minutes for the last."""
+TIMES = "deep-times"
+"""Memory: how many seconds each line took when it last ran here."""
+ITSELF = "nhc_deep_run"
+"""What results about the run itself are filed under."""
+
+
+class Wanted(NamedTuple):
+    """What to run. `deadline` in seconds for the whole, 0 for none; `source` is the scheduler, where there is one."""
+
+    suite: str
+    plan: Plan
+    node: str
+    kinds: Sequence[str]
+    force: bool = False
+    deadline: float = 0.0
+    source: Optional[NodeSource] = None
+    terminal: bool = False
+    say: Callable[[str], None] = lambda line: None
+    quiet: bool = False
+
+
+class Ran(NamedTuple):
+    """The report, what was put back, and the signal that ended the run, 0 for none."""
+
+    report: Report
+    restored: Tuple[str, ...]
+    signal: int
+
+
+def run(wanted: Wanted, host: Host, state: State, environ: Mapping[str, str], where: str) -> Ran:
+    """Run a suite. Raises JournalError where nothing was begun."""
+    lock = journal.lock(where)
+    signals = Signals()
+    signals.take()
+    try:
+        return _locked(wanted, host, state, environ, where, signals)
+    except Ended:
+        signals.hold()
+        left = journal.read(where)
+        done, failed = journal.restore(host, where, left) if left else ([], [])
+        why = f"the run was ended by signal {signals.number} before a check began"
+        results = [_itself(unknown("NotRun", why)), *(_itself(unknown("DeepNotRestored", line)) for line in failed)]
+        report = _report(wanted, host, host.time(), time.monotonic(), tuple(results), done)
+        return Ran(report, tuple(done), signals.number)
+    finally:
+        signals.hold()
+        os.close(lock)
+        _give_back(signals)
+
+
+def _give_back(signals: Signals) -> None:
+    """Let signals do again what they did. The one that came is the caller's to act on, once the report is shown."""
+    came, signals.number = signals.number, 0
+    signals.give_back()
+    signals.number = came
+
+
+def _locked(wanted: Wanted, host: Host, state: State, environ: Mapping[str, str], where: str, signals: Signals) -> Ran:
+    begun, started = time.monotonic(), host.time()
+    notes: List[str] = []
+    left = journal.read(where)
+    if left is not None:
+        done, failed = journal.restore(host, where, left)
+        notes += [f"put back after a run that was killed: {line}" for line in done]
+        if failed:
+            raise JournalError(f"a run of {left.suite} was killed and not all can be put back: {'; '.join(failed)}")
+    view = look(wanted, host, environ)
+    notes += view.notes
+    if view.busy and not wanted.force:
+        results = tuple(_itself(unknown("DeepNodeBusy", f"the node is not free: {one}")) for one in view.busy)
+        return Ran(_report(wanted, host, started, begun, results, notes), (), 0)
+    for one in view.busy:
+        wanted.say(f"--force: this disturbs {one.who} ({one.what})")
+        notes.append(f"--force: this disturbed {one.who} ({one.what})")
+    begin = _prepare(wanted, host, started, where)
+    found: Optional[Report] = None
+    try:
+        begin = _stop_services(wanted, host, where, begin, notes)
+        found = _judge(wanted, host, state, begin)
+    except Ended:
+        pass
+    finally:
+        signals.hold()
+        done, failed = journal.restore(host, where, begin)
+    notes += [f"put back: {line}" for line in done if not line.endswith(" ended")]
+    results = () if found is None else found.results
+    if found is not None:
+        notes += found.notes
+    if signals.number:
+        missing = len(wanted.plan.items) - len({result.source + result.line for result in results})
+        why = f"the run was ended by signal {signals.number}; {max(missing, 0)} checks have no result"
+        results = (*results, _itself(unknown("NotRun", why)))
+    results += tuple(_itself(unknown("DeepNotRestored", line)) for line in failed)
+    return Ran(_report(wanted, host, started, begun, results, notes), tuple(done), signals.number)
+
+
+def look(wanted: Wanted, host: Host, environ: Mapping[str, str]) -> idle.View:
+    """What is in the way of a run now."""
+    allowed = wanted.plan.settings.get(ALLOW, "").split()
+    seen = idle.devices(host, allowed)
+    if wanted.source is None:
+        return idle.View(seen.busy, (*seen.notes, "no scheduler was asked: nothing keeps work away from the node"))
+    try:
+        said = idle.scheduler(wanted.source, wanted.node, environ)
+    except AdapterError as error:
+        said = idle.View((idle.Busy("the scheduler", f"it cannot be asked: {error}"),))
+    return idle.View((*seen.busy, *said.busy), (*seen.notes, *said.notes))
+
+
+def _prepare(wanted: Wanted, host: Host, started: float, where: str) -> Journal:
+    """Make the run's folder and write down what is to be put back. Raises JournalError."""
+    try:
+        gpus = gpu_settings.read(host)
+    except (OSError, ValueError) as error:
+        if not wanted.force:
+            raise JournalError(
+                f"the settings of the GPUs cannot be read, so that nothing could be put back: {error}"
+            ) from None
+        gpus = ()
+    name = uuid.uuid4().hex
+    scratch = f"{where}/scratch-{name}"
+    begin = Journal(name, host.read_or("/proc/sys/kernel/random/boot_id"), wanted.suite, started, scratch, (), gpus)
+    journal.write(where, begin)
+    try:
+        os.mkdir(scratch, 0o700)
+    except OSError as error:
+        raise JournalError(f"{scratch}: {error.strerror}") from None
+    return begin
+
+
+def _stop_services(wanted: Wanted, host: Host, where: str, begin: Journal, notes: List[str]) -> Journal:
+    """Stop the services that the configuration names and that run, each written down before it is stopped."""
+    for name in wanted.plan.settings.get(STOP, "").split():
+        try:
+            if not journal.is_active(host, name):
+                continue
+        except OSError:
+            notes.append(f"{STOP}: {name}: there is no systemctl here")
+            continue
+        begin = begin._replace(stopped=(*begin.stopped, name))
+        journal.write(where, begin)
+        problem = journal.stop_service(host, name)
+        if problem:
+            notes.append(f"{STOP}: {problem}")
+    return begin
+
+
+def _judge(wanted: Wanted, host: Host, state: State, begin: Journal) -> Report:
+    own = {RUN: begin.run, SCRATCH: begin.scratch, KIND: " ".join(wanted.kinds)}
+    items = tuple(item._replace(settings={**item.settings, **own}) for item in wanted.plan.items)
+    plan = wanted.plan._replace(items=items)
+    adopt_orphans()  # what tools leave in sessions of their own comes to us, not to init
+    steps = estimate(items, state)
+    progress = None if wanted.quiet else Progress(steps, terminal=wanted.terminal)
+    try:
+        report = engine.run(
+            plan, host, state=state, deadline=wanted.deadline, name=wanted.node, in_turn=True, grace=GRACE,
+            progress=lambda _done, _all, _name: progress.ended() if progress else None,
+        )  # fmt: skip
+    finally:
+        if progress:
+            progress.close()
+    took: Dict[str, float] = {}
+    for result in report.results:
+        took[result.line] = max(took.get(result.line, 0.0), result.elapsed)
+    state.update(TIMES, lambda memory: memory.update(took))
+    return report
+
+
+def estimate(items: Sequence[Item], state: State) -> List[Step]:
+    """How long each line may take: as long as it took here last, else the time that it is to load the node."""
+    kept = state.load(TIMES)
+    steps = []
+    for item in items:
+        last = kept.get(item.line)
+        known = float(last) if isinstance(last, (int, float)) else USUAL + duration(item)
+        steps.append(Step(item.name, known))
+    return steps
+
+
+def duration(item: Item) -> float:
+    """For how long a line says that it loads the node, in seconds; 0 where it does not say."""
+    check = find(item.argv[0]) if item.kind == BUILT_IN else None
+    if check is None:
+        return 0.0
+    try:
+        words = check.parse(item.argv[1:])
+        value = words.get("duration", 0.0)
+    except ValueError:
+        return 0.0
+    if item.name == "check_deep_dcgm":
+        return LEVELS.get(words.get("run", ""), LEVELS["2"])
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def _itself(outcome: Outcome) -> CheckResult:
+    return CheckResult(ITSELF, outcome)
+
+
+def _report(
+    wanted: Wanted, host: Host, started: float, begun: float, results: Tuple[CheckResult, ...], notes: Sequence[str]
+) -> Report:
+    return Report(
+        host=wanted.node,
+        boot_id=host.read_or("/proc/sys/kernel/random/boot_id"),
+        started=started,
+        elapsed=time.monotonic() - begun,
+        results=results,
+        notes=tuple(dict.fromkeys(notes)),
+        version=__version__,
+        labels={"suite": wanted.suite, "kind": (list(wanted.kinds) or [""])[0]},
+    )
+
+
+KEPT = 50
+"""Reports that a node keeps of its own runs."""
+
+
+def keep(report: Report, where: str) -> Optional[str]:
+    """Keep a report among the last ones; why it could not be, None where it was. What is oldest goes."""
+    from nhc.render.json import render
+
+    folder = f"{where}/runs"
+    name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(report.started))
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        fd, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".tmp")
+        try:
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
+                file.write(render(report))
+            os.replace(temporary, f"{folder}/{name}-{report.labels['suite'].replace('/', '_')}.json")
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        for old in sorted(one for one in os.listdir(folder) if one.endswith(".json"))[:-KEPT]:
+            os.unlink(f"{folder}/{old}")
+    except OSError as error:
+        return f"{folder}: {error.strerror}: the report is not kept"
+    return None
