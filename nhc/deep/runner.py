@@ -70,6 +70,7 @@ def run(wanted: Wanted, host: Host, state: State, environ: Mapping[str, str], wh
     lock = journal.lock(where)
     signals = Signals()
     signals.take()
+    host = host.with_settings(dict(wanted.plan.settings))  # its PATH is where our own commands are looked for, too
     try:
         return _locked(wanted, host, state, environ, where, signals)
     except Ended:
@@ -83,14 +84,7 @@ def run(wanted: Wanted, host: Host, state: State, environ: Mapping[str, str], wh
     finally:
         signals.hold()
         os.close(lock)
-        _give_back(signals)
-
-
-def _give_back(signals: Signals) -> None:
-    """Let signals do again what they did. The one that came is the caller's to act on, once the report is shown."""
-    came, signals.number = signals.number, 0
-    signals.give_back()
-    signals.number = came
+        signals.leave()
 
 
 def _locked(wanted: Wanted, host: Host, state: State, environ: Mapping[str, str], where: str, signals: Signals) -> Ran:

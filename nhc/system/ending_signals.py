@@ -51,6 +51,12 @@ class Signals:
         """From here on the first of them is only remembered: what a run started is being ended."""
         self._raises = False
 
+    def leave(self) -> None:
+        """Have them do again what they did before. The one that came, if any, is the caller's to act on."""
+        for number, before in self._taken:
+            _signal.signal(number, before)
+        self._taken = []
+
     def give_back(self) -> None:
         """Have them do again what they did before, and end this process by the one that came.
 

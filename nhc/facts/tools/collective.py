@@ -235,7 +235,7 @@ def transport(text: str) -> DataPath:
             names.append("P2P")
         if " via SHM" in line:
             names.append("SHM")
-        if "NVLS" in line and ("comm" in line or "multicast" in line):
+        if "Connected NVLS" in line:
             names.append("NVLS")
         gpudirect = gpudirect or "/GDRDMA" in line
     return DataPath(frozenset(names), gpudirect)
