@@ -1,4 +1,4 @@
-# ruff: noqa: E501, PERF401 (lines as tools print them)
+# ruff: noqa: E501 (lines as tools print them)
 """What the tools of deep checks print, every format and version. The texts' sources are in tests/support/deep_samples.py."""
 
 import math

@@ -1,4 +1,4 @@
-# ruff: noqa: E501, PERF401 (lines as tools print them)
+# ruff: noqa: E501, PERF401, ISC004, FLY002 (lines as tools print them)
 """What tools of deep checks print, healthy and failing, by version. Rows and messages are as published (source in each
 comment); headers and footers of nccl-tests are composed to the format strings of its source."""
 

@@ -1,0 +1,371 @@
+# ruff: noqa: E501 (lines as tools print them)
+"""Deep checks of accelerators and fabrics, by what their tools print: healthy, failing, and without proof."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nhc.model import Verdict, worst
+from nhc.testing import FakeHost
+from tests.support import deep_samples as samples
+from tests.support import rdma
+from tests.support.judge import judge, judge_all
+
+RUN = {"NHC_DEEP_RUN": "r", "NHC_DEEP_SCRATCH": "/scratch", "NHC_DEEP_KIND": "hgx-h100-8"}
+OK, WARN, UNKNOWN, CRIT = Verdict.OK, Verdict.WARN, Verdict.UNKNOWN, Verdict.CRIT
+
+
+@pytest.fixture
+def node(nvml):
+    """Judge one line on eight H100, `tool` printing `text`."""
+
+    def run(line, tool, text, status=0, stderr="", settings=RUN, **more):
+        commands = {tool: [status, text, stderr, False], "env": [status, text, stderr, False], **more}
+        return nvml.one("h100", line, settings=settings, commands=commands)
+
+    return run
+
+
+def told(outcomes):
+    one = worst(tuple(outcomes))
+    return one.verdict, one.reason
+
+
+# nccl-tests
+
+
+def test_a_collective_is_judged_by_its_row(node):
+    [found] = node("check_deep_collective", "all_reduce_perf", samples.NCCL)
+    assert found.verdict is OK
+    assert (
+        found.message
+        == "collective all reduce 480.3 GB/s, expected at least 460 (Azure HPC NHC, floor of ND H100 v5 (NVLS on)), 8 ranks at 8GB"
+    )
+    assert [(m.name, m.value) for m in found.metrics] == [
+        ("collective_all_reduce", 480.27), ("collective_all_reduce_threshold", 460.0), ("collective_all_reduce_algbw", 274.44)]  # fmt: skip
+    slow = samples.NCCL.replace("274.31  480.04", "171.43  300.00").replace("274.44  480.27", "171.43  300.00")
+    assert told(node("check_deep_collective", "all_reduce_perf", slow)) == (CRIT, "DeepSlow")
+    assert told(node("check_deep_collective -f none", "all_reduce_perf", slow)) == (OK, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "reason"),
+    [
+        (samples.NCCL_WRONG, CRIT, "DeepWrongResult"),
+        (samples.NCCL.replace("480.04       0", "480.04    -nan"), CRIT, "DeepWrongResult"),
+        (samples.NCCL.replace("values : 0 OK", "values : 3 FAILED"), CRIT, "DeepWrongResult"),
+        (samples.NCCL.replace("480.04       0", "480.04     N/A"), UNKNOWN, "DeepNoProof"),
+        (
+            samples.NCCL.replace("via P2P/CUMEM", "via SHM/direct").replace("Connected NVLS tree", "x"),
+            UNKNOWN,
+            "DeepWrongTransport",
+        ),
+        (
+            samples.NCCL.replace("via P2P/CUMEM", "NET/Socket : Using [0]eth0").replace("Connected NVLS tree", "x"),
+            UNKNOWN,
+            "DeepWrongTransport",
+        ),
+        (
+            "\n".join(line for line in samples.NCCL.splitlines() if "NCCL INFO" not in line),
+            UNKNOWN,
+            "DeepWrongTransport",
+        ),
+        (samples.NCCL.replace("8589934592    2147483648", "4294967296    2147483648"), UNKNOWN, "DeepNoProof"),
+        (samples.NCCL.replace("#  Rank", "#  Rink"), UNKNOWN, "DeepNoProof"),
+        (samples.NCCL + "# nThread 1 nGpus 1\n", UNKNOWN, "DeepNoProof"),
+        (samples.NCCL.replace("# Collective test concluded: all_reduce_perf\n", ""), UNKNOWN, "DeepNoProof"),
+        # The figures of two ranks: busbw equals algbw
+        (samples.NCCL.replace("480.04", "274.31").replace("480.27", "274.44"), UNKNOWN, "DeepNoProof"),
+        ("Invalid number of GPUs: 8 requested but only 7 were found.", UNKNOWN, "DeepToolFailed"),
+        ("", UNKNOWN, "DeepOutput"),
+    ],
+)
+def test_a_collective_without_proof_is_never_good(node, text, verdict, reason):
+    assert told(node("check_deep_collective", "all_reduce_perf", text)) == (verdict, reason)
+
+
+def test_a_collective_that_ended_badly_is_never_good(node):
+    assert told(node("check_deep_collective", "all_reduce_perf", samples.NCCL, status=3)) == (UNKNOWN, "DeepToolFailed")
+    assert told(node("check_deep_collective", "x", "")) == (UNKNOWN, "CommandMissing")
+
+
+def test_outside_of_a_run_nothing_is_loaded(node):
+    for line in ("check_deep_collective", "check_deep_nvbandwidth", "check_deep_gemm", "check_deep_dcgm"):
+        assert told(node(line, "all_reduce_perf", samples.NCCL, settings={})) == (UNKNOWN, "DeepNotAlone")
+
+
+# nvbandwidth
+
+
+def test_bandwidths_by_gpu(node):
+    found = node("check_deep_nvbandwidth", "nvbandwidth", samples.nvbandwidth())
+    assert {one.verdict for one in found} == {
+        OK,
+        UNKNOWN,
+    }  # no source tells what device_local_copy of an H100 should reach
+    assert {one.reason for one in found if one.verdict is UNKNOWN} == {"DeepNoThreshold"}
+    tests = "host_to_device_memcpy_ce,device_to_host_memcpy_ce,device_to_device_memcpy_read_ce"
+    assert told(node(f"check_deep_nvbandwidth -t {tests}", "nvbandwidth", samples.nvbandwidth())) == (OK, "")
+    slow = node(f"check_deep_nvbandwidth -t {tests}", "nvbandwidth", samples.nvbandwidth(h2d=25.1))
+    assert {one.target for one in slow if one.reason == "DeepSlow"} == {f"gpu{n}" for n in range(8)}
+    one = samples.nvbandwidth().replace('"390.00"', '"12.00"', 1)  # one pair, gpu0 and gpu1
+    assert {o.target for o in node(f"check_deep_nvbandwidth -t {tests}", "nvbandwidth", one) if o.verdict is CRIT} == {
+        "gpu0",
+        "gpu1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (samples.nvbandwidth(host_to_device_memcpy_ce="Error"), "DeepNoProof"),
+        (samples.nvbandwidth(host_to_device_memcpy_ce="Running"), "DeepNoProof"),
+        (samples.nvbandwidth(host_to_device_memcpy_ce="Waived"), "DeepNotTested"),
+        (samples.nvbandwidth(7), "DeepNoProof"),
+        (samples.nvbandwidth()[:-400], "DeepOutput"),
+        ('{"nvbandwidth": {"testcases": []}}', "DeepNoProof"),
+        ('{"nvbandwidth": {"error": "no CUDA"}}', "DeepToolFailed"),
+        (samples.NVBANDWIDTH_TEXT, "DeepNoProof"),  # of two GPUs
+    ],
+)
+def test_a_bandwidth_without_proof_is_never_good(node, text, reason):
+    found = node("check_deep_nvbandwidth -t host_to_device_memcpy_ce -f 1", "nvbandwidth", text)
+    assert told(found) == (UNKNOWN, reason)
+    assert all(one.verdict is not OK for one in found)
+
+
+# dcgmi diag
+
+
+def test_diagnostics_of_each_version(node):
+    [found] = node("check_deep_dcgm -r 2", "dcgmi", samples.dcgm4())
+    assert (found.verdict, found.message) == (OK, "DCGM 4.6.0: software, memory, pcie passed on 8 GPUs")
+    older = node("check_deep_dcgm -r 1", "dcgmi", samples.DCGM3)
+    assert [(one.verdict, one.reason, one.target) for one in older] == [(WARN, "DeepGpuDiagWarning", "gpu1")]
+    assert told(node("check_deep_dcgm -r 1", "dcgmi", samples.DCGM2, status=226)) == (CRIT, "DeepGpuDiagTriage")
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict", "reason"),
+    [
+        ((52, 2), CRIT, "DeepGpuDiag"), ((85, 6), CRIT, "DeepGpuDiagReset"), ((29, 5), WARN, "DeepGpuConfig"),
+        ((30, 4), CRIT, "DeepGpuDiagTriage"), ((25, 6), UNKNOWN, "DeepNotTested"), ((56, 4), UNKNOWN, "DeepNotTested"),
+    ],
+)  # fmt: skip
+def test_errors_of_diagnostics_by_severity(node, error, verdict, reason):
+    text = samples.dcgm4(failing=[("memory", 5, *error, "words")])
+    [found] = node("check_deep_dcgm", "dcgmi", text, status=226)
+    assert (found.verdict, found.reason, found.target) == (verdict, reason, "gpu5")
+
+
+def test_the_eighth_gpu_is_seen_too(node):
+    """gcm reads the first result alone."""
+    found = node("check_deep_dcgm", "dcgmi", samples.dcgm4(failing=[("pcie", 7, 36, 2, "words")]), status=205)
+    assert [(one.verdict, one.target) for one in found] == [(CRIT, "gpu7")]
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "reason"),
+    [
+        (samples.dcgm4(tests=("software",)), 0, "DeepNotTested"),
+        (samples.dcgm4(tests=("memory", "pcie")), 0, "DeepNoProof"),
+        (samples.dcgm4(gpus=7), 0, "DeepNotTested"),
+        (samples.dcgm4().replace("Pass", "Skip"), 0, "DeepNotTested"),
+        (samples.dcgm4(), 226, "DeepNoProof"),
+        (samples.dcgm4(), 217, "DeepToolFailed"),
+        ("", 235, "DeepToolFailed"),
+        (samples.dcgm4()[:-30], 0, "DeepOutput"),
+        ('{"DCGM Diagnostic":{"runtime_error":"busy","version":"4.6.0"}}', 226, "DeepToolFailed"),
+    ],
+)
+def test_a_diagnostic_without_proof_is_never_good(node, text, status, reason):
+    found = node("check_deep_dcgm -r 2", "dcgmi", text, status=status)
+    assert told(found) == (UNKNOWN, reason)
+    assert all(one.verdict is not OK for one in found)
+
+
+# Burns
+
+
+def burnt(node, text, line="check_deep_gemm -e torch -t 60s", **more):
+    return node(line, "python3", text, **more)
+
+
+def test_a_burn_finds_the_gpu_that_computes_wrongly(node):
+    assert told(burnt(node, samples.gemm(tflops=790))) == (OK, "")
+    for bad in ({"wrong": 2}, {"changed": 1}, {"nan": 9}, {"hash": "bb"}):
+        found = burnt(node, samples.gemm(tflops=790, g3=bad))
+        assert [(one.verdict, one.reason, one.target) for one in found if one.verdict is CRIT] == [
+            (CRIT, "DeepWrongResult", "gpu3")
+        ]
+    slow = burnt(node, samples.gemm(tflops=790, g6={"tflops": 690.0}))
+    assert [(one.reason, one.target) for one in slow if one.verdict is CRIT] == [("DeepSlow", "gpu6")]
+    assert {one.target for one in burnt(node, samples.gemm(tflops=500)) if one.verdict is CRIT} == {
+        f"gpu{n}" for n in range(8)
+    }
+    half = burnt(node, samples.gemm(tflops=790, **{f"g{n}": {"hash": "bb"} for n in range(4)}))
+    assert len([one for one in half if one.verdict is CRIT]) == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (samples.gemm(end=False), "DeepNoProof"), (samples.gemm(7), "DeepNoProof"), (samples.gemm()[:-8], "DeepOutput"),
+        (samples.gemm(g1={"seconds": 20.0}), "DeepNoProof"), ("Traceback", "DeepOutput"),
+        ('{"kind": "trouble", "message": "torch sees no GPU"}', "DeepToolFailed"),
+    ],
+)  # fmt: skip
+def test_a_burn_without_proof_is_never_good(node, text, reason):
+    assert told(burnt(node, text, line="check_deep_gemm -e torch -t 60s -f none")) == (UNKNOWN, reason)
+
+
+def test_without_torch_another_burn_is_used_or_the_reason_said(node):
+    text = samples.GPU_BURN.format(errors=0, verdict="OK")
+    found = node("check_deep_gemm -t 60s", "gpu_burn", text, python3=[1, "", "No module named torch", False])
+    assert told(found) == (UNKNOWN, "DeepNoProof")  # of two GPUs of eight
+    faulty = samples.GPU_BURN.format(errors=1043, verdict="FAULTY")
+    assert ("DeepWrongResult", "gpu1") in {
+        (one.reason, one.target) for one in node("check_deep_gemm -e gpu-burn", "gpu_burn", faulty)
+    }
+    none = node("check_deep_gemm -t 60s", "python3", "", status=1)
+    assert {one.reason for one in none} == {"DeepNoBurn", "DeepNoCompiler"}
+    fry = node(
+        "check_deep_gemm -e gpu-fryer",
+        "gpu-fryer",
+        samples.FRYER + "Some GPUs are not healthy. Reasons:\n  - GPU 3 - throttled\n",
+        status=1,
+    )
+    assert told(fry) == (CRIT, "DeepSlow")
+    assert told(node("check_deep_gemm -e gpu-fryer", "gpu-fryer", samples.FRYER)) == (UNKNOWN, "DeepNoProof")
+    assert told(node("check_deep_gemm -e rvs", "rvs", samples.RVS)) == (CRIT, "DeepSlow")
+
+
+# RDMA
+
+
+def fabric(text, status=0, lat=samples.PERFTEST_LAT, kind="azure-nd96isr_h100_v5", **more):
+    return FakeHost(
+        rdma.device("mlx5_0"), {"ib_write_bw": completed(text, status), "ib_write_lat": lat, "sh": "", "sleep": "", **more},
+        {**RUN, "NHC_DEEP_KIND": kind},
+    )  # fmt: skip
+
+
+def completed(text, status):
+    from nhc.host import Completed
+
+    return Completed(status, text)
+
+
+def test_rdma_loopback():
+    good = samples.PERFTEST.format(device="mlx5_0", rate=390.4)
+    assert judge(fabric(good), "check_deep_rdma -l").verdict is OK
+    outcome = judge(fabric(good.replace("390.4", "196.1")), "check_deep_rdma")
+    assert (outcome.verdict, outcome.reason, outcome.target) == (CRIT, "DeepSlow", "mlx5_0:1")
+    assert judge(fabric(good, kind=""), "check_deep_rdma").reason == "DeepNoThreshold"
+    late = samples.PERFTEST_LAT.replace(" 2.01 ", " 9.9 ")
+    assert judge(fabric(good, lat=late), "check_deep_rdma -l -F 5").reason == "DeepSlow"
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "verdict", "reason"),
+    [
+        (samples.PERFTEST_NONE, 1, UNKNOWN, "DeepToolFailed"),
+        (samples.PERFTEST.format(device="mlx5_0", rate=390.4).rpartition(" 65536")[0], 0, UNKNOWN, "DeepNoProof"),
+        (samples.PERFTEST.format(device="mlx5_3", rate=390.4), 0, UNKNOWN, "DeepNoProof"),
+        (samples.PERFTEST_MIB, 0, UNKNOWN, "DeepNoProof"),  # another size
+        (samples.PERFTEST_MIB * 2, 0, UNKNOWN, "DeepOutput"),
+        (samples.PERFTEST.format(device="mlx5_0", rate=0), 0, UNKNOWN, "DeepNoProof"),
+        (
+            samples.PERFTEST.format(device="mlx5_0", rate=390)
+            + " Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\n",
+            1,
+            CRIT,
+            "DeepLinkErrors",
+        ),
+        (
+            samples.PERFTEST.format(device="mlx5_0", rate=390) + "VALIDATION: FAILED - 3 chunks\n",
+            1,
+            CRIT,
+            "DeepWrongData",
+        ),
+    ],
+)
+def test_rdma_without_proof_is_never_good(text, status, verdict, reason):
+    outcome = judge(fabric(text, status), "check_deep_rdma -f 1")
+    assert (outcome.verdict, outcome.reason) == (verdict, reason)
+
+
+def efa(**commands):
+    return FakeHost(rdma.device("rdmap0s29", driver="efa", layer="Unknown"), {"sh": "", "sleep": "", **commands}, RUN)
+
+
+def test_efa_loopback_by_perftest_or_pingpong():
+    [found] = judge_all(efa(ib_write_bw=samples.EFA_BW, ib_write_lat=samples.EFA_LAT), "check_deep_efa -f 20")
+    assert (found.verdict, found.target) == (OK, "rdmap0s29")
+    seen = {metric.name: metric.value for metric in found.metrics}
+    assert (seen["efa_write"], seen["efa_latency"], seen["efa_latency_max"]) == (pytest.approx(57.8), 21.08, 30.08)
+    assert (
+        judge(efa(ib_write_bw=samples.EFA_BW, ib_write_lat=samples.EFA_LAT), "check_deep_efa -f 90").reason
+        == "DeepSlow"
+    )
+    assert judge(efa(ib_write_bw=samples.EFA_BW, ib_write_lat=""), "check_deep_efa").verdict is UNKNOWN
+    assert judge(efa(fi_pingpong=samples.PINGPONG), "check_deep_efa").verdict is OK
+    assert judge(efa(fi_pingpong=samples.PINGPONG.replace("=20", "19", 1)), "check_deep_efa").reason == "DeepLinkErrors"
+    assert (
+        judge(efa(fi_pingpong="fi_getinfo(): ret=-61 (No data available)"), "check_deep_efa").reason == "DeepToolFailed"
+    )
+
+
+# Whatever is cut off, mixed or missing, it is never good.
+
+WHOLE = {
+    "check_deep_rdma -f 1": ("ib_write_bw", samples.PERFTEST.format(device="mlx5_0", rate=390.4), "rdma"),
+    "check_deep_efa": ("fi_pingpong", samples.PINGPONG, "efa"),
+}
+
+
+@given(st.data())
+def test_an_output_that_is_cut_off_is_never_good(data):
+    line = data.draw(st.sampled_from(sorted(WHOLE)))
+    tool, text, kind = WHOLE[line]
+    cut = text[: data.draw(st.integers(0, text.rindex("\n", 0, len(text) - 200) if kind == "rdma" else len(text) // 2))]
+    host = fabric(cut) if kind == "rdma" else efa(**{tool: cut})
+    assert judge(host, line).verdict is not OK
+
+
+@given(st.integers(0, len(samples.NCCL) - 40))
+def test_a_collective_that_is_cut_off_is_never_good(at):
+    from nhc.checks.deep_collective import judge as judge_collective
+    from nhc.facts.tools import collective
+    from nhc.host import Completed
+
+    text = samples.NCCL[:at]
+    try:
+        found = collective.parse(text)
+    except ValueError:
+        return
+    outcome = judge_collective(FakeHost(settings=RUN), "all_reduce", 8 << 30, 8, "all", Completed(0, text), found,
+                               collective.transport(text), 1.0)  # fmt: skip
+    assert outcome.verdict is UNKNOWN
+
+
+@given(st.permutations(samples.NCCL.splitlines()), st.integers(0, 20))
+def test_interleaved_lines_of_a_collective_never_invent_a_result(lines, dropped):
+    """Lines in any order, one of them missing: good only if every proof is there."""
+    from nhc.checks.deep_collective import judge as judge_collective
+    from nhc.facts.tools import collective
+    from nhc.host import Completed
+
+    kept = [line for number, line in enumerate(lines) if number != dropped]
+    lost = lines[dropped]
+    text = "\n".join(kept)
+    try:
+        found = collective.parse(text)
+    except ValueError:
+        return
+    outcome = judge_collective(FakeHost(settings=RUN), "all_reduce", 8 << 30, 8, "all", Completed(0, text), found,
+                               collective.transport(text), 1.0)  # fmt: skip
+    if any(mark in lost for mark in ("Rank", "8589934592", "Out of bounds", "concluded", "nThread")):
+        assert outcome.verdict is not OK
+    if outcome.verdict is OK:
+        assert outcome.metrics[0].value == 480.27
