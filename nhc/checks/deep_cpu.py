@@ -68,6 +68,8 @@ def check_deep_cpu(host: Host, duration: float = 60.0, wanted: object = None) ->
     try:
         found = stress_ng.parse(done.stdout + done.stderr)
     except ValueError as error:
+        if done.status in stress_ng.STATUS:
+            return unknown("DeepToolFailed", f"stress-ng: {stress_ng.STATUS[done.status]}", evidence=deep.tail(done))
         return deep.unreadable("stress-ng", error, done)
     return judge(chosen, duration, done, found)
 
