@@ -12,7 +12,7 @@ import time
 from typing import List
 
 from nhc.checks.deep import RUN
-from nhc.system.process_identity import Process, identify, is_alive
+from nhc.system.process_identity import KnownProcess, identify, is_alive, read_stat
 from nhc.system.signals import kill
 
 GRACE = 30.0
@@ -21,11 +21,11 @@ KILLED = 5.0
 """Seconds that a killed process gets to disappear."""
 
 
-def marked(run: str, proc: str = "/proc") -> List[Process]:
+def marked(run: str, proc: str = "/proc") -> List[KnownProcess]:
     """The processes of a run that are there now, without this one and what it descends from."""
     mark = f"{RUN}={run}".encode()
     own = _ancestors()
-    found: List[Process] = []
+    found: List[KnownProcess] = []
     for name in os.listdir(proc):
         if not name.isdigit() or int(name) in own:
             continue
@@ -46,11 +46,8 @@ def _ancestors() -> List[int]:
     pid = os.getpid()
     while pid > 1 and pid not in found:
         found.append(pid)
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                pid = int(file.read().rpartition(b")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            break
+        seen = read_stat(pid)
+        pid = seen.parent if seen else 0
     return found
 
 

@@ -25,7 +25,7 @@ from nhc.plan import BUILT_IN, Item, Plan
 from nhc.ports import AdapterError, NodeSource
 from nhc.run import engine
 from nhc.state.store import State
-from nhc.system.ending_signals import Ended, Signals
+from nhc.system.ending_signals import Signals, SignalToEnd
 from nhc.system.process import adopt_orphans
 
 GRACE = leftovers.GRACE
@@ -73,7 +73,7 @@ def run(wanted: Wanted, host: Host, state: State, environ: Mapping[str, str], wh
     host = host.with_settings(dict(wanted.plan.settings))  # its PATH is where our own commands are looked for, too
     try:
         return _locked(wanted, host, state, environ, where, signals)
-    except Ended:
+    except SignalToEnd:
         signals.hold()
         left = journal.read(where)
         done, failed = journal.restore(host, where, left) if left else ([], [])
@@ -109,7 +109,7 @@ def _locked(wanted: Wanted, host: Host, state: State, environ: Mapping[str, str]
     try:
         begin = _stop_services(wanted, host, where, begin, notes)
         found = _judge(wanted, host, state, begin)
-    except Ended:
+    except SignalToEnd:
         pass
     finally:
         signals.hold()
