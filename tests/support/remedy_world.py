@@ -269,6 +269,10 @@ class FakeMarker:
             if not node.gone and (names is None or name in names)
         ]  # fmt: skip
 
+    def known(self, name: str) -> Optional[Node]:
+        node = self.world.nodes.get(name)
+        return None if node is None or node.gone else node
+
     @staticmethod
     def state(node: Node) -> NodeState:
         shown = "idle" if node.available else "drained"
@@ -279,7 +283,7 @@ class FakeMarker:
         self.world.boundary("before marks are set")
         found = []
         for name, mark in marks.items():
-            node = self.world.nodes.get(name)
+            node = self.known(name)
             effect, why = may_mark(self.state(node) if node else None, mark)
             if effect is Effect.CHANGED and node is not None:
                 if node.available:
@@ -295,7 +299,7 @@ class FakeMarker:
         self.world.boundary("before marks are cleared")
         found = []
         for name in names:
-            node = self.world.nodes.get(name)
+            node = self.known(name)
             effect, why = may_clear(self.state(node) if node else None)
             if effect is Effect.CHANGED and node is not None:
                 node.mark, node.available = None, True

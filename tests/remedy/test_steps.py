@@ -1,0 +1,299 @@
+"""What the loop does in the less common turns: approvals, replacements, repairs of two calls, evidence, claims, holds."""
+
+import threading
+import time
+
+import pytest
+
+from nhc.model import Action
+from nhc.ports import AdapterError
+from nhc.remedy.gather import Gatherer
+from nhc.remedy.persons import Refused, abort, close_breaker, decide, release
+from nhc.repair import Answer, EvidenceBudget, Exhibit, Machine, Progress, Rung, Sent, Stage
+from nhc.store import episodes, evidence, holds
+from tests.remedy.test_controller import all_episodes, last, tried
+from tests.support.remedy_world import Node, Sickness
+
+APPROVAL = "[approval]\nreboot = 2"
+
+
+def waiting(world, controller):
+    return {one.node: one.why for one in controller.round().waiting}
+
+
+def test_two_persons_must_agree_and_one_is_not_two(world):
+    world.fall_sick("n1")
+    controller = world.controller(APPROVAL)
+    world.run(controller, 3)
+    episode = last(world)
+    assert (episode.state, world.sent) == ("awaiting-approval", [])
+    decide(world, episode.id, by="ann", agree=True, why="", now=world.now)
+    with pytest.raises(Exception, match="it takes another person"):
+        decide(world, episode.id, by="ann", agree=True, why="", now=world.now)
+    world.run(controller, 2)
+    assert world.sent == []
+    decide(world, episode.id, by="bob", agree=True, why="", now=world.now)
+    world.run(controller, 12)
+    assert (world.sendings("n1"), last(world).state) == ([Rung.REBOOT], "returned")
+    with pytest.raises(Refused, match="waits for nobody's approval"):
+        decide(world, episode.id, by="eve", agree=True, why="", now=world.now)
+
+
+def test_a_refusal_gives_the_node_to_a_person(world):
+    world.fall_sick("n1")
+    controller = world.controller(APPROVAL)
+    world.run(controller, 3)
+    decide(world, last(world).id, by="ann", agree=False, why="vendor comes", now=world.now)
+    world.run(controller, 2)
+    assert (last(world).state, last(world).outcome) == ("escalated", "ann refused reboot")
+    assert world.sent == []
+
+
+def test_an_approval_that_nobody_gives_is_an_escalation(world):
+    world.fall_sick("n1")
+    controller = world.controller('[approval]\nreboot = 1\nexpires = "10m"')
+    world.run(controller, 3)
+    world.run(controller, 4, 300)
+    assert (last(world).state, world.sent) == ("escalated", [])
+
+
+def test_an_abort_while_a_repair_is_under_way_ends_the_attempt_and_sends_nothing_more(world):
+    world.fall_sick("n1")
+    controller = world.controller()
+    world.run(controller, 1)
+    said = abort(world, last(world).id, by="ann", why="mine", now=world.now)
+    assert "may have been sent and is not taken back" in said
+    world.run(controller, 5)
+    assert tried(world, last(world).id) == [("reboot", "superseded")]
+    assert (world.sendings("n1"), last(world).state) == ([Rung.REBOOT], "aborted")
+    done = release(world, "n1", by="ann", why="", now=world.now)
+    world.run(controller, 12)
+    assert (last(world).id, last(world).state) == (done.episode, "returned")
+
+
+def test_an_abort_between_the_writing_and_the_sending_stops_the_sending(world):
+    world.fall_sick("n1")
+    controller = world.controller()
+    writes = []
+
+    def hear(what):
+        row = all_episodes(world)[-1] if all_episodes(world) else None
+        if what == "after a commit" and row is not None and row.state == "acting" and not writes:
+            writes.append(row.id)
+            world.at_boundary = lambda _what: None
+            abort(world, row.id, by="ann", why="no", now=world.now)
+
+    world.at_boundary = hear
+    world.run(controller, 4)
+    assert writes
+    assert (world.sent, last(world).state) == ([], "aborted")
+
+
+def test_a_replacement_is_watched_until_the_new_node_is_healthy(world):
+    world.fall_sick("n1", Sickness(Action.REPLACE, Rung.REPLACE))
+    controller = world.controller()
+    repairer = controller.hands.crew.hands[0].repairer
+    world.run(controller, 1)
+    assert world.sendings("n1") == [Rung.REPLACE]
+    repairer.progress = lambda *_: Progress(Stage.DONE, "replaced", "n1b")
+    world.nodes["n1"].gone = True
+    world.run(controller, 3)
+    assert last(world).state == "verifying"  # the new node has not come yet
+    world.nodes["n1b"] = Node("n1b")
+    world.run(controller, 10)
+    assert last(world).state == "returned"
+    assert "n1" not in world.cleared
+
+
+def test_a_replacement_that_never_comes_is_an_escalation(world):
+    world.fall_sick("n1", Sickness(Action.REPLACE, Rung.REPLACE))
+    controller = world.controller('[verify]\nhealthy-for = "1m"\ndeadline = "10m"')
+    repairer = controller.hands.crew.hands[0].repairer
+    world.run(controller, 1)
+    repairer.progress = lambda *_: Progress(Stage.DONE, "replaced", "n1b")
+    world.nodes["n1"].gone = True
+    world.run(controller, 10, 120)
+    assert last(world).state == "escalated"
+    assert "no healthy report within 600 s" in last(world).outcome
+
+
+def test_a_repair_of_two_calls_sends_the_second_after_the_first_is_proved(world):
+    world.fall_sick("n1", Sickness(cure=Rung.POWER_CYCLE))
+    controller = world.controller('[actions]\nmark = "on"\nreboot = "off"\npower-cycle = "on"')
+    repairer = controller.hands.crew.hands[0].repairer
+    calls = []
+
+    def progress(order, sent, before):
+        if not calls:
+            return Progress(Stage.HALFWAY, "it is off")
+        return Progress(Stage.DONE, f"on, by {sent.request_id}")
+
+    def complete(order, sent):
+        calls.append(order.key)
+        return Sent(Answer.ACCEPTED, "powers on", "op-on")
+
+    repairer.progress = progress
+    type(repairer).complete = staticmethod(complete)
+    try:
+        world.run(controller, 12)
+    finally:
+        del type(repairer).complete
+    assert len(calls) == 1
+    assert (world.sendings("n1"), last(world).state) == ([Rung.POWER_CYCLE], "returned")
+
+
+def test_a_hold_on_a_group_keeps_the_loop_off_until_it_ends(world):
+    world.fall_sick("n1")
+    with world.plain.write() as connection:
+        holds.hold(connection, "group", "rack=r0", by="ann", why="power works", now=world.now, until=world.now + 300)
+    controller = world.controller()
+    assert waiting(world, controller)["n1"] == "hold: rack=r0 held by ann: power works"
+    world.run(controller, 5)
+    assert world.marked == []
+    world.run(controller, 20)
+    assert last(world).state == "returned"
+
+
+def test_a_breaker_is_closed_by_a_person_alone(world):
+    with world.plain.write() as connection:
+        holds.set_breaker(connection, "remedy", "open", by="loop", why="x", now=world.now)
+    world.fall_sick("n1")
+    controller = world.controller()
+    world.run(controller, 5)
+    assert world.marked == []
+    assert close_breaker(world, by="ann", why="looked", now=world.now)
+    assert not close_breaker(world, by="ann", why="looked", now=world.now)
+    world.run(controller, 15)
+    assert last(world).state == "returned"
+
+
+def test_quiet_hours_hold_a_repair_and_not_the_mark(world):
+    world.fall_sick("n1")
+    controller = world.controller('[quiet-hours]\nhours = ["daily 00:00-24:00"]')
+    world.run(controller, 3)
+    assert (world.marked, world.sent) == (["n1"], [])
+    assert "quiet-hours: no reboot in the quiet hours daily 00:00-24:00" in waiting(world, controller)["n1"]
+
+
+def test_a_gpu_off_its_bus_is_rebooted_and_the_reset_is_named_as_skipped(world):
+    world.fall_sick("n1", Sickness(Action.RESET_DEVICE, Rung.REBOOT, "Xid79", "gpu3"))
+    world.run(world.controller(), 20)
+    assert world.sendings("n1") == [Rung.REBOOT]
+    from nhc.remedy.detail import read
+
+    assert [one.rung for one in read(last(world).detail).skipped] == [Rung.RESET_DEVICE, Rung.RELOAD_DRIVER]
+
+
+def test_a_far_jump_of_the_clock_opens_the_breaker_and_deadlines_begin_anew(world):
+    world.fall_sick("n1")
+    world.duration = 1200.0
+    controller = world.controller()
+    world.run(controller, 2)
+    world.now += 86400.0
+    world.report()
+    world.run(controller, 3)
+    assert last(world).state == "watching"  # not failed for a deadline that never passed
+    with world.read() as connection:
+        assert "clock jumped" in holds.breakers(connection)["remedy"].why
+
+
+def test_an_episode_whose_detail_is_damaged_stops_and_is_named(world):
+    import sqlalchemy as sa
+
+    world.fall_sick("n1")
+    controller = world.controller()
+    world.run(controller, 1)
+    with world.engine.begin() as connection:
+        connection.execute(sa.text('UPDATE episodes SET detail = \'{"entered": "soon"}\''))
+    found = controller.round()
+    assert "cannot be read" in found.problems[0]
+    world.run(controller, 10)
+    assert world.sendings("n1") == [Rung.REBOOT]  # nothing more than before the damage
+
+
+class Source:
+    def __init__(self, *pieces, fails="", hangs=None):
+        self.pieces, self.fails, self.hangs = pieces, fails, hangs
+
+    def evidence(self, machine, budget):
+        for name, content in self.pieces:
+            yield Exhibit(name, "text/plain", content)
+        if self.hangs is not None:
+            self.hangs.wait(60)
+        if self.fails:
+            raise AdapterError(self.fails)
+
+
+def gathered(world, tmp_path, sources, budget=EvidenceBudget(1000, 30.0)):  # noqa: B008
+    gatherer = Gatherer(world, lambda _node: sources, budget, str(tmp_path / "kept"), 60.0, clock=lambda: world.now)
+    world.fall_sick("n1")
+    controller = world.controller(evidence=gatherer)
+    deadline = time.monotonic() + 30
+    while not world.sent and time.monotonic() < deadline:
+        controller.round()
+        time.sleep(0.01)
+    with world.read() as connection:
+        return evidence.of_episode(connection, last(world).id), gatherer
+
+
+def test_evidence_is_kept_before_the_repair_and_a_failure_is_said(world, tmp_path):
+    rows, gatherer = gathered(world, tmp_path, [
+        ("bmc", Source(("sel.txt", b"log"), ("same.txt", b"log"))), ("cloud", Source(fails="no console")),
+    ])  # fmt: skip
+    assert world.sendings("n1") == [Rung.REBOOT]
+    assert [(one.name, one.size, one.message) for one in rows] == [
+        ("bmc/sel.txt", 3, ""), ("bmc/same.txt", 3, ""), ("cloud", 0, "no console")
+    ]  # fmt: skip
+    kept = [path for path in (tmp_path / "kept").rglob("*") if path.is_file()]
+    assert [path.read_bytes() for path in kept] == [b"log"]  # the same content is kept once
+    world.now += 120
+    assert gatherer.expire() == 1
+    assert not [path for path in (tmp_path / "kept").rglob("*") if path.is_file()]
+
+
+def test_evidence_is_cut_to_its_budget(world, tmp_path):
+    rows, _ = gathered(world, tmp_path, [("a", Source(("x", b"y" * 2000), ("z", b"z"))), ("b", Source(("q", b"q")))])
+    assert [(one.name, one.size, one.cut) for one in rows] == [("a/x", 1000, True), ("b", 0, False)]
+    assert "was spent" in rows[1].message
+
+
+def test_evidence_that_hangs_does_not_hold_the_repair_for_ever(world, tmp_path):
+    hangs = threading.Event()
+    rows, _ = gathered(world, tmp_path, [("bmc", Source(("x", b"1"), hangs=hangs))], EvidenceBudget(1000, 0.2))
+    hangs.set()
+    assert world.sendings("n1") == [Rung.REBOOT]
+    assert rows[-1].message == "not all of it came within 0.2 s"
+
+
+def test_what_no_repairer_can_do_is_skipped(world):
+    world.can = lambda _node, rung, _device: "no BMC is known" if rung is Rung.POWER_CYCLE else ""
+    world.fall_sick("n1", Sickness(cure=Rung.REPLACE))
+    world.run(world.controller(), 40)
+    assert world.sendings("n1") == [Rung.REBOOT, Rung.REPLACE]
+
+
+def test_a_machine_is_described_by_the_store_and_the_settings(world):
+    from nhc.remedy.crew import Crew
+    from nhc.remedy.settings import MachineSettings
+    from nhc.store import nodes
+
+    with world.plain.write() as connection:
+        nodes.describe(connection, [nodes.Seen("n1", provider_id="aws:///a/i-1", address="10.0.0.1")])
+    crew = Crew([], [MachineSettings(("n*",), {"bmc": "{node}-bmc"})])
+    with world.read() as connection:
+        crew.learn({"n1": nodes.get(connection, "n1")})
+    found = crew.machine("n1")
+    assert (found.provider_id, found.address, found.settings) == ("aws:///a/i-1", "10.0.0.1", {"bmc": "n1-bmc"})
+    assert crew.machine("n9") == Machine("n9", settings={"bmc": "n9-bmc"})
+    assert crew.can("n1", Rung.REBOOT, "") == "no repairer is set up for reboot on this node"
+
+
+def test_a_mark_of_a_hook_is_repaired_too(world):
+    from nhc.ports import Mark
+
+    world.nodes["n2"].silent = True
+    world.nodes["n2"].mark, world.nodes["n2"].available = Mark("gpu lost", Action.REBOOT, world.now), False
+    world.run(world.controller(), 2)
+    assert world.sendings("n2") == [Rung.REBOOT]
+    with world.read() as connection:
+        assert episodes.list_episodes(connection, node="n2")[0].cause == "mark|reboot|"
