@@ -155,7 +155,7 @@ def test_11_a_repair_says_who_why_and_which_episode(world):
     send = repairer.send
     repairer.send = lambda order: (orders.append(order), send(order))[1]
     world.run(controller, 4)
-    assert orders[0].because == f"nhc episode {last(world).id}: it is broken"
+    assert (orders[0].because, orders[0].episode) == ("GpuBroken: it is broken", str(last(world).id))
 
 
 def test_12_an_open_breaker_stops_marks_and_repairs_but_never_a_clear(world):

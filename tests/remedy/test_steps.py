@@ -1,4 +1,4 @@
-"""What the loop does in the less common turns: approvals, replacements, repairs of two calls, evidence, claims, holds."""
+"""What the loop does in its less common turns: approvals, replacements, repairs of two calls, evidence, holds."""
 
 import threading
 import time
