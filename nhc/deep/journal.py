@@ -27,7 +27,7 @@ class JournalError(Exception):
 
 
 class Journal(NamedTuple):
-    """What is to be put back. `stopped` are services that ran before."""
+    """What is to be put back. `stopped` are services that ran before; `path` is where the run looked for commands."""
 
     run: str
     boot: str
@@ -36,6 +36,7 @@ class Journal(NamedTuple):
     scratch: str
     stopped: Tuple[str, ...] = ()
     gpus: Tuple[GpuSettings, ...] = ()
+    path: str = ""
 
 
 def directory() -> str:
@@ -104,6 +105,7 @@ def read(where: str) -> Optional[Journal]:
             str(value["run"]), str(value["boot"]), str(value["suite"]), float(value["began"]), str(value["scratch"]),
             tuple(str(name) for name in value["stopped"]),
             tuple(GpuSettings(**{key: str(word) for key, word in gpu.items()}) for gpu in value["gpus"]),
+            str(value["path"]),
         )  # fmt: skip
     except FileNotFoundError:
         return None
@@ -132,6 +134,7 @@ def restore(host: Host, where: str, journal: Journal) -> Tuple[List[str], List[s
 
     After a reboot there are no processes left, and GPUs and services are as the boot has made them.
     """
+    host = host.with_settings({**host.settings, "PATH": journal.path}) if journal.path else host
     done: List[str] = []
     failed: List[str] = []
     if journal.boot == host.read_or("/proc/sys/kernel/random/boot_id"):

@@ -151,7 +151,16 @@ def _prepare(wanted: Wanted, host: Host, started: float, where: str) -> Journal:
         gpus = ()
     name = uuid.uuid4().hex
     scratch = f"{where}/scratch-{name}"
-    begin = Journal(name, host.read_or("/proc/sys/kernel/random/boot_id"), wanted.suite, started, scratch, (), gpus)
+    begin = Journal(
+        name,
+        host.read_or("/proc/sys/kernel/random/boot_id"),
+        wanted.suite,
+        started,
+        scratch,
+        (),
+        gpus,
+        host.setting("PATH") if "PATH" in host.settings else "",
+    )
     journal.write(where, begin)
     try:
         os.mkdir(scratch, 0o700)

@@ -1,0 +1,358 @@
+# ruff: noqa: E501 (lines as tools print them)
+"""`nhc deep run` on this machine: real tools, killed midway, a busy node, and what is put back."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nhc.deep import gpu_settings, idle, journal, leftovers, suites
+from nhc.deep.gpu_settings import GpuSettings
+from nhc.host import Host
+from nhc.ports import Mark, NodeState
+from nhc.testing import FakeHost, Symlink
+from tests.support.run import ROOT, nhc
+
+TOOL = """#!/bin/bash
+# A slow tool that cleans up when it is told to end.
+trap 'sleep 0.3; echo tidy >> {place}/end; exit 0' TERM
+setsid sleep 300 &
+echo $$ > {place}/pid.new; mv {place}/pid.new {place}/pid
+while :; do sleep 0.05; done
+"""
+
+NVIDIA_SMI = """#!{python}
+# nvidia-smi of two GPUs, whose settings are in a file; `nvidia-smi change` is what a test does to them.
+import json, sys
+path = "{place}/gpus.json"
+gpus = json.load(open(path))
+words = sys.argv[1:]
+if words[0].startswith("--query-gpu"):
+    keys = words[0].partition("=")[2].split(",")
+    for uuid, gpu in gpus.items():
+        print(", ".join(uuid if key == "uuid" else gpu.get(key, "[N/A]") for key in keys))
+elif words[0] == "change":
+    gpus["GPU-b"].update({{"persistence_mode": "Disabled", "power.limit": "500.00", "compute_mode": "Prohibited"}})
+else:
+    key = {{"-pm": "persistence_mode", "-pl": "power.limit", "-c": "compute_mode", "-mig": "mig.mode.current"}}[words[2]]
+    value = {{"-pm": ["Disabled", "Enabled"], "-c": ["Default", "Exclusive_Thread", "Prohibited"]}}.get(words[2])
+    gpus[words[1]][key] = value[int(words[3])] if value else words[3]
+json.dump(gpus, open(path, "w"))
+"""
+
+SYSTEMCTL = """#!/bin/bash
+# systemctl of one service, whose state is a file
+name=${{@: -1}}
+case $1 in
+is-active) [ -e {place}/active-$name ];;
+stop) rm {place}/active-$name; echo stop $name >> {place}/services;;
+start) touch {place}/active-$name; echo start $name >> {place}/services;;
+esac
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "bin").mkdir()
+    for name, text in (("slow-tool", TOOL), ("nvidia-smi", NVIDIA_SMI), ("systemctl", SYSTEMCTL)):
+        path = tmp_path / "bin" / name
+        path.write_text(text.format(place=tmp_path, python=sys.executable))
+        path.chmod(0o755)
+    gpu = {"persistence_mode": "Enabled", "compute_mode": "Default", "power.limit": "700.00"}
+    (tmp_path / "gpus.json").write_text(json.dumps({"GPU-a": gpu, "GPU-b": gpu}))
+    (tmp_path / "active-exporter").touch()
+    return tmp_path
+
+
+def suite(place, *lines, name="own.conf"):
+    text = f"# context deep\n* || PATH={place}/bin\n" + "".join(f"* || {line}\n" for line in lines)
+    (place / name).write_text(text)
+    return place / name
+
+
+def environment(place):
+    return {"NHC_DEEP_DIR": str(place / "deep"), "NHC_STATE_DIR": str(place / "state"), "NHC_MUTES": "/no/such/file"}
+
+
+def deep(place, *words, **more):
+    return nhc("deep", *words, env=environment(place), timeout=120, **more)
+
+
+def start(place, *words):
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", **environment(place)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "nhc", "deep", "run", *map(str, words), "--adapter", "none"],
+        env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def appears(path, within=60.0):
+    until = time.monotonic() + within
+    while not path.exists():
+        assert time.monotonic() < until, f"{path.name} never came"
+        time.sleep(0.02)
+    return path.read_text().strip()
+
+
+def gone(run, within=60.0):
+    """Whether no process of a run is left."""
+    until = time.monotonic() + within
+    while leftovers.marked(run):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_a_run_leaves_a_report_and_nothing_else(place):
+    done = deep(place, "run", suite(place, "check_file_test -e /etc/passwd"), "--adapter", "none", "-f", "json")
+    report = json.loads(done.stdout)
+
+    assert done.returncode == 0, done.stderr
+    assert [result["check"] for result in report["results"]] == ["check_file_test"]
+    assert report["labels"]["suite"] == str(place / "own.conf")
+    assert report["labels"]["kind"]
+    assert sorted(os.listdir(place / "deep")) == ["lock", "runs"]
+    [kept] = (place / "deep" / "runs").iterdir()
+    assert json.loads(kept.read_text()) == report
+    assert "1/1 check_file_test" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_tool_in_its_own_way_and_puts_everything_back(place, number):
+    lines = suite(place, "NHC_DEEP_STOP=exporter", "nvidia-smi change", "slow-tool", "check_file_test -e /etc/passwd")
+    run = start(place, lines)
+    appears(place / "pid")
+    name = journal.read(str(place / "deep")).run
+    run.send_signal(number)
+    said, _ = run.communicate(timeout=90)
+
+    assert run.returncode in (128 + number, -number)
+    assert (place / "end").read_text() == "tidy\n"
+    assert gone(name)  # what it had started in a session of its own, too
+    assert "NotRun" in said
+    assert "UNKNOWN" in said.splitlines()[-1]
+    gpus = json.loads((place / "gpus.json").read_text())
+    assert (
+        gpus["GPU-a"]
+        == gpus["GPU-b"]
+        == {"persistence_mode": "Enabled", "compute_mode": "Default", "power.limit": "700.00"}
+    )
+    assert (place / "services").read_text() == "stop exporter\nstart exporter\n"
+    assert not (place / "deep" / journal.NAME).exists()
+    assert not [one for one in os.listdir(place / "deep") if one.startswith("scratch")]
+
+
+def test_a_deadline_ends_the_tool_in_its_own_way(place):
+    done = deep(
+        place,
+        "run",
+        suite(place, "slow-tool", "check_file_test -e /etc/passwd"),
+        "--adapter",
+        "none",
+        "-t",
+        "2s",
+        "-f",
+        "json",
+    )
+    reasons = [result["reason"] for result in json.loads(done.stdout)["results"]]
+
+    assert (done.returncode, reasons) == (3, ["CheckTimeout", "NotRun"])
+    assert (place / "end").read_text() == "tidy\n"
+    assert not (place / "deep" / journal.NAME).exists()
+
+
+@pytest.mark.parametrize("by", ["run", "restore"])
+def test_the_next_run_puts_back_what_a_killed_one_has_left(place, by):
+    lines = suite(place, "NHC_DEEP_STOP=exporter", "nvidia-smi change", "slow-tool")
+    run = start(place, lines)
+    appears(place / "pid")
+    name = journal.read(str(place / "deep")).run
+    os.kill(run.pid, signal.SIGKILL)
+    run.communicate()
+    assert not (place / "active-exporter").exists()
+
+    if by == "restore":
+        done, begins = deep(place, "restore"), "put back: "
+    else:
+        done = deep(place, "run", suite(place, "check_file_test -e /etc/passwd", name="next.conf"), "--adapter", "none")
+        begins = "put back after a run that was killed: "
+
+    assert done.returncode == 0, done.stderr + done.stdout
+    for line in ("exporter started", "nvidia-smi -i GPU-b -pl 700.00"):
+        assert f"{begins}{line}" in done.stdout
+    assert gone(name)
+    assert (place / "active-exporter").exists()
+    assert json.loads((place / "gpus.json").read_text())["GPU-b"]["power.limit"] == "700.00"
+    assert "nothing is left" in deep(place, "restore").stdout
+
+
+def test_only_one_run_at_a_time(place):
+    first = start(place, suite(place, "slow-tool"))
+    appears(place / "pid")
+    second = deep(place, "run", suite(place, "check_file_test -e /etc/passwd", name="b.conf"), "--adapter", "none")
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=90)
+
+    assert second.returncode == 3
+    assert second.stderr.strip() == f"nhc deep run: another nhc deep run is under way (pid {first.pid})"
+
+
+def test_wrong_suites_are_one_line_each(place):
+    for words, said in (
+        (["nosuch"], "nhc deep run: there is no suite 'nosuch'; nhc deep list shows them"),
+        (["quik"], "nhc deep run: there is no suite 'quik' (did you mean quick?); nhc deep list shows them"),
+        ([place / "none.conf"], f"nhc deep run: {place}/none.conf: No such file or directory"),
+    ):
+        done = deep(place, "run", *words, "--adapter", "none")
+        assert (done.returncode, done.stderr.strip()) == (2, said)
+    bad = suite(place, "check_deep_cpu -t never")
+    done = deep(place, "run", bad, "--adapter", "none")
+    assert done.returncode == 2
+    assert f"{bad}:3" in done.stderr
+    assert not (place / "deep").exists()
+
+
+def test_a_damaged_journal_stops_everything(place):
+    (place / "deep").mkdir()
+    (place / "deep" / journal.NAME).write_text('{"run": 1')
+    done = deep(place, "run", suite(place, "check_file_test -e /etc/passwd"), "--adapter", "none")
+    assert done.returncode == 3
+    assert "is damaged" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_deep_line_is_run_by_nothing_else(place):
+    config = place / "nhc.conf"
+    config.write_text("* || check_deep_cpu -t 1s\n* |context prolog healthcheck agent| check_deep_disk\n* || check_file_test -e /etc/passwd\n"
+                      "* || [[ -d / ]] && check_deep_cpu -t 1s\n")  # fmt: skip
+    for context in ([], ["--context", "prolog"], ["--context", "healthcheck"], ["--context", "agent"]):
+        done = nhc(
+            "check", "local", "-c", config, "--profile", "none", "--all", "-f", "json", *context, state=place / "s"
+        )
+        results = json.loads(done.stdout)["results"]
+        assert [result["check"] for result in results if result["reason"] != "DeepNotAlone"] == ["check_file_test"]
+    done = nhc("check", "local", "-c", config, "--context", "deep", state=place / "s")
+    assert (done.returncode, "nhc deep run" in done.stderr) == (2, True)
+
+
+def test_suites_that_come_with_nhc():
+    fragments = {path.stem: path.read_text() for path in (ROOT / "conf" / "suites").glob("*.conf")}
+    assert suites.join(fragments) == (ROOT / "nhc/data/suites.conf").read_text(), "run python -m nhc.deep.suites"
+    for name in fragments:
+        done = nhc("deep", "list", name, "-f", "json")
+        assert json.loads(done.stdout)[0]["count"] > 1, done.stderr
+
+
+# The node is free.
+
+
+def holder(target, comm="python3", pid=4242):
+    return FakeHost(
+        {f"/proc/{pid}/comm": f"{comm}\n", f"/proc/{pid}/fd/3": Symlink(target), "/proc/bus/pci/devices": ""}
+    )
+
+
+@pytest.mark.parametrize(
+    "device", ["/dev/nvidia3", "/dev/kfd", "/dev/infiniband/uverbs2", "/dev/neuron11", "/dev/accel/accel0"]
+)
+def test_who_holds_a_device_is_in_the_way(device):
+    [busy] = idle.devices(holder(device)).busy
+    assert str(busy) == f"{device}: process 4242 (python3)"
+
+
+def test_monitoring_and_other_files_are_not():
+    for target, comm in (("/dev/nvidia3", "nv-hostengine"), ("/dev/null", "python3"), ("/dev/nvidiactl", "python3"),
+                         ("/dev/infiniband/uverbs0", "ibacm")):  # fmt: skip
+        assert idle.devices(holder(target, comm)).busy == ()
+    assert idle.devices(holder("/dev/nvidia0", "telemetryd"), ["telemetry"]).busy == ()
+
+
+def state(**more):
+    return NodeState("n1", **{"shown": "idle", "available": True, **more})
+
+
+@pytest.mark.parametrize(
+    ("seen", "environ", "busy", "note"),
+    [
+        (state(), {}, "takes new work", ""),
+        (state(busy=True, shown="mixed"), {}, "work runs on n1", ""),
+        (state(available=False, busy=True, shown="draining"), {}, "work runs on n1", ""),
+        (state(available=False, shown="drained", mark=Mark("repair")), {}, "", ""),
+        (state(available=False, shown="drained", mark=Mark("fan", owner="alice")), {}, "", "out of service by alice"),
+        (state(available=False, shown="reserved", hold="reserved for maintenance"), {}, "", ""),
+        (state(busy=True, shown="allocated", available=False), {"SLURM_JOB_ID": "7"}, "", "runs as job 7"),
+        (None, {}, "", "does not know n1"),
+    ],
+)
+def test_what_the_scheduler_says(seen, environ, busy, note):
+    view = idle.judge(seen, "n1", environ)
+    assert [busy in str(one) for one in view.busy] == ([True] if busy else [])
+    assert [note in one for one in view.notes] == ([True] if note else [])
+
+
+def test_a_node_in_use_is_left_alone_and_force_says_what_it_disturbs(place):
+    """A real process that holds what looks like a device: a file of that name below another root would not be seen."""
+    node = place / "uverbs"
+    held = Path("/dev/infiniband")
+    made = not held.exists()
+    if os.geteuid() != 0:
+        pytest.skip("root is needed to make a device's name")
+    held.mkdir(exist_ok=True)
+    device = held / "uverbs250"
+    device.touch()
+    try:
+        with open(device):
+            own = deep(place, "run", suite(place, "check_file_test -e /etc/passwd"), "--adapter", "none", "-f", "json")
+            forced = deep(place, "run", place / "own.conf", "--adapter", "none", "--force")
+    finally:
+        device.unlink()
+        if made:
+            held.rmdir()
+    assert not node.exists()
+    [result] = json.loads(own.stdout)["results"]
+    assert (own.returncode, result["reason"], result["verdict"]) == (3, "DeepNodeBusy", "UNKNOWN")
+    assert f"process {os.getpid()}" in result["message"]
+    assert forced.returncode == 0
+    assert f"--force: this disturbs process {os.getpid()}" in forced.stderr
+
+
+def test_settings_are_put_back_in_order():
+    before = GpuSettings("GPU-a", "Enabled", "Default", "700.00", "1980", "2619", "Enabled")
+    now = GpuSettings("GPU-a", "Disabled", "Prohibited", "500.00", "1410", "2619", "Disabled")
+    assert [argv[3:] for argv in gpu_settings.commands(before, now)] == [
+        ("-mig", "1"), ("-pm", "1"), ("-c", "0"), ("-pl", "700.00"), ("-ac", "2619,1980")]  # fmt: skip
+    assert gpu_settings.commands(before, before) == []
+    with pytest.raises(ValueError, match="nvidia-smi"):
+        gpu_settings.parse("Unable to determine the device handle")
+
+
+def test_settings_that_cannot_be_read_stop_a_run(place):
+    (place / "bin" / "nvidia-smi").write_text("#!/bin/sh\necho broken >&2\nexit 9\n")
+    done = deep(place, "run", suite(place, "check_file_test -e /etc/passwd"), "--adapter", "none")
+    assert done.returncode == 3
+    assert "nothing could be put back: nvidia-smi: broken" in done.stderr
+
+
+def test_leftovers_are_found_by_their_mark():
+    env = {**os.environ, "NHC_DEEP_RUN": "abcdef"}
+    process = subprocess.Popen(["setsid", "sleep", "300"], env=env)
+    try:
+        until = time.monotonic() + 20
+        while not leftovers.marked("abcdef") and time.monotonic() < until:
+            time.sleep(0.02)
+        assert leftovers.end("abcdef", grace=5) == []
+        assert leftovers.marked("abcdef") == []
+        assert leftovers.marked("abc") == []
+    finally:
+        process.wait()
+
+
+def test_the_host_of_a_run_looks_for_commands_where_the_suite_says(place):
+    host = Host().with_settings({"PATH": f"{place}/bin"})
+    assert [gpu.uuid for gpu in gpu_settings.read(host)] == ["GPU-a", "GPU-b"]
