@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: From left to right: each imports what stands below it.
 LAYERS = (
     {"cli", "__main__"},
+    {"demo"},
     {"agent", "console", "deep", "fleet", "hooks", "remedy", "server"},
     {"planning"},
     {"checks", "run"},

@@ -68,6 +68,7 @@ RUN = {
 
 #: What is not run, by how it begins, and why.
 NOT_RUN = {
+    "nhc demo": "runs until it is ended: tests/demo",
     "nhc console run": "runs until it is ended: tests/console",
     "make ": "makes the environment that this runs in; `make -n` says that the target is there",
     ".venv/bin/python -m pytest": "runs this; its files and markers are looked up",

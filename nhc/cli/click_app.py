@@ -108,6 +108,7 @@ COMMANDS: Dict[str, Any] = {
         "simulate": ("nhc.cli.remedy_simulate:command", "Play recorded history against another policy."),
         "doctor": ("nhc.cli.remedy_doctor:command", "Look for what would keep the loop from working."),
     }),
+    "demo": ("nhc.cli.demo:demo", "Watch nhc at work on a fleet that is made up."),
     "record": ("nhc.cli.record:record_command", "Record what the checks see of this node, for replay."),
     "replay": ("nhc.cli.record:replay_command", "Judge a recorded node again."),
     "new": ("Begin a part of nhc itself, in a checkout.", {

@@ -207,8 +207,8 @@ def offenders(store: Store, now: float) -> Value:
     with store.read() as connection:
         found = episodes.list_episodes(connection, ended_since=now - 30 * DAY, limit=100_000)
     count = Counter(one.node for one in found)
-    durations = sorted((one.ended or now) - one.opened for one in found if one.outcome == "returned")
-    outcomes = Counter(one.outcome for one in found)
+    durations = sorted((one.ended or now) - one.opened for one in found if one.state == "returned")
+    outcomes = Counter(one.state for one in found)
     return {
         "days": 30, "episodes": len(found), "outcomes": dict(outcomes),
         "repeat": [{"node": name, "episodes": times} for name, times in count.most_common(50) if times > 1],

@@ -145,6 +145,7 @@ DOORS = {
     "remedy abort": Door(_remedy("abort", "1", "--why", "a drill")),
     "remedy simulate": Door(lambda p: [*_remedy("simulate", "-r", p.report)(p), "--policy", _remedy()(p)[-1]]),
     "remedy doctor": Door(_remedy("doctor", peer=True), peer=True),
+    "demo": Door(lambda p: ["demo", "--listen", "nowhere"]),
     "record": Door(lambda p: ["record", p.out / "recorded", "-c", p.config, "--profile", "none"]),
     "replay": Door(lambda p: ["replay", p.base / "kept"]),
     "new check": Door(lambda p: ["new", "check", "check_drill_of_faults", "--checkout", a_checkout(p.out)]),

@@ -158,7 +158,7 @@ async function timeline([name], query) {
 
 function episodeTable(rows, at) {
   return table("Episodes", ["Episode", "Node", "Cause", "State", "Repair", "For", "Waits for"], rows.map((one) => [
-    link(`/view/episode/${one.id}`, String(one.id)), nodeLink(one.node), said(one.cause), one.ended ? one.outcome : one.state, one.rung, age((one.ended ?? at) - one.opened), said(one.waiting || one.because)]), "There is none.");
+    link(`/view/episode/${one.id}`, String(one.id)), nodeLink(one.node), said(one.cause), one.state, one.rung, age((one.ended ?? at) - one.opened), said(one.waiting || one.because)]), "There is none.");
 }
 
 async function episodes(_rest, query) {
@@ -174,7 +174,7 @@ async function episode([id]) {
   const one = await ask(`/api/episode/${id}`);
   return { content: [
     el("h1", {}, `Episode ${one.id} of `, nodeLink(one.node)),
-    facts([["Cause", one.cause], ["State", one.ended ? `${one.outcome}: ${one.because}` : one.state], ["Repair", one.rung], ["Device", one.device], ["Opened", stamp(one.opened)], ["Waits for", one.waiting]]),
+    facts([["Cause", one.cause], ["State", one.state], ["Because", one.because || one.outcome], ["Repair", one.rung], ["Device", one.device], ["Opened", stamp(one.opened)], ["Waits for", one.waiting]]),
     one.state === "awaiting-approval" && may("approve") ? decisionForm(one) : "",
     table("Attempts", ["Number", "Repair", "By", "State", "Outcome", "Message", "Written", "Ended"], one.attempts.map((row) => [row.number, row.rung, row.repairer, row.state, row.outcome, said(row.message), stamp(row.written), stamp(row.ended)]), "Nothing was tried yet."),
     table("Decisions", ["Who", "Decision", "Repair", "Why", "When"], one.decisions.map((row) => [row.decided_by, row.decision, row.rung, said(row.reason), stamp(row.decided)]), "Nobody has decided yet."),

@@ -1,0 +1,36 @@
+"""`nhc demo`: a made-up fleet with the real store, remedy loop and console over it."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.option(
+    "--nodes", "count", type=click.IntRange(1, 100_000), default=500, show_default=True, help="Made-up nodes."
+)
+@click.option("--faults", type=click.FloatRange(0, 10_000), default=20.0, show_default=True, help="Faults a minute.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same faults.")
+@click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:9810", show_default=True, help="The page's address.")
+def demo(count: int, faults: float, seed: int, listen: str) -> None:
+    """Watch nhc at work on a fleet that is made up.
+
+    One process, no root, no cluster: faults come, nodes are marked, repaired and returned; replacements wait for
+    you on the page. It ends with Ctrl-C and leaves nothing.
+    """
+    try:
+        from nhc.demo.play import play
+        from nhc.settings_file import SettingsError
+        from nhc.store.errors import StoreError
+    except ModuleNotFoundError as error:
+        from nhc.extras import how_to_install
+
+        raise click.ClickException(
+            f"nhc demo needs the Python package {error.name}: {how_to_install(error.name or '', 'console')}"
+        ) from None
+    try:
+        play(count, seed, faults, listen, lambda line: click.echo(line, err=True))
+    except OSError as error:
+        raise click.ClickException(f"{listen}: {error.strerror or error}") from None
+    except (SettingsError, StoreError) as error:
+        raise click.ClickException(str(error)) from None

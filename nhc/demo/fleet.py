@@ -1,0 +1,230 @@
+"""A made-up fleet: nodes in racks, faults that come and go, repairs that take effect after a while. From one seed.
+
+It stands where a scheduler and a cloud would: `DemoMarker` is a nhc.ports.Marker, `DemoRepairer` a nhc.repair.Repairer.
+What judges, decides, writes down and shows is the real thing.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+
+from nhc.marks import may_clear, may_mark
+from nhc.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.ports import Applied, Effect, Mark, NodeState
+from nhc.repair import LADDER, Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+
+RACK = 18
+"""Nodes of a rack, as an NVL72 has."""
+
+
+class FaultKind(NamedTuple):
+    """A kind of fault: what a report says, the mildest repair that mends it (ESCALATE: none), how frequent it is."""
+
+    check: str
+    reason: str
+    message: str
+    verdict: Verdict
+    action: Action
+    cure: Rung
+    weight: int
+
+
+KINDS = (
+    FaultKind("check_gpu_xid", "Xid79", "gpu3 has fallen off the bus (Xid 79)", Verdict.CRIT, Action.REBOOT, Rung.REBOOT, 5),
+    FaultKind("check_gpu_memory", "RowRemapPending", "gpu5: a row remap waits for a reset", Verdict.CRIT,
+         Action.RESET_DEVICE, Rung.RESET_DEVICE, 5),
+    FaultKind("check_gpu_links", "NvlinkDown", "gpu1: link 4 is down", Verdict.CRIT, Action.REBOOT, Rung.POWER_CYCLE, 3),
+    FaultKind("check_gpu_memory", "RowRemapFailed", "gpu2: row remapping failed", Verdict.CRIT, Action.REPLACE,
+         Rung.REPLACE, 2),
+    FaultKind("check_ib_state", "PortDown", "mlx5_2 port 1 is down", Verdict.CRIT, Action.INSPECT, Rung.ESCALATE, 2),
+    FaultKind("check_fs_used", "NearlyFull", "/local is 93 % full", Verdict.WARN, Action.NONE, Rung.RESTART_APP, 4),
+    FaultKind("check_gpu_clocks", "Throttled", "gpu6 runs at 1.1 GHz: thermal slowdown", Verdict.WARN, Action.INSPECT,
+         Rung.RESTART_APP, 4),
+)  # fmt: skip
+
+LASTS = {Rung.RESTART_APP: 3.0, Rung.RESET_DEVICE: 4.0, Rung.RELOAD_DRIVER: 6.0, Rung.REBOOT: 10.0,
+         Rung.POWER_CYCLE: 14.0, Rung.REPLACE: 20.0}  # fmt: skip
+"""Seconds that a repair takes here; a real reboot takes minutes."""
+
+
+class DemoNode:
+    """One machine. `back` is when a repair under way ends, on the monotonic clock."""
+
+    def __init__(self, name: str, rack: str, leaf: str) -> None:
+        self.name, self.rack, self.leaf = name, rack, leaf
+        self.faults: Dict[str, FaultKind] = {}
+        self.mark: Optional[Mark] = None
+        self.boot = 1
+        self.back = 0.0
+        self.rung: Optional[Rung] = None
+        self.silent_until = 0.0
+
+    def begin(self, rung: Rung, now: float) -> None:
+        """A repair has been accepted."""
+        self.rung, self.back = rung, now + LASTS[rung]
+
+    def set_mark(self, mark: Optional[Mark]) -> None:
+        """Out of service with this mark, or back in service."""
+        self.mark = mark
+
+    def fall_silent(self, until: float) -> None:
+        """No report for a while."""
+        self.silent_until = until
+
+    def pass_time(self, now: float) -> None:
+        """Let a repair that has lasted long enough take effect."""
+        if self.rung is None or now < self.back:
+            return
+        done, self.rung = self.rung, None
+        if LADDER.index(done) >= LADDER.index(Rung.REBOOT):
+            self.boot += 1
+        for reason, kind in list(self.faults.items()):
+            if kind.cure is not Rung.ESCALATE and LADDER.index(done) >= LADDER.index(kind.cure):
+                del self.faults[reason]
+
+    def report(self, now: float) -> Report:
+        """What nhc would say of it."""
+        results = [
+            CheckResult(kind.check, Outcome(kind.verdict, kind.reason, kind.message, action=kind.action))
+            for kind in self.faults.values()
+        ]
+        failing = {result.check for result in results}
+        results += [
+            CheckResult(check, Outcome(Verdict.OK))
+            for check in ("check_fs_used", *dict.fromkeys(kind.check for kind in KINDS))
+            if check not in failing
+        ]
+        return Report(self.name, f"boot-{self.name}-{self.boot}", now, 0.05, tuple(results), version="demo")
+
+
+class DemoFleet:
+    """All nodes. Threads may share it."""
+
+    def __init__(self, count: int, seed: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.chance = random.Random(seed)  # noqa: S311 (a simulation)
+        self.monotonic = monotonic
+        self.lock = threading.RLock()
+        width = len(str(count))
+        self.nodes: Dict[str, DemoNode] = {}
+        for number in range(count):
+            rack = f"r{number // RACK + 1:02}"
+            name = f"gpu{number + 1:0{width}}"
+            self.nodes[name] = DemoNode(name, rack, f"leaf{number // (2 * RACK) + 1}")
+
+    def groups(self) -> Dict[str, Dict[str, str]]:
+        """Where each node is."""
+        return {node.name: {"rack": node.rack, "leaf": node.leaf} for node in self.nodes.values()}
+
+    def pass_time(self, faults: float) -> None:
+        """Let repairs take effect, and let faults come: `faults` on the average."""
+        with self.lock:
+            now = self.monotonic()
+            for node in self.nodes.values():
+                node.pass_time(now)
+            for _ in range(int(faults) + (self.chance.random() < faults % 1)):
+                self._break_one(now)
+            self._end_warnings()
+
+    def _break_one(self, now: float) -> None:
+        kind = self.chance.choices(KINDS, [kind.weight for kind in KINDS])[0]
+        node = self.chance.choice(list(self.nodes.values()))
+        node.faults[kind.reason] = kind
+        if self.chance.random() < 0.05:  # a leaf switch: several ports of one leaf at once
+            for other in self.nodes.values():
+                if other.leaf == node.leaf and self.chance.random() < 0.3:
+                    other.faults["PortFlapping"] = FaultKind(
+                        "check_ib_flapping", "PortFlapping", "mlx5_0 went down 14 times within an hour", Verdict.WARN,
+                        Action.INSPECT, Rung.RESTART_APP, 0,
+                    )  # fmt: skip
+        if self.chance.random() < 0.05:
+            node.fall_silent(now + 60)
+
+    def _end_warnings(self) -> None:
+        """Warnings end by themselves after a while."""
+        for node in self.nodes.values():
+            for reason, kind in list(node.faults.items()):
+                if kind.verdict is Verdict.WARN and self.chance.random() < 0.02:
+                    del node.faults[reason]
+
+    def reports(self, now: float) -> List[Report]:
+        """The reports of all nodes that are up and have something to say."""
+        with self.lock:
+            ticks = self.monotonic()
+            return [
+                node.report(now) for node in self.nodes.values() if node.rung is None and node.silent_until <= ticks
+            ]
+
+
+class DemoMarker:
+    """The scheduler of the made-up fleet."""
+
+    def __init__(self, fleet: DemoFleet) -> None:
+        self.fleet = fleet
+
+    def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
+        with self.fleet.lock:
+            known = self.fleet.nodes
+            return [_state(known[name]) for name in sorted(known if names is None else set(names) & set(known))]
+
+    def mark(self, marks: Mapping[str, Mark], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
+        states = {state.name: state for state in seen or self.nodes(list(marks))}
+        done = []
+        with self.fleet.lock:
+            for name, mark in marks.items():
+                effect, why = may_mark(states.get(name), mark)
+                if effect is Effect.CHANGED:
+                    self.fleet.nodes[name].set_mark(mark)
+                done.append(Applied(name, effect, why))
+        return done
+
+    def clear(self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
+        states = {state.name: state for state in seen or self.nodes(names)}
+        done = []
+        with self.fleet.lock:
+            for name in names:
+                effect, why = may_clear(states.get(name))
+                if effect is Effect.CHANGED:
+                    self.fleet.nodes[name].set_mark(None)
+                done.append(Applied(name, effect, why))
+        return done
+
+
+def _state(node: DemoNode) -> NodeState:
+    shown = "down" if node.rung else "drained" if node.mark else "idle"
+    return NodeState(node.name, shown, node.mark is None, mark=node.mark, groups=(node.rack,))
+
+
+class DemoRepairer:
+    """What repairs the made-up machines."""
+
+    def __init__(self, fleet: DemoFleet) -> None:
+        self.fleet = fleet
+
+    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
+        return "" if rung in LASTS else f"the made-up machines have no {rung.value}"
+
+    def look(self, machine: Machine) -> Sighting:
+        with self.fleet.lock:
+            node = self.fleet.nodes[machine.node]
+            return Sighting(time.time(), node.name, str(node.boot), "rebooting" if node.rung else "running")
+
+    def send(self, order: Order) -> Sent:
+        with self.fleet.lock:
+            node = self.fleet.nodes[order.machine.node]
+            if node.rung is not None:
+                return Sent(Answer.REFUSED, f"{node.rung.value} is under way", retry_after=5.0)
+            node.begin(order.rung, self.fleet.monotonic())
+        return Sent(Answer.ACCEPTED, f"{order.rung.value} begins", order.key)
+
+    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
+        with self.fleet.lock:
+            node = self.fleet.nodes[order.machine.node]
+            if node.rung is not None:
+                return Progress(Stage.WORKING, f"{node.rung.value} is under way")
+        return Progress(Stage.DONE, "it is up again", order.machine.node if order.rung is Rung.REPLACE else "")
+
+    def rights(self) -> Sequence[Right]:
+        return [Right("everything", True, "the machines are made up")]

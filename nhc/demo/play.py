@@ -1,0 +1,153 @@
+"""The demonstration: a made-up fleet, the real store, the real remedy loop and the real console, in one process.
+
+Everything lies in a temporary directory that goes at the end. Nothing of this machine is judged, marked or repaired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import secrets
+import tempfile
+import threading
+import time
+from typing import Callable, List, NamedTuple
+
+from nhc.console import settings as console_settings
+from nhc.console.server import Server, serve
+from nhc.console.sources import StoreSource
+from nhc.demo.fleet import DemoFleet, DemoMarker, DemoRepairer
+from nhc.remedy import settings as remedy_settings
+from nhc.remedy.controller import Controller
+from nhc.remedy.crew import Crew, Hand
+from nhc.remedy.effects import Hands
+from nhc.remedy.settings import RepairerSettings
+from nhc.store import nodes, reports
+from nhc.store.connect import open_store
+from nhc.store.database import Store
+from nhc.store.intake import Incoming
+
+POLICY = """
+every = "1s"
+[actions]
+mark = "on"
+restart-app = "on"
+reset-device = "on"
+reload-driver = "on"
+reboot = "on"
+power-cycle = "on"
+replace = "on"
+[sources]
+settle = "2s"
+max-age = "1m"
+[bounds.fleet]
+out = { nodes = 8, share = "5%" }
+repairing = { nodes = 4, share = "2%" }
+[bounds.fleet.rate]
+mark = "2000 per 1h"
+repair = "2000 per 1h"
+[bounds.rack]
+out = { nodes = 2, share = "25%" }
+[limits]
+first-run = { share = "100%" }
+attempts = 10
+window = "10m"
+[breaker]
+faults = { share = "60%" }
+blind = { share = "60%" }
+failures = 0
+[approval]
+replace = 1
+[verify]
+healthy-for = "4s"
+grace = "3s"
+deadline = "2m"
+"""
+"""Everything is on and fast; a replacement waits for a person, bounds hold what is too much at once."""
+
+TICK = 1.0
+"""Seconds between two steps of the made-up fleet."""
+
+
+class Demo(NamedTuple):
+    """What runs. `token` logs the person `you` in on the page."""
+
+    fleet: DemoFleet
+    store: Store
+    controller: Controller
+    server: Server
+    token: str
+
+
+def make(directory: str, count: int, seed: int, listen: str) -> Demo:
+    """All parts over a new store in a directory. Raises StoreError, SettingsError."""
+    fleet = DemoFleet(count, seed)
+    store = open_store(f"sqlite:///{directory}/store.db")
+    with store.write() as connection:
+        nodes.describe(connection, [
+            nodes.Seen(name, kind="demo", groups=groups) for name, groups in fleet.groups().items()
+        ])  # fmt: skip
+    policy = remedy_settings.parse(f'{POLICY}[evidence]\ndirectory = "{directory}/evidence"\n')
+    hands = Hands(DemoMarker(fleet), Crew([Hand(RepairerSettings("demo", "demo"), DemoRepairer(fleet))]))
+    token = secrets.token_urlsafe(12)
+    found = console_settings.parse(
+        f'listen = "{listen}"\nrefresh = "1s"\nstale = "30s"\n[people.you]\nroles = ["operator", "admin"]\n'
+        f'[[people.you.tokens]]\nsha256 = "{hashlib.sha256(token.encode()).hexdigest()}"\n'
+    )
+    server = Server(found, StoreSource(store, found.stale), store)
+    return Demo(fleet, store, Controller(store, policy, hands), server, token)
+
+
+def step(demo: Demo, faults: float) -> int:
+    """One step: time passes, nodes report, the loop goes round. The number of episodes that ended in it."""
+    demo.fleet.pass_time(faults)
+    now = time.time()
+    with demo.store.write() as connection:
+        reports.receive(connection, [Incoming(report, "demo", now) for report in demo.fleet.reports(now)])
+    return len(demo.controller.round().ended)
+
+
+def play(count: int, seed: int, faults: float, listen: str, tell: Callable[[str], None]) -> None:
+    """Until Ctrl-C. `faults` come a minute. Raises OSError where it cannot listen, StoreError."""
+    with tempfile.TemporaryDirectory(prefix="nhc-demo-") as directory:
+        demo = make(directory, count, seed, listen)
+        stop = threading.Event()
+        trouble: List[BaseException] = []
+
+        def live() -> None:
+            try:
+                step(demo, 12.0)  # a fleet that has been running for a while
+                while not stop.wait(TICK):
+                    step(demo, faults * TICK / 60)
+            except Exception as error:  # shown by the main thread, which ends
+                trouble.append(error)
+
+        thread = threading.Thread(target=live, name="nhc-demo")
+        thread.start()
+
+        def ready(address: str) -> None:
+            tell(f"{count} made-up nodes, the remedy loop and the console: http://{address}")
+            tell(f"To agree to replacements, log in with the token {demo.token}")
+            tell("Ctrl-C ends it; nothing is left.")
+
+        try:
+            asyncio.run(_serve(demo.server, ready, trouble))
+        except KeyboardInterrupt:
+            pass
+        finally:
+            stop.set()
+            thread.join()
+            demo.controller.hands.close()
+            demo.store.close()
+        if trouble:
+            raise trouble[0]
+
+
+async def _serve(server: Server, ready: Callable[[str], None], trouble: List[BaseException]) -> None:
+    task = asyncio.ensure_future(serve(server, ready))
+    while not trouble and not task.done():
+        await asyncio.wait([task], timeout=0.5)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

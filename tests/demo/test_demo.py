@@ -1,0 +1,113 @@
+"""The demonstration, run as somebody does who has just installed nhc."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from nhc.demo.fleet import KINDS, DemoFleet, DemoMarker, DemoRepairer
+from nhc.model import Verdict
+from nhc.ports import Mark
+from nhc.repair import LADDER, Machine, Order, Rung, Stage
+from tests.support.slurm import free_ports, wait_for
+
+
+@pytest.mark.slow
+def test_faults_come_nodes_are_repaired_and_nothing_is_left(tmp_path):
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    running = subprocess.Popen(
+        [sys.executable, "-m", "nhc", "demo", "--nodes", "60", "--faults", "60", "--listen", address],
+        env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+    def ask(path):
+        try:
+            with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+                return json.load(answer)
+        except OSError:
+            return None
+
+    try:
+        wait_for("the page", lambda: ask("/api/me"), 60)
+        wait_for("a node to be back in service", lambda: any(
+            one["state"] == "returned" for one in ask("/api/episodes?which=ended")["episodes"]), 120)  # fmt: skip
+        assert len(ask("/api/fleet")["letters"]) == 60
+        assert list(tmp_path.iterdir())
+    finally:
+        running.send_signal(signal.SIGINT)
+        said = running.communicate(timeout=60)[1]
+    assert running.returncode in (0, 130)
+    assert "60 made-up nodes" in said
+    assert "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_address_that_is_taken_is_one_line(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "nhc", "demo", "--listen", "nowhere"],
+        env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode != 0
+    assert "'nowhere' is not HOST:PORT" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert list(Path(tmp_path).iterdir()) == []
+
+
+class Ticks:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_repair_mends_what_it_mends_and_no_more():
+    ticks = Ticks()
+    fleet = DemoFleet(4, 1, ticks)
+    node = fleet.nodes["gpu1"]
+    mild, hard = (next(kind for kind in KINDS if kind.cure is cure) for cure in (Rung.RESET_DEVICE, Rung.POWER_CYCLE))
+    node.faults.update({mild.reason: mild, hard.reason: hard})
+    repairer = DemoRepairer(fleet)
+    before = repairer.look(Machine("gpu1"))
+    order = Order("k", "1", 1, Machine("gpu1"), Rung.REBOOT, "why")
+    sent = repairer.send(order)
+    assert repairer.progress(order, sent, before).stage is Stage.WORKING
+    assert "gpu1" not in [report.host for report in fleet.reports(1.0)]
+
+    ticks.now = 60.0
+    fleet.pass_time(0)
+
+    assert repairer.progress(order, sent, before).stage is Stage.DONE
+    assert list(node.faults) == [hard.reason]
+    assert repairer.look(Machine("gpu1")).boot != before.boot
+
+
+def test_marks_of_others_stay():
+    marker = DemoMarker(DemoFleet(2, 1))
+    marker.fleet.nodes["gpu1"].set_mark(Mark("mine", owner="anna"))
+
+    assert marker.clear(["gpu1"])[0].effect.value == "refused"
+    assert marker.mark({"gpu1": Mark("ours")})[0].effect.value == "refused"
+    assert marker.mark({"gpu2": Mark("ours")})[0].effect.value == "changed"
+    assert [state.available for state in marker.nodes()] == [False, False]
+
+
+def test_the_same_seed_gives_the_same_faults():
+    def faults(seed):
+        fleet = DemoFleet(100, seed, Ticks())
+        for _ in range(50):
+            fleet.pass_time(1.0)
+        return [sorted(node.faults) for node in fleet.nodes.values()]
+
+    assert faults(3) == faults(3)
+    assert faults(3) != faults(4)
+
+
+def test_every_kind_of_fault_can_be_mended_or_is_for_a_person():
+    assert all(kind.cure is Rung.ESCALATE or kind.cure in LADDER for kind in KINDS)
+    assert {kind.verdict for kind in KINDS} == {Verdict.CRIT, Verdict.WARN}
