@@ -55,9 +55,12 @@ def run(
     try:
         found = _settings(path)
         found = found._replace(listen=listen or found.listen, store=store or found.store)
-        found = console_settings.parse_listen(found)
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
+    try:
+        console_settings.parse_listen(found)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from None
     if check_settings:
         click.echo(f"{path or SETTINGS}: nothing is wrong")
         return

@@ -32,18 +32,18 @@ class FaultKind(NamedTuple):
     weight: int
 
 
-KINDS = (
-    FaultKind("check_gpu_xid", "Xid79", "gpu3 has fallen off the bus (Xid 79)", Verdict.CRIT, Action.REBOOT, Rung.REBOOT, 5),
-    FaultKind("check_gpu_memory", "RowRemapPending", "gpu5: a row remap waits for a reset", Verdict.CRIT,
-         Action.RESET_DEVICE, Rung.RESET_DEVICE, 5),
-    FaultKind("check_gpu_links", "NvlinkDown", "gpu1: link 4 is down", Verdict.CRIT, Action.REBOOT, Rung.POWER_CYCLE, 3),
-    FaultKind("check_gpu_memory", "RowRemapFailed", "gpu2: row remapping failed", Verdict.CRIT, Action.REPLACE,
-         Rung.REPLACE, 2),
-    FaultKind("check_ib_state", "PortDown", "mlx5_2 port 1 is down", Verdict.CRIT, Action.INSPECT, Rung.ESCALATE, 2),
-    FaultKind("check_fs_used", "NearlyFull", "/local is 93 % full", Verdict.WARN, Action.NONE, Rung.RESTART_APP, 4),
-    FaultKind("check_gpu_clocks", "Throttled", "gpu6 runs at 1.1 GHz: thermal slowdown", Verdict.WARN, Action.INSPECT,
-         Rung.RESTART_APP, 4),
-)  # fmt: skip
+CRIT, WARN = Verdict.CRIT, Verdict.WARN
+KINDS = tuple(FaultKind(*row) for row in (
+    ("check_gpu_xid", "Xid79", "gpu3 has fallen off the bus (Xid 79)", CRIT, Action.REBOOT, Rung.REBOOT, 5),
+    ("check_gpu_memory", "RowRemapPending", "gpu5: a row remap waits for a reset", CRIT, Action.RESET_DEVICE,
+     Rung.RESET_DEVICE, 5),
+    ("check_gpu_links", "NvlinkDown", "gpu1: link 4 is down", CRIT, Action.REBOOT, Rung.POWER_CYCLE, 3),
+    ("check_gpu_memory", "RowRemapFailed", "gpu2: row remapping failed", CRIT, Action.REPLACE, Rung.REPLACE, 2),
+    ("check_ib_state", "PortDown", "mlx5_2 port 1 is down", CRIT, Action.INSPECT, Rung.ESCALATE, 2),
+    ("check_fs_used", "NearlyFull", "/local is 93 % full", WARN, Action.NONE, Rung.RESTART_APP, 4),
+    ("check_gpu_clocks", "Throttled", "gpu6 runs at 1.1 GHz: thermal slowdown", WARN, Action.INSPECT,
+     Rung.RESTART_APP, 4),
+))  # fmt: skip
 
 LASTS = {Rung.RESTART_APP: 3.0, Rung.RESET_DEVICE: 4.0, Rung.RELOAD_DRIVER: 6.0, Rung.REBOOT: 10.0,
          Rung.POWER_CYCLE: 14.0, Rung.REPLACE: 20.0}  # fmt: skip
