@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional
 
 import urllib3
 from urllib3 import exceptions
@@ -23,8 +23,13 @@ CONNECT_TIMEOUT = 5.0
 LARGEST = 16 << 20
 """Bytes of an answer; a page of managed instances has 1 MB."""
 
-_BEFORE = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError, exceptions.LocationParseError)
-"""Errors that come before a request leaves."""
+_BEFORE = (
+    exceptions.NewConnectionError,
+    exceptions.ConnectTimeoutError,
+    exceptions.LocationParseError,
+    exceptions.ProxyError,
+)
+"""Errors that come before a request leaves. A proxy's is one: it could not be reached, or would not open the tunnel."""
 
 
 class Reply(NamedTuple):
@@ -59,12 +64,17 @@ Words = Callable[[bytes], Problem]
 
 
 class Rest:
-    """Requests to one provider. `refused` are codes that prove that nothing was begun, whatever their status is."""
+    """Requests to one provider, through a `proxy` where there is one.
 
-    def __init__(self, timeout: float, words: Words, refused: frozenset[str] = frozenset()) -> None:
+    `refused` are codes that prove that nothing was begun, whatever their status is.
+    """
+
+    def __init__(self, timeout: float, words: Words, refused: FrozenSet[str] = frozenset(), proxy: str = "") -> None:
         self.timeout, self._words, self._refused = timeout, words, refused
         wait = urllib3.Timeout(connect=min(CONNECT_TIMEOUT, timeout), read=timeout)
-        self._manager = urllib3.PoolManager(maxsize=1, retries=False, timeout=wait)
+        self._manager: urllib3.PoolManager = urllib3.PoolManager(maxsize=1, retries=False, timeout=wait)
+        if proxy:
+            self._manager = urllib3.ProxyManager(proxy, maxsize=1, retries=False, timeout=wait)
 
     def call(
         self,
@@ -101,11 +111,11 @@ class Rest:
         raise self._judged(said, response.status, lower, answer)
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
-        """The whole answer, bounded in size and in time: each read alone waits up to the time-out."""
+        """The whole answer, bounded in size and in time. `read` would wait as long as a byte now and then arrives."""
         until, size = time.monotonic() + self.timeout, 0
         parts: List[bytes] = []
         while True:
-            part = response.read(1 << 16)
+            part = response.read1(1 << 16)
             if not part:
                 return b"".join(parts)
             parts.append(part)

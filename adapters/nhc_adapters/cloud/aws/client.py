@@ -47,7 +47,7 @@ class Aws:
     def __init__(self, table: Table, environ: Optional[Mapping[str, str]], timeout: float) -> None:
         self._name, self.region = table.name, table.text("region")
         self.endpoint = table.url("endpoint", "https://none") if table.text("endpoint") else ""
-        self.profile = table.text("profile")
+        self.profile, self.proxy = table.text("profile"), table.text("proxy")
         self.timeout = timeout
         self._environ = environ
         self._session: Any = None
@@ -99,6 +99,7 @@ class Aws:
                 connect_timeout=min(CONNECT_TIMEOUT, self.timeout),
                 read_timeout=self.timeout,
                 retries={"total_max_attempts": 1, "mode": "standard"},
+                proxies={"http": self.proxy, "https": self.proxy} if self.proxy else None,
                 user_agent_extra=f"nhc/{__version__}",
             )
             made = self._clients[service, where] = self._open().create_client(

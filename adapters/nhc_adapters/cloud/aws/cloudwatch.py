@@ -25,7 +25,7 @@ from nhc_adapters.cloud.aws import imds
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.settings import Table
 
-KEYS = ("region", "namespace", "period", "endpoint", "profile", "instance", "metadata")
+KEYS = ("region", "namespace", "period", "endpoint", "proxy", "profile", "instance", "metadata")
 NEURON = "NeuronHealthCheck"
 NEURON_REASON = "NeuronHasError_"
 PERIOD = "60s"

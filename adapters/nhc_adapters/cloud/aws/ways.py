@@ -9,8 +9,8 @@ from nhc.repair import Rung
 from nhc_adapters.cloud.settings import Table
 
 KNOWN: Tuple[str, ...] = (
-    "region", "endpoint", "profile", "in-group", "alone", "respect-grace-period", "hyperpod", "scheduler", "cluster",
-    "eks-cluster", "tag", "karpenter-node-repair", "kubeconfig", "context",
+    "region", "endpoint", "proxy", "profile", "in-group", "alone", "respect-grace-period", "hyperpod", "scheduler",
+    "cluster", "eks-cluster", "tag", "karpenter-node-repair", "kubeconfig", "context",
 )  # fmt: skip
 """The settings of [repairers.aws]; docs/clouds.md explains them."""
 

@@ -46,7 +46,7 @@ class Azure:
         self.address = table.url("endpoint", API)
         self._environ = os.environ if environ is None else environ
         self._metadata, self._client_id = table.url("metadata", METADATA), table.text("client-id")
-        self._rest = Rest(timeout, _words, NOT_BEGUN)
+        self._rest = Rest(timeout, _words, NOT_BEGUN, table.text("proxy"))
         self._own = Rest(min(timeout, 5.0), no_words)
         how = table.choice("credentials", ("auto", "metadata", "default"))
         found = "default" if self._environ.get("AZURE_TENANT_ID") else "metadata"

@@ -37,7 +37,8 @@ from nhc_adapters.cloud.calls import LATER, CallFailed, Refusal, send_once
 from nhc_adapters.cloud.settings import Table
 
 KNOWN = (
-    "endpoint", "metadata", "credentials", "client-id", "replace", "log-directory", "subscription", "resource-group",
+    "endpoint", "proxy", "metadata", "credentials", "client-id", "replace", "log-directory", "subscription",
+    "resource-group",
 )  # fmt: skip
 WAYS = ("redeploy", "reimage", "deallocate", "delete", "aks", "report")
 LOG_LIMIT = 100 << 20

@@ -55,7 +55,7 @@ class Google:
         self.address = table.url("endpoint", API)
         self._environ = os.environ if environ is None else environ
         self._metadata = table.url("metadata", METADATA)
-        self._rest = Rest(timeout, _words, NOT_BEGUN)
+        self._rest = Rest(timeout, _words, NOT_BEGUN, table.text("proxy"))
         self._own = Rest(min(timeout, 5.0), no_words)
         found = "default" if self._environ.get("GOOGLE_APPLICATION_CREDENTIALS") else "metadata"
         how = table.choice("credentials", ("auto", "metadata", "default"))

@@ -37,7 +37,7 @@ from nhc_adapters.cloud.node_labels import NodeLabels
 from nhc_adapters.cloud.settings import Table
 
 KNOWN = (
-    "endpoint", "metadata", "credentials", "project", "zone", "replace", "reboot", "discard-local-ssd",
+    "endpoint", "proxy", "metadata", "credentials", "project", "zone", "replace", "reboot", "discard-local-ssd",
     "gke-auto-repair", "kubeconfig", "context",
 )  # fmt: skip
 

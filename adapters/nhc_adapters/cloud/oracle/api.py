@@ -65,7 +65,7 @@ class Oracle:
         self._endpoint = table.url("endpoint", "https://none") if table.text("endpoint") else ""
         self._region = table.text("region")
         self._key = find(table, environ)
-        self._rest = Rest(timeout, _words, NOT_BEGUN)
+        self._rest = Rest(timeout, _words, NOT_BEGUN, table.text("proxy"))
 
     def call(
         self,

@@ -34,7 +34,7 @@ from nhc_adapters.cloud.oracle.instances import GONE, TERMINATED, Instance
 from nhc_adapters.cloud.settings import Table
 
 KNOWN = (
-    "endpoint", "region", "credentials", "config-file", "profile", "replace", "reboot", "pool", "node-pool",
+    "endpoint", "proxy", "region", "credentials", "config-file", "profile", "replace", "reboot", "pool", "node-pool",
     "gpu-memory-cluster", "compartment",
 )  # fmt: skip
 WAYS = ("pool", "oke", "memory-cluster", "terminate", "reboot-migrate")
