@@ -253,8 +253,11 @@ OWN = {
     "nhc/cli/healthcheck.py": "/proc's boot id",
     "nhc/cli/profile.py": "files of the package",
     "nhc/fleet/inventory.py": "the first 4 KiB",
+    "nhc/agent/spool.py": "our own directory, and no more than a limit of what is unpacked",
     "nhc/archive/build.py": "files of the package",
     "nhc/cli/fleet_options.py": "one byte, to see that it can be read",
+    "nhc/deep/journal.py": "our own journal, 16 MiB of it",
+    "nhc/deep/leftovers.py": "/proc/PID/environ, 1 MiB of it",
     "nhc/fleet/bundles.py": "nhc.pyz, which we built",
     "nhc/fleet/html.py": "a file of the package",
     "nhc/fleet/node_session.py": "files of the package",
@@ -263,6 +266,8 @@ OWN = {
     "nhc/language/site_settings.py": "/proc's host name",
     "nhc/policy/ledger.py": "our own directory, root's",
     "nhc/state/store.py": "our own directory, 0700",
+    "nhc/store/anchor.py": "our own anchor, line by line",
+    "nhc/store/verify.py": "our own archive, in lines and blocks of a bounded size",
     "nhc/system/process_identity.py": "/proc/PID/stat",
 }
 
