@@ -54,6 +54,7 @@ RUN = {
     "nhc unmute": Run(),
     "nhc ack": Run(),
     "dmesg | nhc log classify": Run(),
+    "nhc deep simulate": Run(),
     "nhc log": Run(),
     "nhc inject --list": Run(),
     "nhc profile": Run({0, 3}),  # 3: this machine is of no known type

@@ -42,6 +42,7 @@ COMMANDS: Dict[str, Any] = {
         "list": ("nhc.cli.deep:list_command", "List the suites, or what one of them runs here."),
         "calibrate": ("nhc.cli.deep:calibrate_command", "Propose expected figures from healthy nodes."),
         "restore": ("nhc.cli.deep:restore_command", "Put back what a run that was killed has left."),
+        "simulate": ("nhc.cli.deep_simulate:command", "Play a sweep of many nodes on a made-up cluster."),
     }),
     "log": ("Read kernel logs.", {
         "classify": ("nhc.cli.kernel:classify", "Say what each line of a kernel log means."),

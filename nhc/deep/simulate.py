@@ -133,6 +133,6 @@ def table(costs: Sequence[Cost]) -> List[str]:
     width = {head: max(len(head), *(len(row[head]) for row in rows)) for head in heads}
     right = {"rounds", "tests", "node-minutes"}
     return [
-        "  ".join(f"{text:>{width[head]}}" if head in right else f"{text:<{width[head]}}" for head, text in row.items())
+        "  ".join(f"{text:>{width[head]}}" if head in right else f"{text:<{width[head]}}" for head, text in row.items()).rstrip()
         for row in [dict(zip(heads, heads)), *rows]
     ]

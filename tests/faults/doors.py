@@ -93,6 +93,7 @@ DOORS = {
     "deep list": Door(lambda p: ["deep", "list", p.suite]),
     "deep calibrate": Door(lambda p: ["deep", "calibrate", p.report]),
     "deep restore": Door(lambda p: ["deep", "restore"]),
+    "deep simulate": Door(lambda p: ["deep", "simulate", "--nodes", "64", "--bad", "2"]),
     "log classify": Door(lambda p: ["log", "classify", p.log]),
     "inject": Door(lambda p: ["inject", "--list"]),
     "ack": Door(lambda p: ["ack"]),

@@ -1,0 +1,117 @@
+"""`nhc deep simulate`: a sweep played on a made-up cluster, before a real one is asked for its time."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Optional
+
+import click
+
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.deep.group_test import Rules
+from nhc.deep.judge import Culprit, Standing
+from nhc.deep.simulate import Cost, Faults, Played, break_some, cluster, compare, play, table
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY
+from nhc.units import percent
+
+LARGEST = 100_000
+SHOWN = 20
+"""Findings shown as text; JSON has all."""
+
+
+class _Share(click.ParamType):
+    name = "share"
+
+    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> float:
+        """`1%` or `0.01`."""
+        if isinstance(value, float):
+            return value
+        try:
+            share = percent(value) / 100 if value.strip().endswith("%") else float(value)
+        except ValueError:
+            share = -1.0
+        if not 0 <= share < 1:
+            self.fail(f"{value!r} is not a share below 1, as 1% or 0.01", param, ctx)
+        return share
+
+
+@click.command("simulate", cls=GroupedCommand)
+@under("The cluster")("--nodes", type=click.IntRange(2, LARGEST), default=1024, show_default=True, help="How many.")
+@under("The cluster")("--leaf-size", type=click.IntRange(1), default=32, show_default=True, help="Nodes of one leaf.")
+@under("What is broken")("--bad", type=click.IntRange(0), default=10, show_default=True, help="Bad nodes.")
+@under("What is broken")("--links", type=click.IntRange(0), default=0, show_default=True,
+                         help="Bad links between good nodes.")  # fmt: skip
+@under("What is broken")("--uplinks", type=click.IntRange(0), default=0, show_default=True,
+                         help="Leaves whose uplinks are bad.")  # fmt: skip
+@under("What is broken")("--noise", type=_Share(), default="0", show_default=True, metavar="SHARE",
+                         help="How often a good test comes out bad by chance: 1% or 0.01.")  # fmt: skip
+@under("How it is tested")("--failures", type=click.IntRange(1, 10), default=2, show_default=True,
+                           help="Bad tests with as many proven partners that convict a node.")  # fmt: skip
+@under("How it is tested")("--minutes", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True,
+                           help="What one test takes, with its launch.")  # fmt: skip
+@under("How it is tested")("--seed", type=int, default=1, show_default=True, help="The same seed plays the same.")
+@under("What is shown")("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text",
+                        show_default=True, help="Output format.")  # fmt: skip
+def command(
+    nodes: int, leaf_size: int, bad: int, links: int, uplinks: int, noise: float, failures: int, minutes: float,
+    seed: int, form: str,
+) -> None:  # fmt: skip
+    """Play a sweep on a made-up cluster: its rounds, its tests, whom it finds, and what other ways would cost.
+
+    Exit status: 0 exactly the bad nodes were found, 1 somebody was missed or blamed by mistake, 2 wrong usage.
+    """
+    names, topology = cluster(nodes, leaf_size)
+    leaves = len(set(topology.path.values()))
+    if bad > nodes:
+        raise click.BadParameter(f"{bad} bad nodes of {nodes}", param_hint="--bad")
+    if uplinks > leaves:
+        raise click.BadParameter(f"{uplinks} bad uplinks of {leaves} leaves", param_hint="--uplinks")
+    faults = break_some(names, topology, bad, links, uplinks, seed)._replace(false_bad=noise)
+    rules = Rules(failures=failures)
+    played = play(names, topology, faults, rules, seed)
+    costs = compare(nodes, played, minutes)
+    if form == "json":
+        click.echo(json.dumps(_value(faults, played, costs), indent=2, ensure_ascii=False))
+    else:
+        click.echo("\n".join(_lines(names, faults, played, costs, minutes)))
+    exact = played.convicted() == faults.nodes
+    raise SystemExit(EXIT_HEALTHY if exact else EXIT_UNHEALTHY)
+
+
+def _lines(names: List[str], faults: Faults, played: Played, costs: List[Cost], minutes: float) -> List[str]:
+    found = played.convicted()
+    lines = [
+        f"{len(names):,} nodes, {len(faults.nodes)} of them bad, {len(faults.links)} bad links, "
+        f"{len(faults.uplinks)} bad uplinks, {faults.false_bad:.2%} of good tests bad by chance",
+        f"{len(played.rounds)} rounds of {', '.join(f'{count:,}' for count in played.rounds)} tests: "
+        f"{played.tests:,} tests, about {len(played.rounds) * minutes:g} minutes",
+        "",
+        f"found {len(found & faults.nodes)} of {len(faults.nodes)} bad nodes; "
+        f"missed {_some(faults.nodes - found)}; convicted by mistake {_some(found - faults.nodes)}",
+    ]
+    blames = played.judgement.blames
+    lines += [f"  {blame.culprit.value:<8} {blame.message}" for blame in blames[:SHOWN]]
+    if len(blames) > SHOWN:
+        lines.append(f"  and {len(blames) - SHOWN} more")
+    counts = {standing: sum(one is standing for one in played.judgement.nodes.values()) for standing in Standing}
+    lines.append(", ".join(f"{count:,} {standing.value}" for standing, count in counts.items() if count))
+    return [*lines, "", *table(costs)]
+
+
+def _some(names: frozenset[str]) -> str:
+    shown = sorted(names)[:5]
+    return f"{len(names)} ({', '.join(shown)}{', ...' if len(names) > 5 else ''})" if names else "none"
+
+
+def _value(faults: Faults, played: Played, costs: List[Cost]) -> Dict[str, Any]:
+    found = played.convicted()
+    return {
+        "bad": sorted(faults.nodes), "bad_links": sorted(faults.links), "bad_uplinks": sorted(faults.uplinks),
+        "rounds": list(played.rounds), "tests": played.tests, "node_tests": played.node_tests,
+        "convicted": sorted(found), "missed": sorted(faults.nodes - found), "mistaken": sorted(found - faults.nodes),
+        "leaves": sorted(b.names[0] for b in played.judgement.blames if b.culprit is Culprit.LEAF),
+        "links": sorted(b.names for b in played.judgement.blames if b.culprit is Culprit.LINK),
+        "blames": [{"culprit": b.culprit.value, "names": list(b.names), "message": b.message, "tests": list(b.tests)}
+                   for b in played.judgement.blames],
+        "compared": [cost._asdict() for cost in costs],
+    }  # fmt: skip

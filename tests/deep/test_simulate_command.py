@@ -1,0 +1,62 @@
+"""`nhc deep simulate`: what a person sees of a sweep on a made-up cluster."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from nhc.cli.deep_simulate import command
+
+
+def simulate(*words):
+    return CliRunner().invoke(command, words)
+
+
+def test_the_bad_nodes_are_named_beside_what_other_ways_cost():
+    done = simulate("--nodes", "1024", "--bad", "10")
+
+    assert done.exit_code == 0
+    assert "found 10 of 10 bad nodes; missed none; convicted by mistake none" in done.stdout
+    rows = {line[:15].strip(): line[15:].split() for line in done.stdout.splitlines()[-4:]}
+    assert rows["every pair"][:2] == ["1,023", "523,776"]
+    assert int(rows["this sweep"][0]) < 10
+    assert int(rows["this sweep"][1].replace(",", "")) < 1300
+
+
+def test_a_link_and_an_uplink_take_no_node_out():
+    done = simulate("--nodes", "256", "--bad", "0", "--links", "1", "--uplinks", "1", "--seed", "2", "-f", "json")
+    found = json.loads(done.stdout)
+
+    assert done.exit_code == 0
+    assert found["convicted"] == []
+    assert [list(pair) for pair in found["links"]] == found["bad_links"]
+    assert found["leaves"] == found["bad_uplinks"]
+
+
+def test_who_is_convicted_by_chance_is_said_and_is_a_failure():
+    """One failed pair with a proven partner is enough for `--failures 1`: one test in five lies here."""
+    done = simulate("--nodes", "200", "--bad", "0", "--noise", "20%", "--failures", "1")
+
+    assert done.exit_code == 1
+    assert "convicted by mistake none" not in done.stdout
+
+
+def test_the_same_seed_plays_the_same():
+    words = ("--nodes", "300", "--noise", "0.03", "-f", "json", "--seed")
+    assert simulate(*words, "5").stdout == simulate(*words, "5").stdout != simulate(*words, "6").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--nodes", "10", "--bad", "11"], "11 bad nodes of 10"),
+        (["--nodes", "10", "--bad", "1", "--uplinks", "2"], "2 bad uplinks of 1 leaves"),
+        (["--noise", "lots"], "'lots' is not a share below 1, as 1% or 0.01"),
+        (["--noise", "100%"], "'100%' is not a share below 1"),
+        (["--nodes", "1"], "1 is not in the range"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(words, said):
+    done = simulate(*words)
+    assert done.exit_code == 2
+    assert said in done.output
