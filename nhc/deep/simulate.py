@@ -132,7 +132,8 @@ def table(costs: Sequence[Cost]) -> List[str]:
     heads = list(rows[0])
     width = {head: max(len(head), *(len(row[head]) for row in rows)) for head in heads}
     right = {"rounds", "tests", "node-minutes"}
-    return [
-        "  ".join(f"{text:>{width[head]}}" if head in right else f"{text:<{width[head]}}" for head, text in row.items()).rstrip()
-        for row in [dict(zip(heads, heads)), *rows]
-    ]
+    lines = []
+    for row in [dict(zip(heads, heads)), *rows]:
+        cells = [f"{text:>{width[head]}}" if head in right else f"{text:<{width[head]}}" for head, text in row.items()]
+        lines.append("  ".join(cells).rstrip())
+    return lines
