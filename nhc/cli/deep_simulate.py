@@ -81,13 +81,19 @@ def command(
 def _lines(names: List[str], faults: Faults, played: Played, costs: List[Cost], minutes: float) -> List[str]:
     found = played.convicted()
     lines = [
-        f"{len(names):,} nodes, {len(faults.nodes)} of them bad, {len(faults.links)} bad links, "
-        f"{len(faults.uplinks)} bad uplinks, {faults.false_bad:.2%} of good tests bad by chance",
-        f"{len(played.rounds)} rounds of {', '.join(f'{count:,}' for count in played.rounds)} tests: "
-        f"{played.tests:,} tests, about {len(played.rounds) * minutes:g} minutes",
+        (
+            f"{len(names):,} nodes, {len(faults.nodes)} of them bad, {len(faults.links)} bad links, "
+            f"{len(faults.uplinks)} bad uplinks, {faults.false_bad:.2%} of good tests bad by chance"
+        ),
+        (
+            f"{len(played.rounds)} rounds of {', '.join(f'{count:,}' for count in played.rounds)} tests: "
+            f"{played.tests:,} tests, about {len(played.rounds) * minutes:g} minutes"
+        ),
         "",
-        f"found {len(found & faults.nodes)} of {len(faults.nodes)} bad nodes; "
-        f"missed {_some(faults.nodes - found)}; convicted by mistake {_some(found - faults.nodes)}",
+        (
+            f"found {len(found & faults.nodes)} of {len(faults.nodes)} bad nodes; "
+            f"missed {_some(faults.nodes - found)}; convicted by mistake {_some(found - faults.nodes)}"
+        ),
     ]
     blames = played.judgement.blames
     lines += [f"  {blame.culprit.value:<8} {blame.message}" for blame in blames[:SHOWN]]
