@@ -113,14 +113,36 @@ class NodeSource(Protocol):
         ...
 
 
+class ConditionReport(NamedTuple):
+    """What somebody else's word of a node comes to, as a report.
+
+    `since` is since when each failure stands (Unix time), by its cause (`nhc.marks.cause_of`).
+    """
+
+    report: Report
+    since: Mapping[str, float] = {}
+
+
 @port
 class ConditionReports(Protocol):
     """Something that knows how its nodes are without a report of ours: a cluster's node conditions."""
 
-    def condition_reports(self) -> List[Report]:
-        """One report a node that has such conditions, one result a condition. A condition that is Unknown is UNKNOWN.
+    def condition_reports(self) -> List[ConditionReport]:
+        """One a node that has such conditions, one result a condition. A condition that is Unknown is UNKNOWN.
 
-        `started` is when the node last spoke. Raises AdapterError.
+        Raises AdapterError.
+        """
+        ...
+
+
+@port
+class Evicts(Protocol):
+    """Something that can ask running work to leave a node, within what protects that work (disruption budgets)."""
+
+    def evict(self, names: Sequence[str]) -> Mapping[str, str]:
+        """One step for each node, which must be out of service: what still runs there and why, "" for nothing more.
+
+        Called again until nothing runs. Raises AdapterError.
         """
         ...
 

@@ -17,8 +17,8 @@ from nhc.store import episodes
 class Performer:
     """Carries out the states MARKING, RETURNING and ACTING, and the calls that follow a first one."""
 
-    def __init__(self, book: Book, hands: Hands, clock: Callable[[], float]) -> None:
-        self.book, self.hands, self.clock = book, hands, clock
+    def __init__(self, book: Book, hands: Hands, clock: Callable[[], float], evicts: bool = False) -> None:
+        self.book, self.hands, self.clock, self.evicts = book, hands, clock, evicts
         self._fresh: Set[str] = set()
         """Keys of attempts that this process wrote down and has not sent. Others found in ACTING are never sent."""
         self._tried: Set[int] = set()
@@ -44,6 +44,7 @@ class Performer:
         ]  # fmt: skip
         found = self._mark([case for case in free if case.state is State.MARKING])
         found += self._clear([case for case in free if case.state is State.RETURNING], views)
+        self._evict([case for case in free if case.state is State.DRAINING], views)
         found += self._send([case for case in cases if case.state is State.ACTING and self.is_fresh(case)])
         found += self._follow([case for case in cases if _halfway(case, views[case.episode.id].progress)])
         return found
@@ -101,6 +102,23 @@ class Performer:
                 detail = detail._replace(ask_after=now + sent.retry_after, again=again)
             move = Move(Event.REFUSED, detail, sent.message, ends=AttemptState.REFUSED)
         return next(iter(self.book.save([(case, move)], now, {})), None)
+
+    def _evict(self, cases: Sequence[Case], views: Mapping[int, View]) -> None:
+        """One step of asking work to leave, once a round; what stands in its way is kept with the episode."""
+        busy = []
+        for case in cases:
+            node = views[case.episode.id].node
+            if self.evicts and node is not None and node.busy:
+                busy.append(case)
+        self._tried |= {case.episode.id for case in busy}
+        left = self.hands.evict([case.episode.node for case in busy])
+        now, moves = self.clock(), []
+        for case in busy:
+            why = left.get(case.episode.node, "")
+            if why and why.partition(" after ")[0] not in case.detail.waiting:
+                since = case.detail.waiting_since or now
+                moves.append((case, Move(None, case.detail._replace(waiting=f"work: {why}", waiting_since=since), why)))
+        self.book.save(moves, now, {})
 
     def _follow(self, cases: Sequence[Case]) -> List[Written]:
         """Send the call that follows the first of a repair of several; each is written down before. It may be asked for

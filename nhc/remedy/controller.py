@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import Report
+from nhc.ports import ConditionReport
 from nhc.remedy.acting import Performer
 from nhc.remedy.admit import Admission
 from nhc.remedy.book import Book, Case, Written, changes
@@ -90,7 +90,7 @@ class Controller:
         fence: Optional[Fence] = None,
         evidence: Optional[Evidence] = None,
         suite: Optional[Suite] = None,
-        reports: Callable[[], Iterable[Report]] = tuple,
+        reports: Callable[[], Iterable[ConditionReport]] = tuple,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         tell: Callable[[Written], None] = _nothing,
@@ -99,7 +99,7 @@ class Controller:
         self.clock, self.monotonic, self.tell = clock, monotonic, tell
         self.book = Book(store, fence)
         self.lookout = Lookout(store, settings, hands, self.book, reports, evidence, suite)
-        self.performer = Performer(self.book, hands, clock)
+        self.performer = Performer(self.book, hands, clock, settings.drain.evict)
         self._begun = clock()
         self._last = (self._begun, monotonic())
         self._decisions = 0

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from nhc.model import Action, printable
-from nhc.ports import AdapterError, Applied, Effect, Mark, Marker, NodeState
+from nhc.ports import AdapterError, Applied, Effect, Evicts, Mark, Marker, NodeState
 from nhc.remedy.book import Case, seen_before, state_of
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.ladder import first_rung
@@ -68,6 +68,16 @@ class Hands:
         names = [case.detail.successor or case.episode.node for case in cases]
         names += [case.episode.node for case in cases if case.detail.successor]
         return self._applied(cases, lambda: self.marker.clear(list(dict.fromkeys(names))))
+
+    def evict(self, nodes: Sequence[str]) -> Mapping[str, str]:
+        """Ask the work on nodes to leave, where the adapter can; what is still there, by node."""
+        marker: object = self.marker
+        if not nodes or not isinstance(marker, Evicts):
+            return {}
+        try:
+            return marker.evict(nodes)
+        except AdapterError as error:
+            return {node: printable(str(error)) for node in nodes}
 
     @staticmethod
     def _applied(cases: Sequence[Case], work: Callable[[], List[Applied]]) -> Dict[int, Applied]:

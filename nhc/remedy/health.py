@@ -7,8 +7,8 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence
 from sqlalchemy.engine import Connection
 
 from nhc.marks import cause_of
-from nhc.model import Action, Report, Verdict
-from nhc.ports import NodeState
+from nhc.model import Action, Verdict
+from nhc.ports import ConditionReport, NodeState
 from nhc.remedy.ladder import Fault
 from nhc.remedy.names import Names
 from nhc.remedy.view import Health
@@ -56,17 +56,19 @@ def _health(row: Node, problems: List[Problem], name: str) -> Optional[Health]:
     return Health(Verdict.CRIT, at, row.boot_id, faults, f"store/{row.source}")
 
 
-def reported(reports: Iterable[Report], names: Names, source: str) -> Dict[str, Health]:
+def reported(reports: Iterable[ConditionReport], names: Names, source: str) -> Dict[str, Health]:
     """The health of nodes by reports that are in no store, such as a cluster's conditions."""
     found: Dict[str, Health] = {}
-    for report in reports:
+    for report, since in reports:
         name = names.here(report.host)
         before = found.get(name)
         if before is not None and before.at >= report.started:
             continue
         faults = tuple(
-            Fault(name, cause_of(one), one.outcome.reason, one.outcome.message or one.outcome.reason,
-                  one.outcome.action, report.started, report.started, one.outcome.target, source)
+            Fault(
+                name, cause_of(one), one.outcome.reason, one.outcome.message or one.outcome.reason, one.outcome.action,
+                report.started, since.get(cause_of(one), report.started), one.outcome.target, source,
+            )
             for one in report.failures()
         )  # fmt: skip
         found[name] = Health(report.verdict, report.started, report.boot_id, faults, source)

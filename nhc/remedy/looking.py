@@ -10,8 +10,8 @@ from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 from sqlalchemy.engine import Connection
 
-from nhc.model import Report, printable
-from nhc.ports import AdapterError, NodeState
+from nhc.model import printable
+from nhc.ports import AdapterError, ConditionReport, NodeState
 from nhc.remedy import counting, health
 from nhc.remedy.admit import Admission, admit
 from nhc.remedy.book import Book, Case, standing
@@ -67,7 +67,8 @@ class Lookout:
     """Reads the store, the adapter and the repairers; changes nothing but its own memory of one round."""
 
     def __init__(
-        self, store: Store, settings: Settings, hands: Hands, book: Book, reports: Callable[[], Iterable[Report]],
+        self, store: Store, settings: Settings, hands: Hands, book: Book,
+        reports: Callable[[], Iterable[ConditionReport]],
         evidence: Optional[Evidence], suite: Optional[Suite],
     ) -> None:  # fmt: skip
         self.store, self.settings, self.hands, self.book = store, settings, hands, book
@@ -117,7 +118,7 @@ class Lookout:
             self.problems.append(f"nodes cannot be read: {printable(str(error))}")
             return None
 
-    def _reported(self) -> List[Report]:
+    def _reported(self) -> List[ConditionReport]:
         try:
             return list(self.reports())
         except AdapterError as error:

@@ -46,11 +46,13 @@ class Effect(NamedTuple):
 class Drain(NamedTuple):
     """How long running work may go on (seconds), and whether a repair is then forced on a busy node.
 
-    `rungs` are those that need an idle node.
+    `evict` asks work to leave where the adapter can (Kubernetes' evictions, within disruption budgets). `rungs` are
+    those that need an idle node.
     """
 
     deadline: float = DAY
     force: bool = False
+    evict: bool = False
     rungs: FrozenSet[Rung] = frozenset(REPAIRS)
 
 
@@ -282,6 +284,7 @@ def _drain(table: Table) -> Drain:
     return Drain(
         table.seconds("deadline", default.deadline),
         table.choice("then", {"escalate": False, "force": True}, default.force),
+        table.flag("evict", default.evict),
         frozenset(idle),
     )
 

@@ -9,7 +9,7 @@ from typing import Callable, Iterable, List, Optional
 from nhc.model import Report, printable
 from nhc.plugins import open_adapter
 from nhc.policy.reconcile import BadReports, load_reports
-from nhc.ports import AdapterError, ConditionReports, Marker
+from nhc.ports import AdapterError, ConditionReport, ConditionReports, Marker
 from nhc.remedy.book import Written
 from nhc.remedy.controller import Controller
 from nhc.remedy.crew import Crew, open_crew
@@ -44,12 +44,12 @@ class Site:
             reports=lambda: self._reports(apply),
         )  # fmt: skip
 
-    def _reports(self, apply: bool) -> Iterable[Report]:
+    def _reports(self, apply: bool) -> Iterable[ConditionReport]:
         """What is in no store: the cluster's conditions; in a dry run also the files, which are otherwise taken in.
 
         Raises AdapterError.
         """
-        found: List[Report] = []
+        found: List[ConditionReport] = []
         if self.settings.sources.reports:
             try:
                 read = load_reports(self.settings.sources.reports, lambda path: read_text(path, REPORTS))
@@ -58,7 +58,7 @@ class Site:
             if apply:
                 self._take_in(read)
             else:
-                found += read
+                found += [ConditionReport(one) for one in read]
         if isinstance(self.marker, ConditionReports):
             found += self.marker.condition_reports()
         return found

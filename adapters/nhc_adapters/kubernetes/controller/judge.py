@@ -42,6 +42,9 @@ from nhc_adapters.kubernetes.nodes.vocabulary import Fault
 NEVER = "NeverReported"
 """The reason of a node of which nobody ever said any of the conditions that are looked at."""
 
+NOT_TAKEN_BACK = "NotTakenBack"
+"""The reason of a marked node whose mark's source has not said that its fault is gone."""
+
 _CHECK = re.compile(r"(check_\w+): (?=\S)")
 
 
@@ -249,7 +252,7 @@ def _standing_mark(run: _Judging, node: Mapping[str, Any], conditions: Mapping[s
         why = unsettled(source, conditions, run.now, run.silent_after)
         held |= why is not None
         if why is not None and source not in bad:
-            run.add(source.partition("=")[0], unknown("NotTakenBack", why))
+            run.add(source.partition("=")[0], unknown(NOT_TAKEN_BACK, why))
     if source_types(before) and not held:
         # What it was marked for is taken back: that nobody ever said anything else of the node does not hold it.
         run.others = [one for one in run.others if one.outcome.reason != NEVER]

@@ -1,0 +1,114 @@
+"""The remedy loop on a real control plane: a condition, a cordon, an eviction, a repair, a proof, back in service."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Sequence
+
+import pytest
+
+from nhc.ports import ConditionReports, Evicts
+from nhc.remedy.controller import Controller
+from nhc.remedy.crew import Crew, Hand
+from nhc.remedy.effects import Hands
+from nhc.remedy.settings import RepairerSettings, parse
+from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.store import attempts, episodes
+from nhc_adapters.kubernetes.plugin import Adapter
+from tests.support.kube import Kube, eventually
+from tests.support.remedy_world import new_store
+
+SETTINGS = """
+[actions]
+mark = "on"
+reboot = "on"
+[sources]
+adapter = "kubernetes"
+settle = "0s"
+[bounds.fleet]
+out = { nodes = 1 }
+[breaker]
+faults = { nodes = 5 }
+blind = { share = "100%" }
+[drain]
+evict = true
+[verify]
+healthy-for = "1s"
+grace = "0s"
+"""
+
+
+class Rebooter:
+    """Reboots a node of the plane: its kubelet says another boot id, and its condition is well again."""
+
+    def __init__(self, kube: Kube) -> None:
+        self.kube, self.sent = kube, []  # type: ignore[var-annotated]
+
+    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
+        return "" if rung is Rung.REBOOT else "reboots only"
+
+    def look(self, machine: Machine) -> Sighting:
+        return Sighting(time.time(), machine.node, boot(self.kube, machine.node))
+
+    def send(self, order: Order) -> Sent:
+        self.sent.append(order)
+        body = {"status": {"nodeInfo": {"bootID": f"boot-{order.key}"}}}
+        path = f"/api/v1/nodes/{order.machine.node}/status"
+        self.kube.admin.patch(path, body, "application/strategic-merge-patch+json")
+        self.kube.set_condition(order.machine.node, "NhcHealthy", "True", "NodeIsHealthy")
+        return Sent(Answer.AMBIGUOUS, "the answer was lost")
+
+    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
+        done = boot(self.kube, order.machine.node) != before.boot
+        return Progress(Stage.DONE if done else Stage.WORKING, "as its boot id says")
+
+    def rights(self) -> Sequence[Right]:
+        return ()
+
+
+def boot(kube: Kube, node: str) -> str:
+    return str(kube.get(node)["status"].get("nodeInfo", {}).get("bootID", ""))
+
+
+@pytest.fixture
+def adapter(kube: Kube, tmp_path: Path) -> Any:
+    made = Adapter({"NHC_KUBECONFIG": str(kube.kubeconfig(tmp_path))})
+    made.selector = f"test={kube.prefix}"
+    yield made
+    made.close()
+
+
+def test_from_a_condition_to_a_returned_node(kube: Kube, adapter: Adapter, tmp_path: Path) -> None:
+    sick, well = kube.node("sick"), kube.node("well")
+    kube.ready(sick, well)
+    owner = kube.admin.post(f"/api/v1/namespaces/{kube.namespace}/configmaps", {"metadata": {"name": "owner"}})
+    controller = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "controller": True}
+    kube.pod("job", sick, owner={**controller, "uid": owner["metadata"]["uid"]})
+    kube.set_condition(sick, "NhcHealthy", "False", "Xid95", "check_gpu_xid: Xid 95 on gpu3 [action: reboot]")
+    kube.set_condition(well, "NhcHealthy", "True", "NodeIsHealthy")
+    assert isinstance(adapter, ConditionReports)
+    assert isinstance(adapter, Evicts)
+    store, rebooter = new_store(str(tmp_path)), Rebooter(kube)
+    hands = Hands(adapter, Crew([Hand(RepairerSettings("test", "test"), rebooter)]), workers=0)
+    loop = Controller(store, parse(SETTINGS), hands, reports=adapter.condition_reports)
+
+    def over() -> bool:
+        loop.round()
+        with store.read() as connection:
+            return any(row.ended is not None for row in episodes.list_episodes(connection))
+
+    try:
+        eventually(over, 60.0, 0.3)
+        with store.read() as connection:
+            (row,) = episodes.list_episodes(connection)
+            (attempt,) = attempts.attempts_of(connection, row.id)
+    finally:
+        store.close()
+    assert (row.node, row.state) == (sick, "returned")
+    assert (attempt.rung, attempt.outcome, len(rebooter.sent)) == ("reboot", "succeeded", 1)
+    assert kube.pods() == []  # the pod was evicted before
+    node = kube.get(sick)
+    assert not node["spec"].get("unschedulable")
+    assert not node["spec"].get("taints")
+    assert not kube.get(well)["spec"].get("unschedulable")
