@@ -243,6 +243,8 @@ class ServerSink:
             lost = (spool.lost if spool is not None else 0) + self._lost
         if not texts:
             return
+        hopeless = False
+        refused: List[str] = []
         try:
             refused = self._pusher.push(push.pack(self._node, texts, lost))
         except Hopeless as error:
@@ -250,17 +252,22 @@ class ServerSink:
                 for _ in range(len(texts)):
                     self._push_some(1)
                 return
+            hopeless = True
             self._log(f"the server does not take a report: {error}")
-            refused = []
-            lost = -1
         for line in refused[:3]:
             self._log(f"the server refused a report: {printable(line, 300)}")
         with self._changed:
             if spool is not None:
                 spool.remove(files)
-                spool.told_lost(max(0, lost - self._lost))
-            self._lost = 1 if lost < 0 else 0
-            del self._pending[: len(held)]
+            if hopeless:
+                self._lost += 1
+            elif lost:
+                told = min(lost, spool.lost) if spool is not None else 0
+                self._lost = max(0, self._lost - (lost - told))
+                if spool is not None:
+                    spool.told_lost(told)
+            # Some may lie in the spool by now: they are sent once more, which changes nothing there.
+            self._pending = [text for text in self._pending if not any(text is sent for sent in held)]
 
     def _store_pending(self, now: float) -> None:
         """Put what is in memory on the disk; where that takes none, keep the newest."""

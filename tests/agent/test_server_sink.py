@@ -1,0 +1,328 @@
+"""An agent's reports reach the server whatever happens in between: away, restarted, refusing, out of disk."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nhc.agent.server_sink import PushSettings, ServerSink
+from nhc.agent.spool import Spool
+from nhc.ports import AdapterError
+from nhc.render import push
+from nhc.sinks import Delivery
+from nhc.store import nodes
+from tests.support.intake import Server, report
+
+SETTINGS = "[limits]\npushes-a-node-and-minute = 60000\n"
+
+
+def until(true, seconds=30):
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert true()
+
+
+class Place:
+    """A server, and the settings of a sink that pushes to it."""
+
+    def __init__(self, tmp_path):
+        self.path = tmp_path
+        self.server = Server(tmp_path, f"sqlite:///{tmp_path}/store.db", SETTINGS)
+        self.token = tmp_path / "token"
+        self.token.write_text(self.server.token() + "\n")
+        self.lines = []
+        self.sinks = []
+
+    def sink(self, **more):
+        table = {
+            "url": self.server.url, "token-file": str(self.token), "spool": str(self.path / "spool"), "timeout": "5s",
+            **more,
+        }  # fmt: skip
+        self.sinks.append(ServerSink(PushSettings(table), "n1", self.lines.append))
+        return self.sinks[-1]
+
+    def boots(self):
+        """Every boot id in the history of n1, oldest first: the tests' reports differ in it."""
+        with self.server.store() as store, store.read() as connection:
+            return [row.boot_id for row in nodes.history(connection, "n1")]
+
+    def waiting(self):
+        return sorted(name for name in os.listdir(self.path / "spool") if name.endswith(".report"))
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setattr("nhc.agent.server_sink.BACKOFF", (0.05, 0.3))
+    made = Place(tmp_path)
+    yield made
+    [sink.close() for sink in made.sinks]
+    made.server.stop()
+
+
+def deliver(sink, boot):
+    sink.deliver(Delivery(report(boot=boot), True))
+
+
+def test_a_report_is_pushed_at_once_and_leaves_nothing_on_the_disk(place):
+    sink = place.sink()
+    deliver(sink, "b1")
+    until(lambda: place.boots() == ["b1"])
+    assert sink.problem() == ""
+    assert place.waiting() == []
+
+
+def test_what_says_the_same_is_pushed_once_in_a_while(place):
+    sink = place.sink(every="1h")
+    for _ in range(5):
+        deliver(sink, "b1")
+    deliver(sink, "b2")
+    until(lambda: place.boots() == ["b1", "b2"])
+    assert 'receipt="same"' not in place.server.get("/metrics")[1]
+
+
+def test_reports_wait_for_a_server_that_is_away_and_come_in_their_order(place):
+    place.server.stop()
+    sink = place.sink()
+    for number in range(5):
+        deliver(sink, f"b{number}")
+        time.sleep(0.01)
+    until(lambda: "Connection refused" in sink.problem())
+    until(lambda: len(place.waiting()) == 5)
+    sink.close()  # the agent is restarted meanwhile
+    again = place.sink()
+    deliver(again, "b5")
+    place.server.start()
+    until(lambda: place.boots() == [f"b{number}" for number in range(6)])
+    until(lambda: again.problem() == "")
+    assert place.waiting() == []
+
+
+def test_a_server_that_is_restarted_while_agents_push_loses_nothing(place):
+    sink = place.sink()
+    sent = []
+    for number in range(60):
+        sent.append(f"b{number}")
+        deliver(sink, sent[-1])
+        time.sleep(0.02)
+        if number == 20:
+            place.server.stop()
+        if number == 40:
+            place.server.start()
+    until(lambda: place.boots() == sent)
+
+
+def test_a_wrong_token_is_said_and_taken_up_when_it_is_right(place):
+    good = place.token.read_text()
+    place.token.write_text("nhc_wrong")
+    sink = place.sink()
+    deliver(sink, "b1")
+    until(lambda: "HTTP 401: the token is not known" in sink.problem())
+    assert "nhc_wrong" not in sink.problem() + "".join(place.lines)
+    place.token.unlink()
+    until(lambda: "token: No such file" in sink.problem())
+    place.token.write_text(good)
+    until(lambda: place.boots() == ["b1"])
+
+
+def test_what_the_server_never_takes_does_not_hold_up_the_rest(place):
+    place.server.stop()
+    sink = place.sink()
+    deliver(sink, "b1")
+    until(lambda: place.waiting())
+    sink.close()
+    spool = Spool(str(place.path / "spool"), 1 << 20, 1e9)
+    spool.add('{"at": 1, "complete": "perhaps", "report": 7}', time.time())
+    again = place.sink()
+    deliver(again, "b2")
+    place.server.start()
+    until(lambda: place.boots() == ["b1", "b2"])
+    until(lambda: any("complete is neither true nor false" in line for line in place.lines))
+    until(lambda: place.waiting() == [])
+
+
+def test_a_full_spool_drops_the_oldest_and_the_server_hears_how_many(place):
+    place.server.stop()
+    sink = place.sink(**{"spool-size": 4096})
+    for number in range(30):
+        deliver(sink, f"b{number}")
+    until(lambda: sink.problem())
+    sink.close()
+    kept = len(place.waiting())
+    assert 0 < kept < 30
+    again = place.sink(**{"spool-size": 4096})
+    place.server.start()
+    until(lambda: f"n1 lost {30 - kept} reports" in place.server.said())
+    assert place.boots() == [f"b{number}" for number in range(30 - kept, 30)]
+    deliver(again, "last")
+    until(lambda: place.boots()[-1] == "last")
+    assert place.server.said().count(" lost ") == 1
+
+
+def test_a_disk_that_takes_nothing_leaves_the_newest_in_memory(place):
+    (place.path / "file").write_text("")
+    place.server.stop()
+    sink = place.sink(spool=str(place.path / "file" / "spool"))
+    for number in range(25):
+        deliver(sink, f"b{number}")
+    assert any("no report outlasts a restart" in line for line in place.lines)
+    place.server.start()
+    until(lambda: place.boots() == [f"b{number}" for number in range(5, 25)])
+    until(lambda: "n1 lost 5 reports" in place.server.said())
+
+
+class Answering(BaseHTTPRequestHandler):
+    """A peer that is not nhc's server, or not well."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.asked.append(time.monotonic())
+        status, headers, body = self.server.answer
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((200, {}, b"<html>a proxy's own page"), "no answer of nhc's server"),
+        ((200, {}, b"[" * 100_000), "no answer of nhc's server"),
+        ((302, {"Location": "http://127.0.0.1:1/"}, b""), "HTTP 302"),
+        ((500, {}, b"\0\x1b[2J"), "HTTP 500"),
+        ((503, {"Retry-After": "1"}, b'{"error": "busy"}'), "HTTP 503: busy"),
+        ((429, {"Retry-After": "-5"}, b'{"error": 7}'), "HTTP 429: 7"),
+    ],
+)
+def test_any_other_answer_is_no_answer_and_the_report_stays(place, answer, said):
+    peer = HTTPServer(("127.0.0.1", 0), Answering)
+    peer.answer, peer.asked = answer, []
+    threading.Thread(target=peer.serve_forever, daemon=True).start()
+    try:
+        sink = place.sink(url=f"http://127.0.0.1:{peer.server_port}")
+        deliver(sink, "b1")
+        until(lambda: said in sink.problem())
+        until(lambda: len(place.waiting()) == 1)
+        until(lambda: len(peer.asked) > 1)
+        if answer[1].get("Retry-After") == "1":
+            assert peer.asked[1] - peer.asked[0] >= 1.0
+        sink.close()
+    finally:
+        peer.shutdown()
+        peer.server_close()
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({}, "sinks.server.url: missing"),
+        ({"url": "http://example.org:1", "token-file": "x"}, "expected https"),
+        ({"url": "ftp://x", "token-file": "x"}, "expected https://HOST:PORT"),
+        ({"url": "https://u:sekrit@x", "token-file": "x"}, "expected https://HOST:PORT"),
+        ({"url": "https://x"}, "token-file: missing"),
+        ({"url": "https://x", "token-file": "t", "spool-size": "1"}, "too small"),
+        ({"url": "https://x", "token-file": "t", "evry": "1s"}, "did you mean 'every'?"),
+    ],
+)
+def test_settings_that_cannot_be_are_one_line(table, said):
+    with pytest.raises(AdapterError) as raised:
+        PushSettings(table)
+    assert said in str(raised.value)
+
+
+def test_a_spool_with_rubbish_in_it_gives_what_is_whole(tmp_path):
+    spool = Spool(str(tmp_path), 1 << 20, 1000.0)
+    for number in range(3):
+        spool.add(f'{{"n": {number}}}', 100.0 + number)
+    names = sorted(name for name in os.listdir(tmp_path) if name.endswith(".report"))
+    (tmp_path / names[1]).write_bytes(b"damaged")
+    (tmp_path / "000-1.report.tmp").write_bytes(b"half")
+    (tmp_path / "notes.txt").write_text("a person's")
+    again = Spool(str(tmp_path), 1 << 20, 1000.0)
+    assert again.oldest(10)[1] == ['{"n": 0}', '{"n": 2}']
+    assert again.lost == 1
+    assert (tmp_path / "notes.txt").exists()
+    assert Spool(str(tmp_path), 1 << 20, 1000.0).lost == 1
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(["add", "take", "restart", "wait"]), st.integers(1, 400)), max_size=40),
+    size=st.integers(4096, 20_000),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+def test_every_report_is_taken_once_in_order_or_counted_as_lost(tmp_path_factory, steps, size):
+    directory = tmp_path_factory.mktemp("spool")
+    spool, now, added, taken = Spool(str(directory), size, 500.0), 1000.0, 0, []
+    for step, number in steps:
+        if step == "add":
+            spool.add(json.dumps({"n": added, "noise": os.urandom(number).hex()}), now)
+            added += 1
+            assert sum(path.stat().st_size for path in directory.glob("*.report")) <= size
+        elif step == "take":
+            files, texts = spool.oldest(number % 5)
+            taken += [json.loads(text)["n"] for text in texts]
+            spool.remove(files)
+        elif step == "restart":
+            spool = Spool(str(directory), size, 500.0)
+        else:
+            now += number
+            spool.trim(now)
+    rest = [json.loads(text)["n"] for text in spool.oldest(1000)[1]]
+    assert taken + rest == sorted({*taken, *rest})
+    assert len(taken) + len(rest) + spool.lost == added
+
+
+def test_a_real_agent_pushes_what_its_checks_found(place):
+    (place.path / "nhc.conf").write_text("* |every 1s| check_file_test -e /no/such/file\n")
+    (place.path / "agent.toml").write_text(f"""
+[agent]
+node = "n1"
+config = ["{place.path}/nhc.conf"]
+state = "{place.path}/agent-state"
+socket = "{place.path}/agent.sock"
+kernel-log = false
+listen = []
+[events]
+path = ""
+[sinks.server]
+url = "{place.server.url}"
+token-file = "{place.token}"
+spool = "{place.path}/spool"
+every = "1s"
+""")
+    agent = subprocess.Popen(
+        [sys.executable, "-m", "nhc", "agent", "run", "-s", str(place.path / "agent.toml")],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "NHC_STATE_DIR": str(place.path / "agent-state"), "NHC_MUTES": "/no/such"},
+    )  # fmt: skip
+    try:
+
+        def node():
+            with place.server.store() as store, store.read() as connection:
+                return nodes.get(connection, "n1")
+
+        until(lambda: node() is not None and node().verdict == "CRIT")
+        first = node().reported_at
+        until(lambda: node().reported_at > first)
+        assert node().judged_at <= node().reported_at
+    finally:
+        agent.terminate()
+        said = agent.communicate(timeout=30)[1]
+    assert "Traceback" not in said
+
+
+def test_push_text_is_one_line():
+    assert "\n" not in push.to_text(push.Pushed(report(), True, 1.0))
