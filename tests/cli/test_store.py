@@ -1,0 +1,126 @@
+"""`nhc store` and `nhc server`'s tokens as a person uses them, on both databases."""
+
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nhc.render.json import render
+from nhc.server.settings import load as load_server
+from nhc.store.settings import StoreSettings, load
+from tests.store.conftest import postgresql, url  # noqa: F401 (fixtures)
+from tests.support.intake import XID, report
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def nhc(url, tmp_path):  # noqa: F811
+    (tmp_path / "store.toml").write_text(
+        f'url = "{url}"\naudit-anchor = "{tmp_path}/anchor"\naudit-archive = "{tmp_path}/old"\n[keep]\naudit = "1d"\n'
+    )
+
+    def run(*words):
+        group = "--settings" if words[0] == "store" else "--store-settings"
+        done = subprocess.run(
+            [sys.executable, "-m", "nhc", *map(str, words), group, tmp_path / "store.toml"], capture_output=True,
+            text=True, timeout=120, env={**os.environ, "NHC_STORE": ""},
+        )  # fmt: skip
+        assert "Traceback" not in done.stderr
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+def test_from_nothing_to_a_pruned_store(nhc, tmp_path):
+    assert nhc("store", "status")[0] == 3
+    status, out, _ = nhc("store", "migrate")
+    assert (status, "migrated (0001" in out) == (0, True)
+    assert "has schema" in nhc("store", "migrate")[1]
+    assert nhc("store", "check")[0] == 0
+    (tmp_path / "reports").mkdir()
+    for at, results in ((1000.0, (XID,)), (2000.0, ()), (3000.0, (XID,))):
+        (tmp_path / "reports" / f"{at}.json").write_text(render(report(at=at, results=results or (XID,))))
+    (tmp_path / "more.json").write_text(render(report("n2", at=4e9)))
+    assert nhc("store", "import", tmp_path / "reports") == (0, "1 changed, 2 same\n", "")
+    assert nhc("store", "import", tmp_path / "reports")[1] == "2 late, 1 duplicate\n"
+    status, out, err = nhc("store", "import", tmp_path / "more.json")
+    assert (status, out) == (1, "1 refused\n")
+    assert "n2: stamped" in err
+    seen = json.loads(nhc("store", "status", "-f", "json")[1])
+    assert (seen["nodes"], seen["problems"]) == ({"CRIT": 1}, 1)
+    assert "nodes     1: 1 CRIT" in nhc("store", "status")[1]
+    status, token, _ = nhc("server", "token", "n1")
+    assert (status, bool(re.fullmatch(r"nhc_\S{43}\n", token))) == (0, True)
+    nhc("server", "token", "n1", "--only")
+    assert nhc("server", "tokens", "n1")[1].count("revoked") == 1
+    assert nhc("server", "revoke", "n1")[:2] == (0, "n1: 1 tokens revoked\n")
+    assert nhc("server", "revoke", "n1")[0] == 1
+    before = nhc("store", "status")[1]
+    assert nhc("store", "prune")[1].startswith("would go: 1 of report_history")
+    assert nhc("store", "status")[1] == before
+    assert nhc("store", "prune", "--apply")[1].startswith("gone: 1 of report_history")
+    status, out, _ = nhc("store", "verify")
+    assert (status, "whole" in out) == (0, True)
+
+
+def test_a_changed_row_is_found(nhc, tmp_path, url):  # noqa: F811
+    nhc("server", "token", "n1")
+    if url.startswith("sqlite"):
+        with sqlite3.connect(tmp_path / "store.db") as connection:
+            connection.execute("DROP TRIGGER audit_no_update")
+            connection.execute("UPDATE audit SET actor = 'eve'")
+        connection.close()
+    else:
+        import psycopg
+
+        with psycopg.connect(url) as connection:
+            connection.execute("ALTER TABLE audit DISABLE TRIGGER ALL")
+            connection.execute("UPDATE audit SET actor = 'eve'")
+    status, out, _ = nhc("store", "verify")
+    assert (status, "audit: row 1 was changed" in out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("url = 5", "store.toml:1: url: the value (not shown) is not a text"),
+        ("[keep]\nhistory = '1s'", "store.toml:2: keep.history: '1s' is too small: expected 1d or more"),
+        ("[reports]\ngaps = 1", "store.toml:2: reports.gaps: there is no such key: did you mean 'gap'?"),
+    ],
+)
+def test_wrong_settings_are_one_line(nhc, tmp_path, text, said):
+    (tmp_path / "store.toml").write_text(text)
+    status, _, err = nhc("store", "status")
+    assert (status, said in err, err.count("\n")) == (2, True, 1)
+
+
+def _uncommented(path):
+    return re.sub(r"(?m)^# (?=[a-z-]+ = )", "", path.read_text())
+
+
+def test_the_examples_hold_what_the_settings_know(tmp_path):
+    text = _uncommented(ROOT / "conf" / "store.toml.example")
+    (tmp_path / "store.toml").write_text(text.replace('url = "postgresql://nhc@db.example.org/nhc"\n', ""))
+    found = load(str(tmp_path / "store.toml"))
+    assert found._replace(anchor="") == StoreSettings()._replace(url=found.url)
+    (tmp_path / "server.toml").write_text(_uncommented(ROOT / "conf" / "server.toml.example"))
+    server = load_server(str(tmp_path / "server.toml"))
+    assert server._replace(certificate="", key="", client_ca="") == type(server)()
+
+
+def test_the_units_command_exists():
+    unit = (ROOT / "adapters" / "systemd" / "nhc-server.service").read_text()
+    assert "ExecStart=/usr/bin/nhc server run\n" in unit
+    if shutil.which("systemd-analyze"):
+        done = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", ROOT / "adapters" / "systemd" / "nhc-server.service"],
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert "Unknown" not in done.stderr
