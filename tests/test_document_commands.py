@@ -22,7 +22,9 @@ import pytest
 import yaml
 
 from nhc import plugins
+from nhc.agent import settings as agent_settings
 from nhc.agent.npd_config import load_plugin_monitor
+from nhc.agent.server_sink import PushSettings
 from nhc.archive import build
 from nhc.facts.topology import parse_description
 from nhc.language import loader, site_scripts
@@ -56,6 +58,8 @@ RUN = {
     "dmesg | nhc log classify": Run(),
     "nhc deep simulate": Run(),
     "nhc log": Run(),
+    "nhc store": Run(),
+    "nhc server token": Run(),
     "nhc inject --list": Run(),
     "nhc profile": Run({0, 3}),  # 3: this machine is of no known type
     "nhc record": Run(JUDGES),
@@ -69,6 +73,7 @@ RUN = {
 
 #: What is not run, by how it begins, and why.
 NOT_RUN = {
+    "nhc server run": "runs until it is ended: tests/server",
     "nhc demo": "runs until it is ended: tests/demo",
     "nhc console run": "runs until it is ended: tests/console",
     "make ": "makes the environment that this runs in; `make -n` says that the target is there",
@@ -100,6 +105,7 @@ NEITHER = {
     ("docs/fleet.md", "CRIT 2 nodes"): "what a sweep prints",
     ("docs/kubernetes.md", "node        agent"): "a drawing",
     ("docs/migration.md", "n17 is unhealthy"): "what a hook logs",
+    ("docs/store.md", "agents "): "a drawing",
     ("docs/schedulers.md", "# qconf -mc"): "what Grid Engine prints",
 }
 
@@ -177,6 +183,11 @@ def repairers(block: Block, place: Path) -> None:
 
 
 #: Configurations, by their page and how they begin, and what reads them.
+def server_sink(block: Block, place: Path) -> None:
+    """A table of agent.toml that the sink takes."""
+    PushSettings(agent_settings.parse(block.text, "agent.toml").sinks["server"])
+
+
 READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("README.md", "# /etc/nhc/nhc.conf"): nhc_conf,
     ("docs/agent.md", '{"plugin": "custom"'): detector,
@@ -189,6 +200,7 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/kubernetes.md", "[ceiling]"): policy,
     ("docs/migration.md", "HealthCheckProgram="): slurm_conf,
     ("docs/slurm.md", "# slurm.conf"): slurm_conf,
+    ("docs/store.md", "[sinks.server]"): server_sink,
 }
 
 
@@ -280,7 +292,7 @@ def place(tmp_path_factory) -> Iterator[Place]:
         "PATH": f"{base}/bin:{os.environ['PATH']}", "PYTHONPATH": f"{ROOT}:{ROOT}/adapters", "HOME": str(base),
         "PYTHONDONTWRITEBYTECODE": "1", "NHC_STATE_DIR": str(base / "state"), "NHC_MUTES": str(base / "mutes.json"),
         "XDG_STATE_HOME": str(base / "xdg"), "PLACE": str(base), "PYZ": str(base / "nhc.pyz"), "REST": rest.address,
-        "SLURM_JWT": rest.token, "LANG": "C.UTF-8",
+        "SLURM_JWT": rest.token, "LANG": "C.UTF-8", "NHC_STORE": str(base / "store.db"),
     }  # fmt: skip
     found = Place(base, env)
     report = json.loads(found.bash("nhc check local -c nhc.conf --profile none --all --format json").stdout)
