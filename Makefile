@@ -97,7 +97,7 @@ $(VENV)/.dev: pyproject.toml $(LAUNCHERS)
 # What the tests start for real. Without root, or on another system, those tests skip and say what is missing.
 PACKAGES := bash slurmctld slurmd slurm-client slurmrestd slurm-wlm-jwt-plugin munge openssh-server openssh-client iproute2 e2fsprogs \
 	util-linux procps chromium chromium-driver gcc libc6-dev python3-venv clustershell sudo openssl systemd \
-	iputils-ping ipmitool openipmi postgresql \
+	iputils-ping ipmitool openipmi postgresql prometheus prometheus-alertmanager \
 	stress-ng stressapptest memtester fio iperf3 perftest libfabric-bin \
 	$(if $(shell command -v containerd),,containerd)
 

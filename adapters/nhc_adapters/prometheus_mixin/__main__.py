@@ -1,0 +1,79 @@
+"""Write the rules, dashboards and mixin: `python -m nhc_adapters.prometheus_mixin DIRECTORY [--alerts FILE]`.
+
+The content of adapters/prometheus is made by this; a test holds that it is what would be made now.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Dict, List, Optional
+
+from nhc_adapters.prometheus_mixin import alerts, dashboards
+
+MIXIN = """\
+// For kube-prometheus, and whoever else builds with jsonnet:
+//   local nhc = import 'nhc/mixin.libsonnet';
+// `_config.runbooks` is where docs/alerts.md can be read at your site.
+{
+  _config+:: { runbooks: '%s' },
+  local config = self._config,
+  local named(rule) = rule { annotations+: { runbook_url: config.runbooks + '#' + std.asciiLower(rule.alert) } },
+  prometheusAlerts+:: {
+    groups+: [group { rules: [named(rule) for rule in group.rules] } for group in (import 'alerts.json').groups],
+  },
+  grafanaDashboards+:: {
+%s  },
+}
+"""
+
+
+def files(runbooks: str = alerts.RUNBOOKS) -> Dict[str, str]:
+    """Every file, by its name within the directory."""
+    rules = alerts.rules(runbooks)
+    resource = {
+        "apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule",
+        "metadata": {"name": "nhc", "labels": {"app.kubernetes.io/name": "nhc"}}, "spec": rules,
+    }  # fmt: skip
+    found = {
+        "alerts.json": _json(rules),
+        "prometheusrule.json": _json(resource),
+        "mixin.libsonnet": MIXIN % (
+            runbooks, "".join(f"    'nhc-{one.name}.json': (import 'dashboards/{one.name}.json'),\n"
+                              for one in dashboards.DASHBOARDS),
+        ),
+    }  # fmt: skip
+    for board in dashboards.DASHBOARDS:
+        found[f"dashboards/{board.name}.json"] = _json(dashboards.value(board))
+    return found
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
+def main(words: Optional[List[str]] = None) -> int:
+    """Write them all; 1 where a file cannot be written."""
+    parser = argparse.ArgumentParser(prog="python -m nhc_adapters.prometheus_mixin", description=__doc__)
+    parser.add_argument("directory")
+    parser.add_argument("--runbooks", default=alerts.RUNBOOKS, help="where docs/alerts.md can be read")
+    parser.add_argument("--alerts", metavar="FILE", help="write the runbooks, docs/alerts.md, to this file as well")
+    asked = parser.parse_args(words)
+    made = {os.path.join(asked.directory, name): text for name, text in files(asked.runbooks).items()}
+    if asked.alerts:
+        made[asked.alerts] = alerts.document()
+    for path, text in made.items():
+        try:
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            print(f"{error.filename or path}: {error.strerror or error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
