@@ -1,0 +1,119 @@
+# ruff: noqa: E501 (programs and tables as they are)
+"""What is normal among nodes of a kind, and the table that is proposed from healthy ones."""
+
+import json
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nhc.deep.fleet_norm import LEAST, Norm, Sample, latest, norm, place, propose
+from nhc.facts import expected
+from nhc.model import CheckResult, Metric, Report, crit, ok
+from nhc.render.json import render
+from tests.support.run import nhc
+
+
+def fleet(values, kind="hgx-h100-8", metric="host_triad", unit="GB/s"):
+    return [Sample(f"n{at:03d}", kind, metric, unit, value) for at, value in enumerate(values)]
+
+
+def test_the_slow_node_of_a_fleet_stands_out_and_no_other():
+    source = random.Random(7)
+    healthy = [source.gauss(400, 4) for _ in range(30)]
+    found = norm(fleet([*healthy, 300.0]))
+    assert place(300.0, found).verdict == "out"
+    assert [place(value, found).verdict for value in healthy].count("out") == 0
+    assert place(390.0, found, at_least=False).verdict == "well"
+    assert place(500.0, found, at_least=False).verdict == "out"
+
+
+def test_a_spread_narrower_than_that_between_runs_convicts_nobody():
+    found = norm(fleet([100.0] * 20 + [99.0]))
+    assert found.mad == 0
+    assert place(99.0, found).verdict == "well"
+    assert place(94.0, found).verdict == "out"
+    assert place(96.0, found).verdict == "look"
+
+
+def test_too_few_peers_or_no_number_tell_nothing():
+    assert place(1.0, norm(fleet([100.0] * (LEAST - 1)))).verdict == "unknown"
+    assert place(float("nan"), norm(fleet([100.0] * 20))).verdict == "unknown"
+    assert place(1.0, None).verdict == "unknown"
+    assert norm([]) is None
+    assert place(0.0, norm(fleet([0.0] * 20))).verdict == "unknown"
+
+
+@given(st.lists(st.floats(1, 1e6), min_size=1, max_size=40))
+def test_the_median_itself_is_always_well(values):
+    found = norm(fleet(values))
+    assert place(found.median, found).verdict in ("well", "unknown")
+    assert found.least <= found.median <= found.most
+
+
+@given(st.lists(st.floats(50, 60), min_size=10, max_size=30), st.floats(0, 49))
+def test_worse_is_never_judged_better(values, low):
+    found = norm(fleet(values))
+    order = ["out", "look", "well"]
+    assert order.index(place(low, found).verdict) <= order.index(place(low + 5, found).verdict)
+
+
+def test_the_newest_figure_of_a_node_counts():
+    old, new = Sample("n1", "k", "m", "GB/s", 1.0, at=1), Sample("n1", "k", "m", "GB/s", 2.0, at=2)
+    assert latest([new, old]) == [new]
+
+
+def test_a_proposal_names_who_stands_out_and_holds_for_the_rest():
+    source = random.Random(3)
+    values = [source.gauss(400, 3) for _ in range(12)]
+    found = propose([*fleet([*values, 250.0]), *fleet([5.0] * 12, metric="rdma_write_latency", unit="us"),
+                     *fleet([7.0] * 3, kind="rare")], "2026-01-02")  # fmt: skip
+    triad, latency = found.rows
+    assert (triad.metric, triad.at_least, triad.tolerance) == ("host_triad", True, 0.05)
+    assert 395 < triad.expected < 405
+    assert all(triad.holds(value) for value in values)
+    assert not triad.holds(250.0)
+    assert (latency.at_least, latency.threshold) == (False, 5.25)
+    assert triad.source == "calibrated 2026-01-02 on 12 nodes, 12 figures"
+    assert any("n012" in remark and "stands out" in remark for remark in found.remarks)
+    assert any("rare" in remark and "no row" in remark for remark in found.remarks)
+    table = "\n".join(expected.format_row(row) for row in found.rows)
+    assert expected.parse(table, "t") == tuple(
+        row._replace(tolerance=again.tolerance) for row, again in zip(found.rows, expected.parse(table, "t")))  # fmt: skip
+
+
+def report(node, value, bad=False):
+    outcome = (crit("DeepSlow", "slow") if bad else ok("fine"))._replace(metrics=(Metric("host_triad", value, "GB/s"),))
+    result = CheckResult("check_deep_triad", outcome)
+    return Report(node, "b", 1.0, 1.0, (result,), labels={"kind": "cpu-x-2", "suite": "quick"})
+
+
+def test_nhc_deep_calibrate_writes_a_table_that_checks_read(tmp_path):
+    (tmp_path / "reports").mkdir()
+    for number in range(11):
+        (tmp_path / "reports" / f"{number}.json").write_text(render(report(f"n{number}", 80.0 + number / 10)))
+    (tmp_path / "sick.json").write_text(render(report("sick", 8.0, bad=True)))
+    done = nhc("deep", "calibrate", tmp_path / "reports", tmp_path / "sick.json", "-o", tmp_path / "own.tsv")
+
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "own.tsv").read_text()
+    assert "# left out: sick: not healthy, left out: slow" in text
+    [row] = expected.parse(text, "own.tsv")
+    assert (row.kind, row.expected, row.threshold) == ("cpu-x-2", 80.5, 80.5 * 0.95)
+    few = nhc("deep", "calibrate", tmp_path / "sick.json")
+    assert (few.returncode, few.stderr) == (1, "0 rows, 1 remarks\n")
+
+
+def test_nhc_deep_calibrate_names_a_file_that_is_no_report(tmp_path):
+    for text in ("", "{}", "[1]", "\x00", json.dumps({"host": 1})):
+        (tmp_path / "bad.json").write_text(text)
+        done = nhc("deep", "calibrate", tmp_path / "bad.json")
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"nhc deep calibrate: {tmp_path}/bad.json: not a report")
+        assert len(done.stderr.splitlines()) == 1
+    assert nhc("deep", "calibrate", tmp_path / "none.json").returncode == 2
+
+
+def test_a_norm_is_of_nodes_not_of_figures():
+    eight = [Sample("n1", "k", "m", "GB/s", 100.0 + at, f"gpu{at}") for at in range(8)]
+    assert norm(eight) == Norm(1, 8, 103.5, 2.0, 100.0, 107.0)
