@@ -15,6 +15,7 @@ from typing import List, NamedTuple, Optional, Tuple
 from nhc.deep import gpu_settings, leftovers
 from nhc.deep.gpu_settings import GpuSettings
 from nhc.host import Host
+from nhc.system.bounded_read import parse_json, read_bytes
 
 DIRECTORY = "/var/lib/nhc/deep"
 NAME = "journal.json"
@@ -99,8 +100,7 @@ def read(where: str) -> Optional[Journal]:
     """The journal of a run that did not end, None where there is none. Raises JournalError for one that is damaged."""
     path = f"{where}/{NAME}"
     try:
-        with open(path, "rb") as file:
-            value = json.loads(file.read(16 << 20))
+        value = parse_json(read_bytes(path, 16 << 20))
         return Journal(
             str(value["run"]), str(value["boot"]), str(value["suite"]), float(value["began"]), str(value["scratch"]),
             tuple(str(name) for name in value["stopped"]),

@@ -12,11 +12,14 @@ import time
 from typing import List
 
 from nhc.checks.deep import RUN
+from nhc.system.bounded_read import read_bytes
 from nhc.system.process_identity import KnownProcess, identify, is_alive, read_stat
 from nhc.system.signals import kill
 
 GRACE = 30.0
 """Seconds between SIGTERM and SIGKILL: dcgmi needs up to 25 to stop its diagnostic."""
+LARGEST = 16 << 20
+"""Bytes of a process's environment: more than the kernel lets anybody pass on."""
 KILLED = 5.0
 """Seconds that a killed process gets to disappear."""
 
@@ -30,9 +33,8 @@ def marked(run: str, proc: str = "/proc") -> List[KnownProcess]:
         if not name.isdigit() or int(name) in own:
             continue
         try:
-            with open(f"{proc}/{name}/environ", "rb") as file:
-                if mark not in file.read(1 << 20).split(b"\0"):
-                    continue
+            if mark not in read_bytes(f"{proc}/{name}/environ", LARGEST).split(b"\0"):
+                continue
         except OSError:
             continue
         process = identify(int(name))
