@@ -116,7 +116,6 @@ DOORS = {
     "nhc.console.doors": "asks the kernel who is at the other end of a socket",
     "nhc.cli": "writes what a person asks for",
     "nhc.deep.journal": "what a run must put back outlives it",
-    "nhc.deep.leftovers": "looks at the environment of processes, to end those of a run",
     "nhc.deep.progress": "a process that rewrites one line",
     "nhc.facts.cri": "a container runtime answers on a socket",
     "nhc.facts.sockets": "netlink has no file",
