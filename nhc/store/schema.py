@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-REVISION = "0001"
+REVISION = "0002"
 """The newest migration: the schema that this nhc reads and writes."""
 
 metadata = sa.MetaData()
@@ -286,3 +286,63 @@ tokens = sa.Table(
     sa.Index("tokens_ended", "ended"),
 )
 """The tokens that agents report with, as SHA-256."""
+
+sweeps = sa.Table(
+    "sweeps",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    _text("state"),
+    _text("by"),
+    _text("launcher"),
+    _time("began"),
+    _time("updated"),
+    _time("ended", empty=True),
+    sa.Column("plan", sa.Text, nullable=False),
+    sa.Column("findings", sa.Text, nullable=False, server_default="{}"),
+    _text("message"),
+    sa.Index("sweeps_began", "began"),
+)
+"""A sweep of deep checks over many nodes. `plan` and `findings` are JSON that only nhc.deep reads."""
+
+sweep_tests = sa.Table(
+    "sweep_tests",
+    metadata,
+    sa.Column("sweep", Id, sa.ForeignKey("sweeps.id"), nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("layer", sa.Text, nullable=False),
+    sa.Column("nodes", sa.Text, nullable=False),
+    sa.Column("repeat", sa.Integer, nullable=False),
+    _text("state"),
+    sa.Column("value", sa.Double),
+    _text("missing"),
+    _text("rails"),
+    _text("why"),
+    _text("handle"),
+    _time("began", empty=True),
+    _time("ended", empty=True),
+    sa.PrimaryKeyConstraint("sweep", "name"),
+    sa.Index("sweep_tests_ended", "ended"),
+)
+"""One test of a sweep: planned, running, and then what was seen. `handle` is the launcher's word for it."""
+
+deep_results = sa.Table(
+    "deep_results",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("suite", sa.Text, nullable=False),
+    sa.Column("test", sa.Text, nullable=False),
+    _text("device"),
+    sa.Column("value", sa.Double),
+    _text("unit"),
+    _text("verdict"),
+    _text("message"),
+    _time("at"),
+    _text("boot_id"),
+    sa.Column("versions", sa.Text, nullable=False, server_default="{}"),
+    sa.Column("sweep", Id, sa.ForeignKey("sweeps.id")),
+    sa.Index("deep_results_node", "node", "suite", "at"),
+    sa.Index("deep_results_at", "at"),
+)
+"""What deep checks have found, one row a measured value or a verdict. A node that was not tested gets none."""

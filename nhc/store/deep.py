@@ -1,0 +1,208 @@
+"""What deep checks found of each node, and the sweeps over many nodes with their tests.
+
+A sweep's tests are written down before they are launched, and their results as they come: a sweep that is killed
+goes on from these rows alone.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Iterable, List, NamedTuple, Optional, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from nhc.model import Report, Verdict, printable
+from nhc.store.episodes import MESSAGE_LIMIT
+from nhc.store.errors import Conflict
+from nhc.store.schema import deep_results, sweep_tests, sweeps
+
+CHUNK = 500
+"""Rows of one statement: SQLite takes 32766 parameters."""
+PLANNED, RUNNING = "planned", "running"
+"""The states of a test before its result; afterwards its state is what was seen: good, bad or unknown."""
+OPEN, DONE, STOPPED = "open", "done", "stopped"
+"""The states of a sweep."""
+
+
+class DeepResult(NamedTuple):
+    """One value or verdict of one node. `versions` is JSON of tool and driver versions; `sweep` where one tested it."""
+
+    node: str
+    suite: str
+    test: str
+    device: str
+    value: Optional[float]
+    unit: str
+    verdict: str
+    message: str
+    at: float
+    boot_id: str = ""
+    versions: str = "{}"
+    sweep: Optional[int] = None
+
+
+class LastVerdict(NamedTuple):
+    """The worst verdict of a node's newest run of a suite, and when that was."""
+
+    node: str
+    suite: str
+    verdict: str
+    at: float
+
+    def age(self, now: float) -> float:
+        """Seconds since then."""
+        return max(now - self.at, 0.0)
+
+
+class Sweep(NamedTuple):
+    """One row. `plan` and `findings` are JSON that only nhc.deep reads."""
+
+    id: int
+    state: str
+    by: str
+    launcher: str
+    began: float
+    updated: float
+    ended: Optional[float]
+    plan: str
+    findings: str
+    message: str
+
+
+class SweepTest(NamedTuple):
+    """One row. `turn` is the round, from 1; `nodes`, `missing` and `rails` are words with spaces between them."""
+
+    sweep: int
+    name: str
+    turn: int
+    layer: str
+    nodes: str
+    repeat: int
+    state: str = PLANNED
+    value: Optional[float] = None
+    missing: str = ""
+    rails: str = ""
+    why: str = ""
+    handle: str = ""
+    began: Optional[float] = None
+    ended: Optional[float] = None
+
+
+# Results of nodes.
+
+
+def add(connection: Connection, rows: Iterable[DeepResult]) -> int:
+    """Keep results; how many."""
+    values = [row._replace(message=printable(row.message, MESSAGE_LIMIT))._asdict() for row in rows]
+    if values:
+        connection.execute(sa.insert(deep_results), values)
+    return len(values)
+
+
+def add_report(connection: Connection, report: Report, suite: str) -> int:
+    """Keep what a run of a suite on one node found: a row for each value measured, and for each verdict without one."""
+    versions = json.dumps({"nhc": report.version})
+    rows = []
+    for result in report.results:
+        outcome = result.outcome
+        if outcome.verdict is Verdict.SKIP:
+            continue
+        for name, value, unit in outcome.metrics or (("", None, ""),):
+            test = f"{result.check}:{name}" if name else result.check
+            rows.append(DeepResult(
+                report.host, suite, test, outcome.target, value, unit, outcome.verdict.name, outcome.message,
+                report.started, report.boot_id, versions,
+            ))  # fmt: skip
+    return add(connection, rows)
+
+
+def last_verdicts(connection: Connection, node: str = "") -> List[LastVerdict]:
+    """The last verdict of each suite, of one node or of all. Tests that said nothing of a node do not count."""
+    newest = sa.select(deep_results.c.node, deep_results.c.suite, sa.func.max(deep_results.c.at).label("at"))
+    if node:
+        newest = newest.where(deep_results.c.node == node)
+    last = newest.group_by(deep_results.c.node, deep_results.c.suite).subquery()
+    same = sa.and_(
+        deep_results.c.node == last.c.node, deep_results.c.suite == last.c.suite, deep_results.c.at == last.c.at
+    )
+    asked = sa.select(deep_results.c.node, deep_results.c.suite, deep_results.c.verdict, deep_results.c.at).join_from(
+        last, deep_results, same
+    )
+    found: dict[tuple[str, str], LastVerdict] = {}
+    for row in connection.execute(asked.distinct().order_by(deep_results.c.node, deep_results.c.suite)):
+        one = LastVerdict._make(row)
+        other = found.get((one.node, one.suite))
+        if other is None or Verdict[one.verdict] > Verdict[other.verdict]:
+            found[one.node, one.suite] = one
+    return list(found.values())
+
+
+def history(connection: Connection, node: str, limit: int = 100) -> List[DeepResult]:
+    """The results of a node, the newest first."""
+    columns = [deep_results.c[name] for name in DeepResult._fields]
+    asked = sa.select(*columns).where(deep_results.c.node == node)
+    asked = asked.order_by(deep_results.c.at.desc(), deep_results.c.id.desc()).limit(limit)
+    return [DeepResult._make(row) for row in connection.execute(asked)]
+
+
+# Sweeps.
+
+
+def begin_sweep(connection: Connection, plan: str, *, launcher: str, by: str, now: float) -> Sweep:
+    """A new sweep, open."""
+    values = {"state": OPEN, "by": by, "launcher": launcher, "began": now, "updated": now, "plan": plan}
+    made = connection.execute(sa.insert(sweeps).values(values).returning(sweeps.c.id)).one()
+    found = sweep(connection, made.id)
+    if found is None:
+        raise Conflict(f"sweep {made.id} is gone")
+    return found
+
+
+def sweep(connection: Connection, number: int) -> Optional[Sweep]:
+    """A sweep by its number, None where there is none."""
+    row = connection.execute(sa.select(sweeps).where(sweeps.c.id == number)).first()
+    return None if row is None else Sweep._make(row)
+
+
+def newest_sweeps(connection: Connection, limit: int = 20, state: str = "") -> List[Sweep]:
+    """Sweeps, the newest first, of one state or of any."""
+    asked = sa.select(sweeps).order_by(sweeps.c.id.desc()).limit(limit)
+    if state:
+        asked = asked.where(sweeps.c.state == state)
+    return [Sweep._make(row) for row in connection.execute(asked)]
+
+
+def end_sweep(connection: Connection, number: int, state: str, findings: str, message: str, now: float) -> None:
+    """Close a sweep with what it found. Raises Conflict where it is not open."""
+    values = {
+        "state": state, "findings": findings, "message": printable(message, MESSAGE_LIMIT), "ended": now,
+        "updated": now,
+    }  # fmt: skip
+    mine = sa.and_(sweeps.c.id == number, sweeps.c.state == OPEN)
+    if not connection.execute(sa.update(sweeps).where(mine).values(values)).rowcount:
+        raise Conflict(f"sweep {number} is not open")
+
+
+def plan_tests(connection: Connection, tests: Sequence[SweepTest]) -> None:
+    """Write down a round's tests, before one of them is launched."""
+    for at in range(0, len(tests), CHUNK):
+        connection.execute(sa.insert(sweep_tests), [test._asdict() for test in tests[at : at + CHUNK]])
+
+
+def tests_of(connection: Connection, number: int) -> List[SweepTest]:
+    """A sweep's tests, in the order of its rounds."""
+    asked = sa.select(sweep_tests).where(sweep_tests.c.sweep == number)
+    return [SweepTest._make(row) for row in connection.execute(asked.order_by(sweep_tests.c.turn, sweep_tests.c.name))]
+
+
+def save_test(connection: Connection, test: SweepTest, now: float) -> None:
+    """Keep a test as it is now: launched, or with its result. Raises Conflict where it has a result already."""
+    values = test._replace(why=printable(test.why, MESSAGE_LIMIT))._asdict()
+    mine = sa.and_(
+        sweep_tests.c.sweep == test.sweep, sweep_tests.c.name == test.name,
+        sweep_tests.c.state.in_([PLANNED, RUNNING]),
+    )  # fmt: skip
+    if not connection.execute(sa.update(sweep_tests).where(mine).values(values)).rowcount:
+        raise Conflict(f"sweep {test.sweep}: {test.name} has a result already")
+    connection.execute(sa.update(sweeps).where(sweeps.c.id == test.sweep).values(updated=now))

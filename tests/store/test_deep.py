@@ -1,0 +1,108 @@
+"""Results of deep checks and sweeps in the store, on SQLite and PostgreSQL."""
+
+import pytest
+import sqlalchemy as sa
+
+from nhc.model import CheckResult, Metric, Outcome, Report, Verdict
+from nhc.store import deep, migrate, schema
+from nhc.store.database import VERSION_TABLE
+from nhc.store.deep import DeepResult, SweepTest
+from nhc.store.errors import Conflict
+
+
+def result(node, verdict, at, suite="quick", test="check_deep_gemm"):
+    return DeepResult(node, suite, test, "", None, "", verdict, "", at)
+
+
+def report(node, at, *outcomes):
+    return Report(node, "b1", at, 1.0, tuple(CheckResult("check_deep_gemm", outcome) for outcome in outcomes),
+                  version="9.9")  # fmt: skip
+
+
+def test_a_report_becomes_a_row_for_each_value(store):
+    outcomes = (
+        Outcome(Verdict.OK, target="gpu0", metrics=(Metric("gemm", 700.5, "TF/s"), Metric("hot", 60.0, "Cel"))),
+        Outcome(Verdict.CRIT, "Slow", "slow\nsecond line", target="gpu1"),
+        Outcome(Verdict.SKIP, "NoGpu", "none"),
+    )
+    with store.write() as connection:
+        assert deep.add_report(connection, report("n1", 100.0, *outcomes), "burn") == 3
+        rows = deep.history(connection, "n1")
+
+    assert {(row.test, row.device, row.value, row.unit, row.verdict) for row in rows} == {
+        ("check_deep_gemm:gemm", "gpu0", 700.5, "TF/s", "OK"),
+        ("check_deep_gemm:hot", "gpu0", 60.0, "Cel", "OK"),
+        ("check_deep_gemm", "gpu1", None, "", "CRIT"),
+    }
+    assert {row.message for row in rows} == {"", "slow second line"}
+    assert {(row.boot_id, row.at, row.versions) for row in rows} == {("b1", 100.0, '{"nhc": "9.9"}')}
+
+
+def test_the_last_verdict_is_the_worst_of_the_newest_run_of_each_suite(store):
+    with store.write() as connection:
+        deep.add(connection, [
+            result("n1", "CRIT", 100.0), result("n1", "OK", 200.0), result("n1", "UNKNOWN", 200.0, test="other"),
+            result("n1", "OK", 150.0, suite="sweep"), result("n2", "CRIT", 90.0),
+        ])  # fmt: skip
+        found = {(one.node, one.suite): one for one in deep.last_verdicts(connection)}
+        alone = deep.last_verdicts(connection, "n2")
+
+    assert {key: (one.verdict, one.at) for key, one in found.items()} == {
+        ("n1", "quick"): ("UNKNOWN", 200.0), ("n1", "sweep"): ("OK", 150.0), ("n2", "quick"): ("CRIT", 90.0),
+    }  # fmt: skip
+    assert [(one.node, one.verdict) for one in alone] == [("n2", "CRIT")]
+    assert found["n1", "quick"].age(260.0) == 60.0
+
+
+def begun(connection):
+    sweep = deep.begin_sweep(connection, '{"nodes": ["a", "b"]}', launcher="slurm", by="root", now=1.0)
+    deep.plan_tests(connection, [SweepTest(sweep.id, "leaf:a+b:0", 1, "leaf", "a b", 0)])
+    return sweep
+
+
+def test_a_sweep_and_its_tests_are_found_again(store):
+    with store.write() as connection:
+        sweep = begun(connection)
+    with store.write() as connection:
+        (test,) = deep.tests_of(connection, sweep.id)
+        deep.save_test(connection, test._replace(state="running", handle="17", began=2.0), 2.0)
+    with store.read() as connection:
+        (kept,) = deep.tests_of(connection, sweep.id)
+        assert (kept.state, kept.handle, kept.began, kept.ended) == ("running", "17", 2.0, None)
+        assert [one.id for one in deep.newest_sweeps(connection, state=deep.OPEN)] == [sweep.id]
+        assert deep.sweep(connection, sweep.id).updated == 2.0
+        assert deep.sweep(connection, sweep.id + 1) is None
+
+
+def test_a_result_is_written_once(store):
+    with store.write() as connection:
+        sweep = begun(connection)
+        (test,) = deep.tests_of(connection, sweep.id)
+        deep.save_test(connection, test._replace(state="bad", value=12.0, ended=3.0), 3.0)
+    with pytest.raises(Conflict, match="has a result already"), store.write() as connection:
+        deep.save_test(connection, test._replace(state="good", ended=4.0), 4.0)
+    with store.read() as connection:
+        assert deep.tests_of(connection, sweep.id)[0].state == "bad"
+
+
+def test_a_sweep_ends_once(store):
+    with store.write() as connection:
+        sweep = begun(connection)
+        deep.end_sweep(connection, sweep.id, deep.DONE, '{"blames": []}', "nobody is to blame", 9.0)
+        ended = deep.sweep(connection, sweep.id)
+    assert (ended.state, ended.ended, ended.findings) == ("done", 9.0, '{"blames": []}')
+    with pytest.raises(Conflict, match="is not open"), store.write() as connection:
+        deep.end_sweep(connection, sweep.id, deep.STOPPED, "{}", "", 10.0)
+
+
+def test_a_store_of_the_first_schema_is_migrated_and_keeps_what_it_has(store):
+    new = (schema.deep_results, schema.sweep_tests, schema.sweeps)
+    with store.write() as connection:
+        for table in new:
+            table.drop(connection)
+        connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = '0001'"))
+
+    assert migrate.upgrade(store, 5.0) == ["0002"]
+    assert migrate.differences(store) == []
+    with store.read() as connection:
+        assert connection.scalar(sa.select(schema.store.c.id)) == store.id
