@@ -21,7 +21,7 @@ from typing import Callable, Iterator, NamedTuple
 import pytest
 import yaml
 
-from nhc import plugins
+from nhc import plugins, toml_text
 from nhc.agent import settings as agent_settings
 from nhc.agent.npd_config import load_plugin_monitor
 from nhc.agent.server_sink import PushSettings
@@ -186,6 +186,12 @@ def repairers(block: Block, place: Path) -> None:
         assert plugins.repairer(one.type)(one.settings)
 
 
+def sinks(block: Block, place: Path) -> None:
+    """Tables of agent.toml, and the sinks that they name take their settings."""
+    for name, settings in toml_text.parse(block.text)["sinks"].items():
+        assert plugins.sink(name)(settings, "n1", print).standing() == []
+
+
 #: Configurations, by their page and how they begin, and what reads them.
 def server_sink(block: Block, place: Path) -> None:
     """A table of agent.toml that the sink takes."""
@@ -197,6 +203,8 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/agent.md", '{"plugin": "custom"'): detector,
     ("docs/bare-metal.md", "[repairers."): repairers,
     ("docs/checks-accelerators.md", "# numa NODE"): topology,
+    ("docs/clouds.md", "# /etc/nhc/agent.toml"): sinks,
+    ("docs/clouds.md", "[repairers."): repairers,
     ("docs/configuration.md", "# every node"): nhc_conf,
     ("docs/configuration.md", "NHC_MCHECK_DELIM"): sysconfig,
     ("docs/configuration.md", "function check_site_licence"): scripts,
