@@ -10,6 +10,8 @@ import os
 import zlib
 from typing import List, NamedTuple, Tuple
 
+from nhc.system.bounded_read import read_bytes, read_text
+
 SUFFIX = ".report"
 LARGEST = 64 << 20
 """Bytes of one report, unpacked; nhc writes none that large."""
@@ -73,9 +75,8 @@ class Spool:
         texts: List[str] = []
         for one in self._files[:count]:
             try:
-                with open(f"{self.directory}/{one.name}", "rb") as file:
-                    unpacker = zlib.decompressobj()
-                    text = unpacker.decompress(file.read(), LARGEST).decode()
+                unpacker = zlib.decompressobj()
+                text = unpacker.decompress(read_bytes(f"{self.directory}/{one.name}"), LARGEST).decode()
                 if not unpacker.eof or not text.startswith("{"):
                     raise ValueError("cut")
             except (OSError, ValueError, zlib.error):
@@ -115,8 +116,7 @@ class Spool:
 
     def _read_lost(self) -> int:
         try:
-            with open(f"{self.directory}/lost", encoding="ascii", errors="replace") as file:
-                text = file.read(20).strip()
+            text = read_text(f"{self.directory}/lost", 20, "replace").strip()
         except OSError:
             return 0
         return int(text) if text.isascii() and text.isdigit() else 0

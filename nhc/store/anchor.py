@@ -13,6 +13,10 @@ import threading
 from typing import Iterator, NamedTuple
 
 from nhc.store.errors import StoreError
+from nhc.system.bounded_read import open_file
+
+LINE_LIMIT = 1024
+"""Characters of a line: an id, a number, a hash and a time have fewer than 200."""
 
 
 class Head(NamedTuple):
@@ -75,8 +79,8 @@ class Anchor:
 
     def lines(self) -> Iterator[Anchored]:
         """All that was anchored, in the file's order. Raises OSError."""
-        with open(self.path, encoding="utf-8", errors="replace") as file:
-            for number, line in enumerate(file, 1):
+        with os.fdopen(open_file(self.path), encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(iter(lambda: file.readline(LINE_LIMIT), ""), 1):
                 words = line.split()
                 if len(words) == 4 and line.endswith("\n") and words[1].isascii() and words[1].isdigit():
                     yield Anchored(number, words[0], int(words[1]), words[2])

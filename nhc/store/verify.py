@@ -20,6 +20,7 @@ from nhc.store import audit
 from nhc.store.anchor import Anchor
 from nhc.store.audit import Entry
 from nhc.store.schema import audit_segments
+from nhc.system.bounded_read import open_file
 
 MISTAKES = 20
 """Mistakes told apart; one who rewrote a log of a million rows is found by the first."""
@@ -101,7 +102,7 @@ def segments(connection: Connection) -> List[Segment]:
 def lines(path: str) -> Iterator[Entry]:
     """The rows in a segment's file. Raises OSError, ValueError for what is none."""
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
+        with os.fdopen(open_file(path), "rb") as packed, gzip.open(packed, "rt", encoding="utf-8") as file:
             while True:
                 line = file.readline(LINE_LIMIT)
                 if not line:
@@ -161,8 +162,7 @@ def _segment(walk: _Walk, segment: Segment) -> int:
 
 def _sha256(path: str) -> str:
     digest = hashlib.sha256()
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    with open(fd, "rb") as file:
+    with os.fdopen(open_file(path), "rb") as file:
         for block in iter(lambda: file.read(1 << 20), b""):
             digest.update(block)
     return digest.hexdigest()

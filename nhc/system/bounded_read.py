@@ -40,6 +40,18 @@ def read_bytes(path: str, limit: int = LIMIT) -> bytes:
         os.close(fd)
 
 
+def open_file(path: str) -> int:
+    """The descriptor of a regular file, for who reads it piece by piece. Raises OSError, also for what is no file."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(22, "not a file", path)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
 def read_text(path: str, limit: int = LIMIT, errors: str = "strict") -> str:
     """The same as text. Raises OSError, and UnicodeDecodeError unless `errors` says what to do with other bytes."""
     return read_bytes(path, limit).decode("utf-8", errors)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import threading
 
 import pytest
@@ -126,6 +127,12 @@ def test_without_its_anchor_the_log_is_not_called_whole(store, tmp_path):
     assert "anchors nothing of this store, which has 2 rows" in mistakes(store)[0]
 
 
+def test_an_anchor_that_is_no_file_is_not_waited_for(store, tmp_path):
+    fill(store, 2)
+    _as_pipe(tmp_path / "anchor")
+    assert any("/anchor: not a file" in one for one in mistakes(store))
+
+
 def test_anothers_anchor_does_not_pass(store, tmp_path):
     fill(store, 1)
     other = open_store(str(tmp_path / "other.db"), anchor=str(tmp_path / "anchor"))
@@ -193,6 +200,11 @@ def test_archived_rows_are_verified_from_their_file(store, tmp_path):
         assert [json.loads(line)[0] for line in file] == [1, 2, 3, 4]
 
 
+def _as_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
 def _change(path, **_):
     with gzip.open(path, "rt") as file:
         text = file.read()
@@ -205,6 +217,7 @@ def _change(path, **_):
     [
         (_change, "was changed since it was archived"),
         (lambda path: path.unlink(), "rows 1 to 4 were archived there: No such file"),
+        (_as_pipe, "rows 1 to 4 were archived there: not a file"),
         (lambda path: path.write_bytes(path.read_bytes()[:50]), "damaged"),
         (lambda path: path.write_bytes(gzip.compress(b'{"a": 1}\n')), "a line is no row"),
     ],
