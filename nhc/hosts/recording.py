@@ -21,7 +21,7 @@ from nhc.model import unknown
 from nhc.plan import SHELL, SHELL_LINE, UNDECIDED, Plan
 from nhc.render.plain import decode, encode
 from nhc.system.bounded_read import parse_json, read_text
-from nhc.system.process import Look
+from nhc.system.process import Look, Watcher
 
 T = TypeVar("T")
 FORMAT = 1
@@ -249,6 +249,9 @@ class ReplaySystem(System):
             return Completed(*self.replay.ask(["run", *argv]))
         except FileNotFoundError:
             raise FileNotFoundError(2, "no such command", argv[0]) from None
+
+    def report_commands(self, watch: Optional[Watcher]) -> None:
+        """Nothing: a replay runs no command."""
 
     def which(self, command: str) -> Optional[str]:
         return cast(Optional[str], self.replay.ask(["which", command], lambda: None))
