@@ -73,7 +73,7 @@ def test_it_holds_in_every_hook(node, module):
 def test_it_holds_for_what_the_agent_hears_from_the_kernel_log(tmp_path):
     host = FakeHost({"/var/lib/nhc/mutes.json": mutes.render([Mute("check_kmsg", 4e9, "drill", "bob")])})
     listener = Listener(lambda changes: None, lambda: None, lambda: None)
-    log = KernelLog(host, State(str(tmp_path)), Board(), Schedule("n1"), print, listener)
+    log = KernelLog(host, State(str(tmp_path)), Board(), Schedule("n1"), print, listener, dict)
     from nhc.sinks import Standing
 
     log.inherited = [Standing("GpuXid", "Xid79", "fell off", 0.0)]
