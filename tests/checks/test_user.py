@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -15,17 +17,15 @@ PASSWD = "alice:x:4711:4711::/home/alice:/bin/sh\n"
 
 
 @pytest.fixture
-def tree(tmp_path):
+def tree():
     """Directories that `nobody` can reach, up to what a test closes."""
     need("setpriv", os.geteuid() == 0 and shutil.which("setpriv"), "root, package util-linux")
-    # pytest's own directories are root's alone.
-    at = tmp_path
-    while at.stat().st_mode & 0o777 == 0o700:
-        at.chmod(0o711)
-        at = at.parent
-    (tmp_path / "scratch/project").mkdir(parents=True)
-    os.chmod(tmp_path, 0o755)
-    return tmp_path
+    # Not below pytest's own directory: every pytest that starts closes it to others.
+    with tempfile.TemporaryDirectory(prefix="nhc-test-user-") as name:
+        at = Path(name)
+        (at / "scratch/project").mkdir(parents=True)
+        at.chmod(0o755)
+        yield at
 
 
 @pytest.mark.parametrize(
