@@ -21,8 +21,8 @@ test: setup  ## lint, types and every test
 
 quick: $(VENV)/.dev  ## lint, types and the tests that need no service: the inner loop
 	$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
-	@# The types on one core, the tests on the other; both are heard to their end.
-	$(BIN)/mypy & types=$$!; $(BIN)/python -m pytest -q -m "not slow" $(PYTEST_ARGS); tests=$$?; wait $$types && exit $$tests
+	@# The types beside the tests, which two processes share by files; both are waited for.
+	$(BIN)/mypy & types=$$!; $(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile $(PYTEST_ARGS); tests=$$?; wait $$types && exit $$tests
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

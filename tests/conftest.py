@@ -22,6 +22,9 @@ SERVICES = {
     "browser": ("browser",),
     "npd": ("npd",),
     "postgresql": ("postgresql",),
+    "moto": ("moto",),
+    "ipmi": ("simulator",),
+    "intake": ("tests/server/",),
 }
 
 

@@ -222,6 +222,7 @@ def test_json_of_any_depth_is_a_value_or_one_error():
         parse_json("[" * 200_000 + "]" * 200_000)
 
 
+@pytest.mark.slow
 def test_reading_a_log_takes_no_more_memory_than_it_may(tmp_path):
     """nhc log classify: no device but the kernel's own, a line without an end, standard input without one."""
 
@@ -264,8 +265,6 @@ OWN = {
     "nhc/language/site_settings.py": "/proc's host name",
     "nhc/policy/ledger.py": "our own directory, root's",
     "nhc/state/store.py": "our own directory, 0700",
-    "nhc/store/anchor.py": "our own anchor, line by line",
-    "nhc/store/verify.py": "our own archive, in lines and blocks of a bounded size",
     "nhc/system/process_identity.py": "/proc/PID/stat",
 }
 

@@ -117,6 +117,7 @@ def test_sigterm_at_any_point_leaves_files_whole(agent, tmp_path):
         jsonschema.validate(piece, SCHEMA)
 
 
+@pytest.mark.slow
 def test_a_hung_check_holds_up_nobody(agent, tmp_path):
     good = flag(tmp_path)
     agent.configure(f"* |every 300ms, timeout 3s| sleep 60\n{wants(good, '100ms')}")

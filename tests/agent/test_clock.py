@@ -54,6 +54,7 @@ def verdict(agent):
     return latest_report.report(agent.view()).results[0].verdict.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [YEAR, -YEAR, 61, -61])
 def test_a_step_of_the_clock_runs_nothing_and_stops_nothing(made, step):
     agent = made()

@@ -56,6 +56,7 @@ def start(python, archive, *words, tmp, check=True):
 each_python = pytest.mark.parametrize("python", PYTHONS.values(), ids=PYTHONS)
 
 
+@pytest.mark.slow
 @each_python
 def test_check_local(archive, python, tmp_path):
     config = tmp_path / "nhc.conf"

@@ -176,6 +176,7 @@ def test_without_a_cloud_nothing_is_asked():
     assert judge(FakeHost(), "check_cloud_maintenance").verdict is Verdict.SKIP
 
 
+@pytest.mark.slow
 def test_a_service_that_is_silent_is_given_up_in_time(tmp_path):
     (tmp_path / DMI).mkdir(parents=True)
     (tmp_path / DMI / "sys_vendor").write_text("Amazon EC2\n")

@@ -128,6 +128,7 @@ def test_a_core_that_computes_wrongly_is_named(tmp_path, host):
         assert said in found[0].message
 
 
+@pytest.mark.slow
 def test_memory_bandwidth(host, tmp_path):
     tool("cc")
     line = "check_deep_triad -t 200ms -s 8M"
@@ -166,6 +167,7 @@ def test_a_node_without_a_compiler(host):
     assert judge(bare, "check_deep_triad").reason == "DeepNoCompiler"
 
 
+@pytest.mark.slow
 def test_memory(host):
     tool("stressapptest")
     outcome = judge(host, "check_deep_memory -t 2s -s 32M")
@@ -176,6 +178,7 @@ def test_memory(host):
     assert "passed" in outcome.message
 
 
+@pytest.mark.slow
 def test_memory_tests_that_were_ended(host):
     tool("memtester")
     thread = killer("memtester", "memtester 61M 1", after=0.3)
@@ -226,6 +229,7 @@ def test_what_the_memory_controllers_count_meanwhile_counts():
     assert [(one.verdict, one.reason) for one in found] == [(OK, ""), (CRIT, "DeepMemoryErrors")]
 
 
+@pytest.mark.slow
 def test_disk(host):
     tool("fio")
     outcome = judge(host, "check_deep_disk -s 8M -b")
@@ -362,6 +366,7 @@ def printed(tmp_path_factory):
     return found
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_an_output_that_is_cut_off_is_neither_good_nor_bad(printed, data):

@@ -105,6 +105,7 @@ def test_quiet_verbose_and_the_log_target(health):
     assert "Node Health Check completed successfully" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_timeout_in_the_file_counts(health):
     """The original starts its watchdog before it reads the file, so that a TIMEOUT there changes nothing."""
     begin = time.monotonic()

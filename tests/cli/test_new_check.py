@@ -70,6 +70,7 @@ def run_test(checkout):
     return run(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/checks")
 
 
+@pytest.mark.slow
 def test_a_newcomer_adds_a_check_by_writing_two_files(checkout):
     done = run(checkout, "-m", "nhc", "new", "check", "check_thermal_zones", cwd=checkout / "nhc/checks")
     assert done.returncode == 0, done.stderr

@@ -182,6 +182,7 @@ def test_without_chance_the_culprits_are_found_and_nobody_else(seed, count, bad)
     assert names(played.judgement, Culprit.LINK) <= faults.links
 
 
+@pytest.mark.slow
 def test_the_rate_of_innocent_convictions_is_as_the_document_states():
     """One chance failure in a hundred: about 4 innocents in 10,000 nodes with two failures, hardly one with three."""
     innocent = {2: 0, 3: 0}

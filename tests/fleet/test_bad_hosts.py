@@ -267,6 +267,7 @@ def test_all_tries_together_stay_within_the_time_for_connecting(fleet, fine, tmp
     assert 2.9 < found["gone"]["fleet"]["seconds"] < 3.5
 
 
+@pytest.mark.slow
 def test_a_run_that_breaks_off_is_tried_again_within_what_is_left_of_its_time(tmp_path):
     from nhc.fleet import node_session, sweep, worker
     from nhc.fleet.bundles import Site
@@ -341,6 +342,7 @@ def test_a_shard_that_is_killed_loses_no_node(fleet, few, tmp_path):
     assert {reason(report) for report in found} == {"SweepBroken"}
 
 
+@pytest.mark.slow
 def test_a_resolver_that_hangs_is_given_up(monkeypatch):
     import socket
 

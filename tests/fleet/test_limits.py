@@ -134,6 +134,7 @@ def test_what_cannot_be_begun_at_all_is_given_up_with_a_reason(many):
     assert len(said["notes"]) == len(set(said["notes"])), "tried for half a minute, said once"
 
 
+@pytest.mark.slow
 def test_a_killed_shard_costs_the_nodes_it_had_in_hand_and_no_others(tmp_path):
     from nhc.fleet import node_session, sweep, worker
     from nhc.fleet.bundles import Site

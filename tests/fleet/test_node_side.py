@@ -222,6 +222,7 @@ def test_a_site_bundle_is_the_same_for_the_same_files(tmp_path):
     assert ask(asked).report == "['a b%.conf']\n"
 
 
+@pytest.mark.slow
 def test_a_node_that_takes_long_says_that_it_has_begun(tmp_path):
     """What it says first travels with its answer, but not when that takes longer than a login may."""
     slow = archive("import time; time.sleep(2.5); print('{}')")

@@ -203,6 +203,7 @@ def test_a_file_that_was_replaced_meanwhile_stays(tmp_path):
     assert remove(str(tmp_path / "gone"), found)
 
 
+@pytest.mark.slow
 def test_a_tree_is_removed_however_deep_it_is(tmp_path):
     """A user could have had any epilog end in an error, and nothing cleaned after it, by nesting directories."""
     tree = tmp_path / "job"

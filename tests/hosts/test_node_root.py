@@ -65,6 +65,7 @@ def judge(node: Node, tmp_path: Path) -> Any:
     return run
 
 
+@pytest.mark.slow
 def test_mounts_are_the_node_s_also_those_made_later(node: Node, judge: Any) -> None:
     late = node.scratch / "late"
     node.sh(f"mkdir {late} && mount -t tmpfs -o size=1m late {late} && head -c 900k /dev/zero > {late}/full")
@@ -148,6 +149,7 @@ def test_a_site_s_script_that_lies_in_the_container_alone_runs_on_the_node(node:
     assert [result["verdict"] for result in found.results] == ["OK", "CRIT", "OK"]
 
 
+@pytest.mark.slow
 def test_a_hung_command_on_the_node_is_ended_with_all_that_it_started(node: Node, judge: Any) -> None:
     found = judge("* |timeout 1s| sh -c 'sleep 4242 & sleep 4242'\n* |timeout 1s| { sleep 4243 | cat; }\n"
                   "* || check_fs_mount /\n")  # fmt: skip

@@ -76,6 +76,7 @@ class Fleet:
                 self.marks.append((now - BEGAN, node, planned.because))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [20261122])
 def test_in_a_month_no_healthy_node_is_marked_and_every_faulty_one_is(seed, capsys):
     nodes = 1000

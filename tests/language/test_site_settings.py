@@ -123,6 +123,7 @@ def test_the_hooks(node):
     (node.directory / "there").touch()
 
 
+@pytest.mark.slow
 def test_a_fleets_worker_on_the_node(node):
     config = node.directory / "fleet.conf"
     config.write_text(CONFIG)

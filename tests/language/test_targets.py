@@ -61,6 +61,7 @@ def test_what_looks_as_if_it_could_take_long_is_answered_alike(name, pattern):
     assert Targets().applies(name, pattern) == mcheck(name, pattern)
 
 
+@pytest.mark.slow
 def test_all_targets_of_a_plan_share_a_time():
     judge = Targets()
     begun = time.monotonic()
@@ -209,6 +210,7 @@ def test_a_group_whose_command_hangs_is_given_up_with_all_that_it_started(groups
     judge.close()
 
 
+@pytest.mark.slow
 def test_a_range_by_mistake_takes_no_gigabytes(groups):
     with pytest.raises(Undecided, match=r"needs more than 256 MB|did not answer"):
         Targets().applies("n5", "{n[0-9999999]!n[3]}")

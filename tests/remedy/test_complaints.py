@@ -172,6 +172,7 @@ def test_12_an_open_breaker_stops_marks_and_repairs_but_never_a_clear(world):
     assert (world.nodes["n2"].available, last(world, "n2").state) == (True, "detected")
 
 
+@pytest.mark.slow
 def test_13_a_node_that_an_operator_put_back_is_left_alone(world):
     """planetlabs/draino#17: drained after the operator had uncordoned; uncordoned what others had cordoned."""
     world.fall_sick("n1")

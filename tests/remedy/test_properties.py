@@ -282,6 +282,7 @@ def one_life(kill_at, mood=""):
             store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mood", ["", "lost"])
 def test_killed_at_each_boundary_the_node_comes_back_and_no_order_is_sent_twice(mood):
     world, rows = one_life(-1, mood)
@@ -296,7 +297,7 @@ def test_killed_at_each_boundary_the_node_comes_back_and_no_order_is_sent_twice(
         assert (world.marked, world.cleared) == (["n1"], ["n1"]), where
 
 
-TestLoop = Loop.TestCase
+TestLoop = pytest.mark.slow(Loop.TestCase)
 TestLoop.settings = settings(
     max_examples=int(os.environ.get("NHC_EXAMPLES", "20")), stateful_step_count=25, deadline=None,
     suppress_health_check=list(HealthCheck),

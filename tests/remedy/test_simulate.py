@@ -57,6 +57,7 @@ def actions(played, node):
 THREE = history(*(report(f"n{number}", 60.0 * number, "GpuLost") for number in range(3)), report("n9", 0.0))
 
 
+@pytest.mark.slow
 def test_a_tighter_bound_does_less_and_says_which_bound_held():
     wide, narrow = play(THREE, policy(3), Assumed()), play(THREE, policy(1), Assumed(), extra=1200.0)
     assert [actions(wide, f"n{number}") for number in range(3)] == [["mark", "reboot", "return"]] * 3
@@ -66,16 +67,19 @@ def test_a_tighter_bound_does_less_and_says_which_bound_held():
     assert [one.bound for one in narrow.waits if one.node == "n2"] == ["fleet.out"]
 
 
+@pytest.mark.slow
 def test_repairs_that_do_not_help_go_up_the_ladder():
     played = play(history(report("n1", 0.0, "GpuLost")), policy(3), Assumed(cures=False), extra=6 * HOUR)
     assert actions(played, "n1") == ["mark", "reboot", "power-cycle", "replace", "escalate"]
 
 
+@pytest.mark.slow
 def test_what_comes_again_after_it_ended_is_a_new_fault():
     past = history(report("n1", 0, "GpuLost"), report("n1", 3 * HOUR), report("n1", 5 * HOUR, "GpuLost"))
     assert actions(play(past, policy(3), Assumed()), "n1") == ["mark", "reboot", "return"] * 2
 
 
+@pytest.mark.slow
 def test_a_dry_policy_does_nothing_unless_it_is_taken_as_enabled():
     assert play(THREE, parse(""), Assumed()).done == ()
     enabled = play(THREE, parse("[breaker]\nfaults = { nodes = 50 }"), Assumed(enabled=True))

@@ -73,6 +73,7 @@ def gone(pid, within=30.0):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [{"timeout": 1.0}, {"deadline": 1.0}])
 def test_a_deadline_lets_the_tool_clean_up(tmp_path, limits):
     run = start(tmp_path, TIDY, **limits)
@@ -104,6 +105,7 @@ def test_the_tool_of_a_killed_run_is_ended_as_well(tmp_path):
     assert gone(pid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["deadline", "signal"])
 def test_a_tool_that_will_not_end_is_killed(tmp_path, end):
     run = start(tmp_path, STUBBORN, timeout=1.0 if end == "deadline" else 60.0, grace=1.0)

@@ -46,6 +46,7 @@ def test_results_keep_their_places():
     assert values(done) == list(range(200))
 
 
+@pytest.mark.slow
 def test_more_tasks_than_a_pipe_holds():
     """A pipe holds 16,384 tokens; a token once had two bytes."""
     done, _ = supervise(numbered(70_000), deadline=120)

@@ -241,6 +241,7 @@ def test_a_segment_that_nobody_archived_hides_nothing(store):
     assert any("rows 1 to 5 were archived there: No such file" in one for one in mistakes(store))
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture],

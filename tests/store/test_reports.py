@@ -234,6 +234,7 @@ RESULTS = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(
     sent=st.lists(st.tuples(st.integers(0, 40), RESULTS), min_size=1, max_size=12, unique_by=lambda pair: pair[0]),
     order=st.randoms(use_true_random=False), again=st.integers(0, 11), batches=st.integers(1, 4),

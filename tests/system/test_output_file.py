@@ -40,6 +40,7 @@ def test_ones_own_link_is_followed(tmp_path):
     assert (tmp_path / "link").is_symlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["local", "fleet"])
 def test_a_link_that_another_user_planted_is_not_followed(tmp_path, kind):
     need("root", os.geteuid() == 0, "to plant a link as another user")

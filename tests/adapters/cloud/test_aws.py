@@ -123,6 +123,7 @@ def test_within_the_grace_period_nothing_is_sent_and_the_time_is_told(fake):
     assert fake.asked[-1] == {"InstanceId": one, "HealthStatus": "Unhealthy", "ShouldRespectGracePeriod": False}
 
 
+@pytest.mark.slow
 def test_a_call_that_the_group_ignored_is_a_failure_in_the_end(fake):
     one = fake.instance("workers")
     mine, fake.grace = repairer(fake), 10_000_000
