@@ -60,8 +60,7 @@ def check_deep_disk(
         message = f"{where}: {show_kb(free // 1024)} free, the test needs {show_kb(int(size * SPARE) // 1024)}"
         return unknown("DeepNoRoom", message)
     direct = "0" if buffered or _in_memory(host, where) else "1"
-    name = f"nhc-deep-{host.setting(deep.RUN)[:12]}"
-    argv = ["fio", f"--name={name}", f"--directory={where}", f"--size={size}", "--rw=write", "--bs=1M",
+    argv = ["fio", "--name=nhc-deep-check", f"--directory={where}", f"--size={size}", "--rw=write", "--bs=1M",
             "--ioengine=psync", f"--direct={direct}", "--end_fsync=1", "--verify=crc32c", "--do_verify=1",
             "--verify_fatal=1", "--verify_state_save=0", "--unlink=1", "--output-format=json"]  # fmt: skip
     done = deep.attempt(host, argv, min(3600.0, deep.START + 2 * size / SLOWEST))
@@ -109,7 +108,8 @@ def judge(
     slowest = found.jobs[0].write.p99
     extra = () if slowest is None else (Metric("disk_write_p99", slowest, "s"),)
     one = worst(tuple(judged))
+    speeds = "; ".join(outcome.message[len(where) + 2 :] for outcome in judged)
     return one._replace(
-        message="; ".join(outcome.message for outcome in judged),
+        message=f"{where}: {show_kb(size // 1024)} read back as written: {speeds}",
         metrics=(*(metric for outcome in judged for metric in outcome.metrics), *extra),
     )

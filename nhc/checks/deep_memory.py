@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 RESERVE = 1 << 20
 """kB that stay free in any case: memtester takes all that it is given, and the kernel then ends somebody else."""
+FILL_GIB = 10.0
+"""Seconds that stressapptest needs at most to fill and to check a GiB, before and after the time that it is to run."""
 PER_GIB = 240.0
 """Seconds that a loop of memtester takes for a GiB at most (minutes a GiB; one thread)."""
 
@@ -61,7 +63,8 @@ def check_deep_memory(
 
 def _stressapptest(host: Host, mib: int, duration: float) -> Outcome:
     length = max(2, round(duration))
-    done = deep.attempt(host, ["stressapptest", "-s", str(length), "-M", str(mib)], duration + deep.START)
+    limit = min(3600.0, duration + deep.START + mib / 1024 * FILL_GIB)
+    done = deep.attempt(host, ["stressapptest", "-s", str(length), "-M", str(mib)], limit)
     if isinstance(done, Outcome):
         return done
     try:

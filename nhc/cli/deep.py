@@ -55,6 +55,9 @@ def _suites(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Li
     default="",
     help=f"Append the lines of HyperPod's log. Default for its suites: {hyperpod.LOG}, where that folder is.",
 )
+@under("How it runs")(
+    "--record", metavar="DIR", default="", help="Keep all that the checks see in DIR, for `nhc replay DIR`."
+)
 @under("What is shown")(
     "-f", "--format", "form", type=OfferedChoice(FORMATS, "nhc.renderers"), default="text", show_default=True,
     help="Output format.",
@@ -74,8 +77,9 @@ def run_command(**options: Any) -> None:
 
     Exit status: 0 good, 1 bad, 2 wrong usage, 3 could not tell.
     """
-    host, state = Host(memory=State()), State()
+    host, state = _host(options["record"]), State()
     node = options["node"] or host.system.hostname()
+    started = (host.time(), host.monotonic())
     terminal = sys.stderr.isatty() and not options["quiet"]
     try:
         plan = suites.plan_of(options["suite"], host, node, state)
@@ -96,7 +100,33 @@ def run_command(**options: Any) -> None:
     except journal.JournalError as error:
         click.echo(f"nhc deep run: {printable(str(error))}", err=True)
         raise SystemExit(EXIT_UNKNOWN) from None
+    if options["record"]:
+        _keep_recording(options["record"], ran, host, node, started)
     raise SystemExit(_show(ran, wanted, where, options))
+
+
+def _host(record: str) -> Host:
+    """The machine to test; what is seen of it goes to a directory where one is given."""
+    if not record:
+        return Host(memory=State())
+    from nhc.hosts.recording import RecordingHost
+
+    if os.path.exists(record) and (not os.path.isdir(record) or os.listdir(record)):
+        raise click.UsageError(f"{record} is there already and not an empty directory")
+    try:
+        os.makedirs(record, mode=0o700, exist_ok=True)
+        return RecordingHost(record)
+    except OSError as error:
+        raise SystemExit(_refuse(f"nhc deep run: {record}: {error.strerror}")) from None
+
+
+def _keep_recording(record: str, ran: runner.Ran, host: Host, node: str, started: Tuple[float, float]) -> None:
+    from nhc.cli.record import complete
+
+    try:
+        complete(record, ran.plan, host, node, started, False, ran.report)
+    except OSError as error:
+        click.echo(f"nhc deep run: {error.filename or record}: {error.strerror}: not recorded", err=True)
 
 
 def _show(ran: runner.Ran, wanted: runner.Wanted, where: str, options: Dict[str, Any]) -> int:

@@ -28,6 +28,7 @@ from nhc.system.bounded_read import read_text
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Tuple
 
+    from nhc.host import Host
     from nhc.plan import Plan
 
 _OPTIONS: Dict[str, Any] = read(CHECK_LOCAL, [])
@@ -77,6 +78,13 @@ def _record(directory: str, config: List[str], check: List[str], profile: str, n
         raise click.UsageError(f"no configured check applies to {name}")
     with tempfile.TemporaryDirectory() as memory:
         report = run(plan, host, state=State(memory), check_all=True, name=name)
+    complete(directory, plan, host, name, started, raw, report)
+
+
+def complete(
+    directory: str, plan: Plan, host: Host, name: str, started: Tuple[float, float], raw: bool, report: Report
+) -> None:
+    """Finish the recording of a run, judge it again, and say where that differs. Raises OSError."""
     finish(directory, _without_secrets(plan, raw), host, name, started, raw)
     replayed = _judge(Replay(directory))
     with open(f"{directory}/report.json", "w", encoding="utf-8") as file:

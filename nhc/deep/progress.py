@@ -28,7 +28,8 @@ def line(steps: Sequence[Step], done: int, spent: float) -> str:
     if done >= len(steps):
         return f"{len(steps)}/{len(steps)} done"
     left = max(steps[done].seconds - spent, 0.0) + sum(step.seconds for step in steps[done + 1 :])
-    return f"{done + 1}/{len(steps)} {steps[done].name} {_clock(spent)}, about {_clock(left)} left"
+    since = f" {_clock(spent)}" if spent >= 1 else ""
+    return f"{done + 1}/{len(steps)} {steps[done].name}{since}, about {_clock(left)} left"
 
 
 def _clock(seconds: float) -> str:

@@ -58,11 +58,12 @@ class Wanted(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """The report, what was put back, and the signal that ended the run, 0 for none."""
+    """The report, what was put back, the signal that ended the run, 0 for none; and the plan as it was carried out."""
 
     report: Report
     restored: Tuple[str, ...]
     signal: int
+    plan: Plan = Plan(())
 
 
 def run(wanted: Wanted, host: Host, state: State, environ: Mapping[str, str], where: str) -> Ran:
@@ -123,7 +124,8 @@ def _locked(wanted: Wanted, host: Host, state: State, environ: Mapping[str, str]
         why = f"the run was ended by signal {signals.number}; {max(missing, 0)} checks have no result"
         results = (*results, _itself(unknown("NotRun", why)))
     results += tuple(_itself(unknown("DeepNotRestored", line)) for line in failed)
-    return Ran(_report(wanted, host, started, begun, results, notes), tuple(done), signals.number)
+    report = _report(wanted, host, started, begun, results, notes)
+    return Ran(report, tuple(done), signals.number, _own(wanted, begin))
 
 
 def look(wanted: Wanted, host: Host, environ: Mapping[str, str]) -> idle.View:
@@ -150,7 +152,7 @@ def _prepare(wanted: Wanted, host: Host, started: float, where: str) -> Journal:
             ) from None
         gpus = ()
     name = uuid.uuid4().hex
-    scratch = f"{where}/scratch-{name}"
+    scratch = f"{where}/scratch-{int(started)}-{os.getpid()}"
     begin = Journal(
         name,
         host.read_or("/proc/sys/kernel/random/boot_id"),
@@ -187,9 +189,8 @@ def _stop_services(wanted: Wanted, host: Host, where: str, begin: Journal, notes
 
 
 def _judge(wanted: Wanted, host: Host, state: State, begin: Journal) -> Report:
-    own = {RUN: begin.run, SCRATCH: begin.scratch, KIND: " ".join(wanted.kinds)}
-    items = tuple(item._replace(settings={**item.settings, **own}) for item in wanted.plan.items)
-    plan = wanted.plan._replace(items=items)
+    plan = _own(wanted, begin)
+    items = plan.items
     adopt_orphans()  # what tools leave in sessions of their own comes to us, not to init
     steps = estimate(items, state)
     progress = None if wanted.quiet else Progress(steps, terminal=wanted.terminal)
@@ -206,6 +207,13 @@ def _judge(wanted: Wanted, host: Host, state: State, begin: Journal) -> Report:
         took[result.line] = max(took.get(result.line, 0.0), result.elapsed)
     state.update(TIMES, lambda memory: memory.update(took))
     return report
+
+
+def _own(wanted: Wanted, begin: Journal) -> Plan:
+    """The plan with what the checks need to know of the run."""
+    own = {RUN: begin.run, SCRATCH: begin.scratch, KIND: " ".join(wanted.kinds)}
+    items = tuple(item._replace(settings={**item.settings, **own}) for item in wanted.plan.items)
+    return wanted.plan._replace(items=items)
 
 
 def estimate(items: Sequence[Item], state: State) -> List[Step]:

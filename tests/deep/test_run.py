@@ -16,6 +16,7 @@ from nhc.deep.gpu_settings import GpuSettings
 from nhc.host import Host
 from nhc.ports import Mark, NodeState
 from nhc.testing import FakeHost, Symlink
+from tests.support.require import need
 from tests.support.run import ROOT, nhc
 
 TOOL = """#!/bin/bash
@@ -356,3 +357,14 @@ def test_leftovers_are_found_by_their_mark():
 def test_the_host_of_a_run_looks_for_commands_where_the_suite_says(place):
     host = Host().with_settings({"PATH": f"{place}/bin"})
     assert [gpu.uuid for gpu in gpu_settings.read(host)] == ["GPU-a", "GPU-b"]
+
+
+def test_a_recorded_run_is_judged_again_without_any_tool(place):
+    need_cc = subprocess.run(["sh", "-c", "command -v cc"], capture_output=True)
+    need("cc", need_cc.returncode == 0)
+    lines = suite(place, "check_deep_triad -t 100ms -s 1M -f none", "check_deep_cpu -t 1s -s nosuch=1")
+    done = deep(place, "run", lines, "--adapter", "none", "--record", place / "kept", "-q")
+    assert "2 results recorded" in done.stdout, done.stderr
+    assert "differently" not in done.stdout
+    again = nhc("replay", place / "kept", "--compare")
+    assert (again.returncode, again.stdout) == (0, "")
