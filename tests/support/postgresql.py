@@ -1,5 +1,7 @@
 """A PostgreSQL server of the tests' own, under a user who is nobody, on a loopback port."""
 
+import atexit
+import functools
 import glob
 import os
 import pwd
@@ -124,6 +126,8 @@ class Cluster:
 
     def database(self):
         """The URL of a new, empty database."""
+        if self.process.poll() is not None:
+            self.start()
         self.number += 1
         name = f"nhc{self.number}"
         self.sql("postgres", f"CREATE DATABASE {name}")
@@ -140,10 +144,16 @@ class Cluster:
             return cursor.fetchall() if cursor.description else []
 
 
+@functools.cache
+def shared():
+    """One server for the whole run, whichever folders' fixtures ask for it."""
+    directory = programs() or missing("postgresql", "install Debian's postgresql")
+    cluster = Cluster(directory)
+    atexit.register(cluster.remove)
+    return cluster
+
+
 @pytest.fixture(scope="session")
 def postgresql():
     """A server for all tests; each takes a database of its own."""
-    directory = programs() or missing("postgresql", "install Debian's postgresql")
-    cluster = Cluster(directory)
-    yield cluster
-    cluster.remove()
+    return shared()
