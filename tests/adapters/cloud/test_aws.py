@@ -64,13 +64,13 @@ def test_the_instance_is_read_off_every_form_of_provider_id(node, provider, inst
 
 def test_a_silent_endpoint_is_ambiguous_after_one_request(fake):
     one = fake.instance()
-    mine = repairer(fake, timeout=0.4)
+    mine = repairer(fake, timeout=3.0)
     mine.look(machine(one))  # the model of EC2 is read by now
     fake.next_fault = "silent"
     began = time.monotonic()
     sent = mine.send(order(machine(one), Rung.REBOOT))
     assert (sent.answer, fake.calls) == (Answer.AMBIGUOUS, ["RebootInstances"])
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20, "the server is silent for thirty seconds"
 
 
 def test_a_machine_outside_a_group_is_left_with_the_reason(fake):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any, Iterator
 
 import pytest
@@ -11,6 +12,9 @@ import yaml
 from tests.support.kube import REPOSITORY, kube, plane
 
 __all__ = ["kube", "plane"]
+
+# AWS on loopback needs moto, which has no release for Python 3.9 beside urllib3 2.
+collect_ignore = ["test_cloud_labels.py"] if sys.version_info < (3, 10) else []
 
 MANIFESTS = REPOSITORY / "adapters/kubernetes"
 
