@@ -1,0 +1,187 @@
+"""Carry out a plan: take away, wait until the devices are free, repair once, prove, put back; all journaled."""
+
+from __future__ import annotations
+
+import time
+from typing import Callable, List, Mapping, Tuple
+
+from nhc_adapters.node.hand import amd, look, nvidia
+from nhc_adapters.node.hand.journal import ACTING, BOOTING, ENDED, Journal, RepairState
+from nhc_adapters.node.hand.look import LocalNode
+from nhc_adapters.node.hand.plan import CONTROL
+from nhc_adapters.node.hand.values import AskedRepair, Judged, NodeFacts, NotPossible, RepairPlan, Undo
+
+RESET = 300.0
+"""Seconds for one command that repairs."""
+SERVICE = 120.0
+"""Seconds for a service to stop or to start."""
+LOOK = 0.25
+"""Seconds between two looks for holders, or for devices that come back."""
+
+Clock = Callable[[], float]
+
+
+class Work:
+    """One repair under way. `state` is as the journal has it."""
+
+    def __init__(self, node: LocalNode, journal: Journal, state: RepairState, asked: AskedRepair) -> None:
+        self.node, self.journal, self.state, self.asked = node, journal, state, asked
+
+    def _note(self, **changes: object) -> None:
+        self.state = self.state._replace(**changes)  # type: ignore[arg-type]
+        self.journal.save(self.state)
+
+    def carry_out(self, plan: RepairPlan, facts: NodeFacts) -> None:
+        """To the end, and put back whatever happened. Raises OSError where the journal cannot be written."""
+        judged = Judged(False, "it was ended before the repair began")
+        try:
+            self._take_away(plan)
+            self._wait_until_free(plan, facts)
+            self._note(phase=BOOTING if plan.judge == "reboot" else ACTING)
+            judged = Judged(False, "it was ended during the repair")
+            judged = self._act(plan, facts)
+        except NotPossible as error:
+            judged = Judged(False, str(error), judged.results)
+        finally:
+            if not (plan.judge == "reboot" and judged.fine):
+                self.put_back(judged)
+
+    def _take_away(self, plan: RepairPlan) -> None:
+        for one in plan.undo:
+            if one.kind == "module":
+                continue  # the repair itself unloads it
+            self._note(left=(*self.state.left, one))
+            self._take(one)
+        modules = tuple(one for one in plan.undo if one.kind == "module")
+        if modules:
+            self._note(left=(*self.state.left, *modules))
+
+    def _take(self, one: Undo) -> None:
+        if one.kind == "label":
+            self.node.ask(*self._label(one, "false"))
+        elif one.kind == "unit":
+            self.node.ask("systemctl", "stop", one.name, timeout=SERVICE)
+        elif one.kind == "persistence":
+            self.node.ask("nvidia-smi", "-i", one.name, "-pm", "0", timeout=SERVICE)
+
+    def _label(self, one: Undo, value: str) -> Tuple[str, ...]:
+        return (
+            "kubectl", "--kubeconfig", self.asked.kubeconfig, "label", "--overwrite", "node", self.asked.node,
+            f"{one.name}={value}",
+        )  # fmt: skip
+
+    def _wait_until_free(self, plan: RepairPlan, facts: NodeFacts) -> None:
+        """Raises NotPossible with the names of who still holds a device."""
+        until = time.monotonic() + self.asked.wait
+        control = CONTROL.get(facts.vendor, ())
+        while plan.files or plan.modules:
+            held = [
+                one for one in look.holders(self.node)
+                if plan.files.intersection(one.files)
+                or (plan.modules and any(file.startswith(control) for file in one.files))
+            ]  # fmt: skip
+            if not held:
+                break
+            if time.monotonic() >= until:
+                raise NotPossible(f"still held after {self.asked.wait:g} s by {', '.join(map(str, held[:5]))}")
+            time.sleep(LOOK)
+        loaded = look.modules(self.node)
+        for name in plan.modules:
+            module = loaded.get(name)
+            if module and (set(module.users) - set(plan.modules) or module.references > len(module.users)):
+                others = ", ".join(sorted(set(module.users) - set(plan.modules)))
+                raise NotPossible(
+                    f"module {name} is in use{f' by {others}' if others else ''} ({module.references} references)"
+                )
+
+    # The repair.
+
+    def _act(self, plan: RepairPlan, facts: NodeFacts) -> Judged:
+        if plan.judge in ("nvidia", "amd"):
+            return self._reset(plan)
+        for command in plan.commands:
+            self.node.ask(*command, timeout=RESET)
+        if plan.judge == "reboot":
+            return Judged(True, "systemd has taken the reboot")
+        return self._services(facts) if plan.judge == "services" else self._devices(plan, facts)
+
+    def _reset(self, plan: RepairPlan) -> Judged:
+        done = self.node.run(*plan.commands[0], timeout=RESET)
+        said = f"{done.stdout}\n{done.stderr}"
+        judge = nvidia.judge_reset if plan.judge == "nvidia" else amd.judge_reset
+        judged = judge(done.status, said, plan.devices)
+        if not judged.fine or plan.judge == "amd":
+            return judged
+        after = nvidia.judge_after(plan.devices, look.nvidia_devices(self.node))
+        return judged if after.fine else Judged(False, f"{judged.message}, but {after.message}", judged.results)
+
+    def _services(self, before: NodeFacts) -> Judged:
+        now = look.units(self.node, self.asked.services)
+        bad = [
+            name for name in self.asked.services
+            if name not in now or not now[name].active or now[name].run == before.units[name].run
+        ]  # fmt: skip
+        if bad:
+            return Judged(False, f"{', '.join(bad)} was not started again")
+        return Judged(True, f"{', '.join(self.asked.services)} started again")
+
+    def _devices(self, plan: RepairPlan, facts: NodeFacts) -> Judged:
+        """The driver is there again, with as many devices as before."""
+        if facts.vendor == "nvidia":
+            after = nvidia.judge_after(plan.devices, look.nvidia_devices(self.node))
+            return after if not after.fine else Judged(True, f"the driver is loaded anew, {after.message}")
+        until = time.monotonic() + SERVICE
+        while True:
+            there = {one.bus for one in look.devices(self.node, facts.vendor)}
+            absent = [one.label for one in plan.devices if one.bus not in there]
+            if not absent:
+                return Judged(True, f"the driver is loaded anew, {len(there)} devices")
+            if time.monotonic() >= until:
+                return Judged(False, f"{', '.join(absent)} did not come back with the driver")
+            time.sleep(LOOK)
+
+    # Afterwards.
+
+    def put_back(self, judged: Judged) -> None:
+        """Put back all that is left, the last first, and end. What cannot be put back makes it a failure."""
+        failed: List[str] = []
+        kept: List[Undo] = []
+        same = look.identity(self.node).boot == self.state.boot
+        for one in reversed(self.state.left):
+            try:
+                if one.kind == "label" or same:  # the rest is of that boot: systemd and udev have started anew
+                    self._put(one)
+            except NotPossible as error:
+                failed.append(f"{one.name} was not put back: {error}")
+                kept.insert(0, one)
+        message = "; ".join([judged.message, *failed])
+        self._note(
+            phase=ENDED, outcome="done" if judged.fine and not failed else "failed", message=message[:900],
+            results=dict(judged.results), left=tuple(kept),
+        )  # fmt: skip
+
+    def _put(self, one: Undo) -> None:
+        if one.kind == "label":
+            self.node.ask(*self._label(one, one.value))
+        elif one.kind == "unit":
+            self.node.ask("systemctl", "start", one.name, timeout=SERVICE)
+        elif one.kind == "persistence":
+            self.node.ask("nvidia-smi", "-i", one.name, "-pm", "1", timeout=SERVICE)
+        elif one.name not in look.modules(self.node):
+            self.node.ask("modprobe", one.name, timeout=SERVICE)
+
+
+def shown(state: RepairState, boot: str, busy: bool) -> Mapping[str, object]:
+    """A repair for who asks: `stage` is working, killed, done or failed."""
+    stage, message = "working", state.message or state.phase
+    if state.phase == ENDED:
+        stage = "failed" if state.outcome != "done" else "done"
+    elif state.phase == BOOTING:
+        rebooted = boot != state.boot
+        stage, message = ("done", "booted again") if rebooted else ("working", "has not booted again yet")
+    elif not busy:
+        stage, message = (
+            "killed",
+            f"the repair was killed while it was {state.phase}; what it stopped is to be put back",
+        )
+    return {"stage": stage, "message": message, "results": dict(state.results), "boot": boot}

@@ -1,0 +1,129 @@
+"""What the program on the node remembers of a repair, on disk before it is done: one file an order, named by its key.
+
+A lock that the running repair holds tells a repair that runs from one that was killed: the kernel takes it away with
+the last process that has it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import time
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from nhc.system.bounded_read import read_text
+from nhc_adapters.node.hand.values import NotPossible, Undo
+
+DIRECTORY = "/var/lib/nhc/repairs"
+KEPT = 50
+"""Ended repairs that are remembered."""
+
+BEGUN, ACTING, BOOTING, ENDED = "begun", "acting", "booting", "ended"
+
+
+class RepairState(NamedTuple):
+    """One repair. `left` is what is still to be put back, the last first. `outcome` is done or failed, "" before."""
+
+    key: str
+    rung: str
+    device: str
+    because: str
+    boot: str
+    began: float
+    phase: str = BEGUN
+    outcome: str = ""
+    message: str = ""
+    results: Mapping[str, str] = {}
+    left: Tuple[Undo, ...] = ()
+
+
+class Journal:
+    """The directory of one node's repairs."""
+
+    def __init__(self, root: str = "", directory: str = DIRECTORY) -> None:
+        self.directory = root + directory
+
+    def _path(self, key: str) -> str:
+        if not re.fullmatch(r"[0-9A-Za-z-]{8,64}", key):
+            raise NotPossible(f"{key[:80]!r} is no key of a repair")
+        return f"{self.directory}/{key}.json"
+
+    def lock(self, seconds: float = 2.0) -> Optional[int]:
+        """Take the node's lock; None while a repair runs. It goes with the descriptor. Raises OSError."""
+        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        fd = os.open(f"{self.directory}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    os.close(fd)
+                    return None
+                time.sleep(0.05)
+            else:
+                return fd
+
+    def busy(self) -> bool:
+        """Whether a repair runs now."""
+        try:
+            fd = os.open(f"{self.directory}/lock", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def load(self, key: str) -> Optional[RepairState]:
+        """A repair, None where there was none. Raises NotPossible for a file that cannot be read."""
+        path = self._path(key)
+        try:
+            value = json.loads(read_text(path))
+            left = tuple(Undo(*map(str, one)) for one in value.pop("left"))
+            return RepairState(**{**value, "left": left})
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+            raise NotPossible(f"{path}: {error}") from None
+
+    def save(self, state: RepairState) -> None:
+        """On the disk when it returns. Raises OSError."""
+        path = self._path(state.key)
+        temporary = f"{path}.new"
+        value: Dict[str, object] = {**state._asdict(), "left": [list(one) for one in state.left]}
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w") as file:
+            json.dump(value, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        folder = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def states(self) -> List[RepairState]:
+        """All that are readable, the oldest first."""
+        found = []
+        for name in os.listdir(self.directory) if os.path.isdir(self.directory) else ():
+            if name.endswith(".json"):
+                try:
+                    state = self.load(name[:-5])
+                except NotPossible:
+                    continue
+                if state is not None:
+                    found.append(state)
+        return sorted(found, key=lambda one: one.began)
+
+    def forget(self) -> None:
+        """Delete the oldest ended repairs."""
+        ended = [one for one in self.states() if one.phase == ENDED]
+        for one in ended[:-KEPT]:
+            os.unlink(self._path(one.key))

@@ -1,0 +1,101 @@
+"""NVIDIA's words: what `nvidia-smi -q -x` lists, and what a reset printed for each GPU."""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, List, Sequence
+from xml.etree import ElementTree
+
+from nhc_adapters.node.hand.values import Judged, RepairDevice
+
+SINGLE = ("ampere", "ada", "hopper", "blackwell")
+"""Architectures of which one GPU of several that are joined by NVLink can be reset (nvidia-smi(1), --gpu-reset)."""
+
+QUIET = ("", "none", "n/a")
+
+
+def parse_devices(text: str) -> List[RepairDevice]:
+    """The GPUs in the order of nvidia-smi's numbers. Raises ValueError where the text is no such list."""
+    if "<!ENTITY" in text:
+        raise ValueError("nvidia-smi -q -x printed entities of its own")
+    try:
+        root = ElementTree.fromstring(text)  # noqa: S314 (the driver's own tool printed it, and entities are refused)
+    except ElementTree.ParseError as error:
+        raise ValueError(f"nvidia-smi -q -x printed no XML: {error}") from None
+    found = []
+    for number, gpu in enumerate(root.iter("gpu")):
+        minor = _text(gpu, "minor_number")
+        mode = _text(gpu, "persistence_mode").lower()
+        found.append(
+            RepairDevice(
+                number, gpu.get("id", ""), _text(gpu, "uuid"),
+                (f"/dev/nvidia{minor}",) if minor.isdigit() else (),
+                _text(gpu, "product_architecture").lower(),
+                {"enabled": True, "disabled": False}.get(mode),
+                _text(gpu, "gpu_recovery_action"),
+                len(list(gpu.iter("mig_device"))),
+            )
+        )  # fmt: skip
+    return found
+
+
+def parse_links(text: str) -> Dict[int, bool]:
+    """Which GPUs have an NVLink that is up, of `nvidia-smi nvlink -s`."""
+    found: Dict[int, bool] = {}
+    number = -1
+    for line in text.splitlines():
+        head = re.match(r"GPU (\d+):", line)
+        if head:
+            number = int(head[1])
+            found[number] = False
+        elif re.match(r"\s+Link \d+: [0-9.]+ GB/s", line) and number >= 0:
+            found[number] = True
+    return found
+
+
+def bus(text: str) -> str:
+    """A PCI address in one form: 0000:18:00.0 and 00000000:18:00.0 are the same."""
+    match = re.fullmatch(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", text.strip().lower())
+    return f"{(match[1] or '0').lstrip('0') or '0'}:{match[2]}" if match else text
+
+
+def judge_reset(status: int, said: str, devices: Sequence[RepairDevice]) -> Judged:
+    """What a reset printed, for each GPU. nvidia-smi ends with 255 where one of several failed."""
+    results: Dict[str, str] = {}
+    for line in said.splitlines():
+        done = re.search(r"GPU (\S+) was successfully reset", line)
+        failed = re.match(r"\s*GPU ([0-9A-Fa-f]+:[0-9A-Fa-f]+:[0-9A-Fa-f]+\.[0-7]): (.+)", line)
+        if done:
+            results[bus(done[1])] = "reset"
+        elif failed:
+            results[bus(failed[1])] = failed[2].strip()
+    mine = {one.label: results.get(bus(one.bus), "") for one in devices}
+    bad = {label: text for label, text in mine.items() if text and text != "reset"}
+    if bad:
+        return Judged(False, "; ".join(f"{label}: {text}" for label, text in bad.items()), mine)
+    silent = [label for label, text in mine.items() if not text]
+    if status or silent:
+        last = " ".join(said.split())[-200:] or "nothing"
+        return Judged(
+            False, f"nvidia-smi ended with {status} and said of {', '.join(silent) or 'the reset'}: {last}", mine
+        )
+    return Judged(True, f"{', '.join(mine)} reset", mine)
+
+
+def judge_after(devices: Sequence[RepairDevice], now: Sequence[RepairDevice]) -> Judged:
+    """Whether the GPUs answer after a repair, and ask for no other."""
+    if not now:
+        return Judged(False, "nvidia-smi lists no GPU")
+    there = {bus(one.bus): one for one in now}
+    bad = []
+    for one in devices:
+        found = there.get(bus(one.bus))
+        if found is None:
+            bad.append(f"{one.label} is not listed any more")
+        elif found.recovery.lower() not in QUIET:
+            bad.append(f"{one.label} still asks for: {found.recovery}")
+    return Judged(not bad, "; ".join(bad) or f"{', '.join(one.label for one in devices or now)} answers")
+
+
+def _text(element: ElementTree.Element, name: str) -> str:
+    return (element.findtext(name) or "").strip()

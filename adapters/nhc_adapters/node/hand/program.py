@@ -1,0 +1,187 @@
+"""The commands of the program on the node: look, start, show, restore, evidence. Each prints one line of JSON.
+
+`start` decides in the foreground and answers; the repair then goes on in a process of its own, so that a lost
+connection neither ends it nor hides it: `show` tells by the order's key what became of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from typing import Dict, List, Mapping, Optional, Sequence
+
+from nhc_adapters.node.hand import evidence, look
+from nhc_adapters.node.hand.carry_out import Work, shown
+from nhc_adapters.node.hand.journal import BOOTING, ENDED, Journal, RepairState
+from nhc_adapters.node.hand.look import LocalNode
+from nhc_adapters.node.hand.plan import plan
+from nhc_adapters.node.hand.values import AskedRepair, Judged, NodeFacts, NotPossible, Refusal, RepairPlan
+
+Answer = Mapping[str, object]
+BUSY = 60.0
+"""Seconds after which a node on which another repair runs may be asked again."""
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Run one command; 0 where it could be carried out, whatever its answer."""
+    parser = argparse.ArgumentParser(prog="nhc-hand", description="Repair this node. Started by nhc remedy.")
+    parser.add_argument("--root", default="", help="directory below which the node's file system is")
+    parser.add_argument("--enter", default="", help="words before each command, a pod's way into the node")
+    parser.add_argument("--path", default="", help="directories in which commands are looked for first")
+    parser.add_argument("--wait", action="store_true", help="stay until the repair has ended")
+    parser.add_argument("command", choices=("look", "start", "show", "restore", "evidence"))
+    parser.add_argument(
+        "words", nargs="*", help="start, restore: the order as JSON; show: its key; evidence: NAME BYTES SECONDS"
+    )
+    given = parser.parse_args(argv)
+    node, journal = LocalNode(given.root, shlex.split(given.enter), given.path), Journal(given.root)
+    try:
+        answer = _answer(given.command, given.words, node, journal, given.wait)
+    except NotPossible as error:
+        answer = {"problem": str(error)[:900]}
+    except OSError as error:
+        answer = {"problem": f"{error.filename or journal.directory}: {error.strerror}"[:900]}
+    except (ValueError, TypeError, IndexError) as error:
+        print(f"nhc-hand: {given.command}: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(answer), flush=True)
+    return 0
+
+
+def _answer(command: str, words: Sequence[str], node: LocalNode, journal: Journal, wait: bool) -> Answer:
+    if command == "look":
+        return _look(node, journal)
+    if command == "show":
+        return _show(node, journal, words[0])
+    if command == "evidence":
+        content, cut = evidence.take(node, words[0], int(words[1]), float(words[2]))
+        return {"content": base64.b64encode(content).decode(), "cut": cut}
+    value: Dict[str, object] = json.loads(words[0])
+    asked = AskedRepair(**{key: tuple(one) if isinstance(one, list) else one for key, one in value.items()})  # type: ignore[arg-type]
+    if command == "restore":
+        return _restore(node, journal, asked)
+    return _start(node, journal, asked, wait)
+
+
+def _look(node: LocalNode, journal: Journal) -> Answer:
+    boot, uuid = look.identity(node)
+    if not boot:
+        raise NotPossible("/proc/sys/kernel/random/boot_id cannot be read")
+    return {"boot": boot, "uuid": uuid, "busy": journal.busy()}
+
+
+def _show(node: LocalNode, journal: Journal, key: str) -> Answer:
+    state = journal.load(key)
+    if state is None:
+        return {"stage": "unknown", "message": "the node knows nothing of this repair"}
+    busy = journal.busy()
+    if state.phase != ENDED and not busy:
+        state = journal.load(key) or state  # it may have ended between the two looks
+    return shown(state, look.identity(node).boot, busy)
+
+
+def _start(node: LocalNode, journal: Journal, asked: AskedRepair, wait: bool) -> Answer:
+    lock = journal.lock()
+    if lock is None:
+        if journal.load(asked.key) is not None:
+            return {"answer": "accepted", "message": "this order was taken before, and runs"}
+        return _refused("another repair runs on this node", BUSY)
+    try:
+        if journal.load(asked.key) is not None:
+            return {"answer": "accepted", "message": "this order was taken before"}
+        _leftovers(node, journal, asked)
+        facts = look.facts(node, asked)
+        made = plan(facts, asked)
+        if isinstance(made, Refusal):
+            return _refused(made.message, made.retry_after)
+        state = RepairState(asked.key, asked.rung, asked.device, asked.because[:300], facts.boot, time.time())
+        journal.save(state)
+        _log(node, f"repair {asked.rung} {asked.device} begins: {asked.because} (order {asked.key})")
+        work = Work(node, journal, state, asked)
+        if wait:
+            _carry_out(work, made, facts)
+            return shown(work.state, look.identity(node).boot, False)
+        _leave(work, made, facts)
+    except NotPossible as error:
+        return _refused(str(error))
+    except OSError as error:
+        return _refused(f"{error.filename or journal.directory}: {error.strerror}")
+    finally:
+        os.close(lock)
+    return {"answer": "accepted", "message": "the node has taken it, and works"}
+
+
+def _refused(message: str, retry_after: float = 0.0) -> Answer:
+    return {"answer": "refused", "message": message[:900], "retry_after": retry_after}
+
+
+def _restore(node: LocalNode, journal: Journal, asked: AskedRepair) -> Answer:
+    """Put back what a killed repair has left. A repair that has ended, or runs, is left alone."""
+    lock = journal.lock()
+    if lock is None:
+        return _refused("a repair runs on this node", BUSY)
+    try:
+        _leftovers(node, journal, asked)
+    finally:
+        os.close(lock)
+    return {"answer": "accepted", "message": "what the repair stopped was put back"}
+
+
+def _leftovers(node: LocalNode, journal: Journal, asked: AskedRepair) -> None:
+    """With the lock held nothing runs: what has not ended was killed."""
+    for state in journal.states():
+        if state.phase not in (ENDED, BOOTING):
+            judged = Judged(False, f"the repair was killed while it was {state.phase}")
+            Work(node, journal, state, asked).put_back(judged)
+    journal.forget()
+
+
+def _log(node: LocalNode, text: str) -> None:
+    """A line in the node's own log, which outlives a reboot. A node without logger is repaired all the same."""
+    try:
+        node.run("logger", "-t", "nhc-repair", " ".join(text.split()), timeout=5.0)
+    except NotPossible:
+        return
+
+
+def _leave(work: Work, made: RepairPlan, facts: NodeFacts) -> None:
+    """Carry it out in a process of its own, which has the lock too, and no part in our connection."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    status = 1
+    try:
+        os.setsid()
+        if os.fork():
+            status = 0
+            os._exit(0)
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        _carry_out(work, made, facts)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _carry_out(work: Work, made: RepairPlan, facts: NodeFacts) -> None:
+    """A signal ends the repair at the next step, and what was taken away is put back; a second one is not heard."""
+
+    def end(number: int, _frame: object) -> None:
+        for one in ending:
+            signal.signal(one, signal.SIG_IGN)
+        raise NotPossible(f"ended by {signal.Signals(number).name}")
+
+    ending: List[signal.Signals] = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
+    for one in ending:
+        signal.signal(one, end)
+    work.carry_out(made, facts)
+    _log(work.node, f"repair {work.state.rung} {work.state.device} ended: {work.state.message}")

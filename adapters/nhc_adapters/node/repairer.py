@@ -1,0 +1,220 @@
+"""Repairs by a program that runs on the node itself, and says afterwards what became of each.
+
+    [repairers.node]
+    reach = "ssh"                            # or "local": this machine alone
+    user = "nhc"                             # sudo is used for every user but root
+    services = "trainer.service"             # what restart-app starts again
+    stoppable = "our-gpu-monitor.service"    # stopped while a device is repaired, beside those we know
+    kubeconfig = "/etc/kubernetes/kubelet.conf"  # changes the node's labels of the GPU Operator; "" leaves them
+
+The order's key names the repair on the node's disk, where it is written before anything is done: a second call with the
+same key does nothing, and after a lost answer `show` tells what became of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shlex
+import time
+from typing import Iterator, List, Mapping, Optional, Sequence
+
+from nhc.model import printable
+from nhc.ports import AdapterError
+from nhc.repair import (
+    Answer,
+    EvidenceBudget,
+    Exhibit,
+    Machine,
+    Order,
+    Progress,
+    Right,
+    Rung,
+    Sent,
+    Sighting,
+    Stage,
+)
+from nhc_adapters._command import Runner
+from nhc_adapters.cloud.pieces import Pieces
+from nhc_adapters.cloud.settings import Table
+from nhc_adapters.node.hand import evidence
+from nhc_adapters.node.hand.plan import FABRIC_MANAGER, PERSISTENCED
+from nhc_adapters.node.reach import NotBegun, Reach, options_of, run_program
+
+KNOWN = (
+    "reach", "user", "port", "identity", "config", "ssh", "python", "sudo", "services", "stoppable", "kubeconfig",
+    "wait", "doctor", "root", "path",
+)  # fmt: skip
+
+RUNGS = (Rung.RESTART_APP, Rung.RESET_DEVICE, Rung.RELOAD_DRIVER, Rung.REBOOT)
+
+STOPPABLE = (
+    PERSISTENCED, "nvidia-dcgm.service", "dcgm.service", "nvidia-dcgm-exporter.service", "dcgm-exporter.service",
+    "nvidia-imex.service", FABRIC_MANAGER,
+)  # fmt: skip
+"""Services that hold GPUs and may be stopped while one is repaired."""
+
+LATER = 30.0
+PIECE = 8 << 20
+"""Bytes of one piece of evidence: what the program prints is kept up to 16 MiB, and base64 makes it a third longer."""
+
+
+class NodeHand:
+    """Sends the program, and asks it."""
+
+    def __init__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+        run: Runner = run_program,
+    ) -> None:
+        table = Table("node", settings, KNOWN)
+        self.local = table.choice("reach", ("ssh", "local")) == "local"
+        self.services, self.stoppable = _units(table, "services"), _units(table, "stoppable")
+        self.kubeconfig, self.doctor = table.text("kubeconfig"), table.text("doctor")
+        self.wait = table.text("wait", "300")
+        if table.text("port") and not table.text("port").isdigit():
+            raise table.wrong("port", "a number")
+        if not self.wait.isdigit():
+            raise table.wrong("wait", "a number of seconds")
+        user = table.text("user", "root")
+        words = [part for name in ("root", "path") if table.text(name) for part in (f"--{name}", table.text(name))]
+        sudo = ("sudo", "-n", "--") if table.flag("sudo", user != "root") else ()
+        options = options_of(user, table.text("port"), table.text("config"), table.text("identity"))
+        self.reach = Reach(
+            "" if self.local else table.text("ssh", "ssh"), options, table.text("python", "python3"), sudo, words, run
+        )
+        self.reach.learn_environment(os.environ if environ is None else environ)
+        self.timeout = timeout
+
+    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
+        """Why this rung is not possible, "" where it is. Asks nobody: the node itself decides in `send`."""
+        if rung not in RUNGS:
+            return f"the node itself has no {rung.value}"
+        if not (machine.uuid or machine.boot_id):
+            return f"neither the UUID nor the boot id of {machine.node} is known, so it cannot be compared"
+        if rung is Rung.RESET_DEVICE and not device:
+            return "no device is named"
+        if rung is Rung.RESTART_APP and not self.services:
+            return "no services are set up to be started again (services)"
+        return ""
+
+    def look(self, machine: Machine) -> Sighting:
+        """The node's UUID and boot id. Raises AdapterError."""
+        seen = self.reach.ask(machine, ["look"], self.timeout)
+        busy = "another repair by nhc" if seen.values.get("busy") else ""
+        return Sighting(time.time(), seen.text("uuid") or seen.text("boot"), seen.text("boot"), "running", "", busy)
+
+    # Sending.
+
+    def send(self, order: Order) -> Sent:
+        """Start the repair on the node, once. Never raises."""
+        why = self.can(order.machine, order.rung, order.device)
+        if why:
+            return Sent(Answer.REFUSED, f"not sent: {why}")
+        try:
+            seen = self.look(order.machine)
+        except NotBegun as error:
+            return Sent(Answer.REFUSED, f"not sent: {error}", retry_after=LATER if error.later else 0.0)
+        except AdapterError as error:
+            return Sent(Answer.REFUSED, f"not sent: {error}", retry_after=LATER)
+        other = _another(order.machine, seen)
+        if other:
+            return Sent(Answer.REFUSED, f"not sent: {other}")
+        return self._tell("start", order)
+
+    def complete(self, order: Order, sent: Sent) -> Sent:
+        """Put back what a repair that was killed had stopped. Never raises."""
+        return self._tell("restore", order)
+
+    def _tell(self, word: str, order: Order) -> Sent:
+        try:
+            answer = self.reach.ask(order.machine, [word, self._asked(order)], self.timeout + 2 * LATER)
+        except NotBegun as error:
+            return Sent(Answer.REFUSED, str(error), retry_after=LATER if error.later else 0.0)
+        except AdapterError as error:
+            return Sent(Answer.AMBIGUOUS, str(error))
+        message = answer.text("message")
+        if answer.text("answer") == "refused":
+            return Sent(Answer.REFUSED, message, retry_after=answer.number("retry_after"))
+        if answer.text("answer") != "accepted":
+            return Sent(Answer.AMBIGUOUS, f"no answer that can be read: {message}")
+        return Sent(Answer.ACCEPTED, message, order.key)
+
+    def _asked(self, order: Order) -> str:
+        machine = order.machine
+        return json.dumps({
+            "key": order.key, "rung": order.rung.value, "device": order.device,
+            "because": printable(order.because, 300),
+            "uuid": machine.uuid, "boot": machine.boot_id, "node": machine.node, "services": self.services,
+            "stoppable": [*STOPPABLE, *self.stoppable], "kubeconfig": self.kubeconfig, "wait": float(self.wait),
+        })  # fmt: skip
+
+    # Watching.
+
+    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
+        """What the node has written down of this order. Raises AdapterError."""
+        seen = self.reach.ask(order.machine, ["show", order.key], self.timeout)
+        message = seen.text("message")
+        stages = {"done": Stage.DONE, "failed": Stage.FAILED, "killed": Stage.HALFWAY}
+        return Progress(stages.get(seen.text("stage"), Stage.WORKING), message)
+
+    # Rights, evidence.
+
+    def rights(self) -> Sequence[Right]:
+        """Whether the program runs as root on the machine that `doctor` names. Raises AdapterError."""
+        if not (self.doctor or self.local):
+            return [Right("root on the node", None, "no node to try it on: set doctor to the name of one")]
+        try:
+            seen = self.look(Machine(self.doctor or "localhost"))
+        except NotBegun as error:
+            return [Right("root on the node", None if error.later else False, str(error))]
+        return [Right("root on the node", True, f"boot {seen.boot}")]
+
+    def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
+        """The kernel's log and what the drivers say. Raises AdapterError where the node gave nothing."""
+        pieces = Pieces(budget)
+        until, size = time.monotonic() + budget.seconds, budget.size
+        for name, kind in evidence.NAMES.items():
+            left = until - time.monotonic()
+            if pieces.spent() or left < 1:
+                break
+            seconds = left / 2
+            try:
+                words = ["evidence", name, str(min(size, PIECE)), f"{seconds:.1f}"]
+                found = self.reach.ask(machine, words, min(left, seconds + self.timeout))
+                content = base64.b64decode(found.text_of("content"))
+            except NotBegun:
+                raise
+            except (AdapterError, ValueError) as error:
+                pieces.missing(name, str(error))
+                continue
+            size -= len(content)
+            for piece in pieces.take(name, kind, content):
+                yield piece._replace(cut=piece.cut or found.values.get("cut") is True)
+        if not pieces.taken and pieces.complaint():
+            raise AdapterError(printable(pieces.complaint(), 900))
+
+
+def _units(table: Table, key: str) -> List[str]:
+    """Names of systemd services, in words."""
+    names = shlex.split(table.text(key))
+    for name in names:
+        if (
+            name.startswith("-")
+            or not name.endswith(".service")
+            or not all(c.isalnum() or c in "@._-:\\" for c in name)
+        ):
+            raise table.wrong(key, "names of services, each NAME.service")
+    return names
+
+
+def _another(machine: Machine, seen: Sighting) -> str:
+    """Why the node is not the machine that was judged, "" where it is. The node itself compares again."""
+    if machine.uuid:
+        same = seen.instance == machine.uuid.lower()
+        return "" if same else f"the node is {printable(seen.instance, 60)} now, not {printable(machine.uuid, 60)}"
+    same = seen.boot == machine.boot_id
+    return "" if same else f"the node has booted since it was judged: {seen.boot}, not {printable(machine.boot_id, 60)}"
