@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from typing import Callable, Iterable, List, Optional
+from typing import Callable, Iterable, Iterator, List, Optional, Tuple
 
 from nhc.model import Report, printable
 from nhc.plugins import open_adapter
@@ -16,9 +17,13 @@ from nhc.remedy.crew import Crew, open_crew
 from nhc.remedy.effects import Hands
 from nhc.remedy.gather import Gatherer
 from nhc.remedy.settings import Settings
+from nhc.render.json import to_dict
+from nhc.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
+from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
 from nhc.store.connect import open_store
 from nhc.store.database import Fence, Store
+from nhc.store.errors import StoreError
 from nhc.store.intake import Incoming, Receipt
 from nhc.system.bounded_read import read_text
 
@@ -27,15 +32,36 @@ REPORTS = 256 << 20
 SOURCE = "reports"
 
 
+class KeptReport:
+    """The node's newest report as evidence: what it said of itself before it was repaired."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
+        """The report as JSON. Raises AdapterError where there is none."""
+        try:
+            with self.store.read() as connection:
+                found = store_nodes.latest(connection, [machine.node])
+        except StoreError as error:
+            raise AdapterError(str(error)) from None
+        if machine.node not in found:
+            raise AdapterError("the store has no report of this node")
+        content = json.dumps(to_dict(found[machine.node]), indent=1).encode()
+        yield Exhibit("report.json", "application/json", content[: budget.size], len(content) > budget.size)
+
+
 class Site:
     """What a site's settings name. Close it at the end."""
 
     def __init__(self, settings: Settings, store: Store, marker: Marker, crew: Crew) -> None:
         self.settings, self.store, self.marker = settings, store, marker
         self.hands = Hands(marker, crew)
+        own: List[Tuple[str, EvidenceSource]] = [("nhc", KeptReport(store))]
         self.gatherer = Gatherer(
-            store, crew.evidence, settings.evidence, settings.evidence_directory, settings.evidence_keep
-        )
+            store, lambda node: [*own, *crew.evidence(node)], settings.evidence, settings.evidence_directory,
+            settings.evidence_keep,
+        )  # fmt: skip
 
     def controller(self, fence: Optional[Fence], tell: Callable[[Written], None], apply: bool = True) -> Controller:
         """The loop over this site."""

@@ -10,7 +10,7 @@ import pytest
 
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.render.json import to_dict
-from nhc.store import attempts, audit, episodes
+from nhc.store import attempts, audit, episodes, evidence
 from nhc.store.connect import open_store
 from tests.support.remedy_world import new_store
 from tests.support.slurm import wait_for
@@ -23,7 +23,7 @@ class Service:
     """`nhc remedy run` as a process, and the reports that it reads."""
 
     def __init__(self, place, cluster):
-        self.place, self.cluster, self.child = place, cluster, None
+        self.place, self.cluster, self.child, self.evidence = place, cluster, None, []
         new_store(str(place)).close()
         self.reports = place / "reports"
         self.reports.mkdir()
@@ -73,6 +73,7 @@ boot_time = "60"
             with store.read() as connection:
                 rows = episodes.list_episodes(connection)
                 tried = [one for row in rows for one in attempts.attempts_of(connection, row.id)]
+                self.evidence = [one.name for row in rows for one in evidence.of_episode(connection, row.id)]
                 whats = [one.what for one in audit.entries(connection, limit=1000)]
         finally:
             store.close()
@@ -114,6 +115,8 @@ def test_from_a_fault_to_a_returned_node_though_the_controller_is_killed(service
     assert [row.state for row in rows] == ["returned"]
     assert [(one.rung, one.repairer, one.outcome) for one in tried] == [("reboot", "slurm", "succeeded")]
     assert whats.count("attempt.written") == 1
+    assert "nhc/report.json" in service.evidence
+    assert "slurm/slurm-node.txt" in service.evidence
     assert cluster.reason(NODE) == ""
 
 

@@ -190,6 +190,22 @@ def test_the_loop_runs_serves_metrics_and_ends_with_a_signal(site):
     assert "leads as" in err
 
 
+def test_simulate_shows_what_another_policy_would_do(site):
+    for name in ("n1", "n2"):
+        site.report(name, ("GpuLost", Action.REBOOT), at=1_700_000_000.0)
+    site.write('mark = "on"\nreboot = "on"')
+    other = site.place / "new.toml"
+    other.write_text(site.settings.read_text().replace('reboot = "on"', 'reboot = "off"\npower-cycle = "on"'))
+    status, out, _ = site.nhc("simulate", "--policy", str(other), "-r", str(site.reports))
+    assert status == 1
+    assert "  - mark, reboot, return\n  + mark, power-cycle, return" in out
+    assert "2 nodes are treated otherwise" in out
+    status, out, _ = site.nhc("simulate", "--policy", str(site.settings), "-r", str(site.reports), "-f", "json")
+    assert (status, json.loads(out)["differences"]) == (0, [])
+    assert site.rest.nodes["n1"]["flags"] == ["IDLE"]
+    assert site.nhc("simulate", "--policy", str(other))[0] == 3  # the store has no history
+
+
 def test_doctor_names_what_is_missing(site):
     site.write('mark = "on"\nreboot = "on"')
     status, out, _ = site.nhc("doctor")
