@@ -1,8 +1,13 @@
-"""Unix time as RFC 3339 in UTC, and back."""
+"""Unix time as RFC 3339 in UTC, and back; ISO 8601 as other programs write it."""
 
 from __future__ import annotations
 
 import time
+
+from nhc.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Optional
 
 
 def utc(when: float) -> str:
@@ -38,3 +43,27 @@ def from_utc(text: object, default: float = 0.0) -> float:
         )  # fmt: skip
     except (ValueError, OverflowError):
         return default
+
+
+def from_iso(text: str) -> Optional[float]:
+    """Unix time of an ISO 8601 or RFC 3339 date with its fraction; without a zone local time; None for others."""
+    import re
+
+    found = re.fullmatch(
+        r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):?(\d\d))?",
+        text,
+        re.ASCII,
+    )
+    if not found:
+        return None
+    year, month, day, hour, minute, second = (int(found[index]) for index in range(1, 7))
+    fraction = float(f"0.{found[7]}") if found[7] else 0.0
+    try:
+        if not (found[8] or found[9]):
+            return time.mktime((year, month, day, hour, minute, second, 0, 0, -1)) + fraction
+        from calendar import timegm
+
+        offset = (int(found[10]) * 3600 + int(found[11]) * 60) if found[9] else 0
+        return timegm((year, month, day, hour, minute, second)) + fraction - (offset if found[9] != "-" else -offset)
+    except (ValueError, OverflowError):
+        return None

@@ -170,10 +170,11 @@ class FileFollower:
         stamp = self._stamp.search(line) if self._stamp else None
         when = None
         if stamp:
-            from nhc.facts.kmsg import bsd_time, iso_time
+            from nhc.facts.kmsg import bsd_time
+            from nhc.timestamps import from_iso
 
             written = _last(stamp)
-            when = iso_time(written) or bsd_time(written, now)
+            when = from_iso(written) or bsd_time(written, now)
         return record._replace(text=text, when=when)
 
 

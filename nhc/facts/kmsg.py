@@ -12,6 +12,7 @@ import time
 
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.timestamps import from_iso
 
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple
@@ -125,7 +126,7 @@ def parse_line(line: str, now: float) -> Record:
     stamp = _take_off(line)
     when: Optional[float] = None
     if stamp.iso:
-        when = iso_time(stamp.iso)
+        when = from_iso(stamp.iso)
     elif stamp.unix:
         when = float(stamp.unix)
     elif stamp.bsd:
@@ -186,26 +187,6 @@ def _without_zone(full: str) -> str:
 def unescape(text: str) -> str:
     """A message whose line breaks syslog wrote as #012 (rsyslog, $EscapeControlCharactersOnReceive), as it was."""
     return text.replace("#012", "\n") if "#012" in text else text
-
-
-def iso_time(text: str) -> Optional[float]:
-    """Unix time of an ISO-8601 stamp; one without a zone is local time."""
-    found = re.fullmatch(
-        r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):?(\d\d))?", text
-    )
-    if not found:
-        return None
-    year, month, day, hour, minute, second = (int(found[index]) for index in range(1, 7))
-    fraction = float(f"0.{found[7]}") if found[7] else 0.0
-    try:
-        if not (found[8] or found[9]):
-            return time.mktime((year, month, day, hour, minute, second, 0, 0, -1)) + fraction
-        from calendar import timegm
-
-        offset = (int(found[10]) * 3600 + int(found[11]) * 60) if found[9] else 0
-        return timegm((year, month, day, hour, minute, second)) + fraction - (offset if found[9] != "-" else -offset)
-    except (ValueError, OverflowError):
-        return None
 
 
 def bsd_time(text: str, now: float) -> Optional[float]:

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.model import printable
 from nhc.repair import Progress, Sent, Sighting, Stage
+from nhc.timestamps import from_iso
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.ec2 import GONE, Instance
 from nhc_adapters.cloud.calls import accepted
@@ -56,7 +57,7 @@ def grace_left(aws: Aws, group: str, launched: str, region: str, now: float) -> 
     answer = aws.call("autoscaling", "DescribeAutoScalingGroups", region, AutoScalingGroupNames=[group])
     for found in answer.get("AutoScalingGroups") or []:
         if found.get("AutoScalingGroupName") == group:
-            began = datetime.fromisoformat(launched.replace("Z", "+00:00")).timestamp() if launched else 0.0
+            began = from_iso(launched) or 0.0
             return max(0.0, began + float(found.get("HealthCheckGracePeriod") or 0) - now)
     return 0.0
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import datetime
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 from nhc.repair import Claim, Machine, Order, Sent, Sighting
+from nhc.timestamps import from_iso
 from nhc_adapters.cloud.calls import CallFailed, Refusal, accepted
 from nhc_adapters.cloud.oracle.api import Oracle, objects
 
@@ -141,7 +141,4 @@ def maintenance(oracle: Oracle, found: Instance) -> List[Claim]:
 
 def seconds(text: object) -> float:
     """Unix time of a date as Oracle writes it, 0 where it is none."""
-    try:
-        return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return 0.0
+    return from_iso(str(text)) or 0.0
