@@ -13,6 +13,7 @@ import threading
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.hosts import redaction
 from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc.remedy.book import Case
@@ -90,8 +91,9 @@ class Gatherer:
         size = 0
         try:
             for exhibit in source.evidence(machine, budget):
-                content = exhibit.content[: budget.size - size]
-                cut = exhibit.cut or len(content) < len(exhibit.content)
+                shown = without_secrets(exhibit)
+                content = shown[: budget.size - size]
+                cut = exhibit.cut or len(content) < len(shown)
                 going.pieces.append(self._kept(f"{name}/{exhibit.name}", exhibit, content, cut))
                 size += len(content)
                 if size >= budget.size:
@@ -145,3 +147,11 @@ class Gatherer:
             except OSError:
                 continue
         return len(gone)
+
+
+def without_secrets(exhibit: Exhibit) -> bytes:
+    """A text without the values of what looks like secrets, which logs and command lines hold. Other kinds stay."""
+    if not exhibit.kind.startswith(("text/", "application/json")):
+        return exhibit.content
+    text = exhibit.content.decode("utf-8", "surrogateescape")
+    return redaction.secrets(text).encode("utf-8", "surrogateescape")

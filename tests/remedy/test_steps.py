@@ -236,6 +236,13 @@ def gathered(world, tmp_path, sources, budget=EvidenceBudget(1000, 30.0)):  # no
         return evidence.of_episode(connection, last(world).id), gatherer
 
 
+def test_secrets_are_cut_out_of_texts_before_they_are_kept(world, tmp_path):
+    line = b"mount -o password=hunter2 \xff token: abc"
+    rows, _gatherer = gathered(world, tmp_path, [("node", Source(("kernel.txt", line)))])
+    kept = (tmp_path / "kept" / rows[0].sha256[:2] / rows[0].sha256).read_bytes()
+    assert kept == b"mount -o password=[redacted] \xff token: [redacted]"
+
+
 def test_evidence_is_kept_before_the_repair_and_a_failure_is_said(world, tmp_path):
     rows, gatherer = gathered(world, tmp_path, [
         ("bmc", Source(("sel.txt", b"log"), ("same.txt", b"log"))), ("cloud", Source(fails="no console")),
