@@ -58,6 +58,10 @@ REPAIRERS: Dict[str, str] = {
 """What makes a repairer (`nhc.repair.Repairer`) of the remedy loop."""
 
 
+LAUNCHERS: Dict[str, str] = {"slurm": "nhc_adapters.slurm.deep_launch:SlurmLauncher"}
+"""What makes a launcher (`nhc.group_launch.Launcher`) of the tests of a sweep."""
+
+
 class Offer(NamedTuple):
     """One entry point. `where` is `module:attribute`, `distribution` the package's name and version.
 
@@ -166,6 +170,13 @@ def repairer(name: str) -> Any:
         known = sorted([*REPAIRERS, *offers(REPAIRER_GROUP)])
         raise NoAdapter(f"there is no repairer called {name!r}: known are {', '.join(known) or 'none'}")
     return _load(where, name, "repairer")
+
+
+def launcher(name: str) -> Any:
+    """What makes the launcher called `name`. Raises NoAdapter."""
+    if name not in LAUNCHERS:
+        raise NoAdapter(f"there is no launcher called {name!r}: known are {', '.join(sorted(LAUNCHERS))}")
+    return _load(LAUNCHERS[name], name, "launcher")
 
 
 def _load(where: str, name: str, kind: str) -> Any:

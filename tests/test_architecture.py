@@ -33,6 +33,7 @@ LAYERS = (
     {
         "check",
         "declare",
+        "group_launch",
         "host",
         "marks",
         "plugins",
@@ -87,6 +88,7 @@ NEVER = {
 }
 #: What adapters see of nhc: the contract, the values, and small shared pieces.
 ADAPTERS_SEE = {
+    "group_launch",
     "kernlog",
     "marks",
     "matching",

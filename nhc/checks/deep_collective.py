@@ -105,10 +105,10 @@ def judge(
 ) -> Outcome:  # fmt: skip
     """What one run says. Wrong values first: they need no proof of anything else."""
     row = found.row(size)
-    wrong = _wrong(found)
+    wrong = wrong_values(found)
     if wrong:
         return crit("DeepWrongResult", f"{name}: {wrong}", action=Action.INSPECT, evidence=deep.tail(done))
-    why = _unproven(name, size, ranks, found, row)
+    why = unproven(name, size, ranks, found, row)
     if why:
         reason = "DeepToolFailed" if found.failures else "DeepNoProof"
         said = found.failures[0] if found.failures else f"{name} gave no proof that its test ran: {why}"
@@ -127,7 +127,7 @@ def judge(
     return judged._replace(message=message, metrics=(*judged.metrics, algbw))
 
 
-def _wrong(found: Collective) -> str:
+def wrong_values(found: Collective) -> str:
     """What says that values were wrong, "" where nothing does. NaN is not right."""
     for row in found.rows:
         for timing in (row.out_of_place, row.in_place):
@@ -138,7 +138,7 @@ def _wrong(found: Collective) -> str:
     return ""
 
 
-def _unproven(name: str, size: int, ranks: int, found: Collective, row: Optional[Row]) -> str:
+def unproven(name: str, size: int, ranks: int, found: Collective, row: Optional[Row]) -> str:
     """What is missing of the proof that the test ran, "" where it is whole."""
     if found.headers != 1:
         return f"{found.headers} headers: the binary ran as separate tests" if found.headers else "no header"

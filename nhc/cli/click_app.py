@@ -42,6 +42,10 @@ COMMANDS: Dict[str, Any] = {
         "list": ("nhc.cli.deep:list_command", "List the suites, or what one of them runs here."),
         "calibrate": ("nhc.cli.deep:calibrate_command", "Propose expected figures from healthy nodes."),
         "restore": ("nhc.cli.deep:restore_command", "Put back what a run that was killed has left."),
+        "sweep": ("nhc.cli.deep_sweep:command", "Test many nodes with one another, and name who is to blame."),
+        "status": ("nhc.cli.deep_results:status", "Show the sweeps, and the age of each node's last deep verdict."),
+        "show": ("nhc.cli.deep_results:show", "Show a sweep: whom it blames, and by which tests."),
+        "history": ("nhc.cli.deep_results:history", "Show what deep checks found of a node."),
         "simulate": ("nhc.cli.deep_simulate:command", "Play a sweep of many nodes on a made-up cluster."),
     }),
     "log": ("Read kernel logs.", {

@@ -19,8 +19,11 @@ from nhc.store.schema import deep_results, sweep_tests, sweeps
 
 CHUNK = 500
 """Rows of one statement: SQLite takes 32766 parameters."""
-PLANNED, RUNNING = "planned", "running"
-"""The states of a test before its result; afterwards its state is what was seen: good, bad or unknown."""
+PLANNED, RUNNING, MEASURED = "planned", "running", "measured"
+"""The states of a test before its result; afterwards its state is what was seen: good, bad or unknown.
+
+A measured one has a figure, which is judged with the others of its round.
+"""
 OPEN, DONE, STOPPED = "open", "done", "stopped"
 """The states of a sweep."""
 
@@ -201,7 +204,7 @@ def save_test(connection: Connection, test: SweepTest, now: float) -> None:
     values = test._replace(why=printable(test.why, MESSAGE_LIMIT))._asdict()
     mine = sa.and_(
         sweep_tests.c.sweep == test.sweep, sweep_tests.c.name == test.name,
-        sweep_tests.c.state.in_([PLANNED, RUNNING]),
+        sweep_tests.c.state.in_([PLANNED, RUNNING, MEASURED]),
     )  # fmt: skip
     if not connection.execute(sa.update(sweep_tests).where(mine).values(values)).rowcount:
         raise Conflict(f"sweep {test.sweep}: {test.name} has a result already")

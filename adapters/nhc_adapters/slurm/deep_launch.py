@@ -1,0 +1,142 @@
+"""Tests of groups of nodes as Slurm jobs: one exclusive job a test, its tool a step; preemption ends it at once.
+
+    partition = "hc"            # low PriorityTier, PreemptMode=CANCEL, GraceTime=0: real jobs start within a second
+    qos, reservation, account   # as sbatch has them
+    mpi = "pmix"                # srun's --mpi
+    directory = "/shared/nhc"   # on a file system that the nodes share
+
+With a GraceTime above 0 Slurm sends SIGTERM to steps only; a batch shell that waited for nothing else would hold the
+node for all of it (22.05: 17 s with GraceTime=4, 0.05 s with 0). So the script waits for its step alone and ends with
+it, and ends its step on SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence
+
+from nhc.group_launch import Finished, Job, Order
+from nhc.ports import AdapterError
+from nhc.system.bounded_read import read_text
+from nhc_adapters._command import Runner, plain, run_command
+from nhc_adapters.slurm.adapter import Slurm
+
+KNOWN = ("partition", "qos", "reservation", "account", "mpi", "directory", "path")
+
+SCRIPT = """\
+#!/bin/sh
+cd {place} || exit 1
+trap 'kill $step 2>/dev/null; exit 143' TERM
+srun --nodes={count} --ntasks={tasks} --ntasks-per-node={each} --kill-on-bad-exit=1 --input=none{mpi} \\
+    --output=output --error=output {argv} &
+step=$!
+wait $step
+status=$?
+printf '%s %s\\n' {token} $status > marker.new && mv marker.new marker
+exit $status
+"""
+"""The marker is renamed into place: it is whole, or not there."""
+
+OUTPUT_LIMIT = 4 << 20
+"""Bytes of a test's output that are read."""
+
+
+class SlurmLauncher:
+    """Submits with sbatch, looks with squeue, ends with scancel."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+        run: Runner = run_command,
+    ) -> None:
+        unknown = sorted(set(settings) - set(KNOWN))
+        if unknown:
+            raise AdapterError(f"the launcher slurm has no setting {unknown[0]!r}: {', '.join(KNOWN)}")
+        self.settings = dict(settings)
+        self.directory = settings.get("directory", "")
+        if not os.path.isabs(self.directory):
+            raise AdapterError("the launcher slurm needs directory: an absolute path that the nodes share")
+        given = {"NHC_RM_PATH": settings.get("path", "")}
+        self._slurm = Slurm(given, environ, timeout, run)
+        self.command = self._slurm.command
+
+    def idle(self, nodes: Sequence[str]) -> FrozenSet[str]:
+        """Nodes that take work and have none; in a reservation of ours the scheduler's hold on them is our own."""
+        reserved = bool(self.settings.get("reservation"))
+        return frozenset(
+            state.name
+            for state in self._slurm.nodes(nodes)
+            if not state.busy and (reserved or (state.available and not state.hold))
+        )
+
+    def launch(self, sweep: str, order: Order) -> str:
+        """One exclusive job on exactly these nodes."""
+        place = self._place(sweep, order.key)
+        mpi = f" --mpi={shlex.quote(self.settings['mpi'])}" if self.settings.get("mpi") else ""
+        script = SCRIPT.format(
+            place=shlex.quote(place), count=len(order.nodes), tasks=len(order.nodes) * order.tasks, each=order.tasks,
+            mpi=mpi, argv=" ".join(shlex.quote(word) for word in order.argv), token=shlex.quote(sweep),
+        )  # fmt: skip
+        try:
+            os.makedirs(place, mode=0o755, exist_ok=True)
+            with open(f"{place}/job.sh", "w", encoding="utf-8") as file:
+                file.write(script)
+        except OSError as error:
+            raise AdapterError(f"{place}: {error.strerror}") from None
+        # Explicitly what srun and the tool are found by: not whatever the sweep's own environment holds.
+        exported = ",".join(f"{name}={self.command.env[name]}" for name in ("PATH", "SLURM_CONF")
+                            if name in self.command.env)  # fmt: skip
+        minutes = max(1, -(-int(order.seconds) // 60))
+        argv = ["sbatch", "--parsable", f"--job-name={self._name(sweep)}", f"--comment={order.key}", "--exclusive",
+                f"--nodes={len(order.nodes)}", f"--nodelist={','.join(plain(node) for node in order.nodes)}",
+                f"--ntasks-per-node={order.tasks}", "--no-requeue", f"--time={minutes}", f"--export={exported}",
+                f"--output={place}/job.out", f"--chdir={place}"]  # fmt: skip
+        chosen = ("partition", "qos", "reservation", "account")
+        argv += [f"--{name}={self.settings[name]}" for name in chosen if self.settings.get(name)]
+        said = self.command.ask(*argv, f"{place}/job.sh").split()
+        handle = said[-1].partition(";")[0] if said else ""
+        if not handle.isdigit():
+            raise AdapterError(f"sbatch answered {' '.join(said)[:80]!r}, not a job's number")
+        return handle
+
+    def jobs(self, sweep: str) -> Dict[str, Job]:
+        """What squeue still has under the sweep's name."""
+        found: Dict[str, Job] = {}
+        for line in self.command.ask("squeue", "-h", "-n", self._name(sweep), "-o", "%A %T %k").splitlines():
+            words: List[str] = line.split()
+            if len(words) == 3:
+                found[words[2]] = Job(words[0], words[1] not in ("PENDING", "CONFIGURING", "REQUEUED"))
+        return found
+
+    def finished(self, sweep: str, key: str) -> Optional[Finished]:
+        """The marker with this sweep's token, and the step's output beside it."""
+        place = self._place(sweep, key)
+        try:
+            words = read_text(f"{place}/marker").split()
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise AdapterError(f"{place}/marker: {error}") from None
+        if len(words) != 2 or words[0] != sweep or not words[1].isdigit():
+            return None
+        try:
+            with open(f"{place}/output", "rb") as file:
+                output = file.read(OUTPUT_LIMIT).decode(errors="replace")
+        except FileNotFoundError:
+            output = ""  # srun could not start: its complaint is in job.out
+        except OSError as error:
+            raise AdapterError(f"{place}/output: {error.strerror}") from None
+        return Finished(int(words[1]), output)
+
+    def end(self, handle: str) -> None:
+        """Cancel the job; one that has ended is none of scancel's errors."""
+        self.command.ask("scancel", plain(handle))
+
+    def _place(self, sweep: str, key: str) -> str:
+        return os.path.join(self.directory, plain(sweep), plain(key))
+
+    def _name(self, sweep: str) -> str:
+        return f"nhc-sweep-{plain(sweep)}"

@@ -1,0 +1,148 @@
+"""`nhc deep status`, `show` and `history`: what sweeps and deep checks have found, from the store."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, Dict, List
+
+import click
+
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.remedy_options import age, table, when
+from nhc.cli.store import FORM, SETTINGS, URL, found, guarded
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.model import printable
+from nhc.store import deep
+from nhc.store.database import Store
+from nhc.store.deep import Sweep, SweepTest
+from nhc.store.settings import opened
+
+SHOWN = 20
+
+
+@click.command("status", cls=GroupedCommand)
+@SETTINGS
+@URL
+@FORM
+@under("What is shown")("--older-than", type=float, default=0.0, metavar="DAYS",
+                        help="Only verdicts of at least this age.")  # fmt: skip
+def status(path: str, url: str, form: str, older_than: float) -> None:
+    """Show the newest sweeps, and for each node the last verdict of each suite with its age."""
+
+    def run() -> int:
+        store = opened(found(path, url), create=False)
+        now = time.time()
+        with store.read() as connection:
+            newest = deep.newest_sweeps(connection, SHOWN)
+            counts = {row.id: _counts(deep.tests_of(connection, row.id)) for row in newest if row.state == deep.OPEN}
+            last = [one for one in deep.last_verdicts(connection) if one.age(now) >= older_than * 86400]
+        if form == "json":
+            click.echo(json.dumps({
+                "sweeps": [_sweep(row) for row in newest],
+                "nodes": [{**one._asdict(), "age": round(one.age(now))} for one in last],
+            }, indent=2, ensure_ascii=False))  # fmt: skip
+            return EXIT_HEALTHY
+        rows = [[str(row.id), row.state, when(row.began), row.by, counts.get(row.id, _said(row))] for row in newest]
+        for line in table([["sweep", "state", "began", "by", ""], *rows]):
+            click.echo(line)
+        click.echo()
+        for line in table([["node", "suite", "verdict", "age"],
+                           *([one.node, one.suite, one.verdict, age(one.at)] for one in last)]):  # fmt: skip
+            click.echo(line)
+        return EXIT_HEALTHY
+
+    guarded(run)
+
+
+@click.command("show", cls=GroupedCommand)
+@click.argument("number", type=int, metavar="ID")
+@SETTINGS
+@URL
+@FORM
+def show(number: int, path: str, url: str, form: str) -> None:
+    """Show a sweep: whom it blames, and the tests that speak for it.
+
+    Exit status: 0 nobody is to blame and all were tested, 1 somebody is, 2 there is no such sweep, 3 could not tell.
+    """
+    guarded(lambda: show_sweep(opened(found(path, url), create=False), number, form))
+
+
+def show_sweep(store: Store, number: int, form: str) -> int:
+    """Print a sweep; its exit status. Raises StoreError."""
+    with store.read() as connection:
+        row = deep.sweep(connection, number)
+        tests = deep.tests_of(connection, number)
+    if row is None:
+        click.echo(f"nhc deep: there is no sweep {number}", err=True)
+        return EXIT_USAGE
+    findings = json.loads(row.findings)
+    blames: List[Dict[str, Any]] = findings.get("blames", [])
+    nodes: Dict[str, str] = findings.get("nodes", {})
+    if form == "json":
+        tested = [test._asdict() for test in tests]
+        click.echo(json.dumps({**_sweep(row), **findings, "tests": tested}, indent=2, ensure_ascii=False))
+    else:
+        click.echo(f"sweep {row.id}: {row.state}, begun {when(row.began)} by {row.by}: {_counts(tests)}")
+        by_name = {test.name: test for test in tests}
+        for blame in blames:
+            click.echo(f"{blame['culprit']:<8} {printable(blame['message'])}")
+            for name in blame["tests"]:
+                test = by_name.get(name)
+                if test is not None:
+                    click.echo(f"         {name}: {printable(test.why)}")
+        for word in sorted(set(nodes.values())):
+            members = [node for node, one in nodes.items() if one == word]
+            shown = " ".join(members[:SHOWN]) + (" ..." if len(members) > SHOWN else "")
+            click.echo(f"{len(members)} {word}: {shown}")
+        if row.message:
+            click.echo(row.message)
+    if any(blame["culprit"] in ("node", "link", "leaf", "rail", "scale") for blame in blames):
+        return EXIT_UNHEALTHY
+    return EXIT_HEALTHY if row.state == deep.DONE and set(nodes.values()) == {"passed"} else EXIT_UNKNOWN
+
+
+@click.command("history", cls=GroupedCommand)
+@click.argument("node")
+@SETTINGS
+@URL
+@FORM
+@under("What is shown")("--last", type=click.IntRange(1, 10_000), default=50, show_default=True, help="So many.")
+def history(node: str, path: str, url: str, form: str, last: int) -> None:
+    """Show what deep checks and sweeps found of a node, the newest first."""
+
+    def run() -> int:
+        store = opened(found(path, url), create=False)
+        with store.read() as connection:
+            rows = deep.history(connection, node, last)
+        if form == "json":
+            click.echo(json.dumps([row._asdict() for row in rows], indent=2, ensure_ascii=False))
+            return EXIT_HEALTHY
+        cells = [
+            [when(row.at), row.suite, row.test, row.device, row.verdict,
+             f"{row.value:g} {row.unit}" if row.value is not None else "", row.message]
+            for row in rows
+        ]  # fmt: skip
+        for line in table([["at", "suite", "test", "device", "verdict", "value", ""], *cells]):
+            click.echo(line)
+        return EXIT_HEALTHY
+
+    guarded(run)
+
+
+def _counts(tests: List[SweepTest]) -> str:
+    """How many tests are in each state, and of which round."""
+    words = sorted({test.state for test in tests})
+    turn = max((test.turn for test in tests), default=0)
+    return f"round {turn}, " + ", ".join(f"{sum(t.state == word for t in tests)} {word}" for word in words)
+
+
+def _said(row: Sweep) -> str:
+    blames = json.loads(row.findings).get("blames", [])
+    return row.message or "; ".join(printable(blame["message"]) for blame in blames[:3]) or "nobody is to blame"
+
+
+def _sweep(row: Sweep) -> Dict[str, Any]:
+    value = row._asdict()
+    value.pop("findings")
+    return {**value, "plan": json.loads(row.plan)}

@@ -1,0 +1,226 @@
+"""A sweep over many nodes: plan a round, launch its tests, keep each result, judge, and plan again.
+
+Everything is in the store before and after each step, so that a sweep that is killed goes on. A begun round is
+finished before the next is planned: the planner asks for everything at once and would hand out doubled tests. Tests
+run on idle nodes only, and on a bounded share of them; one that was preempted says nothing of its nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Callable, Dict, List, NamedTuple, Optional, Set
+
+from nhc.deep.group_output import judged
+from nhc.deep.group_output import read as read_output
+from nhc.deep.group_test import GroupTest, Seen
+from nhc.deep.judge import Judgement, Standing, judge
+from nhc.deep.planner import next_round
+from nhc.deep.sweep_plan import SweepPlan, key, planned_test, results, row_of
+from nhc.group_launch import Job, Launcher, Order
+from nhc.ports import AdapterError
+from nhc.store import deep
+from nhc.store.database import Store
+from nhc.store.deep import DONE, MEASURED, PLANNED, RUNNING, STOPPED, DeepResult, SweepTest
+from nhc.store.errors import LeadershipLost
+from nhc.store.leader import Leader
+
+LAUNCHES = 3
+"""Times that a test is launched in vain before it cannot be told."""
+SUITE = "sweep"
+"""What verdicts of sweeps are filed under."""
+SLACK = 60.0
+"""Seconds over its own limit that a test may run before it is ended from here."""
+
+
+class Surroundings(NamedTuple):
+    """Clock, pause between two looks, and who is told of progress."""
+
+    every: float = 2.0
+    clock: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
+    say: Callable[[str], None] = lambda line: None
+
+
+class Sweeper:
+    """One sweep, from where the store has it to its end."""
+
+    def __init__(
+        self, store: Store, number: int, plan: SweepPlan, launcher: Launcher, leader: Leader, around: Surroundings
+    ) -> None:
+        self._store, self._number, self._plan = store, number, plan
+        self._launcher, self._leader, self._around = launcher, leader, around
+        self._since: Dict[str, float] = {}
+        """Since when a test waits for its nodes, or a launched one is gone without a marker."""
+        self._failed: Dict[str, int] = {}
+
+    def run(self) -> Judgement:
+        """Carry the sweep to its end. Raises StoreError, LeadershipLost, BadPlan."""
+        while True:
+            self._lead()
+            rows = self._rows()
+            if any(row.state in (PLANNED, RUNNING, MEASURED) for row in rows):
+                self._round(rows)
+                continue
+            step = next_round(self._plan.nodes, self._plan.topology, results(rows), self._plan.rules)
+            if step is None:
+                return self._end(rows)
+            turn = max((row.turn for row in rows), default=0) + 1
+            with self._store.write(self._leader.fence) as connection:
+                deep.plan_tests(connection, [row_of(self._number, turn, test) for test in step.tests])
+            self._around.say(f"round {turn}: {step.why}")
+
+    def stop(self, why: str) -> None:
+        """End what runs, and close the sweep as stopped. Raises StoreError, AdapterError."""
+        for job in self._launcher.jobs(self._plan.token).values():
+            self._launcher.end(job.handle)
+        self._close(STOPPED, self._rows(), why)
+
+    # One round.
+
+    def _round(self, rows: List[SweepTest]) -> None:
+        """Look after the open tests until each has a result."""
+        while True:
+            self._lead()
+            open_ones = [row for row in rows if row.state in (PLANNED, RUNNING)]
+            if not open_ones:
+                break
+            try:
+                self._look(open_ones)
+            except AdapterError as error:
+                self._around.say(f"the launcher does not answer: {error}")
+            rows = self._rows()
+            if any(row.state in (PLANNED, RUNNING) for row in rows):
+                self._around.sleep(self._around.every)
+        layers: Dict[str, List[float]] = {}
+        for row in rows:
+            if row.value is not None:
+                layers.setdefault(row.layer, []).append(row.value)
+        for row in rows:
+            if row.state == MEASURED and row.value is not None:
+                seen, why = judged(layers[row.layer], row.value, self._plan.floor, self._plan.share)
+                self._save(row._replace(state=seen.value, why=why))
+
+    def _look(self, open_ones: List[SweepTest]) -> None:
+        """One look at all open tests; launch what may be launched. Raises AdapterError."""
+        jobs = self._launcher.jobs(self._plan.token)
+        waiting: List[SweepTest] = []
+        busy: Set[str] = set()
+        for row in open_ones:
+            if not self._ended(row, jobs.get(key(planned_test(row)))):
+                if row.state == PLANNED and key(planned_test(row)) not in jobs:
+                    waiting.append(row)
+                else:
+                    busy.update(row.nodes.split())
+        self._launch(waiting, busy)
+
+    def _ended(self, row: SweepTest, job: Optional[Job]) -> bool:
+        """Whether a test has its result now. Its marker decides; then how long it waits, runs, or is gone."""
+        now, test = self._around.clock(), planned_test(row)
+        done = self._launcher.finished(self._plan.token, key(test))
+        if done is not None:
+            found = read_output(done, test.nodes, self._plan.asked)
+            state = MEASURED if found.value is not None else found.seen.value
+            self._save(row._replace(
+                state=state, value=found.value, why=found.why, missing=" ".join(found.missing), ended=now
+            ))  # fmt: skip
+            return True
+        if job is not None:
+            if row.state == PLANNED or row.handle != job.handle:
+                self._save(row._replace(state=RUNNING, handle=job.handle, began=row.began or now))
+            begun = self._since.setdefault(f"{row.name} {job.running}", now)
+            limit = self._plan.seconds + SLACK if job.running else self._plan.patience
+            if now - begun < limit:
+                return False
+            self._launcher.end(job.handle)
+            what = "did not end in time" if job.running else "its nodes were taken by other work"
+            return self._unknown(row, f"{what} ({limit:.0f} s)")
+        if row.state == RUNNING:
+            # The marker may come a moment after the job has gone: shared file systems keep what they know for a while.
+            gone = self._since.setdefault(f"{row.name} gone", now)
+            if now - gone < 2 * self._around.every:
+                return False
+            return self._unknown(row, "preempted or cancelled: it left no completion marker")
+        return False
+
+    def _unknown(self, row: SweepTest, why: str) -> bool:
+        self._save(row._replace(state=Seen.UNKNOWN.value, why=why, ended=self._around.clock()))
+        return True
+
+    def _launch(self, waiting: List[SweepTest], busy: Set[str]) -> None:
+        """Launch tests whose nodes are idle, as many as may be under test at once. Raises AdapterError."""
+        if not waiting:
+            return
+        idle = self._launcher.idle(sorted({node for row in waiting for node in row.nodes.split()}))
+        for row in waiting:
+            test, now = planned_test(row), self._around.clock()
+            taken = [node for node in test.nodes if node not in idle]
+            if taken or not busy.isdisjoint(test.nodes):
+                if now - self._since.setdefault(f"{row.name} idle", now) >= self._plan.patience:
+                    self._unknown(row, f"not idle within {self._plan.patience:.0f} s: {', '.join(taken[:3])}")
+                continue
+            if busy and len(busy) + len(test.nodes) > self._plan.at_once:
+                continue
+            busy.update(test.nodes)
+            self._one(row, test)
+
+    def _one(self, row: SweepTest, test: GroupTest) -> None:
+        order = Order(key(test), test.nodes, self._plan.argv, self._plan.asked.tasks, self._plan.seconds)
+        try:
+            handle = self._launcher.launch(self._plan.token, order)
+        except AdapterError as error:
+            self._failed[row.name] = self._failed.get(row.name, 0) + 1
+            self._around.say(f"{row.name}: {error}")
+            if self._failed[row.name] >= LAUNCHES:
+                self._unknown(row, f"it cannot be launched: {error}")
+            return
+        self._save(row._replace(state=RUNNING, handle=handle, began=self._around.clock()))
+
+    # The store.
+
+    def _lead(self) -> None:
+        if not self._leader.attempt():
+            raise LeadershipLost(f"another runs a sweep on {self._store.name}")
+
+    def _rows(self) -> List[SweepTest]:
+        with self._store.read() as connection:
+            return deep.tests_of(connection, self._number)
+
+    def _save(self, row: SweepTest) -> None:
+        with self._store.write(self._leader.fence) as connection:
+            deep.save_test(connection, row, self._around.clock())
+        if row.state in (MEASURED, *(seen.value for seen in Seen)):
+            value = f" {row.value:g} GB/s" if row.value is not None else ""
+            self._around.say(f"{row.name}: {row.state}{value}{f': {row.why}' if row.why else ''}")
+
+    def _end(self, rows: List[SweepTest]) -> Judgement:
+        return self._close(DONE, rows, "")
+
+    def _close(self, state: str, rows: List[SweepTest], why: str) -> Judgement:
+        """Judge, and keep the findings and each tested node's verdict."""
+        found = judge(self._plan.nodes, self._plan.topology, results(rows), self._plan.rules)
+        now = self._around.clock()
+        with self._store.write(self._leader.fence) as connection:
+            deep.end_sweep(connection, self._number, state, findings(found), why, now)
+            if state == DONE:
+                deep.add(connection, _verdicts(self._number, found, now))
+        return found
+
+
+def findings(found: Judgement) -> str:
+    """A judgement as the store has it."""
+    blames = [{**blame._asdict(), "culprit": blame.culprit.value} for blame in found.blames]
+    return json.dumps({"blames": blames, "nodes": {node: one.value for node, one in found.nodes.items()}})
+
+
+_WORDS = {Standing.PASSED: "OK", Standing.FAILED: "CRIT", Standing.SUSPECT: "UNKNOWN"}
+
+
+def _verdicts(number: int, found: Judgement, now: float) -> List[DeepResult]:
+    """A row for each node that was tested. One that was not keeps its last verdict, and that verdict's age."""
+    why = {blame.names[0]: blame.message for blame in reversed(found.blames) if len(blame.names) == 1}
+    return [
+        DeepResult(node, SUITE, "group", "", None, "", _WORDS[one], why.get(node, ""), now, sweep=number)
+        for node, one in found.nodes.items()
+        if one in _WORDS
+    ]

@@ -1,0 +1,93 @@
+"""What a sweep was begun with, as the store keeps it: nodes, topology, rules, the tool and its limits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Dict, List, NamedTuple, Tuple
+
+from nhc.deep.group_output import Asked
+from nhc.deep.group_test import GroupResult, GroupTest, Layer, Rules, Seen, Topology
+from nhc.store.deep import PLANNED, SweepTest
+
+
+class BadPlan(ValueError):
+    """A plan in the store that this nhc cannot read."""
+
+
+class SweepPlan(NamedTuple):
+    """`token` is its name at the launcher. `argv` is the tool.
+
+    `floor` in GB/s, 0 for `share` (0 to 1) of the median of all figures of a layer. `seconds` limits one test,
+    `patience` is how long a test waits for its nodes. `most` (0 to 1) is the largest share of the nodes under test at
+    once.
+    """
+
+    token: str
+    nodes: Tuple[str, ...]
+    topology: Topology
+    rules: Rules
+    argv: Tuple[str, ...]
+    asked: Asked
+    floor: float = 0.0
+    share: float = 0.8
+    seconds: float = 600.0
+    patience: float = 300.0
+    most: float = 1.0
+    settings: Tuple[Tuple[str, str], ...] = ()
+
+    @property
+    def at_once(self) -> int:
+        """So many nodes at most are under test at once: two at least."""
+        return max(2, int(self.most * len(self.nodes)))
+
+
+def write(plan: SweepPlan) -> str:
+    """The plan as JSON."""
+    value: Dict[str, object] = {
+        **plan._asdict(), "topology": {node: list(path) for node, path in plan.topology.path.items()},
+        "rules": plan.rules._asdict(), "asked": plan.asked._asdict(), "settings": dict(plan.settings),
+    }  # fmt: skip
+    return json.dumps(value)
+
+
+def read(text: str) -> SweepPlan:
+    """The plan again. Raises BadPlan."""
+    try:
+        value = json.loads(text)
+        value.update(
+            nodes=tuple(value["nodes"]), argv=tuple(value["argv"]), rules=Rules(**value["rules"]),
+            topology=Topology({node: tuple(path) for node, path in value["topology"].items()}),
+            asked=Asked(**value["asked"]), settings=tuple(sorted(value["settings"].items())),
+        )  # fmt: skip
+        return SweepPlan(**value)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BadPlan(f"the sweep's plan cannot be read: {error}") from None
+
+
+def key(test: GroupTest) -> str:
+    """A word for a test, whatever many nodes are in it."""
+    return hashlib.sha256(test.name.encode()).hexdigest()[:24]
+
+
+def row_of(sweep: int, turn: int, test: GroupTest) -> SweepTest:
+    """A test that is planned."""
+    return SweepTest(sweep, test.name, turn, test.layer.value, " ".join(test.nodes), test.repeat, PLANNED)
+
+
+def planned_test(row: SweepTest) -> GroupTest:
+    """The test of a row. Raises BadPlan."""
+    try:
+        return GroupTest(Layer(row.layer), tuple(row.nodes.split()), row.repeat)
+    except ValueError as error:
+        raise BadPlan(f"sweep {row.sweep}: {row.name}: {error}") from None
+
+
+def results(rows: List[SweepTest]) -> List[GroupResult]:
+    """What was seen so far. Tests without a result are left out."""
+    words = {seen.value for seen in Seen}
+    return [
+        GroupResult(planned_test(row), Seen(row.state), row.value or 0.0, tuple(row.missing.split()), why=row.why)
+        for row in rows
+        if row.state in words
+    ]

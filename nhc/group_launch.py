@@ -1,0 +1,57 @@
+"""How tests of groups of nodes are launched: what a launcher gets, and what it can be asked.
+
+A launcher puts a test where a scheduler keeps other work off its nodes, and gives way to real work. What came of a test
+is known by the completion marker that the test itself writes with its token, never by what the scheduler says of it.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, FrozenSet, NamedTuple, Optional, Protocol, Sequence, Tuple
+
+
+class Order(NamedTuple):
+    """One test. `key` names it within its sweep, as a word; `seconds` is its limit; `tasks` are ranks on each node."""
+
+    key: str
+    nodes: Tuple[str, ...]
+    argv: Tuple[str, ...]
+    tasks: int
+    seconds: float
+
+
+class Job(NamedTuple):
+    """A test that the scheduler has: its handle, and whether it has begun."""
+
+    handle: str
+    running: bool
+
+
+class Finished(NamedTuple):
+    """A test that wrote its completion marker: the tool's exit status, and what it printed."""
+
+    status: int
+    output: str
+
+
+class Launcher(Protocol):
+    """All raise AdapterError. `sweep` is a sweep's token, the same for all its tests."""
+
+    def idle(self, nodes: Sequence[str]) -> FrozenSet[str]:
+        """Those of the nodes on which nothing runs and on which a test may be started now."""
+        ...
+
+    def launch(self, sweep: str, order: Order) -> str:
+        """Start a test; its handle. Where the answer is lost the test may have been started: `jobs` shows it."""
+        ...
+
+    def jobs(self, sweep: str) -> Dict[str, Job]:
+        """The tests of a sweep that wait or run, by key."""
+        ...
+
+    def finished(self, sweep: str, key: str) -> Optional[Finished]:
+        """What a test left, None where it has no completion marker."""
+        ...
+
+    def end(self, handle: str) -> None:
+        """Take a test back or end it."""
+        ...

@@ -1,0 +1,199 @@
+# ruff: noqa: E501 (lines as tools print them)
+"""A whole sweep on a real Slurm of five nodes: the culprit named, the sweep killed and gone on, real work first."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from nhc.store import deep
+from nhc.store.connect import open_store
+from tests.support.require import need
+from tests.support.slurm import Cluster, missing, wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+NODES = ["n1", "n2", "n3", "n4", "n5"]
+EXTRA = """\
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+PartitionName=hc Nodes=n[1-5] State=UP PriorityTier=1 PreemptMode=CANCEL GraceTime=0
+PartitionName=real Nodes=n[1-5] State=UP PriorityTier=10
+"""
+WITHIN = 10.0
+"""Seconds in which a real job has to start although the sweep is on its node; 1 s on an idle machine."""
+
+# Prints as nccl-tests does under srun, one rank a node; slow wherever n3 takes part. While `hold` is there it runs on.
+TOOL = r"""#!/bin/sh
+while [ -e %(place)s/hold ]; do sleep 0.1; done
+[ "$SLURM_PROCID" = 0 ] || exit 0
+speed=380.00
+rank=0
+echo "# nThread 1 nGpus 1 minBytes 8589934592 maxBytes 8589934592 step: 2(factor) warmup iters: 1 iters: 20"
+for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
+    echo "#  Rank  $rank Group  0 Pid  1484$rank on  $node    device  0 [0000:1b:00] NVIDIA H100 80GB HBM3"
+    [ $node = n3 ] && speed=20.00
+    rank=$((rank + 1))
+done
+echo "x:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>"
+echo "x:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA"
+echo "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong"
+echo "  8589934592    2147483648     float     sum      -1    22605  $speed  $speed      0    22628  $speed  $speed      0"
+echo "# Out of bounds values : 0 OK"
+echo "# Avg bus bandwidth    : $speed"
+"""
+
+
+@pytest.fixture(scope="module")
+def slurm():
+    need("slurm", not missing(), ", ".join(missing()))
+    directory = Path(tempfile.mkdtemp(prefix="nhc-sweep-"))
+    directory.chmod(0o755)
+    cluster = Cluster(directory, NODES, EXTRA)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class Site:
+    """A cluster, a store, the fake tool, and `nhc deep` as a process."""
+
+    def __init__(self, cluster, place):
+        self.cluster, self.place = cluster, place
+        self.url = f"sqlite:///{place}/store.db"
+        (place / "tool").write_text(TOOL % {"place": place})
+        (place / "tool").chmod(0o755)
+        self.children = []
+
+    def argv(self, *words):
+        return [sys.executable, "-m", "nhc", "deep", *words, "--url", self.url]
+
+    @property
+    def env(self):
+        return {**self.cluster.env, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "HOME": str(self.place)}
+
+    def sweep(self, *words):
+        """Start a sweep of all five nodes, or go on with one."""
+        new = () if "--go-on" in words else (
+            "-n", "n[1-5]", "--tasks", "1", "--floor", "300", "--set", f"directory={self.place}/shared",
+            "--set", "partition=hc",
+        )  # fmt: skip
+        tool = () if "--go-on" in words else ("--", f"{self.place}/tool")
+        child = subprocess.Popen(
+            [*self.argv("sweep", "--every", "0.3s", *new, *words), *tool], env=self.env, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.place,
+        )  # fmt: skip
+        self.children.append(child)
+        return child
+
+    def ended(self, child):
+        out, err = child.communicate(timeout=120)
+        assert "Traceback" not in err, err
+        return child.returncode, out, err
+
+    def tests(self):
+        if not (self.place / "store.db").exists():
+            return []
+        store = open_store(self.url, create=False)
+        with store.read() as connection:
+            rows = [row for one in deep.newest_sweeps(connection) for row in deep.tests_of(connection, one.id)]
+        store.close()
+        return rows
+
+    def running(self):
+        """The nodes of each test that runs."""
+        return self.cluster.run("squeue", "-h", "-p", "hc", "-t", "R", "-o", "%N").stdout.split()
+
+
+@pytest.fixture
+def site(slurm, tmp_path):
+    slurm.reset()
+    made = Site(slurm, tmp_path)
+    os.chmod(tmp_path, 0o755)
+    yield made
+    (tmp_path / "hold").unlink(missing_ok=True)
+    for child in made.children:
+        if child.poll() is None:
+            child.kill()
+            child.wait(20)
+        for stream in (child.stdout, child.stderr):
+            stream.close()
+
+
+def test_the_slow_node_is_named_and_its_partners_are_not(site):
+    status, out, err = site.ended(site.sweep("-f", "json"))
+
+    assert status == 1, err
+    found = json.loads(out)
+    assert [(blame["culprit"], blame["names"]) for blame in found["blames"]] == [("node", ["n3"])]
+    assert found["nodes"] == {"n1": "passed", "n2": "passed", "n3": "failed", "n4": "passed", "n5": "passed"}
+    bad = [test for test in found["tests"] if test["state"] == "bad"]
+    assert len(bad) >= 2
+    assert all("n3" in test["nodes"].split() and test["value"] == 20.0 for test in bad)
+    for turn in {test["turn"] for test in found["tests"]}:
+        members = [node for test in found["tests"] if test["turn"] == turn for node in test["nodes"].split()]
+        assert len(members) == len(set(members))
+    assert site.cluster.jobs() == []
+
+    done = subprocess.run(site.argv("history", "n3"), env=site.env, capture_output=True, text=True, check=True,
+                          timeout=60)  # fmt: skip
+    assert "CRIT" in done.stdout
+    assert "proven partners" in done.stdout
+
+
+def test_a_sweep_that_is_killed_goes_on_without_testing_twice(site):
+    (site.place / "hold").touch()
+    child = site.sweep()
+    wait_for("two tests to run", lambda: len(site.running()) == 2, 60)
+    child.kill()
+    child.wait(20)
+    (site.place / "hold").unlink()
+    wait_for("the tests to end without us", lambda: site.cluster.jobs() == [], 60)
+
+    status, out, err = site.ended(site.sweep("--go-on", "1"))
+
+    assert status == 1, err
+    assert "n3: bad with 2 proven partners" in out
+    first = [row for row in site.tests() if row.turn == 1]
+    assert sorted(row.nodes for row in first) == ["n1 n2", "n3 n4"]
+    assert len(list((site.place / "shared").glob("*/*/marker"))) == len(site.tests())
+
+
+def test_real_work_takes_the_node_within_seconds_and_the_test_says_nothing(site):
+    (site.place / "hold").touch()
+    child = site.sweep()
+    wait_for("two tests to run", lambda: len(site.running()) == 2, 60)
+    begun = time.monotonic()
+    job = site.cluster.submit("sleep 3", "-p", "real", "-w", "n1", "--exclusive")
+    wait_for("the real job to run", lambda: site.cluster.job(job)["JobState"] in ("RUNNING", "COMPLETED"), 60, 0.02)
+    took = time.monotonic() - begun
+    wait_for("the test to be unknown",
+             lambda: any(row.nodes == "n1 n2" and row.state == "unknown" for row in site.tests()), 60)  # fmt: skip
+    (site.place / "hold").unlink()
+
+    status, out, err = site.ended(child)
+
+    assert took < WITHIN
+    assert status == 1, err
+    assert "n3: bad with " in out  # it was tested again once its nodes were idle
+    lost = next(row for row in site.tests() if row.nodes == "n1 n2" and row.state == "unknown")
+    assert lost.why == "preempted or cancelled: it left no completion marker"
+
+
+def test_ctrl_c_leaves_the_sweep_open_and_says_how_to_go_on(site):
+    (site.place / "hold").touch()
+    child = site.sweep()
+    wait_for("two tests to run", lambda: len(site.running()) == 2, 60)
+    child.send_signal(signal.SIGINT)
+    status, _out, err = site.ended(child)
+    assert status == 3
+    assert "go on with: nhc deep sweep --go-on 1" in err

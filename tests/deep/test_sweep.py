@@ -1,0 +1,249 @@
+"""The sweep's runner against a launcher of this test's own, and what one run's output says."""
+
+import itertools
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nhc.deep.group_output import Asked, judged, read
+from nhc.deep.group_test import Rules, Seen
+from nhc.deep.judge import Standing
+from nhc.deep.simulate import cluster
+from nhc.deep.sweep import SUITE, Surroundings, Sweeper
+from nhc.deep.sweep_plan import BadPlan, SweepPlan, key, planned_test, results, write
+from nhc.deep.sweep_plan import read as read_plan
+from nhc.group_launch import Finished, Job
+from nhc.ports import AdapterError
+from nhc.store import deep
+from nhc.store.connect import open_store
+from nhc.store.errors import LeadershipLost
+from nhc.store.leader import Leader
+
+ASKED = Asked("all_reduce", 8589934592, 1)
+
+
+def output(nodes, speed="380.00", wrong="0", network="IB"):
+    """What nccl-tests prints, in the form of its source."""
+    ratio = 2 * (len(nodes) - 1) / len(nodes)
+    algbw = f"{float(speed) / ratio:.2f}"
+    ranks = [f"#  Rank  {n} Group  0 Pid  14{n} on  {node}    device  0 [0000:1b:00] NVIDIA H100 80GB HBM3"
+             for n, node in enumerate(nodes)]  # fmt: skip
+    row = f"22605  {algbw}  {speed}  {wrong}"
+    return "\n".join([
+        "# nThread 1 nGpus 1 minBytes 8589934592 maxBytes 8589934592 step: 2(factor) warmup iters: 1 iters: 20",
+        *ranks,
+        f"x:1:2 [0] NCCL INFO NET/{network} : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>",
+        f"x:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/{network}/0",
+        ("#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw "
+        "#wrong"),
+        f"  8589934592    2147483648     float     sum      -1    {row}    {row}",
+        "# Out of bounds values : 0 OK", f"# Avg bus bandwidth    : {speed}", "",
+    ])  # fmt: skip
+
+
+# One run.
+
+
+def test_a_proved_run_gives_its_figure():
+    assert read(Finished(0, output(["a", "b"])), ["a", "b"], ASKED).value == 380.0
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "seen", "why"),
+    [
+        (0, output(["a", "b"], wrong="3"), Seen.BAD, "3 wrong values"),
+        (143, output(["a", "b"]), Seen.UNKNOWN, "the tool was ended"),
+        (1, output(["a", "b"]), Seen.UNKNOWN, "status 1"),
+        (0, output(["a", "b"], network="Socket"), Seen.UNKNOWN, "not by the fabric"),
+        (0, output(["a", "b", "c"]), Seen.UNKNOWN, "3 of 2 ranks"),
+        (0, "", Seen.UNKNOWN, ""),
+        (0, output(["a", "b"]).replace("8589934592    2147", "4294967296    2147"), Seen.UNKNOWN, "no row of"),
+    ],
+)
+def test_what_is_not_proved_is_no_figure(status, text, seen, why):
+    found = read(Finished(status, text), ["a", "b"], ASKED)
+    assert found.value is None
+    assert found.seen is seen
+    assert why in found.why
+
+
+@given(st.integers(min_value=0, max_value=len(output(["a", "b"])) - 30))
+def test_output_that_is_cut_off_is_never_a_figure(length):
+    found = read(Finished(0, output(["a", "b"])[:length]), ["a", "b"], ASKED)
+    assert found.value is None
+    assert found.seen is Seen.UNKNOWN
+
+
+def test_figures_are_held_against_the_floor_or_their_own_median():
+    assert judged([], 300.0, 300.0, 0.8)[0] is Seen.GOOD
+    assert judged([], 299.0, 300.0, 0.8)[0] is Seen.BAD
+    assert judged([380.0, 20.0, 381.0, 379.0], 20.0, 0.0, 0.8)[0] is Seen.BAD
+    assert judged([380.0, 20.0, 381.0, 379.0], 379.0, 0.0, 0.8)[0] is Seen.GOOD
+    assert judged([380.0, 20.0], 20.0, 0.0, 0.8)[0] is Seen.UNKNOWN
+
+
+# The runner.
+
+
+class World:
+    """A launcher and a clock: each look ends some tests. It fails a test itself where nodes are used twice at once."""
+
+    def __init__(self, slow=(), seed=1, preempt=0.0, lose=0.0):
+        self.slow, self.chance = set(slow), random.Random(seed)
+        self.preempt, self.lose = preempt, lose
+        self.now, self.most = 1000.0, 0
+        self.standing, self.markers, self.launched = {}, {}, []
+        self.taken = set()
+        self.numbers = itertools.count(1)
+        self.dies_after = -1
+
+    def idle(self, nodes):
+        return frozenset(nodes) - self.taken
+
+    def launch(self, sweep, order):
+        used = {node for _job, other in self.standing.values() for node in other.nodes}
+        assert used.isdisjoint(order.nodes), "a node in two tests at once"
+        assert not self.taken.intersection(order.nodes), "a node that is not idle"
+        self.launched.append(order.key)
+        self.standing[order.key] = (Job(str(next(self.numbers)), True), order)
+        self.most = max(self.most, len(used) + len(order.nodes))
+        if self.chance.random() < self.lose:
+            raise AdapterError("sbatch did not end within 30 s")
+        return self.standing[order.key][0].handle
+
+    def jobs(self, sweep):
+        return {name: job for name, (job, _order) in self.standing.items()}
+
+    def finished(self, sweep, name):
+        return self.markers.get(name)
+
+    def end(self, handle):
+        self.standing = {name: one for name, one in self.standing.items() if one[0].handle != handle}
+
+    def sleep(self, seconds):
+        self.now += seconds
+        for name, (_job, order) in list(self.standing.items()):
+            if self.chance.random() < 0.7:
+                del self.standing[name]
+                if self.chance.random() >= self.preempt:
+                    speed = "20.00" if self.slow.intersection(order.nodes) else "380.00"
+                    self.markers[name] = Finished(0, output(order.nodes, speed))
+        if self.dies_after == 0:
+            raise KeyboardInterrupt
+        self.dies_after -= 1
+
+
+class Case:
+    def __init__(self, tmp_path, count=16, leaf=8, **changes):
+        self.store = open_store(f"sqlite:///{tmp_path}/store.db")
+        self.nodes, self.topology = cluster(count, leaf)
+        self.plan = SweepPlan(
+            "token", tuple(self.nodes), self.topology, Rules(), ("tool",), ASKED, 300.0, **{"patience": 50.0, **changes}
+        )
+        with self.store.write() as connection:
+            row = deep.begin_sweep(connection, write(self.plan), launcher="test", by="me", now=1000.0)
+        self.number = row.id
+
+    def run(self, world):
+        leader = Leader(self.store, name="sweep")
+        assert leader.attempt()
+        try:
+            with self.store.read() as connection:
+                plan = read_plan(deep.sweep(connection, self.number).plan)
+            assert plan == self.plan
+            around = Surroundings(1.0, lambda: world.now, world.sleep)
+            return Sweeper(self.store, self.number, plan, world, leader, around).run()
+        finally:
+            leader.release()
+
+    def rows(self):
+        with self.store.read() as connection:
+            return deep.tests_of(connection, self.number)
+
+
+@pytest.fixture
+def case(tmp_path):
+    made = Case(tmp_path)
+    yield made
+    made.store.close()
+
+
+def failed(found):
+    return {node for node, one in found.nodes.items() if one is Standing.FAILED}
+
+
+def test_the_culprit_is_found_and_kept_with_its_verdict(case):
+    found = case.run(World(slow=["n03"]))
+    assert failed(found) == {"n03"}
+    with case.store.read() as connection:
+        assert deep.sweep(connection, case.number).state == "done"
+        last = {one.node: one.verdict for one in deep.last_verdicts(connection) if one.suite == SUITE}
+    assert last == {**dict.fromkeys(case.nodes, "OK"), "n03": "CRIT"}
+
+
+def test_a_sweep_killed_at_any_look_goes_on_and_runs_no_test_twice(tmp_path):
+    for looks in range(4):
+        (tmp_path / str(looks)).mkdir()
+        case, world = Case(tmp_path / str(looks)), World(slow=["n03"], lose=0.3, seed=looks)
+        world.dies_after = looks
+        try:
+            case.run(world)
+        except KeyboardInterrupt:
+            world.dies_after = -1
+            assert failed(case.run(world)) == {"n03"}
+        assert len(world.launched) == len(set(world.launched)) == len(case.rows())
+        case.store.close()
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(min_value=0, max_value=10_000))
+def test_preempted_tests_convict_nobody(tmp_path_factory, seed):
+    case = Case(tmp_path_factory.mktemp("sweep"))
+    found = case.run(World(slow=["n05"], preempt=0.3, lose=0.1, seed=seed))
+    assert failed(found) <= {"n05"}
+    for row in case.rows():
+        assert row.state in ("good", "bad", "unknown")
+        assert row.state != "unknown" or row.why.startswith("preempted")
+    case.store.close()
+
+
+def test_a_bounded_share_is_under_test_at_once(tmp_path):
+    case, world = Case(tmp_path, most=0.25), World(slow=["n03"])
+    assert failed(case.run(world)) == {"n03"}
+    assert world.most <= 4
+    case.store.close()
+
+
+def test_a_node_with_work_is_left_alone_and_not_tested(case):
+    world = World()
+    world.taken = {"n03"}
+    found = case.run(world)
+    assert found.nodes["n03"] is Standing.NOT_TESTED
+    assert {one for node, one in found.nodes.items() if node != "n03"} == {Standing.PASSED}
+    with case.store.read() as connection:
+        assert deep.last_verdicts(connection, "n03") == []
+    assert any("not idle within 50 s: n03" in row.why for row in case.rows())
+
+
+def test_a_second_runner_is_refused(case):
+    first = Leader(case.store, name="sweep")
+    assert first.attempt()
+    second = Sweeper(case.store, case.number, case.plan, World(), Leader(case.store, name="sweep"), Surroundings())
+    with pytest.raises(LeadershipLost, match="another runs a sweep"):
+        second.run()
+    first.release()
+
+
+def test_rows_and_keys_are_those_of_the_tests(case):
+    case.run(World())
+    rows = case.rows()
+    assert [result.test for result in results(rows)] == [planned_test(row) for row in rows]
+    assert len({key(planned_test(row)) for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"nodes": 3}', "null"])
+def test_a_plan_that_makes_no_sense_is_refused_in_one_line(text):
+    with pytest.raises(BadPlan, match="the sweep's plan cannot be read"):
+        read_plan(text)
