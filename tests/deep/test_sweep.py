@@ -21,6 +21,7 @@ from nhc.store.connect import open_store
 from nhc.store.errors import LeadershipLost
 from nhc.store.leader import Leader
 
+HALF = "time  algbw  busbw #wrong"
 ASKED = Asked("all_reduce", 8589934592, 1)
 
 
@@ -36,8 +37,7 @@ def output(nodes, speed="380.00", wrong="0", network="IB"):
         *ranks,
         f"x:1:2 [0] NCCL INFO NET/{network} : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>",
         f"x:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/{network}/0",
-        ("#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw "
-        "#wrong"),
+        f"#  size  count  type  redop  root  {HALF}  {HALF}",
         f"  8589934592    2147483648     float     sum      -1    {row}    {row}",
         "# Out of bounds values : 0 OK", f"# Avg bus bandwidth    : {speed}", "",
     ])  # fmt: skip
