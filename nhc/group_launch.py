@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Dict, FrozenSet, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 
-class Order(NamedTuple):
+class GroupOrder(NamedTuple):
     """One test. `key` names it within its sweep, as a word; `seconds` is its limit; `tasks` are ranks on each node."""
 
     key: str
@@ -19,14 +19,14 @@ class Order(NamedTuple):
     seconds: float
 
 
-class Job(NamedTuple):
+class GroupJob(NamedTuple):
     """A test that the scheduler has: its handle, and whether it has begun."""
 
     handle: str
     running: bool
 
 
-class Finished(NamedTuple):
+class GroupOutput(NamedTuple):
     """A test that wrote its completion marker: the tool's exit status, and what it printed."""
 
     status: int
@@ -40,15 +40,15 @@ class Launcher(Protocol):
         """Those of the nodes on which nothing runs and on which a test may be started now."""
         ...
 
-    def launch(self, sweep: str, order: Order) -> str:
+    def launch(self, sweep: str, order: GroupOrder) -> str:
         """Start a test; its handle. Where the answer is lost the test may have been started: `jobs` shows it."""
         ...
 
-    def jobs(self, sweep: str) -> Dict[str, Job]:
+    def jobs(self, sweep: str) -> Dict[str, GroupJob]:
         """The tests of a sweep that wait or run, by key."""
         ...
 
-    def finished(self, sweep: str, key: str) -> Optional[Finished]:
+    def finished(self, sweep: str, key: str) -> Optional[GroupOutput]:
         """What a test left, None where it has no completion marker."""
         ...
 

@@ -39,7 +39,7 @@ class _Refused(Exception):
     """What is wrong with the command line or its files, in one line."""
 
 
-class _Ended(Exception):
+class _SweepInterrupted(Exception):
     """A signal to end: the sweep stays open, and its running tests go on."""
 
 
@@ -164,7 +164,7 @@ def _run(options: Dict[str, Any]) -> int:
         before = {one: signal.signal(one, _end) for one in (signal.SIGINT, signal.SIGTERM)}
         try:
             sweeper.run()
-        except _Ended:
+        except _SweepInterrupted:
             click.echo(f"nhc deep sweep: ended; go on with: nhc deep sweep --go-on {number}", err=True)
             return EXIT_UNKNOWN
         except LeadershipLost as error:
@@ -199,4 +199,4 @@ def _begun(options: Dict[str, Any], store: Any) -> Tuple[int, SweepPlan, Launche
 
 
 def _end(_number: int, _frame: object) -> None:
-    raise _Ended
+    raise _SweepInterrupted

@@ -11,7 +11,7 @@ from typing import NamedTuple, Optional, Sequence, Tuple
 from nhc.checks.deep_collective import NETWORKS, unproven, wrong_values
 from nhc.deep.group_test import Seen
 from nhc.facts.tools import collective
-from nhc.group_launch import Finished
+from nhc.group_launch import GroupOutput
 
 KILLED = 124
 """`timeout` says so of a command that it ended; 128 and more are signals."""
@@ -38,7 +38,7 @@ class Measured(NamedTuple):
     missing: Tuple[str, ...] = ()
 
 
-def read(done: Finished, nodes: Sequence[str], asked: Asked) -> Measured:
+def read(done: GroupOutput, nodes: Sequence[str], asked: Asked) -> Measured:
     """What a run says."""
     try:
         found = collective.parse(done.output)

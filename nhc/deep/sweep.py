@@ -17,7 +17,7 @@ from nhc.deep.group_test import GroupTest, Seen
 from nhc.deep.judge import Judgement, Standing, judge
 from nhc.deep.planner import next_round
 from nhc.deep.sweep_plan import SweepPlan, key, planned_test, results, row_of
-from nhc.group_launch import Job, Launcher, Order
+from nhc.group_launch import GroupJob, GroupOrder, Launcher
 from nhc.ports import AdapterError
 from nhc.store import deep
 from nhc.store.database import Store
@@ -114,7 +114,7 @@ class Sweeper:
                     busy.update(row.nodes.split())
         self._launch(waiting, busy)
 
-    def _ended(self, row: SweepTest, job: Optional[Job]) -> bool:
+    def _ended(self, row: SweepTest, job: Optional[GroupJob]) -> bool:
         """Whether a test has its result now. Its marker decides; then how long it waits, runs, or is gone."""
         now, test = self._around.clock(), planned_test(row)
         done = self._launcher.finished(self._plan.token, key(test))
@@ -165,7 +165,7 @@ class Sweeper:
             self._one(row, test)
 
     def _one(self, row: SweepTest, test: GroupTest) -> None:
-        order = Order(key(test), test.nodes, self._plan.argv, self._plan.asked.tasks, self._plan.seconds)
+        order = GroupOrder(key(test), test.nodes, self._plan.argv, self._plan.asked.tasks, self._plan.seconds)
         try:
             handle = self._launcher.launch(self._plan.token, order)
         except AdapterError as error:

@@ -14,7 +14,7 @@ from nhc.deep.simulate import cluster
 from nhc.deep.sweep import SUITE, Surroundings, Sweeper
 from nhc.deep.sweep_plan import BadPlan, SweepPlan, key, planned_test, results, write
 from nhc.deep.sweep_plan import read as read_plan
-from nhc.group_launch import Finished, Job
+from nhc.group_launch import GroupJob, GroupOutput
 from nhc.ports import AdapterError
 from nhc.store import deep
 from nhc.store.connect import open_store
@@ -47,7 +47,7 @@ def output(nodes, speed="380.00", wrong="0", network="IB"):
 
 
 def test_a_proved_run_gives_its_figure():
-    assert read(Finished(0, output(["a", "b"])), ["a", "b"], ASKED).value == 380.0
+    assert read(GroupOutput(0, output(["a", "b"])), ["a", "b"], ASKED).value == 380.0
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_proved_run_gives_its_figure():
     ],
 )
 def test_what_is_not_proved_is_no_figure(status, text, seen, why):
-    found = read(Finished(status, text), ["a", "b"], ASKED)
+    found = read(GroupOutput(status, text), ["a", "b"], ASKED)
     assert found.value is None
     assert found.seen is seen
     assert why in found.why
@@ -71,7 +71,7 @@ def test_what_is_not_proved_is_no_figure(status, text, seen, why):
 
 @given(st.integers(min_value=0, max_value=len(output(["a", "b"])) - 30))
 def test_output_that_is_cut_off_is_never_a_figure(length):
-    found = read(Finished(0, output(["a", "b"])[:length]), ["a", "b"], ASKED)
+    found = read(GroupOutput(0, output(["a", "b"])[:length]), ["a", "b"], ASKED)
     assert found.value is None
     assert found.seen is Seen.UNKNOWN
 
@@ -107,7 +107,7 @@ class World:
         assert used.isdisjoint(order.nodes), "a node in two tests at once"
         assert not self.taken.intersection(order.nodes), "a node that is not idle"
         self.launched.append(order.key)
-        self.standing[order.key] = (Job(str(next(self.numbers)), True), order)
+        self.standing[order.key] = (GroupJob(str(next(self.numbers)), True), order)
         self.most = max(self.most, len(used) + len(order.nodes))
         if self.chance.random() < self.lose:
             raise AdapterError("sbatch did not end within 30 s")
@@ -129,7 +129,7 @@ class World:
                 del self.standing[name]
                 if self.chance.random() >= self.preempt:
                     speed = "20.00" if self.slow.intersection(order.nodes) else "380.00"
-                    self.markers[name] = Finished(0, output(order.nodes, speed))
+                    self.markers[name] = GroupOutput(0, output(order.nodes, speed))
         if self.dies_after == 0:
             raise KeyboardInterrupt
         self.dies_after -= 1

@@ -16,7 +16,7 @@ import os
 import shlex
 from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence
 
-from nhc.group_launch import Finished, Job, Order
+from nhc.group_launch import GroupJob, GroupOrder, GroupOutput
 from nhc.ports import AdapterError
 from nhc.system.bounded_read import read_text
 from nhc_adapters._command import Runner, plain, run_command
@@ -72,7 +72,7 @@ class SlurmLauncher:
             if not state.busy and (reserved or (state.available and not state.hold))
         )
 
-    def launch(self, sweep: str, order: Order) -> str:
+    def launch(self, sweep: str, order: GroupOrder) -> str:
         """One exclusive job on exactly these nodes."""
         place = self._place(sweep, order.key)
         mpi = f" --mpi={shlex.quote(self.settings['mpi'])}" if self.settings.get("mpi") else ""
@@ -102,16 +102,16 @@ class SlurmLauncher:
             raise AdapterError(f"sbatch answered {' '.join(said)[:80]!r}, not a job's number")
         return handle
 
-    def jobs(self, sweep: str) -> Dict[str, Job]:
+    def jobs(self, sweep: str) -> Dict[str, GroupJob]:
         """What squeue still has under the sweep's name."""
-        found: Dict[str, Job] = {}
+        found: Dict[str, GroupJob] = {}
         for line in self.command.ask("squeue", "-h", "-n", self._name(sweep), "-o", "%A %T %k").splitlines():
             words: List[str] = line.split()
             if len(words) == 3:
-                found[words[2]] = Job(words[0], words[1] not in ("PENDING", "CONFIGURING", "REQUEUED"))
+                found[words[2]] = GroupJob(words[0], words[1] not in ("PENDING", "CONFIGURING", "REQUEUED"))
         return found
 
-    def finished(self, sweep: str, key: str) -> Optional[Finished]:
+    def finished(self, sweep: str, key: str) -> Optional[GroupOutput]:
         """The marker with this sweep's token, and the step's output beside it."""
         place = self._place(sweep, key)
         try:
@@ -129,7 +129,7 @@ class SlurmLauncher:
             output = ""  # srun could not start: its complaint is in job.out
         except OSError as error:
             raise AdapterError(f"{place}/output: {error.strerror}") from None
-        return Finished(int(words[1]), output)
+        return GroupOutput(int(words[1]), output)
 
     def end(self, handle: str) -> None:
         """Cancel the job; one that has ended is none of scancel's errors."""
