@@ -121,7 +121,8 @@ def _zipped(files: Dict[str, str]) -> bytes:
 
 def _piece(sources: Iterable[str], directory: str) -> bytes:
     """The importer's own code, then everything that was compiled."""
-    code = {name: _read(f"{directory}/{_flat(name)}") for name in sources if _is_module(name)}
+    wanted = [name for name in sources if _is_module(name) and not name.startswith(CONTROLLER)]
+    code = {name: _read(f"{directory}/{_flat(name)}") for name in wanted}
     importer = code["nhc/archive/importer.py"]
     modules = {
         name[:-3].replace("/", ".").replace(".__init__", ""): (data, name.endswith("/__init__.py"))
@@ -175,8 +176,10 @@ def _wanted(package: str, relative: str) -> bool:
     return not relative.endswith((".pyi", "py.typed"))
 
 
-ELSEWHERE = ("console/", "fleet/", "launch/", "remedy/", "store/")
-"""Rooms that run on a management host alone."""
+ELSEWHERE = ("console/", "demo/", "launch/", "remedy/", "server/", "store/")
+"""Rooms that run on a management host alone, with packages that no node has."""
+CONTROLLER = ("nhc/fleet/",)
+"""What no node runs, and the Ansible collection's controller does, from the archive that it carries: sources alone."""
 NODE_ADAPTERS = (
     "__init__.py", "_command.py", "flux.py", "lsf.py", "pbs.py", "sge.py",
     "slurm/__init__.py", "slurm/adapter.py", "slurm/states.py",

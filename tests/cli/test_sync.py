@@ -143,7 +143,7 @@ def test_a_packages_format_prints_the_report(site):
 @pytest.mark.parametrize(
     ("form", "says"),
     [
-        ("breif", "'breif' is not one of text, json, nagios, npd, prometheus, brief, broken, wrong"),
+        ("breif", "'breif' is not one of text, json, jsonl, nagios, npd, prometheus, brief, broken, wrong"),
         ("wrong", "--format wrong: its renderer returned int, not text"),
         ("broken", "--format broken: its renderer failed: KeyError: 'nothing'"),
     ],

@@ -10,9 +10,11 @@ import importlib
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 
 COLLECTION = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -39,13 +41,46 @@ def import_nhc(name):
             if path not in sys.path:
                 sys.path.insert(0, path)
     elif "nhc" not in sys.modules and os.path.isfile(COLLECTION + "/files/nhc.pyz"):
-        sys.path.append(COLLECTION + "/files/nhc.pyz/lib/source")  # last: an installed package comes first
+        sys.path.append(unpacked(COLLECTION + "/files/nhc.pyz"))  # last: an installed package comes first
     try:
         return importlib.import_module(name)
     except ImportError as error:
         raise Unavailable(
             "%s cannot be imported on the controller (%s): install nhc into %s" % (name, error, sys.executable)
         ) from None
+
+
+def unpacked(path):
+    """A directory with the sources of an archive, made once for each archive. Raises Unavailable."""
+    try:
+        directory = "%s/source-%s" % (cache(), digest_of(path)[:16])
+        if not os.path.isdir(directory):
+            made = tempfile.mkdtemp(dir=cache())
+            with zipfile.ZipFile(path) as archive:
+                with zipfile.ZipFile(io.BytesIO(archive.read("lib/source.zip"))) as sources:
+                    sources.extractall(made)
+                data = [name for name in archive.namelist() if name.startswith("lib/source/")]
+                for name in data:
+                    target = "%s/%s" % (made, name[len("lib/source/") :])
+                    os.makedirs(os.path.dirname(target), exist_ok=True)
+                    with open(target, "wb") as file:
+                        file.write(archive.read(name))
+            try:
+                os.rename(made, directory)
+            except OSError:
+                if not os.path.isdir(directory):  # another play has made it
+                    raise
+                shutil.rmtree(made, ignore_errors=True)
+        return directory
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise Unavailable("%s cannot be unpacked on the controller: %s" % (path, error)) from None
+
+
+def cache():
+    """Where the controller keeps what it has built: a directory of this user alone."""
+    directory = (os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) + "/nhc-ansible"
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    return directory
 
 
 def find_archive(asked):
@@ -65,9 +100,7 @@ def find_archive(asked):
 
 def built(root):
     """An archive built from a checkout, once for each state of its sources."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    directory = cache + "/nhc-ansible"
-    os.makedirs(directory, mode=0o700, exist_ok=True)
+    directory = cache()
     path = "%s/nhc-%s.pyz" % (directory, state_of(root))
     if os.path.isfile(path):
         return path
@@ -129,7 +162,8 @@ def version_of(path):
     if path not in _versions:
         try:
             with zipfile.ZipFile(path) as archive:
-                text = archive.read("lib/source/nhc/__init__.py").decode()
+                with zipfile.ZipFile(io.BytesIO(archive.read("lib/source.zip"))) as sources:
+                    text = sources.read("nhc/__init__.py").decode()
         except (OSError, KeyError, zipfile.BadZipFile) as error:
             raise Unavailable("%s is not an archive of nhc: %s" % (path, error)) from None
         found = re.search(r'^__version__ = "([^"]+)"', text, re.MULTILINE)

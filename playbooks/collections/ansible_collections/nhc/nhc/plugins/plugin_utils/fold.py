@@ -143,7 +143,7 @@ class Findings:
     def write(self, paths, history_path=""):
         """Write what `nhc fleet check` writes: JSON, HTML and text. Kept in a history where one is named."""
         html = import_nhc("nhc.fleet.html")
-        history = import_nhc("nhc.fleet.history").History(history_path)
+        history = import_nhc("nhc.fleet.history").SweepHistory(history_path)
         version = import_nhc("nhc").__version__
         try:
             number = history.begin("ansible-playbook", version, self.picture.started)
