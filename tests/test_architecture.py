@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     {"cli", "__main__"},
     {"demo"},
-    {"agent", "console", "deep", "fleet", "hooks", "remedy", "server"},
+    {"agent", "console", "deep", "fleet", "hooks", "notices", "remedy", "server"},
     {"planning"},
     {"checks", "run"},
     {"kernlog", "language", "policy", "state", "store"},

@@ -87,6 +87,11 @@ COMMANDS: Dict[str, Any] = {
         "run": ("nhc.cli.console:run", "Show a fleet in a browser."),
         "token": ("nhc.cli.console:token", "Make a token that a person logs in with."),
     }),
+    "notices": ("Tell people what is wrong: mail, chat, pagers, tickets, webhooks.", {
+        "run": ("nhc.cli.notices:run", "Send notices as incidents begin, change and end."),
+        "test": ("nhc.cli.notices:test", "Send a test to a channel."),
+        "status": ("nhc.cli.notices:status", "Show what waits for each channel, and what was lost."),
+    }),
     "store": ("Look after the store of a fleet's reports, episodes and audit log.", {
         "migrate": ("nhc.cli.store:migrate", "Make the store, or bring it to this nhc's schema."),
         "check": ("nhc.cli.store:check", "Say whether this nhc can use the store."),

@@ -346,3 +346,30 @@ deep_results = sa.Table(
     sa.Index("deep_results_at", "at"),
 )
 """What deep checks have found, one row a measured value or a verdict. A node that was not tested gets none."""
+
+incidents = sa.Table(
+    "incidents",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("content", sa.Text, nullable=False),
+    _time("seen"),
+)
+"""One cause in one group, of which people are told: `content` is JSON of `nhc.notices.incidents.Incident`."""
+
+outbox = sa.Table(
+    "outbox",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("key", sa.Text, nullable=False),
+    sa.Column("channel", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("content", sa.Text, nullable=False),
+    _time("made"),
+    _time("due"),
+    sa.Column("tries", sa.Integer, nullable=False, server_default="0"),
+    _time("ended", empty=True),
+    _text("outcome"),
+    _text("error"),
+)
+"""Messages to people and their systems; one that has not `ended` is still to be sent."""
+sa.Index("outbox_ended", outbox.c.ended, outbox.c.channel)

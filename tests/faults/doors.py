@@ -56,6 +56,21 @@ def _kube(*words):
     return lambda p: ["kubernetes", *words, "--kubeconfig", p.kubeconfig]
 
 
+def _notices(*words, peer=False):
+    """A command of `nhc notices` with a store and a channel that a fault may be in."""
+
+    def made(p):
+        file = p.base / f"notices-{p.state.parent.name}-{p.state.name}-{p.peer.rpartition(':')[2]}.toml"
+        with contextlib.suppress(OSError):
+            url = p.peer if peer else "http://127.0.0.1:9"
+            file.write_text(
+                f'store = "sqlite:///{p.state}/notices.db"\n[channels.hook]\nkind = "alertmanager"\nurl = "{url}"\n'
+            )
+        return ["notices", *words, "-s", file]
+
+    return made
+
+
 def _remedy(*words, peer=False):
     """A command of `nhc remedy` with settings whose store lies where a fault may lie."""
 
@@ -128,6 +143,9 @@ DOORS = {
     "kubernetes publish": Door(lambda p: [*_kube("publish")(p), "-r", p.report], peer=True),
     "kubernetes state": Door(lambda p: [*_kube("state")(p), "healthy", "n1"], peer=True),
     "kubernetes ack": Door(lambda p: [*_kube("ack")(p), "n1"], peer=True),
+    "notices run": Door(_notices("run", "--once")),
+    "notices test": Door(_notices("test", "hook", peer=True), peer=True),
+    "notices status": Door(_notices("status")),
     "console run": Door(lambda p: ["console", "run", "--check-settings"]),
     "console token": Door(lambda p: ["console", "token", "anna"]),
     "store migrate": Door(lambda p: ["store", "migrate", "--url", p.out / "store.db"]),

@@ -1,0 +1,70 @@
+"""Jira: one issue for one incident (https://developer.atlassian.com/server/jira/platform/rest/v2/).
+
+An issue is looked for by a label made of the incident's key before one is made, so that a lost answer makes no second
+one. While it is open nothing is written into it, no issue is closed by a machine, and what a person closed stays so:
+the next occurrence of the incident has an issue of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+from typing import Dict, NamedTuple
+
+import urllib3
+
+from nhc.notices.notice import OPEN, TEST, Notice, cut
+from nhc.notices.sender import Sender, SendRefused
+
+REFRESHES = False
+
+
+def label(notice: Notice) -> str:
+    """What the issue is found by."""
+    return f"nhc-{notice.key}-{notice.number}"
+
+
+def query(notice: Notice, project: str) -> str:
+    """The path of the search for the issue."""
+    asked = {"jql": f'project = "{project}" AND labels = "{label(notice)}"', "maxResults": "1", "fields": "key"}
+    return f"/rest/api/2/search?{urllib.parse.urlencode(asked)}"
+
+
+def payload(notice: Notice, project: str, kind: str) -> Dict[str, object]:
+    """A new issue. {noformat} keeps what nodes say from being read as markup."""
+    text = cut(notice.text, 32_000).replace("{noformat}", "(noformat)")
+    return {
+        "fields": {
+            "project": {"key": project},
+            "issuetype": {"name": kind},
+            "summary": cut(notice.title, 255),
+            "description": f"{{noformat}}\n{text}\n{{noformat}}",
+            "labels": ["nhc", label(notice)],
+        }
+    }
+
+
+class JiraChannel(NamedTuple):
+    """`url` is Jira's root. With a user the token is a password (Atlassian's cloud), else a personal access token."""
+
+    url: str
+    project: str
+    kind: str
+    user: str
+    token: str
+    sender: Sender
+
+    def deliver(self, notice: Notice) -> None:
+        """Raises SendLater, SendRefused."""
+        if notice.kind not in (OPEN, TEST):
+            return
+        bearer = {"Authorization": f"Bearer {self.token}"}
+        headers = urllib3.make_headers(basic_auth=f"{self.user}:{self.token}") if self.user else bearer
+        root = self.url.rstrip("/")
+        found = self.sender.send("GET", root + query(notice, self.project), None, headers)
+        try:
+            issues = json.loads(found)["issues"]
+        except (ValueError, KeyError, TypeError):
+            raise SendRefused("the search's answer is no list of issues") from None
+        if not issues:
+            self.sender.post(f"{root}/rest/api/2/issue", payload(notice, self.project, self.kind), headers)

@@ -1,0 +1,77 @@
+"""Mail: one thread for one incident (RFC 5322, 3.6.4)."""
+
+from __future__ import annotations
+
+import email.utils
+import smtplib
+import ssl
+from email.message import EmailMessage
+from email.policy import SMTP
+from typing import NamedTuple, Tuple
+
+from nhc.model import printable
+from nhc.notices.notice import OPEN, TEST, Notice, cut
+from nhc.notices.sender import SendLater, SendRefused
+
+REFRESHES = False
+TIMEOUT = 30.0
+
+
+def payload(notice: Notice, sender: str, to: Tuple[str, ...]) -> EmailMessage:
+    """The mail. The first of an incident has an id made of its key; the others answer it."""
+    domain = sender.rpartition("@")[2].rstrip(">") or "localhost"
+    first = f"<nhc.{notice.key}.{notice.number}@{domain}>"
+    found = EmailMessage(policy=SMTP)
+    found["From"], found["To"] = sender, ", ".join(to)
+    found["Subject"] = cut(printable(notice.title), 200)
+    found["Date"] = email.utils.formatdate(notice.at)
+    if notice.kind in (OPEN, TEST):
+        found["Message-ID"] = first
+    else:
+        found["Message-ID"] = f"<nhc.{notice.id}@{domain}>"
+        found["In-Reply-To"] = found["References"] = first
+    found["Auto-Submitted"] = "auto-generated"
+    found.set_content(cut(notice.text, 20_000) + "\n")
+    return found
+
+
+class MailChannel(NamedTuple):
+    """A server of mail. `tls` is none, starttls or tls."""
+
+    host: str
+    port: int
+    tls: str
+    user: str
+    password: str
+    sender: str
+    to: Tuple[str, ...]
+
+    def deliver(self, notice: Notice) -> None:
+        """Raises SendLater, SendRefused."""
+        message = payload(notice, self.sender, self.to)
+        try:
+            with self._connection() as server:
+                if self.tls == "starttls":
+                    server.starttls(context=ssl.create_default_context())
+                if self.user:
+                    server.login(self.user, self.password)
+                server.send_message(message, self.sender, list(self.to))
+        except smtplib.SMTPRecipientsRefused as error:
+            codes = [code for code, _ in error.recipients.values()]
+            if all(code >= 500 for code in codes):
+                raise SendRefused(f"every recipient is refused: {codes[0]}") from None
+            raise SendLater(f"recipients are refused for now: {codes[0]}") from None
+        except smtplib.SMTPResponseException as error:
+            raw = error.smtp_error
+            text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
+            said = f"{error.smtp_code} {printable(text, 200)}"
+            if error.smtp_code >= 500:
+                raise SendRefused(said) from None
+            raise SendLater(said) from None
+        except (OSError, smtplib.SMTPException) as error:
+            raise SendLater(f"no answer: {getattr(error, 'strerror', None) or type(error).__name__}") from None
+
+    def _connection(self) -> smtplib.SMTP:
+        if self.tls == "tls":
+            return smtplib.SMTP_SSL(self.host, self.port, timeout=TIMEOUT, context=ssl.create_default_context())
+        return smtplib.SMTP(self.host, self.port, timeout=TIMEOUT)

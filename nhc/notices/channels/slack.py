@@ -1,0 +1,35 @@
+"""Slack's incoming webhook (https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks)."""
+
+from __future__ import annotations
+
+from typing import Dict, NamedTuple
+
+from nhc.notices.notice import Notice, cut
+from nhc.notices.sender import Sender
+
+REFRESHES = False
+
+
+def payload(notice: Notice) -> Dict[str, object]:
+    """Plain text alone: no evidence of a node becomes a link, a mention or markup."""
+    blocks = [
+        {"type": "header", "text": {"type": "plain_text", "text": cut(notice.title, 150), "emoji": False}},
+        {"type": "section", "text": {"type": "plain_text", "text": cut(notice.text, 3000), "emoji": False}},
+    ]
+    return {"text": escaped(cut(notice.title, 1024)), "blocks": blocks, "unfurl_links": False}
+
+
+def escaped(text: str) -> str:
+    """A text in which Slack finds neither mentions nor links."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+class SlackChannel(NamedTuple):
+    """`url` is a secret."""
+
+    url: str
+    sender: Sender
+
+    def deliver(self, notice: Notice) -> None:
+        """Raises SendLater, SendRefused."""
+        self.sender.post(self.url, payload(notice))

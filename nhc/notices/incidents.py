@@ -1,0 +1,223 @@
+"""Incidents out of problems, and which notices are due: one for one cause in one group, bounded. Pure.
+
+A burst is one incident: nodes that get the same fault within `wait` are told of together. What changes later is told
+at most once per `cooldown`, counted from the last notice. A recovery is told once it has lasted for `settle`, longer
+where the incident flaps; a fault that comes back before that is the same incident still. So nothing that is withheld
+ever withholds the next fault.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+from nhc.matching.nodeset import fold
+from nhc.notices.notice import OPEN, REFRESH, REPEAT, RESOLVED, UPDATE, Notice, cut
+
+RANK = {"CRIT": 3, "UNKNOWN": 2, "WARN": 1}
+HOUR = 3600.0
+FLAPS = 3
+"""Times within an hour that an incident comes back from which on it flaps."""
+NODES_LIMIT = 400
+
+
+class Fault(NamedTuple):
+    """One problem of one node that stands."""
+
+    node: str
+    check: str
+    reason: str
+    verdict: str
+    action: str
+    message: str
+    began: float
+    place: str
+
+
+class Pace(NamedTuple):
+    """When what is told. Times in seconds; `burst` notices a minute at most, `spread` groups beyond which a cause is
+    the fleet's.
+    """
+
+    wait: float = 30.0
+    cooldown: float = 300.0
+    repeat: float = 4 * HOUR
+    settle: float = 120.0
+    flap_settle: float = 900.0
+    refresh: float = 120.0
+    burst: int = 20
+    spread: int = 3
+
+
+class Incident(NamedTuple):
+    """What is remembered of one. `told` is the kind of the last notice, `told_affected` how many nodes it named; `gone`
+    is when its last node recovered, 0.0 while it stands; `returns` are when it came back.
+    """
+
+    key: str
+    check: str
+    reason: str
+    place: str
+    verdict: str
+    action: str
+    message: str
+    nodes: str
+    affected: int
+    began: float
+    opened: float
+    number: int = 1
+    gone: float = 0.0
+    told: str = ""
+    told_at: float = 0.0
+    told_affected: int = 0
+    told_verdict: str = ""
+    refreshed: float = 0.0
+    returns: Tuple[float, ...] = ()
+
+
+class Step(NamedTuple):
+    """What one look comes to: incidents that changed, those to be forgotten, notices, and how many must wait."""
+
+    changed: Dict[str, Incident]
+    forgotten: Tuple[str, ...]
+    notices: Tuple[Notice, ...]
+    withheld: int
+
+
+def key_of(cluster: str, check: str, reason: str, place: str) -> str:
+    """The identity of an incident."""
+    return hashlib.sha256(json.dumps((cluster, check, reason, place)).encode()).hexdigest()[:40]
+
+
+def step(
+    before: Mapping[str, Incident], faults: Iterable[Fault], pace: Pace, now: float, *, cluster: str = "",
+    recent: int = 0, link: str = "",
+) -> Step:  # fmt: skip
+    """One look. `recent` is how many notices were made within the last minute."""
+    seen = _folded(before, faults, pace, now, cluster)
+    after: Dict[str, Incident] = {}
+    for key in sorted({*before, *seen}):
+        after[key] = _merged(before.get(key), seen.get(key), now)
+    room = max(0, pace.burst - recent)
+    told: List[Notice] = []
+    withheld = 0
+    for one in sorted(after.values(), key=lambda one: (-RANK.get(one.verdict, 0), -one.affected, one.key)):
+        kind = _due(one, pace, now)
+        if not kind:
+            continue
+        if kind != REFRESH:
+            if room == 0:
+                withheld += 1
+                continue
+            room -= 1
+        after[one.key] = _marked(one, kind, now)
+        told.append(_notice(one, kind, now, cluster, link))
+    over = {key for key, one in after.items() if one.gone and (one.told in ("", RESOLVED)) and now - one.gone > HOUR}
+    changed = {key: one for key, one in after.items() if key not in over and before.get(key) != one}
+    return Step(changed, tuple(sorted(over & set(before))), tuple(told), withheld)
+
+
+def dump(one: Incident) -> str:
+    """As the store keeps it."""
+    return json.dumps(one._asdict(), ensure_ascii=False)
+
+
+def load(content: str) -> Incident:
+    """What `dump` wrote. Raises ValueError."""
+    try:
+        found = Incident(**json.loads(content))
+    except TypeError as error:
+        raise ValueError(f"no incident: {error}") from None
+    return found._replace(returns=tuple(found.returns))
+
+
+def _folded(
+    before: Mapping[str, Incident], faults: Iterable[Fault], pace: Pace, now: float, cluster: str
+) -> Dict[str, Incident]:
+    causes: Dict[Tuple[str, str], Dict[str, List[Fault]]] = {}
+    for fault in faults:
+        causes.setdefault((fault.check, fault.reason), {}).setdefault(fault.place, []).append(fault)
+    found: Dict[str, Incident] = {}
+    for (check, reason), places in causes.items():
+        whole = key_of(cluster, check, reason, "")
+        standing = {place for place in places if place and _stands(before.get(key_of(cluster, check, reason, place)))}
+        new = set(places) - standing
+        if "" in new or _stands(before.get(whole)) or len(places) > pace.spread:
+            merged = [fault for place in sorted(new) for fault in places[place]]
+            if merged:
+                found[whole] = _incident(whole, "", merged, now)
+            new = set()
+        for place in sorted(standing | new):
+            key = key_of(cluster, check, reason, place)
+            found[key] = _incident(key, place, places[place], now)
+    return found
+
+
+def _stands(one: Optional[Incident]) -> bool:
+    return one is not None and not one.gone
+
+
+def _incident(key: str, place: str, faults: Sequence[Fault], now: float) -> Incident:
+    worst = max(faults, key=lambda fault: (RANK.get(fault.verdict, 0), -fault.began))
+    names: Set[str] = {fault.node for fault in faults}
+    return Incident(
+        key, worst.check, worst.reason, place, worst.verdict, worst.action, worst.message,
+        cut(fold(sorted(names)), NODES_LIMIT), len(names), min(fault.began for fault in faults), now,
+    )  # fmt: skip
+
+
+def _merged(old: Optional[Incident], new: Optional[Incident], now: float) -> Incident:
+    if old is None:
+        assert new is not None
+        return new
+    if new is None:
+        return old if old.gone else old._replace(gone=now)
+    kept = old._replace(
+        verdict=new.verdict, action=new.action, message=new.message, nodes=new.nodes, affected=new.affected, gone=0.0
+    )
+    if not old.gone:
+        return kept
+    returns = (*(at for at in old.returns if now - at < HOUR), now)[-100:]
+    if old.told in ("", RESOLVED):  # the next occurrence
+        told = old.told
+        return kept._replace(began=new.began, opened=now, number=old.number + 1, returns=returns, told=told)
+    return kept._replace(returns=returns)
+
+
+def _due(one: Incident, pace: Pace, now: float) -> str:
+    since = now - one.told_at
+    if one.gone:
+        if one.told in ("", RESOLVED):
+            return ""
+        settle = pace.flap_settle if _flaps(one, now) else pace.settle
+        if now - one.gone >= settle:
+            return RESOLVED
+        return REFRESH if now - max(one.refreshed, one.told_at) >= pace.refresh else ""
+    if one.told in ("", RESOLVED):
+        ready = now - one.opened >= pace.wait
+        return OPEN if ready and (not one.told or since >= pace.cooldown) else ""
+    worse = RANK.get(one.verdict, 0) > RANK.get(one.told_verdict, 0)
+    if since >= pace.cooldown and (worse or one.affected > one.told_affected):
+        return UPDATE
+    if since >= pace.repeat:
+        return REPEAT
+    return REFRESH if now - max(one.refreshed, one.told_at) >= pace.refresh else ""
+
+
+def _marked(one: Incident, kind: str, now: float) -> Incident:
+    if kind == REFRESH:
+        return one._replace(refreshed=now)
+    return one._replace(told=kind, told_at=now, told_affected=one.affected, told_verdict=one.verdict)
+
+
+def _flaps(one: Incident, now: float) -> int:
+    count = sum(now - at < HOUR for at in one.returns)
+    return count if count >= FLAPS else 0
+
+
+def _notice(one: Incident, kind: str, now: float, cluster: str, link: str) -> Notice:
+    return Notice(
+        kind, one.key, one.number, cluster, one.check, one.reason, one.place, one.verdict, one.action, one.message,
+        one.nodes, one.affected, one.began, now, _flaps(one, now), link,
+    )  # fmt: skip

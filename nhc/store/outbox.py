@@ -1,0 +1,112 @@
+"""Incidents that people are told of, and the messages on their way: kept before they are sent, so a restart loses none.
+
+A message is sent at least once: it ends only after its receiver has answered. Messages of one incident to one channel
+keep their order. What neither succeeds nor is refused within the time it has is dropped, and counted.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from nhc.model import printable
+from nhc.store.schema import incidents, outbox
+
+SENT, REFUSED, DROPPED = "sent", "refused", "dropped"
+ERROR_LIMIT = 300
+CHUNK = 500
+"""Keys in one statement: older SQLite takes 999 parameters."""
+
+
+class Message(NamedTuple):
+    """One message to one channel. `content` is the notice as JSON; it waits until `due`, and is over once `ended`."""
+
+    id: int
+    key: str
+    channel: str
+    kind: str
+    content: str
+    made: float
+    due: float
+    tries: int
+    ended: Optional[float]
+    outcome: str
+    error: str
+
+
+class ChannelCount(NamedTuple):
+    """How a channel does. `oldest` is when the oldest waiting message was made, `error` what it last met."""
+
+    waiting: int
+    sent: int
+    lost: int
+    oldest: Optional[float]
+    error: str
+
+
+def all_incidents(connection: Connection) -> Dict[str, str]:
+    """Every incident's content, by key."""
+    return {row.key: row.content for row in connection.execute(sa.select(incidents.c.key, incidents.c.content))}
+
+
+def save_incidents(connection: Connection, changed: Dict[str, str], gone: Sequence[str], now: float) -> None:
+    """Write those that changed; forget those that are over."""
+    keys = [*changed, *gone]
+    for at in range(0, len(keys), CHUNK):
+        connection.execute(sa.delete(incidents).where(incidents.c.key.in_(keys[at : at + CHUNK])))
+    if changed:
+        rows = [{"key": key, "content": content, "seen": now} for key, content in changed.items()]
+        connection.execute(sa.insert(incidents), rows)
+
+
+def add(connection: Connection, key: str, channel: str, kind: str, content: str, now: float) -> None:
+    """One message more."""
+    values = {"key": key, "channel": channel, "kind": kind, "content": content, "made": now, "due": now}
+    connection.execute(sa.insert(outbox).values(values))
+
+
+def waiting(connection: Connection, channel: str, limit: int = 1000) -> List[Message]:
+    """What is still to be sent to a channel, the oldest first."""
+    asked = sa.select(outbox).where(outbox.c.ended.is_(None), outbox.c.channel == channel)
+    return [Message._make(row) for row in connection.execute(asked.order_by(outbox.c.id).limit(limit))]
+
+
+def end(connection: Connection, number: int, outcome: str, error: str, now: float) -> None:
+    """A message is over."""
+    values = {"ended": now, "outcome": outcome, "error": printable(error, ERROR_LIMIT), "tries": outbox.c.tries + 1}
+    connection.execute(sa.update(outbox).where(outbox.c.id == number, outbox.c.ended.is_(None)).values(values))
+
+
+def postpone_channel(connection: Connection, message: Message, due: float, error: str) -> None:
+    """A message is tried again later, and what waits behind it for the same channel not before."""
+    mine = sa.update(outbox).where(outbox.c.id == message.id)
+    connection.execute(mine.values(due=due, error=printable(error, ERROR_LIMIT), tries=outbox.c.tries + 1))
+    rest = sa.update(outbox).where(outbox.c.channel == message.channel, outbox.c.ended.is_(None), outbox.c.due < due)
+    connection.execute(rest.values(due=due))
+
+
+def made_since(connection: Connection, since: float) -> int:
+    """How many incidents were told of since a time, refreshes apart."""
+    asked = sa.select(sa.func.count(sa.distinct(outbox.c.key))).where(outbox.c.made > since, outbox.c.kind != "refresh")
+    return int(connection.scalar(asked) or 0)
+
+
+def forget(connection: Connection, before: float) -> int:
+    """Delete what ended before a time; how many."""
+    return connection.execute(sa.delete(outbox).where(outbox.c.ended < before)).rowcount
+
+
+def counts(connection: Connection, channel: str) -> ChannelCount:
+    """How a channel does."""
+    here = outbox.c.channel == channel
+    asked = sa.select(outbox.c.outcome, sa.func.count()).where(here, outbox.c.ended.is_not(None))
+    ended: Dict[str, int] = {row[0]: row[1] for row in connection.execute(asked.group_by(outbox.c.outcome))}
+    still = sa.select(sa.func.count(), sa.func.min(outbox.c.made)).where(here, outbox.c.ended.is_(None))
+    row = connection.execute(still).one()
+    last = sa.select(outbox.c.error).where(here, outbox.c.error != "").order_by(outbox.c.id.desc()).limit(1)
+    return ChannelCount(
+        row[0], ended.get(SENT, 0), ended.get(REFUSED, 0) + ended.get(DROPPED, 0), row[1],
+        str(connection.scalar(last) or ""),
+    )  # fmt: skip

@@ -1,0 +1,399 @@
+"""From reports in a store to what receivers get: with a real Alertmanager, a real SMTP server, and faults between."""
+
+from __future__ import annotations
+
+import base64
+import email
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from shutil import which
+
+import pytest
+import urllib3
+from aiosmtpd.controller import Controller
+from standardwebhooks.webhooks import Webhook
+
+from nhc.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.notices import settings as notices_settings
+from nhc.notices.notice import OPEN, dump
+from nhc.notices.sender import retry_after
+from nhc.notices.service import NoticeService, status, trial
+from nhc.store.connect import open_store
+from nhc.store.importing import import_reports
+from nhc.store.intake import Pace
+from tests.support.require import need
+from tests.support.run import nhc
+
+OK = CheckResult("check_gpu", Outcome(Verdict.OK))
+LOST = CheckResult("check_gpu", Outcome(Verdict.CRIT, "GpuLost", "gpu3 is gone", action=Action.REBOOT))
+SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
+
+
+class Fleet:
+    """Reports into a store, at a clock that the test turns."""
+
+    def __init__(self, store, text, extra=""):
+        head = 'cluster = "c1"\nwait = "30s"\nsettle = "60s"\n'
+        self.store, self.now = store, time.time()
+        self.settings = notices_settings.parse(head + extra + text, "notices.toml")
+        self.start()
+
+    def start(self):
+        """As a new process: nothing is remembered but the store."""
+        self.service = NoticeService(self.store, self.settings, lambda: self.now, lambda: 0.5)
+
+    def report(self, *names, result=LOST, rack="r1"):
+        made = [Report(name, "boot", self.now, 1.0, (result,), labels={"rack": rack}) for name in names]
+        import_reports(self.store, made, "agent", Pace(), self.now)
+
+    def after(self, seconds):
+        self.now += seconds
+        return self.service.round()
+
+    def fail(self, *names):
+        self.report(*names)
+        self.service.round()
+        return self.after(31)
+
+    def recover(self, *names):
+        self.now += 1
+        self.report(*names, result=OK)
+        self.service.round()
+        return self.after(61)
+
+
+@pytest.fixture
+def secret(tmp_path):
+    def make(text):
+        path = tmp_path / f"secret{len(list(tmp_path.glob('secret*')))}"
+        path.write_text(text)
+        path.chmod(0o600)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def hooked(store, receiver, secret):
+    """A fleet with a signed webhook to the receiver."""
+    return Fleet(
+        store, f'[channels.hook]\nkind = "webhook"\nurl = "{receiver.url}/x"\nsecret-file = "{secret(SECRET)}"\n'
+    )
+
+
+def kinds(receiver):
+    return [json.loads(body)["type"].rpartition(".")[2] for _, _, _, body in receiver.came]
+
+
+def test_one_cause_in_one_rack_is_one_notice_and_one_end(hooked, receiver):
+    hooked.fail("n1", "n2", "n3")
+    assert kinds(receiver) == ["open"]
+    _, path, headers, body = receiver.came[0]
+    assert path == "/x"
+    data = Webhook(SECRET).verify(body, headers)["data"]
+    assert (data["nodes"], data["affected"], data["place"], data["reason"]) == ("n[1-3]", 3, "rack r1", "GpuLost")
+    hooked.recover("n1", "n2", "n3")
+    assert kinds(receiver) == ["open", "resolved"]
+    assert status(hooked.store, hooked.settings)["hook"][:3] == (0, 2, 0)
+
+
+def test_what_asks_to_wait_is_waited_for(hooked, receiver):
+    receiver.answers = [(429, {"Retry-After": "300"}, b"slow down")]
+    done = hooked.fail("n1")
+    assert done.problems == ["hook: status 429: slow down"]
+    hooked.after(290)
+    assert len(receiver.came) == 1
+    hooked.after(11)
+    assert kinds(receiver) == ["open", "open"]
+    assert receiver.came[0][2]["webhook-id"] == receiver.came[1][2]["webhook-id"]
+
+
+def test_errors_and_lost_answers_are_tried_again_later_and_later_in_order(hooked, receiver):
+    receiver.answers = [(503, {}, b""), "lost", (500, {}, b"")]
+    hooked.fail("n1")
+    tried = [(hooked.now, len(receiver.came))]
+    hooked.now += 1
+    hooked.report("n1", result=OK)
+    while len(receiver.came) < 4:
+        hooked.after(1)
+        if len(receiver.came) != tried[-1][1]:
+            tried.append((hooked.now, len(receiver.came)))
+        assert hooked.now - tried[0][0] < 300
+    gaps = [round(later[0] - earlier[0]) for earlier, later in zip(tried, tried[1:])]
+    assert gaps[0] in (5, 6)
+    assert gaps[1] in (30, 31)
+    assert gaps[2] in (120, 121)
+    hooked.after(61)
+    assert kinds(receiver) == ["open"] * 4 + ["resolved"]
+
+
+def test_what_is_refused_is_counted_and_not_repeated(hooked, receiver):
+    receiver.answers = [(400, {}, b"no such thing")]
+    hooked.fail("n1")
+    hooked.after(600)
+    assert len(receiver.came) == 1
+    found = status(hooked.store, hooked.settings)["hook"]
+    assert (found.waiting, found.lost, found.error) == (0, 1, "status 400: no such thing")
+
+
+def test_a_redirect_is_not_followed(hooked, receiver):
+    receiver.answers = [(307, {"Location": f"{receiver.url}/elsewhere"}, b"")]
+    hooked.fail("n1")
+    assert [path for _, path, _, _ in receiver.came] == ["/x"]
+    assert status(hooked.store, hooked.settings)["hook"].lost == 1
+
+
+def test_what_is_never_taken_is_dropped_in_the_end_and_counted(store, secret):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        text = f'[channels.hook]\nkind = "alertmanager"\nurl = "http://127.0.0.1:{nobody.getsockname()[1]}"\n'
+        fleet = Fleet(store, text, 'give-up = "1h"\n')
+        fleet.fail("n1")
+        fleet.recover("n1")
+        for _ in range(200):
+            fleet.after(60)
+        found = status(store, fleet.settings)["hook"]
+    assert found.waiting == 0
+    assert found.lost >= 2
+    assert found.sent == 0
+    assert found.error.startswith("no answer: ")
+
+
+def test_a_restart_between_the_outbox_and_the_answer_sends_again_and_loses_nothing(hooked, receiver):
+    hooked.report("n1")
+    hooked.service.round()
+    hooked.now += 31
+
+    way = hooked.settings.channels["hook"].way
+
+    class Killed:
+        def deliver(self, notice):
+            way.deliver(notice)
+            raise KeyboardInterrupt  # the process ends after the request, before the answer is written down
+
+    channel = hooked.settings.channels["hook"]._replace(way=Killed())
+    hooked.service.settings = hooked.settings._replace(channels={"hook": channel})
+    with pytest.raises(KeyboardInterrupt):
+        hooked.service.round()
+    hooked.start()
+    hooked.after(1)
+    hooked.after(1)
+    assert kinds(receiver) == ["open", "open"]
+    assert len({headers["webhook-id"] for _, _, headers, _ in receiver.came}) == 1
+
+
+def test_a_channel_that_is_away_holds_up_no_other(store, receiver, secret):
+    fleet = Fleet(
+        store,
+        f'[channels.away]\nkind = "alertmanager"\nurl = "http://127.0.0.1:9"\n'
+        f'[channels.hook]\nkind = "webhook"\nurl = "{receiver.url}"\nsecret-file = "{secret(SECRET)}"\n',
+    )
+    done = fleet.fail("n1")
+    assert kinds(receiver) == ["open"]
+    assert [line.partition(":")[0] for line in done.problems] == ["away"]
+
+
+def test_jira_has_one_issue_even_where_the_answer_is_lost(store, receiver, secret):
+    issues = []
+
+    def jira(method, path):
+        if method == "GET":
+            return 200, {}, json.dumps({"issues": issues}).encode()
+        issues.append({"key": "OPS-1"})
+        return "lost"
+
+    receiver.default = jira
+    token = secret("t0ken")
+    fleet = Fleet(store, f'[channels.j]\nkind="jira"\nurl="{receiver.url}"\nproject="OPS"\ntoken-file="{token}"\n')
+    fleet.fail("n1")
+    fleet.after(10)
+    fleet.recover("n1")
+    assert [method for method, _, _, _ in receiver.came] == ["GET", "POST", "GET"]
+    assert "labels+%3D" in receiver.came[0][1]
+    assert receiver.came[0][2]["Authorization"] == "Bearer t0ken"
+    assert status(store, fleet.settings)["j"][:3] == (0, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [("slack", "/h"), ("teams", "/h"), ("pagerduty", "/h"), ("servicenow", "/h/api/global/em/jsonv2")],
+)
+def test_the_others_get_theirs(tmp_path, receiver, secret, kind, path):
+    url = f"{receiver.url}/h"
+    lines = {
+        "slack": f'url-file = "{secret(url)}"',
+        "teams": f'url-file = "{secret(url)}"',
+        "pagerduty": f'url = "{url}"\nrouting-key-file = "{secret("k" * 32)}"',
+        "servicenow": f'url = "{url}"\nuser = "u"\npassword-file = "{secret("p")}"',
+    }
+    file = tmp_path / "notices.toml"
+    file.write_text(f'store = "sqlite:///{tmp_path}/s.db"\n[channels.x]\nkind = "{kind}"\n{lines[kind]}\n')
+    run = nhc("notices", "test", "x", "-s", file)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "x: taken\n", "")
+    assert [one[:2] for one in receiver.came] == [("POST", path)]
+    assert b"test of this channel" in receiver.came[0][3]
+    receiver.default = (403, {}, b"wrong key")
+    run = nhc("notices", "test", "x", "-s", file)
+    assert (run.returncode, run.stderr) == (3, "nhc notices test: x: status 403: wrong key\n")
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.fixture
+def alertmanager(tmp_path):
+    """A real Alertmanager on loopback; its URL."""
+    program = which("prometheus-alertmanager") or which("alertmanager")
+    need("alertmanager", program, "apt-get install prometheus-alertmanager")
+    settings = tmp_path / "am.yml"
+    settings.write_text("route: {receiver: none}\nreceivers: [{name: none}]\n")
+    port = free_port()
+    process = subprocess.Popen(
+        [program, f"--config.file={settings}", f"--storage.path={tmp_path}/am", "--cluster.listen-address=",
+         f"--web.listen-address=127.0.0.1:{port}"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    url = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + 60
+    try:
+        while True:
+            try:
+                if urllib3.request("GET", f"{url}/-/ready", retries=False).status == 200:
+                    break
+            except urllib3.exceptions.HTTPError:
+                pass
+            assert process.poll() is None
+            assert time.monotonic() < deadline, "Alertmanager does not start"
+            time.sleep(0.05)
+        yield url
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def alerts(url):
+    return json.loads(urllib3.request("GET", f"{url}/api/v2/alerts?active=true", retries=False).data)
+
+
+@pytest.mark.slow
+def test_a_real_alertmanager_has_one_alert_keeps_it_and_ends_it(store, alertmanager):
+    fleet = Fleet(store, f'[channels.am]\nkind = "alertmanager"\nurl = "{alertmanager}"\n')
+    fleet.now -= 400  # all of it lies before Alertmanager's own clock
+    fleet.fail("n1", "n2")
+    (alert,) = alerts(alertmanager)
+    assert alert["labels"]["reason"] == "GpuLost"
+    assert alert["annotations"]["nodes"] == "n[1-2]"
+    ends = alert["endsAt"]
+    fleet.after(130)
+    (again,) = alerts(alertmanager)
+    assert again["fingerprint"] == alert["fingerprint"]
+    assert again["endsAt"] > ends, "it is said again before it would end"
+    fleet.recover("n1", "n2")
+    assert alerts(alertmanager) == []
+
+
+class Mailbox:
+    """A handler of aiosmtpd that keeps what came."""
+
+    def __init__(self):
+        self.mails, self.answers = [], []
+
+    async def handle_DATA(self, server, session, envelope):  # noqa: N802 (aiosmtpd's name)
+        if self.answers:
+            return self.answers.pop(0)
+        self.mails.append(email.message_from_bytes(envelope.content))
+        return "250 OK"
+
+
+@pytest.fixture
+def mailbox():
+    box = Mailbox()
+    controller = Controller(box, hostname="127.0.0.1", port=free_port())
+    controller.start()
+    box.port = controller.port
+    yield box
+    controller.stop()
+
+
+def test_a_real_mail_server_gets_one_thread(store, mailbox):
+    mailbox.answers = ["451 try again"]
+    fleet = Fleet(
+        store,
+        f'[channels.m]\nkind = "mail"\nhost = "127.0.0.1"\nport = {mailbox.port}\ntls = "none"\n'
+        'from = "nhc@example.org"\nto = ["a@example.org", "b@example.org"]\n',
+    )
+    assert fleet.fail("n1").problems == ["m: 451 try again"]
+    fleet.after(10)
+    fleet.recover("n1")
+    opened, ended = mailbox.mails
+    assert opened["Subject"] == "CRIT: GpuLost in rack r1: 1 node"
+    assert ended["Subject"] == "Resolved: GpuLost in rack r1: 1 node"
+    assert ended["References"] == opened["Message-ID"]
+    mailbox.answers = ["554 no"]
+    fleet.report("n2")
+    fleet.after(400)
+    assert fleet.after(31).problems == ["m: refused: 554 no"]
+
+
+def test_the_command_survives_being_killed(tmp_path, receiver, secret):
+    url = f"sqlite:///{tmp_path}/store.db"
+    file = tmp_path / "notices.toml"
+    file.write_text(
+        f'store = "{url}"\nwait = "0s"\nevery = "0.1s"\n[channels.hook]\nkind = "webhook"\nurl = "{receiver.url}"\n'
+        f'secret-file = "{secret(SECRET)}"\n'
+    )
+    store = open_store(url)
+    import_reports(
+        store, [Report(f"n{n}", "b", time.time(), 1.0, (LOST,)) for n in range(3)], "agent", Pace(), time.time()
+    )
+    store.close()
+    receiver.default = (503, {}, b"")
+    first = subprocess.Popen([sys.executable, "-m", "nhc", "notices", "run", "-s", file], env={**os.environ})
+    deadline = time.monotonic() + 60
+    while not receiver.came:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    first.kill()
+    first.wait(30)
+    receiver.default = (200, {}, b"")
+    second = subprocess.Popen([sys.executable, "-m", "nhc", "notices", "run", "-s", file], env={**os.environ})
+    try:
+        while '"sent": 1' not in nhc("notices", "status", "-f", "json", "-s", file).stdout:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        second.terminate()
+        assert second.wait(30) == 0
+    assert set(kinds(receiver)) == {"open"}
+    assert len({headers["webhook-id"] for _, _, headers, _ in receiver.came}) == 1
+
+
+def test_a_test_is_said_to_be_one():
+    found = trial(notices_settings.NoticesSettings(), 1.0)
+    assert found.kind == "test" != OPEN
+    assert "Test" in found.title
+    assert json.loads(dump(found))["kind"] == "test"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("5", 5),
+        ("", 0),
+        ("soon", 0),
+        ("-3", 0),
+        ("999999", 3600),
+        ("Thu, 01 Jan 1970 00:02:00 GMT", 20),
+        ("9" * 5000, 0),
+    ],
+)
+def test_retry_after(text, seconds):
+    assert retry_after(text, now=100.0) == seconds
