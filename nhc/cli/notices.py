@@ -160,9 +160,8 @@ def _status(path: str, form: str) -> int:
     from nhc.notices import service
 
     if found.store.startswith("sqlite:///") and not os.path.exists(found.store[len("sqlite:///") :]):
-        from nhc.store.errors import StoreError
-
-        raise StoreError(f"{found.store}: there is no store yet")
+        click.echo(f"{found.store} is not there yet: nothing was sent" if form == "text" else "{}")
+        return 0
     store = _store(found)
     try:
         counts = service.status(store, found)
