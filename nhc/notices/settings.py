@@ -7,7 +7,7 @@ import stat
 from typing import Callable, Dict, Mapping, NamedTuple, Protocol
 
 from nhc import settings_file
-from nhc.notices.channels import alertmanager, jira, mail, pagerduty, servicenow, slack, teams, webhook
+from nhc.notices import alertmanager, jira, mail, pagerduty, servicenow, slack, teams, webhook
 from nhc.notices.incidents import RANK, Pace
 from nhc.notices.notice import Notice
 from nhc.notices.sender import Sender

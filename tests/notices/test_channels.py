@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from nhc.notices.channels import alertmanager, jira, mail, pagerduty, servicenow, slack, teams, webhook
+from nhc.notices import alertmanager, jira, mail, pagerduty, servicenow, slack, teams, webhook
 from nhc.notices.notice import Notice, cut
 
 NOTICE = Notice(
