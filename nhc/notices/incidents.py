@@ -22,7 +22,7 @@ FLAPS = 3
 NODES_LIMIT = 400
 
 
-class Fault(NamedTuple):
+class StandingFault(NamedTuple):
     """One problem of one node that stands."""
 
     node: str
@@ -91,7 +91,7 @@ def key_of(cluster: str, check: str, reason: str, place: str) -> str:
 
 
 def step(
-    before: Mapping[str, Incident], faults: Iterable[Fault], pace: Pace, now: float, *, cluster: str = "",
+    before: Mapping[str, Incident], faults: Iterable[StandingFault], pace: Pace, now: float, *, cluster: str = "",
     recent: int = 0, link: str = "",
 ) -> Step:  # fmt: skip
     """One look. `recent` is how many notices were made within the last minute."""
@@ -133,9 +133,9 @@ def load(content: str) -> Incident:
 
 
 def _folded(
-    before: Mapping[str, Incident], faults: Iterable[Fault], pace: Pace, now: float, cluster: str
+    before: Mapping[str, Incident], faults: Iterable[StandingFault], pace: Pace, now: float, cluster: str
 ) -> Dict[str, Incident]:
-    causes: Dict[Tuple[str, str], Dict[str, List[Fault]]] = {}
+    causes: Dict[Tuple[str, str], Dict[str, List[StandingFault]]] = {}
     for fault in faults:
         causes.setdefault((fault.check, fault.reason), {}).setdefault(fault.place, []).append(fault)
     found: Dict[str, Incident] = {}
@@ -158,7 +158,7 @@ def _stands(one: Optional[Incident]) -> bool:
     return one is not None and not one.gone
 
 
-def _incident(key: str, place: str, faults: Sequence[Fault], now: float) -> Incident:
+def _incident(key: str, place: str, faults: Sequence[StandingFault], now: float) -> Incident:
     worst = max(faults, key=lambda fault: (RANK.get(fault.verdict, 0), -fault.began))
     names: Set[str] = {fault.node for fault in faults}
     return Incident(

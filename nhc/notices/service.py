@@ -11,7 +11,7 @@ import time
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from nhc.notices import incidents, notice
-from nhc.notices.incidents import RANK, Fault
+from nhc.notices.incidents import RANK, StandingFault
 from nhc.notices.notice import OPEN, REFRESH, RESOLVED
 from nhc.notices.sender import SendLater, SendRefused
 from nhc.notices.settings import NoticeChannel, NoticesSettings
@@ -60,7 +60,7 @@ class NoticeService:
         with self.store.write(fence) as connection:
             groups = {row.node: row.groups for row in nodes.list_nodes(connection)}
             faults = [
-                Fault(
+                StandingFault(
                     row.node, row.check, row.reason, row.verdict, row.action, row.message, row.began,
                     _place(settings.group_by, groups.get(row.node, {})),
                 )

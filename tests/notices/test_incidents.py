@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nhc.notices import incidents
-from nhc.notices.incidents import Fault, Pace
+from nhc.notices.incidents import Pace, StandingFault
 
 PACE = Pace()
 
 
 def fault(node, reason="GpuLost", place="rack r1", verdict="CRIT", began=0.0):
-    return Fault(node, "check_gpu", reason, verdict, "reboot", "gone", began, place)
+    return StandingFault(node, "check_gpu", reason, verdict, "reboot", "gone", began, place)
 
 
 class Watch:
