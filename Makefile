@@ -21,11 +21,8 @@ test: setup  ## lint, types and every test
 
 quick: $(VENV)/.dev  ## lint, types and the tests that need no service: the inner loop
 	$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
-	@# The types beside the tests, which two processes share by files; both are waited for. The tests write many small
-	@# files: in memory, where programs may be started from there.
-	@memory=$$(mktemp -d -p /dev/shm nhc-quick.XXXXXX 2>/dev/null) && touch $$memory/try && chmod 755 $$memory $$memory/try && \
-	  [ -x $$memory/try ] && export TMPDIR=$$memory; trap '[ -z "$$memory" ] || rm -rf "$$memory"' EXIT; \
-	  $(BIN)/mypy & types=$$!; $(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile $(PYTEST_ARGS); tests=$$?; wait $$types && exit $$tests
+	@# The types beside the tests, which two processes share by files; both are waited for.
+	$(BIN)/mypy & types=$$!; $(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile $(PYTEST_ARGS); tests=$$?; wait $$types && exit $$tests
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
