@@ -133,5 +133,6 @@ def open_crew(settings: Settings, others: Sequence[object] = (), environ: Option
         try:
             hands.append(Hand(one, make(one.settings, environ, one.timeout)))
         except AdapterError as error:
-            raise AdapterError(f"repairers.{one.name}: {error}") from None
+            where = "" if str(error).startswith("repairers.") else f"repairers.{one.name}: "
+            raise AdapterError(f"{where}{error}") from None
     return Crew(hands, settings.machines, others)

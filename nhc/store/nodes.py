@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from itertools import groupby
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import sqlalchemy as sa
@@ -75,16 +76,20 @@ _SHOWN = [nodes.c[name] for name in Node._fields]
 def describe(connection: Connection, seen: Sequence[Seen]) -> None:
     """Write down what nodes are. A node that is new has no report yet."""
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    rows = []
     for one in sorted(seen, key=lambda each: each.node):  # in one order everywhere, so that no two wait in a circle
         given: Dict[str, object] = {name: value for name, value in one._asdict().items() if value is not None}
         for name, value in given.items():
             given[name] = printable(value, 500) if isinstance(value, str) else _clean(value)
-        change = {name: value for name, value in given.items() if name != "node"}
-        made = insert(nodes).values({"groups": {}, "labels": {}, **given})
+        rows.append(given)
+    for names, some in groupby(rows, key=tuple):  # rows of the same fields go in one statement
+        made = insert(nodes)
+        change = {name: made.excluded[name] for name in names if name != "node"}
         connection.execute(
             made.on_conflict_do_update(index_elements=["node"], set_=change)
             if change
-            else made.on_conflict_do_nothing()
+            else made.on_conflict_do_nothing(),
+            [{"groups": {}, "labels": {}, **given} for given in some],
         )
 
 

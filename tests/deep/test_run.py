@@ -302,8 +302,7 @@ def test_a_node_in_use_is_left_alone_and_force_says_what_it_disturbs(place):
     node = place / "uverbs"
     held = Path("/dev/infiniband")
     made = not held.exists()
-    if os.geteuid() != 0:
-        pytest.skip("root is needed to make a device's name")
+    need("root", os.geteuid() == 0, "to make a device's name")
     held.mkdir(exist_ok=True)
     device = held / "uverbs250"
     device.touch()
