@@ -31,11 +31,15 @@ def upgrade(store: Store, now: float) -> List[str]:
 
 
 def known() -> List[str]:
-    """The numbers of all migrations, the oldest first."""
+    """The numbers of all migrations, the oldest first. Raises StoreError."""
     from alembic.script import ScriptDirectory
+    from alembic.util.exc import CommandError
 
-    script = ScriptDirectory(_directory())
-    return [found.revision for found in script.walk_revisions()][::-1]
+    try:
+        script = ScriptDirectory(_directory())
+        return [found.revision for found in script.walk_revisions()][::-1]
+    except (CommandError, OSError) as error:
+        raise StoreError(f"nhc's own migrations cannot be read: {error}") from None
 
 
 def differences(store: Store) -> List[str]:
