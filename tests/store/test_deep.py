@@ -96,13 +96,13 @@ def test_a_sweep_ends_once(store):
 
 
 def test_a_store_of_the_first_schema_is_migrated_and_keeps_what_it_has(store):
-    new = (schema.deep_results, schema.sweep_tests, schema.sweeps)
+    new = (schema.deep_results, schema.sweep_tests, schema.sweeps, schema.outbox, schema.incidents)
     with store.write() as connection:
         for table in new:
             table.drop(connection)
         connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = '0001'"))
 
-    assert migrate.upgrade(store, 5.0) == ["0002"]
+    assert migrate.upgrade(store, 5.0) == ["0002", "0003"]
     assert migrate.differences(store) == []
     with store.read() as connection:
         assert connection.scalar(sa.select(schema.store.c.id)) == store.id

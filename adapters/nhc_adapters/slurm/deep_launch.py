@@ -123,8 +123,7 @@ class SlurmLauncher:
         if len(words) != 2 or words[0] != sweep or not words[1].isdigit():
             return None
         try:
-            with open(f"{place}/output", "rb") as file:
-                output = file.read(OUTPUT_LIMIT).decode(errors="replace")
+            output = read_text(f"{place}/output", OUTPUT_LIMIT, "replace")
         except FileNotFoundError:
             output = ""  # srun could not start: its complaint is in job.out
         except OSError as error:

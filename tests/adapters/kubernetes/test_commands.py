@@ -173,7 +173,7 @@ def test_a_bad_pattern_is_one_line_at_the_start(kube: Kube, nhc: Any, tmp_path: 
     path.write_text("[podlogs]\nnamespaces = ['a']\npatterns = ['CUDA error (']\n")
     done = nhc(*words, "--settings", str(path), *scope(kube))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert f"{path}: podlogs.patterns: 'CUDA error (' is no pattern" in done.stderr
+    assert f"{path}:3: podlogs.patterns: 'CUDA error (' is no pattern" in done.stderr
 
 
 def test_the_controller_collects_its_garbage(kube: Kube) -> None:

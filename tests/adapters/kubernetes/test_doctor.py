@@ -165,7 +165,7 @@ def test_what_keeps_an_installation_from_working_is_named_with_what_to_do(
     assert status == 1
     problems = "\n".join(found["problem"])
     for text in (
-        "settings: kubernetes.toml: aply: there is no such key: did you mean 'apply'?",
+        "settings: kubernetes.toml:2: aply: there is no such key: did you mean 'apply'?",
         "rights: nhc-controller: missing right: list nodes (to follow the nodes); add to a ClusterRole",
         "rights: nhc-agent: missing right: patch nodes/status",
         f"labels: no agent is for {plain}, which have accelerators",
