@@ -62,7 +62,8 @@ def run(
     except SettingsError as error:
         raise click.UsageError(str(error)) from None
     if check_settings:
-        click.echo(f"{path or SETTINGS}: nothing is wrong")
+        there = path is not None or os.path.exists(SETTINGS)
+        click.echo(f"{path or SETTINGS}: nothing is wrong" if there else f"no {SETTINGS}: the defaults hold")
         return
     try:
         asyncio.run(_serve(_server(found, reports)))

@@ -95,7 +95,7 @@ async def _me(console: Console, request: web.Request) -> web.StreamResponse:
     return _json({
         "name": person.name, "door": person.door, "roles": sorted(role.value for role in person.roles),
         "rights": sorted(scope.value for scope in Scope if person.may(scope)), "store": console.store is not None,
-        "version": __version__, "confirm_above": console.settings.confirm_above,
+        "version": __version__,
     })  # fmt: skip
 
 

@@ -48,7 +48,6 @@ class Settings(NamedTuple):
     tls: Tls = Tls()
     proxy: Tuple[Proxy, ...] = ()
     register: Register = Register()
-    confirm_above: int = 3
     links: Tuple[Tuple[str, str], ...] = ()
 
 
@@ -73,7 +72,6 @@ def _read(file: Table) -> Settings:
         tls=Tls(tls.text("certificate"), tls.text("key"), tls.text("clients")),
         proxy=_proxy(file),
         register=_register(file),
-        confirm_above=file.count("confirm_above", 3),
         links=tuple((name, file.table("links").text(name)) for name in file.table("links").names()),
     )
     _check(file, found)
