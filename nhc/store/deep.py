@@ -7,7 +7,7 @@ goes on from these rows alone.
 from __future__ import annotations
 
 import json
-from typing import Iterable, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -132,13 +132,43 @@ def last_verdicts(connection: Connection, node: str = "") -> List[LastVerdict]:
     asked = sa.select(deep_results.c.node, deep_results.c.suite, deep_results.c.verdict, deep_results.c.at).join_from(
         last, deep_results, same
     )
-    found: dict[tuple[str, str], LastVerdict] = {}
+    found: Dict[Tuple[str, str], LastVerdict] = {}
     for row in connection.execute(asked.distinct().order_by(deep_results.c.node, deep_results.c.suite)):
         one = LastVerdict._make(row)
         other = found.get((one.node, one.suite))
         if other is None or Verdict[one.verdict] > Verdict[other.verdict]:
             found[one.node, one.suite] = one
     return list(found.values())
+
+
+def last_told(
+    connection: Connection, nodes: Optional[Sequence[str]] = None, suites: Sequence[str] = ()
+) -> Dict[Tuple[str, str], LastVerdict]:
+    """The newest run of each suite that could tell, by node and suite: its worst verdict and its age.
+
+    A run of which one part could not tell proves nothing, and hides no older one that could. `nodes` None is all;
+    without `suites` all count. This is what a gate asks: is there a verdict, which, and how old.
+    """
+    found: Dict[Tuple[str, str], LastVerdict] = {}
+    rank = sa.case({verdict.name: int(verdict) for verdict in Verdict}, value=deep_results.c.verdict, else_=0)
+    runs = sa.select(
+        deep_results.c.node, deep_results.c.suite, deep_results.c.at, sa.func.max(rank).label("worst")
+    ).group_by(deep_results.c.node, deep_results.c.suite, deep_results.c.at)  # fmt: skip
+    # A run that could not tell of one thing and found another bad is bad: CRIT outranks UNKNOWN.
+    telling = runs.having(sa.func.max(rank).in_([int(Verdict.OK), int(Verdict.WARN), int(Verdict.CRIT)]))
+    if suites:
+        telling = telling.where(deep_results.c.suite.in_(list(suites)))
+    names = None if nodes is None else sorted(set(nodes))
+    for at in range(0, 1 if names is None else len(names), CHUNK):
+        some = telling if names is None else telling.where(deep_results.c.node.in_(names[at : at + CHUNK]))
+        inner = some.subquery()
+        newest = sa.func.row_number().over(
+            partition_by=(inner.c.node, inner.c.suite), order_by=inner.c.at.desc()
+        )  # fmt: skip
+        numbered = sa.select(inner, newest.label("place")).subquery()
+        for row in connection.execute(sa.select(numbered).where(numbered.c.place == 1)):
+            found[row.node, row.suite] = LastVerdict(row.node, row.suite, Verdict(row.worst).name, row.at)
+    return found
 
 
 def history(connection: Connection, node: str, limit: int = 100) -> List[DeepResult]:

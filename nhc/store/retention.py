@@ -1,5 +1,7 @@
 """How long things are kept. History, ended problems and evidence go by age; the audit log goes into files, never away.
 
+A node's newest deep verdict of each suite stays, however old: its age is asked for.
+
 Everything is deleted in small transactions, so that nobody waits for them; a run that is ended goes on the next time.
 """
 
@@ -10,7 +12,7 @@ import hashlib
 import io
 import json
 import os
-from typing import Dict, List, NamedTuple
+from typing import Dict, List, NamedTuple, Tuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -19,7 +21,16 @@ from nhc.store import audit, evidence
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 from nhc.store.schema import audit as audit_table
-from nhc.store.schema import audit_segments, coverage, problems, report_history, tokens
+from nhc.store.schema import (
+    audit_segments,
+    coverage,
+    deep_results,
+    problems,
+    report_history,
+    sweep_tests,
+    sweeps,
+    tokens,
+)
 from nhc.store.schema import evidence as evidence_table
 
 CHUNK = 5000
@@ -34,6 +45,7 @@ class Keep(NamedTuple):
     problems: float = 365 * DAY
     audit: float = 365 * DAY
     tokens: float = 365 * DAY
+    deep: float = 180 * DAY
 
 
 class Pruned(NamedTuple):
@@ -50,11 +62,15 @@ def prune(store: Store, keep: Keep, now: float, *, segments: str, by: str) -> Pr
     Raises StoreError; what was deleted until then stays deleted.
     """
     rows = {
+        "deep_results": _some(store, deep_results, _old_results(now - keep.deep)),
+        "sweep_tests": _some(store, sweep_tests, sweep_tests.c.sweep.in_(_old_sweeps(now - keep.deep))),
         "report_history": _old(store, report_history, report_history.c.started, now - keep.history),
         "coverage": _old(store, coverage, coverage.c.ended, now - keep.history),
         "problems": _old(store, problems, problems.c.ended, now - keep.problems),
         "tokens": _old(store, tokens, tokens.c.ended, now - keep.tokens),
     }
+    # Last: its tests and results name it. One that a result still names stays.
+    rows["sweeps"] = _some(store, sweeps, sweeps.c.id.in_(_old_sweeps(now - keep.deep)))
     files: List[str] = []
     with store.write() as connection:
         over = evidence.expired(connection, now)
@@ -77,6 +93,9 @@ def due(store: Store, keep: Keep, now: float) -> Dict[str, int]:
         ("coverage", coverage.c.ended < now - keep.history),
         ("problems", problems.c.ended < now - keep.problems),
         ("tokens", tokens.c.ended < now - keep.tokens),
+        ("deep_results", _old_results(now - keep.deep)),
+        ("sweep_tests", sweep_tests.c.sweep.in_(_old_sweeps(now - keep.deep, with_results=True))),
+        ("sweeps", sweeps.c.id.in_(_old_sweeps(now - keep.deep, with_results=True))),
         ("evidence", evidence_table.c.expires <= now),
         ("audit", audit_table.c.seq < sa.func.coalesce(young, newest)),
     )
@@ -151,12 +170,34 @@ def _write(connection: Connection, path: str, last: int) -> tuple[str, str]:
     return digest.hexdigest(), end
 
 
+def _old_results(before: float) -> sa.ColumnElement[bool]:
+    """Results of deep checks from before that, but for each node's newest run of a suite."""
+    newest = sa.select(
+        deep_results.c.node, deep_results.c.suite, sa.func.max(deep_results.c.at)
+    ).group_by(deep_results.c.node, deep_results.c.suite)  # fmt: skip
+    kept = sa.tuple_(deep_results.c.node, deep_results.c.suite, deep_results.c.at).in_(newest)
+    return sa.and_(deep_results.c.at < before, sa.not_(kept))
+
+
+def _old_sweeps(before: float, with_results: bool = False) -> sa.Select[Tuple[int]]:
+    """The sweeps that ended before that and that no result names; `with_results`: none that stays names."""
+    named = sa.select(deep_results.c.sweep).where(deep_results.c.sweep.is_not(None))
+    if with_results:
+        named = named.where(sa.not_(_old_results(before)))
+    return sa.select(sweeps.c.id).where(sweeps.c.ended < before, sweeps.c.id.not_in(named))
+
+
 def _old(store: Store, table: sa.Table, column: sa.Column[float], before: float) -> int:
     """Delete the rows whose time is before that; those that have none yet stay."""
+    return _some(store, table, column < before)
+
+
+def _some(store: Store, table: sa.Table, which: sa.ColumnElement[bool]) -> int:
+    """Delete these rows, some at a time."""
     keys = list(table.primary_key.columns)
     total = 0
     while True:
-        some = sa.select(*keys).where(column < before).limit(CHUNK)
+        some = sa.select(*keys).where(which).limit(CHUNK)
         with store.write() as connection:
             here = keys[0].in_(some) if len(keys) == 1 else sa.tuple_(*keys).in_(some)
             count = connection.execute(sa.delete(table).where(here)).rowcount

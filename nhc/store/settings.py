@@ -59,6 +59,7 @@ def _read(file: settings_file.Table) -> StoreSettings:
             problems=keep.seconds("problems", 365 * DAY, least=DAY),
             audit=keep.seconds("audit", 365 * DAY, least=DAY),
             tokens=keep.seconds("tokens", 365 * DAY, least=DAY),
+            deep=keep.seconds("deep", 180 * DAY, least=DAY),
         ),
     )
     file.finish()

@@ -106,3 +106,29 @@ def test_a_store_of_the_first_schema_is_migrated_and_keeps_what_it_has(store):
     assert migrate.differences(store) == []
     with store.read() as connection:
         assert connection.scalar(sa.select(schema.store.c.id)) == store.id
+
+
+def test_the_last_verdict_that_could_tell_is_not_hidden_by_a_run_that_could_not(store):
+    with store.write() as connection:
+        deep.add(connection, [
+            result("n1", "OK", 100.0), result("n1", "OK", 100.0, test="other"),
+            result("n1", "OK", 200.0), result("n1", "UNKNOWN", 200.0, test="other"),
+            result("n1", "CRIT", 90.0, suite="burn"), result("n1", "UNKNOWN", 90.0, suite="burn", test="other"),
+            result("n2", "UNKNOWN", 300.0), result("n3", "WARN", 5.0),
+        ])  # fmt: skip
+        everything = deep.last_told(connection)
+        some = deep.last_told(connection, ["n1", "n2"], ["burn"])
+        none = deep.last_told(connection, [])
+
+    assert {key: (one.verdict, one.at) for key, one in everything.items()} == {
+        ("n1", "quick"): ("OK", 100.0), ("n1", "burn"): ("CRIT", 90.0), ("n3", "quick"): ("WARN", 5.0),
+    }  # fmt: skip
+    assert set(some) == {("n1", "burn")}
+    assert none == {}
+
+
+def test_the_last_verdict_of_more_nodes_than_one_statement_takes(store):
+    names = [f"n{number}" for number in range(deep.CHUNK + 3)]
+    with store.write() as connection:
+        deep.add(connection, [result(name, "OK", 1.0) for name in names])
+        assert {node for node, _suite in deep.last_told(connection, names)} == set(names)

@@ -3,7 +3,7 @@
 import pytest
 import sqlalchemy as sa
 
-from nhc.store import audit, evidence, nodes, problems, retention, schema
+from nhc.store import audit, deep, evidence, nodes, problems, retention, schema
 from nhc.store.errors import StoreError
 from nhc.store.retention import Keep, prune
 from nhc.store.verify import verify
@@ -28,7 +28,9 @@ def test_old_rows_go_and_young_ones_stay(store, tmp_path, monkeypatch):
     keep = Keep(5 * DAY, 5 * DAY, 5 * DAY, 5 * DAY)
     planned = retention.due(store, keep, now)
     done = prune(store, keep, now, segments=str(tmp_path / "old"), by="ada")
-    assert done.rows == {"report_history": 15, "coverage": 10, "problems": 5, "tokens": 1, "evidence": 1}
+    assert {name: count for name, count in done.rows.items() if count} == {
+        "report_history": 15, "coverage": 10, "problems": 5, "tokens": 1, "evidence": 1,
+    }  # fmt: skip
     assert planned == {**done.rows, "audit": 0}  # the only row of the log is the newest: it stays
     assert done.files == ["aa"]
     with store.read() as connection:
@@ -43,6 +45,46 @@ def test_old_rows_go_and_young_ones_stay(store, tmp_path, monkeypatch):
         assert verify(connection, store.anchor).mistakes == ()
     again = prune(store, keep, now, segments=str(tmp_path / "old"), by="ada")
     assert not any(again.rows.values())
+
+
+def test_old_deep_results_and_sweeps_go_but_the_newest_verdict_of_each_node_stays(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(retention, "CHUNK", 2)
+
+    def row(node, day, suite="quick", sweep=None, test="t"):
+        return deep.DeepResult(node, suite, test, "", None, "", "OK", "", NOW + day * DAY, sweep=sweep)
+
+    with store.write() as connection:
+        numbers = []
+        for day in (0, 1, 9):
+            sweep = deep.begin_sweep(connection, "{}", launcher="slurm", by="ada", now=NOW + day * DAY)
+            deep.plan_tests(
+                connection, [deep.SweepTest(sweep.id, f"leaf:a+b:{n}", 1, "leaf", "a b", n) for n in range(3)]
+            )
+            deep.end_sweep(connection, sweep.id, deep.DONE, "{}", "", NOW + day * DAY)
+            numbers.append(sweep.id)
+        still = deep.begin_sweep(connection, "{}", launcher="slurm", by="ada", now=NOW)
+        deep.add(connection, [row("n1", 0), row("n1", 1), row("n1", 9), row("n2", 0), row("n2", 0, test="u"),
+                              row("n3", 0, "sweep", numbers[0]), row("n3", 9, "sweep", numbers[2]),
+                              row("n4", 1, "sweep", numbers[1])])  # fmt: skip
+    now, keep = NOW + 10 * DAY, Keep(deep=5 * DAY)
+    planned = retention.due(store, keep, now)
+    done = prune(store, keep, now, segments=str(tmp_path / "old"), by="ada")
+    # n4's newest verdict, however old, stays, and with it the sweep that it is from.
+    assert {name: count for name, count in done.rows.items() if count} == {
+        "deep_results": 3,
+        "sweep_tests": 3,
+        "sweeps": 1,
+    }
+    assert {name: planned[name] for name in ("deep_results", "sweep_tests", "sweeps")} == {
+        "deep_results": 3, "sweep_tests": 3, "sweeps": 1,
+    }  # fmt: skip
+    with store.read() as connection:
+        assert {(one.node, one.at) for one in deep.last_verdicts(connection)} == {
+            ("n1", NOW + 9 * DAY), ("n2", NOW), ("n3", NOW + 9 * DAY), ("n4", NOW + DAY),
+        }  # fmt: skip
+        assert [one.id for one in deep.newest_sweeps(connection)] == [still.id, numbers[2], numbers[1]]
+        assert len(deep.tests_of(connection, numbers[1])) == 3
+    assert not any(prune(store, keep, now, segments=str(tmp_path / "old"), by="ada").rows.values())
 
 
 def test_a_segment_that_cannot_be_written_deletes_nothing(store, tmp_path):

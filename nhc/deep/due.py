@@ -1,0 +1,78 @@
+"""Which nodes need a deep check before they join a large job. Pure.
+
+A rule asks for a good verdict younger than so many seconds before a node joins a job of more than so many nodes. A bad
+verdict of that time stands until the same suite has passed: another suite looks at other things.
+"""
+
+from __future__ import annotations
+
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.model import Verdict
+from nhc.store.deep import LastVerdict
+from nhc.units import show_seconds
+
+DAY = 86400.0
+
+
+class DeepRule(NamedTuple):
+    """`younger` in seconds; jobs of up to `nodes` nodes are asked nothing; of `suites` one is enough, () is any."""
+
+    younger: float = 7 * DAY
+    nodes: int = 0
+    suites: Tuple[str, ...] = ()
+
+
+class Due(NamedTuple):
+    """A node that is to be tested, and why; `age` of its newest verdict in seconds, None where it has none."""
+
+    node: str
+    why: str
+    age: Optional[float] = None
+
+
+Told = Mapping[Tuple[str, str], LastVerdict]
+"""By node and suite, as `nhc.store.deep.last_told` has it."""
+
+
+def due(nodes: Sequence[str], told: Told, rule: DeepRule, now: float) -> Tuple[Due, ...]:
+    """Those of a job's nodes that the rule does not let in, by name."""
+    names = sorted(set(nodes))
+    if len(names) <= rule.nodes:
+        return ()
+    by_node = _by_node(told, rule.suites)
+    found = (_of_node(name, by_node.get(name, []), rule, now) for name in names)
+    return tuple(one for one in found if one is not None)
+
+
+def oldest_first(nodes: Sequence[str], told: Told, suites: Sequence[str] = ()) -> List[str]:
+    """The nodes in the order in which they are to be tested: never tested, then by the age of the newest verdict."""
+    by_node = _by_node(told, suites)
+    newest = {node: max(one.at for one in some) for node, some in by_node.items()}
+    return sorted(set(nodes), key=lambda name: (newest.get(name, float("-inf")), name))
+
+
+def _by_node(told: Told, suites: Sequence[str]) -> Mapping[str, List[LastVerdict]]:
+    found: dict[str, List[LastVerdict]] = {}
+    for (node, suite), one in told.items():
+        if not suites or suite in suites:
+            found.setdefault(node, []).append(one)
+    return found
+
+
+def _of_node(node: str, verdicts: Sequence[LastVerdict], rule: DeepRule, now: float) -> Optional[Due]:
+    if not verdicts:
+        return Due(node, "has no deep verdict")
+    newest = max(verdicts, key=lambda one: one.at)
+    age = newest.age(now)
+    for one in verdicts:
+        if one.verdict == Verdict.CRIT.name and one.age(now) < rule.younger:
+            return Due(node, f"failed {one.suite} {show_seconds(round(one.age(now)))} ago and has not passed it since",
+                       age)  # fmt: skip
+    good = [one for one in verdicts if one.verdict != Verdict.CRIT.name]
+    if not good:
+        return Due(node, f"failed {newest.suite} when it was last tested, {show_seconds(round(age))} ago", age)
+    best = max(good, key=lambda one: one.at)
+    if best.age(now) >= rule.younger:
+        return Due(node, f"passed {best.suite} {show_seconds(round(best.age(now)))} ago", age)
+    return None
