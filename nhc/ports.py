@@ -102,6 +102,14 @@ class AdapterError(Exception):
     """The other side cannot be asked at all: not installed, not reachable, not allowed. One line for a person."""
 
 
+class SettingError(AdapterError):
+    """One of an adapter's settings makes no sense. `key` names it; who read it from a file says which file and line."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key}: {problem}")
+        self.key, self.problem = key, problem
+
+
 class NodeSource(Protocol):
     """Something that knows nodes."""
 

@@ -269,6 +269,6 @@ class MakeRepairer(Protocol):
     ) -> Repairer:
         """`settings` are its table in the remedy settings (`[repairers.aws]`), `environ` replaces the environment.
 
-        `timeout` is in seconds, for one call. Raises nhc.ports.AdapterError where the settings make no sense.
+        `timeout` is in seconds, for one call. Raises nhc.ports.SettingError where one of the settings makes no sense.
         """
         ...

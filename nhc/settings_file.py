@@ -250,7 +250,11 @@ class Table:
 
     def error(self, key: str, problem: str) -> SettingsError:
         """`FILE:LINE: KEY: PROBLEM`, to be raised."""
-        return SettingsError(f"{self._file.place((*self._where, key))}{self.name(key)}: {problem}")
+        return SettingsError(f"{self.place(key)}{self.name(key)}: {problem}")
+
+    def place(self, key: str) -> str:
+        """`FILE:LINE: ` of a key, or of the table around it."""
+        return self._file.place((*self._where, key))
 
     def name(self, key: str) -> str:
         """A key with the tables around it: `repair.cooldown`, `rule[2].match`."""

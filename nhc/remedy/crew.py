@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.ports import AdapterError
+from nhc.ports import AdapterError, SettingError
 from nhc.remedy.settings import MachineSettings, RepairerSettings, Settings
 from nhc.repair import Claim, EvidenceSource, Machine, OtherActors, Repairer, Right, Rung
 from nhc.store.nodes import Node
@@ -129,10 +129,15 @@ def open_crew(settings: Settings, others: Sequence[object] = (), environ: Option
 
     hands = []
     for one in settings.repairers:
-        make = plugins.repairer(one.type)
+        try:
+            make = plugins.repairer(one.type)
+        except plugins.NoAdapter as error:
+            raise plugins.NoAdapter(f"{one.places['type']}repairers.{one.name}.type: {error}") from None
         try:
             hands.append(Hand(one, make(one.settings, environ, one.timeout)))
+        except SettingError as error:
+            place = one.places.get(error.key, one.places["type"])
+            raise AdapterError(f"{place}repairers.{one.name}.{error}") from None
         except AdapterError as error:
-            where = "" if str(error).startswith("repairers.") else f"repairers.{one.name}: "
-            raise AdapterError(f"{where}{error}") from None
+            raise AdapterError(f"{one.places['type']}repairers.{one.name}: {error}") from None
     return Crew(hands, settings.machines, others)

@@ -86,7 +86,10 @@ class Sources(NamedTuple):
 
 
 class RepairerSettings(NamedTuple):
-    """One repairer: the name it was registered under, which nodes and rungs it is for, and its own settings."""
+    """One repairer: the name it was registered under, which nodes and rungs it is for, and its own settings.
+
+    `places` says where the file names each setting and the type (`remedy.toml:12: `), for messages.
+    """
 
     name: str
     type: str
@@ -94,6 +97,7 @@ class RepairerSettings(NamedTuple):
     rungs: FrozenSet[Rung] = frozenset(REPAIRS)
     timeout: float = 30.0
     settings: Mapping[str, str] = {}
+    places: Mapping[str, str] = {}
 
 
 class MachineSettings(NamedTuple):
@@ -308,6 +312,7 @@ def _repairers(table: Table) -> Tuple[RepairerSettings, ...]:
     found = []
     for name, one in table.tables().items():
         own = {"type", "nodes", "rungs", "timeout"}
+        given = [key for key in one.names() if key not in own]
         found.append(
             RepairerSettings(
                 name,
@@ -315,7 +320,8 @@ def _repairers(table: Table) -> Tuple[RepairerSettings, ...]:
                 one.text_or_texts("nodes", ("*",)),
                 frozenset(one.choices("rungs", {rung.value: rung for rung in REPAIRS}, REPAIRS)),
                 one.seconds("timeout", 30.0, least=1.0),
-                {key: one.converted(key, str, "") for key in one.names() if key not in own},
+                {key: one.converted(key, str, "") for key in given},
+                {key: one.place(key) for key in ("type", *given)},
             )
         )
     return tuple(found)

@@ -123,7 +123,7 @@ class IpmiWorld(RepairerWorld):
         self.machine = Machine("n1", uuid=UUID)
         self.repairer = Ipmi(
             {"bmc": "127.0.0.1", "port": str(simulator.port), "interface": "lan", "user": "admin",
-             "password_file": str(at / "password"), "doctor": "127.0.0.1"}, {}, 1.0, self.wire)  # fmt: skip
+             "password-file": str(at / "password"), "doctor": "127.0.0.1"}, {}, 1.0, self.wire)  # fmt: skip
         self.repairer.command.timeout = 20.0  # of the command as a whole; one second is for each answer
 
     def calls(self):
@@ -214,7 +214,7 @@ def test_the_log_of_the_controller_is_evidence(simulator, tmp_path):
 
 
 def test_a_password_file_that_is_missing_is_named():
-    sent = Ipmi({"bmc": "127.0.0.1", "password_file": "/nonexistent/password"}).send(
+    sent = Ipmi({"bmc": "127.0.0.1", "password-file": "/nonexistent/password"}).send(
         Order("k", "1", 1, Machine("n1", uuid=UUID), Rung.REBOOT, "")
     )
 
@@ -223,5 +223,5 @@ def test_a_password_file_that_is_missing_is_named():
 
 
 def test_a_port_that_is_no_number_is_named():
-    with pytest.raises(AdapterError, match=r"ipmi\.port: 'abc' is not a number"):
+    with pytest.raises(AdapterError, match=r"^port: 'abc' is not a number"):
         Ipmi({"port": "abc"})

@@ -27,7 +27,7 @@ class RedfishWorld(RepairerWorld):
         self.machine = Machine("n1", uuid=self.bmc.uuid, settings={"bmc": self.bmc.url})
         password = directory / "password"
         password.write_text("correct horse\n")
-        self.settings = {"user": "nhc", "password_file": str(password), "doctor": self.bmc.url}
+        self.settings = {"user": "nhc", "password-file": str(password), "doctor": self.bmc.url}
         self.repairer = Redfish(self.settings, {}, 5.0)
 
     def calls(self):

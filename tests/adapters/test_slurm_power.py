@@ -44,7 +44,7 @@ class SlurmWorld(RepairerWorld):
     def __init__(self, cluster, node, rung=Rung.REBOOT, **settings):
         self.cluster, self.rung, self.wire = cluster, rung, Wire()
         self.machine = Machine(node, address="127.0.0.1" if node.startswith("n") else "")
-        self.repairer = SlurmPower({"boot_time": "60", **settings}, cluster.env, 20.0, self.wire)
+        self.repairer = SlurmPower({"boot-time": "60", **settings}, cluster.env, 20.0, self.wire)
 
     def calls(self):
         return self.wire.calls
@@ -117,10 +117,10 @@ def test_a_reboot_under_way_is_slurms_claim_and_no_second_is_sent(cluster):
 
 
 def test_resume_timeout_is_compared_with_how_long_the_node_boots(cluster):
-    slow = SlurmWorld(cluster, "n1", boot_time="900").repairer
+    slow = SlurmWorld(cluster, "n1", **{"boot-time": "900"}).repairer
 
     assert slow.can(Machine("n1"), Rung.REBOOT) == (
-        "ResumeTimeout is 60 s: a node that boots in 900 s (boot_time) would be set DOWN"
+        "ResumeTimeout is 60 s: a node that boots in 900 s (boot-time) would be set DOWN"
     )
     assert [right.granted for right in slow.rights() if right.name == "reboot"] == [False]
 
@@ -177,5 +177,5 @@ def budget():
 
 
 def test_a_boot_time_that_is_no_number_is_named():
-    with pytest.raises(AdapterError, match=r"slurm\.boot_time: 'soon' is not a number of seconds"):
-        SlurmPower({"boot_time": "soon"})
+    with pytest.raises(AdapterError, match=r"^boot-time: 'soon' is not a number of seconds"):
+        SlurmPower({"boot-time": "soon"})

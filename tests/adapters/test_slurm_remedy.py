@@ -45,7 +45,7 @@ grace = "0s"
 [evidence]
 directory = "{place}/evidence"
 [repairers.slurm]
-boot_time = "60"
+boot-time = "60"
 """)
 
     def report(self, boot, sick):

@@ -227,7 +227,24 @@ def test_doctor_names_what_is_missing(site):
         (["run", "--once"], 'store = "mysql://x/y"\n[sources]\nadapter = "slurm"', 3, "sqlite or postgresql"),
         (["run", "--once"], "", 2, "sources.adapter: missing"),
         (["run", "--once"], '[sources]\nadapter = "slrm"', 2, "did you mean slurm"),
-        (["run", "--once"], '[sources]\nadapter = "slurm"\n[repairers.x]\n', 2, "no repairer called 'x'"),
+        (
+            ["run", "--once"],
+            '[sources]\nadapter = "slurm"\n[repairers.x]\n',
+            2,
+            "remedy.toml:3: repairers.x.type: there is no repairer called 'x'",
+        ),
+        (
+            ["doctor"],
+            '[sources]\nadapter = "slurm"\n[repairers.slurm]\nboot_time = 60\n',
+            2,
+            "remedy.toml:4: repairers.slurm.boot_time: no such setting (did you mean boot-time?)",
+        ),
+        (
+            ["doctor"],
+            '[sources]\nadapter = "slurm"\n[repairers.pool]\ntype = "slurm"\nreplace = "x"\n',
+            2,
+            "remedy.toml:5: repairers.pool.replace: 'x' is not one of no, power, hyperpod",
+        ),
         (["status"], 'store = "/no/such/place/store.db"', 3, "No such file"),
     ],
 )

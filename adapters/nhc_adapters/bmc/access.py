@@ -3,7 +3,7 @@
 [repairers.redfish]
 bmc = "https://{node}-bmc.cluster"     # {node} is the node's name; a node's own setting `bmc` goes before it
 user = "nhc"
-password_file = "/etc/nhc/bmc.password"
+password-file = "/etc/nhc/bmc.password"
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from nhc.ports import AdapterError
 from nhc.repair import Machine
 from nhc.system.bounded_read import cause, read_text
-from nhc_adapters.cloud.settings import Table
+from nhc_adapters.repair.settings import AdapterSettings
 
 
 class Access(NamedTuple):
@@ -38,9 +38,9 @@ class Access(NamedTuple):
             raise AdapterError(f"{self.password_file}: {cause(error)}") from None
 
 
-ACCESS = ("bmc", "user", "password_file")
+ACCESS = ("bmc", "user", "password-file")
 
 
-def read_access(table: Table) -> Access:
+def read_access(table: AdapterSettings) -> Access:
     """The settings of `ACCESS`."""
-    return Access(table.text("bmc"), table.text("user"), table.text("password_file"))
+    return Access(table.text("bmc"), table.text("user"), table.text("password-file"))

@@ -3,7 +3,7 @@
     [repairers.ipmi]
     bmc = "{node}-bmc.cluster"
     user = "nhc"
-    password_file = "/etc/nhc/bmc.password"
+    password-file = "/etc/nhc/bmc.password"
     interface = "lanplus"     # or "lan"
     identity = "guid"         # "trust" where the controllers show no system GUID: then the address alone is believed
 
@@ -35,8 +35,8 @@ from nhc.repair import (
 from nhc_adapters._command import Commands, Runner, complaint, run_command
 from nhc_adapters.bmc.access import ACCESS, read_access
 from nhc_adapters.bmc.identity import differs, forms
-from nhc_adapters.cloud.pieces import Pieces
-from nhc_adapters.cloud.settings import Table
+from nhc_adapters.repair.evidence import EvidenceCollector
+from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = (*ACCESS, "interface", "identity", "port", "cipher", "doctor")
 
@@ -64,7 +64,7 @@ class Ipmi:
         timeout: float = 30.0,
         run: Runner = run_command,
     ) -> None:
-        table = Table("ipmi", settings, KNOWN)
+        table = AdapterSettings(settings, KNOWN)
         self.access = read_access(table)
         self.interface = table.choice("interface", ("lanplus", "lan"))
         self.trusted = table.choice("identity", ("guid", "trust")) == "trust"
@@ -176,7 +176,7 @@ class Ipmi:
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
         """The controller's event log and its sensors. Raises AdapterError."""
-        pieces = Pieces(budget)
+        pieces = EvidenceCollector(budget)
         for name, words in (("bmc-sel.txt", ("sel", "elist")), ("bmc-sensors.txt", ("sdr", "elist"))):
             if not pieces.spent():
                 yield from pieces.take(name, "text/plain", self._ipmi(machine, *words).encode())

@@ -3,8 +3,8 @@
     [repairers.redfish]
     bmc = "https://{node}-bmc.cluster"
     user = "nhc"
-    password_file = "/etc/nhc/bmc.password"
-    ca_file = "/etc/nhc/bmc-ca.pem"     # or fingerprint = "AB:CD:…", or verify = "no"
+    password-file = "/etc/nhc/bmc.password"
+    ca-file = "/etc/nhc/bmc-ca.pem"     # or fingerprint = "AB:CD:…", or verify = "no"
 
 A controller is asked for the resets that it offers before one is sent. ForceRestart does not cut the power; PowerCycle
 does, and where it is not offered the power is switched off, seen to be off, and switched on.
@@ -33,11 +33,11 @@ from nhc.repair import (
 from nhc_adapters.bmc.access import ACCESS, read_access
 from nhc_adapters.bmc.identity import differs, forms
 from nhc_adapters.bmc.redfish_session import RedfishSession, Tls, link, text
-from nhc_adapters.cloud.calls import CallFailed, Refusal, accepted, send_once
-from nhc_adapters.cloud.pieces import Pieces
-from nhc_adapters.cloud.settings import Table
+from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, send_once
+from nhc_adapters.repair.evidence import EvidenceCollector
+from nhc_adapters.repair.settings import AdapterSettings
 
-KNOWN = (*ACCESS, "ca_file", "fingerprint", "verify", "doctor")
+KNOWN = (*ACCESS, "ca-file", "fingerprint", "verify", "doctor")
 
 WORDS: Dict[Rung, Tuple[str, ...]] = {
     Rung.REBOOT: ("ForceRestart", "GracefulRestart"),
@@ -71,11 +71,11 @@ class Redfish:
         environ: Optional[Mapping[str, str]] = None,
         timeout: float = 30.0,
     ) -> None:
-        table = Table("redfish", settings, KNOWN)
+        table = AdapterSettings(settings, KNOWN)
         self.access = read_access(table)
         if self.access.bmc:
             table.url("bmc", "")
-        self.tls = Tls(table.text("ca_file"), table.text("fingerprint"), table.flag("verify", True))
+        self.tls = Tls(table.text("ca-file"), table.text("fingerprint"), table.flag("verify", True))
         self.doctor = table.text("doctor")
         self.timeout = timeout
 
@@ -112,7 +112,7 @@ class Redfish:
         found = [_read_system(path, session.get(path)) for path in paths[:64]]
         own = [system for system in found if forms(system.uuid) & forms(machine.uuid)]
         if not own and len(found) != 1:
-            raise Refusal(f"{session.base}: none of its {len(found)} systems is {machine.node}'s, by their UUIDs")
+            raise RepairRefused(f"{session.base}: none of its {len(found)} systems is {machine.node}'s, by their UUIDs")
         return (own or found)[0]
 
     # Sending.
@@ -138,11 +138,13 @@ class Redfish:
             system = self._system(session, machine)
             other = differs(machine, system.uuid, session.base)
             if other:
-                raise Refusal(other)
+                raise RepairRefused(other)
             offered = self._offered(session, system)
             fit = [kind for kind in kinds if kind in offered]
             if not system.target or not fit:
-                raise Refusal(f"{session.base} offers none of {', '.join(kinds)}: {', '.join(offered) or 'no reset'}")
+                raise RepairRefused(
+                    f"{session.base} offers none of {', '.join(kinds)}: {', '.join(offered) or 'no reset'}"
+                )
             return system, fit
 
         def act(target: Tuple[System, List[str]]) -> Sent:
@@ -221,7 +223,7 @@ class Redfish:
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
         """The entries of the system's logs. Raises AdapterError."""
-        pieces = Pieces(budget)
+        pieces = EvidenceCollector(budget)
         with self._session(self._address(machine)) as session:
             system = self._system(session, machine)
             for log in system.logs:

@@ -15,7 +15,7 @@ import urllib3
 
 from nhc.model import printable
 from nhc.repair import Answer
-from nhc_adapters.cloud.calls import LATER, CallFailed
+from nhc_adapters.repair.calls import LATER, CallFailed
 
 BODY_LIMIT = 8 << 20
 """Bytes of one answer at most; a log's page has some hundred kilobytes."""

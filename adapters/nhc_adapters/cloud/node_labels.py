@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 from nhc.repair import Answer, Machine, Sent
-from nhc_adapters.cloud.calls import LATER, CallFailed, Refusal, accepted
 from nhc_adapters.kubernetes.api import access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
+from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted
 
 
 class Node(NamedTuple):
@@ -48,12 +48,12 @@ class NodeLabels:
         )
 
     def compare(self, machine: Machine) -> Node:
-        """The node, where it is the machine that is meant. Raises Refusal, CallFailed."""
+        """The node, where it is the machine that is meant. Raises RepairRefused, CallFailed."""
         node = self.read(machine.node)
         if machine.provider_id and node.provider_id and node.provider_id != machine.provider_id:
-            raise Refusal(f"the node {machine.node} is {node.provider_id} now, not {machine.provider_id}")
+            raise RepairRefused(f"the node {machine.node} is {node.provider_id} now, not {machine.provider_id}")
         if machine.boot_id and node.boot_id and node.boot_id != machine.boot_id:
-            raise Refusal(f"the node {machine.node} has booted since it was judged")
+            raise RepairRefused(f"the node {machine.node} has booted since it was judged")
         return node
 
     def label(self, machine: Machine, seen: Node, labels: Mapping[str, str]) -> Sent:

@@ -16,8 +16,8 @@ from nhc import __version__
 from nhc.model import printable
 from nhc.repair import Answer
 from nhc.system.bounded_read import parse_json
-from nhc_adapters.cloud.calls import LATER, CallFailed
 from nhc_adapters.kubernetes.api.errors import plain
+from nhc_adapters.repair.calls import LATER, CallFailed
 
 CONNECT_TIMEOUT = 5.0
 LARGEST = 16 << 20

@@ -36,11 +36,11 @@ from nhc.repair import (
     Stage,
 )
 from nhc_adapters._command import Runner
-from nhc_adapters.cloud.pieces import Pieces
-from nhc_adapters.cloud.settings import Table
 from nhc_adapters.node.hand import evidence
 from nhc_adapters.node.hand.plan import FABRIC_MANAGER, PERSISTENCED
 from nhc_adapters.node.reach import NotBegun, Reach, options_of, run_program
+from nhc_adapters.repair.evidence import EvidenceCollector
+from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = (
     "reach", "user", "port", "identity", "config", "ssh", "python", "sudo", "services", "stoppable", "kubeconfig",
@@ -70,7 +70,7 @@ class NodeHand:
         timeout: float = 30.0,
         run: Runner = run_program,
     ) -> None:
-        table = Table("node", settings, KNOWN)
+        table = AdapterSettings(settings, KNOWN)
         self.local = table.choice("reach", ("ssh", "local")) == "local"
         self.services, self.stoppable = _units(table, "services"), _units(table, "stoppable")
         self.kubeconfig, self.doctor = table.text("kubeconfig"), table.text("doctor")
@@ -175,7 +175,7 @@ class NodeHand:
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
         """The kernel's log and what the drivers say. Raises AdapterError where the node gave nothing."""
-        pieces = Pieces(budget)
+        pieces = EvidenceCollector(budget)
         until, size = time.monotonic() + budget.seconds, budget.size
         for name, kind in evidence.NAMES.items():
             left = until - time.monotonic()
@@ -198,7 +198,7 @@ class NodeHand:
             raise AdapterError(printable(pieces.complaint(), 900))
 
 
-def _units(table: Table, key: str) -> List[str]:
+def _units(table: AdapterSettings, key: str) -> List[str]:
     """Names of systemd services, in words."""
     names = shlex.split(table.text(key))
     for name in names:

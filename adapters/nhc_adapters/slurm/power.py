@@ -1,7 +1,7 @@
 """Repairs through Slurm itself: its RebootProgram, its power saving, and HyperPod's words on Slurm.
 
     [repairers.slurm]
-    boot_time = "900"        # seconds from the reboot until slurmd registers; ResumeTimeout must allow it
+    boot-time = "900"        # seconds from the reboot until slurmd registers; ResumeTimeout must allow it
     replace = "power"        # "no" (default), "power" for nodes of the cloud, "hyperpod"
 
 Only `scontrol reboot` without ASAP is used: ASAP drains by itself and takes every drain away when the node is back,
@@ -32,11 +32,11 @@ from nhc.repair import (
     Stage,
 )
 from nhc_adapters._command import Commands, Runner, complaint, plain, run_command
-from nhc_adapters.cloud.pieces import Pieces
-from nhc_adapters.cloud.settings import Table
+from nhc_adapters.repair.evidence import EvidenceCollector
+from nhc_adapters.repair.settings import AdapterSettings
 from nhc_adapters.slurm.states import HELD, parse_show
 
-KNOWN = ("boot_time", "replace", "path", "conf")
+KNOWN = ("boot-time", "replace", "path", "conf")
 
 BOOT_TIME = 600
 """Seconds that a node with eight GPUs may take from reboot to registration; firmware alone takes minutes."""
@@ -68,14 +68,14 @@ class SlurmPower:
         timeout: float = 30.0,
         run: Runner = run_command,
     ) -> None:
-        table = Table("slurm", settings, KNOWN)
+        table = AdapterSettings(settings, KNOWN)
         given = {"NHC_RM_PATH": table.text("path")}
         if table.text("conf"):
             given["SLURM_CONF"] = table.text("conf")
         self.replace = table.choice("replace", ("no", "power", "hyperpod"))
-        self.boot_time = table.text("boot_time", str(BOOT_TIME))
+        self.boot_time = table.text("boot-time", str(BOOT_TIME))
         if not self.boot_time.isdigit():
-            raise table.wrong("boot_time", "a number of seconds")
+            raise table.wrong("boot-time", "a number of seconds")
         self.command = Commands(given, environ, timeout, run)
         self.command.env["SLURM_TIME_FORMAT"] = "%s"
 
@@ -119,7 +119,7 @@ class SlurmPower:
             return str(error)
         if limit and int(limit[0]) < int(self.boot_time):
             return (
-                f"ResumeTimeout is {limit[0]} s: a node that boots in {self.boot_time} s (boot_time) would be set DOWN"
+                f"ResumeTimeout is {limit[0]} s: a node that boots in {self.boot_time} s (boot-time) would be set DOWN"
             )
         return ""
 
@@ -252,7 +252,7 @@ class SlurmPower:
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
         """Slurm's view of the node and of the jobs on it. Raises AdapterError."""
-        pieces = Pieces(budget)
+        pieces = EvidenceCollector(budget)
         node = plain(machine.node)
         for name, argv in (
             ("slurm-node.txt", ("scontrol", "-a", "-d", "show", "node", node)),

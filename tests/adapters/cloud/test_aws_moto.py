@@ -15,7 +15,7 @@ from nhc.sinks import Delivery
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.cloudwatch import KEYS, CloudWatchSink, Metric, metrics, sink
 from nhc_adapters.cloud.aws.repairer import AwsRepairer
-from nhc_adapters.cloud.settings import Table
+from nhc_adapters.repair.settings import AdapterSettings
 from tests.adapters.cloud.test_aws_contract import ENVIRON
 
 DMA = "NeuronHasError_DMA_ERROR"
@@ -32,7 +32,7 @@ def moto():
 
 @pytest.fixture(scope="module")
 def aws(moto):
-    return Aws(Table("test", {"endpoint": moto}, ("endpoint", "region", "profile")), ENVIRON, 20.0)
+    return Aws(AdapterSettings({"endpoint": moto}, ("endpoint", "region", "profile")), ENVIRON, 20.0)
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_the_metrics_of_a_report():
 
 
 def test_an_error_is_one_while_it_stands_and_nought_when_it_has_ended(moto, aws):
-    table = Table("sinks.cloudwatch", {"endpoint": moto, "instance": "i-0123456789abcdef0", "period": "1h"}, KEYS)
+    table = AdapterSettings({"endpoint": moto, "instance": "i-0123456789abcdef0", "period": "1h"}, KEYS)
     mine = CloudWatchSink(table, ENVIRON)
     mine.deliver(Delivery(report(dma()), complete=False))
     assert values(aws, "NHC", "NodeHealthy") is None, "nothing while not all is judged"
@@ -150,7 +150,7 @@ def test_an_error_is_one_while_it_stands_and_nought_when_it_has_ended(moto, aws)
 
 
 def test_the_node_asks_the_metadata_service_who_it_is(moto):
-    table = Table("sinks.cloudwatch", {"metadata": moto, "endpoint": moto}, KEYS)
+    table = AdapterSettings({"metadata": moto, "endpoint": moto}, KEYS)
     mine = CloudWatchSink(table, {name: value for name, value in ENVIRON.items() if name != "AWS_REGION"})
     mine._find()
     assert mine._instance.startswith("i-")

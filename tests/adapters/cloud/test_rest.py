@@ -10,9 +10,9 @@ import pytest
 
 from nhc.repair import Answer
 from nhc_adapters.cloud import rest
-from nhc_adapters.cloud.calls import CallFailed
 from nhc_adapters.cloud.rest import Problem, Rest, no_words, said_in
 from nhc_adapters.cloud.tokens import Bearer, Token
+from nhc_adapters.repair.calls import CallFailed
 
 TOKEN = "Bearer secret-token"
 

@@ -380,10 +380,10 @@ def test_a_reboot_is_done_when_the_boot_id_is_another(node):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"services": "--now.service"}, "node.services"),
-        ({"reach": "telnet"}, "node.reach"),
-        ({"wait": "soon"}, "node.wait"),
-        ({"port": "ssh"}, "node.port"),
+        ({"services": "--now.service"}, "services: "),
+        ({"reach": "telnet"}, "reach: "),
+        ({"wait": "soon"}, "wait: "),
+        ({"port": "ssh"}, "port: "),
     ],
 )
 def test_a_setting_of_no_sense_is_named(settings, said):

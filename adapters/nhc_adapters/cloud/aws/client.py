@@ -13,10 +13,9 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 import botocore
 
 from nhc import __version__
-from nhc.ports import AdapterError
 from nhc.repair import Answer
-from nhc_adapters.cloud.calls import LATER, CallFailed
-from nhc_adapters.cloud.settings import Table
+from nhc_adapters.repair.calls import LATER, CallFailed
+from nhc_adapters.repair.settings import AdapterSettings
 
 CONNECT_TIMEOUT = 5.0
 
@@ -44,8 +43,8 @@ says ResourceContention with HTTP 500."""
 class Aws:
     """Clients of one account, by service and region, made when first asked for."""
 
-    def __init__(self, table: Table, environ: Optional[Mapping[str, str]], timeout: float) -> None:
-        self._name, self.region = table.name, table.text("region")
+    def __init__(self, table: AdapterSettings, environ: Optional[Mapping[str, str]], timeout: float) -> None:
+        self._settings, self.region = table, table.text("region")
         self.endpoint = table.url("endpoint", "https://none") if table.text("endpoint") else ""
         self.profile, self.proxy = table.text("profile"), table.text("proxy")
         self.timeout = timeout
@@ -117,7 +116,7 @@ class Aws:
                 self._session.register_component("data_loader", _loader())
                 self._session.get_scoped_config()
             except exceptions.ProfileNotFound as error:
-                raise AdapterError(f"{self._name}.profile: {error}") from None
+                raise self._settings.error("profile", str(error)) from None
         return self._session
 
     def _env(self, name: str) -> str:

@@ -18,12 +18,11 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Op
 
 from nhc.marks import healthy
 from nhc.model import Report, Verdict
-from nhc.ports import AdapterError
 from nhc.sinks import Delivery, Standing
 from nhc.units import seconds
 from nhc_adapters.cloud.aws import imds
 from nhc_adapters.cloud.aws.client import Aws
-from nhc_adapters.cloud.settings import Table
+from nhc_adapters.repair.settings import AdapterSettings
 
 KEYS = ("region", "namespace", "period", "endpoint", "proxy", "profile", "instance", "metadata")
 NEURON = "NeuronHealthCheck"
@@ -43,7 +42,9 @@ class Metric(NamedTuple):
 
 def sink(settings: Mapping[str, Any], node: str, log: Callable[[str], None]) -> CloudWatchSink:
     """A sink from the table [sinks.cloudwatch]. Raises AdapterError."""
-    return CloudWatchSink(Table("sinks.cloudwatch", {key: str(value) for key, value in settings.items()}, KEYS))
+    return CloudWatchSink(
+        AdapterSettings({key: str(value) for key, value in settings.items()}, KEYS, "sinks.cloudwatch")
+    )
 
 
 def neuron_errors(report: Report) -> FrozenSet[str]:
@@ -69,11 +70,11 @@ def metrics(report: Report, ended: FrozenSet[str], namespace: str) -> List[Metri
 class CloudWatchSink:
     """As `nhc.ports.Sink`."""
 
-    def __init__(self, table: Table, environ: Optional[Mapping[str, str]] = None) -> None:
+    def __init__(self, table: AdapterSettings, environ: Optional[Mapping[str, str]] = None) -> None:
         try:
             self.period = seconds(table.text("period", PERIOD))
         except ValueError as error:
-            raise AdapterError(f"sinks.cloudwatch.period: {error}") from None
+            raise table.error("period", str(error)) from None
         self.namespace = table.text("namespace", "NHC")
         if self.namespace.startswith("AWS/"):
             raise table.wrong("namespace", "a namespace of one's own: AWS/ is AWS's")

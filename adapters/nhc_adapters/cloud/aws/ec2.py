@@ -10,7 +10,7 @@ from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional
 from nhc.model import printable
 from nhc.repair import Machine, Sent, Sighting
 from nhc_adapters.cloud.aws.client import Aws
-from nhc_adapters.cloud.calls import CallFailed, Refusal, accepted
+from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
 
 GONE = frozenset({"shutting-down", "terminated", "gone"})
 DESCRIPTION = 255
@@ -74,20 +74,20 @@ def sighting(found: Optional[Instance], doing: str = "") -> Sighting:
 
 
 def compare(machine: Machine, found: Optional[Instance], instance: str) -> Instance:
-    """The instance, where it is the machine that the cluster means. Raises Refusal.
+    """The instance, where it is the machine that the cluster means. Raises RepairRefused.
 
     EC2 shows no DMI UUID. The node's address tells a stale provider id from a present one: each instance has its own.
     """
     if found is None:
-        raise Refusal(f"EC2 knows no instance {instance}")
+        raise RepairRefused(f"EC2 knows no instance {instance}")
     if found.state in GONE:
-        raise Refusal(f"{instance} is {found.state}: another machine stands behind {machine.node} now, or none")
+        raise RepairRefused(f"{instance} is {found.state}: another machine stands behind {machine.node} now, or none")
     try:
         address = str(ipaddress.ip_address(machine.address))
     except ValueError:
         return found  # a host name tells nothing
     if found.addresses and address not in {str(ipaddress.ip_address(one)) for one in found.addresses}:
-        raise Refusal(
+        raise RepairRefused(
             f"{instance} has the addresses {', '.join(sorted(found.addresses))}, {machine.node} has {address}: "
             f"another machine"
         )

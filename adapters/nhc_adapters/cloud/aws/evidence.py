@@ -9,13 +9,13 @@ from typing import Iterator
 from nhc.ports import AdapterError
 from nhc.repair import EvidenceBudget, Exhibit
 from nhc_adapters.cloud.aws.client import Aws
-from nhc_adapters.cloud.calls import CallFailed
-from nhc_adapters.cloud.pieces import Pieces
+from nhc_adapters.repair.calls import CallFailed
+from nhc_adapters.repair.evidence import EvidenceCollector
 
 
 def collect(aws: Aws, instance: str, region: str, budget: EvidenceBudget) -> Iterator[Exhibit]:
     """The pieces that can be had, within the budget. Raises AdapterError where none can."""
-    pieces = Pieces(budget)
+    pieces = EvidenceCollector(budget)
     for name, kind, get in (
         ("console.txt", "text/plain", _console),
         ("screenshot.jpg", "image/jpeg", _screenshot),

@@ -11,7 +11,7 @@ from nhc.repair import Progress, Sent, Sighting, Stage
 from nhc.timestamps import from_iso
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.ec2 import GONE, Instance
-from nhc_adapters.cloud.calls import accepted
+from nhc_adapters.repair.calls import accepted
 
 IGNORED_AFTER = 120.0
 """Seconds after which a group that still counts the instance healthy has ignored the call. The flag turns at once."""

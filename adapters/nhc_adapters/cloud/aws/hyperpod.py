@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 from nhc.repair import Answer, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.cloud.aws.client import Aws
-from nhc_adapters.cloud.calls import LATER, CallFailed, Refusal, accepted
+from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted
 
 HEALTH = "sagemaker.amazonaws.com/node-health-status"
 ASKED = {Rung.REBOOT: "UnschedulablePendingReboot", Rung.REPLACE: "UnschedulablePendingReplacement"}
@@ -112,13 +112,13 @@ def order(aws: Aws, cluster: str, instance: str, rung: Rung, region: str = "") -
 
 
 def compare(found: Optional[Node], instance: str, cluster: str) -> Node:
-    """The node, where it can be repaired. Raises Refusal."""
+    """The node, where it can be repaired. Raises RepairRefused."""
     if found is None:
-        raise Refusal(f"the HyperPod cluster {cluster} has no node {instance}")
+        raise RepairRefused(f"the HyperPod cluster {cluster} has no node {instance}")
     if found.status == "ShuttingDown":
-        raise Refusal(f"{instance} is shutting down already")
+        raise RepairRefused(f"{instance} is shutting down already")
     if found.status in ("SystemUpdating", "DeepHealthCheckInProgress"):
-        raise Refusal(f"{instance} is held by HyperPod: {found.status}", LATER)
+        raise RepairRefused(f"{instance} is held by HyperPod: {found.status}", LATER)
     return found
 
 

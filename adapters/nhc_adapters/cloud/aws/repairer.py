@@ -38,9 +38,9 @@ from nhc_adapters.cloud.aws import ec2, evidence, groups, hyperpod, rights
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.identity import Identity, identity
 from nhc_adapters.cloud.aws.ways import KNOWN, Choice, Policy, Way, in_hyperpod, of_instance
-from nhc_adapters.cloud.calls import LATER, Refusal, accepted, send_once
 from nhc_adapters.cloud.node_labels import NodeLabels
-from nhc_adapters.cloud.settings import Table
+from nhc_adapters.repair.calls import LATER, RepairRefused, accepted, send_once
+from nhc_adapters.repair.settings import AdapterSettings
 
 GROUP_LABEL = "sagemaker.amazonaws.com/instance-group-name"
 
@@ -62,7 +62,7 @@ class AwsRepairer:
         environ: Optional[Mapping[str, str]] = None,
         timeout: float = 30.0,
     ) -> None:
-        self.table = Table("repairers.aws", settings, KNOWN)
+        self.table = AdapterSettings(settings, KNOWN)
         self.policy = Policy.read(self.table)
         self.tag = self.table.pair("tag")
         self.environ = environ
@@ -97,9 +97,9 @@ class AwsRepairer:
             return of_instance(self.policy, rung, "", "", False)
         found = ec2.compare(machine, ec2.describe(self.aws, who.instance, who.region), who.instance)
         if self.tag and found.tags.get(self.tag[0]) != self.tag[1]:
-            raise Refusal(f"{who.instance} does not carry the tag {'='.join(self.tag)}")
+            raise RepairRefused(f"{who.instance} does not carry the tag {'='.join(self.tag)}")
         if found.state != "running" and rung is not Rung.ESCALATE:
-            raise Refusal(f"{who.instance} is {found.state}", LATER if found.state == "pending" else 0.0)
+            raise RepairRefused(f"{who.instance} is {found.state}", LATER if found.state == "pending" else 0.0)
         return of_instance(self.policy, rung, found.group, found.root, found.spot)
 
     # Looking.
@@ -128,10 +128,10 @@ class AwsRepairer:
         machine = order.machine
         who = self._known(machine)
         if order.device:
-            raise Refusal(f"AWS repairs whole instances, not {order.device}")
+            raise RepairRefused(f"AWS repairs whole instances, not {order.device}")
         choice = self._choose(who, order.rung, machine)
         if choice.why:
-            raise Refusal(choice.why)
+            raise RepairRefused(choice.why)
         if choice.way is Way.HYPERPOD_API:
             found = hyperpod.node(self.aws, who.hyperpod, who.instance, who.region)
             hyperpod.compare(found, who.instance, who.hyperpod)
@@ -139,14 +139,16 @@ class AwsRepairer:
             return Target(who, choice.way)
         member = groups.member(self.aws, who.instance, who.region)
         if member is None:
-            raise Refusal(f"{who.instance} is in no Auto Scaling group any more")
+            raise RepairRefused(f"{who.instance} is in no Auto Scaling group any more")
         if member.lifecycle != groups.IN_SERVICE:
-            raise Refusal(f"{who.instance} is {member.lifecycle} in {member.group}: somebody else acts on it")
+            raise RepairRefused(f"{who.instance} is {member.lifecycle} in {member.group}: somebody else acts on it")
         if choice.way is Way.SET_UNHEALTHY and self.policy.respect_grace:
             seen = ec2.describe(self.aws, who.instance, who.region)
             left = groups.grace_left(self.aws, member.group, seen.launched if seen else "", who.region, time.time())
             if left:
-                raise Refusal(f"{who.instance} is in the grace period of {member.group} for {left:.0f} s more", left)
+                raise RepairRefused(
+                    f"{who.instance} is in the grace period of {member.group} for {left:.0f} s more", left
+                )
         return Target(who, choice.way, member.group)
 
     def _act(self, order: Order, target: Target) -> Sent:

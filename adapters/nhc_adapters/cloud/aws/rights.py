@@ -7,7 +7,7 @@ from typing import Dict, List, Optional, Tuple
 from nhc.repair import Right
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.ways import Policy
-from nhc_adapters.cloud.calls import CallFailed
+from nhc_adapters.repair.calls import CallFailed
 
 DENIED = frozenset(("UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure"))
 NOT_TRIED = "cannot be tried without doing it"

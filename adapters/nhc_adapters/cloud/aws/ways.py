@@ -6,7 +6,7 @@ from enum import Enum
 from typing import NamedTuple, Tuple
 
 from nhc.repair import Rung
-from nhc_adapters.cloud.settings import Table
+from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN: Tuple[str, ...] = (
     "region", "endpoint", "proxy", "profile", "in-group", "alone", "respect-grace-period", "hyperpod", "scheduler",
@@ -44,7 +44,7 @@ class Policy(NamedTuple):
     scheduler: str
 
     @classmethod
-    def read(cls, table: Table) -> Policy:
+    def read(cls, table: AdapterSettings) -> Policy:
         return cls(
             in_group=table.choice("in-group", tuple(IN_GROUP)),
             alone=table.choice("alone", tuple(ALONE)),

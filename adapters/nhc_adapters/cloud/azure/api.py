@@ -13,10 +13,10 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from nhc.model import printable
 from nhc.ports import AdapterError
-from nhc_adapters.cloud.calls import CallFailed
 from nhc_adapters.cloud.rest import Problem, Reply, Rest, no_words, said_in
-from nhc_adapters.cloud.settings import Table
 from nhc_adapters.cloud.tokens import Bearer, Token
+from nhc_adapters.repair.calls import CallFailed
+from nhc_adapters.repair.settings import AdapterSettings
 
 API = "https://management.azure.com"
 METADATA = "http://169.254.169.254"
@@ -42,7 +42,7 @@ class Begun(NamedTuple):
 class Azure:
     """Calls to Resource Manager."""
 
-    def __init__(self, table: Table, environ: Optional[Mapping[str, str]], timeout: float) -> None:
+    def __init__(self, table: AdapterSettings, environ: Optional[Mapping[str, str]], timeout: float) -> None:
         self.address = table.url("endpoint", API)
         self._environ = os.environ if environ is None else environ
         self._metadata, self._client_id = table.url("metadata", METADATA), table.text("client-id")

@@ -8,8 +8,8 @@ from nhc.ports import AdapterError
 from nhc.repair import EvidenceBudget, Exhibit
 from nhc_adapters.cloud.azure.api import Azure
 from nhc_adapters.cloud.azure.identity import Vm
-from nhc_adapters.cloud.calls import CallFailed
-from nhc_adapters.cloud.pieces import Pieces
+from nhc_adapters.repair.calls import CallFailed
+from nhc_adapters.repair.evidence import EvidenceCollector
 
 
 def collect(azure: Azure, which: Vm, budget: EvidenceBudget) -> Iterator[Exhibit]:
@@ -17,7 +17,7 @@ def collect(azure: Azure, which: Vm, budget: EvidenceBudget) -> Iterator[Exhibit
 
     Boot diagnostics must be on. The addresses are signed for minutes and shown nowhere.
     """
-    pieces = Pieces(budget)
+    pieces = EvidenceCollector(budget)
     try:
         path = f"{which.path}/retrieveBootDiagnosticsData"
         found = azure.call(

@@ -9,7 +9,7 @@ from nhc.model import printable
 from nhc.repair import Machine, Sent, Sighting
 from nhc_adapters.cloud.azure.api import Azure
 from nhc_adapters.cloud.azure.identity import Vm, same
-from nhc_adapters.cloud.calls import CallFailed, Refusal, accepted
+from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
 
 RUNNING, STOPPED, DEALLOCATED = "running", "stopped", "deallocated"
 SUCCEEDED = "succeeded"
@@ -63,11 +63,13 @@ def get(azure: Azure, which: Vm) -> Optional[Seen]:
 
 
 def compare(machine: Machine, found: Optional[Seen], which: Vm) -> Seen:
-    """The machine, where it is the one that the cluster means: by its DMI UUID, where that is known. Raises Refusal."""
+    """The machine, where it is the one that the cluster means: by its DMI UUID, if known. Raises RepairRefused."""
     if found is None:
-        raise Refusal(f"there is no virtual machine {which.shown} in {which.group}")
+        raise RepairRefused(f"there is no virtual machine {which.shown} in {which.group}")
     if machine.uuid and found.vm_id and not same(machine.uuid, found.vm_id):
-        raise Refusal(f"{which.shown} has the vmId {found.vm_id}, {machine.node} shows {machine.uuid}: another machine")
+        raise RepairRefused(
+            f"{which.shown} has the vmId {found.vm_id}, {machine.node} shows {machine.uuid}: another machine"
+        )
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 from nhc.repair import Machine, Sent
 from nhc_adapters.cloud.azure.api import AKS, Azure
-from nhc_adapters.cloud.calls import CallFailed, Refusal, accepted
+from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
 
 _NODE_GROUP = re.compile(r"^MC_(.+)_([^_]+)_[^_]+$", re.IGNORECASE)
 """AKS's own name for the resource group of a cluster's nodes: MC_GROUP_CLUSTER_LOCATION."""
@@ -55,7 +55,7 @@ def delete(azure: Azure, of: Pool, node: str) -> Sent:
     """Delete a machine, keeping in the request's id the size to come back to."""
     before = size(azure, of)
     if not before.settled:
-        raise Refusal(f"the node pool {of.name} is being changed", 60.0)
+        raise RepairRefused(f"the node pool {of.name} is being changed", 60.0)
     size_before = f"size/{before.nodes}"
     try:
         azure.call("deleteMachines", "POST", f"{of.path}/deleteMachines", AKS, body={"machineNames": [node]})

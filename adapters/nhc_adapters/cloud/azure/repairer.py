@@ -33,8 +33,8 @@ from nhc_adapters.cloud.azure import evidence, machines, pools, reports
 from nhc_adapters.cloud.azure.api import PERMISSIONS, Azure
 from nhc_adapters.cloud.azure.identity import Vm, vm
 from nhc_adapters.cloud.azure.machines import DEALLOCATED, RUNNING, STOPPED, SUCCEEDED, Seen
-from nhc_adapters.cloud.calls import LATER, CallFailed, Refusal, send_once
-from nhc_adapters.cloud.settings import Table
+from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, send_once
+from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = (
     "endpoint", "proxy", "metadata", "credentials", "client-id", "replace", "log-directory", "subscription",
@@ -82,7 +82,7 @@ class AzureRepairer:
         environ: Optional[Mapping[str, str]] = None,
         timeout: float = 30.0,
     ) -> None:
-        self.table = Table("repairers.azure", settings, KNOWN)
+        self.table = AdapterSettings(settings, KNOWN)
         self.replace = self.table.choice("replace", WAYS)
         self.logs = self.table.text("log-directory")
         self.azure = Azure(self.table, environ, timeout)
@@ -104,22 +104,24 @@ class AzureRepairer:
         found = vm(machine)
         if found is None:
             shown = machine.provider_id or "not set"
-            raise Refusal(f"no machine of Azure's is known for {machine.node} (provider id {shown!r})")
+            raise RepairRefused(f"no machine of Azure's is known for {machine.node} (provider id {shown!r})")
         return found
 
     def _way(self, rung: Rung) -> str:
         return {Rung.REBOOT: "restart", Rung.POWER_CYCLE: "powerOff"}.get(rung, self.replace)
 
     def _target(self, machine: Machine, rung: Rung) -> Target:
-        """Raises Refusal, CallFailed."""
+        """Raises RepairRefused, CallFailed."""
         which, way = self._vm(machine), self._way(rung)
         seen = machines.compare(machine, machines.get(self.azure, which), which)
         if seen.provisioning not in (SUCCEEDED, "failed"):
-            raise Refusal(f"{which.shown} is being changed: provisioning is {seen.provisioning}", LATER)
+            raise RepairRefused(f"{which.shown} is being changed: provisioning is {seen.provisioning}", LATER)
         if seen.power != RUNNING and way != "delete":
-            raise Refusal(f"{which.shown} is {seen.power or 'in no known state of power'}")
+            raise RepairRefused(f"{which.shown} is {seen.power or 'in no known state of power'}")
         if way == "aks" and self._pool(machine, which) is None:
-            raise Refusal(f"{machine.node} is no node of AKS that is known (its label kubernetes.azure.com/agentpool)")
+            raise RepairRefused(
+                f"{machine.node} is no node of AKS that is known (its label kubernetes.azure.com/agentpool)"
+            )
         return Target(which, seen, way)
 
     def _pool(self, machine: Machine, which: Vm) -> Optional[pools.Pool]:
@@ -135,7 +137,7 @@ class AzureRepairer:
 
     def _prepare(self, order: Order) -> Target:
         if order.device or order.rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
-            raise Refusal(self.can(order.machine, order.rung, order.device))
+            raise RepairRefused(self.can(order.machine, order.rung, order.device))
         return self._target(order.machine, order.rung)
 
     def _act(self, order: Order, target: Target) -> Sent:
@@ -167,7 +169,7 @@ class AzureRepairer:
         which, way = self._vm(order.machine), self._way(order.rung)
         seen = machines.get(self.azure, which) if way != "aks" else Seen("", "", "", "", "", "", "")
         if seen is None:
-            raise Refusal(f"{which.shown} is gone")
+            raise RepairRefused(f"{which.shown} is gone")
         return Target(which, seen, way)
 
     def _do_next(self, order: Order, sent: Sent, target: Target) -> Sent:

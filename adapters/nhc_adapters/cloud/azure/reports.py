@@ -18,7 +18,7 @@ from nhc.repair import Machine, Order, Sent
 from nhc_adapters.cloud.azure.api import IMPACT, Azure
 from nhc_adapters.cloud.azure.identity import Vm
 from nhc_adapters.cloud.azure.machines import Seen
-from nhc_adapters.cloud.calls import CallFailed, accepted
+from nhc_adapters.repair.calls import CallFailed, accepted
 
 UNHEALTHY = "Resource.Hpc.Unhealthy."
 

@@ -13,10 +13,10 @@ from urllib.parse import quote, urlencode
 from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc.repair import Answer
-from nhc_adapters.cloud.calls import CallFailed
 from nhc_adapters.cloud.rest import Problem, Rest, no_words, said_in
-from nhc_adapters.cloud.settings import Table
 from nhc_adapters.cloud.tokens import Bearer, Token
+from nhc_adapters.repair.calls import CallFailed
+from nhc_adapters.repair.settings import AdapterSettings
 
 API = "https://compute.googleapis.com/compute/v1"
 METADATA = "http://metadata.google.internal"
@@ -51,7 +51,7 @@ PERMISSIONS: Mapping[str, str] = {
 class Google:
     """Calls to Compute Engine."""
 
-    def __init__(self, table: Table, environ: Optional[Mapping[str, str]], timeout: float) -> None:
+    def __init__(self, table: AdapterSettings, environ: Optional[Mapping[str, str]], timeout: float) -> None:
         self.address = table.url("endpoint", API)
         self._environ = os.environ if environ is None else environ
         self._metadata = table.url("metadata", METADATA)

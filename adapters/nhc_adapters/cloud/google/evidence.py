@@ -7,15 +7,15 @@ from typing import Iterator
 
 from nhc.ports import AdapterError
 from nhc.repair import EvidenceBudget, Exhibit
-from nhc_adapters.cloud.calls import CallFailed
 from nhc_adapters.cloud.google.api import Google
 from nhc_adapters.cloud.google.identity import Place
-from nhc_adapters.cloud.pieces import Pieces
+from nhc_adapters.repair.calls import CallFailed
+from nhc_adapters.repair.evidence import EvidenceCollector
 
 
 def collect(google: Google, where: Place, budget: EvidenceBudget) -> Iterator[Exhibit]:
     """The pieces that can be had, within the budget. Raises AdapterError where none can."""
-    pieces = Pieces(budget)
+    pieces = EvidenceCollector(budget)
     for name, kind, get in (("console.txt", "text/plain", _console), ("screenshot.jpg", "image/jpeg", _screenshot)):
         if pieces.spent():
             break

@@ -6,10 +6,10 @@ from typing import Any, Mapping, NamedTuple
 
 from nhc.model import printable
 from nhc.repair import Order, Sent
-from nhc_adapters.cloud.calls import Refusal, accepted
 from nhc_adapters.cloud.google.api import Google
 from nhc_adapters.cloud.google.identity import Place
 from nhc_adapters.cloud.google.instances import Group
+from nhc_adapters.repair.calls import RepairRefused, accepted
 
 PAGE = 500
 
@@ -34,12 +34,12 @@ def recreate(google: Google, where: Place, group: Group, order: Order) -> Sent:
     body = {"instances": [f"zones/{where.zone}/instances/{where.name}"]}
     answer = google.call("instanceGroupManagers.recreateInstances", "POST", path, {"requestId": order.key}, body)
     if answer.get("status") == "DONE" and answer.get("error"):
-        raise Refusal(f"{group.name} refuses to recreate {where.name}")
+        raise RepairRefused(f"{group.name} refuses to recreate {where.name}")
     return accepted(f"{group.name} recreates {where.name}", str(answer.get("name") or ""))
 
 
 def managed(google: Google, where: Place, group: Group) -> Managed:
-    """What the group does to the instance now. Raises CallFailed, and Refusal where it is not of the group."""
+    """What the group does to the instance now. Raises CallFailed, and RepairRefused where it is not of the group."""
     path = f"{scope(where, group)}/instanceGroupManagers/{group.name}/listManagedInstances"
     ending = f"/zones/{where.zone}/instances/{where.name}"
     page = ""
@@ -53,7 +53,7 @@ def managed(google: Google, where: Place, group: Group) -> Managed:
                 return Managed(str(one.get("currentAction") or ""), printable(said, 300))
         page = str(answer.get("nextPageToken") or "")
         if not page:
-            raise Refusal(f"{where.name} is not of the group {group.name}")
+            raise RepairRefused(f"{where.name} is not of the group {group.name}")
 
 
 def heals(google: Google, where: Place, group: Group) -> bool:

@@ -9,9 +9,9 @@ from typing import Any, FrozenSet, Mapping, NamedTuple, Optional
 
 from nhc.model import printable
 from nhc.repair import Machine, Order, Sent, Sighting
-from nhc_adapters.cloud.calls import CallFailed, Refusal, accepted
 from nhc_adapters.cloud.google.api import Google
 from nhc_adapters.cloud.google.identity import Place
+from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
 
 RUNNING = "RUNNING"
 TERMINATED = "TERMINATED"
@@ -86,22 +86,22 @@ def get(google: Google, where: Place) -> Optional[Instance]:
 
 
 def compare(machine: Machine, found: Optional[Instance], where: Place) -> Instance:
-    """The instance, where it is the machine that the cluster means. Raises Refusal.
+    """The instance, where it is the machine that the cluster means. Raises RepairRefused.
 
     A recreated instance bears the same name. The node's address, and the settings' `instance_id`, tell them apart.
     """
     if found is None:
-        raise Refusal(f"there is no instance {where.name} in {where.zone}")
+        raise RepairRefused(f"there is no instance {where.name} in {where.zone}")
     known = machine.settings.get("instance_id", "")
     if known and known != found.id:
-        raise Refusal(f"{where.name} is the instance {found.id} now, not {known}")
+        raise RepairRefused(f"{where.name} is the instance {found.id} now, not {known}")
     try:
         address = str(ipaddress.ip_address(machine.address))
     except ValueError:
         return found
     if found.addresses and ipaddress.ip_address(address).is_private and address not in found.addresses:
         has = ", ".join(sorted(found.addresses))
-        raise Refusal(f"{where.name} has the address {has}, {machine.node} has {address}: another machine")
+        raise RepairRefused(f"{where.name} has the address {has}, {machine.node} has {address}: another machine")
     return found
 
 
@@ -156,7 +156,7 @@ def behavior(because: str) -> str:
 def _begun(answer: Mapping[str, Any], where: Place) -> Sent:
     found = _operation(answer)
     if found.done and found.error:
-        raise Refusal(f"{found.kind}: {found.error}")
+        raise RepairRefused(f"{found.kind}: {found.error}")
     return accepted(f"Google began {found.kind or 'the operation'} of {where.name}", found.name)
 
 

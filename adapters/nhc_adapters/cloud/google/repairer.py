@@ -28,13 +28,13 @@ from nhc.repair import (
     Sighting,
     Stage,
 )
-from nhc_adapters.cloud.calls import LATER, CallFailed, Refusal, send_once
 from nhc_adapters.cloud.google import evidence, gke, groups, instances
 from nhc_adapters.cloud.google.api import PERMISSIONS, Google
 from nhc_adapters.cloud.google.identity import Place, place
 from nhc_adapters.cloud.google.instances import RUNNING, TERMINATED, Group, Instance
 from nhc_adapters.cloud.node_labels import NodeLabels
-from nhc_adapters.cloud.settings import Table
+from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, send_once
+from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = (
     "endpoint", "proxy", "metadata", "credentials", "project", "zone", "replace", "reboot", "discard-local-ssd",
@@ -64,7 +64,7 @@ class GoogleRepairer:
         environ: Optional[Mapping[str, str]] = None,
         timeout: float = 30.0,
     ) -> None:
-        self.table = Table("repairers.google", settings, KNOWN)
+        self.table = AdapterSettings(settings, KNOWN)
         self.replace = self.table.choice("replace", ("auto", "gke", "group", "report-faulty"))
         self.reboot = self.table.choice("reboot", ("reset", "gke"))
         self.discard = self.table.flag("discard-local-ssd", False)
@@ -89,25 +89,25 @@ class GoogleRepairer:
         found = place(machine)
         if found is None:
             shown = machine.provider_id or "not set"
-            raise Refusal(f"no instance of Google's is known for {machine.node} (provider id {shown!r})")
+            raise RepairRefused(f"no instance of Google's is known for {machine.node} (provider id {shown!r})")
         return found
 
     def _target(self, machine: Machine, rung: Rung) -> Target:
-        """The instance and the way, the identity compared. Raises Refusal, CallFailed."""
+        """The instance and the way, the identity compared. Raises RepairRefused, CallFailed."""
         where = self._place(machine)
         found = instances.compare(machine, instances.get(self.google, where), where)
         if found.status != RUNNING:
             begins = found.status in ("PROVISIONING", "STAGING", "PENDING")
-            raise Refusal(f"{where.name} is {found.status}", LATER if begins else 0.0)
+            raise RepairRefused(f"{where.name} is {found.status}", LATER if begins else 0.0)
         way = self._way(machine, rung, found)
         if way == "stop" and found.group:
-            raise Refusal(f"{found.group.name} would repair an instance that is stopped: have it recreated")
+            raise RepairRefused(f"{found.group.name} would repair an instance that is stopped: have it recreated")
         if way == "stop" and found.local_disks and not self.discard:
-            raise Refusal("stopping loses its local SSDs: repairers.google.discard-local-ssd allows that")
+            raise RepairRefused("stopping loses its local SSDs: repairers.google.discard-local-ssd allows that")
         if way == "group" and found.group is None:
-            raise Refusal(f"{where.name} is in no managed instance group: nothing would replace it")
+            raise RepairRefused(f"{where.name} is in no managed instance group: nothing would replace it")
         if way == "report-faulty" and not found.reserved:
-            raise Refusal("only the host of an instance in a reservation can be reported as faulty")
+            raise RepairRefused("only the host of an instance in a reservation can be reported as faulty")
         return Target(where, found, way, found.group)
 
     def _way(self, machine: Machine, rung: Rung, found: Instance) -> str:
@@ -131,7 +131,7 @@ class GoogleRepairer:
 
     def _prepare(self, order: Order) -> Target:
         if order.device or order.rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
-            raise Refusal(self.can(order.machine, order.rung, order.device))
+            raise RepairRefused(self.can(order.machine, order.rung, order.device))
         return self._target(order.machine, order.rung)
 
     def _act(self, order: Order, target: Target) -> Sent:

@@ -8,10 +8,10 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 from urllib.parse import quote, urlencode
 
 from nhc.ports import AdapterError
-from nhc_adapters.cloud.calls import CallFailed
 from nhc_adapters.cloud.oracle.signing import find, signed
 from nhc_adapters.cloud.rest import Problem, Rest, no_words, said_in
-from nhc_adapters.cloud.settings import Table
+from nhc_adapters.repair.calls import CallFailed
+from nhc_adapters.repair.settings import AdapterSettings
 
 COMPUTE = "20160918"
 OKE = "20180222"
@@ -61,7 +61,7 @@ class Said(NamedTuple):
 class Oracle:
     """Calls to one tenancy."""
 
-    def __init__(self, table: Table, environ: Optional[Mapping[str, str]], timeout: float) -> None:
+    def __init__(self, table: AdapterSettings, environ: Optional[Mapping[str, str]], timeout: float) -> None:
         self._endpoint = table.url("endpoint", "https://none") if table.text("endpoint") else ""
         self._region = table.text("region")
         self._key = find(table, environ)

@@ -7,9 +7,9 @@ from typing import Iterator
 
 from nhc.ports import AdapterError
 from nhc.repair import EvidenceBudget, Exhibit
-from nhc_adapters.cloud.calls import CallFailed
 from nhc_adapters.cloud.oracle.api import Oracle
-from nhc_adapters.cloud.pieces import Pieces
+from nhc_adapters.repair.calls import CallFailed
+from nhc_adapters.repair.evidence import EvidenceCollector
 
 LENGTH = 1 << 20
 """Bytes of a console's history; Oracle keeps about one megabyte."""
@@ -21,7 +21,7 @@ def collect(oracle: Oracle, which: str, budget: EvidenceBudget) -> Iterator[Exhi
 
     Oracle makes a history first, which takes seconds; it is deleted again.
     """
-    pieces = Pieces(budget)
+    pieces = EvidenceCollector(budget)
     until = time.monotonic() + budget.seconds
     made = oracle.call("capture_console_history", "POST", "instanceConsoleHistories", which, body={"instanceId": which})
     name = str(made.data.get("id") or "")

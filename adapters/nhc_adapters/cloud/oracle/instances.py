@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 from nhc.repair import Claim, Machine, Order, Sent, Sighting
 from nhc.timestamps import from_iso
-from nhc_adapters.cloud.calls import CallFailed, Refusal, accepted
 from nhc_adapters.cloud.oracle.api import Oracle, objects
+from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
 
 NAMESPACE, TAG, UNHEALTHY = "ComputeInstanceHostActions", "CustomerReportedHostStatus", "unhealthy"
 """The defined tag that keeps a pool from being given the same host again. The namespace must exist in the tenancy."""
@@ -58,16 +58,18 @@ def get(oracle: Oracle, which: str) -> Optional[Instance]:
 
 def compare(machine: Machine, found: Optional[Instance], which: str) -> Instance:
     """The instance, where it can be repaired. Its OCID is no other machine's, so that one that ended tells of a stale
-    provider id. Raises Refusal.
+    provider id. Raises RepairRefused.
     """
     if found is None:
-        raise Refusal("the instance is not there, or not shown to us")
+        raise RepairRefused("the instance is not there, or not shown to us")
     if found.ocid != which:
-        raise Refusal("Oracle answered with another instance")
+        raise RepairRefused("Oracle answered with another instance")
     if found.state in GONE:
-        raise Refusal(f"the instance is {found.state}: another machine stands behind {machine.node} now, or none")
+        raise RepairRefused(f"the instance is {found.state}: another machine stands behind {machine.node} now, or none")
     if found.state != RUNNING:
-        raise Refusal(f"the instance is {found.state}", 30.0 if found.state in ("PROVISIONING", "STARTING") else 0.0)
+        raise RepairRefused(
+            f"the instance is {found.state}", 30.0 if found.state in ("PROVISIONING", "STARTING") else 0.0
+        )
     return found
 
 
@@ -99,7 +101,7 @@ def terminate(oracle: Oracle, found: Instance) -> Sent:
 def report(oracle: Oracle, found: Instance, order: Order) -> Instance:
     """Set the tag that says the host is bad, and read it back: without it the same host comes back from the pool.
 
-    Raises Refusal where it does not stand afterwards: nothing else is then begun.
+    Raises RepairRefused where it does not stand afterwards: nothing else is then begun.
     """
     if _tagged(found):
         return found
@@ -112,10 +114,10 @@ def report(oracle: Oracle, found: Instance, order: Order) -> Instance:
             "update_instance", "PUT", path, found.ocid, body=body, if_match=found.etag, token=f"{order.key}-tag"
         )
     except CallFailed as error:
-        raise Refusal(f"the instance could not be tagged as {UNHEALTHY}: {error}", error.retry_after) from None
+        raise RepairRefused(f"the instance could not be tagged as {UNHEALTHY}: {error}", error.retry_after) from None
     again = get(oracle, found.ocid)
     if again is None or not _tagged(again):
-        raise Refusal(f"the tag {NAMESPACE}.{TAG} does not stand: is the tag namespace there?")
+        raise RepairRefused(f"the tag {NAMESPACE}.{TAG} does not stand: is the tag namespace there?")
     return again
 
 

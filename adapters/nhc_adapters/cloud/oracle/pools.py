@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Mapping, NamedTuple, Optional
 
 from nhc.repair import Order, Progress, Sent, Sighting, Stage
-from nhc_adapters.cloud.calls import CallFailed, Refusal, accepted
 from nhc_adapters.cloud.oracle.api import Oracle, objects
 from nhc_adapters.cloud.oracle.instances import Instance, seconds, terminate
+from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
 
 
 def is_member(oracle: Oracle, pool: str, instance: str) -> bool:
@@ -98,7 +98,7 @@ def leave(oracle: Oracle, which: str, found: Instance) -> Sent:
     """Terminate a member, keeping in the request's id the size to come back to."""
     before = cluster(oracle, which)
     if before.state != "ACTIVE":
-        raise Refusal(f"the GPU memory cluster is {before.state}", 60.0)
+        raise RepairRefused(f"the GPU memory cluster is {before.state}", 60.0)
     size = f"size/{before.size}"
     try:
         return terminate(oracle, found)._replace(request_id=size)

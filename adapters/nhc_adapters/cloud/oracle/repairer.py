@@ -27,11 +27,11 @@ from nhc.repair import (
     Sighting,
     Stage,
 )
-from nhc_adapters.cloud.calls import CallFailed, Refusal, send_once
 from nhc_adapters.cloud.oracle import evidence, instances, pools
 from nhc_adapters.cloud.oracle.api import PERMISSIONS, Oracle
 from nhc_adapters.cloud.oracle.instances import GONE, TERMINATED, Instance
-from nhc_adapters.cloud.settings import Table
+from nhc_adapters.repair.calls import CallFailed, RepairRefused, send_once
+from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = (
     "endpoint", "proxy", "region", "credentials", "config-file", "profile", "replace", "reboot", "pool", "node-pool",
@@ -63,7 +63,7 @@ class OracleRepairer:
         environ: Optional[Mapping[str, str]] = None,
         timeout: float = 30.0,
     ) -> None:
-        self.table = Table("repairers.oracle", settings, KNOWN)
+        self.table = AdapterSettings(settings, KNOWN)
         self.replace = self.table.choice("replace", WAYS)
         self.reboot = self.table.choice("reboot", ("softreset", "reset"))
         self.oracle = Oracle(self.table, environ, timeout)
@@ -85,20 +85,22 @@ class OracleRepairer:
         found = instances.ocid(machine)
         if not found:
             shown = machine.provider_id or "not set"
-            raise Refusal(f"no instance of Oracle's is known for {machine.node} (provider id {shown!r})")
+            raise RepairRefused(f"no instance of Oracle's is known for {machine.node} (provider id {shown!r})")
         return found
 
     def _target(self, machine: Machine, rung: Rung) -> Target:
-        """Raises Refusal, CallFailed."""
+        """Raises RepairRefused, CallFailed."""
         which = self._ocid(machine)
         found = instances.compare(machine, instances.get(self.oracle, which), which)
         if rung is not Rung.REPLACE:
             return Target(found, "RESET" if rung is Rung.POWER_CYCLE else self.reboot.upper())
         owner = self._owner(machine, found)
         if self.replace in _OWNER and not owner:
-            raise Refusal(f"what replaces {machine.node} is not known (repairers.oracle.{_OWNER[self.replace][0]})")
+            raise RepairRefused(
+                f"what replaces {machine.node} is not known (repairers.oracle.{_OWNER[self.replace][0]})"
+            )
         if self.replace == "pool" and not pools.is_member(self.oracle, owner, which):
-            raise Refusal(f"{machine.node} is not of the instance pool: nothing would replace it")
+            raise RepairRefused(f"{machine.node} is not of the instance pool: nothing would replace it")
         return Target(found, self.replace, owner)
 
     def _owner(self, machine: Machine, found: Optional[Instance]) -> str:
@@ -117,7 +119,7 @@ class OracleRepairer:
 
     def _prepare(self, order: Order) -> Target:
         if order.device or order.rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
-            raise Refusal(self.can(order.machine, order.rung, order.device))
+            raise RepairRefused(self.can(order.machine, order.rung, order.device))
         target = self._target(order.machine, order.rung)
         if order.rung is Rung.REPLACE:  # the tag destroys nothing, and must stand before anything else is sent
             target = target._replace(found=instances.report(self.oracle, target.found, order))
@@ -143,7 +145,7 @@ class OracleRepairer:
 
     def _grow(self, order: Order, sent: Sent, owner: str) -> Sent:
         if self.replace != "memory-cluster" or not owner:
-            raise Refusal("nothing is to follow")
+            raise RepairRefused("nothing is to follow")
         key = str(uuid.uuid5(uuid.UUID(order.key), "grow"))
         return pools.regrow(self.oracle, owner, _size(sent), key)
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc.system.bounded_read import read_bytes
-from nhc_adapters.cloud.settings import Table
+from nhc_adapters.repair.settings import AdapterSettings
 
 CONFIG = "~/.oci/config"
 
@@ -50,7 +50,7 @@ def signed(key: Key, verb: str, url: str, body: Optional[bytes]) -> Dict[str, st
     return {**headers, "authorization": said}
 
 
-def find(table: Table, environ: Optional[Mapping[str, str]]) -> Callable[[], Key]:
+def find(table: AdapterSettings, environ: Optional[Mapping[str, str]]) -> Callable[[], Key]:
     """What gives the key of the moment, by the setting `credentials`. Raises AdapterError, as does what it returns."""
     how = table.choice("credentials", ("auto", "config", "instance-principal", "workload-identity"))
     given = os.environ if environ is None else environ

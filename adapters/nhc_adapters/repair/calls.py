@@ -45,7 +45,7 @@ class CallFailed(AdapterError):
         return Sent(self.answer, str(self), self.request_id, again)
 
 
-class Refusal(AdapterError):
+class RepairRefused(AdapterError):
     """The machine is not one that this repair may be sent to: another identity, a wrong state, a protection."""
 
     def __init__(self, message: str, retry_after: float = 0.0) -> None:
@@ -63,7 +63,7 @@ def send_once(prepare: Callable[[], Target], act: Callable[[Target], Sent]) -> S
     except CallFailed as error:
         lost = error.answer is Answer.AMBIGUOUS
         return Sent(Answer.REFUSED, f"not sent: {error}", retry_after=error.retry_after or (LATER if lost else 0.0))
-    except Refusal as error:
+    except RepairRefused as error:
         return Sent(Answer.REFUSED, f"not sent: {error}", retry_after=error.retry_after)
     except AdapterError as error:
         return Sent(Answer.REFUSED, f"not sent: {printable(str(error), MESSAGE)}")
@@ -71,7 +71,7 @@ def send_once(prepare: Callable[[], Target], act: Callable[[Target], Sent]) -> S
         return act(target)
     except CallFailed as error:
         return error.sent()
-    except Refusal as error:
+    except RepairRefused as error:
         return Sent(Answer.REFUSED, str(error), retry_after=error.retry_after)
 
 

@@ -11,7 +11,7 @@ _WHOLE = ("image/",)
 """Kinds of which a part is worth nothing."""
 
 
-class Pieces:
+class EvidenceCollector:
     """What has been taken of a budget. The end of a log is kept, where it is longer: the fault is there."""
 
     def __init__(self, budget: EvidenceBudget) -> None:

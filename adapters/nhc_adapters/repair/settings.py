@@ -1,4 +1,4 @@
-"""A repairer's table of settings ([repairers.aws] …): read, and its mistakes named."""
+"""What an adapter is told in its table of a settings file ([repairers.aws] …): text by name, and its mistakes named."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ from difflib import get_close_matches
 from typing import Mapping, Optional, Sequence, Tuple
 
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports import SettingError
 
 
-class Table:
-    """One table, text by name. Raises AdapterError for a name that is not in `known`."""
+class AdapterSettings:
+    """One adapter's settings. Raises SettingError for a name that is not in `known`.
 
-    def __init__(self, name: str, settings: Optional[Mapping[str, str]], known: Sequence[str]) -> None:
-        self.name, self.settings = name, settings or {}
-        for key in self.settings:
+    `section` is written before a name in messages, where whoever constructs the adapter does not know its table.
+    """
+
+    def __init__(self, settings: Optional[Mapping[str, str]], known: Sequence[str], section: str = "") -> None:
+        self._settings, self._prefix = settings or {}, f"{section}." if section else ""
+        for key in self._settings:
             if key not in known:
                 near = get_close_matches(key, known, 1)
                 hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-                raise AdapterError(f"{name}.{printable(key, 60)}: no such setting ({hint})")
+                raise self.error(printable(key, 60), f"no such setting ({hint})")
 
     def text(self, key: str, default: str = "") -> str:
-        return str(self.settings.get(key, "")) or default
+        return str(self._settings.get(key, "")) or default
 
     def choice(self, key: str, options: Sequence[str]) -> str:
         """One of `options`, the first by default."""
@@ -56,5 +59,10 @@ class Table:
             raise self.wrong(key, "NAME=VALUE")
         return (name, rest) if value else None
 
-    def wrong(self, key: str, expected: str) -> AdapterError:
-        return AdapterError(f"{self.name}.{key}: {printable(self.text(key), 60)!r} is not {expected}")
+    def wrong(self, key: str, expected: str) -> SettingError:
+        """`KEY: VALUE is not EXPECTED`, to be raised."""
+        return self.error(key, f"{printable(self.text(key), 60)!r} is not {expected}")
+
+    def error(self, key: str, problem: str) -> SettingError:
+        """`KEY: PROBLEM`, to be raised."""
+        return SettingError(self._prefix + key, problem)
