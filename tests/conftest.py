@@ -1,6 +1,7 @@
 """What every test shares: no core files from the crashes that tests provoke, how hard hypothesis tries, and that a
 skip is a failure where everything must be there."""
 
+import gc
 import os
 import resource
 
@@ -26,6 +27,16 @@ SERVICES = {
     "ipmi": ("simulator",),
     "intake": ("tests/server/",),
 }
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection():
+    """Collecting makes a million objects that stay: the garbage collector would walk them again and again, then and
+    in every test after (Python's manual, gc.freeze). It halves what collecting costs."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -31,7 +31,8 @@ def promtool():
     return found
 
 
-def declared():
+@pytest.fixture(scope="module")
+def existing():
     """Every metric that the code exposes, with its kind, read from the calls and tables that name it."""
     found = {"up": "gauge"}
     for path in [*(ROOT / "nhc").rglob("*.py"), *(ROOT / "adapters" / "nhc_adapters").rglob("*.py")]:
@@ -51,9 +52,6 @@ def declared():
     found.update(dict.fromkeys(re.findall(r'^    "(nhc_\w+)":', source, re.MULTILINE), "gauge"))
     found.update({f"nhc_check_value{suffix}": "gauge" for suffix, _ in UNITS.values()})
     return found
-
-
-EXISTING = declared()
 
 
 def names(expression):
@@ -77,16 +75,16 @@ def test_promtool_takes_the_rules_without_a_word_of_complaint(promtool):
 
 
 @pytest.mark.parametrize("one", ALERTS, ids=lambda one: one.name)
-def test_each_alert_can_be_acted_on(one):
+def test_each_alert_can_be_acted_on(one, existing):
     assert one.severity in (alerts.CRITICAL, alerts.WARNING, alerts.INFO)
     assert one.summary.endswith(".")
     assert one.means.endswith(".")
     assert one.actions
     assert all(action.endswith(".") for action in one.actions)
     assert f"### {one.name}\n" in (ROOT / "docs" / "alerts.md").read_text()
-    assert names(one.expression) <= set(EXISTING)
+    assert names(one.expression) <= set(existing)
     for name in names(one.expression):
-        if EXISTING[name] == "counter":
+        if existing[name] == "counter":
             assert name in FUNCTIONS_OF_COUNTERS.findall(one.expression), f"{name} is a counter"
     # An alert that fires where a series is absent says so; none calls absence well (`or vector(0)`, `== bool`).
     assert not re.search(r"or\s+(on\s*\(\)\s*)?vector\(|== bool", one.expression)
@@ -214,17 +212,17 @@ def without_variables(expression):
 
 
 @pytest.mark.parametrize(("board", "panel"), PANELS, ids=PANEL_IDS)
-def test_each_panel_says_what_it_shows(board, panel):
+def test_each_panel_says_what_it_shows(board, panel, existing):
     assert panel.title
     assert panel.description.endswith(".")
     assert panel.unit
     assert panel.queries
     for query in panel.queries:
         assert names(query.expression)
-        assert names(query.expression) <= set(EXISTING)
+        assert names(query.expression) <= set(existing)
         assert query.legend
         for name in names(query.expression):
-            counted = EXISTING[name] == "counter"
+            counted = existing[name] == "counter"
             assert counted == (name in FUNCTIONS_OF_COUNTERS.findall(query.expression)), name
         for window in re.findall(r"\[([^\]]+)\]", query.expression):
             assert window in ("$__rate_interval", "1h")
@@ -241,7 +239,7 @@ def test_promtool_takes_every_query_of_the_dashboards(promtool, tmp_path):
 
 
 @pytest.mark.parametrize("board", dashboards.DASHBOARDS, ids=lambda board: board.name)
-def test_a_dashboard_keeps_grafanas_rules(board):
+def test_a_dashboard_keeps_grafanas_rules(board, existing):
     made = dashboards.value(board)
     variables = {one["name"]: one for one in made["templating"]["list"]}
     assert list(variables) == ["datasource", "job", "instance"]
@@ -255,7 +253,7 @@ def test_a_dashboard_keeps_grafanas_rules(board):
     assert len(set(cells)) == len(cells), "two panels lie on one another"
     assert max(x for x, _ in cells) < 24
     assert all(panel["datasource"]["uid"] == "${datasource}" for panel in made["panels"])
-    assert names(board.probe) <= set(EXISTING)
+    assert names(board.probe) <= set(existing)
 
 
 def test_the_mixin_gives_what_kube_prometheus_takes():
