@@ -88,7 +88,7 @@ COMMANDS: Dict[str, Any] = {
         "token": ("nhc.cli.console:token", "Make a token that a person logs in with."),
     }),
     "notices": ("Tell people what is wrong: mail, chat, pagers, tickets, webhooks.", {
-        "run": ("nhc.cli.notices:run", "Send notices as incidents begin, change and end."),
+        "run": ("nhc.cli.notices_run:command", "Send notices as incidents begin, change and end."),
         "test": ("nhc.cli.notices:test", "Send a test to a channel."),
         "status": ("nhc.cli.notices:status", "Show what waits for each channel, and what was lost."),
     }),

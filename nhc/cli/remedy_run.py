@@ -19,12 +19,12 @@ from nhc.ports import AdapterError
 from nhc.remedy import metrics
 from nhc.remedy.book import Written
 from nhc.remedy.controller import Round
-from nhc.remedy.metrics_server import Pages, serve
 from nhc.remedy.site import Site, open_site
 from nhc.store.database import Fence
 from nhc.store.errors import LeadershipLost, StoreError
 from nhc.store.leader import Leader, leads
 from nhc.system import output_file
+from nhc.system.metrics_server import Pages, serve
 from nhc.timestamps import utc
 
 EXPIRE_EVERY = 3600.0

@@ -26,13 +26,30 @@ SENDS = 50
 """Messages to one channel a round: what waits then, waits for the next."""
 
 
+class ChannelRound(NamedTuple):
+    """What a round sent to one channel, and what it lost there: refused, or given up. `problem` is "" or a line."""
+
+    sent: int
+    lost: int
+    problem: str
+
+
 class NoticeRound(NamedTuple):
     """What a round came to. `problems` are lines for the log: no secret is in them."""
 
     queued: int
-    sent: int
     withheld: int
-    problems: List[str]
+    channels: Dict[str, ChannelRound]
+
+    @property
+    def sent(self) -> int:
+        """Messages that a receiver has taken."""
+        return sum(one.sent for one in self.channels.values())
+
+    @property
+    def problems(self) -> List[str]:
+        """A line for each channel that has one."""
+        return [f"{name}: {one.problem}" for name, one in self.channels.items() if one.problem]
 
 
 class NoticeService:
@@ -47,13 +64,8 @@ class NoticeService:
     def round(self, fence: Optional[Fence] = None) -> NoticeRound:
         """Raises StoreError, LeadershipLost."""
         queued, withheld = self._look(fence)
-        sent, said = 0, []
-        for channel in self.settings.channels.values():
-            done, problem = self._send(channel, fence)
-            sent += done
-            if problem:
-                said.append(f"{channel.name}: {problem}")
-        return NoticeRound(queued, sent, withheld, said)
+        channels = self.settings.channels.values()
+        return NoticeRound(queued, withheld, {channel.name: self._send(channel, fence) for channel in channels})
 
     def _look(self, fence: Optional[Fence]) -> Tuple[int, int]:
         now, settings = self.clock(), self.settings
@@ -86,10 +98,10 @@ class NoticeService:
             outbox.forget(connection, now - settings.keep)
         return queued, done.withheld
 
-    def _send(self, channel: NoticeChannel, fence: Optional[Fence]) -> Tuple[int, str]:
+    def _send(self, channel: NoticeChannel, fence: Optional[Fence]) -> ChannelRound:
         with self.store.read() as connection:
             waiting = outbox.waiting(connection, channel.name)
-        sent, problem = 0, ""
+        sent, lost, problem = 0, 0, ""
         held: Set[str] = set()
         for message in waiting[:MOST]:
             now = self.clock()
@@ -103,27 +115,30 @@ class NoticeService:
             except (SendRefused, ValueError) as error:
                 problem = f"refused: {error}"
                 self._end(message.id, outbox.REFUSED, str(error), fence)
+                lost += 1
                 continue
             except SendLater as error:
                 problem = str(error)
-                self._later(message, error, fence)
+                lost += self._later(message, error, fence)
                 break  # the channel is away or has had enough: the others wait as well
             self._end(message.id, outbox.SENT, "", fence)
             sent += 1
-        return sent, problem
+        return ChannelRound(sent, lost, problem)
 
     def _end(self, number: int, outcome: str, why: str, fence: Optional[Fence]) -> None:
         with self.store.write(fence) as connection:
             outbox.end(connection, number, outcome, why, self.clock())
 
-    def _later(self, message: outbox.Message, error: SendLater, fence: Optional[Fence]) -> None:
+    def _later(self, message: outbox.Message, error: SendLater, fence: Optional[Fence]) -> int:
+        """Put a message off, or give it up; how many are given up."""
         now = self.clock()
         if now - message.made >= self.settings.give_up:
             self._end(message.id, outbox.DROPPED, str(error), fence)
-            return
+            return 1
         delay = DELAYS[min(message.tries, len(DELAYS) - 1)] * (0.8 + 0.4 * self.jitter())
         with self.store.write(fence) as connection:
             outbox.postpone_channel(connection, message, now + max(delay, error.after), str(error))
+        return 0
 
 
 def _place(fact: str, groups: Mapping[str, str]) -> str:

@@ -156,6 +156,9 @@ CASES = {
     ),
     "NhcServerStoreDown": one_gauge("nhc_server_store_up", 0, 1),
     "NhcServerReportsLost": growing("nhc_server_reports_lost_total"),
+    "NhcNoticesNoLeader": one_gauge("nhc_notices_leader", 0, 1),
+    "NhcNoticesChannelDown": one_gauge("nhc_notices_channel_up", 0, 1),
+    "NhcNoticesLost": growing("nhc_notices_lost_total"),
     "NhcRemedyNoLeader": one_gauge("nhc_remedy_leader", 0, 1),
     "NhcRemedyBehind": (
         one_gauge("nhc_remedy_last_round_timestamp_seconds", 0, 0)[0],

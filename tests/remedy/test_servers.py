@@ -7,12 +7,12 @@ import pytest
 
 from nhc.remedy import metrics
 from nhc.remedy.metrics import Totals
-from nhc.remedy.metrics_server import Pages, serve
 from nhc.repair import Rung
 from nhc.store import episodes
 from nhc.store.connect import open_store
 from nhc.store.errors import LeadershipLost
 from nhc.store.leader import Leader
+from nhc.system.metrics_server import Pages, serve
 from tests.support.postgresql import postgresql  # noqa: F401 (a fixture)
 from tests.support.remedy_world import World
 from tests.support.slurm import wait_for

@@ -1,8 +1,8 @@
 """The alert rules: each with its expression, what it means and what a person does about it. Pure data.
 
-`job` is `nhc` for agents, and `nhc-console`, `nhc-remedy`, `nhc-server`, `nhc-kubernetes` for the other parts. The
-agent has strikes and recovery of its own, so a fault waits only shortly here. Absent series are never healthy: what
-is gone has alerts of its own.
+`job` is `nhc` for agents, and `nhc-console`, `nhc-notices`, `nhc-remedy`, `nhc-server`, `nhc-kubernetes` for the other
+parts. The agent has strikes and recovery of its own, so a fault waits only shortly here. Absent series are never
+healthy: what is gone has alerts of its own.
 """
 
 from __future__ import annotations
@@ -183,6 +183,27 @@ FLEET = Group("nhc-fleet", (
     ),
 ))  # fmt: skip
 
+NOTICES = Group("nhc-notices", (
+    Alert(
+        "NhcNoticesNoLeader", "max by (job) (nhc_notices_leader) < 1", "5m", WARNING,
+        "No process sends notices.",
+        "Nobody is told of new incidents; they wait in the store.",
+        ("Look at the log of `nhc notices run` on each of its hosts.", "`nhc store check` tries the store."),
+    ),
+    Alert(
+        "NhcNoticesChannelDown", "min by (job, channel) (nhc_notices_channel_up) < 1", "15m", WARNING,
+        "The channel {{ $labels.channel }} takes no notices.",
+        "Messages wait, and are dropped after `give-up`.",
+        ("`nhc notices test CHANNEL` says what the channel answers.", "`nhc notices status` shows what waits."),
+    ),
+    Alert(
+        "NhcNoticesLost", "increase(nhc_notices_lost_total[1h]) > 0", "1m", WARNING,
+        "The channel {{ $labels.channel }} refused notices, or they were given up.",
+        "Somebody was not told of an incident.",
+        ("`nhc notices status` shows the last answer of the channel.", "Look at the console for what stands now."),
+    ),
+))  # fmt: skip
+
 REMEDY = Group("nhc-remedy", (
     Alert(
         "NhcRemedyNoLeader", "max by (job) (nhc_remedy_leader) < 1", "5m", WARNING,
@@ -241,7 +262,7 @@ WATCHDOG = Group("nhc-watchdog", (
     ),
 ))  # fmt: skip
 
-GROUPS = (NODES, AGENTS, FLEET, REMEDY, KUBERNETES, WATCHDOG)
+GROUPS = (NODES, AGENTS, FLEET, NOTICES, REMEDY, KUBERNETES, WATCHDOG)
 RUNBOOKS = "docs/alerts.md"
 """Where the runbooks are, unless the generator or the mixin's `_config` is told another address."""
 

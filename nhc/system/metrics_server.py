@@ -1,4 +1,7 @@
-"""/metrics and /healthz of `nhc remedy run --listen`: read alone, on loopback unless it is told otherwise."""
+"""/metrics and /healthz of a service in the foreground: read alone, on loopback unless it is told otherwise.
+
+`nhc remedy run --listen` and `nhc notices run --listen` serve them.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ KIND = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Pages:
-    """What is served: set by the loop, read by requests."""
+    """What is served: set by the service after each round, read by requests."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._metrics, self._problem = "", "no round has ended yet"
 
     def update(self, metrics: str, problem: str) -> None:
-        """The pages after a round; `problem` is why the loop is not healthy, "" where it is."""
+        """The pages after a round; `problem` is why the service is not healthy, "" where it is."""
         with self._lock:
             self._metrics, self._problem = metrics, problem
 
@@ -58,5 +61,5 @@ def serve(address: str, pages: Pages) -> ThreadingHTTPServer:
             return
 
     server = _Server((host.strip("[]") if colon else "127.0.0.1", int(port)), Handler)
-    threading.Thread(target=server.serve_forever, name="nhc-remedy-http", daemon=True).start()
+    threading.Thread(target=server.serve_forever, name="nhc-metrics-http", daemon=True).start()
     return server
