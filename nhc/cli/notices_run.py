@@ -44,10 +44,10 @@ def run(path: str, once: bool, check_settings: bool, listen: str) -> int:
         return 0
     if not found.channels:
         raise SettingsError(f"{path}: no [channels.NAME]: there is nobody to tell")
-    return _Service(found).run(once, listen)
+    return _NoticesProcess(found).run(once, listen)
 
 
-class _Service:
+class _NoticesProcess:
     """One process: rounds until a signal, sending where it leads."""
 
     def __init__(self, settings: NoticesSettings) -> None:

@@ -34,7 +34,7 @@ class Pages:
         return 404, "there are /metrics and /healthz\n"
 
 
-class _Server(ThreadingHTTPServer):
+class _MetricsServer(ThreadingHTTPServer):
     daemon_threads = True
 
 
@@ -44,7 +44,7 @@ def serve(address: str, pages: Pages) -> ThreadingHTTPServer:
     if not port.isdigit() or int(port) > 65535:
         raise ValueError(f"{address!r} is no address such as 127.0.0.1:9469 or 9469")
 
-    class Handler(BaseHTTPRequestHandler):
+    class MetricsHandler(BaseHTTPRequestHandler):
         timeout = 10
         server_version = "nhc"
 
@@ -60,6 +60,6 @@ def serve(address: str, pages: Pages) -> ThreadingHTTPServer:
         def log_message(self, format: str, *_arguments: object) -> None:
             return
 
-    server = _Server((host.strip("[]") if colon else "127.0.0.1", int(port)), Handler)
+    server = _MetricsServer((host.strip("[]") if colon else "127.0.0.1", int(port)), MetricsHandler)
     threading.Thread(target=server.serve_forever, name="nhc-metrics-http", daemon=True).start()
     return server
