@@ -48,6 +48,7 @@ SINKS: Dict[str, str] = {
 REPAIRERS: Dict[str, str] = {
     "aws": "nhc_adapters.cloud.aws.repairer:AwsRepairer",
     "ipmi": "nhc_adapters.bmc.ipmi:Ipmi",
+    "kubernetes": "nhc_adapters.kubernetes.repair.repairer:KubernetesJobs",
     "node": "nhc_adapters.node.repairer:NodeHand",
     "redfish": "nhc_adapters.bmc.redfish:Redfish",
     "slurm": "nhc_adapters.slurm.power:SlurmPower",

@@ -72,7 +72,7 @@ class NodeHand:
     ) -> None:
         table = AdapterSettings(settings, KNOWN)
         self.local = table.choice("reach", ("ssh", "local")) == "local"
-        self.services, self.stoppable = _units(table, "services"), _units(table, "stoppable")
+        self.services, self.stoppable = units_of(table, "services"), units_of(table, "stoppable")
         self.kubeconfig, self.doctor = table.text("kubeconfig"), table.text("doctor")
         self.wait = table.text("wait", "300")
         if table.text("port") and not table.text("port").isdigit():
@@ -144,13 +144,7 @@ class NodeHand:
         return Sent(Answer.ACCEPTED, message, order.key)
 
     def _asked(self, order: Order) -> str:
-        machine = order.machine
-        return json.dumps({
-            "key": order.key, "rung": order.rung.value, "device": order.device,
-            "because": printable(order.because, 300),
-            "uuid": machine.uuid, "boot": machine.boot_id, "node": machine.node, "services": self.services,
-            "stoppable": [*STOPPABLE, *self.stoppable], "kubeconfig": self.kubeconfig, "wait": float(self.wait),
-        })  # fmt: skip
+        return json.dumps(asked_of(order, self.services, self.stoppable, self.kubeconfig, float(self.wait)))
 
     # Watching.
 
@@ -198,7 +192,19 @@ class NodeHand:
             raise AdapterError(printable(pieces.complaint(), 900))
 
 
-def _units(table: AdapterSettings, key: str) -> List[str]:
+def asked_of(
+    order: Order, services: Sequence[str], stoppable: Sequence[str], kubeconfig: str, wait: float
+) -> Mapping[str, object]:
+    """An order as the program on the node reads it (`nhc_adapters.node.hand.values.AskedRepair`)."""
+    machine = order.machine
+    return {
+        "key": order.key, "rung": order.rung.value, "device": order.device, "because": printable(order.because, 300),
+        "uuid": machine.uuid, "boot": machine.boot_id, "node": machine.node, "services": list(services),
+        "stoppable": [*STOPPABLE, *stoppable], "kubeconfig": kubeconfig, "wait": wait,
+    }  # fmt: skip
+
+
+def units_of(table: AdapterSettings, key: str) -> List[str]:
     """Names of systemd services, in words."""
     names = shlex.split(table.text(key))
     for name in names:

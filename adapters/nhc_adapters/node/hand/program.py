@@ -26,6 +26,8 @@ from nhc_adapters.node.hand.values import AskedRepair, Judged, NodeFacts, NotPos
 Answer = Mapping[str, object]
 BUSY = 60.0
 """Seconds after which a node on which another repair runs may be asked again."""
+RESULT = 4096
+"""Bytes that Kubernetes keeps of what a container wrote before it ended."""
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -35,6 +37,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--enter", default="", help="words before each command, a pod's way into the node")
     parser.add_argument("--path", default="", help="directories in which commands are looked for first")
     parser.add_argument("--wait", action="store_true", help="stay until the repair has ended")
+    parser.add_argument("--result", default="", help="a file that gets the answer as well, at most 4096 bytes of it")
     parser.add_argument("command", choices=("look", "start", "show", "restore", "evidence"))
     parser.add_argument(
         "words", nargs="*", help="start, restore: the order as JSON; show: its key; evidence: NAME BYTES SECONDS"
@@ -51,7 +54,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         print(f"nhc-hand: {given.command}: {error}", file=sys.stderr)
         return 2
     print(json.dumps(answer), flush=True)
-    return 0
+    return _keep(given.result, answer) if given.result else 0
 
 
 def _answer(command: str, words: Sequence[str], node: LocalNode, journal: Journal, wait: bool) -> Answer:
@@ -67,6 +70,20 @@ def _answer(command: str, words: Sequence[str], node: LocalNode, journal: Journa
     if command == "restore":
         return _restore(node, journal, asked)
     return _start(node, journal, asked, wait)
+
+
+def _keep(path: str, answer: Answer) -> int:
+    """The answer in a file, whole: what Kubernetes keeps of a pod that has ended (4096 bytes)."""
+    text = json.dumps(answer)
+    if len(text) > RESULT:
+        text = json.dumps({name: value for name, value in answer.items() if name != "results"})
+    try:
+        with open(path, "w") as file:
+            file.write(text[:RESULT])
+    except OSError as error:
+        print(f"nhc-hand: --result {path}: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def _look(node: LocalNode, journal: Journal) -> Answer:

@@ -1,0 +1,163 @@
+"""One cluster as a repairer asks it: each request is sent once, and what became of it is one of three answers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from nhc.ports import AdapterError
+from nhc.repair import Answer, Machine, Right, Sighting
+from nhc_adapters.kubernetes.api import access
+from nhc_adapters.kubernetes.api.client import Body, Client, node_path
+from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
+from nhc_adapters.kubernetes.controller.rights import ClusterRight, denied
+from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused
+
+Object = Dict[str, Any]
+NOT_FOUND, CONFLICT = 404, 409
+
+
+class KubeNode(NamedTuple):
+    """A node as a repair needs it. `instance` names the machine: its providerID, its DMI UUID, or the object's uid."""
+
+    name: str
+    uid: str
+    provider_id: str
+    uuid: str
+    boot: str
+    ready: bool
+    deleted: bool
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+    @property
+    def instance(self) -> str:
+        return self.provider_id or self.uuid or self.uid
+
+
+def read_node(node: Mapping[str, Any]) -> KubeNode:
+    """A node object. Pure."""
+    meta: Mapping[str, Any] = node.get("metadata") or {}
+    status: Mapping[str, Any] = node.get("status") or {}
+    info: Mapping[str, Any] = status.get("nodeInfo") or {}
+    ready = any(
+        one.get("type") == "Ready" and one.get("status") == "True" for one in status.get("conditions") or ()
+    )  # fmt: skip
+    return KubeNode(
+        str(meta.get("name", "")), str(meta.get("uid", "")), str((node.get("spec") or {}).get("providerID") or ""),
+        str(info.get("systemUUID") or "").lower(), str(info.get("bootID") or ""), ready,
+        bool(meta.get("deletionTimestamp")), texts(meta.get("labels")), texts(meta.get("annotations")),
+    )  # fmt: skip
+
+
+def texts(found: object) -> Dict[str, str]:
+    """Labels or annotations, text by name."""
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, Mapping) else {}
+
+
+class RepairCluster:
+    """One API server, for repairs: nothing that changes anything is ever tried again."""
+
+    def __init__(self, kubeconfig: str, context: str, timeout: float) -> None:
+        self._where, self._timeout = (kubeconfig, context), timeout
+        self._opened: Optional[Client] = None
+        self._lock = threading.Lock()
+
+    def client(self) -> Client:
+        """Raises AdapterError where no cluster is configured."""
+        with self._lock:
+            if self._opened is None:
+                found = access.find(*self._where)
+                self._opened = Client(
+                    found, patience=0.0, connections=4, read_timeout=self._timeout, agent="nhc-remedy"
+                )  # fmt: skip
+            return self._opened
+
+    # Reading.
+
+    def find(self, path: str, **query: str) -> Optional[Object]:
+        """An object, None where there is none. Raises CallFailed."""
+        try:
+            return self._request("GET", path, query=query)
+        except CallFailed as error:
+            if error.code == str(NOT_FOUND):
+                return None
+            raise
+
+    def items(self, path: str, **query: str) -> List[Object]:
+        """The objects of a collection; none where the API server has no such kind. Raises CallFailed."""
+        try:
+            return list(self.client().items(path, **query))
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return []
+            raise failed(f"GET {path}", error) from None
+        except Unreachable as error:
+            raise CallFailed(Answer.AMBIGUOUS, f"GET {path}: {error}") from None
+
+    def node(self, name: str) -> Optional[KubeNode]:
+        """Raises CallFailed."""
+        found = self.find(node_path(name))
+        return None if found is None else read_node(found)
+
+    def sighting(self, name: str) -> Sighting:
+        """Raises AdapterError where the node is not there."""
+        found = self.node(name)
+        if found is None:
+            raise AdapterError(f"the cluster has no node {name}")
+        return Sighting(time.time(), found.instance, found.boot, "ready" if found.ready else "not-ready")
+
+    def compare(self, machine: Machine) -> KubeNode:
+        """The node, where it is the machine that is meant. Raises RepairRefused, CallFailed."""
+        found = self.node(machine.node)
+        if found is None:
+            raise RepairRefused(f"the cluster has no node {machine.node}")
+        if machine.provider_id and found.provider_id and found.provider_id != machine.provider_id:
+            raise RepairRefused(f"the node {machine.node} is {found.provider_id} now, not {machine.provider_id}")
+        if machine.boot_id and found.boot and found.boot != machine.boot_id:
+            raise RepairRefused(f"the node {machine.node} has booted since it was judged")
+        if found.deleted:
+            raise RepairRefused(f"the node {machine.node} is being deleted")
+        return found
+
+    # Changing.
+
+    def create(self, path: str, body: Body, **query: str) -> Object:
+        """Raises CallFailed; its code is 409 where the name is taken."""
+        return self._request("POST", path, body, query=query)
+
+    def patch(self, path: str, body: Body, kind: str) -> Object:
+        """Raises CallFailed."""
+        return self._request("PATCH", path, body, kind)
+
+    def delete(self, path: str, body: Body) -> Object:
+        """Raises CallFailed."""
+        return self._request("DELETE", path, body)
+
+    def _request(
+        self, method: str, path: str, body: Optional[Body] = None, kind: str = "application/json",
+        query: Optional[Mapping[str, str]] = None,
+    ) -> Object:  # fmt: skip
+        try:
+            return self.client().request(method, path, body=body, content_type=kind, query=query, retry=False)
+        except ApiError as error:
+            raise failed(f"{method} {path}", error) from None
+        except Unreachable as error:
+            raise CallFailed(Answer.AMBIGUOUS, f"{method} {path}: {error}") from None
+
+    # Rights.
+
+    def rights(self, needed: Sequence[ClusterRight]) -> List[Right]:
+        """Each right, asked of the API server (SelfSubjectAccessReview). Raises AdapterError."""
+        missing = denied(self.client(), needed)
+        return [Right(str(one), one not in missing, one.missing() if one in missing else one.purpose) for one in needed]
+
+
+def failed(what: str, error: ApiError) -> CallFailed:
+    """What an error of the API server proves: below 500 nothing was begun; a crowd (409, 429) may pass."""
+    refused = error.status < 500
+    wait = (error.retry_after or LATER) if error.status in (CONFLICT, 429) else 0.0
+    return CallFailed(
+        Answer.REFUSED if refused else Answer.AMBIGUOUS, f"{what}: {error}", str(error.status), wait if refused else 0.0
+    )  # fmt: skip

@@ -1,0 +1,173 @@
+"""The Job that repairs a node from a pod on it: what it is made of, and what is read from it. Pure.
+
+The program is the one that runs over SSH (`nhc_adapters.node.hand`); it writes the order down on the node's own disk
+before it begins, so that a second start of the same Job (Kubernetes does not promise one pod a Job) does nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from nhc.model import printable
+from nhc.repair import Order
+from nhc.system.bounded_read import parse_json
+
+JOBS = "apis/batch/v1"
+NAME = "app.kubernetes.io/name"
+COMPONENT = "app.kubernetes.io/component"
+OURS = {NAME: "nhc", COMPONENT: "repair"}
+NODE_LABEL = "nhc/repair-node"
+ORDER = "nhc/order"
+"""Annotation: the key of the order that a Job carries out."""
+
+STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+"""Annotations of the pod: no drain (ours neither) and no autoscaler ends a repair half way."""
+
+ENTER = "nsenter --target 1 --mount --uts --ipc --net --pid --"
+"""How a command of the node's is run from the pod: in the namespaces of the node's first process."""
+
+RESULT = "/dev/termination-log"
+HOST = "/host"
+ENDING = 150
+"""Seconds that the program has to put back what it took away, once it is told to end."""
+
+
+class JobSettings(NamedTuple):
+    """What a site says of the Jobs. `deadline` and `keep` are seconds: how long one may run, and stays to be seen."""
+
+    namespace: str
+    image: str
+    pull_policy: str = "IfNotPresent"
+    pull_secret: str = ""
+    account: str = ""
+    priority: str = "system-node-critical"
+    enter: str = ENTER
+    path: str = ""
+    deadline: int = 1200
+    keep: int = 86400
+
+
+def job_name(key: str, restore: bool = False) -> str:
+    """The Job of an order; one that puts back what a killed repair has left has a name of its own."""
+    return f"nhc-{'restore' if restore else 'repair'}-{key.lower()}"
+
+
+def label_of(node: str) -> str:
+    """A node's name as a label's value: names may be four times as long as values."""
+    return node if len(node) <= 63 else hashlib.sha256(node.encode()).hexdigest()[:40]
+
+
+def manifest(order: Order, settings: JobSettings, words: Sequence[str], restore: bool = False) -> Dict[str, Any]:
+    """The Job of an order; `words` are what the program is asked."""
+    node = order.machine.node
+    labels = {**OURS, NODE_LABEL: label_of(node)}
+    notes = {
+        ORDER: order.key, "nhc/node": node, "nhc/episode": order.episode, "nhc/rung": order.rung.value,
+        "nhc/because": printable(order.because, 300),
+    }  # fmt: skip
+    options = ["--root", HOST, "--enter", settings.enter, "--result", RESULT, "--wait"]
+    options += ["--path", settings.path] if settings.path else []
+    container: Dict[str, Any] = {
+        "name": "repair", "image": settings.image, "imagePullPolicy": settings.pull_policy,
+        "command": ["python3", "-I", "-m", "nhc_adapters.node.hand"],
+        "args": [*options, *(word.replace("$", "\\u0024") if word.startswith("{") else word for word in words)],
+        "terminationMessagePath": RESULT, "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {"privileged": True, "runAsUser": 0, "runAsNonRoot": False, "readOnlyRootFilesystem": True},
+        "resources": {"requests": {"cpu": "10m", "memory": "48Mi"}, "limits": {"memory": "512Mi"}},
+        "volumeMounts": [{"name": "host", "mountPath": HOST, "mountPropagation": "HostToContainer"}],
+    }  # fmt: skip
+    spec: Dict[str, Any] = {
+        "nodeName": node,  # past the scheduler: the node is cordoned, and this pod is for no other
+        "restartPolicy": "Never", "hostPID": True, "automountServiceAccountToken": False,
+        "enableServiceLinks": False, "terminationGracePeriodSeconds": ENDING,
+        "tolerations": [{"operator": "Exists"}], "containers": [container],
+        "volumes": [{"name": "host", "hostPath": {"path": "/", "type": "Directory"}}],
+    }  # fmt: skip
+    if settings.priority:
+        spec["priorityClassName"] = settings.priority
+    if settings.account:
+        spec["serviceAccountName"] = settings.account
+    if settings.pull_secret:
+        spec["imagePullSecrets"] = [{"name": settings.pull_secret}]
+    return {
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {
+            "name": job_name(order.key, restore), "namespace": settings.namespace, "labels": labels,
+            "annotations": notes,
+        },
+        "spec": {
+            "completions": 1, "parallelism": 1, "backoffLimit": 0, "podReplacementPolicy": "Failed",
+            "activeDeadlineSeconds": settings.deadline, "ttlSecondsAfterFinished": settings.keep,
+            "template": {"metadata": {"labels": labels, "annotations": {**notes, **STAYS}}, "spec": spec},
+        },
+    }  # fmt: skip
+
+
+# What is read from a Job and its pods.
+
+
+class JobSeen(NamedTuple):
+    """A Job as it is now. `answer` is the program's, None where it gave none.
+
+    `started` says whether a container may have run, `why` what holds it up, or how it ended.
+    """
+
+    ended: bool
+    complete: bool
+    started: bool
+    answer: Optional[Mapping[str, object]]
+    why: str
+
+    def text(self, name: str) -> str:
+        return printable(str((self.answer or {}).get(name, "")), 900)
+
+
+def read_job(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> JobSeen:
+    """What a Job and its pods say. A Job that ran out of time has deleted its pod: then its own count tells of it."""
+    status: Mapping[str, Any] = job.get("status") or {}
+    conditions = {str(one.get("type")): one for one in status.get("conditions") or ()
+                  if one.get("status") == "True"}  # fmt: skip
+    complete, over = "Complete" in conditions, conditions.get("Failed")
+    started, answer = bool(status.get("failed") or status.get("succeeded")), None
+    said: List[str] = []
+    for pod in sorted(pods, key=lambda one: str(one.get("metadata", {}).get("creationTimestamp", ""))):
+        for one in (pod.get("status") or {}).get("containerStatuses") or ():
+            state: Mapping[str, Any] = one.get("state") or {}
+            ended: Mapping[str, Any] = state.get("terminated") or {}
+            started = started or bool(ended) or "running" in state
+            answer = _answer(str(ended.get("message") or "")) or answer
+            waiting: Mapping[str, Any] = state.get("waiting") or {}
+            said += [f"{waiting.get('reason', 'waits')}: {waiting.get('message', '')}"] if waiting else []
+            said += [f"its pod ended with {ended.get('exitCode')}: {ended.get('message') or ended.get('reason')}"] \
+                if ended and answer is None else []  # fmt: skip
+        reason = (pod.get("status") or {}).get("reason")
+        said += [f"its pod: {reason}: {(pod.get('status') or {}).get('message', '')}"] if reason else []
+    if over is not None:
+        said.append(f"{over.get('reason')}: {over.get('message')}")
+    elif not pods and not complete:
+        said.append("no pod of it is there yet")
+    return JobSeen(complete or over is not None, complete, started, answer, printable("; ".join(said), 400))
+
+
+def _answer(message: str) -> Optional[Mapping[str, object]]:
+    try:
+        value = parse_json(message)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def is_active(job: Mapping[str, Any]) -> bool:
+    """Whether a Job may still do something."""
+    ended = ("Complete", "Failed")
+    return not any(
+        one.get("type") in ended and one.get("status") == "True"
+        for one in (job.get("status") or {}).get("conditions") or ()
+    )
+
+
+def order_text(asked: Mapping[str, object]) -> str:
+    """An order as the program reads it."""
+    return json.dumps(asked, sort_keys=True)

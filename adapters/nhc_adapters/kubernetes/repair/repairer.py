@@ -1,0 +1,215 @@
+"""Repairs by a privileged Job that is pinned to the node: the program of `repairers.node`, without SSH.
+
+    [repairers.kubernetes]
+    image = "registry.example.com/nhc@sha256:..."   # this nhc; by digest, so that it is always the same
+    namespace = "nhc-system"
+    services = "trainer.service"                     # what restart-app starts again
+    stoppable = "site-gpu-monitor.service"
+
+The Job is named by the order's key. Creating it is the one call that does something: a name that is taken is the same
+order, and is looked at. What became of it is the program's own answer, which the kubelet keeps with the pod; another
+boot id of the node proves a reboot.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, List, Mapping, Optional, Sequence
+
+from nhc.ports import AdapterError
+from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc_adapters.kubernetes.api.client import namespaced
+from nhc_adapters.kubernetes.controller.rights import ClusterRight
+from nhc_adapters.kubernetes.repair import jobs
+from nhc_adapters.kubernetes.repair.cluster import CONFLICT, KubeNode, RepairCluster
+from nhc_adapters.kubernetes.repair.jobs import JOBS, JobSeen, JobSettings, job_name
+from nhc_adapters.node.repairer import asked_of, units_of
+from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, send_once
+from nhc_adapters.repair.settings import AdapterSettings
+
+KNOWN = (
+    "kubeconfig", "context", "namespace", "image", "pull-policy", "pull-secret", "service-account", "priority-class",
+    "services", "stoppable", "node-kubeconfig", "wait", "deadline", "keep", "enter", "path",
+)  # fmt: skip
+
+RUNGS = (Rung.RESTART_APP, Rung.RESET_DEVICE, Rung.RELOAD_DRIVER, Rung.REBOOT)
+
+NOT_READY = 60.0
+"""Seconds after which a node whose kubelet is not ready may be asked again: a kubelet that restarts needs less."""
+
+
+class KubernetesJobs:
+    """As `nhc.repair.Repairer`, Completes."""
+
+    def __init__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+    ) -> None:
+        table = AdapterSettings(settings, KNOWN)
+        self.services, self.stoppable = units_of(table, "services"), units_of(table, "stoppable")
+        self.kubeconfig = table.text("node-kubeconfig")
+        self.wait = _seconds(table, "wait", 300)
+        self.jobs = JobSettings(
+            table.text("namespace", "nhc-system"), table.text("image"), table.text("pull-policy", "IfNotPresent"),
+            table.text("pull-secret"), table.text("service-account"),
+            table.text("priority-class", "system-node-critical"), table.text("enter", jobs.ENTER), table.text("path"),
+            _seconds(table, "deadline", 1200), _seconds(table, "keep", 86400),
+        )  # fmt: skip
+        if self.jobs.pull_policy not in ("Always", "IfNotPresent", "Never"):
+            raise table.wrong("pull-policy", "one of Always, IfNotPresent, Never")
+        where = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
+        self.cluster = RepairCluster(where, table.text("context"), timeout)
+
+    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
+        """Why this rung is not possible, "" where it is. Asks nobody: the node's own program decides in the Job."""
+        if rung not in RUNGS:
+            return f"a Job on the node cannot {rung.value} it"
+        if not self.jobs.image:
+            return "no image is set up (image)"
+        if not (machine.provider_id or machine.uuid or machine.boot_id):
+            return f"nothing is known by which {machine.node} could be told from another machine of that name"
+        if rung is Rung.RESET_DEVICE and not device:
+            return "no device is named"
+        if rung is Rung.RESTART_APP and not self.services:
+            return "no services are set up to be started again (services)"
+        return ""
+
+    def look(self, machine: Machine) -> Sighting:
+        """The node, and a Job of ours that works on it. Raises AdapterError."""
+        seen = self.cluster.sighting(machine.node)
+        active = [one for one in self._of_node(machine.node) if jobs.is_active(one)]
+        if active:
+            return seen._replace(actor="nhc", doing=f"the Job {active[0]['metadata']['name']} works on it")
+        return seen
+
+    # Sending.
+
+    def send(self, order: Order) -> Sent:
+        """Create the Job, once. Never raises."""
+        why = self.can(order.machine, order.rung, order.device)
+        if why:
+            return Sent(Answer.REFUSED, f"not sent: {why}")
+        return send_once(lambda: self._ready(order.machine), lambda node: self._create(order, node))
+
+    def complete(self, order: Order, sent: Sent) -> Sent:
+        """Put back what a repair that was killed had stopped: a Job of its own. Never raises."""
+        return send_once(lambda: self.cluster.compare(order.machine), lambda node: self._create(order, node, True))
+
+    def _ready(self, machine: Machine) -> KubeNode:
+        node = self.cluster.compare(machine)
+        if not node.ready:
+            raise RepairRefused(f"the kubelet of {machine.node} is not ready: it would start no pod", NOT_READY)
+        return node
+
+    def _create(self, order: Order, node: KubeNode, restore: bool = False) -> Sent:
+        """Raises CallFailed."""
+        machine = order.machine._replace(boot_id=order.machine.boot_id or node.boot)
+        asked = asked_of(order._replace(machine=machine), self.services, self.stoppable, self.kubeconfig, self.wait)
+        words = ("restore" if restore else "start", jobs.order_text(asked))
+        path = namespaced(self.jobs.namespace, "jobs", group=JOBS)
+        name = job_name(order.key, restore)
+        try:
+            self.cluster.create(path, jobs.manifest(order, self.jobs, words, restore))
+        except CallFailed as error:
+            if error.code != str(CONFLICT):
+                raise
+            return self._taken(order, name)
+        return accepted(f"the Job {self.jobs.namespace}/{name} is created", name)
+
+    def _taken(self, order: Order, name: str) -> Sent:
+        """What it means that the name is taken: the same order, sent before. Raises CallFailed."""
+        found = self.cluster.find(namespaced(self.jobs.namespace, "jobs", name, JOBS))
+        if found is None:
+            raise CallFailed(Answer.AMBIGUOUS, f"the Job {name} was there, and is gone")
+        if found["metadata"].get("annotations", {}).get(jobs.ORDER) != order.key:
+            raise CallFailed(Answer.REFUSED, f"the name {name} is taken by a Job that is not this order")
+        return accepted(f"the Job {self.jobs.namespace}/{name} was created before", name)
+
+    # Watching.
+
+    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
+        """What the node and the Job show. Raises AdapterError."""
+        if order.rung is Rung.REBOOT:
+            boot, node = before.boot or order.machine.boot_id, self.cluster.node(order.machine.node)
+            if node is not None and boot and node.boot and node.boot != boot:
+                return Progress(Stage.DONE, f"booted again: {node.boot}")
+        seen = self._seen(job_name(order.key))
+        if seen is None:
+            return Progress(Stage.WORKING, "the Job is not there (yet)")
+        return self._judged(order, seen)
+
+    def _judged(self, order: Order, seen: JobSeen) -> Progress:
+        stage, message = seen.text("stage"), seen.text("message") or seen.text("problem")
+        if seen.text("answer") == "refused" or seen.text("problem"):
+            return Progress(Stage.FAILED, f"the node refused: {message}")
+        if stage == "failed" or (stage == "done" and order.rung is not Rung.REBOOT):
+            return Progress(Stage.DONE if stage == "done" else Stage.FAILED, message)
+        if not seen.ended:
+            return Progress(Stage.WORKING, seen.why or "the Job runs")
+        if not seen.started and seen.answer is None:
+            return Progress(Stage.FAILED, f"nothing was begun: no pod was started ({seen.why})")
+        if order.rung is Rung.REBOOT:
+            return Progress(Stage.WORKING, message or f"no other boot yet ({seen.why})")
+        return self._killed(order, message or seen.why)
+
+    def _killed(self, order: Order, why: str) -> Progress:
+        """The program was ended before it could answer: what it took away is put back by another Job."""
+        restore = self._seen(job_name(order.key, True))
+        if restore is None:
+            return Progress(Stage.HALFWAY, f"the repair was killed: {why}")
+        if not restore.ended:
+            return Progress(Stage.WORKING, "what the killed repair stopped is being put back")
+        if restore.complete and restore.text("answer") == "accepted":
+            return Progress(Stage.FAILED, "the repair was killed; what it had stopped was put back")
+        said = restore.text("message") or restore.text("problem") or restore.why
+        return Progress(Stage.FAILED, f"the repair was killed, and what it stopped was not put back: {said}")
+
+    def _seen(self, name: str) -> Optional[JobSeen]:
+        found = self.cluster.find(namespaced(self.jobs.namespace, "jobs", name, JOBS))
+        if found is None:
+            return None
+        path = namespaced(self.jobs.namespace, "pods")
+        return jobs.read_job(found, self.cluster.items(path, labelSelector=f"batch.kubernetes.io/job-name={name}"))
+
+    def _of_node(self, node: str) -> List[Mapping[str, Any]]:
+        selector = ",".join(f"{key}={value}" for key, value in
+                            {**jobs.OURS, jobs.NODE_LABEL: jobs.label_of(node)}.items())  # fmt: skip
+        return list(self.cluster.items(namespaced(self.jobs.namespace, "jobs", group=JOBS), labelSelector=selector))
+
+    # Rights.
+
+    def rights(self) -> Sequence[Right]:
+        """Its rights; and a Job as it would be created, in a dry run of the API server's. Raises AdapterError."""
+        return [*self.cluster.rights(needed(self.jobs.namespace)), self._dry_run()]
+
+    def _dry_run(self) -> Right:
+        name = "create a repair's Job (dry run)"
+        if not self.jobs.image:
+            return Right(name, False, "no image is set up (image)")
+        order = Order("doctor", "0", 0, Machine("doctor"), Rung.REBOOT, "a dry run")
+        path = namespaced(self.jobs.namespace, "jobs", group=JOBS)
+        try:
+            self.cluster.create(path, jobs.manifest(order, self.jobs, ("look",)), dryRun="All")
+        except AdapterError as error:
+            return Right(name, False, str(error))
+        pinned = bool(re.search(r"@sha256:[0-9a-f]{64}$", self.jobs.image))
+        return Right(name, True, "" if pinned else "the image is named by a tag, which may be another one tomorrow")
+
+
+def needed(namespace: str) -> List[ClusterRight]:
+    """What it must be allowed to do."""
+    return [
+        ClusterRight("get", "nodes", purpose="to compare the machine, and to see its boot id"),
+        *(ClusterRight(verb, "jobs", "batch", namespace, purpose="to repair by a Job, and to watch it")
+          for verb in ("create", "get", "list")),
+        ClusterRight("list", "pods", "", namespace, purpose="to read what became of a repair"),
+    ]  # fmt: skip
+
+
+def _seconds(table: AdapterSettings, key: str, default: int) -> int:
+    value = table.text(key, str(default))
+    if not value.isdigit() or not int(value):
+        raise table.wrong(key, "a number of seconds")
+    return int(value)
