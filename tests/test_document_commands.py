@@ -208,6 +208,7 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/agent.md", '{"plugin": "custom"'): detector,
     ("docs/bare-metal.md", "[repairers."): repairers,
     ("docs/node-repairs.md", "[repairers."): repairers,
+    ("docs/remedy-kubernetes.md", "[repairers."): repairers,
     ("docs/checks-accelerators.md", "# numa NODE"): topology,
     ("docs/clouds.md", "# /etc/nhc/agent.toml"): sinks,
     ("docs/clouds.md", "[repairers."): repairers,
