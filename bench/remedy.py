@@ -27,7 +27,7 @@ from sqlalchemy import event  # noqa: E402
 from nhc.marks import may_clear, may_mark  # noqa: E402
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict  # noqa: E402
 from nhc.ports import Applied, Effect, NodeState  # noqa: E402
-from nhc.remedy.controller import Controller  # noqa: E402
+from nhc.remedy.controller import RemedyController  # noqa: E402
 from nhc.remedy.crew import Crew, Hand  # noqa: E402
 from nhc.remedy.effects import Hands  # noqa: E402
 from nhc.remedy.settings import RepairerSettings, parse  # noqa: E402
@@ -155,7 +155,7 @@ def fill(store: Any, names: Sequence[str], sick: Sequence[str], now: float) -> f
     for at in range(0, len(names), 5000):
         with store.write() as connection:
             store_nodes.describe(connection, [
-                store_nodes.Seen(name, groups={"rack": f"r{(at + i) // 32}", "leaf": f"l{(at + i) // 512}"})
+                store_nodes.NodeDescription(name, groups={"rack": f"r{(at + i) // 32}", "leaf": f"l{(at + i) // 512}"})
                 for i, name in enumerate(names[at : at + 5000])
             ])  # fmt: skip
     bad = Outcome(Verdict.CRIT, "Xid95", "Xid 95 on gpu3", "gpu3", action=Action.REBOOT)
@@ -168,9 +168,9 @@ def fill(store: Any, names: Sequence[str], sick: Sequence[str], now: float) -> f
     return time.monotonic() - began
 
 
-def controller(store: Any, cluster: Cluster) -> Controller:
+def controller(store: Any, cluster: Cluster) -> RemedyController:
     hand = Hand(RepairerSettings("bench", "bench"), cluster)
-    return Controller(store, parse(SETTINGS), Hands(cluster, Crew([hand]), workers=0))
+    return RemedyController(store, parse(SETTINGS), Hands(cluster, Crew([hand]), workers=0))
 
 
 def storm(nodes: int, faults: int) -> None:

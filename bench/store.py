@@ -27,7 +27,7 @@ from nhc.model import Action, CheckResult, Metric, Outcome, Report, Verdict
 from nhc.render import push
 from nhc.store import tokens as table
 from nhc.store.connect import open_store
-from nhc.store.intake import Incoming, Pace
+from nhc.store.intake import Incoming, IntakeSettings
 from nhc.store.nodes import pack
 from nhc.store.reports import receive
 from tests.support.intake import packed
@@ -76,7 +76,7 @@ def nhc(url: str, anchor: str, options: argparse.Namespace) -> tuple[float, list
             for batch in rounds(options.nodes, number, options.batch, now):
                 began = time.perf_counter()
                 with store.write() as connection:
-                    done = receive(connection, batch, Pace())
+                    done = receive(connection, batch, IntakeSettings())
                 if number:
                     spent += time.perf_counter() - began
                     written.append([row_of(one, got.receipt.value == "changed") for one, got in zip(batch, done)])

@@ -584,16 +584,11 @@ def test_a_dear_module_for_the_version_is_seen(tree, tmp_path):
     assert "json" in banned_in_version(tmp_path, tree("nhc/exit_status.py", "import json"))
 
 
-#: Rooms whose classes are still to be named apart from each other's.
-OWED_ROOMS = ("nhc.console", "nhc.deep", "nhc.remedy", "nhc.store", "nhc_adapters.bmc", "nhc_adapters.cloud")
-
-
 def test_a_class_has_a_name_of_its_own(ours):
     places = {}
     for name, module in ours.modules.items():
-        if not name.startswith(OWED_ROOMS):
-            for node in ast.walk(module.tree):
-                if isinstance(node, ast.ClassDef):
-                    places.setdefault(node.name, []).append(name)
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(name)
     twice = {kind: found for kind, found in places.items() if len(found) > 1}
     assert twice == {}, "say in the name what each of them is, as LedgerEntry and FstabEntry do"

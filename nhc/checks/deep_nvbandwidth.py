@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple, Union
 
     from nhc.facts.accelerator_values import Device
-    from nhc.facts.tools.nvbandwidth import Bandwidths, Case
+    from nhc.facts.tools.nvbandwidth import BandwidthCase, Bandwidths
     from nhc.host import Completed
 
 
@@ -110,7 +110,7 @@ def judge(
 
 
 def _figures(
-    host: Host, case: Case, kind: Kind, devices: Sequence[Device], done: Completed, floor: Optional[float]
+    host: Host, case: BandwidthCase, kind: Kind, devices: Sequence[Device], done: Completed, floor: Optional[float]
 ) -> List[Outcome]:
     columns = max((len(row) for row in case.matrix), default=0)
     rows = len(case.matrix)
@@ -129,7 +129,7 @@ def _figures(
     return outcomes
 
 
-def _slowest(case: Case, kind: Kind, at: int) -> Optional[float]:
+def _slowest(case: BandwidthCase, kind: Kind, at: int) -> Optional[float]:
     """The figure to judge a GPU by: the slowest to or from any peer; of the ways from the host the nearest one."""
     column: Tuple[Optional[float], ...] = tuple(row[at] for row in case.matrix)
     if kind.between:

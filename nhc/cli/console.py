@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Optional, Tuple
 
     from nhc.console.server import Server
-    from nhc.console.settings import Settings
+    from nhc.console.settings import ConsoleSettings
 
 SETTINGS = "/etc/nhc/console.toml"
 
@@ -72,15 +72,15 @@ def run(
         raise click.ClickException(f"{found.listen}: {said}" if isinstance(error, OSError) else said) from None
 
 
-def _settings(path: Optional[str]) -> Settings:
+def _settings(path: Optional[str]) -> ConsoleSettings:
     from nhc.console import settings as console_settings
 
     if path is None and not os.path.exists(SETTINGS):
-        return console_settings.Settings()
+        return console_settings.ConsoleSettings()
     return console_settings.load(path or SETTINGS)
 
 
-def _server(found: Settings, reports: Tuple[str, ...]) -> Server:
+def _server(found: ConsoleSettings, reports: Tuple[str, ...]) -> Server:
     from nhc.console.server import Server
     from nhc.console.sources import ReportsSource, StoreSource
     from nhc.store.connect import open_store

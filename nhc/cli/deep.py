@@ -83,7 +83,7 @@ def run_command(**options: Any) -> None:
     terminal = sys.stderr.isatty() and not options["quiet"]
     try:
         plan = suites.plan_of(options["suite"], host, node, state)
-        wanted = runner.Wanted(
+        wanted = runner.RunRequest(
             options["suite"], plan, node, kinds(host), options["force"], options["timeout"],
             _source(options["adapter"], host, dict(plan.settings)), terminal,
             lambda line: click.echo(f"nhc deep run: {line}", err=True), bool(options["quiet"]),
@@ -129,7 +129,7 @@ def _keep_recording(record: str, ran: runner.Ran, host: Host, node: str, started
         click.echo(f"nhc deep run: {error.filename or record}: {error.strerror}: not recorded", err=True)
 
 
-def _show(ran: runner.Ran, wanted: runner.Wanted, where: str, options: Dict[str, Any]) -> int:
+def _show(ran: runner.Ran, wanted: runner.RunRequest, where: str, options: Dict[str, Any]) -> int:
     """Print, keep and log the report; the exit status. Where a signal ended the run, it ends this process too."""
     report = ran.report
     name = wanted.suite.lower()
@@ -153,7 +153,7 @@ def _show(ran: runner.Ran, wanted: runner.Wanted, where: str, options: Dict[str,
     return status
 
 
-def _log(ran: runner.Ran, wanted: runner.Wanted, path: str, suite: str) -> Optional[str]:
+def _log(ran: runner.Ran, wanted: runner.RunRequest, path: str, suite: str) -> Optional[str]:
     """Append HyperPod's lines, where they are asked for; why that failed."""
     if not path and (suite not in hyperpod.SUITES or not os.path.isdir(os.path.dirname(hyperpod.LOG))):
         return None

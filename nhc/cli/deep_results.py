@@ -15,7 +15,7 @@ from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USA
 from nhc.model import printable
 from nhc.store import deep
 from nhc.store.database import Store
-from nhc.store.deep import Sweep, SweepTest
+from nhc.store.deep import StoredSweep, SweepTest
 from nhc.store.settings import opened
 
 SHOWN = 20
@@ -137,12 +137,12 @@ def _counts(tests: List[SweepTest]) -> str:
     return f"round {turn}, " + ", ".join(f"{sum(t.state == word for t in tests)} {word}" for word in words)
 
 
-def _said(row: Sweep) -> str:
+def _said(row: StoredSweep) -> str:
     blames = json.loads(row.findings).get("blames", [])
     return row.message or "; ".join(printable(blame["message"]) for blame in blames[:3]) or "nobody is to blame"
 
 
-def _sweep(row: Sweep) -> Dict[str, Any]:
+def _sweep(row: StoredSweep) -> Dict[str, Any]:
     value = row._asdict()
     value.pop("findings")
     return {**value, "plan": json.loads(row.plan)}

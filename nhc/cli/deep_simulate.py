@@ -9,8 +9,8 @@ import click
 
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.deep.group_test import Rules
-from nhc.deep.judge import Culprit, Standing
-from nhc.deep.simulate import Cost, Faults, Played, break_some, cluster, compare, play, table
+from nhc.deep.judge import Culprit, NodeStanding
+from nhc.deep.simulate import Cost, Faults, SimulatedSweep, break_some, cluster, compare, play, table
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY
 from nhc.units import percent
 
@@ -78,7 +78,7 @@ def command(
     raise SystemExit(EXIT_HEALTHY if exact else EXIT_UNHEALTHY)
 
 
-def _lines(names: List[str], faults: Faults, played: Played, costs: List[Cost], minutes: float) -> List[str]:
+def _lines(names: List[str], faults: Faults, played: SimulatedSweep, costs: List[Cost], minutes: float) -> List[str]:
     found = played.convicted()
     lines = [
         (
@@ -99,7 +99,7 @@ def _lines(names: List[str], faults: Faults, played: Played, costs: List[Cost], 
     lines += [f"  {blame.culprit.value:<8} {blame.message}" for blame in blames[:SHOWN]]
     if len(blames) > SHOWN:
         lines.append(f"  and {len(blames) - SHOWN} more")
-    counts = {standing: sum(one is standing for one in played.judgement.nodes.values()) for standing in Standing}
+    counts = {standing: sum(one is standing for one in played.judgement.nodes.values()) for standing in NodeStanding}
     lines.append(", ".join(f"{count:,} {standing.value}" for standing, count in counts.items() if count))
     return [*lines, "", *table(costs)]
 
@@ -109,7 +109,7 @@ def _some(names: frozenset[str]) -> str:
     return f"{len(names)} ({', '.join(shown)}{', ...' if len(names) > 5 else ''})" if names else "none"
 
 
-def _value(faults: Faults, played: Played, costs: List[Cost]) -> Dict[str, Any]:
+def _value(faults: Faults, played: SimulatedSweep, costs: List[Cost]) -> Dict[str, Any]:
     found = played.convicted()
     return {
         "bad": sorted(faults.nodes), "bad_links": sorted(faults.links), "bad_uplinks": sorted(faults.uplinks),

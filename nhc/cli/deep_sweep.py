@@ -14,7 +14,7 @@ from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import person
 from nhc.cli.store import SETTINGS, URL, found, guarded
-from nhc.deep.group_output import Asked
+from nhc.deep.group_output import AskedMeasurement
 from nhc.deep.group_test import Rules, Topology
 from nhc.deep.planner import next_round
 from nhc.deep.sweep import Surroundings, Sweeper
@@ -126,7 +126,7 @@ def _plan(options: Dict[str, Any]) -> SweepPlan:
         "env", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET", f"{options['collective']}_perf", "-b", str(size),
         "-e", str(size), "-g", "1", "-n", "20", "-c", "1",
     )  # fmt: skip
-    asked = Asked(options["collective"], size, options["tasks"], not options["any_transport"])
+    asked = AskedMeasurement(options["collective"], size, options["tasks"], not options["any_transport"])
     return SweepPlan(
         uuid.uuid4().hex[:16], nodes, topology, Rules(failures=options["failures"], scale=options["scale"]), argv,
         asked, options["floor"], seconds=options["limit"], patience=options["patience"], most=options["most"] / 100,

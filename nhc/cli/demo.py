@@ -19,7 +19,7 @@ def demo(count: int, faults: float, seed: int, listen: str) -> None:
     you on the page. It ends with Ctrl-C and leaves nothing.
     """
     try:
-        from nhc.console.settings import Settings, parse_listen
+        from nhc.console.settings import ConsoleSettings, parse_listen
         from nhc.demo.play import play
         from nhc.settings_file import SettingsError
         from nhc.store.errors import StoreError
@@ -30,7 +30,7 @@ def demo(count: int, faults: float, seed: int, listen: str) -> None:
             f"nhc demo needs the Python package {error.name}: {how_to_install(error.name or '', 'console')}"
         ) from None
     try:
-        parse_listen(Settings(listen=listen))
+        parse_listen(ConsoleSettings(listen=listen))
         play(count, seed, faults, listen, lambda line: click.echo(line, err=True))
     except OSError as error:
         raise click.ClickException(f"{listen}: {error.strerror or error}") from None

@@ -9,7 +9,7 @@ import click
 
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import BY, SETTINGS, STORE, Cannot, carried_out, opened, person
-from nhc.remedy.persons import Refused, abort
+from nhc.remedy.persons import RequestRefused, abort
 
 
 @click.command("abort", cls=GroupedCommand)
@@ -31,7 +31,7 @@ def _abort(number: int, why: str, by: str, path: Optional[str], url: Optional[st
     store = opened(path, url)
     try:
         click.echo(abort(store, number, by=by, why=why, now=time.time()))
-    except Refused as error:
+    except RequestRefused as error:
         raise Cannot(str(error), 2) from None
     finally:
         store.close()

@@ -9,7 +9,7 @@ import click
 
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import SETTINGS, STORE, Cannot, carried_out, opened, person
-from nhc.remedy.persons import Refused, decide
+from nhc.remedy.persons import RequestRefused, decide
 
 
 @click.command("approve", cls=GroupedCommand)
@@ -33,7 +33,7 @@ def _approve(number: int, refuse: bool, why: str, by: str, path: Optional[str], 
     store = opened(path, url)
     try:
         click.echo(decide(store, number, by=by, agree=not refuse, why=why, now=time.time()))
-    except Refused as error:
+    except RequestRefused as error:
         raise Cannot(str(error), 2) from None
     finally:
         store.close()

@@ -14,8 +14,8 @@ from nhc.plugins import NoAdapter
 from nhc.ports import AdapterError
 from nhc.remedy.bounds import MARK, REPAIRS
 from nhc.remedy.ladder import Mode
-from nhc.remedy.settings import Settings
-from nhc.remedy.site import Site, open_site
+from nhc.remedy.settings import RemedySettings
+from nhc.remedy.site import RemedySite, open_site
 from nhc.store.errors import StoreError
 
 
@@ -58,7 +58,7 @@ def _doctor(path: Optional[str], url: Optional[str], form: str) -> int:
     return 1 if any(one.ok is False for one in found) else 0
 
 
-def examine(site: Site, settings: Settings) -> List[Examined]:
+def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
     """Everything that is looked at."""
     found = [_store(site), _adapter(site)]
     for name, rights, error in site.hands.crew.rights():
@@ -76,7 +76,7 @@ def examine(site: Site, settings: Settings) -> List[Examined]:
     return found
 
 
-def _store(site: Site) -> Examined:
+def _store(site: RemedySite) -> Examined:
     try:
         with site.store.write():
             pass
@@ -85,7 +85,7 @@ def _store(site: Site) -> Examined:
     return Examined("store", True, site.store.name)
 
 
-def _adapter(site: Site) -> Examined:
+def _adapter(site: RemedySite) -> Examined:
     name = f"adapter {site.settings.sources.adapter}"
     try:
         nodes = site.marker.nodes()
@@ -94,7 +94,7 @@ def _adapter(site: Site) -> Examined:
     return Examined(name, bool(nodes), f"knows {len(nodes)} nodes")
 
 
-def _evidence(settings: Settings) -> Examined:
+def _evidence(settings: RemedySettings) -> Examined:
     """The directory, or the nearest one above it, can be written to."""
     path = settings.evidence_directory
     while path not in ("", "/") and not os.path.isdir(path):

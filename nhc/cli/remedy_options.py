@@ -13,7 +13,7 @@ import click
 from nhc.cli.option_groups import under
 from nhc.model import printable
 from nhc.remedy.detail import BadDetail, Detail, read
-from nhc.remedy.settings import PATH, Settings, load, parse
+from nhc.remedy.settings import PATH, RemedySettings, load, parse
 from nhc.settings_file import SettingsError
 from nhc.store.connect import open_store
 from nhc.store.database import Store
@@ -56,7 +56,7 @@ def carried_out(name: str, work: Callable[[], int]) -> None:
     raise SystemExit(status)
 
 
-def settings_of(path: Optional[str], store: Optional[str] = None) -> Settings:
+def settings_of(path: Optional[str], store: Optional[str] = None) -> RemedySettings:
     """The settings of a command line. Raises SettingsError."""
     found = load(path) if path else load(PATH) if os.path.exists(PATH) else parse("", PATH)
     return found._replace(store=store) if store else found

@@ -18,8 +18,8 @@ from nhc.plugins import NoAdapter
 from nhc.ports import AdapterError
 from nhc.remedy import metrics
 from nhc.remedy.book import Written
-from nhc.remedy.controller import Round
-from nhc.remedy.site import Site, open_site
+from nhc.remedy.controller import RemedyRound
+from nhc.remedy.site import RemedySite, open_site
 from nhc.store.database import Fence
 from nhc.store.errors import LeadershipLost, StoreError
 from nhc.store.leader import Leader, leads
@@ -64,7 +64,7 @@ def run(options: Dict[str, Any]) -> int:
 class _Service:
     """One process: rounds until a signal, leading where it may."""
 
-    def __init__(self, site: Site, options: Dict[str, Any]) -> None:
+    def __init__(self, site: RemedySite, options: Dict[str, Any]) -> None:
         self.site, self.options = site, options
         self.json = options["form"] == "json"
         self.dry = bool(options["dry_run"])
@@ -129,7 +129,7 @@ class _Service:
             self.stop.wait(every)
         return 0
 
-    def _after(self, done: Round) -> None:
+    def _after(self, done: RemedyRound) -> None:
         self.totals.add(done)
         for problem in done.problems:
             self.say(problem)
@@ -151,7 +151,7 @@ class _Service:
             self.expired = time.monotonic()
             self.site.gatherer.expire()
 
-    def _summary(self, done: Round) -> None:
+    def _summary(self, done: RemedyRound) -> None:
         if self.json:
             show(round_value(done))
             return
@@ -190,7 +190,7 @@ def step_value(one: Written) -> Dict[str, Any]:
     }  # fmt: skip
 
 
-def round_value(done: Round) -> Dict[str, Any]:
+def round_value(done: RemedyRound) -> Dict[str, Any]:
     """A round as JSON."""
     return {
         "at": done.at, "opened": done.opened, "seconds": round(done.seconds, 3), "decisions": done.decisions,

@@ -9,7 +9,7 @@ import click
 from nhc.cli.option_groups import GroupedCommand
 from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, Cannot, carried_out, episode_value, opened, show, when
 from nhc.model import printable
-from nhc.remedy.persons import Refused, case_of
+from nhc.remedy.persons import RequestRefused, case_of
 from nhc.store import attempts, audit, evidence
 
 LINES = 1000
@@ -37,7 +37,7 @@ def _show(number: int, path: Optional[str], url: Optional[str], form: str) -> in
             decisions = attempts.decisions(connection, number)
             pieces = evidence.of_episode(connection, number)
             steps = audit.entries(connection, episode=number, limit=LINES)
-    except Refused as error:
+    except RequestRefused as error:
         raise Cannot(str(error), 2) from None
     finally:
         store.close()

@@ -11,9 +11,9 @@ from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, Cannot, carried_out, settings_of, show, when
 from nhc.model import printable
-from nhc.remedy.past import BadHistory, Past, joined, of_files, of_store
-from nhc.remedy.settings import Settings, load
-from nhc.remedy.simulate import OURS, Assumed, Difference, Played, differences, play
+from nhc.remedy.past import BadHistory, FleetHistory, joined, of_files, of_store
+from nhc.remedy.settings import RemedySettings, load
+from nhc.remedy.simulate import OURS, Assumed, Difference, PolicyReplay, differences, play
 from nhc.store.connect import open_store
 
 LINES = 50
@@ -70,7 +70,7 @@ def _simulate(options: Dict[str, Any]) -> int:
     return 1 if found else 0
 
 
-def _past(options: Dict[str, Any], settings: Settings) -> Past:
+def _past(options: Dict[str, Any], settings: RemedySettings) -> FleetHistory:
     if options["reports"] or options["events"]:
         try:
             return of_files(options["reports"], options["events"])
@@ -84,7 +84,7 @@ def _past(options: Dict[str, Any], settings: Settings) -> Past:
         store.close()
 
 
-def _value(played: Played) -> Dict[str, Any]:
+def _value(played: PolicyReplay) -> Dict[str, Any]:
     return {
         "actions": [one._asdict() for one in played.done],
         "held": [one._asdict() for one in played.waits if one.bound not in OURS],
@@ -92,7 +92,7 @@ def _value(played: Played) -> Dict[str, Any]:
     }
 
 
-def _text(past: Past, old: Played, new: Played, found: Sequence[Difference]) -> None:
+def _text(past: FleetHistory, old: PolicyReplay, new: PolicyReplay, found: Sequence[Difference]) -> None:
     click.echo(f"{len(past.reports)} reports of {len(past.groups)} nodes since {when(past.began)}")
     click.echo(f"in force: {_counts(old)}")
     click.echo(f"--policy: {_counts(new)}")
@@ -108,7 +108,7 @@ def _text(past: Past, old: Played, new: Played, found: Sequence[Difference]) -> 
     click.echo(f"{len(found)} nodes are treated otherwise" if found else "no node is treated otherwise")
 
 
-def _counts(played: Played) -> str:
+def _counts(played: PolicyReplay) -> str:
     counts: Dict[str, int] = {}
     for one in played.done:
         counts[one.action] = counts.get(one.action, 0) + 1

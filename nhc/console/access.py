@@ -61,7 +61,7 @@ class Person(NamedTuple):
 NOBODY = Person("", frozenset(), "none", ())
 
 
-class Token(NamedTuple):
+class PersonToken(NamedTuple):
     """A bearer token of a person: only its SHA-256 is kept. `ends` is Unix time."""
 
     person: str
@@ -80,7 +80,7 @@ class Register(NamedTuple):
     users: Mapping[str, str] = {}
     groups: Mapping[str, FrozenSet[Role]] = {}
     certificates: Mapping[str, str] = {}
-    tokens: Tuple[Token, ...] = ()
+    tokens: Tuple[PersonToken, ...] = ()
     anyone: FrozenSet[Role] = frozenset({Role.VIEWER})
 
     def by_socket(self, user: str, groups: Iterable[str]) -> Person:

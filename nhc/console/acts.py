@@ -21,7 +21,7 @@ WHY_LEAST = 3
 """Letters of a reason: a hold or a refusal without one helps nobody at three in the morning."""
 
 
-class Refused(Exception):
+class ActionRefused(Exception):
     """An act that is not carried out. One line for the person."""
 
 
@@ -39,25 +39,25 @@ def shown_digest(store: Store, number: int) -> str:
 def decide(store: Store, person: Person, number: int, form: Mapping[str, str], now: float) -> Dict[str, object]:
     """Agree to the repair that an episode waits for, or refuse it. `form`: decision, digest, confirm, reason.
 
-    Raises Refused, Missing, StoreError (Conflict where this person has decided before).
+    Raises ActionRefused, Missing, StoreError (Conflict where this person has decided before).
     """
     decision, reason = form.get("decision", ""), form.get("reason", "").strip()
     if decision not in ("approved", "refused"):
-        raise Refused("a decision is approved or refused")
+        raise ActionRefused("a decision is approved or refused")
     if decision == "refused" and len(reason) < WHY_LEAST:
-        raise Refused("say why it is refused")
+        raise ActionRefused("say why it is refused")
     if form.get("digest") != shown_digest(store, number):
-        raise Refused("the episode has moved on since this page was shown: look again")
+        raise ActionRefused("the episode has moved on since this page was shown: look again")
     with store.write() as connection:
         one = episodes.get(connection, number)
         if one is None:
             raise Missing(f"there is no episode {number}")
         if one.state != "awaiting-approval":
-            raise Refused(f"episode {number} waits for no approval: it is {one.state}")
+            raise ActionRefused(f"episode {number} waits for no approval: it is {one.state}")
         if not person.may_touch(one.node):
-            raise Refused(f"{person.name} may decide nothing about {one.node}")
+            raise ActionRefused(f"{person.name} may decide nothing about {one.node}")
         if form.get("confirm", "") != one.node:
-            raise Refused(f"type the node's name, {one.node}, to confirm")
+            raise ActionRefused(f"type the node's name, {one.node}, to confirm")
         tried = attempts.attempts_of(connection, number)
         attempts.decide(
             connection, one, len(tried) + 1, rung=one.rung, asked=one.updated, evidence_digest=form.get("digest", ""),
@@ -69,17 +69,17 @@ def decide(store: Store, person: Person, number: int, form: Mapping[str, str], n
 def set_hold(store: Store, person: Person, form: Mapping[str, str], nodes: int, now: float) -> Dict[str, object]:
     """Hold a node, a group or the fleet. `form`: scope, name, why, until (seconds from now), confirm.
 
-    `nodes` is how many nodes it concerns; the person types that number. Raises Refused, StoreError.
+    `nodes` is how many nodes it concerns; the person types that number. Raises ActionRefused, StoreError.
     """
     scope, name, why = form.get("scope", "node"), form.get("name", ""), form.get("why", "").strip()
     if len(why) < WHY_LEAST:
-        raise Refused("say why")
+        raise ActionRefused("say why")
     _own(person, scope, name)
     if form.get("confirm", "") != str(nodes):
-        raise Refused(f"it concerns {nodes} nodes: type that number to confirm")
+        raise ActionRefused(f"it concerns {nodes} nodes: type that number to confirm")
     seconds = form.get("until", "")
     if seconds and not seconds.isdigit():
-        raise Refused("until is a number of seconds from now")
+        raise ActionRefused("until is a number of seconds from now")
     try:
         with store.write() as connection:
             made = holds.hold(
@@ -87,24 +87,24 @@ def set_hold(store: Store, person: Person, form: Mapping[str, str], nodes: int, 
                 until=now + int(seconds) if seconds else None,
             )  # fmt: skip
     except ValueError as error:
-        raise Refused(str(error)) from None
+        raise ActionRefused(str(error)) from None
     return {"hold": made.id, "nodes": nodes}
 
 
 def end_hold(store: Store, person: Person, form: Mapping[str, str], now: float) -> Dict[str, object]:
-    """Release what a hold keeps. Raises Refused, StoreError."""
+    """Release what a hold keeps. Raises ActionRefused, StoreError."""
     scope, name = form.get("scope", "node"), form.get("name", "")
     _own(person, scope, name)
     with store.write() as connection:
         ended = holds.release(connection, scope, name, by=person.name, now=now, why=form.get("why", ""))
     if not ended:
-        raise Refused(f"nothing holds {name or 'the fleet'}")
+        raise ActionRefused(f"nothing holds {name or 'the fleet'}")
     return {"released": len(ended)}
 
 
 def _own(person: Person, scope: str, name: str) -> None:
     """A person whose acts are for some nodes holds those alone: no group, no fleet."""
     if scope == "node" and not person.may_touch(name):
-        raise Refused(f"{person.name} may do nothing to {name}")
+        raise ActionRefused(f"{person.name} may do nothing to {name}")
     if scope != "node" and "*" not in person.nodes:
-        raise Refused(f"{person.name} may hold single nodes alone: {', '.join(person.nodes)}")
+        raise ActionRefused(f"{person.name} may hold single nodes alone: {', '.join(person.nodes)}")

@@ -22,7 +22,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from nhc.console.access import Person, Scope
-from nhc.console.settings import Settings, is_loopback
+from nhc.console.settings import ConsoleSettings, is_loopback
 from nhc.system.bounded_read import read_text
 
 HEADERS = {
@@ -47,7 +47,7 @@ PERSON: Any = web.RequestKey("person", Person) if hasattr(web, "RequestKey") els
 """Where a request keeps who sent it; aiohttp for Python 3.9 takes texts alone."""
 
 
-class Session(NamedTuple):
+class BrowserSession(NamedTuple):
     """A browser that has shown a token. `token` is kept to see that it is still good."""
 
     person: Person
@@ -59,9 +59,9 @@ class Session(NamedTuple):
 class Doors:
     """Recognises people and refuses what is not meant for this page."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, settings: ConsoleSettings, clock: Callable[[], float] = time.time) -> None:
         self.settings, self.clock = settings, clock
-        self.sessions: Dict[str, Session] = {}
+        self.sessions: Dict[str, BrowserSession] = {}
         self.hosts = _hosts(settings)
 
     # The middlewares' work.
@@ -114,7 +114,7 @@ class Doors:
             return None
         self._forget_old(now)
         value = secrets.token_urlsafe(32)
-        self.sessions[value] = Session(person, token, now, now)
+        self.sessions[value] = BrowserSession(person, token, now, now)
         return value
 
     def log_out(self, request: web.Request) -> None:
@@ -127,7 +127,7 @@ class Doors:
     def secure(self) -> bool:
         return bool(self.settings.tls.certificate) or self.settings.origin.startswith("https:")
 
-    def _session(self, request: web.Request) -> Optional[Session]:
+    def _session(self, request: web.Request) -> Optional[BrowserSession]:
         value = request.cookies.get(self.cookie(), "")
         session = self.sessions.get(value)
         if session is None:
@@ -220,7 +220,7 @@ def _nobody(door: str) -> Person:
     return Person("", frozenset(), door, ())
 
 
-def _hosts(settings: Settings) -> set[str]:
+def _hosts(settings: ConsoleSettings) -> set[str]:
     """The values of the Host header that are ours."""
     found = set()
     if settings.origin:

@@ -12,7 +12,7 @@ from collections import deque
 from typing import Callable, Deque, List, NamedTuple, Optional, Set
 
 from nhc.console.snapshot import Snapshot, changes
-from nhc.console.sources import Source, SourceError
+from nhc.console.sources import FleetSource, SourceError
 from nhc.store.errors import StoreError
 
 RING = 240
@@ -21,7 +21,7 @@ QUEUE = 60
 """Events that may wait for one viewer; one that does not read them is let go and comes back by itself."""
 
 
-class Event(NamedTuple):
+class StreamMessage(NamedTuple):
     """One message. `text` is as it goes over the wire."""
 
     number: int
@@ -31,15 +31,15 @@ class Event(NamedTuple):
 class Hub:
     """Reads the source every `every` seconds and tells all viewers what changed."""
 
-    def __init__(self, source: Source, every: float, clock: Callable[[], float]) -> None:
+    def __init__(self, source: FleetSource, every: float, clock: Callable[[], float]) -> None:
         self.source, self.every, self.clock = source, every, clock
         self.snapshot: Optional[Snapshot] = None
         self.problem = "nothing has been read yet"
         self.read_at = 0.0
         self.number = 0
         self.dropped = 0
-        self._ring: Deque[Event] = deque(maxlen=RING)
-        self._viewers: Set[asyncio.Queue[Optional[Event]]] = set()
+        self._ring: Deque[StreamMessage] = deque(maxlen=RING)
+        self._viewers: Set[asyncio.Queue[Optional[StreamMessage]]] = set()
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -77,7 +77,7 @@ class Hub:
     def _tell(self, kind: str, value: object, keep: bool = True) -> None:
         self.number += 1
         body = json.dumps(value, separators=(",", ":"))
-        event = Event(self.number, f"id: {self.number}\nevent: {kind}\ndata: {body}\n\n".encode())
+        event = StreamMessage(self.number, f"id: {self.number}\nevent: {kind}\ndata: {body}\n\n".encode())
         if keep:
             self._ring.append(event)
         for queue in list(self._viewers):
@@ -94,21 +94,21 @@ class Hub:
     def viewers(self) -> int:
         return len(self._viewers)
 
-    def join(self, last: Optional[int]) -> asyncio.Queue[Optional[Event]]:
+    def join(self, last: Optional[int]) -> asyncio.Queue[Optional[StreamMessage]]:
         """A queue of events for a viewer; None in it ends the stream. `last` is the number that it saw last."""
-        queue: asyncio.Queue[Optional[Event]] = asyncio.Queue(QUEUE + RING)
+        queue: asyncio.Queue[Optional[StreamMessage]] = asyncio.Queue(QUEUE + RING)
         missed = self._missed(last)
         if missed is None:
-            queue.put_nowait(Event(self.number, f"id: {self.number}\nevent: resync\ndata: {{}}\n\n".encode()))
+            queue.put_nowait(StreamMessage(self.number, f"id: {self.number}\nevent: resync\ndata: {{}}\n\n".encode()))
         for event in missed or []:
             queue.put_nowait(event)
         self._viewers.add(queue)
         return queue
 
-    def leave(self, queue: asyncio.Queue[Optional[Event]]) -> None:
+    def leave(self, queue: asyncio.Queue[Optional[StreamMessage]]) -> None:
         self._viewers.discard(queue)
 
-    def _missed(self, last: Optional[int]) -> Optional[List[Event]]:
+    def _missed(self, last: Optional[int]) -> Optional[List[StreamMessage]]:
         """What came after the event number `last`, None where that is not known any more."""
         if last is None or last > self.number:
             return None

@@ -20,9 +20,9 @@ from nhc.console.access import Person, Scope
 from nhc.console.doors import LIFETIME, PERSON, Doors
 from nhc.console.hub import Hub
 from nhc.console.metrics import exposition
-from nhc.console.settings import Settings
+from nhc.console.settings import ConsoleSettings
 from nhc.console.snapshot import Snapshot
-from nhc.console.sources import Source, SourceError
+from nhc.console.sources import FleetSource, SourceError
 from nhc.matching.nodeset import fold
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
@@ -38,8 +38,8 @@ KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 class Console(Protocol):
     """The server's parts, as its routes see them (`nhc.console.server.Server`)."""
 
-    settings: Settings
-    source: Source
+    settings: ConsoleSettings
+    source: FleetSource
     store: Store | None
     hub: Hub
     doors: Doors
@@ -58,7 +58,7 @@ class Console(Protocol):
 Answer = Callable[[Console, web.Request], Awaitable[web.StreamResponse]]
 
 
-class Route(NamedTuple):
+class PageRoute(NamedTuple):
     """One route: what it takes, and what answers it."""
 
     method: str
@@ -154,16 +154,16 @@ def _window(console: Console, request: web.Request) -> screens.Window:
         ended = float(request.query.get("to", now))
         began = float(request.query.get("from", ended - screens.DAY))
     except ValueError:
-        raise acts.Refused("from and to are Unix seconds") from None
+        raise acts.ActionRefused("from and to are Unix seconds") from None
     if not began < ended <= now + screens.DAY or ended - began > 400 * screens.DAY:
-        raise acts.Refused("from is before to, and at most 400 days")
+        raise acts.ActionRefused("from is before to, and at most 400 days")
     return screens.Window(began, ended)
 
 
 def _number(request: web.Request, name: str, default: int = 0) -> int:
     text = request.match_info.get(name) or request.query.get(name, str(default))
     if not text.isdigit() or len(text) > 15:
-        raise acts.Refused(f"{name} is a number")
+        raise acts.ActionRefused(f"{name} is a number")
     return int(text)
 
 
@@ -259,41 +259,41 @@ async def _metrics(console: Console, _request: web.Request) -> web.StreamRespons
 WHICH = {"open": True, "ended": False}
 
 ROUTES = (
-    Route("GET", "/", Scope.OPEN, _page),
-    Route("GET", "/static/{name}", Scope.OPEN, _static),
-    Route("GET", "/view/{rest:.*}", Scope.OPEN, _page),
-    Route("GET", "/healthz", Scope.OPEN, _ready),
-    Route("POST", "/login", Scope.OPEN, _log_in),
-    Route("POST", "/logout", Scope.OPEN, _log_out),
-    Route("GET", "/api/me", Scope.OPEN, _me),
-    Route("GET", "/api/stream", Scope.STATE, _stream),
-    Route("GET", "/api/layout", Scope.STATE, _of_snapshot(lambda s, _r: screens.layout(s))),
-    Route("GET", "/api/fleet", Scope.STATE, _of_snapshot(lambda s, _r: screens.fleet(s))),
-    Route("GET", "/api/check/{check}", Scope.STATE, _of_snapshot(
+    PageRoute("GET", "/", Scope.OPEN, _page),
+    PageRoute("GET", "/static/{name}", Scope.OPEN, _static),
+    PageRoute("GET", "/view/{rest:.*}", Scope.OPEN, _page),
+    PageRoute("GET", "/healthz", Scope.OPEN, _ready),
+    PageRoute("POST", "/login", Scope.OPEN, _log_in),
+    PageRoute("POST", "/logout", Scope.OPEN, _log_out),
+    PageRoute("GET", "/api/me", Scope.OPEN, _me),
+    PageRoute("GET", "/api/stream", Scope.STATE, _stream),
+    PageRoute("GET", "/api/layout", Scope.STATE, _of_snapshot(lambda s, _r: screens.layout(s))),
+    PageRoute("GET", "/api/fleet", Scope.STATE, _of_snapshot(lambda s, _r: screens.fleet(s))),
+    PageRoute("GET", "/api/check/{check}", Scope.STATE, _of_snapshot(
         lambda s, r: screens.letters_of_check(s, r.match_info["check"]))),
-    Route("GET", "/api/causes", Scope.STATE, _of_snapshot(lambda s, _r: screens.causes(s))),
-    Route("GET", "/api/cause", Scope.STATE, _of_snapshot(
+    PageRoute("GET", "/api/causes", Scope.STATE, _of_snapshot(lambda s, _r: screens.causes(s))),
+    PageRoute("GET", "/api/cause", Scope.STATE, _of_snapshot(
         lambda s, r: screens.cause(s, r.query.get("check", ""), r.query.get("reason", "")))),
-    Route("GET", "/api/checks", Scope.STATE, _of_snapshot(lambda s, r: screens.checks(s, r.query.get("fact", "")))),
-    Route("GET", "/api/groups", Scope.STATE, _of_snapshot(lambda s, r: screens.groups(s, r.query.get("fact", "")))),
-    Route("GET", "/api/find", Scope.STATE, _of_snapshot(lambda s, r: screens.find(s, r.query.get("text", "")))),
-    Route("GET", "/api/health", Scope.STATE, _health),
-    Route("GET", "/api/node/{node}", Scope.STATE, _node),
-    Route("GET", "/api/node/{node}/timeline", Scope.STATE, _of_store(
+    PageRoute("GET", "/api/checks", Scope.STATE, _of_snapshot(lambda s, r: screens.checks(s, r.query.get("fact", "")))),
+    PageRoute("GET", "/api/groups", Scope.STATE, _of_snapshot(lambda s, r: screens.groups(s, r.query.get("fact", "")))),
+    PageRoute("GET", "/api/find", Scope.STATE, _of_snapshot(lambda s, r: screens.find(s, r.query.get("text", "")))),
+    PageRoute("GET", "/api/health", Scope.STATE, _health),
+    PageRoute("GET", "/api/node/{node}", Scope.STATE, _node),
+    PageRoute("GET", "/api/node/{node}/timeline", Scope.STATE, _of_store(
         lambda c, s, r: screens.timeline(s, r.match_info["node"], _window(c, r), c.settings.stale))),
-    Route("GET", "/api/episodes", Scope.STATE, _of_store(
+    PageRoute("GET", "/api/episodes", Scope.STATE, _of_store(
         lambda c, s, r: screens.list_episodes(s, c.clock(), WHICH.get(r.query.get("which", ""))))),
-    Route("GET", "/api/episode/{id}", Scope.STATE, _of_store(
+    PageRoute("GET", "/api/episode/{id}", Scope.STATE, _of_store(
         lambda _c, s, r: {**screens.episode(s, _number(r, "id")), "digest": acts.shown_digest(s, _number(r, "id"))})),
-    Route("GET", "/api/held", Scope.STATE, _of_store(lambda c, s, _r: screens.held_back(s, c.clock()))),
-    Route("GET", "/api/offenders", Scope.STATE, _of_store(lambda c, s, _r: screens.offenders(s, c.clock()))),
-    Route("GET", "/api/hold/preview", Scope.ACT, _preview),
-    Route("GET", "/api/audit", Scope.AUDIT, _of_store(
+    PageRoute("GET", "/api/held", Scope.STATE, _of_store(lambda c, s, _r: screens.held_back(s, c.clock()))),
+    PageRoute("GET", "/api/offenders", Scope.STATE, _of_store(lambda c, s, _r: screens.offenders(s, c.clock()))),
+    PageRoute("GET", "/api/hold/preview", Scope.ACT, _preview),
+    PageRoute("GET", "/api/audit", Scope.AUDIT, _of_store(
         lambda _c, s, r: screens.audit_page(s, _number(r, "after"), r.query.get("node", "")))),
-    Route("GET", "/metrics", Scope.STATE, _metrics),
-    Route("POST", "/api/episode/{id}/decision", Scope.APPROVE, _decide),
-    Route("POST", "/api/hold", Scope.ACT, _hold),
-    Route("POST", "/api/release", Scope.ACT, _release),
+    PageRoute("GET", "/metrics", Scope.STATE, _metrics),
+    PageRoute("POST", "/api/episode/{id}/decision", Scope.APPROVE, _decide),
+    PageRoute("POST", "/api/hold", Scope.ACT, _hold),
+    PageRoute("POST", "/api/release", Scope.ACT, _release),
 )  # fmt: skip
 
 
@@ -301,15 +301,15 @@ ROUTES = (
 
 
 async def _form(request: web.Request) -> Mapping[str, str]:
-    """A JSON object of texts. Raises Refused."""
+    """A JSON object of texts. Raises ActionRefused."""
     if request.content_type != "application/json":
-        raise acts.Refused("the body is JSON")
+        raise acts.ActionRefused("the body is JSON")
     try:
         value = json.loads(await request.text())
     except (ValueError, RecursionError):
-        raise acts.Refused("the body is no JSON") from None
+        raise acts.ActionRefused("the body is no JSON") from None
     if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-        raise acts.Refused("the body is an object of texts")
+        raise acts.ActionRefused("the body is an object of texts")
     return value
 
 
@@ -328,7 +328,7 @@ async def plain_errors(request: web.Request, handler: Handler) -> web.StreamResp
         return await handler(request)
     except screens.Missing as error:
         return web.json_response({"error": str(error)}, status=404)
-    except acts.Refused as error:
+    except acts.ActionRefused as error:
         return web.json_response({"error": str(error)}, status=409)
     except (StoreError, SourceError) as error:
         return web.json_response({"error": str(error)}, status=503)

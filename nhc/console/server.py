@@ -17,9 +17,9 @@ from nhc.console.access import Scope
 from nhc.console.doors import Doors, add_headers, guard
 from nhc.console.hub import Hub
 from nhc.console.routes import ROUTES, plain_errors
-from nhc.console.settings import Settings
+from nhc.console.settings import ConsoleSettings
 from nhc.console.snapshot import Snapshot
-from nhc.console.sources import Source, SourceError
+from nhc.console.sources import FleetSource, SourceError
 from nhc.store.database import Store
 
 BODY_LIMIT = 64 << 10
@@ -30,7 +30,11 @@ class Server:
     """The server's parts. `store` is None where the fleet comes from reports alone: then nothing can be decided."""
 
     def __init__(
-        self, settings: Settings, source: Source, store: Optional[Store], clock: Callable[[], float] = time.time
+        self,
+        settings: ConsoleSettings,
+        source: FleetSource,
+        store: Optional[Store],
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.settings, self.source, self.store, self.clock = settings, source, store, clock
         self.hub = Hub(source, settings.refresh, clock)
@@ -70,7 +74,7 @@ class Server:
             await task
 
 
-def tls_context(settings: Settings) -> Optional[ssl.SSLContext]:
+def tls_context(settings: ConsoleSettings) -> Optional[ssl.SSLContext]:
     """The listener's TLS, None where it has none. Raises OSError, ssl.SSLError."""
     tls = settings.tls
     if not tls.certificate:

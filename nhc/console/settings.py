@@ -9,7 +9,7 @@ import time
 from typing import Dict, FrozenSet, List, NamedTuple, Tuple
 
 from nhc import settings_file
-from nhc.console.access import Person, Register, Role, Token
+from nhc.console.access import Person, PersonToken, Register, Role
 from nhc.settings_file import SettingsError, Table
 
 DEFAULT_STORE = "sqlite:////var/lib/nhc/store.db"
@@ -26,7 +26,7 @@ class Proxy(NamedTuple):
     secret_file: str
 
 
-class Tls(NamedTuple):
+class ListenerTls(NamedTuple):
     """Certificate and key of the listener, and the authorities of client certificates ("" asks for none)."""
 
     certificate: str = ""
@@ -34,7 +34,7 @@ class Tls(NamedTuple):
     clients: str = ""
 
 
-class Settings(NamedTuple):
+class ConsoleSettings(NamedTuple):
     """All of it. `listen` is HOST:PORT or unix:PATH; `origin` how browsers reach the page, where that is not `listen`.
 
     A node's state is stale after `stale` seconds without a report.
@@ -45,31 +45,31 @@ class Settings(NamedTuple):
     origin: str = ""
     refresh: float = 2.0
     stale: float = 600.0
-    tls: Tls = Tls()
+    tls: ListenerTls = ListenerTls()
     proxy: Tuple[Proxy, ...] = ()
     register: Register = Register()
     links: Tuple[Tuple[str, str], ...] = ()
 
 
-def load(path: str) -> Settings:
+def load(path: str) -> ConsoleSettings:
     """Read a file. Raises SettingsError."""
     return _read(settings_file.load(path))
 
 
-def parse(text: str, path: str = "console.toml") -> Settings:
+def parse(text: str, path: str = "console.toml") -> ConsoleSettings:
     """The settings in a text. Raises SettingsError."""
     return _read(settings_file.parse(text, path))
 
 
-def _read(file: Table) -> Settings:
+def _read(file: Table) -> ConsoleSettings:
     tls = file.table("tls")
-    found = Settings(
+    found = ConsoleSettings(
         listen=file.text("listen", DEFAULT_LISTEN),
         store=file.text("store", DEFAULT_STORE),
         origin=file.text("origin").rstrip("/"),
         refresh=file.seconds("refresh", 2.0, least=0.5, most=60.0),
         stale=file.seconds("stale", 600.0, least=10.0),
-        tls=Tls(tls.text("certificate"), tls.text("key"), tls.text("clients")),
+        tls=ListenerTls(tls.text("certificate"), tls.text("key"), tls.text("clients")),
         proxy=_proxy(file),
         register=_register(file),
         links=tuple((name, file.table("links").text(name)) for name in file.table("links").names()),
@@ -100,7 +100,7 @@ def _register(file: Table) -> Register:
     people: Dict[str, Person] = {}
     users: Dict[str, str] = {}
     certificates: Dict[str, str] = {}
-    tokens: List[Token] = []
+    tokens: List[PersonToken] = []
     for name, one in file.table("people").tables().items():
         roles = frozenset(one.choices("roles", ROLES, (Role.VIEWER,)))
         people[name] = Person(name, roles, "", one.text_or_texts("nodes", ("*",)))
@@ -116,7 +116,7 @@ def _register(file: Table) -> Register:
     return Register(people, users, groups, certificates, tuple(tokens), anyone)
 
 
-def _token(table: Table, person: str) -> Token:
+def _token(table: Table, person: str) -> PersonToken:
     table.require("sha256")
     if not re.fullmatch(r"[0-9a-fA-F]{64}", table.text("sha256")):
         raise table.error("sha256", "is not a SHA-256 in hexadecimal (nhc console token makes one)")
@@ -125,10 +125,10 @@ def _token(table: Table, person: str) -> Token:
         when = float(calendar.timegm(time.strptime(ends, "%Y-%m-%d"))) if ends else None
     except ValueError:
         raise table.wrong("ends", "a date such as 2027-01-31") from None
-    return Token(person, table.text("sha256"), when)
+    return PersonToken(person, table.text("sha256"), when)
 
 
-def _check(file: Table, found: Settings) -> None:
+def _check(file: Table, found: ConsoleSettings) -> None:
     if bool(found.tls.certificate) != bool(found.tls.key):
         raise file.error("tls", "needs both certificate and key")
     why = unfit(found)
@@ -136,7 +136,7 @@ def _check(file: Table, found: Settings) -> None:
         raise file.wrong("listen", why)
 
 
-def parse_listen(found: Settings) -> Settings:
+def parse_listen(found: ConsoleSettings) -> ConsoleSettings:
     """The same settings, where what was given on the command line fits them. Raises SettingsError."""
     why = unfit(found)
     if why:
@@ -144,7 +144,7 @@ def parse_listen(found: Settings) -> Settings:
     return found
 
 
-def unfit(found: Settings) -> str:
+def unfit(found: ConsoleSettings) -> str:
     """What `listen` should be and is not: whoever is reached from elsewhere needs TLS and a way to know people."""
     if found.listen.startswith("unix:"):
         return "" if len(found.listen) > 5 else "unix:PATH"

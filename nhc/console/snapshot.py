@@ -95,7 +95,7 @@ def changes(old: Snapshot, new: Snapshot) -> List[Tuple[int, str]]:
 _RANK = {"CRIT": 0, "UNKNOWN": 1, "WARN": 2}
 
 
-class Cause(NamedTuple):
+class FleetProblem(NamedTuple):
     """Nodes with one problem: how many, which, since when, and how many got it in each part of the last hour.
 
     `shares` are groups in which it is frequent: group, how many of its nodes, of how many.
@@ -119,7 +119,7 @@ SHARE = 0.5
 """A group is named from this share of its nodes on: 16 of the 18 nodes of a rack are one cause more often than 16."""
 
 
-def fold_causes(snapshot: Snapshot) -> List[Cause]:
+def fold_causes(snapshot: Snapshot) -> List[FleetProblem]:
     """The problems that stand, the worst and the most frequent first."""
     by_cause: Dict[Tuple[str, str], List[ProblemRow]] = {}
     for problem in snapshot.problems:
@@ -132,7 +132,7 @@ def fold_causes(snapshot: Snapshot) -> List[Cause]:
 
 def _cause(
     key: Tuple[str, str], rows: Sequence[ProblemRow], snapshot: Snapshot, sizes: Mapping[Tuple[str, str], int]
-) -> Cause:
+) -> FleetProblem:
     worst = min(rows, key=lambda row: _RANK.get(row.verdict, 3))
     names = sorted({row.node for row in rows})
     trend = [0] * TREND_PARTS
@@ -142,7 +142,7 @@ def _cause(
             trend[TREND_PARTS - 1 - part] += 1
     folded = fold(names)
     shown = folded if len(folded) <= FOLD_LIMIT else folded[: FOLD_LIMIT - 1] + "…"
-    return Cause(
+    return FleetProblem(
         *key, worst.verdict, worst.action, worst.message, len(names), shown, min(row.began for row in rows),
         tuple(trend), _shares(names, snapshot, sizes),
     )  # fmt: skip

@@ -19,7 +19,7 @@ class SourceError(Exception):
     """The fleet cannot be read now. One line for a person."""
 
 
-class Source(Protocol):
+class FleetSource(Protocol):
     """Something that shows a fleet."""
 
     name: str

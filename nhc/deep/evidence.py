@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import DefaultDict, Dict, FrozenSet, Iterable, List, NamedTuple, Sequence, Set, Tuple
 
-from nhc.deep.group_test import GroupResult, Layer, Rules, Seen, Topology
+from nhc.deep.group_test import GroupOutcome, GroupResult, Layer, Rules, Topology
 
 Pair = Tuple[str, str]
 
 
-class Evidence(NamedTuple):
+class PairEvidence(NamedTuple):
     """The results of one layer's pairs.
 
     `good` and `bad` give the partners of each node by what came of the pair; `unknown` counts tests of a pair that
@@ -55,38 +55,43 @@ class Evidence(NamedTuple):
         return frozenset(partner for partner in partners if self.good.get(partner, frozenset()) - {node})
 
 
-def gather(results: Iterable[GroupResult], layer: Layer) -> Evidence:
+def gather(results: Iterable[GroupResult], layer: Layer) -> PairEvidence:
     """The evidence of all pairs tested in a layer."""
     good: DefaultDict[str, Set[str]] = defaultdict(set)
     bad: DefaultDict[str, Set[str]] = defaultdict(set)
     missing: DefaultDict[str, Set[str]] = defaultdict(set)
     unclear: DefaultDict[str, int] = defaultdict(int)
-    counts: Dict[Seen, DefaultDict[Pair, int]] = {seen: defaultdict(int) for seen in Seen}
+    counts: Dict[GroupOutcome, DefaultDict[Pair, int]] = {seen: defaultdict(int) for seen in GroupOutcome}
     for result in results:
         if result.test.layer is not layer or len(result.test.nodes) != 2:
             continue
         one, two = result.test.nodes
         counts[result.seen][one, two] += 1
-        if result.seen is Seen.UNKNOWN:
+        if result.seen is GroupOutcome.UNKNOWN:
             unclear[one] += 1
             unclear[two] += 1
             for node in result.missing:
                 missing[node].add(two if node == one else one)
             continue
-        partners = good if result.seen is Seen.GOOD else bad
+        partners = good if result.seen is GroupOutcome.GOOD else bad
         partners[one].add(two)
         partners[two].add(one)
-    return Evidence(
-        _frozen(good), _frozen(bad), dict(counts[Seen.BAD]), dict(counts[Seen.GOOD]), dict(counts[Seen.UNKNOWN]),
-        dict(unclear), _frozen(missing),
-    )  # fmt: skip
+    return PairEvidence(
+        _frozen(good),
+        _frozen(bad),
+        dict(counts[GroupOutcome.BAD]),
+        dict(counts[GroupOutcome.GOOD]),
+        dict(counts[GroupOutcome.UNKNOWN]),
+        dict(unclear),
+        _frozen(missing),
+    )
 
 
 def _frozen(sets: Dict[str, Set[str]]) -> Dict[str, FrozenSet[str]]:
     return {name: frozenset(members) for name, members in sets.items()}
 
 
-def convicted(evidence: Evidence, rules: Rules) -> FrozenSet[str]:
+def convicted(evidence: PairEvidence, rules: Rules) -> FrozenSet[str]:
     """The nodes that enough proven partners accuse, and that no later pair has shown to be good more often."""
     found = set()
     for node in evidence.bad:
@@ -96,7 +101,7 @@ def convicted(evidence: Evidence, rules: Rules) -> FrozenSet[str]:
     return frozenset(found)
 
 
-def settled(evidence: Evidence, node: str, rules: Rules) -> bool:
+def settled(evidence: PairEvidence, node: str, rules: Rules) -> bool:
     """Whether nothing more is to be asked of a node in this layer: it is convicted, or good outweighs bad."""
     accusers = evidence.accusers(node)
     good = evidence.good.get(node, frozenset())

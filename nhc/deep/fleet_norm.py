@@ -44,7 +44,7 @@ class Norm(NamedTuple):
     most: float
 
 
-class Place(NamedTuple):
+class FigureStanding(NamedTuple):
     """Where one figure stands: its robust z, negative for worse, and "well", "look", "out" or "unknown"."""
 
     z: float
@@ -72,18 +72,18 @@ def norm(samples: Iterable[Sample]) -> Optional[Norm]:
     return Norm(len({sample.node for sample in kept}), len(values), middle, mad, min(values), max(values))
 
 
-def place(value: float, found: Optional[Norm], at_least: bool = True) -> Place:
+def place(value: float, found: Optional[Norm], at_least: bool = True) -> FigureStanding:
     """Judge one figure by its peers. With too few of them, or no number, it is unknown."""
     if found is None or found.nodes < LEAST:
-        return Place(0.0, "unknown", f"{found.nodes if found else 0} nodes of its kind, {LEAST} are needed")
+        return FigureStanding(0.0, "unknown", f"{found.nodes if found else 0} nodes of its kind, {LEAST} are needed")
     if not math.isfinite(value):
-        return Place(0.0, "unknown", "no number")
+        return FigureStanding(0.0, "unknown", "no number")
     spread = max(found.mad / SCALE, abs(found.median) * MARGIN / -OUT)
     if spread == 0:
-        return Place(0.0, "unknown", "its peers all reached 0")
+        return FigureStanding(0.0, "unknown", "its peers all reached 0")
     z = (value - found.median) / spread * (1 if at_least else -1)
     verdict = "out" if z < OUT else "look" if z < LOOK else "well"
-    return Place(z, verdict, f"{value:g}, its {found.nodes} peers {found.median:g}")
+    return FigureStanding(z, verdict, f"{value:g}, its {found.nodes} peers {found.median:g}")
 
 
 def latest(samples: Iterable[Sample]) -> List[Sample]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional, Sequence, Tuple
 
 from nhc.checks.deep_collective import NETWORKS, unproven, wrong_values
-from nhc.deep.group_test import Seen
+from nhc.deep.group_test import GroupOutcome
 from nhc.facts.tools import collective
 from nhc.group_launch import GroupOutput
 
@@ -17,7 +17,7 @@ KILLED = 124
 """`timeout` says so of a command that it ended; 128 and more are signals."""
 
 
-class Asked(NamedTuple):
+class AskedMeasurement(NamedTuple):
     """What is judged: the collective, the size in bytes, ranks on each node, whether the fabric has to be proved."""
 
     collective: str
@@ -26,59 +26,63 @@ class Asked(NamedTuple):
     fabric: bool = True
 
 
-class Measured(NamedTuple):
+class MeasuredGroup(NamedTuple):
     """`value` in GB/s where the run is proved; else `seen` is BAD or UNKNOWN, and `why` says it.
 
     `missing` are nodes of which no rank was seen.
     """
 
     value: Optional[float]
-    seen: Seen = Seen.UNKNOWN
+    seen: GroupOutcome = GroupOutcome.UNKNOWN
     why: str = ""
     missing: Tuple[str, ...] = ()
 
 
-def read(done: GroupOutput, nodes: Sequence[str], asked: Asked) -> Measured:
+def read(done: GroupOutput, nodes: Sequence[str], asked: AskedMeasurement) -> MeasuredGroup:
     """What a run says."""
     try:
         found = collective.parse(done.output)
     except ValueError as error:
-        return Measured(None, why=f"the output cannot be read: {error} (status {done.status})")
+        return MeasuredGroup(None, why=f"the output cannot be read: {error} (status {done.status})")
     ranks = asked.tasks * len(nodes)
     hosts = {rank.host.partition(".")[0] for rank in found.ranks}
     missing = tuple(node for node in nodes if node.partition(".")[0] not in hosts) if hosts else ()
     wrong = wrong_values(found)
     if wrong:
-        return Measured(None, Seen.BAD, wrong)
+        return MeasuredGroup(None, GroupOutcome.BAD, wrong)
     if done.status >= KILLED:
-        return Measured(None, why=f"the tool was ended (status {done.status})", missing=missing)
+        return MeasuredGroup(None, why=f"the tool was ended (status {done.status})", missing=missing)
     if found.failures and found.headers == 1 and len(found.ranks) == ranks:
-        return Measured(None, Seen.BAD, found.failures[0])
+        return MeasuredGroup(None, GroupOutcome.BAD, found.failures[0])
     row = found.row(asked.size)
     why = unproven(asked.collective, asked.size, ranks, found, row)
     if why or row is None:
         said = f"; {found.failures[0]}" if found.failures else ""
-        return Measured(None, why=f"no proof that the test ran: {why}{said}", missing=missing)
+        return MeasuredGroup(None, why=f"no proof that the test ran: {why}{said}", missing=missing)
     if done.status:
-        return Measured(None, why=f"the tool ended with status {done.status}")
+        return MeasuredGroup(None, why=f"the tool ended with status {done.status}")
     names = collective.transport(done.output).names
     if asked.fabric and not names & NETWORKS:
         by = f"by {', '.join(sorted(names))}" if names else "in a way that nothing says (no NCCL INFO lines)"
-        return Measured(None, why=f"the data travelled {by}, not by the fabric")
-    return Measured(row.busbw)
+        return MeasuredGroup(None, why=f"the data travelled {by}, not by the fabric")
+    return MeasuredGroup(row.busbw)
 
 
-def judged(values: Sequence[float], value: float, floor: float, share: float) -> Tuple[Seen, str]:
+def judged(values: Sequence[float], value: float, floor: float, share: float) -> Tuple[GroupOutcome, str]:
     """Whether a figure is good: against the floor, or, where that is 0, a share of the median of all such figures."""
     if floor:
-        return (Seen.GOOD, "") if value >= floor else (Seen.BAD, f"{value:g} GB/s, at least {floor:g} expected")
+        return (
+            (GroupOutcome.GOOD, "")
+            if value >= floor
+            else (GroupOutcome.BAD, f"{value:g} GB/s, at least {floor:g} expected")
+        )
     if len(values) < FEW:
-        return Seen.UNKNOWN, f"{value:g} GB/s: {len(values)} figures are too few to compare with: give a floor"
+        return GroupOutcome.UNKNOWN, f"{value:g} GB/s: {len(values)} figures are too few to compare with: give a floor"
     ordered = sorted(values)
     middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
     if value >= share * middle:
-        return Seen.GOOD, ""
-    return Seen.BAD, f"{value:g} GB/s, below {share:.0%} of the median {middle:g}"
+        return GroupOutcome.GOOD, ""
+    return GroupOutcome.BAD, f"{value:g} GB/s, below {share:.0%} of the median {middle:g}"
 
 
 FEW = 4

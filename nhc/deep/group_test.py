@@ -19,7 +19,7 @@ class Layer(str, Enum):
     SCALE = "scale"
 
 
-class Seen(str, Enum):
+class GroupOutcome(str, Enum):
     """What came of a test."""
 
     GOOD = "good"
@@ -48,7 +48,7 @@ class GroupResult(NamedTuple):
     """
 
     test: GroupTest
-    seen: Seen
+    seen: GroupOutcome
     value: float = 0.0
     missing: Tuple[str, ...] = ()
     rails: FrozenSet[int] = frozenset()

@@ -26,7 +26,7 @@ ALLOWED = (*SERVICES, "dcgm", "nvidia-imex", "nvidia-fabric", "nvsm", "ibacm", "
 JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "FLUX_JOB_ID")
 
 
-class Busy(NamedTuple):
+class Occupant(NamedTuple):
     """What is in the way. `who` is what would be disturbed."""
 
     what: str
@@ -36,17 +36,17 @@ class Busy(NamedTuple):
         return f"{self.what}: {self.who}"
 
 
-class View(NamedTuple):
+class Occupancy(NamedTuple):
     """What was found: what is in the way, and remarks for the report."""
 
-    busy: Tuple[Busy, ...]
+    busy: Tuple[Occupant, ...]
     notes: Tuple[str, ...] = ()
 
 
-def devices(host: Host, allowed: Sequence[str] = ()) -> View:
+def devices(host: Host, allowed: Sequence[str] = ()) -> Occupancy:
     """Who holds accelerators and RDMA devices now, whoever is not allowed to."""
     patterns = [f"{name}*" for name in (*ALLOWED, *allowed)]
-    busy: List[Busy] = []
+    busy: List[Occupant] = []
     unseen = 0
     known = set()
     for pid in (name for name in host.listdir("/proc") if name.isdigit() and int(name) != os.getpid()):
@@ -61,16 +61,16 @@ def devices(host: Host, allowed: Sequence[str] = ()) -> View:
         if held and not any(fnmatchcase(comm, pattern) for pattern in patterns):
             known.add(int(pid))
             more = f" and {len(held) - 1} more" if len(held) > 1 else ""
-            busy.append(Busy(f"{held[0]}{more}", f"process {pid} ({printable(comm, 40) or '?'})"))
+            busy.append(Occupant(f"{held[0]}{more}", f"process {pid} ({printable(comm, 40) or '?'})"))
     for device in host.fact(accelerators).devices:
         for process in device.processes or ():
             allowed_here = any(fnmatchcase(process.name.rpartition("/")[2], pattern) for pattern in patterns)
             if process.pid not in known and not allowed_here:  # a zombie, or one of another pid namespace, counts
-                busy.append(Busy(device.label, f"process {process.pid} ({printable(process.name, 40) or '?'})"))
+                busy.append(Occupant(device.label, f"process {process.pid} ({printable(process.name, 40) or '?'})"))
     notes = (
         (f"{unseen} processes of others cannot be looked at: run as root to see who holds devices",) if unseen else ()
     )
-    return View(tuple(busy), notes)
+    return Occupancy(tuple(busy), notes)
 
 
 def _held(host: Host, pid: str) -> List[str]:
@@ -86,27 +86,27 @@ def _held(host: Host, pid: str) -> List[str]:
     return sorted(set(found))
 
 
-def scheduler(source: NodeSource, node: str, environ: Mapping[str, str]) -> View:
+def scheduler(source: NodeSource, node: str, environ: Mapping[str, str]) -> Occupancy:
     """What the node's scheduler says. Raises nhc.ports.AdapterError where it does not answer."""
     return judge(next((state for state in source.nodes([node]) if state.name == node), None), node, environ)
 
 
-def judge(state: Optional[NodeState], node: str, environ: Mapping[str, str]) -> View:
+def judge(state: Optional[NodeState], node: str, environ: Mapping[str, str]) -> Occupancy:
     """Whether the node is in our hands: out of service with no work on it, or given to the job that we are. Pure."""
     if state is None:
-        return View((), (f"the scheduler does not know {node}: nothing keeps work away from it",))
+        return Occupancy((), (f"the scheduler does not know {node}: nothing keeps work away from it",))
     job = next((environ[name] for name in JOBS if environ.get(name)), "")
     if job:
         note = f"runs as job {job}: the job must have the whole node (--exclusive)"
-        return View((), (note,))
+        return Occupancy((), (note,))
     if state.busy:
-        return View((Busy("the scheduler", f"work runs on {node} ({state.shown})"),))
+        return Occupancy((Occupant("the scheduler", f"work runs on {node} ({state.shown})"),))
     if state.available:
         why = f"{node} takes new work ({state.shown}): drain or reserve it first"
-        return View((Busy("the scheduler", why),))
+        return Occupancy((Occupant("the scheduler", why),))
     if state.mark is not None and not state.mark.ours:
         by = state.mark.owner or "somebody else"
-        return View((), (f"{node} is out of service by {by}, not by nhc: it may come back at any time",))
+        return Occupancy((), (f"{node} is out of service by {by}, not by nhc: it may come back at any time",))
     if state.mark is None and not state.hold:
-        return View((), (f"{node} is {state.shown} for a reason that the scheduler does not tell",))
-    return View(())
+        return Occupancy((), (f"{node} is {state.shown} for a reason that the scheduler does not tell",))
+    return Occupancy(())

@@ -27,7 +27,7 @@ class JournalError(Exception):
     """The journal cannot be used: one line."""
 
 
-class Journal(NamedTuple):
+class RestoreJournal(NamedTuple):
     """What is to be put back. `stopped` are services that ran before; `path` is where the run looked for commands."""
 
     run: str
@@ -73,7 +73,7 @@ def lock(where: str) -> int:
     return fd
 
 
-def write(where: str, journal: Journal) -> None:
+def write(where: str, journal: RestoreJournal) -> None:
     """Write the journal so that it survives a crash. Raises JournalError."""
     value = {**journal._asdict(), "gpus": [gpu._asdict() for gpu in journal.gpus]}
     path = f"{where}/{NAME}"
@@ -96,12 +96,12 @@ def write(where: str, journal: Journal) -> None:
         raise JournalError(f"{path}: {error.strerror}: nothing was started, as it could not be put back") from None
 
 
-def read(where: str) -> Optional[Journal]:
+def read(where: str) -> Optional[RestoreJournal]:
     """The journal of a run that did not end, None where there is none. Raises JournalError for one that is damaged."""
     path = f"{where}/{NAME}"
     try:
         value = parse_json(read_bytes(path, 16 << 20))
-        return Journal(
+        return RestoreJournal(
             str(value["run"]), str(value["boot"]), str(value["suite"]), float(value["began"]), str(value["scratch"]),
             tuple(str(name) for name in value["stopped"]),
             tuple(GpuSettings(**{key: str(word) for key, word in gpu.items()}) for gpu in value["gpus"]),
@@ -129,7 +129,7 @@ def is_active(host: Host, name: str) -> bool:
     return host.run(["systemctl", "is-active", "--quiet", "--", name], 30.0).status == 0
 
 
-def restore(host: Host, where: str, journal: Journal) -> Tuple[List[str], List[str]]:
+def restore(host: Host, where: str, journal: RestoreJournal) -> Tuple[List[str], List[str]]:
     """Put everything back, and remove the journal where all of it could be: what was done, and what could not be.
 
     After a reboot there are no processes left, and GPUs and services are as the boot has made them.

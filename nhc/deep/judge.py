@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from enum import Enum
 from typing import DefaultDict, Dict, FrozenSet, List, NamedTuple, Sequence, Set, Tuple
 
-from nhc.deep.evidence import Evidence, bad_leaves, convicted, gather
-from nhc.deep.group_test import GroupResult, Layer, Rules, Seen, Topology
+from nhc.deep.evidence import PairEvidence, bad_leaves, convicted, gather
+from nhc.deep.group_test import GroupOutcome, GroupResult, Layer, Rules, Topology
 from nhc.deep.planner import hopeless
 
 
@@ -27,7 +27,7 @@ class Culprit(str, Enum):
     UNCLEAR = "unclear"
 
 
-class Standing(str, Enum):
+class NodeStanding(str, Enum):
     """What a sweep says of one node. NOT_TESTED says nothing about it: no result, or the sweep itself was bad."""
 
     PASSED = "passed"
@@ -45,14 +45,14 @@ class Blame(NamedTuple):
     tests: Tuple[str, ...] = ()
 
 
-class Judgement(NamedTuple):
+class SweepJudgement(NamedTuple):
     """The findings, worst first, and the standing of each node of the sweep."""
 
     blames: Tuple[Blame, ...]
-    nodes: Dict[str, Standing]
+    nodes: Dict[str, NodeStanding]
 
 
-def judge(nodes: Sequence[str], topology: Topology, results: Sequence[GroupResult], rules: Rules) -> Judgement:
+def judge(nodes: Sequence[str], topology: Topology, results: Sequence[GroupResult], rules: Rules) -> SweepJudgement:
     """What the results say. Asked in the middle of a sweep it says what is certain by then."""
     names = sorted(set(nodes))
     if hopeless(names, results):
@@ -69,11 +69,11 @@ def judge(nodes: Sequence[str], topology: Topology, results: Sequence[GroupResul
             f"{len(convictions)} of {len(names)} nodes would be convicted: the test itself is doubted, nobody is",
         ))  # fmt: skip
     standings = court.standings()
-    return Judgement(tuple(court.blames), standings)
+    return SweepJudgement(tuple(court.blames), standings)
 
 
-def _nobody(names: Sequence[str], blame: Blame) -> Judgement:
-    return Judgement((blame,), dict.fromkeys(names, Standing.NOT_TESTED))
+def _nobody(names: Sequence[str], blame: Blame) -> SweepJudgement:
+    return SweepJudgement((blame,), dict.fromkeys(names, NodeStanding.NOT_TESTED))
 
 
 def _nothing_ran(results: Sequence[GroupResult]) -> Blame:
@@ -122,7 +122,7 @@ class _Court:
             self._behind(layer, members),
         ))  # fmt: skip
 
-    def _node(self, layer: Layer, node: str, seen: Evidence) -> None:
+    def _node(self, layer: Layer, node: str, seen: PairEvidence) -> None:
         accusers = sorted(seen.accusers(node))
         self.guilty.add(node)
         where = "" if layer is Layer.LEAF else " across leaves"
@@ -132,7 +132,7 @@ class _Court:
             self._behind(layer, [node]),
         ))  # fmt: skip
 
-    def _link(self, layer: Layer, pair: Tuple[str, str], seen: Evidence) -> None:
+    def _link(self, layer: Layer, pair: Tuple[str, str], seen: PairEvidence) -> None:
         one, two = pair
         if {one, two} & (self.guilty | self.spared) or not (seen.good.get(one) and seen.good.get(two)):
             return
@@ -149,7 +149,7 @@ class _Court:
             result.test.name
             for result in self.results
             if result.test.layer is layer
-            and result.seen is Seen.BAD
+            and result.seen is GroupOutcome.BAD
             and (wanted <= set(result.test.nodes) if both else wanted & set(result.test.nodes))
         )[:10]
 
@@ -157,7 +157,7 @@ class _Court:
         """Name the rails on which convicted nodes are bad; where a blamed leaf is bad on one rail alone, that rail."""
         bad: Dict[str, FrozenSet[int]] = {}
         for result in self.results:
-            if result.test.layer is Layer.RAILS and result.seen is Seen.BAD:
+            if result.test.layer is Layer.RAILS and result.seen is GroupOutcome.BAD:
                 bad.update(dict.fromkeys((self.guilty | self.spared).intersection(result.test.nodes), result.rails))
         self.blames = [self._with_rails(blame, bad) for blame in self.blames]
 
@@ -179,13 +179,13 @@ class _Court:
         """The smallest groups that are bad as a whole while their pairs are good."""
         groups = {result.test.nodes: result for result in self.results if result.test.layer is Layer.SCALE}
         for nodes, result in groups.items():
-            if result.seen is not Seen.BAD:
+            if result.seen is not GroupOutcome.BAD:
                 continue
             half = len(nodes) // 2
             halves = [groups.get(nodes[:half]), groups.get(nodes[half:])]
-            if any(part is not None and part.seen is Seen.BAD for part in halves):
+            if any(part is not None and part.seen is GroupOutcome.BAD for part in halves):
                 continue  # a smaller group says it more exactly
-            all_good = all(part is not None and part.seen is Seen.GOOD for part in halves)
+            all_good = all(part is not None and part.seen is GroupOutcome.GOOD for part in halves)
             what = "both halves are good" if all_good else "its pairs are good"
             self.blames.append(Blame(
                 Culprit.SCALE, nodes,
@@ -193,21 +193,21 @@ class _Court:
                 (result.test.name,),
             ))  # fmt: skip
 
-    def standings(self) -> Dict[str, Standing]:
+    def standings(self) -> Dict[str, NodeStanding]:
         """What is known of each node."""
         inside, across = self.evidence[Layer.LEAF], self.evidence[Layer.ACROSS]
-        found: Dict[str, Standing] = {}
+        found: Dict[str, NodeStanding] = {}
         for node in self.names:
             if node in self.guilty:
-                found[node] = Standing.FAILED
+                found[node] = NodeStanding.FAILED
             elif inside.proven(node) and not (across.bad.get(node) and not across.proven(node)):
-                found[node] = Standing.PASSED
+                found[node] = NodeStanding.PASSED
             elif node in inside.bad or node in across.bad:
-                found[node] = Standing.SUSPECT
+                found[node] = NodeStanding.SUSPECT
                 if node not in self.spared:
                     self._unclear(node)
             else:
-                found[node] = Standing.NOT_TESTED
+                found[node] = NodeStanding.NOT_TESTED
                 self._silent(node, inside)
         return found
 
@@ -217,7 +217,7 @@ class _Court:
         message = f"{node}: was bad{with_whom}, but too few proven partners were there to say who is to blame"
         self.blames.append(Blame(Culprit.UNCLEAR, (node,), message, self._behind(Layer.LEAF, [node])))
 
-    def _silent(self, node: str, seen: Evidence) -> None:
+    def _silent(self, node: str, seen: PairEvidence) -> None:
         waiting = [other for other in seen.missing.get(node, frozenset()) if seen.proven(other)]
         if len(waiting) > 1:
             self.blames.append(Blame(

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import DefaultDict, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from nhc.deep.evidence import Evidence, bad_leaves, convicted, gather, settled
-from nhc.deep.group_test import GroupResult, GroupTest, Layer, Rules, Seen, Topology
+from nhc.deep.evidence import PairEvidence, bad_leaves, convicted, gather, settled
+from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer, Rules, Topology
 
 
 class Round(NamedTuple):
@@ -54,7 +54,7 @@ def hopeless(nodes: Sequence[str], results: Sequence[GroupResult]) -> bool:
 
     Of three pairs or fewer each can be bad by the fault of one node; then all pairs are tried before.
     """
-    if not results or any(result.seen is Seen.GOOD for result in results):
+    if not results or any(result.seen is GroupOutcome.GOOD for result in results):
         return False
     pairs = {result.test.nodes for result in results}
     enough = len(nodes) // 2 if len(nodes) // 2 >= FEW else len(nodes) * (len(nodes) - 1) // 2
@@ -68,7 +68,7 @@ FEW = 4
 # Pairs.
 
 
-def _pairs(names: Sequence[str], topology: Topology, seen: Evidence, rules: Rules, layer: Layer) -> Optional[Round]:
+def _pairs(names: Sequence[str], topology: Topology, seen: PairEvidence, rules: Rules, layer: Layer) -> Optional[Round]:
     """First everybody once; then suspects with proven partners; then pairs that were bad though both are good."""
     fresh = [node for node in names if not seen.tried(node)]
     pairs = (inside if layer is Layer.LEAF else outside)(fresh, topology)
@@ -100,19 +100,19 @@ def _pairs(names: Sequence[str], topology: Topology, seen: Evidence, rules: Rule
     )
 
 
-def _tests(pairs: Iterable[Tuple[str, str]], layer: Layer, seen: Evidence) -> Tuple[GroupTest, ...]:
+def _tests(pairs: Iterable[Tuple[str, str]], layer: Layer, seen: PairEvidence) -> Tuple[GroupTest, ...]:
     ordered = [(min(pair), max(pair)) for pair in pairs]
     return tuple(GroupTest(layer, pair, seen.tests_of(pair)) for pair in ordered)
 
 
-def _link_is_open(pair: Tuple[str, str], seen: Evidence, rules: Rules) -> bool:
+def _link_is_open(pair: Tuple[str, str], seen: PairEvidence, rules: Rules) -> bool:
     """Whether a bad pair of two good nodes is to be tested again before its link is blamed."""
     if seen.good_pairs.get(pair) or seen.unknown.get(pair, 0) > rules.retries:
         return False
     return seen.bad_pairs[pair] <= rules.repeats
 
 
-def _other_pairs(names: Sequence[str], seen: Evidence) -> List[Tuple[str, str]]:
+def _other_pairs(names: Sequence[str], seen: PairEvidence) -> List[Tuple[str, str]]:
     """Disjoint pairs that have not met, where no node is proven yet: the next turn of the circle.
 
     The circle keeps the first in its place and turns the rest, so that after n - 1 turns everybody has met everybody.
@@ -170,7 +170,7 @@ class _Partners:
         for node in proven:
             self._leaves.setdefault(topology.leaf(node), {})[node] = None
 
-    def of(self, node: str, seen: Evidence, layer: Layer) -> Optional[str]:
+    def of(self, node: str, seen: PairEvidence, layer: Layer) -> Optional[str]:
         """One that this node has not met: of its leaf for tests inside leaves, of another for those across.
 
         A node that asks is not settled, and a proven one is: no node asks for itself or is handed out while it asks.
@@ -213,7 +213,7 @@ def _scale(sound: Sequence[str], results: Sequence[GroupResult], rules: Rules) -
     groups = [whole]
     while groups:
         group = groups.pop()
-        if done.get(group) is not Seen.BAD or len(group) <= rules.smallest_group:
+        if done.get(group) is not GroupOutcome.BAD or len(group) <= rules.smallest_group:
             continue
         for half in (group[: len(group) // 2], group[len(group) // 2 :]):
             if half not in done:

@@ -16,14 +16,14 @@ from typing import List, NamedTuple, Sequence
 from nhc.units import show_seconds
 
 
-class Step(NamedTuple):
+class ExpectedCheck(NamedTuple):
     """One check to come, and how long it is thought to take, in seconds."""
 
     name: str
     seconds: float
 
 
-def line(steps: Sequence[Step], done: int, spent: float) -> str:
+def line(steps: Sequence[ExpectedCheck], done: int, spent: float) -> str:
     """The line while check number `done` (from 0) has run for `spent` seconds. Pure."""
     if done >= len(steps):
         return f"{len(steps)}/{len(steps)} done"
@@ -36,11 +36,11 @@ def _clock(seconds: float) -> str:
     return show_seconds(round(seconds)) if seconds < 100 else f"{round(seconds / 60)} min"
 
 
-class Progress:
+class RunProgress:
     """Shows how far a run is. `ended` is called as each check ends, `close` at the end."""
 
-    def __init__(self, steps: Sequence[Step], stream: int = 2, terminal: bool = False) -> None:
-        self.steps: List[Step] = list(steps)
+    def __init__(self, steps: Sequence[ExpectedCheck], stream: int = 2, terminal: bool = False) -> None:
+        self.steps: List[ExpectedCheck] = list(steps)
         self.stream = stream
         self.began = time.monotonic()
         self.done = 0

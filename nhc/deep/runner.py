@@ -17,8 +17,8 @@ from nhc import __version__
 from nhc.check import find
 from nhc.checks.deep import KIND, RUN, SCRATCH
 from nhc.deep import gpu_settings, idle, journal, leftovers
-from nhc.deep.journal import Journal, JournalError
-from nhc.deep.progress import Progress, Step
+from nhc.deep.journal import JournalError, RestoreJournal
+from nhc.deep.progress import ExpectedCheck, RunProgress
 from nhc.host import Host
 from nhc.model import CheckResult, Outcome, Report, unknown
 from nhc.plan import BUILT_IN, Item, Plan
@@ -42,7 +42,7 @@ ITSELF = "nhc_deep_run"
 """What results about the run itself are filed under."""
 
 
-class Wanted(NamedTuple):
+class RunRequest(NamedTuple):
     """What to run. `deadline` in seconds for the whole, 0 for none; `source` is the scheduler, where there is one."""
 
     suite: str
@@ -66,7 +66,7 @@ class Ran(NamedTuple):
     plan: Plan = Plan(())
 
 
-def run(wanted: Wanted, host: Host, state: State, environ: Mapping[str, str], where: str) -> Ran:
+def run(wanted: RunRequest, host: Host, state: State, environ: Mapping[str, str], where: str) -> Ran:
     """Run a suite. Raises JournalError where nothing was begun."""
     lock = journal.lock(where)
     signals = Signals()
@@ -88,7 +88,9 @@ def run(wanted: Wanted, host: Host, state: State, environ: Mapping[str, str], wh
         signals.leave()
 
 
-def _locked(wanted: Wanted, host: Host, state: State, environ: Mapping[str, str], where: str, signals: Signals) -> Ran:
+def _locked(
+    wanted: RunRequest, host: Host, state: State, environ: Mapping[str, str], where: str, signals: Signals
+) -> Ran:
     begun, started = time.monotonic(), host.time()
     notes: List[str] = []
     left = journal.read(where)
@@ -128,20 +130,20 @@ def _locked(wanted: Wanted, host: Host, state: State, environ: Mapping[str, str]
     return Ran(report, tuple(done), signals.number, _own(wanted, begin))
 
 
-def look(wanted: Wanted, host: Host, environ: Mapping[str, str]) -> idle.View:
+def look(wanted: RunRequest, host: Host, environ: Mapping[str, str]) -> idle.Occupancy:
     """What is in the way of a run now."""
     allowed = wanted.plan.settings.get(ALLOW, "").split()
     seen = idle.devices(host, allowed)
     if wanted.source is None:
-        return idle.View(seen.busy, (*seen.notes, "no scheduler was asked: nothing keeps work away from the node"))
+        return idle.Occupancy(seen.busy, (*seen.notes, "no scheduler was asked: nothing keeps work away from the node"))
     try:
         said = idle.scheduler(wanted.source, wanted.node, environ)
     except AdapterError as error:
-        said = idle.View((idle.Busy("the scheduler", f"it cannot be asked: {error}"),))
-    return idle.View((*seen.busy, *said.busy), (*seen.notes, *said.notes))
+        said = idle.Occupancy((idle.Occupant("the scheduler", f"it cannot be asked: {error}"),))
+    return idle.Occupancy((*seen.busy, *said.busy), (*seen.notes, *said.notes))
 
 
-def _prepare(wanted: Wanted, host: Host, started: float, where: str) -> Journal:
+def _prepare(wanted: RunRequest, host: Host, started: float, where: str) -> RestoreJournal:
     """Make the run's folder and write down what is to be put back. Raises JournalError."""
     try:
         gpus = gpu_settings.read(host)
@@ -153,7 +155,7 @@ def _prepare(wanted: Wanted, host: Host, started: float, where: str) -> Journal:
         gpus = ()
     name = uuid.uuid4().hex
     scratch = f"{where}/scratch-{int(started)}-{os.getpid()}"
-    begin = Journal(
+    begin = RestoreJournal(
         name,
         host.read_or("/proc/sys/kernel/random/boot_id"),
         wanted.suite,
@@ -171,7 +173,9 @@ def _prepare(wanted: Wanted, host: Host, started: float, where: str) -> Journal:
     return begin
 
 
-def _stop_services(wanted: Wanted, host: Host, where: str, begin: Journal, notes: List[str]) -> Journal:
+def _stop_services(
+    wanted: RunRequest, host: Host, where: str, begin: RestoreJournal, notes: List[str]
+) -> RestoreJournal:
     """Stop the services that the configuration names and that run, each written down before it is stopped."""
     for name in wanted.plan.settings.get(STOP, "").split():
         try:
@@ -188,12 +192,12 @@ def _stop_services(wanted: Wanted, host: Host, where: str, begin: Journal, notes
     return begin
 
 
-def _judge(wanted: Wanted, host: Host, state: State, begin: Journal) -> Report:
+def _judge(wanted: RunRequest, host: Host, state: State, begin: RestoreJournal) -> Report:
     plan = _own(wanted, begin)
     items = plan.items
     adopt_orphans()  # what tools leave in sessions of their own comes to us, not to init
     steps = estimate(items, state)
-    progress = None if wanted.quiet else Progress(steps, terminal=wanted.terminal)
+    progress = None if wanted.quiet else RunProgress(steps, terminal=wanted.terminal)
     try:
         report = engine.run(
             plan, host, state=state, deadline=wanted.deadline, name=wanted.node, in_turn=True, grace=GRACE,
@@ -209,21 +213,21 @@ def _judge(wanted: Wanted, host: Host, state: State, begin: Journal) -> Report:
     return report
 
 
-def _own(wanted: Wanted, begin: Journal) -> Plan:
+def _own(wanted: RunRequest, begin: RestoreJournal) -> Plan:
     """The plan with what the checks need to know of the run."""
     own = {RUN: begin.run, SCRATCH: begin.scratch, KIND: " ".join(wanted.kinds)}
     items = tuple(item._replace(settings={**item.settings, **own}) for item in wanted.plan.items)
     return wanted.plan._replace(items=items)
 
 
-def estimate(items: Sequence[Item], state: State) -> List[Step]:
+def estimate(items: Sequence[Item], state: State) -> List[ExpectedCheck]:
     """How long each line may take: as long as it took here last, else the time that it is to load the node."""
     kept = state.load(TIMES)
     steps = []
     for item in items:
         last = kept.get(item.line)
         known = float(last) if isinstance(last, (int, float)) else USUAL + duration(item)
-        steps.append(Step(item.name, known))
+        steps.append(ExpectedCheck(item.name, known))
     return steps
 
 
@@ -247,7 +251,7 @@ def _itself(outcome: Outcome) -> CheckResult:
 
 
 def _report(
-    wanted: Wanted, host: Host, started: float, begun: float, results: Tuple[CheckResult, ...], notes: Sequence[str]
+    wanted: RunRequest, host: Host, started: float, begun: float, results: Tuple[CheckResult, ...], notes: Sequence[str]
 ) -> Report:
     return Report(
         host=wanted.node,

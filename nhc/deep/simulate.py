@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from typing import Dict, FrozenSet, List, NamedTuple, Sequence, Set, Tuple
 
-from nhc.deep.group_test import GroupResult, GroupTest, Layer, Rules, Seen, Topology
-from nhc.deep.judge import Culprit, Judgement, judge
+from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer, Rules, Topology
+from nhc.deep.judge import Culprit, SweepJudgement, judge
 from nhc.deep.planner import next_round
 
 
@@ -25,10 +25,10 @@ class Faults(NamedTuple):
     unclear: float = 0.0
 
 
-class Played(NamedTuple):
+class SimulatedSweep(NamedTuple):
     """A sweep to its end. `rounds` and `tests` are what it took; `node_tests` sums the nodes of all tests."""
 
-    judgement: Judgement
+    judgement: SweepJudgement
     rounds: Tuple[int, ...]
     tests: int
     node_tests: int
@@ -60,7 +60,7 @@ def break_some(nodes: Sequence[str], topology: Topology, bad: int, links: int, u
     return Faults(broken, frozenset(pairs), down)
 
 
-def play(nodes: Sequence[str], topology: Topology, faults: Faults, rules: Rules, seed: int) -> Played:
+def play(nodes: Sequence[str], topology: Topology, faults: Faults, rules: Rules, seed: int) -> SimulatedSweep:
     """Run a sweep on the made-up cluster until the planner asks no more."""
     chance = random.Random(f"{seed}:noise")  # noqa: S311 (a simulation)
     results: List[GroupResult] = []
@@ -71,7 +71,7 @@ def play(nodes: Sequence[str], topology: Topology, faults: Faults, rules: Rules,
             break
         rounds.append(len(step.tests))
         results += [run(test, topology, faults, chance) for test in step.tests]
-    return Played(
+    return SimulatedSweep(
         judge(nodes, topology, results, rules), tuple(rounds), len(results),
         sum(len(result.test.nodes) for result in results), tuple(results),
     )  # fmt: skip
@@ -80,7 +80,7 @@ def play(nodes: Sequence[str], topology: Topology, faults: Faults, rules: Rules,
 def run(test: GroupTest, topology: Topology, faults: Faults, chance: random.Random) -> GroupResult:
     """What a test would show."""
     if chance.random() < faults.unclear:
-        return GroupResult(test, Seen.UNKNOWN, why="preempted")
+        return GroupResult(test, GroupOutcome.UNKNOWN, why="preempted")
     inside = set(test.nodes)
     leaves = {topology.leaf(node) for node in test.nodes}
     broken = bool(inside & faults.nodes) or (len(leaves) > 1 and bool(leaves & faults.uplinks))
@@ -88,7 +88,9 @@ def run(test: GroupTest, topology: Topology, faults: Faults, chance: random.Rand
     lie = chance.random() < (faults.false_good if broken else faults.false_bad)
     bad = broken != lie
     rails = frozenset({0}) if bad and test.layer is Layer.RAILS else frozenset()
-    return GroupResult(test, Seen.BAD if bad else Seen.GOOD, 12.0 if bad else 360.0, (), rails, "slow" if bad else "")
+    return GroupResult(
+        test, GroupOutcome.BAD if bad else GroupOutcome.GOOD, 12.0 if bad else 360.0, (), rails, "slow" if bad else ""
+    )
 
 
 class Cost(NamedTuple):
@@ -101,14 +103,14 @@ class Cost(NamedTuple):
     finds: str
 
 
-def compare(count: int, played: Played, minutes: float) -> List[Cost]:
+def compare(count: int, played: SimulatedSweep, minutes: float) -> List[Cost]:
     """The sweep beside the ways of others, for tests of `minutes` each. Sources: their code, as of 2026.
 
     Every pair: gcm's `check_nccl --pairwise`. Two passes: cluster-health-scanner, of which the second gives each
     failing node one passer, and so convicts on one pair with a proven partner. Each node alone: Azure's
     distributed_nhc, which tests no link.
     """
-    suspects = 2 * sum(result.seen is Seen.BAD for result in played.results[: count // 2])
+    suspects = 2 * sum(result.seen is GroupOutcome.BAD for result in played.results[: count // 2])
     pairs = count // 2
     return [
         Cost("this sweep", len(played.rounds), played.tests, played.node_tests * minutes, "node, link, leaf"),

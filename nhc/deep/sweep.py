@@ -13,8 +13,8 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Set
 
 from nhc.deep.group_output import judged
 from nhc.deep.group_output import read as read_output
-from nhc.deep.group_test import GroupTest, Seen
-from nhc.deep.judge import Judgement, Standing, judge
+from nhc.deep.group_test import GroupOutcome, GroupTest
+from nhc.deep.judge import NodeStanding, SweepJudgement, judge
 from nhc.deep.planner import next_round
 from nhc.deep.sweep_plan import SweepPlan, key, planned_test, results, row_of
 from nhc.group_launch import GroupJob, GroupOrder, Launcher
@@ -54,7 +54,7 @@ class Sweeper:
         """Since when a test waits for its nodes, or a launched one is gone without a marker."""
         self._failed: Dict[str, int] = {}
 
-    def run(self) -> Judgement:
+    def run(self) -> SweepJudgement:
         """Carry the sweep to its end. Raises StoreError, LeadershipLost, BadPlan."""
         while True:
             self._lead()
@@ -144,7 +144,7 @@ class Sweeper:
         return False
 
     def _unknown(self, row: SweepTest, why: str) -> bool:
-        self._save(row._replace(state=Seen.UNKNOWN.value, why=why, ended=self._around.clock()))
+        self._save(row._replace(state=GroupOutcome.UNKNOWN.value, why=why, ended=self._around.clock()))
         return True
 
     def _launch(self, waiting: List[SweepTest], busy: Set[str]) -> None:
@@ -189,14 +189,14 @@ class Sweeper:
     def _save(self, row: SweepTest) -> None:
         with self._store.write(self._leader.fence) as connection:
             deep.save_test(connection, row, self._around.clock())
-        if row.state in (MEASURED, *(seen.value for seen in Seen)):
+        if row.state in (MEASURED, *(seen.value for seen in GroupOutcome)):
             value = f" {row.value:g} GB/s" if row.value is not None else ""
             self._around.say(f"{row.name}: {row.state}{value}{f': {row.why}' if row.why else ''}")
 
-    def _end(self, rows: List[SweepTest]) -> Judgement:
+    def _end(self, rows: List[SweepTest]) -> SweepJudgement:
         return self._close(DONE, rows, "")
 
-    def _close(self, state: str, rows: List[SweepTest], why: str) -> Judgement:
+    def _close(self, state: str, rows: List[SweepTest], why: str) -> SweepJudgement:
         """Judge, and keep the findings and each tested node's verdict."""
         found = judge(self._plan.nodes, self._plan.topology, results(rows), self._plan.rules)
         now = self._around.clock()
@@ -207,16 +207,16 @@ class Sweeper:
         return found
 
 
-def findings(found: Judgement) -> str:
+def findings(found: SweepJudgement) -> str:
     """A judgement as the store has it."""
     blames = [{**blame._asdict(), "culprit": blame.culprit.value} for blame in found.blames]
     return json.dumps({"blames": blames, "nodes": {node: one.value for node, one in found.nodes.items()}})
 
 
-_WORDS = {Standing.PASSED: "OK", Standing.FAILED: "CRIT", Standing.SUSPECT: "UNKNOWN"}
+_WORDS = {NodeStanding.PASSED: "OK", NodeStanding.FAILED: "CRIT", NodeStanding.SUSPECT: "UNKNOWN"}
 
 
-def _verdicts(number: int, found: Judgement, now: float) -> List[DeepResult]:
+def _verdicts(number: int, found: SweepJudgement, now: float) -> List[DeepResult]:
     """A row for each node that was tested. One that was not keeps its last verdict, and that verdict's age."""
     why = {blame.names[0]: blame.message for blame in reversed(found.blames) if len(blame.names) == 1}
     return [

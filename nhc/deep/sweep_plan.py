@@ -6,8 +6,8 @@ import hashlib
 import json
 from typing import Dict, List, NamedTuple, Tuple
 
-from nhc.deep.group_output import Asked
-from nhc.deep.group_test import GroupResult, GroupTest, Layer, Rules, Seen, Topology
+from nhc.deep.group_output import AskedMeasurement
+from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer, Rules, Topology
 from nhc.store.deep import PLANNED, SweepTest
 
 
@@ -28,7 +28,7 @@ class SweepPlan(NamedTuple):
     topology: Topology
     rules: Rules
     argv: Tuple[str, ...]
-    asked: Asked
+    asked: AskedMeasurement
     floor: float = 0.0
     share: float = 0.8
     seconds: float = 600.0
@@ -58,7 +58,7 @@ def read(text: str) -> SweepPlan:
         value.update(
             nodes=tuple(value["nodes"]), argv=tuple(value["argv"]), rules=Rules(**value["rules"]),
             topology=Topology({node: tuple(path) for node, path in value["topology"].items()}),
-            asked=Asked(**value["asked"]), settings=tuple(sorted(value["settings"].items())),
+            asked=AskedMeasurement(**value["asked"]), settings=tuple(sorted(value["settings"].items())),
         )  # fmt: skip
         return SweepPlan(**value)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -85,9 +85,11 @@ def planned_test(row: SweepTest) -> GroupTest:
 
 def results(rows: List[SweepTest]) -> List[GroupResult]:
     """What was seen so far. Tests without a result are left out."""
-    words = {seen.value for seen in Seen}
+    words = {seen.value for seen in GroupOutcome}
     return [
-        GroupResult(planned_test(row), Seen(row.state), row.value or 0.0, tuple(row.missing.split()), why=row.why)
+        GroupResult(
+            planned_test(row), GroupOutcome(row.state), row.value or 0.0, tuple(row.missing.split()), why=row.why
+        )
         for row in rows
         if row.state in words
     ]

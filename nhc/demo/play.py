@@ -19,7 +19,7 @@ from nhc.console.server import Server, serve
 from nhc.console.sources import StoreSource
 from nhc.demo.fleet import DemoFleet, DemoMarker, DemoRepairer
 from nhc.remedy import settings as remedy_settings
-from nhc.remedy.controller import Controller
+from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
 from nhc.remedy.settings import RepairerSettings
@@ -75,7 +75,7 @@ class Demo(NamedTuple):
 
     fleet: DemoFleet
     store: Store
-    controller: Controller
+    controller: RemedyController
     server: Server
     token: str
 
@@ -86,7 +86,7 @@ def make(directory: str, count: int, seed: int, listen: str) -> Demo:
     store = open_store(f"sqlite:///{directory}/store.db")
     with store.write() as connection:
         nodes.describe(connection, [
-            nodes.Seen(name, kind="demo", groups=groups) for name, groups in fleet.groups().items()
+            nodes.NodeDescription(name, kind="demo", groups=groups) for name, groups in fleet.groups().items()
         ])  # fmt: skip
     policy = remedy_settings.parse(f'{POLICY}[evidence]\ndirectory = "{directory}/evidence"\n')
     hands = Hands(DemoMarker(fleet), Crew([Hand(RepairerSettings("demo", "demo"), DemoRepairer(fleet))]))
@@ -96,7 +96,7 @@ def make(directory: str, count: int, seed: int, listen: str) -> Demo:
         f'[[people.you.tokens]]\nsha256 = "{hashlib.sha256(token.encode()).hexdigest()}"\n'
     )
     server = Server(found, StoreSource(store, found.stale), store)
-    return Demo(fleet, store, Controller(store, policy, hands), server, token)
+    return Demo(fleet, store, RemedyController(store, policy, hands), server, token)
 
 
 def step(demo: Demo, faults: float) -> int:

@@ -35,7 +35,7 @@ class StandingFault(NamedTuple):
     place: str
 
 
-class Pace(NamedTuple):
+class NoticeTiming(NamedTuple):
     """When what is told. Times in seconds; `burst` notices a minute at most, `spread` groups beyond which a cause is
     the fleet's.
     """
@@ -76,7 +76,7 @@ class Incident(NamedTuple):
     returns: Tuple[float, ...] = ()
 
 
-class Step(NamedTuple):
+class IncidentChanges(NamedTuple):
     """What one look comes to: incidents that changed, those to be forgotten, notices, and how many must wait."""
 
     changed: Dict[str, Incident]
@@ -91,9 +91,15 @@ def key_of(cluster: str, check: str, reason: str, place: str) -> str:
 
 
 def step(
-    before: Mapping[str, Incident], faults: Iterable[StandingFault], pace: Pace, now: float, *, cluster: str = "",
-    recent: int = 0, link: str = "",
-) -> Step:  # fmt: skip
+    before: Mapping[str, Incident],
+    faults: Iterable[StandingFault],
+    pace: NoticeTiming,
+    now: float,
+    *,
+    cluster: str = "",
+    recent: int = 0,
+    link: str = "",
+) -> IncidentChanges:
     """One look. `recent` is how many notices were made within the last minute."""
     seen = _folded(before, faults, pace, now, cluster)
     after: Dict[str, Incident] = {}
@@ -115,7 +121,7 @@ def step(
         told.append(_notice(one, kind, now, cluster, link))
     over = {key for key, one in after.items() if one.gone and (one.told in ("", RESOLVED)) and now - one.gone > HOUR}
     changed = {key: one for key, one in after.items() if key not in over and before.get(key) != one}
-    return Step(changed, tuple(sorted(over & set(before))), tuple(told), withheld)
+    return IncidentChanges(changed, tuple(sorted(over & set(before))), tuple(told), withheld)
 
 
 def dump(one: Incident) -> str:
@@ -133,7 +139,7 @@ def load(content: str) -> Incident:
 
 
 def _folded(
-    before: Mapping[str, Incident], faults: Iterable[StandingFault], pace: Pace, now: float, cluster: str
+    before: Mapping[str, Incident], faults: Iterable[StandingFault], pace: NoticeTiming, now: float, cluster: str
 ) -> Dict[str, Incident]:
     causes: Dict[Tuple[str, str], Dict[str, List[StandingFault]]] = {}
     for fault in faults:
@@ -185,7 +191,7 @@ def _merged(old: Optional[Incident], new: Optional[Incident], now: float) -> Inc
     return kept._replace(returns=returns)
 
 
-def _due(one: Incident, pace: Pace, now: float) -> str:
+def _due(one: Incident, pace: NoticeTiming, now: float) -> str:
     since = now - one.told_at
     if one.gone:
         if one.told in ("", RESOLVED):

@@ -8,7 +8,7 @@ from typing import Callable, Dict, Mapping, NamedTuple, Protocol
 
 from nhc import settings_file
 from nhc.notices import alertmanager, jira, mail, pagerduty, servicenow, slack, teams, webhook
-from nhc.notices.incidents import RANK, Pace
+from nhc.notices.incidents import RANK, NoticeTiming
 from nhc.notices.notice import Notice
 from nhc.notices.sender import Sender
 from nhc.settings_file import Table
@@ -47,7 +47,7 @@ class NoticesSettings(NamedTuple):
     every: float = 10.0
     give_up: float = 3 * DAY
     keep: float = 30 * DAY
-    pace: Pace = Pace()
+    pace: NoticeTiming = NoticeTiming()
     channels: Mapping[str, NoticeChannel] = {}
 
 
@@ -63,7 +63,7 @@ def parse(text: str, path: str = PATH) -> NoticesSettings:
 
 def read(file: Table) -> NoticesSettings:
     """The settings in a table."""
-    pace = Pace()
+    pace = NoticeTiming()
     found = NoticesSettings(
         store=file.secret("store", os.environ.get("NHC_STORE", "") or DEFAULT),
         cluster=file.text("cluster"),

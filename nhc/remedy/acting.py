@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Callable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from nhc.ports import Applied, Effect
-from nhc.remedy.book import Book, Case, Written, changes
+from nhc.remedy.book import Book, EpisodeCase, Written, changes
 from nhc.remedy.detail import Detail
 from nhc.remedy.effects import Hands
-from nhc.remedy.machine import AttemptState, Event, State
-from nhc.remedy.view import Move, View
+from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
+from nhc.remedy.view import EpisodeView, Move
 from nhc.repair import Answer, Progress, Sent, Stage
 from nhc.store import episodes
 
@@ -31,30 +31,30 @@ class Performer:
         """Attempts that were written down now, and are therefore to be sent."""
         self._fresh |= {one.case.attempts[-1].key for one in found if one.move.begins}
 
-    def is_fresh(self, case: Case) -> bool:
+    def is_fresh(self, case: EpisodeCase) -> bool:
         """Whether an episode in ACTING waits for us to send it."""
         return bool(case.attempts) and case.attempts[-1].key in self._fresh
 
-    def act(self, cases: Sequence[Case], views: Mapping[int, View]) -> List[Written]:
+    def act(self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView]) -> List[Written]:
         """Do it; what was written down afterwards."""
         free = [
             case for case in cases
             if not views[case.episode.id].held and views[case.episode.id].nodes_known
             and case.episode.id not in self._tried
         ]  # fmt: skip
-        found = self._mark([case for case in free if case.state is State.MARKING])
-        found += self._clear([case for case in free if case.state is State.RETURNING], views)
-        self._evict([case for case in free if case.state is State.DRAINING], views)
-        found += self._send([case for case in cases if case.state is State.ACTING and self.is_fresh(case)])
+        found = self._mark([case for case in free if case.state is EpisodeState.MARKING])
+        found += self._clear([case for case in free if case.state is EpisodeState.RETURNING], views)
+        self._evict([case for case in free if case.state is EpisodeState.DRAINING], views)
+        found += self._send([case for case in cases if case.state is EpisodeState.ACTING and self.is_fresh(case)])
         found += self._follow([case for case in cases if _halfway(case, views[case.episode.id].progress)])
         return found
 
-    def _mark(self, cases: Sequence[Case]) -> List[Written]:
+    def _mark(self, cases: Sequence[EpisodeCase]) -> List[Written]:
         now = self.clock()
         applied = self.hands.mark(cases, now)
         return self._applied(cases, [(case, marked(case, applied[case.episode.id], now)) for case in cases], now)
 
-    def _clear(self, cases: Sequence[Case], views: Mapping[int, View]) -> List[Written]:
+    def _clear(self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView]) -> List[Written]:
         now = self.clock()
         standing = [case for case in cases if views[case.episode.id].node is not None or case.detail.successor]
         applied = self.hands.clear(standing)
@@ -63,12 +63,14 @@ class Performer:
             cases, [(case, cleared(case, applied.get(case.episode.id, gone), now)) for case in cases], now
         )
 
-    def _applied(self, cases: Sequence[Case], moves: Sequence[Tuple[Case, Move]], now: float) -> List[Written]:
+    def _applied(
+        self, cases: Sequence[EpisodeCase], moves: Sequence[Tuple[EpisodeCase, Move]], now: float
+    ) -> List[Written]:
         self._tried |= {case.episode.id for case in cases}
         some = [(case, move) for case, move in moves if changes(case.detail, move)]
         return [one for one in self.book.save(some, now, {}) if one.move.event is not None]
 
-    def _send(self, cases: Sequence[Case]) -> List[Written]:
+    def _send(self, cases: Sequence[EpisodeCase]) -> List[Written]:
         """Send what was written down, and write each answer down as soon as it is there."""
         todo = self._still(cases)
         for case in cases:
@@ -79,7 +81,7 @@ class Performer:
             found += [written] if written is not None else []
         return found
 
-    def _still(self, cases: Sequence[Case]) -> List[Case]:
+    def _still(self, cases: Sequence[EpisodeCase]) -> List[EpisodeCase]:
         """Those that nobody has changed since they were written down: an abort that came in between holds."""
         if not cases:
             return []
@@ -87,23 +89,23 @@ class Performer:
             rows = [episodes.get(connection, case.episode.id) for case in cases]
         return [case for case, row in zip(cases, rows) if row is not None and row.version == case.episode.version]
 
-    def _answered(self, case: Case, sent: Sent) -> Optional[Written]:
+    def _answered(self, case: EpisodeCase, sent: Sent) -> Optional[Written]:
         now = self.clock()
         detail = case.detail._replace(waiting="", waiting_since=0.0)
         if sent.answer is Answer.ACCEPTED:
-            move = Move(Event.SENT, detail, sent.message)
+            move = Move(EpisodeEvent.SENT, detail, sent.message)
             after_it = self.book.accepted(case, move, sent.message, sent.request_id, now)
             return Written(after_it, move, case.state) if after_it is not None else None
         if sent.answer is Answer.AMBIGUOUS:
-            move = Move(Event.SENT, detail, sent.message, ends=AttemptState.AMBIGUOUS)
+            move = Move(EpisodeEvent.SENT, detail, sent.message, ends=AttemptStatus.AMBIGUOUS)
         else:
             if sent.retry_after > 0:
                 again = (*detail.again, case.attempts[-1].number)
                 detail = detail._replace(ask_after=now + sent.retry_after, again=again)
-            move = Move(Event.REFUSED, detail, sent.message, ends=AttemptState.REFUSED)
+            move = Move(EpisodeEvent.REFUSED, detail, sent.message, ends=AttemptStatus.REFUSED)
         return next(iter(self.book.save([(case, move)], now, {})), None)
 
-    def _evict(self, cases: Sequence[Case], views: Mapping[int, View]) -> None:
+    def _evict(self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView]) -> None:
         """One step of asking work to leave, once a round; what stands in its way is kept with the episode."""
         busy = []
         for case in cases:
@@ -120,7 +122,7 @@ class Performer:
                 moves.append((case, Move(None, case.detail._replace(waiting=f"work: {why}", waiting_since=since), why)))
         self.book.save(moves, now, {})
 
-    def _follow(self, cases: Sequence[Case]) -> List[Written]:
+    def _follow(self, cases: Sequence[EpisodeCase]) -> List[Written]:
         """Send the call that follows the first of a repair of several; each is written down before. It may be asked for
         again, its contract says: it changes nothing where it took effect already.
         """
@@ -138,23 +140,23 @@ class Performer:
         return []
 
 
-def marked(case: Case, applied: Applied, now: float) -> Move:
+def marked(case: EpisodeCase, applied: Applied, now: float) -> Move:
     """What follows from an attempt to mark a node."""
     detail = case.detail._replace(waiting="", waiting_since=0.0)
     if applied.effect in (Effect.CHANGED, Effect.UNCHANGED):
-        return Move(Event.MARK_SET, detail._replace(marked=now), applied.message)
+        return Move(EpisodeEvent.MARK_SET, detail._replace(marked=now), applied.message)
     if applied.effect is Effect.REFUSED:
-        return Move(Event.MARK_REFUSED, detail, applied.message)
+        return Move(EpisodeEvent.MARK_REFUSED, detail, applied.message)
     return _again(case.detail, f"mark: {applied.message}", now)
 
 
-def cleared(case: Case, applied: Applied, now: float) -> Move:
+def cleared(case: EpisodeCase, applied: Applied, now: float) -> Move:
     """What follows from an attempt to clear our mark. A node that carries none of ours is back already."""
     detail = case.detail._replace(waiting="", waiting_since=0.0)
     if applied.effect in (Effect.CHANGED, Effect.UNCHANGED):
-        return Move(Event.MARK_CLEARED, detail, applied.message)
+        return Move(EpisodeEvent.MARK_CLEARED, detail, applied.message)
     if applied.effect is Effect.REFUSED:
-        return Move(Event.MARK_LOST, detail, applied.message)
+        return Move(EpisodeEvent.MARK_LOST, detail, applied.message)
     return _again(case.detail, f"clear: {applied.message}", now)
 
 
@@ -164,5 +166,5 @@ def _again(detail: Detail, waiting: str, now: float) -> Move:
     return Move(None, detail._replace(waiting=waiting, waiting_since=detail.waiting_since or now), waiting)
 
 
-def _halfway(case: Case, progress: Optional[Progress]) -> bool:
-    return case.state is State.WATCHING and progress is not None and progress.stage is Stage.HALFWAY
+def _halfway(case: EpisodeCase, progress: Optional[Progress]) -> bool:
+    return case.state is EpisodeState.WATCHING and progress is not None and progress.stage is Stage.HALFWAY

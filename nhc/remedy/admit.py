@@ -11,17 +11,17 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.remedy.bounds import protected
 from nhc.remedy.detail import Detail
-from nhc.remedy.ladder import Fault
-from nhc.remedy.machine import State
-from nhc.remedy.settings import Settings
+from nhc.remedy.ladder import NodeFault
+from nhc.remedy.machine import EpisodeState
+from nhc.remedy.settings import RemedySettings
 from nhc.remedy.steps import FUTURE
 
 
-class Standing(NamedTuple):
+class NodeEpisode(NamedTuple):
     """The episode of a node that is open, or the one that ended last. `ended` is None while it is open."""
 
     number: int
-    state: State
+    state: EpisodeState
     ended: Optional[float]
     causes: Tuple[str, ...]
 
@@ -30,27 +30,29 @@ class Admission(NamedTuple):
     """What becomes of a node's faults: an episode to open, faults that join an open one, or the reason for neither."""
 
     node: str
-    faults: Tuple[Fault, ...]
+    faults: Tuple[NodeFault, ...]
     joins: Optional[int] = None
     refused: str = ""
 
 
-def admit(faults: Iterable[Fault], standing: Mapping[str, Standing], settings: Settings, now: float) -> List[Admission]:
+def admit(
+    faults: Iterable[NodeFault], standing: Mapping[str, NodeEpisode], settings: RemedySettings, now: float
+) -> List[Admission]:
     """What becomes of each node's faults, sorted by node."""
-    by_node: Dict[str, List[Fault]] = {}
+    by_node: Dict[str, List[NodeFault]] = {}
     for fault in faults:
         by_node.setdefault(fault.node, []).append(fault)
     return [_admit(node, by_node[node], standing.get(node), settings, now) for node in sorted(by_node)]
 
 
 def _admit(
-    node: str, faults: Sequence[Fault], standing: Optional[Standing], settings: Settings, now: float
+    node: str, faults: Sequence[NodeFault], standing: Optional[NodeEpisode], settings: RemedySettings, now: float
 ) -> Admission:
     everything = tuple(faults)
     held = protected(settings.bounds, node)
     if held:
         return Admission(node, everything, refused=held.why)
-    found: List[Fault] = []
+    found: List[NodeFault] = []
     why = ""
     for fault in faults:
         refusal = _refusal(fault, standing, settings, now)
@@ -66,7 +68,7 @@ def _admit(
     return Admission(node, tuple(sorted(found, key=lambda one: (one.began, one.cause))))
 
 
-def _refusal(fault: Fault, standing: Optional[Standing], settings: Settings, now: float) -> str:
+def _refusal(fault: NodeFault, standing: Optional[NodeEpisode], settings: RemedySettings, now: float) -> str:
     """Why one fault opens nothing, "" where it may."""
     if fault.seen - now > FUTURE:
         return f"its report is from {fault.seen - now:.0f} s in the future: check the node's clock"
@@ -80,15 +82,15 @@ def _refusal(fault: Fault, standing: Optional[Standing], settings: Settings, now
         return f"it was seen before episode {standing.number} ended: an old event repairs nothing"
     if fault.began > standing.ended:
         return ""  # it ended once since then: a new fault
-    if standing.state is State.ESCALATED:
+    if standing.state is EpisodeState.ESCALATED:
         return f"episode {standing.number} gave it to a person: nhc remedy release {fault.node}"
-    if standing.state in (State.WITHDRAWN, State.ABORTED) and now - standing.ended < settings.leave_alone:
+    if standing.state in (EpisodeState.WITHDRAWN, EpisodeState.ABORTED) and now - standing.ended < settings.leave_alone:
         return (
             f"episode {standing.number} left it to a person ({standing.state.value}): nhc remedy release {fault.node}"
         )
     return ""
 
 
-def opening(faults: Sequence[Fault], now: float) -> Detail:
+def opening(faults: Sequence[NodeFault], now: float) -> Detail:
     """The detail of a new episode."""
     return Detail(entered=now).joined(tuple(faults))

@@ -13,16 +13,16 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, 
 from sqlalchemy.engine import Connection
 
 from nhc.remedy import detail as details
-from nhc.remedy.admit import Admission, Standing, opening
+from nhc.remedy.admit import Admission, NodeEpisode, opening
 from nhc.remedy.detail import Detail
 from nhc.remedy.ladder import first_rung
-from nhc.remedy.machine import ENDS, AttemptState, State, after
-from nhc.remedy.view import Consent, Move, Try, View
+from nhc.remedy.machine import ENDS, AttemptStatus, EpisodeState, after
+from nhc.remedy.view import Consent, EpisodeView, Move, Try
 from nhc.repair import Rung, Sighting
 from nhc.store import attempts, audit, episodes
-from nhc.store.attempts import Attempt, Outcome
+from nhc.store.attempts import Attempt, AttemptOutcome
 from nhc.store.database import Fence, Store
-from nhc.store.episodes import Episode, Step
+from nhc.store.episodes import Episode, EpisodeStep
 from nhc.store.errors import Conflict
 
 T = TypeVar("T")
@@ -31,13 +31,13 @@ CHUNK = 200
 """Moves in one transaction: others write too, and SQLite has one writer at a time."""
 
 ENDINGS = {
-    AttemptState.SUCCEEDED: Outcome.SUCCEEDED, AttemptState.FAILED: Outcome.FAILED,
-    AttemptState.REFUSED: Outcome.REFUSED, AttemptState.AMBIGUOUS: Outcome.AMBIGUOUS,
-    AttemptState.SUPERSEDED: Outcome.SUPERSEDED,
+    AttemptStatus.SUCCEEDED: AttemptOutcome.SUCCEEDED, AttemptStatus.FAILED: AttemptOutcome.FAILED,
+    AttemptStatus.REFUSED: AttemptOutcome.REFUSED, AttemptStatus.AMBIGUOUS: AttemptOutcome.AMBIGUOUS,
+    AttemptStatus.SUPERSEDED: AttemptOutcome.SUPERSEDED,
 }  # fmt: skip
 
 
-class Case(NamedTuple):
+class EpisodeCase(NamedTuple):
     """An episode as it was read: its row, what it remembers, and its attempts."""
 
     episode: Episode
@@ -45,8 +45,8 @@ class Case(NamedTuple):
     attempts: Tuple[Attempt, ...] = ()
 
     @property
-    def state(self) -> State:
-        return State(self.episode.state)
+    def state(self) -> EpisodeState:
+        return EpisodeState(self.episode.state)
 
     @property
     def rung(self) -> Rung:
@@ -59,22 +59,22 @@ class Case(NamedTuple):
             for one in self.attempts
         )
 
-    def view(self) -> View:
+    def view(self) -> EpisodeView:
         """What the episode itself says; the rest is put in by who has seen it."""
-        return View(self.episode.id, self.episode.node, self.state, self.rung, self.detail, self.tries())
+        return EpisodeView(self.episode.id, self.episode.node, self.state, self.rung, self.detail, self.tries())
 
 
 class Written(NamedTuple):
     """A move that is in the store: the case after it, and what was decided."""
 
-    case: Case
+    case: EpisodeCase
     move: Move
-    before: State
+    before: EpisodeState
 
 
-def state_of(attempt: Attempt) -> AttemptState:
+def state_of(attempt: Attempt) -> AttemptStatus:
     """The state and outcome of an attempt in one word."""
-    return AttemptState(attempt.outcome or attempt.state)
+    return AttemptStatus(attempt.outcome or attempt.state)
 
 
 def seen_before(attempt: Attempt) -> Sighting:
@@ -87,7 +87,7 @@ def seen_before(attempt: Attempt) -> Sighting:
 
 def is_open(attempt: Attempt) -> bool:
     """Whether an attempt is still to be looked after."""
-    return state_of(attempt) in (AttemptState.WRITTEN, AttemptState.SENT, AttemptState.AMBIGUOUS)
+    return state_of(attempt) in (AttemptStatus.WRITTEN, AttemptStatus.SENT, AttemptStatus.AMBIGUOUS)
 
 
 class Book:
@@ -100,7 +100,7 @@ class Book:
 
     # Reading.
 
-    def cases(self, connection: Connection) -> List[Case]:
+    def cases(self, connection: Connection) -> List[EpisodeCase]:
         """The open episodes. One whose detail makes no sense is left out and named in `broken`."""
         rows = episodes.list_episodes(connection, is_open=True)
         by_episode: Dict[int, List[Attempt]] = {}
@@ -112,21 +112,21 @@ class Book:
         found = []
         for row in rows:
             try:
-                State(row.state)
-                found.append(Case(row, details.read(row.detail), tuple(by_episode.get(row.id, ()))))
+                EpisodeState(row.state)
+                found.append(EpisodeCase(row, details.read(row.detail), tuple(by_episode.get(row.id, ()))))
             except ValueError as error:  # BadDetail is one
                 self.broken[row.id] = str(error)
         return found
 
-    def case(self, connection: Connection, number: int) -> Optional[Case]:
+    def case(self, connection: Connection, number: int) -> Optional[EpisodeCase]:
         """One episode, open or ended. Raises BadDetail."""
         row = episodes.get(connection, number)
         if row is None:
             return None
-        return Case(row, details.read(row.detail), tuple(attempts.attempts_of(connection, number)))
+        return EpisodeCase(row, details.read(row.detail), tuple(attempts.attempts_of(connection, number)))
 
     @staticmethod
-    def consent(connection: Connection, case: Case) -> Consent:
+    def consent(connection: Connection, case: EpisodeCase) -> Consent:
         """What persons decided of the attempt that would be next."""
         number = len(case.attempts) + 1
         found = [one for one in attempts.decisions(connection, case.episode.id, number)
@@ -153,19 +153,27 @@ class Book:
                 after_it = details.read(row.detail).joined(one.faults)
                 told = {"faults": [fault.cause for fault in one.faults]}
                 episodes.save_step(
-                    connection, row, Step(self.actor, "episode.joined", told), now=now, detail=after_it.text()
+                    connection, row, EpisodeStep(self.actor, "episode.joined", told), now=now, detail=after_it.text()
                 )
             return []
         first = one.faults[0]
         with connection.begin_nested():
             row, new = episodes.open_episode(
-                connection, one.node, first.cause, action=first_rung(one.faults).value, state=State.DETECTED.value,
-                now=now, by=self.actor, detail=opening(one.faults, now).text(),
+                connection,
+                one.node,
+                first.cause,
+                action=first_rung(one.faults).value,
+                state=EpisodeState.DETECTED.value,
+                now=now,
+                by=self.actor,
+                detail=opening(one.faults, now).text(),
                 because={"message": first.message, "seen": first.seen, "source": first.source},
-            )  # fmt: skip
+            )
         return [row] if new else []
 
-    def save(self, moves: Sequence[Tuple[Case, Move]], now: float, sightings: Dict[int, Sighting]) -> List[Written]:
+    def save(
+        self, moves: Sequence[Tuple[EpisodeCase, Move]], now: float, sightings: Dict[int, Sighting]
+    ) -> List[Written]:
         """Write moves down; those that are in the store afterwards. `sightings` are of those that begin an attempt."""
         found: List[Written] = []
         for chunk in _chunks(moves):
@@ -179,7 +187,9 @@ class Book:
                     found.append(Written(after_it, move, case.state))
         return found
 
-    def _save(self, connection: Connection, case: Case, move: Move, now: float, sighting: Optional[Sighting]) -> Case:
+    def _save(
+        self, connection: Connection, case: EpisodeCase, move: Move, now: float, sighting: Optional[Sighting]
+    ) -> EpisodeCase:
         tries = list(case.attempts)
         if move.ends is not None and tries and is_open(tries[-1]):
             tries[-1] = attempts.end_attempt(
@@ -202,7 +212,7 @@ class Book:
             changes["rung"] = move.rung.value
         told = {"event": move.event.value if move.event else "", "because": move.because, **move.told}
         row = episodes.save_step(
-            connection, case.episode, Step(self.actor, what, told), now=now, detail=detail.text(), **changes
+            connection, case.episode, EpisodeStep(self.actor, what, told), now=now, detail=detail.text(), **changes
         )
         if move.begins:
             before = json.dumps((sighting or Sighting(now))._asdict(), sort_keys=True)
@@ -210,9 +220,9 @@ class Book:
                 connection, row, rung=row.rung, device=detail.device, repairer=detail.repairer, key=str(uuid.uuid4()),
                 now=now, by=self.actor, before=before,
             ))  # fmt: skip
-        return Case(row, detail, tuple(tries))
+        return EpisodeCase(row, detail, tuple(tries))
 
-    def accepted(self, case: Case, move: Move, message: str, request: str, now: float) -> Optional[Case]:
+    def accepted(self, case: EpisodeCase, move: Move, message: str, request: str, now: float) -> Optional[EpisodeCase]:
         """Write down that the other side took the attempt, with the move that follows; None if a person was first."""
         with self.store.write(self.fence) as connection:
             attempt = case.attempts[-1]
@@ -230,9 +240,9 @@ class Book:
                 return None
 
 
-def standing(rows: Iterable[Episode]) -> Dict[str, Standing]:
+def standing(rows: Iterable[Episode]) -> Dict[str, NodeEpisode]:
     """Of each node the open episode, or the one that ended last."""
-    found: Dict[str, Standing] = {}
+    found: Dict[str, NodeEpisode] = {}
     for row in rows:
         before = found.get(row.node)
         if before is not None and before.ended is None:
@@ -243,7 +253,7 @@ def standing(rows: Iterable[Episode]) -> Dict[str, Standing]:
             causes = tuple(one.cause for one in details.read(row.detail).faults)
         except details.BadDetail:
             causes = ()
-        found[row.node] = Standing(row.id, State(row.state), row.ended, (*causes, row.cause))
+        found[row.node] = NodeEpisode(row.id, EpisodeState(row.state), row.ended, (*causes, row.cause))
     return found
 
 

@@ -94,7 +94,7 @@ class Bounds(NamedTuple):
     zone: Zone = UTC
 
 
-class Done(NamedTuple):
+class BegunAction(NamedTuple):
     """An action that was begun: `mark`, or a rung; when, as Unix time."""
 
     when: float
@@ -138,7 +138,7 @@ class Usage:
         for radius in self.radii(node):
             self.repairing[radius] = self.repairing.get(radius, 0) + change
 
-    def begin(self, done: Done) -> None:
+    def begin(self, done: BegunAction) -> None:
         """An action that was begun, now or in the history."""
         kinds = (done.action,) if done.action == MARK else (done.action, "repair")
         for radius in self.radii(done.node):

@@ -29,7 +29,7 @@ class BreakerSettings(NamedTuple):
     blind: Limit = Limit(5, 0.30)
 
 
-class Seen(NamedTuple):
+class BreakerInput(NamedTuple):
     """What it judges: the fleet's size, the nodes that fell sick within the time, those without a verdict, and how the
     last repairs ended, the newest last (true: the node was healthy afterwards).
     """
@@ -40,7 +40,7 @@ class Seen(NamedTuple):
     repairs: Sequence[bool]
 
 
-def opens(settings: BreakerSettings, seen: Seen) -> str:
+def opens(settings: BreakerSettings, seen: BreakerInput) -> str:
     """Why the breaker must open now and stay open until a person closes it, "" where it need not."""
     limit = settings.faults.of(seen.nodes)
     if seen.sick > limit:
@@ -54,7 +54,7 @@ def opens(settings: BreakerSettings, seen: Seen) -> str:
     return ""
 
 
-def blind(settings: BreakerSettings, seen: Seen) -> str:
+def blind(settings: BreakerSettings, seen: BreakerInput) -> str:
     """Why nothing may begin as long as so many nodes have no verdict, "" where enough have one.
 
     This passes by itself: reports that come again are what was missing.

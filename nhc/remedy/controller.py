@@ -14,16 +14,16 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequenc
 from nhc.ports import ConditionReport
 from nhc.remedy.acting import Performer
 from nhc.remedy.admit import Admission
-from nhc.remedy.book import Book, Case, Written, changes
-from nhc.remedy.bounds import MARK, Done, may_mark
+from nhc.remedy.book import Book, EpisodeCase, Written, changes
+from nhc.remedy.bounds import MARK, BegunAction, may_mark
 from nhc.remedy.breaker import NAME, opens
 from nhc.remedy.effects import Hands
 from nhc.remedy.ladder import Mode
-from nhc.remedy.looking import MARKING, Base, Evidence, Lookout, Suite
-from nhc.remedy.machine import ENDS, Event, State
-from nhc.remedy.settings import Settings
+from nhc.remedy.looking import MARKING, Base, CollectsEvidence, Lookout, RunsSuite
+from nhc.remedy.machine import ENDS, EpisodeEvent, EpisodeState
+from nhc.remedy.settings import RemedySettings
 from nhc.remedy.steps import step
-from nhc.remedy.view import Move, Scene, View
+from nhc.remedy.view import EpisodeView, Move, Scene
 from nhc.repair import Sighting
 from nhc.store import holds
 from nhc.store.database import Fence, Store
@@ -53,7 +53,7 @@ class Would(NamedTuple):
     why: str
 
 
-class Round(NamedTuple):
+class RemedyRound(NamedTuple):
     """What one round did. `problems` are what could not be read; `decisions` counts the steps that were decided."""
 
     at: float
@@ -75,7 +75,7 @@ def _nothing(_written: Written) -> None:
     return
 
 
-class Controller:
+class RemedyController:
     """One site's loop over one store. One at a time leads; `fence` is its number, and a lost lead ends a round.
 
     `tell` hears of each move once it is in the store.
@@ -84,12 +84,12 @@ class Controller:
     def __init__(
         self,
         store: Store,
-        settings: Settings,
+        settings: RemedySettings,
         hands: Hands,
         *,
         fence: Optional[Fence] = None,
-        evidence: Optional[Evidence] = None,
-        suite: Optional[Suite] = None,
+        evidence: Optional[CollectsEvidence] = None,
+        suite: Optional[RunsSuite] = None,
         reports: Callable[[], Iterable[ConditionReport]] = tuple,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -104,7 +104,7 @@ class Controller:
         self._last = (self._begun, monotonic())
         self._decisions = 0
 
-    def round(self, apply: bool = True) -> Round:
+    def round(self, apply: bool = True) -> RemedyRound:
         """Go over everything once. Raises StoreError (LeadershipLost among them): then nothing more was done."""
         ticks, now = self.monotonic(), self.clock()
         self._decisions = 0
@@ -126,7 +126,7 @@ class Controller:
         moved, held = self._passes(base, apply, would)
         problems = (*jumped, *dict.fromkeys(self.lookout.problems),
                     *(f"episode {number}: {why}" for number, why in self.book.broken.items()))  # fmt: skip
-        return Round(
+        return RemedyRound(
             now, opened, tuple(moved), (*waiting, *held), tuple(would), problems, self._decisions,
             self.monotonic() - ticks,
         )  # fmt: skip
@@ -150,7 +150,7 @@ class Controller:
             return []
         scene, views = self.lookout.look(cases, base, now, self._begun, first=first, apply=apply)
         decided, sightings = self._decide(cases, views, scene)
-        moves: List[Tuple[Case, Move]] = []
+        moves: List[Tuple[EpisodeCase, Move]] = []
         for case in cases:
             number, node = case.episode.id, case.episode.node
             move = decided[number]
@@ -179,7 +179,7 @@ class Controller:
             self.tell(one)
 
     def _decide(
-        self, cases: Sequence[Case], views: Dict[int, View], scene: Scene
+        self, cases: Sequence[EpisodeCase], views: Dict[int, EpisodeView], scene: Scene
     ) -> Tuple[Dict[int, Move], Dict[int, Sighting]]:
         """The next step of each episode. A machine is looked at only where nothing else holds its repair."""
         decided = {case.episode.id: self._step(case, views[case.episode.id], scene) for case in cases}
@@ -196,17 +196,17 @@ class Controller:
                 decided[case.episode.id] = self._step(case, views[case.episode.id], scene)
         return decided, sightings
 
-    def _step(self, case: Case, view: View, scene: Scene) -> Move:
+    def _step(self, case: EpisodeCase, view: EpisodeView, scene: Scene) -> Move:
         self._decisions += 1
-        if case.state is State.ACTING and self.performer.is_fresh(case):
+        if case.state is EpisodeState.ACTING and self.performer.is_fresh(case):
             return Move(None, case.detail)
         move = step(view, scene)
-        if move.event is Event.MARK_ALLOWED and view.node is not None and view.node.available:
+        if move.event is EpisodeEvent.MARK_ALLOWED and view.node is not None and view.node.available:
             scene.usage.count_out(view.name)
-            scene.usage.begin(Done(scene.now, view.name, MARK))
-        elif move.event is Event.CONFIRMED:
+            scene.usage.begin(BegunAction(scene.now, view.name, MARK))
+        elif move.event is EpisodeEvent.CONFIRMED:
             scene.usage.count_repairing(view.name)
-            scene.usage.begin(Done(scene.now, view.name, view.rung.value))
+            scene.usage.begin(BegunAction(scene.now, view.name, view.rung.value))
         return move
 
     def _alarm(self, move: Move, now: float) -> Move:
@@ -254,5 +254,5 @@ class Controller:
         if held is not None:
             return Would(one.node, "not mark", f"{held.bound}: {held.why}")
         base.counted.usage.count_out(one.node)
-        base.counted.usage.begin(Done(base.now, one.node, MARK))
+        base.counted.usage.begin(BegunAction(base.now, one.node, MARK))
         return Would(one.node, "mark", one.faults[0].message)

@@ -8,16 +8,16 @@ from sqlalchemy.engine import Connection
 
 from nhc.ports import NodeState
 from nhc.remedy import detail as details
-from nhc.remedy.book import Case, state_of
-from nhc.remedy.bounds import FLEET, MARK, Bounds, Done, Radius, Usage, sizes
-from nhc.remedy.breaker import NAME, BreakerSettings, Seen
-from nhc.remedy.machine import OUT, REPAIRING, AttemptState, State
+from nhc.remedy.book import EpisodeCase, state_of
+from nhc.remedy.bounds import FLEET, MARK, BegunAction, Bounds, Radius, Usage, sizes
+from nhc.remedy.breaker import NAME, BreakerInput, BreakerSettings
+from nhc.remedy.machine import OUT, REPAIRING, AttemptStatus, EpisodeState
 from nhc.remedy.names import Names
 from nhc.store import attempts, episodes, holds, nodes
 from nhc.store.episodes import Episode
 
 
-class Fleet(NamedTuple):
+class FleetGroups(NamedTuple):
     """The nodes by the scheduler's names: the radii of each, and how many each radius has."""
 
     groups: Mapping[str, Tuple[Radius, ...]]
@@ -25,7 +25,7 @@ class Fleet(NamedTuple):
     names: Names
 
 
-def fleet(connection: Connection, states: Sequence[NodeState]) -> Fleet:
+def fleet(connection: Connection, states: Sequence[NodeState]) -> FleetGroups:
     """The fleet as the scheduler and the store know it together: the scheduler's nodes, the store's groups."""
     rows = nodes.list_nodes(connection)
     names = Names((state.name for state in states), (row.node for row in rows))
@@ -36,14 +36,14 @@ def fleet(connection: Connection, states: Sequence[NodeState]) -> Fleet:
         here = names.here(row.node)
         if here in groups:
             groups[here] += tuple((kind, name) for kind, name in row.groups.items() if name)
-    return Fleet(groups, sizes(groups.values()), names)
+    return FleetGroups(groups, sizes(groups.values()), names)
 
 
 class Counted(NamedTuple):
     """What a round may spend, and what the breaker judges."""
 
     usage: Usage
-    seen: Seen
+    seen: BreakerInput
 
 
 def longest(bounds: Bounds, breaker: BreakerSettings) -> float:
@@ -53,9 +53,15 @@ def longest(bounds: Bounds, breaker: BreakerSettings) -> float:
 
 
 def count(
-    connection: Connection, fleet: Fleet, cases: Sequence[Case], states: Iterable[NodeState], bounds: Bounds,
-    breaker: BreakerSettings, now: float, max_age: float,
-) -> Counted:  # fmt: skip
+    connection: Connection,
+    fleet: FleetGroups,
+    cases: Sequence[EpisodeCase],
+    states: Iterable[NodeState],
+    bounds: Bounds,
+    breaker: BreakerSettings,
+    now: float,
+    max_age: float,
+) -> Counted:
     """Count anew what is out, under repair, and begun within the windows. Nothing is remembered outside the store."""
     usage = Usage(fleet.groups, fleet.sizes)
     since = now - longest(bounds, breaker)
@@ -70,23 +76,23 @@ def count(
     details_of = [(case.episode, case.detail) for case in cases] + [(row, _detail(row)) for row in ended]
     for row, detail in details_of:
         if detail.marked > since:
-            usage.begin(Done(detail.marked, row.node, MARK))
+            usage.begin(BegunAction(detail.marked, row.node, MARK))
     found = attempts.attempts_since(connection, since)
     for attempt in found:
-        if state_of(attempt) is not AttemptState.REFUSED:
-            usage.begin(Done(attempt.written, attempt.node, attempt.rung))
-    states_of = {row.id: State(row.state) for row, _ in details_of}
+        if state_of(attempt) is not AttemptStatus.REFUSED:
+            usage.begin(BegunAction(attempt.written, attempt.node, attempt.rung))
+    states_of = {row.id: EpisodeState(row.state) for row, _ in details_of}
     closed = holds.breakers(connection).get(NAME)
     begun = closed.since if closed is not None else 0.0
     sick = {row.node for row, _ in details_of if row.opened > max(now - breaker.within, begun)}
-    seen = Seen(
+    seen = BreakerInput(
         usage.size((FLEET, "")), len(sick), _blind(connection, now, max_age),
         _repairs([one for one in found if one.written > begun], states_of),
     )  # fmt: skip
     return Counted(usage, seen)
 
 
-def _repairs(found: Sequence[attempts.Attempt], states: Mapping[int, State]) -> List[bool]:
+def _repairs(found: Sequence[attempts.Attempt], states: Mapping[int, EpisodeState]) -> List[bool]:
     """How the repairs ended, in their order: well where the node came back after it, not where another followed it or a
     person had to come. Those that are still under way say nothing.
     """
@@ -95,12 +101,12 @@ def _repairs(found: Sequence[attempts.Attempt], states: Mapping[int, State]) -> 
         last[one.episode] = max(last.get(one.episode, 0), one.number)
     ended = []
     for one in found:
-        if state_of(one) in (AttemptState.REFUSED, AttemptState.SUPERSEDED):
+        if state_of(one) in (AttemptStatus.REFUSED, AttemptStatus.SUPERSEDED):
             continue
         state = states.get(one.episode)
-        if one.number < last[one.episode] or state is State.ESCALATED:
+        if one.number < last[one.episode] or state is EpisodeState.ESCALATED:
             ended.append(False)
-        elif state is State.RETURNED:
+        elif state is EpisodeState.RETURNED:
             ended.append(True)
     return ended
 

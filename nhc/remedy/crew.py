@@ -6,9 +6,9 @@ from fnmatch import fnmatchcase
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.ports import AdapterError, SettingError
-from nhc.remedy.settings import MachineSettings, RepairerSettings, Settings
+from nhc.remedy.settings import MachineSettings, RemedySettings, RepairerSettings
 from nhc.repair import Claim, EvidenceSource, Machine, OtherActors, Repairer, Right, Rung
-from nhc.store.nodes import Node
+from nhc.store.nodes import StoredNode
 
 
 class Hand(NamedTuple):
@@ -43,9 +43,9 @@ class Crew:
             *((hand.name, hand.repairer) for hand in self.hands if isinstance(hand.repairer, OtherActors)),
             *(("adapter", one) for one in others if isinstance(one, OtherActors)),
         ]
-        self._known: Mapping[str, Node] = {}
+        self._known: Mapping[str, StoredNode] = {}
 
-    def learn(self, known: Mapping[str, Node]) -> None:
+    def learn(self, known: Mapping[str, StoredNode]) -> None:
         """What the store knows of the nodes of this round, by their names."""
         self._known = known
 
@@ -123,7 +123,9 @@ class Crew:
         return found
 
 
-def open_crew(settings: Settings, others: Sequence[object] = (), environ: Optional[Mapping[str, str]] = None) -> Crew:
+def open_crew(
+    settings: RemedySettings, others: Sequence[object] = (), environ: Optional[Mapping[str, str]] = None
+) -> Crew:
     """The repairers of the settings, constructed; none is reached yet. Raises NoAdapter, AdapterError."""
     from nhc import plugins
 

@@ -6,7 +6,7 @@ import json
 from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.model import Action, printable
-from nhc.remedy.ladder import Fault, Skipped
+from nhc.remedy.ladder import NodeFault, Skipped
 from nhc.repair import Rung
 
 DAY = 86400.0
@@ -28,7 +28,7 @@ class Detail(NamedTuple):
     node was well and failed again.
     """
 
-    faults: Tuple[Fault, ...] = ()
+    faults: Tuple[NodeFault, ...] = ()
     entered: float = 0.0
     marked: float = 0.0
     repaired: float = 0.0
@@ -64,7 +64,7 @@ class Detail(NamedTuple):
             value["skipped"] = [[one.rung.value, one.device, one.why] for one in self.skipped]
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
-    def joined(self, faults: Tuple[Fault, ...]) -> Detail:
+    def joined(self, faults: Tuple[NodeFault, ...]) -> Detail:
         """With faults that are new to it; one that is known is brought up to date."""
         found = {one.cause: one for one in self.faults}
         for one in faults:
@@ -113,10 +113,10 @@ def _kept(name: str, found: object) -> Any:
     return found
 
 
-def _fault(value: Mapping[str, Any]) -> Fault:
-    return Fault(**{**value, "action": Action(value["action"])})
+def _fault(value: Mapping[str, Any]) -> NodeFault:
+    return NodeFault(**{**value, "action": Action(value["action"])})
 
 
-def last_of(faults: Tuple[Fault, ...]) -> Optional[Fault]:
+def last_of(faults: Tuple[NodeFault, ...]) -> Optional[NodeFault]:
     """The fault seen last."""
     return max(faults, key=lambda one: one.seen, default=None)

@@ -11,10 +11,10 @@ from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 from nhc.model import Action, printable
 from nhc.ports import AdapterError, Applied, Effect, Evicts, Mark, Marker, NodeState
-from nhc.remedy.book import Case, seen_before, state_of
+from nhc.remedy.book import EpisodeCase, seen_before, state_of
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.ladder import first_rung
-from nhc.remedy.machine import AttemptState
+from nhc.remedy.machine import AttemptStatus
 from nhc.repair import Answer, Completes, Order, Progress, Rung, Sent, Sighting
 
 T = TypeVar("T")
@@ -58,12 +58,12 @@ class Hands:
         """Raises AdapterError."""
         return self.marker.nodes(names)
 
-    def mark(self, cases: Sequence[Case], now: float) -> Dict[int, Applied]:
+    def mark(self, cases: Sequence[EpisodeCase], now: float) -> Dict[int, Applied]:
         """Set the marks of these episodes, in one call; by episode."""
         marks = {case.episode.node: mark_of(case, now) for case in cases}
         return self._applied(cases, lambda: self.marker.mark(marks))
 
-    def clear(self, cases: Sequence[Case]) -> Dict[int, Applied]:
+    def clear(self, cases: Sequence[EpisodeCase]) -> Dict[int, Applied]:
         """Clear our own marks, in one call; by episode. The adapter leaves what is somebody else's."""
         names = [case.detail.successor or case.episode.node for case in cases]
         names += [case.episode.node for case in cases if case.detail.successor]
@@ -80,7 +80,7 @@ class Hands:
             return {node: printable(str(error)) for node in nodes}
 
     @staticmethod
-    def _applied(cases: Sequence[Case], work: Callable[[], List[Applied]]) -> Dict[int, Applied]:
+    def _applied(cases: Sequence[EpisodeCase], work: Callable[[], List[Applied]]) -> Dict[int, Applied]:
         if not cases:
             return {}
         try:
@@ -96,12 +96,12 @@ class Hands:
 
     # Repairs.
 
-    def look(self, cases: Sequence[Case]) -> Dict[int, Looked]:
+    def look(self, cases: Sequence[EpisodeCase]) -> Dict[int, Looked]:
         """See the machines and who else acts on them, right before a repair."""
         found = self.each(self._look, cases)
         return {case.episode.id: looked for case, looked in zip(cases, found)}
 
-    def _look(self, case: Case) -> Looked:
+    def _look(self, case: EpisodeCase) -> Looked:
         hand, node = self.crew.hand(case.detail.repairer), case.episode.node
         if hand is None:
             return Looked(None, f"the settings have no repairer {case.detail.repairer} any more", "")
@@ -113,7 +113,7 @@ class Hands:
         except AdapterError as error:
             return Looked(None, printable(str(error)), "")
 
-    def order(self, case: Case) -> Optional[Tuple[Hand, Order]]:
+    def order(self, case: EpisodeCase) -> Optional[Tuple[Hand, Order]]:
         """The order of the newest attempt, and whose it is; None where the settings no longer have that repairer."""
         attempt = case.attempts[-1]
         hand = self.crew.hand(attempt.repairer)
@@ -127,7 +127,7 @@ class Hands:
             attempt.key, str(case.episode.id), attempt.number, machine, Rung(attempt.rung), because, attempt.device
         )
 
-    def send(self, case: Case) -> Sent:
+    def send(self, case: EpisodeCase) -> Sent:
         """Send the newest attempt, which is written down, once."""
         found = self.order(case)
         if found is None:
@@ -138,11 +138,11 @@ class Hands:
         except Exception as error:  # its contract forbids it; what was sent by then nobody knows
             return Sent(Answer.AMBIGUOUS, printable(f"{hand.name} failed: {type(error).__name__}: {error}", 200))
 
-    def watch(self, cases: Sequence[Case]) -> Dict[int, Watched]:
+    def watch(self, cases: Sequence[EpisodeCase]) -> Dict[int, Watched]:
         """How far the newest attempts are."""
         return {case.episode.id: seen for case, seen in zip(cases, self.each(self._watch, cases))}
 
-    def _watch(self, case: Case) -> Watched:
+    def _watch(self, case: EpisodeCase) -> Watched:
         found = self.order(case) if case.attempts else None
         if found is None:
             return Watched(None, "its repairer is not in the settings any more")
@@ -152,7 +152,7 @@ class Hands:
         except AdapterError as error:
             return Watched(None, printable(str(error)))
 
-    def complete(self, case: Case) -> Sent:
+    def complete(self, case: EpisodeCase) -> Sent:
         """Send the call that follows the first of a repair of several calls, after it was written down."""
         found = self.order(case)
         if found is None:
@@ -166,17 +166,17 @@ class Hands:
             return Sent(Answer.AMBIGUOUS, printable(f"{found[0].name}: {type(error).__name__}: {error}", 200))
 
 
-def answer_of(case: Case) -> Sent:
+def answer_of(case: EpisodeCase) -> Sent:
     """The answer to the newest attempt as it was written down, or to the last call that followed it."""
     attempt = case.attempts[-1]
-    accepted = state_of(attempt) is AttemptState.SENT
+    accepted = state_of(attempt) is AttemptStatus.SENT
     message, name = attempt.message, attempt.request_id
     if case.detail.follow_id or case.detail.follow_message:
         message, name = case.detail.follow_message, case.detail.follow_id or name
     return Sent(Answer.ACCEPTED if accepted else Answer.AMBIGUOUS, message, name)
 
 
-def mark_of(case: Case, now: float) -> Mark:
+def mark_of(case: EpisodeCase, now: float) -> Mark:
     """The mark of an episode: its first fault, how many more, and the repair that its ladder begins with."""
     faults = case.detail.faults
     if not faults:

@@ -16,7 +16,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from nhc.hosts import redaction
 from nhc.model import printable
 from nhc.ports import AdapterError
-from nhc.remedy.book import Case
+from nhc.remedy.book import EpisodeCase
 from nhc.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
 from nhc.store import evidence
 from nhc.store.database import Store
@@ -57,7 +57,7 @@ class Gatherer:
         self.clock, self.monotonic = clock, monotonic
         self._going: Dict[Tuple[int, int], _Going] = {}
 
-    def collected(self, case: Case, machine: Machine) -> bool:
+    def collected(self, case: EpisodeCase, machine: Machine) -> bool:
         """Whether the evidence for the next attempt is kept, or cannot be had; begins the collection if need be."""
         key = (case.episode.id, len(case.attempts) + 1)
         going = self._going.get(key)
@@ -124,7 +124,7 @@ class Gatherer:
                 raise
         return Piece(name, exhibit.kind, digest, len(content), cut)
 
-    def _write(self, case: Case, pieces: Sequence[Piece]) -> None:
+    def _write(self, case: EpisodeCase, pieces: Sequence[Piece]) -> None:
         now = self.clock()
         rows = pieces or [Piece("collection", message="nothing here can show what the machine looked like")]
         try:

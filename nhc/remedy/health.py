@@ -9,19 +9,19 @@ from sqlalchemy.engine import Connection
 from nhc.marks import cause_of
 from nhc.model import Action, Verdict
 from nhc.ports import ConditionReport, NodeState
-from nhc.remedy.ladder import Fault
+from nhc.remedy.ladder import NodeFault
 from nhc.remedy.names import Names
 from nhc.remedy.view import Health
 from nhc.store import nodes as store_nodes
 from nhc.store import problems as store_problems
-from nhc.store.nodes import Node
-from nhc.store.problems import Problem
+from nhc.store.nodes import StoredNode
+from nhc.store.problems import StoredProblem
 
 
-def fault_of(problem: Problem, node: str, seen: float) -> Fault:
+def fault_of(problem: StoredProblem, node: str, seen: float) -> NodeFault:
     """A problem of the store as a fault."""
     cause = f"{problem.check}|{problem.reason}|{problem.target}"
-    return Fault(
+    return NodeFault(
         node, cause, problem.reason, problem.message or problem.reason, Action(problem.action), seen, problem.began,
         problem.target, f"store/{problem.source}" if problem.source else "store",
     )  # fmt: skip
@@ -30,7 +30,7 @@ def fault_of(problem: Problem, node: str, seen: float) -> Fault:
 def stored(connection: Connection, names: Names, wanted: Optional[Sequence[str]] = None) -> Dict[str, Health]:
     """The health of these nodes by the store, under the scheduler's names; of all that have a problem where None."""
     asked = None if wanted is None else [names.stored(name) for name in wanted]
-    open_ones: Dict[str, List[Problem]] = {}
+    open_ones: Dict[str, List[StoredProblem]] = {}
     for problem in store_problems.list_problems(connection, nodes=asked):
         if problem.verdict == Verdict.CRIT.name:
             open_ones.setdefault(problem.node, []).append(problem)
@@ -43,7 +43,7 @@ def stored(connection: Connection, names: Names, wanted: Optional[Sequence[str]]
     return found
 
 
-def _health(row: Node, problems: List[Problem], name: str) -> Optional[Health]:
+def _health(row: StoredNode, problems: List[StoredProblem], name: str) -> Optional[Health]:
     """A problem that stands makes a node faulty, even where the newest report, of another source, does not name it."""
     if row.reported_at is None or row.verdict not in Verdict.__members__:
         return None
@@ -65,7 +65,7 @@ def reported(reports: Iterable[ConditionReport], names: Names, source: str) -> D
         if before is not None and before.at >= report.started:
             continue
         faults = tuple(
-            Fault(
+            NodeFault(
                 name, cause_of(one), one.outcome.reason, one.outcome.message or one.outcome.reason, one.outcome.action,
                 report.started, since.get(cause_of(one), report.started), one.outcome.target, source,
             )
@@ -75,7 +75,7 @@ def reported(reports: Iterable[ConditionReport], names: Names, source: str) -> D
     return found
 
 
-def of_marks(states: Iterable[NodeState]) -> List[Fault]:
+def of_marks(states: Iterable[NodeState]) -> List[NodeFault]:
     """Nodes that carry a mark of ours already, set by a hook or a sync: their repair is what the mark asks for."""
     found = []
     for state in states:
@@ -83,7 +83,7 @@ def of_marks(states: Iterable[NodeState]) -> List[Fault]:
         if mark is None or not mark.ours or state.available or mark.action in (Action.NONE, Action.INSPECT):
             continue
         since = mark.since or 0.0
-        found.append(Fault(state.name, f"mark|{mark.action.value}|", "Marked", mark.why, mark.action, since, since,
+        found.append(NodeFault(state.name, f"mark|{mark.action.value}|", "Marked", mark.why, mark.action, since, since,
                            source="mark"))  # fmt: skip
     return found
 

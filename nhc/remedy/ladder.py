@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Callable, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.model import Action
-from nhc.remedy.machine import AttemptState
+from nhc.remedy.machine import AttemptStatus
 from nhc.repair import LADDER, RUNG_OF, Rung
 
 
@@ -24,7 +24,7 @@ class Mode(str, Enum):
     OFF = "off"
 
 
-class Fault(NamedTuple):
+class NodeFault(NamedTuple):
     """One fault of a node, from wherever it was seen.
 
     `cause` is what `nhc.ports.cause_of` makes of a failure: the check, the reason's key, the target. `seen` is when the
@@ -48,7 +48,7 @@ class Tried(NamedTuple):
 
     rung: Rung
     device: str
-    state: AttemptState
+    state: AttemptStatus
     retry: bool = False
     """A refusal that the other side said may be asked again."""
 
@@ -61,7 +61,7 @@ class Skipped(NamedTuple):
     why: str
 
 
-class Choice(NamedTuple):
+class RungChoice(NamedTuple):
     """The next rung; ESCALATE at the end of the ladder. `why` says what ended it, "" where it goes on."""
 
     rung: Rung
@@ -81,7 +81,7 @@ REFUSALS = 3
 """How often a rung that is refused for now (throttled, in use) is asked for before the next one is taken."""
 
 
-def first_rung(faults: Iterable[Fault]) -> Rung:
+def first_rung(faults: Iterable[NodeFault]) -> Rung:
     """Where the ladder begins: the hardest that any of the faults suggests, for it covers the milder ones.
 
     A fault that suggests nothing is for a person.
@@ -91,7 +91,7 @@ def first_rung(faults: Iterable[Fault]) -> Rung:
     return max(repairs, key=LADDER.index) if repairs else Rung.ESCALATE
 
 
-def impossible(faults: Sequence[Fault], rung: Rung, device: str) -> str:
+def impossible(faults: Sequence[NodeFault], rung: Rung, device: str) -> str:
     """Why the faults themselves rule a rung out, "" where they do not."""
     if rung not in (Rung.RESET_DEVICE, Rung.RELOAD_DRIVER):
         return ""
@@ -101,7 +101,7 @@ def impossible(faults: Sequence[Fault], rung: Rung, device: str) -> str:
     return ""
 
 
-def devices(faults: Sequence[Fault], rung: Rung) -> List[str]:
+def devices(faults: Sequence[NodeFault], rung: Rung) -> List[str]:
     """What a rung is for: each device that a fault names, or the machine ("")."""
     if rung not in BY_DEVICE:
         return [""]
@@ -110,15 +110,15 @@ def devices(faults: Sequence[Fault], rung: Rung) -> List[str]:
 
 
 def next_rung(
-    faults: Sequence[Fault],
+    faults: Sequence[NodeFault],
     tried: Sequence[Tried],
     modes: Mapping[Rung, Mode],
     can: Callable[[Rung, str], str],
-) -> Choice:
+) -> RungChoice:
     """What to try next. `can` says why no repairer of the site can do a rung on this node, "" where one can."""
     start = first_rung(faults)
     if start is Rung.ESCALATE:
-        return Choice(Rung.ESCALATE, "", (), "no repair is known for this fault")
+        return RungChoice(Rung.ESCALATE, "", (), "no repair is known for this fault")
     lowest = max([start, *(one.rung for one in tried if not _ask_again(one))], key=LADDER.index)
     skipped: List[Skipped] = []
     for rung in LADDER[LADDER.index(lowest) : LADDER.index(Rung.ESCALATE)]:
@@ -133,11 +133,11 @@ def next_rung(
                 skipped.append(Skipped(rung, device, why))
             elif mode is Mode.DRY_RUN:
                 what = f"{rung.value}{f' of {device}' if device else ''}"
-                return Choice(Rung.ESCALATE, "", tuple(skipped), f"would {what}, which is not enabled (dry run)")
+                return RungChoice(Rung.ESCALATE, "", tuple(skipped), f"would {what}, which is not enabled (dry run)")
             else:
-                return Choice(rung, device, tuple(skipped))
-    return Choice(Rung.ESCALATE, "", tuple(skipped), "no repair is left on the ladder")
+                return RungChoice(rung, device, tuple(skipped))
+    return RungChoice(Rung.ESCALATE, "", tuple(skipped), "no repair is left on the ladder")
 
 
 def _ask_again(one: Tried) -> bool:
-    return one.state is AttemptState.REFUSED and one.retry
+    return one.state is AttemptStatus.REFUSED and one.retry

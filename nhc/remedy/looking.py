@@ -14,16 +14,16 @@ from nhc.model import printable
 from nhc.ports import AdapterError, ConditionReport, NodeState
 from nhc.remedy import counting, health
 from nhc.remedy.admit import Admission, admit
-from nhc.remedy.book import Book, Case, standing
+from nhc.remedy.book import Book, EpisodeCase, standing
 from nhc.remedy.breaker import NAME, blind
-from nhc.remedy.counting import Counted, Fleet
+from nhc.remedy.counting import Counted, FleetGroups
 from nhc.remedy.detail import settled
 from nhc.remedy.effects import Hands, Looked, Watched
-from nhc.remedy.ladder import Fault
-from nhc.remedy.machine import State
+from nhc.remedy.ladder import NodeFault
+from nhc.remedy.machine import EpisodeState
 from nhc.remedy.names import Names
-from nhc.remedy.settings import Settings
-from nhc.remedy.view import Consent, Health, Scene, View
+from nhc.remedy.settings import RemedySettings
+from nhc.remedy.view import Consent, EpisodeView, Health, Scene
 from nhc.repair import Machine
 from nhc.store import episodes, holds, nodes
 from nhc.store.database import Store
@@ -37,18 +37,18 @@ RECENT = 5
 """Episodes of a node that are looked through for the one that ended last."""
 
 
-class Evidence(Protocol):
+class CollectsEvidence(Protocol):
     """Who collects evidence, in the background."""
 
-    def collected(self, case: Case, machine: Machine) -> bool:
+    def collected(self, case: EpisodeCase, machine: Machine) -> bool:
         """Whether the evidence for the next attempt is stored, or cannot be had; begins the collection if need be."""
         ...
 
 
-class Suite(Protocol):
+class RunsSuite(Protocol):
     """Who runs deep checks on a node, in the background."""
 
-    def proved(self, case: Case, machine: Machine, suite: str) -> Optional[bool]:
+    def proved(self, case: EpisodeCase, machine: Machine, suite: str) -> Optional[bool]:
         """Whether the suite passed since the last repair, None while it runs; begins it if need be."""
         ...
 
@@ -67,15 +67,15 @@ class Lookout:
     """Reads the store, the adapter and the repairers; changes nothing but its own memory of one round."""
 
     def __init__(
-        self, store: Store, settings: Settings, hands: Hands, book: Book,
+        self, store: Store, settings: RemedySettings, hands: Hands, book: Book,
         reports: Callable[[], Iterable[ConditionReport]],
-        evidence: Optional[Evidence], suite: Optional[Suite],
+        evidence: Optional[CollectsEvidence], suite: Optional[RunsSuite],
     ) -> None:  # fmt: skip
         self.store, self.settings, self.hands, self.book = store, settings, hands, book
         self.reports, self.evidence, self.suite = reports, evidence, suite
         self.problems: List[str] = []
         """What could not be read in this round, for a person."""
-        self._fleet = Fleet({}, {}, Names((), ()))
+        self._fleet = FleetGroups({}, {}, Names((), ()))
         self._read = float("-inf")
         self._watched: Dict[str, Watched] = {}
         self._unseen: Set[int] = set()
@@ -105,7 +105,7 @@ class Lookout:
             )  # fmt: skip
         return Base(now, states, own, admit(faults, standing(rows), self.settings, now), counted)
 
-    def _marks(self, found: List[Fault], connection: Connection) -> List[Fault]:
+    def _marks(self, found: List[NodeFault], connection: Connection) -> List[NodeFault]:
         """Of the nodes that a hook or a sync has marked, those of which nothing newer than the mark is known."""
         known = health.stored(connection, self._fleet.names, [one.node for one in found])
         return [one for one in found if one.node not in known or known[one.node].at <= one.seen]
@@ -126,8 +126,8 @@ class Lookout:
             return []
 
     def look(
-        self, cases: Sequence[Case], base: Base, now: float, begun: float, *, first: bool, apply: bool
-    ) -> Tuple[Scene, Dict[int, View]]:
+        self, cases: Sequence[EpisodeCase], base: Base, now: float, begun: float, *, first: bool, apply: bool
+    ) -> Tuple[Scene, Dict[int, EpisodeView]]:
         """All that bears on the open episodes. `begun` is since when deadlines count."""
         names = sorted({name for case in cases for name in (case.episode.node, case.detail.successor) if name})
         states = base.states if first else self.states(names)
@@ -144,7 +144,7 @@ class Lookout:
             enabled = holds.first_seen(connection, MARKING)
             consents = {
                 case.episode.id: self.book.consent(connection, case) for case in cases
-                if case.state in (State.RECHECK, State.AWAITING_APPROVAL)
+                if case.state in (EpisodeState.RECHECK, EpisodeState.AWAITING_APPROVAL)
             }  # fmt: skip
         why = breaker.why if breaker is not None and breaker.state == "open" else ""
         why = why or (blind(self.settings.breaker, base.counted.seen) if base.states is not None else "")
@@ -168,7 +168,7 @@ class Lookout:
             )  # fmt: skip
         return scene, views
 
-    def machines(self, cases: Sequence[Case]) -> Dict[int, Looked]:
+    def machines(self, cases: Sequence[EpisodeCase]) -> Dict[int, Looked]:
         """See the machines of episodes that are about to be repaired; one that could not be seen is asked again in the
         next round, not in this one.
         """
@@ -177,22 +177,22 @@ class Lookout:
         self._unseen |= {number for number, looked in found.items() if looked.sighting is None}
         return found
 
-    def _watch(self, cases: Sequence[Case]) -> Dict[int, Watched]:
+    def _watch(self, cases: Sequence[EpisodeCase]) -> Dict[int, Watched]:
         """How far repairs are: each attempt is asked for once a round."""
-        watching = [case for case in cases if case.state is State.WATCHING and case.attempts]
+        watching = [case for case in cases if case.state is EpisodeState.WATCHING and case.attempts]
         todo = [case for case in watching if case.attempts[-1].key not in self._watched]
         found = self.hands.watch(todo)
         self._watched.update({case.attempts[-1].key: found[case.episode.id] for case in todo})
         return {case.episode.id: self._watched[case.attempts[-1].key] for case in watching}
 
-    def _collected(self, case: Case) -> bool:
-        if case.state is not State.EVIDENCE:
+    def _collected(self, case: EpisodeCase) -> bool:
+        if case.state is not EpisodeState.EVIDENCE:
             return False
         return self.evidence is None or self.evidence.collected(case, self.hands.crew.machine(case.episode.node))
 
-    def _proved(self, case: Case) -> Optional[bool]:
+    def _proved(self, case: EpisodeCase) -> Optional[bool]:
         name = self.settings.verify.suite
-        if case.state is not State.VERIFYING or not name or not case.detail.healthy:
+        if case.state is not EpisodeState.VERIFYING or not name or not case.detail.healthy:
             return None
         if self.suite is None:
             self.problems.append(f"verify.suite: nothing here runs the deep suite {name}")
@@ -200,7 +200,7 @@ class Lookout:
         return self.suite.proved(case, self.hands.crew.machine(case.detail.successor or case.episode.node), name)
 
 
-def held_by(standing_holds: Sequence[Hold], node: str, fleet: Fleet) -> str:
+def held_by(standing_holds: Sequence[Hold], node: str, fleet: FleetGroups) -> str:
     """Who holds a node and why, "" for nobody. A hold is on the node, on a group (`rack=r12`) or on the fleet."""
     groups = {f"{kind}={name}" for kind, name in fleet.groups.get(node, ())}
     for one in standing_holds:

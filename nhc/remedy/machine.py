@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Tuple
 
 
-class State(str, Enum):
+class EpisodeState(str, Enum):
     """Where an episode is. The last four are ends."""
 
     DETECTED = "detected"
@@ -34,7 +34,7 @@ class State(str, Enum):
     ABORTED = "aborted"
 
 
-class Event(str, Enum):
+class EpisodeEvent(str, Enum):
     """What moves an episode on."""
 
     MARK_ALLOWED = "mark-allowed"
@@ -65,126 +65,132 @@ class Event(str, Enum):
     ABORT = "abort"
 
 
-ENDS: FrozenSet[State] = frozenset({State.RETURNED, State.ESCALATED, State.WITHDRAWN, State.ABORTED})
+ENDS: FrozenSet[EpisodeState] = frozenset(
+    {EpisodeState.RETURNED, EpisodeState.ESCALATED, EpisodeState.WITHDRAWN, EpisodeState.ABORTED}
+)
 """States in which an episode has ended; nothing leads out of them."""
 
-OUT: FrozenSet[State] = frozenset(State) - ENDS - {State.DETECTED}
+OUT: FrozenSet[EpisodeState] = frozenset(EpisodeState) - ENDS - {EpisodeState.DETECTED}
 """States in which the node counts as out of service because of us."""
 
-REPAIRING: FrozenSet[State] = frozenset({State.ACTING, State.WATCHING, State.VERIFYING})
+REPAIRING: FrozenSet[EpisodeState] = frozenset({EpisodeState.ACTING, EpisodeState.WATCHING, EpisodeState.VERIFYING})
 """States in which a repair is under way: these count against the bounds on repairs at one time."""
 
-MARKED_BY_US: FrozenSet[State] = OUT - {State.MARKING, State.RETURNING}
+MARKED_BY_US: FrozenSet[EpisodeState] = OUT - {EpisodeState.MARKING, EpisodeState.RETURNING}
 """States in which our mark must stand on the node; where it does not, somebody else has decided."""
 
-CANCELLABLE: FrozenSet[State] = OUT - {State.ACTING, State.WATCHING, State.RETURNING}
+CANCELLABLE: FrozenSet[EpisodeState] = OUT - {EpisodeState.ACTING, EpisodeState.WATCHING, EpisodeState.RETURNING}
 """States in which nothing destructive is on its way, so that a healthy node or a lost mark may end the repair."""
 
-MEANING: Mapping[State, str] = {
-    State.DETECTED: "A fault was seen. Nothing has been done; the bounds decide when the node may be marked.",
-    State.MARKING: "Written down: the mark is about to be set.",
-    State.MARKED: "Our mark stands, so no new work starts. The next repair is chosen.",
-    State.DRAINING: "Waiting until running work has ended, at most until the drain's deadline.",
-    State.EVIDENCE: "Collecting what the repair would destroy: logs, console output, the scheduler's view.",
-    State.RECHECK: "Reading everything again: still faulty? still our mark? nobody else at work? room in the bounds?",
-    State.AWAITING_APPROVAL: "Waiting for the persons that the policy asks for.",
-    State.ACTING: "Written down, with its key: the repair is about to be sent, or was being sent when we stopped.",
-    State.WATCHING: "The repair was sent, or may have been. Its effect is looked for; nothing is sent again.",
-    State.VERIFYING: "Waiting for a report newer than the repair, and for the node to stay healthy for a time.",
-    State.RETURNING: "Written down: our own mark is about to be cleared.",
-    State.RETURNED: "End. The node is back in service, or the new node that replaced it is.",
-    State.ESCALATED: "End. A person must look; the node stays out, and the episode says what was tried.",
-    State.WITHDRAWN: "End. The fault went by itself, or somebody else has taken the node in hand.",
-    State.ABORTED: "End. A person stopped the episode; the node stays as it is.",
+MEANING: Mapping[EpisodeState, str] = {
+    EpisodeState.DETECTED: "A fault was seen. Nothing has been done; the bounds decide when the node may be marked.",
+    EpisodeState.MARKING: "Written down: the mark is about to be set.",
+    EpisodeState.MARKED: "Our mark stands, so no new work starts. The next repair is chosen.",
+    EpisodeState.DRAINING: "Waiting until running work has ended, at most until the drain's deadline.",
+    EpisodeState.EVIDENCE: "Collecting what the repair would destroy: logs, console output, the scheduler's view.",
+    EpisodeState.RECHECK: (
+        "Reading everything again: still faulty? still our mark? nobody else at work? room in the bounds?"
+    ),
+    EpisodeState.AWAITING_APPROVAL: "Waiting for the persons that the policy asks for.",
+    EpisodeState.ACTING: (
+        "Written down, with its key: the repair is about to be sent, or was being sent when we stopped."
+    ),
+    EpisodeState.WATCHING: "The repair was sent, or may have been. Its effect is looked for; nothing is sent again.",
+    EpisodeState.VERIFYING: "Waiting for a report newer than the repair, and for the node to stay healthy for a time.",
+    EpisodeState.RETURNING: "Written down: our own mark is about to be cleared.",
+    EpisodeState.RETURNED: "End. The node is back in service, or the new node that replaced it is.",
+    EpisodeState.ESCALATED: "End. A person must look; the node stays out, and the episode says what was tried.",
+    EpisodeState.WITHDRAWN: "End. The fault went by itself, or somebody else has taken the node in hand.",
+    EpisodeState.ABORTED: "End. A person stopped the episode; the node stays as it is.",
 }
 
-CAUSE: Mapping[Event, str] = {
-    Event.MARK_ALLOWED: "the action is enabled and every bound has room",
-    Event.MARK_SET: "the node carries our mark",
-    Event.MARK_REFUSED: "the mark is not ours to set: somebody else took the node out",
-    Event.MARK_LOST: "our mark is gone or is somebody else's now",
-    Event.REPAIR_PLANNED: "the ladder has a next repair",
-    Event.DRAINED: "no work runs on the node, or policy lets the repair go on past the deadline",
-    Event.DRAIN_OVERDUE: "work still runs after the drain's deadline",
-    Event.BUSY_AGAIN: "work runs on the node again",
-    Event.COLLECTED: "the evidence is stored, or its collection failed and that is written down",
-    Event.CONFIRMED: "faulty, ours, idle, nobody else at work, room in every bound",
-    Event.APPROVAL_NEEDED: "the policy asks for a person's consent",
-    Event.APPROVED: "enough persons have agreed; everything is read again",
-    Event.DENIED: "a person has refused",
-    Event.SENT: "the answer is an acceptance, or is ambiguous",
-    Event.REFUSED: "proof that nothing was begun",
-    Event.EFFECT_SEEN: "positive proof: another boot, another instance, a finished job",
-    Event.NO_EFFECT: "the repair failed, or showed no effect before its deadline",
-    Event.HEALTHY_AGAIN: "a fresh report says that the node is healthy",
-    Event.STILL_FAULTY: "a report newer than the repair shows the fault",
-    Event.PROVED_HEALTHY: "healthy for the whole time asked for, and every deep check passed",
-    Event.MARK_CLEARED: "our mark is gone from the node, or the node itself is gone and its successor works",
-    Event.LADDER_ENDED: "no repair is left, or the next one is not enabled",
-    Event.GIVEN_UP: "a deadline, a limit of attempts or a person's refusal",
-    Event.FAULT_GONE: "the fault ended before anything was done",
-    Event.NODE_GONE: "the node is no longer in the cluster",
-    Event.ABORT: "`nhc remedy abort`",
+CAUSE: Mapping[EpisodeEvent, str] = {
+    EpisodeEvent.MARK_ALLOWED: "the action is enabled and every bound has room",
+    EpisodeEvent.MARK_SET: "the node carries our mark",
+    EpisodeEvent.MARK_REFUSED: "the mark is not ours to set: somebody else took the node out",
+    EpisodeEvent.MARK_LOST: "our mark is gone or is somebody else's now",
+    EpisodeEvent.REPAIR_PLANNED: "the ladder has a next repair",
+    EpisodeEvent.DRAINED: "no work runs on the node, or policy lets the repair go on past the deadline",
+    EpisodeEvent.DRAIN_OVERDUE: "work still runs after the drain's deadline",
+    EpisodeEvent.BUSY_AGAIN: "work runs on the node again",
+    EpisodeEvent.COLLECTED: "the evidence is stored, or its collection failed and that is written down",
+    EpisodeEvent.CONFIRMED: "faulty, ours, idle, nobody else at work, room in every bound",
+    EpisodeEvent.APPROVAL_NEEDED: "the policy asks for a person's consent",
+    EpisodeEvent.APPROVED: "enough persons have agreed; everything is read again",
+    EpisodeEvent.DENIED: "a person has refused",
+    EpisodeEvent.SENT: "the answer is an acceptance, or is ambiguous",
+    EpisodeEvent.REFUSED: "proof that nothing was begun",
+    EpisodeEvent.EFFECT_SEEN: "positive proof: another boot, another instance, a finished job",
+    EpisodeEvent.NO_EFFECT: "the repair failed, or showed no effect before its deadline",
+    EpisodeEvent.HEALTHY_AGAIN: "a fresh report says that the node is healthy",
+    EpisodeEvent.STILL_FAULTY: "a report newer than the repair shows the fault",
+    EpisodeEvent.PROVED_HEALTHY: "healthy for the whole time asked for, and every deep check passed",
+    EpisodeEvent.MARK_CLEARED: "our mark is gone from the node, or the node itself is gone and its successor works",
+    EpisodeEvent.LADDER_ENDED: "no repair is left, or the next one is not enabled",
+    EpisodeEvent.GIVEN_UP: "a deadline, a limit of attempts or a person's refusal",
+    EpisodeEvent.FAULT_GONE: "the fault ended before anything was done",
+    EpisodeEvent.NODE_GONE: "the node is no longer in the cluster",
+    EpisodeEvent.ABORT: "`nhc remedy abort`",
 }
 
-_FORWARD: Dict[Tuple[State, Event], State] = {
-    (State.DETECTED, Event.MARK_ALLOWED): State.MARKING,
-    (State.DETECTED, Event.FAULT_GONE): State.WITHDRAWN,
-    (State.DETECTED, Event.MARK_REFUSED): State.WITHDRAWN,
-    (State.DETECTED, Event.GIVEN_UP): State.ESCALATED,
-    (State.MARKING, Event.MARK_SET): State.MARKED,
-    (State.MARKING, Event.MARK_REFUSED): State.WITHDRAWN,
-    (State.MARKING, Event.GIVEN_UP): State.ESCALATED,
-    (State.MARKED, Event.REPAIR_PLANNED): State.DRAINING,
-    (State.MARKED, Event.LADDER_ENDED): State.ESCALATED,
-    (State.MARKED, Event.GIVEN_UP): State.ESCALATED,
-    (State.DRAINING, Event.DRAINED): State.EVIDENCE,
-    (State.DRAINING, Event.DRAIN_OVERDUE): State.ESCALATED,
-    (State.EVIDENCE, Event.COLLECTED): State.RECHECK,
-    (State.RECHECK, Event.BUSY_AGAIN): State.DRAINING,
-    (State.RECHECK, Event.APPROVAL_NEEDED): State.AWAITING_APPROVAL,
-    (State.RECHECK, Event.CONFIRMED): State.ACTING,
-    (State.RECHECK, Event.LADDER_ENDED): State.ESCALATED,
-    (State.RECHECK, Event.GIVEN_UP): State.ESCALATED,
-    (State.AWAITING_APPROVAL, Event.APPROVED): State.RECHECK,
-    (State.AWAITING_APPROVAL, Event.DENIED): State.ESCALATED,
-    (State.AWAITING_APPROVAL, Event.GIVEN_UP): State.ESCALATED,
-    (State.ACTING, Event.SENT): State.WATCHING,
-    (State.ACTING, Event.REFUSED): State.MARKED,
-    (State.WATCHING, Event.EFFECT_SEEN): State.VERIFYING,
-    (State.WATCHING, Event.NO_EFFECT): State.MARKED,
-    (State.WATCHING, Event.GIVEN_UP): State.ESCALATED,
-    (State.VERIFYING, Event.STILL_FAULTY): State.MARKED,
-    (State.VERIFYING, Event.PROVED_HEALTHY): State.RETURNING,
-    (State.VERIFYING, Event.GIVEN_UP): State.ESCALATED,
-    (State.RETURNING, Event.MARK_CLEARED): State.RETURNED,
-    (State.RETURNING, Event.STILL_FAULTY): State.MARKED,
-    (State.RETURNING, Event.MARK_LOST): State.WITHDRAWN,
-    (State.RETURNING, Event.GIVEN_UP): State.ESCALATED,
+_FORWARD: Dict[Tuple[EpisodeState, EpisodeEvent], EpisodeState] = {
+    (EpisodeState.DETECTED, EpisodeEvent.MARK_ALLOWED): EpisodeState.MARKING,
+    (EpisodeState.DETECTED, EpisodeEvent.FAULT_GONE): EpisodeState.WITHDRAWN,
+    (EpisodeState.DETECTED, EpisodeEvent.MARK_REFUSED): EpisodeState.WITHDRAWN,
+    (EpisodeState.DETECTED, EpisodeEvent.GIVEN_UP): EpisodeState.ESCALATED,
+    (EpisodeState.MARKING, EpisodeEvent.MARK_SET): EpisodeState.MARKED,
+    (EpisodeState.MARKING, EpisodeEvent.MARK_REFUSED): EpisodeState.WITHDRAWN,
+    (EpisodeState.MARKING, EpisodeEvent.GIVEN_UP): EpisodeState.ESCALATED,
+    (EpisodeState.MARKED, EpisodeEvent.REPAIR_PLANNED): EpisodeState.DRAINING,
+    (EpisodeState.MARKED, EpisodeEvent.LADDER_ENDED): EpisodeState.ESCALATED,
+    (EpisodeState.MARKED, EpisodeEvent.GIVEN_UP): EpisodeState.ESCALATED,
+    (EpisodeState.DRAINING, EpisodeEvent.DRAINED): EpisodeState.EVIDENCE,
+    (EpisodeState.DRAINING, EpisodeEvent.DRAIN_OVERDUE): EpisodeState.ESCALATED,
+    (EpisodeState.EVIDENCE, EpisodeEvent.COLLECTED): EpisodeState.RECHECK,
+    (EpisodeState.RECHECK, EpisodeEvent.BUSY_AGAIN): EpisodeState.DRAINING,
+    (EpisodeState.RECHECK, EpisodeEvent.APPROVAL_NEEDED): EpisodeState.AWAITING_APPROVAL,
+    (EpisodeState.RECHECK, EpisodeEvent.CONFIRMED): EpisodeState.ACTING,
+    (EpisodeState.RECHECK, EpisodeEvent.LADDER_ENDED): EpisodeState.ESCALATED,
+    (EpisodeState.RECHECK, EpisodeEvent.GIVEN_UP): EpisodeState.ESCALATED,
+    (EpisodeState.AWAITING_APPROVAL, EpisodeEvent.APPROVED): EpisodeState.RECHECK,
+    (EpisodeState.AWAITING_APPROVAL, EpisodeEvent.DENIED): EpisodeState.ESCALATED,
+    (EpisodeState.AWAITING_APPROVAL, EpisodeEvent.GIVEN_UP): EpisodeState.ESCALATED,
+    (EpisodeState.ACTING, EpisodeEvent.SENT): EpisodeState.WATCHING,
+    (EpisodeState.ACTING, EpisodeEvent.REFUSED): EpisodeState.MARKED,
+    (EpisodeState.WATCHING, EpisodeEvent.EFFECT_SEEN): EpisodeState.VERIFYING,
+    (EpisodeState.WATCHING, EpisodeEvent.NO_EFFECT): EpisodeState.MARKED,
+    (EpisodeState.WATCHING, EpisodeEvent.GIVEN_UP): EpisodeState.ESCALATED,
+    (EpisodeState.VERIFYING, EpisodeEvent.STILL_FAULTY): EpisodeState.MARKED,
+    (EpisodeState.VERIFYING, EpisodeEvent.PROVED_HEALTHY): EpisodeState.RETURNING,
+    (EpisodeState.VERIFYING, EpisodeEvent.GIVEN_UP): EpisodeState.ESCALATED,
+    (EpisodeState.RETURNING, EpisodeEvent.MARK_CLEARED): EpisodeState.RETURNED,
+    (EpisodeState.RETURNING, EpisodeEvent.STILL_FAULTY): EpisodeState.MARKED,
+    (EpisodeState.RETURNING, EpisodeEvent.MARK_LOST): EpisodeState.WITHDRAWN,
+    (EpisodeState.RETURNING, EpisodeEvent.GIVEN_UP): EpisodeState.ESCALATED,
 }
 
 
-def _transitions() -> Dict[Tuple[State, Event], State]:
+def _transitions() -> Dict[Tuple[EpisodeState, EpisodeEvent], EpisodeState]:
     found = dict(_FORWARD)
     for state in MARKED_BY_US & CANCELLABLE:
-        found[state, Event.MARK_LOST] = State.WITHDRAWN
-    for state in MARKED_BY_US & CANCELLABLE - {State.VERIFYING}:
-        found[state, Event.HEALTHY_AGAIN] = State.VERIFYING
-    for state in frozenset(State) - ENDS - {State.ACTING, State.WATCHING}:
-        found[state, Event.NODE_GONE] = State.WITHDRAWN
-    for state in frozenset(State) - ENDS:
-        found[state, Event.ABORT] = State.ABORTED
+        found[state, EpisodeEvent.MARK_LOST] = EpisodeState.WITHDRAWN
+    for state in MARKED_BY_US & CANCELLABLE - {EpisodeState.VERIFYING}:
+        found[state, EpisodeEvent.HEALTHY_AGAIN] = EpisodeState.VERIFYING
+    for state in frozenset(EpisodeState) - ENDS - {EpisodeState.ACTING, EpisodeState.WATCHING}:
+        found[state, EpisodeEvent.NODE_GONE] = EpisodeState.WITHDRAWN
+    for state in frozenset(EpisodeState) - ENDS:
+        found[state, EpisodeEvent.ABORT] = EpisodeState.ABORTED
     return found
 
 
-TRANSITIONS: Mapping[Tuple[State, Event], State] = _transitions()
+TRANSITIONS: Mapping[Tuple[EpisodeState, EpisodeEvent], EpisodeState] = _transitions()
 
 
 class BadTransition(Exception):
     """An event that a state does not know: a mistake of the caller, and nothing may be done."""
 
 
-def after(state: State, event: Event) -> State:
+def after(state: EpisodeState, event: EpisodeEvent) -> EpisodeState:
     """The state that an event leads to. Raises BadTransition."""
     try:
         return TRANSITIONS[state, event]
@@ -192,7 +198,7 @@ def after(state: State, event: Event) -> State:
         raise BadTransition(f"an episode in {state.value} knows no {event.value}") from None
 
 
-class AttemptState(str, Enum):
+class AttemptStatus(str, Enum):
     """How far one attempt is, and how it ended: what the store keeps as its state and outcome.
 
     AMBIGUOUS is not the last word: the effect is looked for, and the attempt is resolved into another of the ends.
@@ -207,41 +213,41 @@ class AttemptState(str, Enum):
     SUPERSEDED = "superseded"
 
 
-ATTEMPT_MEANING: Mapping[AttemptState, str] = {
-    AttemptState.WRITTEN: "Written down with its key; not known to be sent.",
-    AttemptState.SENT: "The other side accepted it. Its effect is looked for.",
-    AttemptState.AMBIGUOUS: "No answer, or one that proves nothing. The effect is looked for; it is not sent again.",
-    AttemptState.SUCCEEDED: "End. The effect was seen. Whether the node is healthy is another question.",
-    AttemptState.FAILED: "End. The other side says so, or no effect was seen before the deadline.",
-    AttemptState.REFUSED: "End. Proof that nothing was begun.",
-    AttemptState.SUPERSEDED: "End. A person stopped the episode, or it ended, while the effect was looked for.",
+ATTEMPT_MEANING: Mapping[AttemptStatus, str] = {
+    AttemptStatus.WRITTEN: "Written down with its key; not known to be sent.",
+    AttemptStatus.SENT: "The other side accepted it. Its effect is looked for.",
+    AttemptStatus.AMBIGUOUS: "No answer, or one that proves nothing. The effect is looked for; it is not sent again.",
+    AttemptStatus.SUCCEEDED: "End. The effect was seen. Whether the node is healthy is another question.",
+    AttemptStatus.FAILED: "End. The other side says so, or no effect was seen before the deadline.",
+    AttemptStatus.REFUSED: "End. Proof that nothing was begun.",
+    AttemptStatus.SUPERSEDED: "End. A person stopped the episode, or it ended, while the effect was looked for.",
 }
 
 
-class Row(NamedTuple):
+class Transition(NamedTuple):
     """One line of the table of transitions."""
 
-    state: State
-    event: Event
-    next: State
+    state: EpisodeState
+    event: EpisodeEvent
+    next: EpisodeState
 
 
-def rows() -> List[Row]:
+def rows() -> List[Transition]:
     """All transitions in the order of states and events."""
-    states, events = list(State), list(Event)
-    return [Row(state, event, TRANSITIONS[state, event]) for state in states for event in events
+    states, events = list(EpisodeState), list(EpisodeEvent)
+    return [Transition(state, event, TRANSITIONS[state, event]) for state in states for event in events
             if (state, event) in TRANSITIONS]  # fmt: skip
 
 
 def tables() -> str:
     """The tables of states, transitions and attempts in Markdown, as docs/remedy.md has them."""
     lines = ["| state | meaning |", "|---|---|"]
-    lines += [f"| `{state.value}` | {MEANING[state]} |" for state in State]
+    lines += [f"| `{state.value}` | {MEANING[state]} |" for state in EpisodeState]
     lines += ["", "| in | when | next |", "|---|---|---|"]
     lines += [f"| `{row.state.value}` | {CAUSE[row.event]} (`{row.event.value}`) | `{row.next.value}` |"
               for row in rows()]  # fmt: skip
     lines += ["", "| attempt | meaning |", "|---|---|"]
-    lines += [f"| `{state.value}` | {ATTEMPT_MEANING[state]} |" for state in AttemptState]
+    lines += [f"| `{state.value}` | {ATTEMPT_MEANING[state]} |" for state in AttemptStatus]
     return "\n".join(lines) + "\n"
 
 

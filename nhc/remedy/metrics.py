@@ -8,8 +8,8 @@ from typing import List, Tuple
 
 from nhc.prometheus_family import Family, counter, gauge
 from nhc.remedy.breaker import NAME
-from nhc.remedy.controller import Round
-from nhc.remedy.machine import State
+from nhc.remedy.controller import RemedyRound
+from nhc.remedy.machine import EpisodeState
 from nhc.store import attempts, episodes, holds
 from nhc.store.database import Store
 
@@ -23,7 +23,7 @@ class Totals:
         self.moves: CounterOf[str] = Counter()
         self.rounds = self.decisions = self.failed = 0
 
-    def add(self, done: Round) -> None:
+    def add(self, done: RemedyRound) -> None:
         """One round more."""
         self.rounds += 1
         self.decisions += done.decisions
@@ -32,7 +32,7 @@ class Totals:
             self.moves[one.case.state.value] += 1
 
 
-def render(store: Store, last: Round, totals: Totals, leading: bool) -> str:
+def render(store: Store, last: RemedyRound, totals: Totals, leading: bool) -> str:
     """The whole page. Raises StoreError."""
     with store.read() as connection:
         rows = episodes.list_episodes(connection, is_open=True)
@@ -42,7 +42,7 @@ def render(store: Store, last: Round, totals: Totals, leading: bool) -> str:
         held = holds.in_force(connection, last.at)
     open_ones = Family("nhc_remedy_episodes", "gauge", "Open episodes by state.")
     found = Counter(row.state for row in rows)
-    for one in State:
+    for one in EpisodeState:
         open_ones.add(float(found.get(one.value, 0)), state=one.value)
     oldest = Family("nhc_remedy_oldest_step_seconds", "gauge", "Longest time since an episode in a state last moved.")
     for state in found:

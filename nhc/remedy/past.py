@@ -20,7 +20,7 @@ class BadHistory(ValueError):
     """A recording that cannot be read, in one line."""
 
 
-class Past(NamedTuple):
+class FleetHistory(NamedTuple):
     """A fleet's history: its nodes with their groups, and the reports that said something new, the oldest first."""
 
     groups: Mapping[str, Mapping[str, str]]
@@ -32,7 +32,7 @@ class Past(NamedTuple):
         return self.reports[0].started if self.reports else 0.0
 
 
-def of_store(store: Store, since: float, until: float) -> Past:
+def of_store(store: Store, since: float, until: float) -> FleetHistory:
     """What the store kept of nodes that had a problem in a time. Raises StoreError."""
     with store.read() as connection:
         groups = {row.node: dict(row.groups) for row in nodes.list_nodes(connection)}
@@ -42,10 +42,10 @@ def of_store(store: Store, since: float, until: float) -> Past:
             for name in sorted(sick)
             for past in nodes.history(connection, name, since, until)
         ]
-    return Past(groups, _in_order(found))
+    return FleetHistory(groups, _in_order(found))
 
 
-def of_files(reports: Sequence[str], events: Sequence[str]) -> Past:
+def of_files(reports: Sequence[str], events: Sequence[str]) -> FleetHistory:
     """What recorded reports and the agents' event logs say. Raises BadHistory."""
     found: List[Report] = []
     try:
@@ -59,7 +59,7 @@ def of_files(reports: Sequence[str], events: Sequence[str]) -> Past:
             raise BadHistory(f"{path}: {error.strerror or error}") from None
         except UnicodeDecodeError:
             raise BadHistory(f"{path}: is no text in UTF-8") from None
-    return Past({one.host: {} for one in found}, _in_order(found))
+    return FleetHistory({one.host: {} for one in found}, _in_order(found))
 
 
 def of_events(lines: Iterable[str], path: str) -> List[Report]:
@@ -95,13 +95,13 @@ def of_events(lines: Iterable[str], path: str) -> List[Report]:
     return found
 
 
-def joined(some: Sequence[Past]) -> Past:
+def joined(some: Sequence[FleetHistory]) -> FleetHistory:
     """Several recordings as one."""
     groups: Dict[str, Mapping[str, str]] = {}
     for one in some:
         for name, found in one.groups.items():
             groups[name] = {**groups.get(name, {}), **found}
-    return Past(groups, _in_order([report for one in some for report in one.reports]))
+    return FleetHistory(groups, _in_order([report for one in some for report in one.reports]))
 
 
 def _in_order(found: Iterable[Report]) -> Tuple[Report, ...]:

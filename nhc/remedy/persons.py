@@ -12,30 +12,30 @@ from typing import NamedTuple, Optional
 from sqlalchemy.engine import Connection
 
 from nhc.remedy import detail as details
-from nhc.remedy.book import Case, is_open
+from nhc.remedy.book import EpisodeCase, is_open
 from nhc.remedy.breaker import NAME
 from nhc.remedy.detail import Detail
-from nhc.remedy.machine import ENDS, Event, State, after
+from nhc.remedy.machine import ENDS, EpisodeEvent, EpisodeState, after
 from nhc.store import attempts, episodes, evidence, holds
-from nhc.store.attempts import Outcome
+from nhc.store.attempts import AttemptOutcome
 from nhc.store.database import Store
-from nhc.store.episodes import Episode, Step
+from nhc.store.episodes import Episode, EpisodeStep
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """What a person asked for cannot be done; one line that says why."""
 
 
-def case_of(connection: Connection, number: int) -> Case:
-    """An episode by its number. Raises Refused."""
+def case_of(connection: Connection, number: int) -> EpisodeCase:
+    """An episode by its number. Raises RequestRefused."""
     row = episodes.get(connection, number)
     if row is None:
-        raise Refused(f"there is no episode {number}")
+        raise RequestRefused(f"there is no episode {number}")
     try:
         detail = details.read(row.detail)
     except details.BadDetail:
         detail = Detail()
-    return Case(row, detail, tuple(attempts.attempts_of(connection, number)))
+    return EpisodeCase(row, detail, tuple(attempts.attempts_of(connection, number)))
 
 
 def evidence_digest(connection: Connection, number: int) -> str:
@@ -45,11 +45,11 @@ def evidence_digest(connection: Connection, number: int) -> str:
 
 
 def decide(store: Store, number: int, *, by: str, agree: bool, why: str, now: float) -> str:
-    """Agree to the next repair of an episode, or refuse it; what is told to the person. Raises Refused, StoreError."""
+    """Agree to an episode's next repair, or refuse it; what the person is told. Raises RequestRefused, StoreError."""
     with store.write() as connection:
         case = case_of(connection, number)
-        if case.state is not State.AWAITING_APPROVAL:
-            raise Refused(f"episode {number} is {case.state.value}: it waits for nobody's approval")
+        if case.state is not EpisodeState.AWAITING_APPROVAL:
+            raise RequestRefused(f"episode {number} is {case.state.value}: it waits for nobody's approval")
         attempts.decide(
             connection, case.episode, len(case.attempts) + 1, rung=case.episode.rung, asked=case.detail.asked,
             evidence_digest=evidence_digest(connection, number), by=by,
@@ -60,23 +60,29 @@ def decide(store: Store, number: int, *, by: str, agree: bool, why: str, now: fl
 
 
 def abort(store: Store, number: int, *, by: str, why: str, now: float) -> str:
-    """End an episode; what is told to the person. Raises Refused, StoreError."""
+    """End an episode; what is told to the person. Raises RequestRefused, StoreError."""
     with store.write() as connection:
         case = case_of(connection, number)
         if case.state in ENDS:
-            raise Refused(f"episode {number} has ended already: {case.state.value}")
+            raise RequestRefused(f"episode {number} has ended already: {case.state.value}")
         said = f"episode {number} of {case.episode.node} is aborted"
         if case.attempts and is_open(case.attempts[-1]):
             last = case.attempts[-1]
-            attempts.end_attempt(connection, last, Outcome.SUPERSEDED, now=now, by=by, message=f"aborted: {why}")
+            attempts.end_attempt(connection, last, AttemptOutcome.SUPERSEDED, now=now, by=by, message=f"aborted: {why}")
             said += f"; {last.rung} may have been sent and is not taken back"
         detail = case.detail._replace(entered=now, waiting="", because=why)
-        following = after(case.state, Event.ABORT)
+        following = after(case.state, EpisodeEvent.ABORT)
         episodes.save_step(
-            connection, case.episode, Step(by, "episode.aborted", {"because": why}), now=now, state=following.value,
-            ended=now, outcome=why, detail=detail.text(),
-        )  # fmt: skip
-    marked = case.state is not State.DETECTED
+            connection,
+            case.episode,
+            EpisodeStep(by, "episode.aborted", {"because": why}),
+            now=now,
+            state=following.value,
+            ended=now,
+            outcome=why,
+            detail=detail.text(),
+        )
+    marked = case.state is not EpisodeState.DETECTED
     return f"{said}; the node stays out: nhc remedy release {case.episode.node}" if marked else said
 
 
@@ -99,10 +105,10 @@ def release(store: Store, node: str, *, by: str, why: str, now: float) -> Releas
         if any(row.ended is None for row in rows):
             return Released(len(ended), 0)
         last: Optional[Episode] = max(rows, key=lambda row: row.ended or 0.0, default=None)
-        if last is None or last.state == State.RETURNED.value:
+        if last is None or last.state == EpisodeState.RETURNED.value:
             return Released(len(ended), 0)
         row, _new = episodes.open_episode(
-            connection, node, last.cause, action=last.action, state=State.VERIFYING.value, now=now, by=by,
+            connection, node, last.cause, action=last.action, state=EpisodeState.VERIFYING.value, now=now, by=by,
             detail=Detail(entered=now, marked=now).text(), because={"released": why, "after": last.id},
         )  # fmt: skip
         return Released(len(ended), row.id)

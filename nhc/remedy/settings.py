@@ -30,7 +30,7 @@ ACTIONS = {MARK: MARK, **{rung.value: rung.value for rung in REPAIRS}}
 """Every action by the word that the settings use."""
 
 
-class Effect(NamedTuple):
+class EffectTimeouts(NamedTuple):
     """How long the effect of each rung may take (seconds) before the attempt counts as failed.
 
     Longer than the durations seen in the field: a GPU reset takes seconds, a reboot of a GPU node up to 15 minutes,
@@ -43,7 +43,7 @@ class Effect(NamedTuple):
     }  # fmt: skip
 
 
-class Drain(NamedTuple):
+class DrainSettings(NamedTuple):
     """How long running work may go on (seconds), and whether a repair is then forced on a busy node.
 
     `evict` asks work to leave where the adapter can (Kubernetes' evictions, within disruption budgets). `rungs` are
@@ -56,7 +56,7 @@ class Drain(NamedTuple):
     rungs: FrozenSet[Rung] = frozenset(REPAIRS)
 
 
-class Verify(NamedTuple):
+class VerifySettings(NamedTuple):
     """When a node counts as repaired.
 
     `healthy_for` is how long its reports must stay healthy, `deadline` how long a fresh report may take, `grace` how
@@ -107,7 +107,7 @@ class MachineSettings(NamedTuple):
     settings: Mapping[str, str]
 
 
-class Settings(NamedTuple):
+class RemedySettings(NamedTuple):
     """All of remedy.toml. Durations are in seconds.
 
     `every` is the pause between two rounds. `leave_alone` is how long a fault is left after a person took the node in
@@ -124,9 +124,9 @@ class Settings(NamedTuple):
     bounds: Bounds = Bounds()
     breaker: BreakerSettings = BreakerSettings()
     sources: Sources = Sources()
-    drain: Drain = Drain()
-    effect: Effect = Effect()
-    verify: Verify = Verify()
+    drain: DrainSettings = DrainSettings()
+    effect: EffectTimeouts = EffectTimeouts()
+    verify: VerifySettings = VerifySettings()
     evidence: EvidenceBudget = EvidenceBudget()
     evidence_directory: str = "/var/lib/nhc/evidence"
     evidence_keep: float = 30 * DAY
@@ -144,13 +144,13 @@ class Settings(NamedTuple):
     def rung_modes(self) -> Dict[Rung, Mode]:
         return {rung: self.mode(rung.value) for rung in REPAIRS}
 
-    def dry(self) -> Settings:
+    def dry(self) -> RemedySettings:
         """The same with nothing enabled."""
         return self._replace(modes={name: Mode.DRY_RUN if mode is Mode.ON else mode
                                     for name, mode in self.modes.items()})  # fmt: skip
 
 
-def load(path: str) -> Settings:
+def load(path: str) -> RemedySettings:
     """Read a file. Raises SettingsError."""
     try:
         text = read_text(path)
@@ -159,14 +159,14 @@ def load(path: str) -> Settings:
     return parse(text, path)
 
 
-def parse(text: str, path: str = "remedy.toml") -> Settings:
+def parse(text: str, path: str = "remedy.toml") -> RemedySettings:
     """The settings in a text. Raises SettingsError."""
     found = _read(settings_file.parse(text, path))
     return found._replace(digest=hashlib.sha256(text.encode()).hexdigest())
 
 
-def _read(file: Table) -> Settings:
-    default = Settings()
+def _read(file: Table) -> RemedySettings:
+    default = RemedySettings()
     evidence = file.table("evidence")
     limits = file.table("limits")
     approval = file.table("approval")
@@ -282,10 +282,10 @@ def _sources(table: Table) -> Sources:
     )
 
 
-def _drain(table: Table) -> Drain:
-    default = Drain()
+def _drain(table: Table) -> DrainSettings:
+    default = DrainSettings()
     idle = table.choices("idle", {rung.value: rung for rung in REPAIRS}, sorted(default.rungs))
-    return Drain(
+    return DrainSettings(
         table.seconds("deadline", default.deadline),
         table.choice("then", {"escalate": False, "force": True}, default.force),
         table.flag("evict", default.evict),
@@ -293,14 +293,14 @@ def _drain(table: Table) -> Drain:
     )
 
 
-def _effect(table: Table) -> Effect:
-    default = Effect().seconds
-    return Effect({rung: table.seconds(rung.value, default[rung], least=1.0) for rung in REPAIRS})
+def _effect(table: Table) -> EffectTimeouts:
+    default = EffectTimeouts().seconds
+    return EffectTimeouts({rung: table.seconds(rung.value, default[rung], least=1.0) for rung in REPAIRS})
 
 
-def _verify(table: Table) -> Verify:
-    default = Verify()
-    return Verify(
+def _verify(table: Table) -> VerifySettings:
+    default = VerifySettings()
+    return VerifySettings(
         table.seconds("healthy-for", default.healthy_for),
         table.seconds("deadline", default.deadline, least=1.0),
         table.seconds("grace", default.grace),

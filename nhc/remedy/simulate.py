@@ -14,13 +14,13 @@ from nhc.marks import may_clear, may_mark
 from nhc.model import CheckResult, Report, Verdict, ok
 from nhc.ports import Applied, Effect, Mark, NodeState
 from nhc.remedy.book import Written
-from nhc.remedy.controller import Controller
+from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
 from nhc.remedy.ladder import Mode
-from nhc.remedy.machine import State
-from nhc.remedy.past import Past
-from nhc.remedy.settings import RepairerSettings, Settings, Sources
+from nhc.remedy.machine import EpisodeState
+from nhc.remedy.past import FleetHistory
+from nhc.remedy.settings import RemedySettings, RepairerSettings, Sources
 from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
@@ -40,7 +40,7 @@ class Assumed(NamedTuple):
     enabled: bool = False
 
 
-class Done(NamedTuple):
+class SimulatedAction(NamedTuple):
     """One thing that a policy did: `mark`, a rung, `return`, `escalate`, `withdraw`."""
 
     at: float
@@ -58,20 +58,23 @@ class Wait(NamedTuple):
     seconds: float
 
 
-class Played(NamedTuple):
+class PolicyReplay(NamedTuple):
     """What one policy made of the history."""
 
-    done: Tuple[Done, ...]
+    done: Tuple[SimulatedAction, ...]
     waits: Tuple[Wait, ...]
     rounds: int
 
 
-_ACTIONS: Mapping[State, str] = {
-    State.MARKED: "mark", State.RETURNED: "return", State.ESCALATED: "escalate", State.WITHDRAWN: "withdraw",
-}  # fmt: skip
+_ACTIONS: Mapping[EpisodeState, str] = {
+    EpisodeState.MARKED: "mark",
+    EpisodeState.RETURNED: "return",
+    EpisodeState.ESCALATED: "escalate",
+    EpisodeState.WITHDRAWN: "withdraw",
+}
 
 
-class _Node:
+class _SimulatedNode:
     def __init__(self) -> None:
         self.mark: Optional[Mark] = None
         self.busy_until = 0.0
@@ -86,7 +89,7 @@ class World:
 
     def __init__(self, names: Sequence[str], assumed: Assumed, now: float) -> None:
         self.now, self.assumed = now, assumed
-        self.nodes_by_name: Dict[str, _Node] = {name: _Node() for name in sorted(names)}
+        self.nodes_by_name: Dict[str, _SimulatedNode] = {name: _SimulatedNode() for name in sorted(names)}
 
     # As a Marker.
 
@@ -161,7 +164,7 @@ class World:
         return [self._report(node) for node in self.nodes_by_name.values()
                 if node.report is not None and node.under_way is None]  # fmt: skip
 
-    def _report(self, node: _Node) -> Report:
+    def _report(self, node: _SimulatedNode) -> Report:
         assert node.report is not None
         results = tuple(
             CheckResult(one.check, ok(target=one.outcome.target)) if _key(one) in node.cured else one
@@ -174,7 +177,7 @@ def _key(one: CheckResult) -> Tuple[str, str, str]:
     return one.check, one.outcome.reason, one.outcome.target
 
 
-def prepared(settings: Settings, assumed: Assumed) -> Settings:
+def prepared(settings: RemedySettings, assumed: Assumed) -> RemedySettings:
     """The settings as the simulation takes them: fresh reports, persons who agree, no suite; all else as it is."""
     modes = settings.modes
     if assumed.enabled:
@@ -187,13 +190,13 @@ def prepared(settings: Settings, assumed: Assumed) -> Settings:
     )
 
 
-def play(past: Past, settings: Settings, assumed: Assumed, extra: float = 7200.0) -> Played:
+def play(past: FleetHistory, settings: RemedySettings, assumed: Assumed, extra: float = 7200.0) -> PolicyReplay:
     """Play a history to its end, and `extra` seconds beyond it. Raises StoreError."""
     if not past.reports:
-        return Played((), (), 0)
+        return PolicyReplay((), (), 0)
     names = {*past.groups, *(one.host for one in past.reports)}
     world = World(sorted(names), assumed, past.began)
-    done: List[Done] = []
+    done: List[SimulatedAction] = []
     waits: Dict[Tuple[str, str], Tuple[float, float]] = {}
 
     def tell(written: Written) -> None:
@@ -201,20 +204,20 @@ def play(past: Past, settings: Settings, assumed: Assumed, extra: float = 7200.0
         action = _ACTIONS.get(written.case.state, "")
         if written.move.begins:
             action = row.rung
-        if written.case.state is State.MARKED and written.before is not State.MARKING:
+        if written.case.state is EpisodeState.MARKED and written.before is not EpisodeState.MARKING:
             return
         if action and written.move.event is not None:
-            done.append(Done(row.updated, row.node, action, written.move.because))
+            done.append(SimulatedAction(row.updated, row.node, action, written.move.because))
 
     with tempfile.TemporaryDirectory(prefix="nhc-simulate-") as place:
         store = open_store(f"sqlite:///{place}/store.db", anchor=f"{place}/anchor")
         try:
             with store.write() as connection:
                 store_nodes.describe(connection, [
-                    store_nodes.Seen(name, groups=dict(past.groups.get(name, {}))) for name in sorted(names)
+                    store_nodes.NodeDescription(name, groups=dict(past.groups.get(name, {}))) for name in sorted(names)
                 ])  # fmt: skip
             hands = Hands(world, Crew([Hand(RepairerSettings("simulated", "simulated"), world)]), workers=0)
-            controller = Controller(
+            controller = RemedyController(
                 store, prepared(settings, assumed), hands, tell=tell, clock=lambda: world.now,
                 monotonic=lambda: world.now,
             )  # fmt: skip
@@ -235,7 +238,7 @@ def play(past: Past, settings: Settings, assumed: Assumed, extra: float = 7200.0
                 now += assumed.step
         finally:
             store.close()
-    return Played(
+    return PolicyReplay(
         tuple(done), tuple(Wait(node, bound, *found) for (node, bound), found in sorted(waits.items())), rounds
     )
 
@@ -254,7 +257,7 @@ OURS = frozenset({"effect", "evidence", "verify", "work", "cluster", "refused-fo
 """Waits that are a step of the loop, and no bound."""
 
 
-def differences(before: Played, after: Played) -> List[Difference]:
+def differences(before: PolicyReplay, after: PolicyReplay) -> List[Difference]:
     """The nodes whose actions differ, by name. The same actions at other times are the same."""
     found = []
     for node in sorted({one.node for played in (before, after) for one in played.done}):

@@ -12,11 +12,11 @@ from nhc.plugins import open_adapter
 from nhc.policy.reconcile import BadReports, load_reports
 from nhc.ports import AdapterError, ConditionReport, ConditionReports, Marker
 from nhc.remedy.book import Written
-from nhc.remedy.controller import Controller
+from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, open_crew
 from nhc.remedy.effects import Hands
 from nhc.remedy.gather import Gatherer
-from nhc.remedy.settings import Settings
+from nhc.remedy.settings import RemedySettings
 from nhc.render.json import to_dict
 from nhc.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
 from nhc.store import nodes as store_nodes
@@ -51,10 +51,10 @@ class KeptReport:
         yield Exhibit("report.json", "application/json", content[: budget.size], len(content) > budget.size)
 
 
-class Site:
+class RemedySite:
     """What a site's settings name. Close it at the end."""
 
-    def __init__(self, settings: Settings, store: Store, marker: Marker, crew: Crew) -> None:
+    def __init__(self, settings: RemedySettings, store: Store, marker: Marker, crew: Crew) -> None:
         self.settings, self.store, self.marker = settings, store, marker
         self.hands = Hands(marker, crew)
         own: List[Tuple[str, EvidenceSource]] = [("nhc", KeptReport(store))]
@@ -63,9 +63,11 @@ class Site:
             settings.evidence_keep,
         )  # fmt: skip
 
-    def controller(self, fence: Optional[Fence], tell: Callable[[Written], None], apply: bool = True) -> Controller:
+    def controller(
+        self, fence: Optional[Fence], tell: Callable[[Written], None], apply: bool = True
+    ) -> RemedyController:
         """The loop over this site."""
-        return Controller(
+        return RemedyController(
             self.store, self.settings, self.hands, fence=fence, tell=tell, evidence=self.gatherer,
             reports=lambda: self._reports(apply),
         )  # fmt: skip
@@ -103,7 +105,7 @@ class Site:
         self.store.close()
 
 
-def open_site(settings: Settings) -> Site:
+def open_site(settings: RemedySettings) -> RemedySite:
     """Raises StoreError, NoAdapter, AdapterError."""
     given = {name: value for name, value in os.environ.items() if name.startswith("NHC_")}
     name = settings.sources.adapter
@@ -113,4 +115,4 @@ def open_site(settings: Settings) -> Site:
     if not isinstance(marker, Marker):
         raise AdapterError(f"{settings.path}: sources.adapter: {name} knows nodes but cannot mark them")
     crew = open_crew(settings, (marker,), os.environ)
-    return Site(settings, open_store(settings.store), marker, crew)
+    return RemedySite(settings, open_store(settings.store), marker, crew)

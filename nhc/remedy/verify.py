@@ -9,23 +9,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from nhc.model import Verdict
-from nhc.remedy.machine import Event
+from nhc.remedy.machine import EpisodeEvent
 
 if TYPE_CHECKING:
-    from nhc.remedy.settings import Verify
-    from nhc.remedy.view import View
+    from nhc.remedy.settings import VerifySettings
+    from nhc.remedy.view import EpisodeView
 
 
-class Judgement(NamedTuple):
+class Verification(NamedTuple):
     """An event, or None to wait for what `why` says; `healthy` is since when reports say healthy, 0.0 for not."""
 
-    event: Optional[Event]
+    event: Optional[EpisodeEvent]
     why: str
     healthy: float
     bound: str = "verify"
 
 
-def judge(view: View, settings: Verify, now: float, fresh: bool, old_boot: str) -> Judgement:
+def judge(view: EpisodeView, settings: VerifySettings, now: float, fresh: bool, old_boot: str) -> Verification:
     """Whether the node is proved healthy. `old_boot` is the boot before a repair that makes another one."""
     detail, health = view.detail, view.health
     since = detail.repaired or detail.entered
@@ -36,27 +36,27 @@ def judge(view: View, settings: Verify, now: float, fresh: bool, old_boot: str) 
         healthy = detail.healthy or health.at
         whole = now - healthy
         if whole < settings.healthy_for:
-            return Judgement(None, f"healthy for {max(whole, 0):.0f} s of {settings.healthy_for:g} s", healthy)
+            return Verification(None, f"healthy for {max(whole, 0):.0f} s of {settings.healthy_for:g} s", healthy)
         if settings.suite and view.proved is None:
             if now - since > settings.deadline + settings.healthy_for:
-                return Judgement(Event.GIVEN_UP, f"the deep suite {settings.suite} gave no result", healthy)
-            return Judgement(None, f"the deep suite {settings.suite} has not ended", healthy, "suite")
+                return Verification(EpisodeEvent.GIVEN_UP, f"the deep suite {settings.suite} gave no result", healthy)
+            return Verification(None, f"the deep suite {settings.suite} has not ended", healthy, "suite")
         if settings.suite and not view.proved:
-            return Judgement(Event.STILL_FAULTY, f"the deep suite {settings.suite} failed", 0.0)
-        return Judgement(Event.PROVED_HEALTHY, f"healthy for {whole:.0f} s", healthy)
+            return Verification(EpisodeEvent.STILL_FAULTY, f"the deep suite {settings.suite} failed", 0.0)
+        return Verification(EpisodeEvent.PROVED_HEALTHY, f"healthy for {whole:.0f} s", healthy)
     if health is not None and fresh and newer and health.verdict is Verdict.CRIT:
         if health.at > since + settings.grace:
             told = health.faults[0].message if health.faults else "it still fails"
-            return Judgement(Event.STILL_FAULTY, told, 0.0)
-        return Judgement(
+            return Verification(EpisodeEvent.STILL_FAULTY, told, 0.0)
+        return Verification(
             None, f"it fails {max(health.at - since, 0):.0f} s after the repair: services still start", 0.0
         )
     waited = now - max(since, detail.healthy, detail.entered)
     if waited > settings.deadline:
         what = "could not tell how the node is" if newer and fresh else "none came"
-        return Judgement(
-            Event.GIVEN_UP, f"no healthy report within {settings.deadline:g} s after the repair: {what}", 0.0
+        return Verification(
+            EpisodeEvent.GIVEN_UP, f"no healthy report within {settings.deadline:g} s after the repair: {what}", 0.0
         )
     if newer and fresh:
-        return Judgement(None, "the newest report could not tell how the node is", 0.0)
-    return Judgement(None, "waiting for a report newer than the repair", detail.healthy if newer else 0.0)
+        return Verification(None, "the newest report could not tell how the node is", 0.0)
+    return Verification(None, "waiting for a report newer than the repair", detail.healthy if newer else 0.0)

@@ -8,9 +8,9 @@ from nhc.model import Verdict
 from nhc.ports import NodeState
 from nhc.remedy.bounds import Usage
 from nhc.remedy.detail import Detail
-from nhc.remedy.ladder import Fault
-from nhc.remedy.machine import AttemptState, Event, State
-from nhc.remedy.settings import Settings
+from nhc.remedy.ladder import NodeFault
+from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
+from nhc.remedy.settings import RemedySettings
 from nhc.repair import Progress, Rung, Sighting
 
 
@@ -23,7 +23,7 @@ class Health(NamedTuple):
     verdict: Verdict
     at: float
     boot: str = ""
-    faults: Tuple[Fault, ...] = ()
+    faults: Tuple[NodeFault, ...] = ()
     source: str = "store"
 
     @property
@@ -38,7 +38,7 @@ class Try(NamedTuple):
     number: int
     rung: Rung
     device: str
-    state: AttemptState
+    state: AttemptStatus
     written: float
     before_boot: str = ""
 
@@ -50,7 +50,7 @@ class Consent(NamedTuple):
     refused: str = ""
 
 
-class View(NamedTuple):
+class EpisodeView(NamedTuple):
     """One episode and all that bears on its next step.
 
     `node` is None where the cluster does not know it; `nodes_known` is false while the cluster could not be asked.
@@ -62,7 +62,7 @@ class View(NamedTuple):
 
     number: int
     name: str
-    state: State
+    state: EpisodeState
     rung: Rung
     detail: Detail
     tries: Tuple[Try, ...] = ()
@@ -88,7 +88,7 @@ class View(NamedTuple):
 class Scene(NamedTuple):
     """What all episodes of a round share. `can` says why no repairer can do a rung on a node, "" where one can."""
 
-    settings: Settings
+    settings: RemedySettings
     usage: Usage
     now: float
     enabled_at: Optional[float]
@@ -103,11 +103,11 @@ class Move(NamedTuple):
     bound that holds, for those who count. `begins` is true where an attempt is to be written down with the step.
     """
 
-    event: Optional[Event]
+    event: Optional[EpisodeEvent]
     detail: Detail
     because: str = ""
     rung: Optional[Rung] = None
-    ends: Optional[AttemptState] = None
+    ends: Optional[AttemptStatus] = None
     bound: str = ""
     begins: bool = False
     told: Mapping[str, object] = {}

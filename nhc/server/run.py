@@ -19,7 +19,7 @@ from nhc.server.settings import ServerSettings
 from nhc.server.writer import Writer
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
-from nhc.store.intake import Pace
+from nhc.store.intake import IntakeSettings
 
 LOOK = 2.0
 """Seconds between two looks at the store and the tokens: so long a revoked token stays good."""
@@ -34,7 +34,7 @@ class CannotServe(Exception):
     """It cannot begin: one line for a person."""
 
 
-def serve(settings: ServerSettings, store: Store, pace: Pace) -> None:
+def serve(settings: ServerSettings, store: Store, pace: IntakeSettings) -> None:
     """Serve until SIGTERM or SIGINT. SIGHUP reads the certificate and its key again. Raises CannotServe, StoreError."""
     try:
         for fd in [os.dup(0) for _ in range(FEWEST)]:
@@ -48,7 +48,7 @@ def serve(settings: ServerSettings, store: Store, pace: Pace) -> None:
         loop.close()
 
 
-async def _serve(loop: asyncio.AbstractEventLoop, settings: ServerSettings, store: Store, pace: Pace) -> None:
+async def _serve(loop: asyncio.AbstractEventLoop, settings: ServerSettings, store: Store, pace: IntakeSettings) -> None:
     counters = ServerCounters()
     tokens = KnownTokens(store, counters.note)
     tokens.refresh()

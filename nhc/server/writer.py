@@ -10,7 +10,7 @@ from typing import List, NamedTuple, Sequence
 from nhc.server.counters import ServerCounters
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
-from nhc.store.intake import Incoming, Pace
+from nhc.store.intake import Incoming, IntakeSettings
 from nhc.store.reports import Received, receive
 
 BATCH = 500
@@ -31,7 +31,7 @@ class _Waiting(NamedTuple):
 class Writer:
     """One thread that writes; `put` from the loop's thread."""
 
-    def __init__(self, store: Store, pace: Pace, counters: ServerCounters, most: int) -> None:
+    def __init__(self, store: Store, pace: IntakeSettings, counters: ServerCounters, most: int) -> None:
         self._store, self._pace, self._counters, self._most = store, pace, counters, most
         self._queue: List[_Waiting] = []
         self._wake = asyncio.Event()

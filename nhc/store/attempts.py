@@ -29,7 +29,7 @@ class AttemptState(str, Enum):
     ENDED = "ended"
 
 
-class Outcome(str, Enum):
+class AttemptOutcome(str, Enum):
     """What an attempt ended in."""
 
     SUCCEEDED = "succeeded"
@@ -122,10 +122,10 @@ def mark_sent(
 
 
 def end_attempt(
-    connection: Connection, attempt: Attempt, outcome: Outcome, *, now: float, by: str, message: str = ""
+    connection: Connection, attempt: Attempt, outcome: AttemptOutcome, *, now: float, by: str, message: str = ""
 ) -> Attempt:
     """The attempt ended so. One that ended `ambiguous` may be resolved into another outcome, no other may change."""
-    if attempt.state == AttemptState.ENDED.value and attempt.outcome != Outcome.AMBIGUOUS.value:
+    if attempt.state == AttemptState.ENDED.value and attempt.outcome != AttemptOutcome.AMBIGUOUS.value:
         raise Conflict(f"attempt {attempt.number} of episode {attempt.episode} ended {attempt.outcome} already")
     values = {
         "state": AttemptState.ENDED.value, "outcome": outcome.value, "ended": now,

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from nhc.store.schema import coverage, nodes
 
 
-class Span(NamedTuple):
+class ReportSpan(NamedTuple):
     """From the first to the last of some reports, Unix time."""
 
     began: float
@@ -27,34 +27,34 @@ def add(connection: Connection, node: str, span: Tuple[float, float], gap: float
     connection.execute(sa.insert(coverage).values(node=node, began=began, ended=ended))
 
 
-def spans(connection: Connection, node: str, began: float, ended: float, gap: float = 600.0) -> List[Span]:
+def spans(connection: Connection, node: str, began: float, ended: float, gap: float = 600.0) -> List[ReportSpan]:
     """The spans of a node that touch this time, cut to it, in their order; less than a gap apart, two are one."""
     here = sa.and_(coverage.c.node == node, coverage.c.ended >= began - gap, coverage.c.began <= ended + gap)
-    found = [Span(row.began, row.ended) for row in connection.execute(sa.select(coverage).where(here))]
+    found = [ReportSpan(row.began, row.ended) for row in connection.execute(sa.select(coverage).where(here))]
     asked = sa.select(nodes.c.covered_since, nodes.c.reported_at).where(nodes.c.node == node)
     now = connection.execute(asked).first()
     if now and now.covered_since is not None:
-        found.append(Span(now.covered_since, now.reported_at))
-    whole: List[Span] = []
+        found.append(ReportSpan(now.covered_since, now.reported_at))
+    whole: List[ReportSpan] = []
     for span in sorted(found):
         if whole and span.began - whole[-1].ended <= gap:
-            whole[-1] = Span(whole[-1].began, max(whole[-1].ended, span.ended))
+            whole[-1] = ReportSpan(whole[-1].began, max(whole[-1].ended, span.ended))
         else:
             whole.append(span)
     return [
-        Span(max(span.began, began), min(span.ended, ended))
+        ReportSpan(max(span.began, began), min(span.ended, ended))
         for span in whole
         if span.ended >= began and span.began <= ended
     ]
 
 
-def gaps(connection: Connection, node: str, began: float, ended: float, gap: float = 600.0) -> List[Span]:
+def gaps(connection: Connection, node: str, began: float, ended: float, gap: float = 600.0) -> List[ReportSpan]:
     """The times between `began` and `ended` that no span covers."""
     found, at = [], began
     for span in spans(connection, node, began, ended, gap):
         if span.began > at:
-            found.append(Span(at, span.began))
+            found.append(ReportSpan(at, span.began))
         at = max(at, span.ended)
     if at < ended:
-        found.append(Span(at, ended))
+        found.append(ReportSpan(at, ended))
     return found

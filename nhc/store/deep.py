@@ -58,7 +58,7 @@ class LastVerdict(NamedTuple):
         return max(now - self.at, 0.0)
 
 
-class Sweep(NamedTuple):
+class StoredSweep(NamedTuple):
     """One row. `plan` and `findings` are JSON that only nhc.deep reads."""
 
     id: int
@@ -182,7 +182,7 @@ def history(connection: Connection, node: str, limit: int = 100) -> List[DeepRes
 # Sweeps.
 
 
-def begin_sweep(connection: Connection, plan: str, *, launcher: str, by: str, now: float) -> Sweep:
+def begin_sweep(connection: Connection, plan: str, *, launcher: str, by: str, now: float) -> StoredSweep:
     """A new sweep, open."""
     values = {"state": OPEN, "by": by, "launcher": launcher, "began": now, "updated": now, "plan": plan}
     made = connection.execute(sa.insert(sweeps).values(values).returning(sweeps.c.id)).one()
@@ -192,18 +192,18 @@ def begin_sweep(connection: Connection, plan: str, *, launcher: str, by: str, no
     return found
 
 
-def sweep(connection: Connection, number: int) -> Optional[Sweep]:
+def sweep(connection: Connection, number: int) -> Optional[StoredSweep]:
     """A sweep by its number, None where there is none."""
     row = connection.execute(sa.select(sweeps).where(sweeps.c.id == number)).first()
-    return None if row is None else Sweep._make(row)
+    return None if row is None else StoredSweep._make(row)
 
 
-def newest_sweeps(connection: Connection, limit: int = 20, state: str = "") -> List[Sweep]:
+def newest_sweeps(connection: Connection, limit: int = 20, state: str = "") -> List[StoredSweep]:
     """Sweeps, the newest first, of one state or of any."""
     asked = sa.select(sweeps).order_by(sweeps.c.id.desc()).limit(limit)
     if state:
         asked = asked.where(sweeps.c.state == state)
-    return [Sweep._make(row) for row in connection.execute(asked)]
+    return [StoredSweep._make(row) for row in connection.execute(asked)]
 
 
 def end_sweep(connection: Connection, number: int, state: str, findings: str, message: str, now: float) -> None:

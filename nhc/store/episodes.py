@@ -38,7 +38,7 @@ class Episode(NamedTuple):
     version: int
 
 
-class Step(NamedTuple):
+class EpisodeStep(NamedTuple):
     """What a change of an episode is called in the audit log, by whom, and why."""
 
     actor: str
@@ -86,7 +86,7 @@ def open_episode(
 
 
 def save_step(
-    connection: Connection, episode: Episode, step: Step, *, now: float, **changes: Optional[str | float]
+    connection: Connection, episode: Episode, step: EpisodeStep, *, now: float, **changes: Optional[str | float]
 ) -> Episode:
     """Change an episode (`state`, `rung`, `action`, `due`, `ended`, `outcome`, `detail`) and write the step down.
 

@@ -12,7 +12,7 @@ from nhc.store.episodes import MESSAGE_LIMIT, Episode
 from nhc.store.schema import evidence
 
 
-class Evidence(NamedTuple):
+class StoredEvidence(NamedTuple):
     """One row. `sha256` is "" for what could not be collected; `message` then says why. `cut`: there was more."""
 
     id: int
@@ -50,19 +50,19 @@ def add(
     connection.execute(sa.insert(evidence).values(values))
 
 
-def of_episode(connection: Connection, episode: int) -> List[Evidence]:
+def of_episode(connection: Connection, episode: int) -> List[StoredEvidence]:
     """What an episode has, in the order in which it was collected."""
     asked = sa.select(evidence).where(evidence.c.episode == episode).order_by(evidence.c.id)
-    return [Evidence._make(row) for row in connection.execute(asked)]
+    return [StoredEvidence._make(row) for row in connection.execute(asked)]
 
 
-def expired(connection: Connection, now: float) -> List[Evidence]:
+def expired(connection: Connection, now: float) -> List[StoredEvidence]:
     """The rows whose time is over."""
     asked = sa.select(evidence).where(evidence.c.expires <= now).order_by(evidence.c.id)
-    return [Evidence._make(row) for row in connection.execute(asked)]
+    return [StoredEvidence._make(row) for row in connection.execute(asked)]
 
 
-def forget(connection: Connection, rows: List[Evidence]) -> List[str]:
+def forget(connection: Connection, rows: List[StoredEvidence]) -> List[str]:
     """Delete rows; the digests that no row names any more, whose files may be deleted after the commit."""
     connection.execute(sa.delete(evidence).where(evidence.c.id.in_([row.id for row in rows])))
     gone = {row.sha256 for row in rows if row.sha256}

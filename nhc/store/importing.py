@@ -6,7 +6,7 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple
 
 from nhc.model import Report
 from nhc.store.database import Store
-from nhc.store.intake import Incoming, Pace, Receipt
+from nhc.store.intake import Incoming, IntakeSettings, Receipt
 from nhc.store.reports import receive
 
 BATCH = 500
@@ -19,7 +19,7 @@ class Imported(NamedTuple):
     refused: List[str]
 
 
-def import_reports(store: Store, reports: Iterable[Report], source: str, pace: Pace, now: float) -> Imported:
+def import_reports(store: Store, reports: Iterable[Report], source: str, pace: IntakeSettings, now: float) -> Imported:
     """Take in reports, the oldest first within each batch. Raises StoreError: the batches before are kept."""
     counts = dict.fromkeys((one.value for one in Receipt), 0)
     refused: List[str] = []

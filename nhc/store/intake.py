@@ -19,7 +19,7 @@ PROBLEMS = 500
 """Problems kept of one report, the worst first."""
 
 
-class Pace(NamedTuple):
+class IntakeSettings(NamedTuple):
     """How reports are kept. Seconds, above 0.
 
     `future`: a report stamped so far ahead of its arrival is refused (two clocks that NTP keeps differ by less than a
@@ -63,7 +63,7 @@ class Receipt(str, Enum):
     REFUSED = "refused"
 
 
-class Known(NamedTuple):
+class KnownNode(NamedTuple):
     """What stands of a node: the columns of `nodes` that a report is compared with. None for a time: never."""
 
     node: str
@@ -80,7 +80,7 @@ class Known(NamedTuple):
     stored: Optional[float] = None
 
 
-class Judged(NamedTuple):
+class IntakeDecision(NamedTuple):
     """What to do with a report. `after` is the node from now on.
 
     `store`: its text becomes the node's report. `note`: the history gets a row; for a late one, where the row before
@@ -88,7 +88,7 @@ class Judged(NamedTuple):
     """
 
     receipt: Receipt
-    after: Known
+    after: KnownNode
     message: str = ""
     store: bool = False
     note: bool = False
@@ -96,7 +96,7 @@ class Judged(NamedTuple):
     closed: Optional[Tuple[float, float]] = None
 
 
-class Finding(NamedTuple):
+class ReportedProblem(NamedTuple):
     """One problem as a report has it."""
 
     check: str
@@ -115,7 +115,7 @@ class Finding(NamedTuple):
 class Findings(NamedTuple):
     """The problems of a report, and which checks it judged: for which targets it could not tell ("" is all)."""
 
-    problems: Tuple[Finding, ...]
+    problems: Tuple[ReportedProblem, ...]
     judged: frozenset[str]
     unsure: frozenset[Tuple[str, str]]
     whole: bool
@@ -126,7 +126,7 @@ _BAD = (Verdict.WARN, Verdict.UNKNOWN, Verdict.CRIT)
 
 def findings(report: Report, complete: bool = True) -> Findings:
     """What is wrong with a node, one finding a check, reason and target: the worst of those that share them."""
-    found: Dict[Tuple[str, str, str], Tuple[Verdict, Finding]] = {}
+    found: Dict[Tuple[str, str, str], Tuple[Verdict, ReportedProblem]] = {}
     judged, unsure = set(), set()
     for result in report.results:
         check = printable(result.check, 200)
@@ -144,11 +144,11 @@ def findings(report: Report, complete: bool = True) -> Findings:
     )
 
 
-def _finding(check: str, result: CheckResult) -> Finding:
+def _finding(check: str, result: CheckResult) -> ReportedProblem:
     outcome = result.outcome
     if check == NAMELESS:  # lines of the configuration that name no check are told apart by where they stand
         check = printable(f"{check} {result.source}".strip(), 200)
-    return Finding(
+    return ReportedProblem(
         check,
         printable(outcome.reason, 200),
         printable(outcome.target, 500),
@@ -158,7 +158,7 @@ def _finding(check: str, result: CheckResult) -> Finding:
     )
 
 
-def ends(problem: Finding, source: str, found: Findings, by: str) -> bool:
+def ends(problem: ReportedProblem, source: str, found: Findings, by: str) -> bool:
     """Whether a problem that stands, and is not among a report's, has ended by that report.
 
     It has where its check was judged and could tell; or where the report of the same source, which is whole, has no
@@ -179,7 +179,7 @@ def digest(report: Report, source: str, found: Findings) -> str:
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
 
 
-def refusal(incoming: Incoming, pace: Pace) -> str:
+def refusal(incoming: Incoming, pace: IntakeSettings) -> str:
     """Why a report is not taken at all, "" where it is."""
     report = incoming.report
     if not report.host or len(report.host) > NAME_LIMIT or report.host != printable(report.host).strip():
@@ -192,18 +192,18 @@ def refusal(incoming: Incoming, pace: Pace) -> str:
     return ""
 
 
-def judge(known: Optional[Known], incoming: Incoming, found: Findings, pace: Pace) -> Judged:
+def judge(known: Optional[KnownNode], incoming: Incoming, found: Findings, pace: IntakeSettings) -> IntakeDecision:
     """What a report changes of a node of which `known` stands (None: nothing)."""
     report = incoming.report
-    known = known or Known(report.host)
+    known = known or KnownNode(report.host)
     why = refusal(incoming, pace)
     if why:
-        return Judged(Receipt.REFUSED, known, why)
+        return IntakeDecision(Receipt.REFUSED, known, why)
     started, before = incoming.when, known.reported_at
     key = digest(report, incoming.source, found)
     if before is not None and started <= before:
         if started == before:
-            return Judged(Receipt.DUPLICATE, known)
+            return IntakeDecision(Receipt.DUPLICATE, known)
         return _late(known, started, pace)
     verdict = report.verdict.name
     gap = before is not None and started - before > pace.gap
@@ -212,7 +212,7 @@ def judge(known: Optional[Known], incoming: Incoming, found: Findings, pace: Pac
     keep = changed or stale or report.verdict in (Verdict.CRIT, Verdict.UNKNOWN)
     again = before is None or started // pace.refresh != before // pace.refresh
     note = changed or known.noted is None or started - known.noted >= pace.note
-    after = Known(
+    after = KnownNode(
         known.node,
         printable(report.boot_id, 100),
         verdict,
@@ -227,7 +227,7 @@ def judge(known: Optional[Known], incoming: Incoming, found: Findings, pace: Pac
         started if keep else known.stored,
     )
     closed = (known.covered_since or 0.0, before) if gap and before is not None else None
-    return Judged(
+    return IntakeDecision(
         Receipt.CHANGED if changed else Receipt.SAME,
         after,
         store=keep,
@@ -237,9 +237,9 @@ def judge(known: Optional[Known], incoming: Incoming, found: Findings, pace: Pac
     )
 
 
-def _late(known: Known, started: float, pace: Pace) -> Judged:
+def _late(known: KnownNode, started: float, pace: IntakeSettings) -> IntakeDecision:
     """An older report joins the span that lasts until now, where it lies next to it, else one of its own."""
     if known.covered_since is not None and started >= known.covered_since - pace.gap:
         after = known._replace(covered_since=min(known.covered_since, started))
-        return Judged(Receipt.LATE, after, note=True)
-    return Judged(Receipt.LATE, known, note=True, closed=(started, started))
+        return IntakeDecision(Receipt.LATE, after, note=True)
+    return IntakeDecision(Receipt.LATE, known, note=True, closed=(started, started))

@@ -23,7 +23,7 @@ REPORT_LIMIT = 64 << 20
 """Bytes of one kept report, unpacked."""
 
 
-class Node(NamedTuple):
+class StoredNode(NamedTuple):
     """One node. None for a time: it has no report yet.
 
     `reported_at` is when its newest report was so, `received_at` when that came in. Every result of it was judged at
@@ -46,7 +46,7 @@ class Node(NamedTuple):
     source: str
 
 
-class Seen(NamedTuple):
+class NodeDescription(NamedTuple):
     """What a cluster or an inventory says of a node. None leaves what is known."""
 
     node: str
@@ -58,7 +58,7 @@ class Seen(NamedTuple):
     labels: Optional[Mapping[str, str]] = None
 
 
-class Past(NamedTuple):
+class HistoryRow(NamedTuple):
     """One row of a node's history: from `started` on its reports said this. `report` is the first that did."""
 
     node: str
@@ -70,10 +70,10 @@ class Past(NamedTuple):
     report: Report
 
 
-_SHOWN = [nodes.c[name] for name in Node._fields]
+_SHOWN = [nodes.c[name] for name in StoredNode._fields]
 
 
-def describe(connection: Connection, seen: Sequence[Seen]) -> None:
+def describe(connection: Connection, seen: Sequence[NodeDescription]) -> None:
     """Write down what nodes are. A node that is new has no report yet."""
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     rows = []
@@ -93,10 +93,10 @@ def describe(connection: Connection, seen: Sequence[Seen]) -> None:
         )
 
 
-def get(connection: Connection, node: str) -> Optional[Node]:
+def get(connection: Connection, node: str) -> Optional[StoredNode]:
     """One node, None where it is not known."""
     row = connection.execute(sa.select(*_SHOWN).where(nodes.c.node == node)).first()
-    return Node._make(row) if row else None
+    return StoredNode._make(row) if row else None
 
 
 def list_nodes(
@@ -107,7 +107,7 @@ def list_nodes(
     silent_since: Optional[float] = None,
     after: str = "",
     limit: int = 0,
-) -> List[Node]:
+) -> List[StoredNode]:
     """Nodes by name: these, of these verdicts, whose last report came in before `silent_since`; after a name."""
     if names is not None and len(names) > CHUNK:
         return [
@@ -124,7 +124,7 @@ def list_nodes(
         asked = asked.where(nodes.c.received_at < silent_since)
     if after:
         asked = asked.where(nodes.c.node > after)
-    return [Node._make(row) for row in connection.execute(asked.limit(limit) if limit else asked)]
+    return [StoredNode._make(row) for row in connection.execute(asked.limit(limit) if limit else asked)]
 
 
 def counts(connection: Connection) -> Dict[str, int]:
@@ -144,11 +144,11 @@ def latest(connection: Connection, names: Sequence[str]) -> Dict[str, Report]:
 
 def history(
     connection: Connection, node: str, since: float = 0.0, until: float = 1e12, limit: int = 1000
-) -> List[Past]:
+) -> List[HistoryRow]:
     """A node's rows of a time, the oldest first; where there are more than `limit`, the newest of them."""
     here = sa.and_(report_history.c.node == node, report_history.c.started >= since, report_history.c.started <= until)
     asked = sa.select(report_history).where(here).order_by(report_history.c.started.desc()).limit(limit)
-    found = [Past._make((*row[:6], unpack(row.report))) for row in connection.execute(asked)]
+    found = [HistoryRow._make((*row[:6], unpack(row.report))) for row in connection.execute(asked)]
     return found[::-1]
 
 

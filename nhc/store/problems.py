@@ -7,14 +7,14 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.store.intake import Finding, Findings, ends
+from nhc.store.intake import Findings, ReportedProblem, ends
 from nhc.store.schema import problems
 
 CHUNK = 500
 """Names in one question: SQLite takes 32,766 parameters, older ones 999."""
 
 
-class Problem(NamedTuple):
+class StoredProblem(NamedTuple):
     """One row. Times are the reports' own; `seen` may be older by the store's `refresh`."""
 
     id: int
@@ -36,9 +36,9 @@ class Going:
 
     def __init__(self, connection: Connection, nodes: Iterable[str]) -> None:
         self.connection = connection
-        self._open: Dict[str, Dict[Tuple[str, str, str], Problem]] = {node: {} for node in nodes}
-        self._changed: Dict[int, Problem] = {}
-        self._new: Dict[int, Problem] = {}
+        self._open: Dict[str, Dict[Tuple[str, str, str], StoredProblem]] = {node: {} for node in nodes}
+        self._changed: Dict[int, StoredProblem] = {}
+        self._new: Dict[int, StoredProblem] = {}
         for row in _open_ones(connection, sorted(self._open)):
             self._open[row.node][row.check, row.reason, row.target] = row
 
@@ -51,7 +51,7 @@ class Going:
             before = standing.get(finding.key)
             if before is None:
                 number = -len(self._new) - 1
-                problem = Problem(number, node, *finding, source, started, started, None)
+                problem = StoredProblem(number, node, *finding, source, started, started, None)
                 self._new[number] = problem
                 standing[finding.key] = problem
             else:
@@ -61,12 +61,12 @@ class Going:
                 self._keep(standing, after)
         for key, problem in list(standing.items()):
             if key not in present:
-                finding = Finding(*key, problem.verdict, problem.action, problem.message)
+                finding = ReportedProblem(*key, problem.verdict, problem.action, problem.message)
                 if ends(finding, problem.source, found, source):
                     self._keep(standing, problem._replace(ended=started))
                     del standing[key]
 
-    def _keep(self, standing: Dict[Tuple[str, str, str], Problem], problem: Problem) -> None:
+    def _keep(self, standing: Dict[Tuple[str, str, str], StoredProblem], problem: StoredProblem) -> None:
         standing[problem.check, problem.reason, problem.target] = problem
         (self._new if problem.id < 0 else self._changed)[problem.id] = problem
 
@@ -102,7 +102,7 @@ def list_problems(
     is_open: Optional[bool] = True,
     since: Optional[float] = None,
     limit: int = 0,
-) -> List[Problem]:
+) -> List[StoredProblem]:
     """Problems by node and time: those that are open (None: all), that were so at or after `since`, of these nodes."""
     if nodes is not None and len(nodes) > CHUNK:
         parts = (nodes[at : at + CHUNK] for at in range(0, len(nodes), CHUNK))
@@ -118,12 +118,12 @@ def list_problems(
         asked = asked.where(problems.c.ended.is_(None) if is_open else problems.c.ended.is_not(None))
     if since is not None:
         asked = asked.where(sa.or_(problems.c.ended.is_(None), problems.c.ended >= since))
-    return [Problem._make(row) for row in connection.execute(asked.limit(limit) if limit else asked)]
+    return [StoredProblem._make(row) for row in connection.execute(asked.limit(limit) if limit else asked)]
 
 
-def _open_ones(connection: Connection, names: Sequence[str]) -> List[Problem]:
+def _open_ones(connection: Connection, names: Sequence[str]) -> List[StoredProblem]:
     found = []
     for at in range(0, len(names), CHUNK):
         asked = sa.select(problems).where(problems.c.node.in_(names[at : at + CHUNK]), problems.c.ended.is_(None))
-        found += [Problem._make(row) for row in connection.execute(asked)]
+        found += [StoredProblem._make(row) for row in connection.execute(asked)]
     return found

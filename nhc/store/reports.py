@@ -10,7 +10,18 @@ from sqlalchemy.engine import Connection
 
 from nhc.model import printable
 from nhc.store import coverage
-from nhc.store.intake import Findings, Incoming, Judged, Known, Pace, Receipt, digest, findings, judge, refusal
+from nhc.store.intake import (
+    Findings,
+    Incoming,
+    IntakeDecision,
+    IntakeSettings,
+    KnownNode,
+    Receipt,
+    digest,
+    findings,
+    judge,
+    refusal,
+)
 from nhc.store.nodes import merged, pack
 from nhc.store.problems import CHUNK, Going
 from nhc.store.schema import nodes, report_history
@@ -27,10 +38,14 @@ class Received(NamedTuple):
 class _Taken(NamedTuple):
     incoming: Incoming
     found: Findings
-    judged: Judged
+    judged: IntakeDecision
 
 
-def receive(connection: Connection, incoming: Sequence[Incoming], pace: Pace = Pace()) -> List[Received]:  # noqa: B008
+def receive(
+    connection: Connection,
+    incoming: Sequence[Incoming],
+    pace: IntakeSettings = IntakeSettings(),  # noqa: B008
+) -> List[Received]:
     """Keep reports. Those of one node may come in any order, twice, and late; none harms what is known already."""
     known = _known(connection, {one.report.host for one in incoming if not refusal(one, pace)})
     taken = []
@@ -49,7 +64,7 @@ def receive(connection: Connection, incoming: Sequence[Incoming], pace: Pace = P
     return [Received(one.incoming.report.host, one.judged.receipt, one.judged.message) for one in taken]
 
 
-def _known(connection: Connection, names: set[str]) -> Dict[str, Known]:
+def _known(connection: Connection, names: set[str]) -> Dict[str, KnownNode]:
     """What stands of these nodes, whose rows nobody else changes until this transaction ends."""
     found = _locked(connection, sorted(names))
     new = sorted(names - set(found))
@@ -61,19 +76,19 @@ def _known(connection: Connection, names: set[str]) -> Dict[str, Known]:
     return found
 
 
-def _locked(connection: Connection, names: Sequence[str]) -> Dict[str, Known]:
+def _locked(connection: Connection, names: Sequence[str]) -> Dict[str, KnownNode]:
     found = {}
-    columns = [nodes.c[name] for name in Known._fields]
+    columns = [nodes.c[name] for name in KnownNode._fields]
     for at in range(0, len(names), CHUNK):
         asked = sa.select(*columns).where(nodes.c.node.in_(names[at : at + CHUNK]))
         for row in connection.execute(asked.order_by(nodes.c.node).with_for_update()):
-            found[row.node] = Known._make(row)
+            found[row.node] = KnownNode._make(row)
     return found
 
 
 def _save_nodes(connection: Connection, taken: Sequence[_Taken]) -> None:
     """The newest state of each node once; its report where it is to be kept, its labels where they may be others."""
-    after: Dict[str, Known] = {}
+    after: Dict[str, KnownNode] = {}
     stored: Dict[str, bytes] = {}
     changed: Dict[str, Incoming] = {}
     for one in taken:
@@ -97,7 +112,11 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken]) -> None:
             row.update(labels[name])
         rows.setdefault((name in stored, name in labels), []).append(row)
     for (with_report, with_labels), values in rows.items():
-        columns = [*Known._fields, *(["report"] if with_report else []), *(["groups", "labels"] if with_labels else [])]
+        columns = [
+            *KnownNode._fields,
+            *(["report"] if with_report else []),
+            *(["groups", "labels"] if with_labels else []),
+        ]
         given: Dict[str, object] = {name: sa.bindparam(name) for name in columns}
         made = insert(nodes).values(given if with_labels else {**given, "groups": {}, "labels": {}})
         keep = {name: made.excluded[name] for name in columns if name != "node"}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from nhc import settings_file
 from nhc.store.connect import DEFAULT, open_store
 from nhc.store.database import Store, connect
-from nhc.store.intake import Pace
+from nhc.store.intake import IntakeSettings
 from nhc.store.retention import DAY, Keep
 
 PATH = "/etc/nhc/store.toml"
@@ -25,7 +25,7 @@ class StoreSettings(NamedTuple):
     anchor: str = ""
     syslog: bool = False
     segments: str = SEGMENTS
-    pace: Pace = Pace()
+    pace: IntakeSettings = IntakeSettings()
     keep: Keep = Keep()
 
 
@@ -48,7 +48,7 @@ def _read(file: settings_file.Table) -> StoreSettings:
         anchor=file.text("audit-anchor"),
         syslog=file.flag("audit-syslog"),
         segments=file.text("audit-archive", SEGMENTS),
-        pace=Pace(
+        pace=IntakeSettings(
             future=reports.seconds("future", 300.0, least=1.0),
             gap=reports.seconds("gap", 600.0, least=1.0),
             refresh=reports.seconds("refresh", 300.0, least=1.0),

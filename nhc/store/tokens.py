@@ -16,7 +16,7 @@ PREFIX = "nhc_"
 """What every token begins with, so that one who finds it in a log or a repository sees what it is."""
 
 
-class Token(NamedTuple):
+class NodeToken(NamedTuple):
     """One token, without itself."""
 
     id: int
@@ -43,10 +43,10 @@ def revoke(connection: Connection, node: str, *, by: str, now: float, keep: str 
     return count
 
 
-def list_tokens(connection: Connection, node: str = "") -> List[Token]:
+def list_tokens(connection: Connection, node: str = "") -> List[NodeToken]:
     """The tokens, of one node or of all, by node and time."""
-    asked = sa.select(*(tokens.c[name] for name in Token._fields)).order_by(tokens.c.node, tokens.c.id)
-    return [Token._make(row) for row in connection.execute(asked.where(tokens.c.node == node) if node else asked)]
+    asked = sa.select(*(tokens.c[name] for name in NodeToken._fields)).order_by(tokens.c.node, tokens.c.id)
+    return [NodeToken._make(row) for row in connection.execute(asked.where(tokens.c.node == node) if node else asked)]
 
 
 def good(connection: Connection) -> Dict[str, str]:

@@ -53,7 +53,8 @@ class Site:
         sick = {"b1": "GpuFallenOffBus", "b2": "GpuFallenOffBus"}
         with self.store.write() as connection:
             nodes.describe(
-                connection, [nodes.Seen(name, kind="h100", groups={"rack": f"r-{name[0]}"}) for name in names]
+                connection,
+                [nodes.NodeDescription(name, kind="h100", groups={"rack": f"r-{name[0]}"}) for name in names],
             )
             receive(connection, [
                 Incoming(report(name, Verdict.CRIT if name in sick else Verdict.OK, sick.get(name, ""), self.now - 30),

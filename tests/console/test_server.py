@@ -288,7 +288,7 @@ def test_what_has_moved_on_since_it_was_shown_is_not_decided(console, site):
 
 
 def step(actor, what):
-    return episodes.Step(actor, what)
+    return episodes.EpisodeStep(actor, what)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nhc.deep.group_test import GroupResult, GroupTest, Layer, Rules, Seen, Topology
-from nhc.deep.judge import Culprit, Standing, judge
+from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer, Rules, Topology
+from nhc.deep.judge import Culprit, NodeStanding, judge
 from nhc.deep.planner import next_round
 from nhc.deep.simulate import Faults, break_some, cluster, play, run
 
@@ -35,7 +35,7 @@ def test_one_bad_pair_takes_no_node_out():
 
     assert played.convicted() == frozenset()
     assert names(played.judgement, Culprit.LINK) == {("n1", "n2")}
-    assert set(played.judgement.nodes.values()) == {Standing.PASSED}
+    assert set(played.judgement.nodes.values()) == {NodeStanding.PASSED}
 
 
 def test_the_pair_of_a_blamed_link_was_tested_three_times():
@@ -52,7 +52,7 @@ def test_two_nodes_alone_cannot_be_told_apart():
     played = play(nodes, topology, Faults(nodes=frozenset({"n1"})), Rules(), seed=1)
 
     assert played.convicted() == frozenset()
-    assert played.judgement.nodes == {"n1": Standing.SUSPECT, "n2": Standing.SUSPECT}
+    assert played.judgement.nodes == {"n1": NodeStanding.SUSPECT, "n2": NodeStanding.SUSPECT}
     assert names(played.judgement, Culprit.UNCLEAR) == {("n1",), ("n2",)}
 
 
@@ -69,13 +69,13 @@ def test_nothing_good_at_all_is_the_launcher_and_nobody_is_tested():
     nodes, topology = cluster(32, 8)
     seen = []
     while (step := next_round(nodes, topology, seen, Rules())) is not None:
-        seen += [GroupResult(test, Seen.BAD, why="no such file: all_reduce_perf") for test in step.tests]
+        seen += [GroupResult(test, GroupOutcome.BAD, why="no such file: all_reduce_perf") for test in step.tests]
 
     found = judge(nodes, topology, seen, Rules())
 
     assert [blame.culprit for blame in found.blames] == [Culprit.TEST]
     assert "no such file: all_reduce_perf" in found.blames[0].message
-    assert set(found.nodes.values()) == {Standing.NOT_TESTED}
+    assert set(found.nodes.values()) == {NodeStanding.NOT_TESTED}
     assert len(seen) == 16  # it stops after the first round
 
 
@@ -94,13 +94,15 @@ def test_a_test_that_cannot_be_told_is_tried_again_and_then_left():
     while (step := next_round(nodes, topology, seen, Rules(retries=3))) is not None:
         for test in step.tests:
             lost = "n1" in test.nodes
-            seen.append(GroupResult(test, Seen.UNKNOWN if lost else Seen.GOOD, missing=("n1",) if lost else ()))
+            seen.append(
+                GroupResult(test, GroupOutcome.UNKNOWN if lost else GroupOutcome.GOOD, missing=("n1",) if lost else ())
+            )
         assert len(seen) < 40
 
     found = judge(nodes, topology, seen, Rules(retries=3))
 
-    assert found.nodes["n1"] is Standing.NOT_TESTED
-    assert {node for node, standing in found.nodes.items() if standing is Standing.PASSED} == set(nodes) - {"n1"}
+    assert found.nodes["n1"] is NodeStanding.NOT_TESTED
+    assert {node for node, standing in found.nodes.items() if standing is NodeStanding.PASSED} == set(nodes) - {"n1"}
     assert any("sent no result to" in blame.message for blame in found.blames)
 
 
@@ -136,14 +138,16 @@ def test_what_shows_only_at_scale_blames_no_node():
     nodes, topology = cluster(16, 16)
     seen = []
     while (step := next_round(nodes, topology, seen, Rules(scale=True))) is not None:
-        seen += [GroupResult(test, Seen.BAD if len(test.nodes) > 8 else Seen.GOOD) for test in step.tests]
+        seen += [
+            GroupResult(test, GroupOutcome.BAD if len(test.nodes) > 8 else GroupOutcome.GOOD) for test in step.tests
+        ]
 
     found = judge(nodes, topology, seen, Rules(scale=True))
 
     assert [blame.culprit for blame in found.blames] == [Culprit.SCALE]
     assert found.blames[0].names == tuple(nodes)
     assert "both halves are good" in found.blames[0].message
-    assert set(found.nodes.values()) == {Standing.PASSED}
+    assert set(found.nodes.values()) == {NodeStanding.PASSED}
 
 
 fleets = st.builds(cluster, st.integers(2, 90), st.integers(2, 20))
@@ -204,7 +208,8 @@ def test_both_nodes_of_a_bad_pair_are_never_convicted_on_the_pair_alone(seed):
     chance = random.Random(seed)
     nodes = [f"n{number}" for number in range(chance.randrange(2, 12))]
     results = [
-        GroupResult(GroupTest(Layer.LEAF, tuple(sorted(pair))), Seen.BAD) for pair in zip(nodes[::2], nodes[1::2])
+        GroupResult(GroupTest(Layer.LEAF, tuple(sorted(pair))), GroupOutcome.BAD)
+        for pair in zip(nodes[::2], nodes[1::2])
     ]
 
     assert not names(judge(nodes, Topology(), results, Rules()), Culprit.NODE)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nhc.deep.group_output import Asked, judged, read
-from nhc.deep.group_test import Rules, Seen
-from nhc.deep.judge import Standing
+from nhc.deep.group_output import AskedMeasurement, judged, read
+from nhc.deep.group_test import GroupOutcome, Rules
+from nhc.deep.judge import NodeStanding
 from nhc.deep.simulate import cluster
 from nhc.deep.sweep import SUITE, Surroundings, Sweeper
 from nhc.deep.sweep_plan import BadPlan, SweepPlan, key, planned_test, results, write
@@ -22,7 +22,7 @@ from nhc.store.errors import LeadershipLost
 from nhc.store.leader import Leader
 
 HALF = "time  algbw  busbw #wrong"
-ASKED = Asked("all_reduce", 8589934592, 1)
+ASKED = AskedMeasurement("all_reduce", 8589934592, 1)
 
 
 def output(nodes, speed="380.00", wrong="0", network="IB"):
@@ -53,13 +53,13 @@ def test_a_proved_run_gives_its_figure():
 @pytest.mark.parametrize(
     ("status", "text", "seen", "why"),
     [
-        (0, output(["a", "b"], wrong="3"), Seen.BAD, "3 wrong values"),
-        (143, output(["a", "b"]), Seen.UNKNOWN, "the tool was ended"),
-        (1, output(["a", "b"]), Seen.UNKNOWN, "status 1"),
-        (0, output(["a", "b"], network="Socket"), Seen.UNKNOWN, "not by the fabric"),
-        (0, output(["a", "b", "c"]), Seen.UNKNOWN, "3 of 2 ranks"),
-        (0, "", Seen.UNKNOWN, ""),
-        (0, output(["a", "b"]).replace("8589934592    2147", "4294967296    2147"), Seen.UNKNOWN, "no row of"),
+        (0, output(["a", "b"], wrong="3"), GroupOutcome.BAD, "3 wrong values"),
+        (143, output(["a", "b"]), GroupOutcome.UNKNOWN, "the tool was ended"),
+        (1, output(["a", "b"]), GroupOutcome.UNKNOWN, "status 1"),
+        (0, output(["a", "b"], network="Socket"), GroupOutcome.UNKNOWN, "not by the fabric"),
+        (0, output(["a", "b", "c"]), GroupOutcome.UNKNOWN, "3 of 2 ranks"),
+        (0, "", GroupOutcome.UNKNOWN, ""),
+        (0, output(["a", "b"]).replace("8589934592    2147", "4294967296    2147"), GroupOutcome.UNKNOWN, "no row of"),
     ],
 )
 def test_what_is_not_proved_is_no_figure(status, text, seen, why):
@@ -73,15 +73,15 @@ def test_what_is_not_proved_is_no_figure(status, text, seen, why):
 def test_output_that_is_cut_off_is_never_a_figure(length):
     found = read(GroupOutput(0, output(["a", "b"])[:length]), ["a", "b"], ASKED)
     assert found.value is None
-    assert found.seen is Seen.UNKNOWN
+    assert found.seen is GroupOutcome.UNKNOWN
 
 
 def test_figures_are_held_against_the_floor_or_their_own_median():
-    assert judged([], 300.0, 300.0, 0.8)[0] is Seen.GOOD
-    assert judged([], 299.0, 300.0, 0.8)[0] is Seen.BAD
-    assert judged([380.0, 20.0, 381.0, 379.0], 20.0, 0.0, 0.8)[0] is Seen.BAD
-    assert judged([380.0, 20.0, 381.0, 379.0], 379.0, 0.0, 0.8)[0] is Seen.GOOD
-    assert judged([380.0, 20.0], 20.0, 0.0, 0.8)[0] is Seen.UNKNOWN
+    assert judged([], 300.0, 300.0, 0.8)[0] is GroupOutcome.GOOD
+    assert judged([], 299.0, 300.0, 0.8)[0] is GroupOutcome.BAD
+    assert judged([380.0, 20.0, 381.0, 379.0], 20.0, 0.0, 0.8)[0] is GroupOutcome.BAD
+    assert judged([380.0, 20.0, 381.0, 379.0], 379.0, 0.0, 0.8)[0] is GroupOutcome.GOOD
+    assert judged([380.0, 20.0], 20.0, 0.0, 0.8)[0] is GroupOutcome.UNKNOWN
 
 
 # The runner.
@@ -171,7 +171,7 @@ def case(tmp_path):
 
 
 def failed(found):
-    return {node for node, one in found.nodes.items() if one is Standing.FAILED}
+    return {node for node, one in found.nodes.items() if one is NodeStanding.FAILED}
 
 
 def test_the_culprit_is_found_and_kept_with_its_verdict(case):
@@ -220,8 +220,8 @@ def test_a_node_with_work_is_left_alone_and_not_tested(case):
     world = World()
     world.taken = {"n03"}
     found = case.run(world)
-    assert found.nodes["n03"] is Standing.NOT_TESTED
-    assert {one for node, one in found.nodes.items() if node != "n03"} == {Standing.PASSED}
+    assert found.nodes["n03"] is NodeStanding.NOT_TESTED
+    assert {one for node, one in found.nodes.items() if node != "n03"} == {NodeStanding.PASSED}
     with case.store.read() as connection:
         assert deep.last_verdicts(connection, "n03") == []
     assert any("not idle within 50 s: n03" in row.why for row in case.rows())

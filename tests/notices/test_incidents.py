@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nhc.notices import incidents
-from nhc.notices.incidents import Pace, StandingFault
+from nhc.notices.incidents import NoticeTiming, StandingFault
 
-PACE = Pace()
+PACE = NoticeTiming()
 
 
 def fault(node, reason="GpuLost", place="rack r1", verdict="CRIT", began=0.0):

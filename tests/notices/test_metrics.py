@@ -16,7 +16,7 @@ import pytest
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.store.connect import open_store
 from nhc.store.importing import import_reports
-from nhc.store.intake import Pace
+from nhc.store.intake import IntakeSettings
 from tests.support.run import nhc
 
 LOST = CheckResult("check_gpu", Outcome(Verdict.CRIT, "GpuLost", "gpu3 is gone", action=Action.REBOOT))
@@ -37,7 +37,7 @@ def settings(tmp_path, receiver):
         f'store = "{url}"\nwait = "0s"\nevery = "0.1s"\n[channels.am]\nkind = "alertmanager"\nurl = "{receiver.url}"\n'
     )
     store = open_store(url)
-    import_reports(store, [Report("n1", "b", time.time(), 1.0, (LOST,))], "agent", Pace(), time.time())
+    import_reports(store, [Report("n1", "b", time.time(), 1.0, (LOST,))], "agent", IntakeSettings(), time.time())
     store.close()
     return file
 

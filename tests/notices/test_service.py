@@ -25,7 +25,7 @@ from nhc.notices.sender import retry_after
 from nhc.notices.service import NoticeService, status, trial
 from nhc.store.connect import open_store
 from nhc.store.importing import import_reports
-from nhc.store.intake import Pace
+from nhc.store.intake import IntakeSettings
 from tests.support.require import need
 from tests.support.run import nhc
 
@@ -49,7 +49,7 @@ class Fleet:
 
     def report(self, *names, result=LOST, rack="r1"):
         made = [Report(name, "boot", self.now, 1.0, (result,), labels={"rack": rack}) for name in names]
-        import_reports(self.store, made, "agent", Pace(), self.now)
+        import_reports(self.store, made, "agent", IntakeSettings(), self.now)
 
     def after(self, seconds):
         self.now += seconds
@@ -352,7 +352,11 @@ def test_the_command_survives_being_killed(tmp_path, receiver, secret):
     )
     store = open_store(url)
     import_reports(
-        store, [Report(f"n{n}", "b", time.time(), 1.0, (LOST,)) for n in range(3)], "agent", Pace(), time.time()
+        store,
+        [Report(f"n{n}", "b", time.time(), 1.0, (LOST,)) for n in range(3)],
+        "agent",
+        IntakeSettings(),
+        time.time(),
     )
     store.close()
     receiver.default = (503, {}, b"")

@@ -10,8 +10,8 @@ from nhc.policy.decide import Rate
 from nhc.remedy.bounds import (
     FLEET,
     MARK,
+    BegunAction,
     Bounds,
-    Done,
     Limit,
     RadiusBounds,
     Timed,
@@ -22,7 +22,7 @@ from nhc.remedy.bounds import (
     sizes,
     spent,
 )  # fmt: skip
-from nhc.remedy.breaker import BreakerSettings, Seen, blind, opens
+from nhc.remedy.breaker import BreakerInput, BreakerSettings, blind, opens
 from nhc.remedy.hours import read_hours
 from nhc.remedy.zone import Zone, read_zone
 from nhc.repair import Rung
@@ -58,11 +58,11 @@ def test_the_level_is_held_in_the_fleet_and_in_each_rack():
 def test_the_rate_is_held_for_all_repairs_and_for_one():
     bounds = OPEN._replace(radii={FLEET: RadiusBounds(rates={"repair": Rate(2, 60.0), "replace": Rate(1, 3600.0)})})
     seen = usage()
-    seen.begin(Done(0.0, "n0", "replace"))
+    seen.begin(BegunAction(0.0, "n0", "replace"))
     assert may_repair(bounds, seen, "n1", Rung.REPLACE, 100.0).bound == "fleet.rate.replace"
     assert may_repair(bounds, seen, "n1", Rung.REBOOT, 100.0) is None
-    seen.begin(Done(90.0, "n2", "reboot"))
-    seen.begin(Done(95.0, "n3", "reboot"))
+    seen.begin(BegunAction(90.0, "n2", "reboot"))
+    seen.begin(BegunAction(95.0, "n3", "reboot"))
     assert may_repair(bounds, seen, "n1", Rung.REBOOT, 100.0).bound == "fleet.rate.repair"
     assert may_repair(bounds, seen, "n1", Rung.REBOOT, 155.1) is None
 
@@ -82,9 +82,9 @@ def test_attempts_count_across_episodes_and_then_a_person_must_look():
     """Complaint 15: endless repair of a node that recovers for a while."""
     seen = usage()
     bounds = OPEN._replace(attempts=2, window=100.0)
-    seen.begin(Done(0.0, "n1", "reboot"))
+    seen.begin(BegunAction(0.0, "n1", "reboot"))
     assert not spent(bounds, seen, "n1", 50.0)
-    seen.begin(Done(10.0, "n1", "power-cycle"))
+    seen.begin(BegunAction(10.0, "n1", "power-cycle"))
     assert "2 repairs" in spent(bounds, seen, "n1", 50.0)
     assert not spent(bounds, seen, "n2", 50.0)
     assert not spent(bounds, seen, "n1", 105.0)
@@ -165,10 +165,10 @@ def test_no_order_of_asking_exceeds_a_level_or_a_rate(steps, out, per_rack, rate
             out_now.append(node)
             marks.append(now)
             seen.count_out(node)
-            seen.begin(Done(now, node, MARK))
+            seen.begin(BegunAction(now, node, MARK))
         elif what == "repair" and node in out_now and may_repair(bounds, seen, node, Rung.REBOOT, now) is None:
             repairs.append(now)
-            seen.begin(Done(now, node, "reboot"))
+            seen.begin(BegunAction(now, node, "reboot"))
         assert len(out_now) <= out
         assert all(sum(1 for one in out_now if int(one[1:]) // 5 == rack) <= per_rack for rack in range(4))
         assert sum(1 for when in marks if now - when < 100.0) <= rate
@@ -177,9 +177,9 @@ def test_no_order_of_asking_exceeds_a_level_or_a_rate(steps, out, per_rack, rate
 
 def test_the_breaker_opens_for_many_faults_for_blindness_and_for_repairs_that_help_nobody():
     settings = BreakerSettings(Limit(5, 0.1), 900.0, 3, Limit(5, 0.3))
-    assert not opens(settings, Seen(100, 10, 30, [True, False, False]))
-    assert "11 of 100 nodes fell sick" in opens(settings, Seen(100, 11, 0, []))
-    assert "31 of 100 nodes have no fresh verdict" in blind(settings, Seen(100, 0, 31, []))
-    assert not blind(settings, Seen(100, 0, 30, []))
-    assert "last 3 repairs" in opens(settings, Seen(100, 0, 0, [True, False, False, False]))
-    assert not opens(settings._replace(failures=0), Seen(100, 0, 0, [False] * 9))
+    assert not opens(settings, BreakerInput(100, 10, 30, [True, False, False]))
+    assert "11 of 100 nodes fell sick" in opens(settings, BreakerInput(100, 11, 0, []))
+    assert "31 of 100 nodes have no fresh verdict" in blind(settings, BreakerInput(100, 0, 31, []))
+    assert not blind(settings, BreakerInput(100, 0, 30, []))
+    assert "last 3 repairs" in opens(settings, BreakerInput(100, 0, 0, [True, False, False, False]))
+    assert not opens(settings._replace(failures=0), BreakerInput(100, 0, 0, [False] * 9))

@@ -4,16 +4,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.model import Action
-from nhc.remedy.ladder import REFUSALS, Fault, Mode, Tried, first_rung, next_rung
-from nhc.remedy.machine import AttemptState
+from nhc.remedy.ladder import REFUSALS, Mode, NodeFault, Tried, first_rung, next_rung
+from nhc.remedy.machine import AttemptStatus
 from nhc.repair import LADDER, Rung
 
 ON = dict.fromkeys(Rung, Mode.ON)
-FAILED, REFUSED = AttemptState.FAILED, AttemptState.REFUSED
+FAILED, REFUSED = AttemptStatus.FAILED, AttemptStatus.REFUSED
 
 
 def fault(action=Action.REBOOT, reason="X", target=""):
-    return Fault("n1", f"check_x|{reason}|{target}", reason, "bad", action, 1.0, 1.0, target)
+    return NodeFault("n1", f"check_x|{reason}|{target}", reason, "bad", action, 1.0, 1.0, target)
 
 
 def anything(_rung, _device):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.remedy import machine
-from nhc.remedy.machine import ENDS, TRANSITIONS, BadTransition, Event, State, after
+from nhc.remedy.machine import ENDS, TRANSITIONS, BadTransition, EpisodeEvent, EpisodeState, after
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,46 +24,50 @@ def reachable(start):
 
 
 def test_every_state_is_reached_from_the_first():
-    assert reachable(State.DETECTED) == set(State)
+    assert reachable(EpisodeState.DETECTED) == set(EpisodeState)
 
 
-@pytest.mark.parametrize("state", list(State))
+@pytest.mark.parametrize("state", list(EpisodeState))
 def test_every_state_has_a_way_to_an_end_and_an_end_has_none_out(state):
     assert reachable(state) & ENDS
     assert not (state in ENDS and reachable(state) != {state})
 
 
-@pytest.mark.parametrize("state", sorted(set(State) - ENDS))
+@pytest.mark.parametrize("state", sorted(set(EpisodeState) - ENDS))
 def test_a_person_can_stop_an_episode_anywhere(state):
-    assert after(state, Event.ABORT) is State.ABORTED
+    assert after(state, EpisodeEvent.ABORT) is EpisodeState.ABORTED
 
 
 def test_only_a_recheck_leads_to_a_repair():
     """Nothing destructive is sent on what was read earlier: complaints 13 and 16 of the field's loops."""
-    assert {state for (state, _), following in TRANSITIONS.items() if following is State.ACTING} == {State.RECHECK}
+    assert {state for (state, _), following in TRANSITIONS.items() if following is EpisodeState.ACTING} == {
+        EpisodeState.RECHECK
+    }
 
 
 def test_what_was_sent_is_never_sent_again():
-    assert {following for (state, _), following in TRANSITIONS.items() if state is State.WATCHING} == {
-        State.VERIFYING, State.MARKED, State.ESCALATED, State.ABORTED
+    assert {following for (state, _), following in TRANSITIONS.items() if state is EpisodeState.WATCHING} == {
+        EpisodeState.VERIFYING, EpisodeState.MARKED, EpisodeState.ESCALATED, EpisodeState.ABORTED
     }  # fmt: skip
 
 
 def test_only_a_proved_node_is_put_back():
-    assert {(state, event) for (state, event), following in TRANSITIONS.items() if following is State.RETURNING} == {
-        (State.VERIFYING, Event.PROVED_HEALTHY)
+    assert {
+        (state, event) for (state, event), following in TRANSITIONS.items() if following is EpisodeState.RETURNING
+    } == {(EpisodeState.VERIFYING, EpisodeEvent.PROVED_HEALTHY)}
+    assert {state for (state, _), following in TRANSITIONS.items() if following is EpisodeState.RETURNED} == {
+        EpisodeState.RETURNING
     }
-    assert {state for (state, _), following in TRANSITIONS.items() if following is State.RETURNED} == {State.RETURNING}
 
 
 def test_an_unknown_event_is_a_mistake_that_names_both():
     with pytest.raises(BadTransition, match="returned knows no sent"):
-        after(State.RETURNED, Event.SENT)
+        after(EpisodeState.RETURNED, EpisodeEvent.SENT)
 
 
-@given(st.lists(st.sampled_from(list(Event))))
+@given(st.lists(st.sampled_from(list(EpisodeEvent))))
 def test_no_history_of_events_leaves_an_end(events):
-    state, ended = State.DETECTED, None
+    state, ended = EpisodeState.DETECTED, None
     for event in events:
         try:
             state = after(state, event)
@@ -74,10 +78,10 @@ def test_no_history_of_events_leaves_an_end(events):
 
 
 def test_everything_is_explained():
-    assert set(machine.MEANING) == set(State)
-    assert set(machine.CAUSE) == set(Event)
-    assert set(machine.ATTEMPT_MEANING) == set(machine.AttemptState)
-    assert {event for _, event in TRANSITIONS} == set(Event)
+    assert set(machine.MEANING) == set(EpisodeState)
+    assert set(machine.CAUSE) == set(EpisodeEvent)
+    assert set(machine.ATTEMPT_MEANING) == set(machine.AttemptStatus)
+    assert {event for _, event in TRANSITIONS} == set(EpisodeEvent)
 
 
 def test_the_page_shows_these_tables():
@@ -89,5 +93,5 @@ def test_the_page_shows_these_tables():
 def test_attempts_end_as_the_store_keeps_them():
     from nhc.store import attempts
 
-    kept = {one.value for one in (*attempts.AttemptState, *attempts.Outcome)} - {"ended"}
-    assert {one.value for one in machine.AttemptState} == kept
+    kept = {one.value for one in (*attempts.AttemptState, *attempts.AttemptOutcome)} - {"ended"}
+    assert {one.value for one in machine.AttemptStatus} == kept

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from nhc.model import Action
-from nhc.remedy.machine import ENDS, State
+from nhc.remedy.machine import ENDS, EpisodeState
 from nhc.repair import LADDER, Rung
 from nhc.store import audit, episodes, holds
 from nhc.store.errors import StoreError
@@ -217,7 +217,7 @@ class Loop(RuleBasedStateMachine):
             everything = episodes.list_episodes(connection)
         assert len({row.node for row in rows}) == len(rows)
         for row in everything:
-            assert (row.ended is not None) == (State(row.state) in ENDS)
+            assert (row.ended is not None) == (EpisodeState(row.state) in ENDS)
 
     @rule()
     def everything_ends(self):

@@ -7,7 +7,7 @@ import pytest
 from nhc.policy.decide import Rate
 from nhc.remedy.bounds import FLEET, REPAIRS, Bounds, Limit
 from nhc.remedy.ladder import Mode
-from nhc.remedy.settings import Settings, load, parse
+from nhc.remedy.settings import RemedySettings, load, parse
 from nhc.repair import Rung
 from nhc.settings_file import SettingsError
 
@@ -28,7 +28,7 @@ def test_the_example_shows_the_defaults():
 
 def test_an_empty_file_is_the_default_and_enables_nothing():
     found = parse("")
-    assert found._replace(path="", digest="", modes={}, bounds=Bounds()) == Settings()
+    assert found._replace(path="", digest="", modes={}, bounds=Bounds()) == RemedySettings()
     assert found.bounds._replace(approvals=Bounds().approvals) == Bounds()
     assert {found.mode(action) for action in ("mark", *(rung.value for rung in REPAIRS))} == {Mode.DRY_RUN}
 

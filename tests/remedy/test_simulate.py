@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.remedy.past import BadHistory, Past, of_events, of_files, of_store
+from nhc.remedy.past import BadHistory, FleetHistory, of_events, of_files, of_store
 from nhc.remedy.settings import parse
 from nhc.remedy.simulate import Assumed, differences, play
 from nhc.render.json import to_dict
@@ -47,7 +47,7 @@ def report(name, at, *failures):
 
 def history(*found):
     ordered = tuple(sorted(found, key=lambda one: one.started))
-    return Past({one.host: {"rack": "r1"} for one in found}, ordered)
+    return FleetHistory({one.host: {"rack": "r1"} for one in found}, ordered)
 
 
 def actions(played, node):

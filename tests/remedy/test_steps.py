@@ -8,7 +8,7 @@ import pytest
 from nhc.model import Action
 from nhc.ports import AdapterError
 from nhc.remedy.gather import Gatherer
-from nhc.remedy.persons import Refused, abort, close_breaker, decide, release
+from nhc.remedy.persons import RequestRefused, abort, close_breaker, decide, release
 from nhc.repair import Answer, EvidenceBudget, Exhibit, Machine, Progress, Rung, Sent, Stage
 from nhc.store import episodes, evidence, holds
 from tests.remedy.test_controller import all_episodes, last, tried
@@ -35,7 +35,7 @@ def test_two_persons_must_agree_and_one_is_not_two(world):
     decide(world, episode.id, by="bob", agree=True, why="", now=world.now)
     world.run(controller, 12)
     assert (world.sendings("n1"), last(world).state) == ([Rung.REBOOT], "returned")
-    with pytest.raises(Refused, match="waits for nobody's approval"):
+    with pytest.raises(RequestRefused, match="waits for nobody's approval"):
         decide(world, episode.id, by="eve", agree=True, why="", now=world.now)
 
 
@@ -285,7 +285,7 @@ def test_a_machine_is_described_by_the_store_and_the_settings(world):
     from nhc.store import nodes
 
     with world.plain.write() as connection:
-        nodes.describe(connection, [nodes.Seen("n1", provider_id="aws:///a/i-1", address="10.0.0.1")])
+        nodes.describe(connection, [nodes.NodeDescription("n1", provider_id="aws:///a/i-1", address="10.0.0.1")])
     crew = Crew([], [MachineSettings(("n*",), {"bmc": "{node}-bmc"})])
     with world.read() as connection:
         crew.learn({"n1": nodes.get(connection, "n1")})

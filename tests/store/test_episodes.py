@@ -6,9 +6,9 @@ import pytest
 import sqlalchemy as sa
 
 from nhc.store import attempts, audit, episodes, evidence, holds, schema
-from nhc.store.attempts import Outcome
+from nhc.store.attempts import AttemptOutcome
 from nhc.store.database import Fence
-from nhc.store.episodes import Step
+from nhc.store.episodes import EpisodeStep
 from nhc.store.errors import Conflict, LeadershipLost, StoreError
 
 
@@ -47,7 +47,7 @@ def test_after_its_end_a_new_one_may_be_opened(store):
     first, _ = opened(store)
     with store.write() as connection:
         episodes.save_step(
-            connection, first, Step("loop", "episode.returned"), now=200.0, state="returned", ended=200.0
+            connection, first, EpisodeStep("loop", "episode.returned"), now=200.0, state="returned", ended=200.0
         )
     second, new = opened(store, now=300.0)
     assert new
@@ -63,7 +63,12 @@ def test_a_step_is_written_down_with_its_change(store):
     first, _ = opened(store)
     with store.write() as connection:
         after = episodes.save_step(
-            connection, first, Step("loop", "episode.marked", {"mark": "NHC: x"}), now=110.0, state="marked", due=170.0
+            connection,
+            first,
+            EpisodeStep("loop", "episode.marked", {"mark": "NHC: x"}),
+            now=110.0,
+            state="marked",
+            due=170.0,
         )
     assert (after.state, after.due, after.version, after.updated) == ("marked", 170.0, 2, 110.0)
     assert told(store, episode=first.id)[-1] == (
@@ -74,9 +79,9 @@ def test_a_step_is_written_down_with_its_change(store):
 def test_who_changes_an_old_version_changes_nothing(store):
     first, _ = opened(store)
     with store.write() as connection:
-        episodes.save_step(connection, first, Step("a", "x"), now=110.0, state="marked")
+        episodes.save_step(connection, first, EpisodeStep("a", "x"), now=110.0, state="marked")
     with pytest.raises(Conflict, match="was changed by another"), store.write() as connection:
-        episodes.save_step(connection, first, Step("b", "y"), now=111.0, state="aborted")
+        episodes.save_step(connection, first, EpisodeStep("b", "y"), now=111.0, state="aborted")
     with store.read() as connection:
         assert episodes.get(connection, first.id).state == "marked"
     assert [what for what, _ in told(store)] == ["episode.opened", "x"]
@@ -85,7 +90,7 @@ def test_who_changes_an_old_version_changes_nothing(store):
 def test_due_episodes(store):
     first, _ = opened(store)
     with store.write() as connection:
-        first = episodes.save_step(connection, first, Step("a", "x"), now=1.0, due=50.0)
+        first = episodes.save_step(connection, first, EpisodeStep("a", "x"), now=1.0, due=50.0)
     second, _ = opened(store, node="n2")
     with store.read() as connection:
         assert [one.id for one in episodes.list_episodes(connection, is_open=True, due_by=49.0)] == [second.id]
@@ -101,7 +106,9 @@ def test_an_attempts_way(store):
     with store.write() as connection:
         sent = attempts.mark_sent(connection, attempt, now=102.0, by="loop", request_id="r-1")
     with store.write() as connection:
-        ended = attempts.end_attempt(connection, sent, Outcome.SUCCEEDED, now=150.0, by="loop", message="boot is new")
+        ended = attempts.end_attempt(
+            connection, sent, AttemptOutcome.SUCCEEDED, now=150.0, by="loop", message="boot is new"
+        )
     assert (ended.outcome, ended.request_id, ended.sent, ended.ended) == ("succeeded", "r-1", 102.0, 150.0)
     with store.read() as connection:
         assert attempts.unfinished(connection) == []
@@ -117,7 +124,7 @@ def test_no_second_attempt_while_one_has_not_ended(store):
     with pytest.raises(Conflict, match="attempt 1 has not ended"):
         written(store, episode, "k2")
     with store.write() as connection:
-        attempts.end_attempt(connection, first, Outcome.REFUSED, now=102.0, by="loop")
+        attempts.end_attempt(connection, first, AttemptOutcome.REFUSED, now=102.0, by="loop")
     assert written(store, episode, "k2").number == 2
 
 
@@ -133,13 +140,13 @@ def test_only_an_ambiguous_end_can_become_another(store):
     episode, _ = opened(store)
     attempt = written(store, episode)
     with store.write() as connection:
-        unsure = attempts.end_attempt(connection, attempt, Outcome.AMBIGUOUS, now=102.0, by="loop")
+        unsure = attempts.end_attempt(connection, attempt, AttemptOutcome.AMBIGUOUS, now=102.0, by="loop")
     with pytest.raises(Conflict), store.write() as connection:
-        attempts.end_attempt(connection, attempt, Outcome.FAILED, now=102.0, by="late")
+        attempts.end_attempt(connection, attempt, AttemptOutcome.FAILED, now=102.0, by="late")
     with store.write() as connection:
-        sure = attempts.end_attempt(connection, unsure, Outcome.SUCCEEDED, now=103.0, by="loop")
+        sure = attempts.end_attempt(connection, unsure, AttemptOutcome.SUCCEEDED, now=103.0, by="loop")
     with pytest.raises(Conflict, match="ended succeeded already"), store.write() as connection:
-        attempts.end_attempt(connection, sure, Outcome.FAILED, now=104.0, by="loop")
+        attempts.end_attempt(connection, sure, AttemptOutcome.FAILED, now=104.0, by="loop")
 
 
 def test_two_persons_are_two_people(store):

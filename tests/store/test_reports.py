@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.store import coverage, nodes, problems
 from nhc.store.connect import open_store
-from nhc.store.intake import Incoming, Pace, Receipt
+from nhc.store.intake import Incoming, IntakeSettings, Receipt
 from nhc.store.reports import receive
 
 NOW = 1_700_000_000.0
-PACE = Pace()
+PACE = IntakeSettings()
 
 
 def result(check, verdict=Verdict.OK, reason="", target="", message=""):
@@ -175,7 +175,9 @@ def test_gaps_are_seen_and_closed_by_late_reports(store):
 
 def test_labels_of_a_report_name_its_groups(store):
     with store.write() as connection:
-        nodes.describe(connection, [nodes.Seen("n1", kind="gpu", provider_id="aws:///x", labels={"team": "a"})])
+        nodes.describe(
+            connection, [nodes.NodeDescription("n1", kind="gpu", provider_id="aws:///x", labels={"team": "a"})]
+        )
     take(store, report(NOW, labels={"rack": "r7", "profile": "dgx-h100"}))
     with store.read() as connection:
         node = nodes.get(connection, "n1")
@@ -186,8 +188,8 @@ def test_labels_of_a_report_name_its_groups(store):
 
 def test_a_described_node_without_a_report_is_counted(store):
     with store.write() as connection:
-        nodes.describe(connection, [nodes.Seen("n1"), nodes.Seen("n2")])
-        nodes.describe(connection, [nodes.Seen("n1")])
+        nodes.describe(connection, [nodes.NodeDescription("n1"), nodes.NodeDescription("n2")])
+        nodes.describe(connection, [nodes.NodeDescription("n1")])
     take(store, report(NOW, host="n2"))
     with store.read() as connection:
         assert nodes.counts(connection) == {"": 1, "OK": 1}

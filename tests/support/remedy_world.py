@@ -17,10 +17,10 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 from nhc.marks import may_clear, may_mark
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState
-from nhc.remedy.controller import Controller, Round
+from nhc.remedy.controller import RemedyController, RemedyRound
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
-from nhc.remedy.settings import RepairerSettings, Settings, parse
+from nhc.remedy.settings import RemedySettings, RepairerSettings, parse
 from nhc.repair import LADDER, Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
@@ -126,9 +126,13 @@ class World:
         self.down = False
         self.at_boundary: Callable[[str], None] = lambda _what: None
         with store.write() as connection:
-            store_nodes.describe(connection, [
-                store_nodes.Seen(name, groups={"rack": f"r{number // 4}"}) for number, name in enumerate(self.nodes)
-            ])  # fmt: skip
+            store_nodes.describe(
+                connection,
+                [
+                    store_nodes.NodeDescription(name, groups={"rack": f"r{number // 4}"})
+                    for number, name in enumerate(self.nodes)
+                ],
+            )
 
     # The controller's edge.
 
@@ -153,12 +157,12 @@ class World:
             self.boundary("before a commit")
         self.boundary("after a commit")
 
-    def controller(self, settings: str = "", **more: Any) -> Controller:
+    def controller(self, settings: str = "", **more: Any) -> RemedyController:
         """A controller that has just been started."""
-        found: Settings = settings_of(settings)
+        found: RemedySettings = settings_of(settings)
         hand = Hand(RepairerSettings("fake", "fake"), FakeRepairer(self))
         hands = Hands(FakeMarker(self), Crew([hand]), workers=0)
-        return Controller(
+        return RemedyController(
             self, found, hands, clock=lambda: self.now, monotonic=lambda: self.ticks, **more  # type: ignore[arg-type]
         )  # fmt: skip
 
@@ -205,7 +209,7 @@ class World:
         results += [CheckResult("check_gpu", Outcome(Verdict.OK))] if "check_gpu" not in checks else []
         return Report(node.name, f"boot{node.boot}", self.now if at is None else at, 0.1, tuple(results))
 
-    def run(self, controller: Controller, rounds: int, seconds: float = 30.0) -> List[Round]:
+    def run(self, controller: RemedyController, rounds: int, seconds: float = 30.0) -> List[RemedyRound]:
         """So many rounds, with time between them."""
         found = []
         for _ in range(rounds):
@@ -244,7 +248,7 @@ def _template() -> str:
     return f"{place}/store.db"
 
 
-def settings_of(more: str) -> Settings:
+def settings_of(more: str) -> RemedySettings:
     """EVERYTHING, with the tables of `more` in place of its own where they have the same name."""
     tables: Dict[str, str] = {}
     for text in (EVERYTHING, more):

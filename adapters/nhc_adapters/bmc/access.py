@@ -16,7 +16,7 @@ from nhc.system.bounded_read import cause, read_text
 from nhc_adapters.repair.settings import AdapterSettings
 
 
-class Access(NamedTuple):
+class BmcAccess(NamedTuple):
     """The controller's address as a pattern, the user, and the file that holds the password."""
 
     bmc: str
@@ -41,6 +41,6 @@ class Access(NamedTuple):
 ACCESS = ("bmc", "user", "password-file")
 
 
-def read_access(table: AdapterSettings) -> Access:
+def read_access(table: AdapterSettings) -> BmcAccess:
     """The settings of `ACCESS`."""
-    return Access(table.text("bmc"), table.text("user"), table.text("password-file"))
+    return BmcAccess(table.text("bmc"), table.text("user"), table.text("password-file"))

@@ -32,7 +32,7 @@ from nhc.repair import (
 )
 from nhc_adapters.bmc.access import ACCESS, read_access
 from nhc_adapters.bmc.identity import differs, forms
-from nhc_adapters.bmc.redfish_session import RedfishSession, Tls, link, text
+from nhc_adapters.bmc.redfish_session import CertificateCheck, RedfishSession, link, text
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, send_once
 from nhc_adapters.repair.evidence import EvidenceCollector
 from nhc_adapters.repair.settings import AdapterSettings
@@ -50,7 +50,7 @@ NOT_IMPLEMENTED = ("400", "405", "501")
 """Statuses by which a controller refuses a kind of reset that its own list has."""
 
 
-class System(NamedTuple):
+class ComputerSystem(NamedTuple):
     """A computer system as its controller shows it."""
 
     path: str
@@ -75,7 +75,7 @@ class Redfish:
         self.access = read_access(table)
         if self.access.bmc:
             table.url("bmc", "")
-        self.tls = Tls(table.text("ca-file"), table.text("fingerprint"), table.flag("verify", True))
+        self.tls = CertificateCheck(table.text("ca-file"), table.text("fingerprint"), table.flag("verify", True))
         self.doctor = table.text("doctor")
         self.timeout = timeout
 
@@ -106,7 +106,7 @@ class Redfish:
             raise AdapterError(f"no management controller of {machine.node} is known (bmc)")
         return address
 
-    def _system(self, session: RedfishSession, machine: Machine) -> System:
+    def _system(self, session: RedfishSession, machine: Machine) -> ComputerSystem:
         """The machine's own system where a chassis holds several, else the only one. Raises AdapterError."""
         paths = session.members("/redfish/v1/Systems")
         found = [_read_system(path, session.get(path)) for path in paths[:64]]
@@ -131,7 +131,7 @@ class Redfish:
     def _send(self, machine: Machine, kinds: Sequence[str]) -> Sent:
         opened: List[RedfishSession] = []
 
-        def prepare() -> Tuple[System, List[str]]:
+        def prepare() -> Tuple[ComputerSystem, List[str]]:
             session = self._session(self._address(machine))
             opened.append(session)
             session.__enter__()
@@ -147,7 +147,7 @@ class Redfish:
                 )
             return system, fit
 
-        def act(target: Tuple[System, List[str]]) -> Sent:
+        def act(target: Tuple[ComputerSystem, List[str]]) -> Sent:
             system, fit = target
             for kind in fit:
                 try:
@@ -166,7 +166,7 @@ class Redfish:
             for session in opened:
                 session.__exit__(None, None, None)
 
-    def _offered(self, session: RedfishSession, system: System) -> Tuple[str, ...]:
+    def _offered(self, session: RedfishSession, system: ComputerSystem) -> Tuple[str, ...]:
         """What the controller takes; a service that does not say is held to take everything of the standard."""
         if system.kinds and system.kinds[0].startswith("/"):
             for parameter in _rows(session.get(system.kinds[0]).get("Parameters")):
@@ -239,7 +239,7 @@ class Redfish:
                     yield from pieces.take(f"bmc-log-{name}.txt", "text/plain", "\n".join([*lines, ""]).encode())
 
 
-def _read_system(path: str, value: Mapping[str, object]) -> System:
+def _read_system(path: str, value: Mapping[str, object]) -> ComputerSystem:
     actions = value.get("Actions")
     reset = actions.get("#ComputerSystem.Reset") if isinstance(actions, dict) else None
     reset = reset if isinstance(reset, dict) else {}
@@ -249,7 +249,7 @@ def _read_system(path: str, value: Mapping[str, object]) -> System:
     if not kinds and info:
         kinds = (info,)
     logs = link(value, "LogServices")
-    return System(
+    return ComputerSystem(
         path, text(value, "UUID"), text(value, "PowerState"), text(value, "LastResetTime"), text(reset, "target"),
         kinds, (logs,) if logs else (),
     )  # fmt: skip

@@ -24,7 +24,7 @@ NOT_BEGUN = frozenset({400, 401, 403, 404, 405, 406, 409, 410, 412, 415, 501})
 """Statuses of a request that was looked at and not carried out (DSP0266, "Status codes")."""
 
 
-class Tls(NamedTuple):
+class CertificateCheck(NamedTuple):
     """How the controller's certificate is checked: against a file of authorities, a fingerprint, or not at all."""
 
     ca_file: str = ""
@@ -32,7 +32,7 @@ class Tls(NamedTuple):
     verify: bool = True
 
 
-class Reply(NamedTuple):
+class RedfishReply(NamedTuple):
     """An answer: status, headers in lower case, and the JSON object, {} for none."""
 
     status: int
@@ -43,7 +43,7 @@ class Reply(NamedTuple):
 class RedfishSession:
     """Use it as a context manager. Raises CallFailed for whatever goes wrong, AdapterError included."""
 
-    def __init__(self, base: str, user: str, password: str, tls: Tls, timeout: float) -> None:
+    def __init__(self, base: str, user: str, password: str, tls: CertificateCheck, timeout: float) -> None:
         self.base, self.user, self._password = base.rstrip("/"), user, password
         self._headers = {"Accept": "application/json", "OData-Version": "4.0"}
         self._session = ""
@@ -103,11 +103,11 @@ class RedfishSession:
         rows = found if isinstance(found, list) else []
         return [str(row["@odata.id"]) for row in rows if isinstance(row, dict) and "@odata.id" in row]
 
-    def change(self, method: str, path: str, body: Optional[Mapping[str, object]] = None) -> Reply:
+    def change(self, method: str, path: str, body: Optional[Mapping[str, object]] = None) -> RedfishReply:
         """One request that changes something, sent once."""
         return self._request(method, path, body)
 
-    def _request(self, method: str, path: str, body: Optional[Mapping[str, object]] = None) -> Reply:
+    def _request(self, method: str, path: str, body: Optional[Mapping[str, object]] = None) -> RedfishReply:
         url = urljoin(f"{self.base}/", path)
         if not url.startswith(f"{self.base}/"):  # another host would be given our token
             raise CallFailed(Answer.REFUSED, f"{self.base}: points to another place: {printable(url, 120)}")
@@ -131,7 +131,7 @@ class RedfishSession:
             raise CallFailed(Answer.AMBIGUOUS, f"{self.base}: no answer to {method}: {_plain(error)}") from None
         if reply.status >= 300:
             raise _failed(self.base, method, path, reply.status, dict(reply.headers), content)
-        return Reply(
+        return RedfishReply(
             reply.status, {key.lower(): value for key, value in reply.headers.items()}, self._json(content, path)
         )
 

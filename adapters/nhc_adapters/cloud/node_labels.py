@@ -14,7 +14,7 @@ from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted
 
 
-class Node(NamedTuple):
+class LabelledNode(NamedTuple):
     """What stands on a node now. `version` is its resourceVersion."""
 
     labels: Mapping[str, str]
@@ -32,13 +32,13 @@ class NodeLabels:
         self._where, self._timeout = (kubeconfig, context), timeout
         self._opened: Optional[Client] = None
 
-    def read(self, name: str) -> Node:
+    def read(self, name: str) -> LabelledNode:
         """Raises CallFailed, and AdapterError where no cluster is configured."""
         node = self._request("GET", name)
         meta: Mapping[str, Any] = node.get("metadata") or {}
         status: Mapping[str, Any] = node.get("status") or {}
         conditions = {str(one.get("type")): one.get("status") for one in status.get("conditions") or []}
-        return Node(
+        return LabelledNode(
             labels={str(key): str(value) for key, value in (meta.get("labels") or {}).items()},
             provider_id=str((node.get("spec") or {}).get("providerID") or ""),
             boot_id=str((status.get("nodeInfo") or {}).get("bootID") or ""),
@@ -47,7 +47,7 @@ class NodeLabels:
             ready=conditions.get("Ready") == "True",
         )
 
-    def compare(self, machine: Machine) -> Node:
+    def compare(self, machine: Machine) -> LabelledNode:
         """The node, where it is the machine that is meant. Raises RepairRefused, CallFailed."""
         node = self.read(machine.node)
         if machine.provider_id and node.provider_id and node.provider_id != machine.provider_id:
@@ -56,7 +56,7 @@ class NodeLabels:
             raise RepairRefused(f"the node {machine.node} has booted since it was judged")
         return node
 
-    def label(self, machine: Machine, seen: Node, labels: Mapping[str, str]) -> Sent:
+    def label(self, machine: Machine, seen: LabelledNode, labels: Mapping[str, str]) -> Sent:
         """Set labels, only on the node as it was `seen`: the version in the patch holds that. Raises CallFailed."""
         self._request("PATCH", machine.node, {"metadata": {"labels": dict(labels), "resourceVersion": seen.version}})
         shown = ", ".join(f"{key}={value}" for key, value in labels.items())

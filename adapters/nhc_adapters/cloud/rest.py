@@ -32,7 +32,7 @@ _BEFORE = (
 """Errors that come before a request leaves. A proxy's is one: it could not be reached, or would not open the tunnel."""
 
 
-class Reply(NamedTuple):
+class RestReply(NamedTuple):
     """An answer of success. `headers` have lower-case names."""
 
     status: int
@@ -52,14 +52,14 @@ class Reply(NamedTuple):
         return found
 
 
-class Problem(NamedTuple):
+class ProviderMessage(NamedTuple):
     """What a provider's error says: its code and message."""
 
     code: str
     message: str
 
 
-Words = Callable[[bytes], Problem]
+Words = Callable[[bytes], ProviderMessage]
 """Reads a provider's error."""
 
 
@@ -84,7 +84,7 @@ class Rest:
         headers: Optional[Mapping[str, str]] = None,
         body: Optional[Mapping[str, object]] = None,
         content: Optional[bytes] = None,
-    ) -> Reply:
+    ) -> RestReply:
         """One request; `said` names it in messages, which never show the address or a header. Raises CallFailed."""
         sent: Dict[str, str] = {"User-Agent": f"nhc/{__version__}", "Accept": "application/json", **(headers or {})}
         data = content
@@ -107,7 +107,7 @@ class Rest:
             raise CallFailed(Answer.AMBIGUOUS, f"{said}: {plain(error)}") from None
         lower = {name.lower(): value for name, value in response.headers.items()}
         if response.status < 300:
-            return Reply(response.status, lower, answer)
+            return RestReply(response.status, lower, answer)
         raise self._judged(said, response.status, lower, answer)
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
@@ -141,9 +141,9 @@ def retry_after(headers: Mapping[str, str]) -> float:
         return 0.0
 
 
-def no_words(answer: bytes) -> Problem:
+def no_words(answer: bytes) -> ProviderMessage:
     """Errors of something that has no form for them."""
-    return Problem("", printable(answer[:200].decode(errors="replace"), 200))
+    return ProviderMessage("", printable(answer[:200].decode(errors="replace"), 200))
 
 
 def said_in(answer: bytes, *path: str) -> Mapping[str, Any]:

@@ -10,22 +10,22 @@ EARLY = 120.0
 five minutes before the end at the latest."""
 
 
-class Token(NamedTuple):
+class AccessToken(NamedTuple):
     """A token, and the seconds for which it is good."""
 
     text: str
     seconds: float
 
     def __repr__(self) -> str:
-        return f"Token(…, {self.seconds:g} s)"
+        return f"AccessToken(…, {self.seconds:g} s)"
 
 
 class Bearer:
     """The Authorization header of the moment."""
 
-    def __init__(self, fetch: Callable[[], Token], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, fetch: Callable[[], AccessToken], clock: Callable[[], float] = time.monotonic) -> None:
         self._fetch, self._clock = fetch, clock
-        self._token: Optional[Token] = None
+        self._token: Optional[AccessToken] = None
         self._until = 0.0
 
     def header(self) -> str:

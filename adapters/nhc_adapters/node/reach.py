@@ -43,7 +43,7 @@ class NotBegun(AdapterError):
         self.later = later
 
 
-class Reply(NamedTuple):
+class ProgramReply(NamedTuple):
     """What the program answered."""
 
     values: Mapping[str, object]
@@ -74,7 +74,7 @@ class Reach:
         """What ssh needs of its user's: where its configuration and its agent are."""
         self._env.update({name: environ[name] for name in ("HOME", "USER", "SSH_AUTH_SOCK") if name in environ})
 
-    def ask(self, machine: Machine, words: Sequence[str], timeout: float) -> Reply:
+    def ask(self, machine: Machine, words: Sequence[str], timeout: float) -> ProgramReply:
         """Run the program; its answer. Raises NotBegun, AdapterError."""
         line = command(self.python, [*self.words, *words], self.before)
         argv = self._argv(machine, f"echo '{LOGGED_IN}' >&2; {line}", timeout)
@@ -95,7 +95,7 @@ class Reach:
         own = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={connect}", "-o", "ServerAliveInterval=5", "-T")
         return [self.ssh, *own, *self.options, "--", target, line]
 
-    def _reply(self, machine: Machine, what: str, done: Completed, timeout: float) -> Reply:
+    def _reply(self, machine: Machine, what: str, done: Completed, timeout: float) -> ProgramReply:
         began, said = LOGGED_IN in done.stderr, complaint(done._replace(stdout="", stderr=_without(done.stderr)))
         where = f"{machine.node}: {what}"
         if done.timed_out:
@@ -117,7 +117,7 @@ class Reach:
             raise AdapterError(f"{where}: ended with {done.status}: {said}")
         if "problem" in value:
             raise AdapterError(f"{where}: {printable(str(value['problem']), 900)}")
-        return Reply(value)
+        return ProgramReply(value)
 
 
 def _without(stderr: str) -> str:

@@ -27,14 +27,14 @@ class Alert(NamedTuple):
     keep: str = ""
 
 
-class Group(NamedTuple):
+class AlertGroup(NamedTuple):
     """Rules that are evaluated together."""
 
     name: str
     alerts: Tuple[Alert, ...]
 
 
-NODES = Group("nhc-nodes", (
+NODES = AlertGroup("nhc-nodes", (
     Alert(
         "NhcNodeCritical", "max by (job, instance) (nhc_node_verdict) == 4", "1m", CRITICAL,
         "{{ $labels.instance }} is unfit for jobs.",
@@ -77,7 +77,7 @@ NODES = Group("nhc-nodes", (
     ),
 ))  # fmt: skip
 
-AGENTS = Group("nhc-agents", (
+AGENTS = AlertGroup("nhc-agents", (
     Alert(
         "NhcAgentDown", 'up{job="nhc"} == 0', "5m", WARNING,
         "The agent of {{ $labels.instance }} does not answer.",
@@ -135,7 +135,7 @@ AGENTS = Group("nhc-agents", (
     ),
 ))  # fmt: skip
 
-FLEET = Group("nhc-fleet", (
+FLEET = AlertGroup("nhc-fleet", (
     Alert(
         "NhcComponentDown", 'up{job=~"nhc-.+"} == 0', "5m", WARNING,
         "{{ $labels.job }} on {{ $labels.instance }} does not answer.",
@@ -183,7 +183,7 @@ FLEET = Group("nhc-fleet", (
     ),
 ))  # fmt: skip
 
-NOTICES = Group("nhc-notices", (
+NOTICES = AlertGroup("nhc-notices", (
     Alert(
         "NhcNoticesNoLeader", "max by (job) (nhc_notices_leader) < 1", "5m", WARNING,
         "No process sends notices.",
@@ -204,7 +204,7 @@ NOTICES = Group("nhc-notices", (
     ),
 ))  # fmt: skip
 
-REMEDY = Group("nhc-remedy", (
+REMEDY = AlertGroup("nhc-remedy", (
     Alert(
         "NhcRemedyNoLeader", "max by (job) (nhc_remedy_leader) < 1", "5m", WARNING,
         "No remedy loop leads.",
@@ -238,7 +238,7 @@ REMEDY = Group("nhc-remedy", (
     ),
 ))  # fmt: skip
 
-KUBERNETES = Group("nhc-kubernetes", (
+KUBERNETES = AlertGroup("nhc-kubernetes", (
     Alert(
         "NhcControllerNoLeader", "max by (job) (nhc_kubernetes_leading) < 1", "5m", WARNING,
         "No controller leads.",
@@ -253,7 +253,7 @@ KUBERNETES = Group("nhc-kubernetes", (
     ),
 ))  # fmt: skip
 
-WATCHDOG = Group("nhc-watchdog", (
+WATCHDOG = AlertGroup("nhc-watchdog", (
     Alert(
         "NhcWatchdog", "vector(1)", "0m", INFO,
         "This alert always fires: the way from Prometheus to a person works.",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PASSED, WAIVED, FAILED = "passed", "waived", "failed"
 
 
-class Case(NamedTuple):
+class BandwidthCase(NamedTuple):
     """One test case. `matrix` has a row for each source, None where nothing was measured (a device with itself)."""
 
     name: str
@@ -31,7 +31,7 @@ class Bandwidths(NamedTuple):
     version: str
     driver: str
     devices: Tuple[str, ...]
-    cases: Tuple[Case, ...]
+    cases: Tuple[BandwidthCase, ...]
     trouble: str = ""
 
 
@@ -46,7 +46,7 @@ def parse(text: str) -> Bandwidths:
         if not trouble:
             raise ValueError("no testcases in it")
         listed = []
-    cases: List[Case] = []
+    cases: List[BandwidthCase] = []
     for one in listed:
         case = _case(one)
         before = next((at for at, other in enumerate(cases) if other.name == case.name), -1)
@@ -64,7 +64,7 @@ def parse(text: str) -> Bandwidths:
     )
 
 
-def _case(one: Any) -> Case:
+def _case(one: Any) -> BandwidthCase:
     if not isinstance(one, dict) or not isinstance(one.get("name"), str):
         raise ValueError("a test case without a name")
     status = {"Passed": PASSED, "Waived": WAIVED}.get(str(one.get("status")), FAILED)
@@ -73,7 +73,7 @@ def _case(one: Any) -> Case:
         raise ValueError(f"{one['name']} passed without figures")
     matrix = tuple(tuple(_cell(cell) for cell in row) for row in rows)
     total = number(one["sum"]) if "sum" in one else None
-    return Case(one["name"], status, str(one.get("bandwidth_description", "")), matrix, total)
+    return BandwidthCase(one["name"], status, str(one.get("bandwidth_description", "")), matrix, total)
 
 
 def _cell(word: object) -> Optional[float]:
@@ -88,7 +88,7 @@ def parse_text(text: str) -> Bandwidths:
     """
     version = driver = trouble = ""
     devices: List[str] = []
-    cases: List[Case] = []
+    cases: List[BandwidthCase] = []
     rows: List[Tuple[Optional[float], ...]] = []
     waived = False
     for line in lines(text):
@@ -101,7 +101,7 @@ def parse_text(text: str) -> Bandwidths:
             devices.append(line.strip())
         elif line.startswith("Running ") and line.rstrip().endswith("."):
             rows = []
-            cases.append(Case(line.split()[1].rstrip("."), WAIVED if waived else FAILED))
+            cases.append(BandwidthCase(line.split()[1].rstrip("."), WAIVED if waived else FAILED))
             waived = False
         elif line.startswith("Waived"):
             waived = True

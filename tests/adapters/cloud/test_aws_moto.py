@@ -13,7 +13,7 @@ from nhc.ports import AdapterError
 from nhc.repair import Answer, Machine, Order, Rung, Stage
 from nhc.sinks import Delivery
 from nhc_adapters.cloud.aws.client import Aws
-from nhc_adapters.cloud.aws.cloudwatch import KEYS, CloudWatchSink, Metric, metrics, sink
+from nhc_adapters.cloud.aws.cloudwatch import KEYS, CloudWatchMetric, CloudWatchSink, metrics, sink
 from nhc_adapters.cloud.aws.repairer import AwsRepairer
 from nhc_adapters.repair.settings import AdapterSettings
 from tests.adapters.cloud.test_aws_contract import ENVIRON
@@ -123,15 +123,15 @@ def values(aws, namespace, name):
 
 def test_the_metrics_of_a_report():
     assert metrics(report(ok()), frozenset(), "NHC") == [
-        Metric("NHC", "NodeHealthy", 1.0),
-        Metric("NHC", "Problems", 0),
+        CloudWatchMetric("NHC", "NodeHealthy", 1.0),
+        CloudWatchMetric("NHC", "Problems", 0),
     ]
     found = metrics(report(dma(), ok()), frozenset({"NeuronHasError_HBM_UNCORRECTABLE_ERROR"}), "NHC")
     assert found == [
-        Metric("NeuronHealthCheck", DMA, 1.0),
-        Metric("NeuronHealthCheck", "NeuronHasError_HBM_UNCORRECTABLE_ERROR", 0.0),
-        Metric("NHC", "NodeHealthy", 0.0),
-        Metric("NHC", "Problems", 1.0),
+        CloudWatchMetric("NeuronHealthCheck", DMA, 1.0),
+        CloudWatchMetric("NeuronHealthCheck", "NeuronHasError_HBM_UNCORRECTABLE_ERROR", 0.0),
+        CloudWatchMetric("NHC", "NodeHealthy", 0.0),
+        CloudWatchMetric("NHC", "Problems", 1.0),
     ]
     assert [one.name for one in metrics(report(), frozenset(), "NHC")] == ["Problems"], "nobody knows: no value"
 

@@ -10,8 +10,8 @@ import pytest
 
 from nhc.repair import Answer
 from nhc_adapters.cloud import rest
-from nhc_adapters.cloud.rest import Problem, Rest, no_words, said_in
-from nhc_adapters.cloud.tokens import Bearer, Token
+from nhc_adapters.cloud.rest import ProviderMessage, Rest, no_words, said_in
+from nhc_adapters.cloud.tokens import AccessToken, Bearer
 from nhc_adapters.repair.calls import CallFailed
 
 TOKEN = "Bearer secret-token"
@@ -71,7 +71,7 @@ def wire():
 
 def words(answer):
     error = said_in(answer, "error")
-    return Problem(str(error["code"]), str(error["message"])) if error else no_words(answer)
+    return ProviderMessage(str(error["code"]), str(error["message"])) if error else no_words(answer)
 
 
 def failed(url, timeout=2.0, refused=frozenset()):
@@ -151,7 +151,7 @@ def test_a_token_is_fetched_again_shortly_before_its_end_and_never_shown():
 
     def fetch():
         fetched.append(now[0])
-        return Token(f"secret-{len(fetched)}", 3600.0)
+        return AccessToken(f"secret-{len(fetched)}", 3600.0)
 
     bearer = Bearer(fetch, lambda: now[0])
     assert [bearer.header(), bearer.header()] == ["Bearer secret-1"] * 2
@@ -159,4 +159,4 @@ def test_a_token_is_fetched_again_shortly_before_its_end_and_never_shown():
     assert bearer.header() == "Bearer secret-1"
     now[0] = 3490.0
     assert bearer.header() == "Bearer secret-2"
-    assert "secret" not in repr(Token("secret", 1.0))
+    assert "secret" not in repr(AccessToken("secret", 1.0))

@@ -9,7 +9,7 @@ from typing import Any, Sequence
 import pytest
 
 from nhc.ports import ConditionReports, Evicts
-from nhc.remedy.controller import Controller
+from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
 from nhc.remedy.settings import RepairerSettings, parse
@@ -91,7 +91,7 @@ def test_from_a_condition_to_a_returned_node(kube: Kube, adapter: Adapter, tmp_p
     assert isinstance(adapter, Evicts)
     store, rebooter = new_store(str(tmp_path)), Rebooter(kube)
     hands = Hands(adapter, Crew([Hand(RepairerSettings("test", "test"), rebooter)]), workers=0)
-    loop = Controller(store, parse(SETTINGS), hands, reports=adapter.condition_reports)
+    loop = RemedyController(store, parse(SETTINGS), hands, reports=adapter.condition_reports)
 
     def over() -> bool:
         loop.round()

@@ -11,7 +11,7 @@ import pytest
 
 from nhc.ports import AdapterError
 from nhc.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
-from nhc_adapters.node.hand.journal import ENDED, Journal
+from nhc_adapters.node.hand.journal import ENDED, RepairJournal
 from nhc_adapters.node.repairer import NodeHand
 from tests.support.gpu_node import BOOT, UUID, GpuNode, remove
 
@@ -38,7 +38,7 @@ def order(rung=Rung.RESET_DEVICE, device="gpu1", key=KEY, machine=MACHINE):
 
 def ended(node, key=KEY):
     """The journal's entry once the repair has ended."""
-    journal, until = Journal(str(node.root)), time.monotonic() + 60
+    journal, until = RepairJournal(str(node.root)), time.monotonic() + 60
     while True:
         state = journal.load(key)
         if state is not None and state.phase == ENDED:

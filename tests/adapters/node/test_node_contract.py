@@ -6,7 +6,7 @@ import pytest
 
 from nhc.repair import Machine, Rung
 from nhc.testing_repairers import RepairerContract, RepairerWorld
-from nhc_adapters.node.hand.journal import ENDED, Journal
+from nhc_adapters.node.hand.journal import ENDED, RepairJournal
 from nhc_adapters.node.repairer import NodeHand
 from tests.support.gpu_node import UUID, GpuNode, remove
 
@@ -23,7 +23,7 @@ class NodeWorld(RepairerWorld):
         self.machine = Machine("n1", uuid=UUID)
         settings = {"ssh": str(self.node.ssh(base)), "root": str(self.node.root), "path": str(self.node.path)}
         self.repairer = NodeHand(settings, {}, 20.0)
-        self.journal = Journal(str(self.node.root))
+        self.journal = RepairJournal(str(self.node.root))
 
     def calls(self):
         return (self.at / "asked").read_text().splitlines() if (self.at / "asked").exists() else []

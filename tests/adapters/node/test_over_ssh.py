@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from nhc.repair import Answer, Machine, Order, Rung, Stage
-from nhc_adapters.node.hand.journal import ENDED, Journal
+from nhc_adapters.node.hand.journal import ENDED, RepairJournal
 from nhc_adapters.node.repairer import NodeHand
 from tests.support.gpu_node import UUID, GpuNode, remove
 from tests.support.ssh import free_port, sshd, wait_for
@@ -43,7 +43,7 @@ def test_a_gpu_is_reset_over_ssh(node, server):
     # The connection has ended, and the repair goes on.
     assert repairer.progress(ORDER, sent, before).stage is Stage.WORKING
     remove(node.state / "gate")
-    journal = Journal(str(node.root))
+    journal = RepairJournal(str(node.root))
     wait_for(lambda: getattr(journal.load(KEY), "phase", "") == ENDED, "end of the repair", seconds=60)
     assert repairer.progress(ORDER, sent, before).stage is Stage.DONE
     assert len([line for line in node.calls() if "--gpu-reset" in line]) == 1

@@ -8,7 +8,7 @@ from nhc.model import printable
 from nhc.repair import Claim, Machine
 from nhc_adapters.cloud.aws import ec2, groups, hyperpod
 from nhc_adapters.cloud.aws.client import Aws
-from nhc_adapters.cloud.aws.identity import Identity
+from nhc_adapters.cloud.aws.identity import AwsIdentity
 
 _ENDED = ("[Completed]", "[Canceled]")
 """How the description of a scheduled event begins that is over; it stays listed for two weeks [EC2 User Guide]."""
@@ -31,7 +31,7 @@ def of_labels(labels: Mapping[str, str], karpenter_repairs: bool) -> List[Claim]
     return found
 
 
-def of_hyperpod(aws: Aws, who: Identity, machine: Machine, *, acting: bool) -> List[Claim]:
+def of_hyperpod(aws: Aws, who: AwsIdentity, machine: Machine, *, acting: bool) -> List[Claim]:
     """HyperPod's own recovery. Where it is asked by label it is the one that acts, and is no other actor."""
     found: List[Claim] = []
     asked = hyperpod.asked_for(machine.labels, machine.settings.get("reason", ""))
@@ -48,7 +48,7 @@ def of_hyperpod(aws: Aws, who: Identity, machine: Machine, *, acting: bool) -> L
     return found
 
 
-def of_instance(aws: Aws, who: Identity, machine: Machine, cluster: str) -> List[Claim]:
+def of_instance(aws: Aws, who: AwsIdentity, machine: Machine, cluster: str) -> List[Claim]:
     """Everybody else who acts on one instance, or has announced to. Raises CallFailed."""
     found = _events(aws, who)
     seen = ec2.describe(aws, who.instance, who.region)
@@ -63,7 +63,7 @@ def of_instance(aws: Aws, who: Identity, machine: Machine, cluster: str) -> List
     return found
 
 
-def _events(aws: Aws, who: Identity) -> List[Claim]:
+def _events(aws: Aws, who: AwsIdentity) -> List[Claim]:
     answer = aws.call("ec2", "DescribeInstanceStatus", who.region, InstanceIds=[who.instance], IncludeAllInstances=True)
     return [
         Claim(
@@ -77,7 +77,7 @@ def _events(aws: Aws, who: Identity) -> List[Claim]:
     ]
 
 
-def _group(aws: Aws, who: Identity, member: groups.Member) -> List[Claim]:
+def _group(aws: Aws, who: AwsIdentity, member: groups.Member) -> List[Claim]:
     found = []
     source = f"autoscaling:DescribeAutoScalingInstances {member.group}"
     if member.lifecycle not in (groups.IN_SERVICE, groups.STANDBY):

@@ -32,7 +32,7 @@ PERIOD = "60s"
 TIMEOUT = 10.0
 
 
-class Metric(NamedTuple):
+class CloudWatchMetric(NamedTuple):
     """One value, by InstanceId."""
 
     namespace: str
@@ -55,15 +55,15 @@ def neuron_errors(report: Report) -> FrozenSet[str]:
     )
 
 
-def metrics(report: Report, ended: FrozenSet[str], namespace: str) -> List[Metric]:
+def metrics(report: Report, ended: FrozenSet[str], namespace: str) -> List[CloudWatchMetric]:
     """The values of one report. `ended` are Neuron errors that stood before. Pure."""
     standing = neuron_errors(report)
-    found = [Metric(NEURON, name, 1.0) for name in sorted(standing)]
-    found += [Metric(NEURON, name, 0.0) for name in sorted(ended - standing)]
+    found = [CloudWatchMetric(NEURON, name, 1.0) for name in sorted(standing)]
+    found += [CloudWatchMetric(NEURON, name, 0.0) for name in sorted(ended - standing)]
     failures = report.failures()
     if failures or healthy(report):
-        found.append(Metric(namespace, "NodeHealthy", 0.0 if failures else 1.0))
-    found.append(Metric(namespace, "Problems", float(len(failures))))
+        found.append(CloudWatchMetric(namespace, "NodeHealthy", 0.0 if failures else 1.0))
+    found.append(CloudWatchMetric(namespace, "Problems", float(len(failures))))
     return found
 
 
@@ -83,7 +83,7 @@ class CloudWatchSink:
         self._instance = table.text("instance")
         self._region = table.text("region")
         self._raised: FrozenSet[str] = frozenset()
-        self._said: List[Metric] = []
+        self._said: List[CloudWatchMetric] = []
         self._due = 0.0
 
     def standing(self) -> List[Standing]:
@@ -107,7 +107,7 @@ class CloudWatchSink:
         self._said, self._due = values, now + self.period
         self._raised = neuron_errors(delivery.report)
 
-    def _datum(self, one: Metric) -> Dict[str, object]:
+    def _datum(self, one: CloudWatchMetric) -> Dict[str, object]:
         dimensions = [{"Name": "InstanceId", "Value": self._instance}]
         return {"MetricName": one.name, "Value": one.value, "Unit": "None", "Dimensions": dimensions}
 

@@ -17,7 +17,7 @@ DESCRIPTION = 255
 """Characters that ReportInstanceStatus takes as its description; more would be refused [EC2 User Guide]."""
 
 
-class Instance(NamedTuple):
+class Ec2Instance(NamedTuple):
     """One instance as EC2 describes it. `launched` changes with each start, but with no reboot."""
 
     id: str
@@ -34,7 +34,7 @@ class Instance(NamedTuple):
         return self.tags.get("aws:autoscaling:groupName", "")
 
 
-def describe(aws: Aws, instance: str, region: str = "") -> Optional[Instance]:
+def describe(aws: Aws, instance: str, region: str = "") -> Optional[Ec2Instance]:
     """An instance, None where EC2 knows none of this id (an hour after its end). Raises CallFailed."""
     try:
         answer = aws.call("ec2", "DescribeInstances", region, InstanceIds=[instance])
@@ -49,13 +49,13 @@ def describe(aws: Aws, instance: str, region: str = "") -> Optional[Instance]:
     return None
 
 
-def _instance(found: Mapping[str, Any]) -> Instance:
+def _instance(found: Mapping[str, Any]) -> Ec2Instance:
     launched = found.get("LaunchTime")
     addresses = {found.get("PrivateIpAddress"), found.get("PublicIpAddress"), found.get("Ipv6Address")}
     for interface in found.get("NetworkInterfaces") or []:
         addresses |= {one.get("PrivateIpAddress") for one in interface.get("PrivateIpAddresses") or []}
         addresses |= {one.get("Ipv6Address") for one in interface.get("Ipv6Addresses") or []}
-    return Instance(
+    return Ec2Instance(
         id=str(found["InstanceId"]),
         state=str((found.get("State") or {}).get("Name") or ""),
         launched=launched.isoformat() if isinstance(launched, datetime) else str(launched or ""),
@@ -66,14 +66,14 @@ def _instance(found: Mapping[str, Any]) -> Instance:
     )
 
 
-def sighting(found: Optional[Instance], doing: str = "") -> Sighting:
+def sighting(found: Optional[Ec2Instance], doing: str = "") -> Sighting:
     """The same as a repairer shows it."""
     if found is None:
         return Sighting(time.time(), power="gone")
     return Sighting(time.time(), found.id, found.launched, found.state, "aws" if doing else "", doing)
 
 
-def compare(machine: Machine, found: Optional[Instance], instance: str) -> Instance:
+def compare(machine: Machine, found: Optional[Ec2Instance], instance: str) -> Ec2Instance:
     """The instance, where it is the machine that the cluster means. Raises RepairRefused.
 
     EC2 shows no DMI UUID. The node's address tells a stale provider id from a present one: each instance has its own.

@@ -10,7 +10,7 @@ from nhc.model import printable
 from nhc.repair import Progress, Sent, Sighting, Stage
 from nhc.timestamps import from_iso
 from nhc_adapters.cloud.aws.client import Aws
-from nhc_adapters.cloud.aws.ec2 import GONE, Instance
+from nhc_adapters.cloud.aws.ec2 import GONE, Ec2Instance
 from nhc_adapters.repair.calls import accepted
 
 IGNORED_AFTER = 120.0
@@ -141,7 +141,12 @@ def replacement(seen: List[Activity], instance: str, since: float) -> Tuple[Opti
 
 
 def replaced(
-    old: Optional[Instance], now_in: Optional[Member], seen: List[Activity], instance: str, before: Sighting, now: float
+    old: Optional[Ec2Instance],
+    now_in: Optional[Member],
+    seen: List[Activity],
+    instance: str,
+    before: Sighting,
+    now: float,
 ) -> Progress:
     """How far the replacement of `instance` is. Pure.
 

@@ -33,7 +33,7 @@ _PROOF = {"InstanceIdNotFound": 0.0, "InvalidInstanceStatus": LATER, "InstanceId
 """Errors of one node in a batch that prove nothing was begun, with when to ask again. InternalServerError is none."""
 
 
-class Node(NamedTuple):
+class HyperPodNode(NamedTuple):
     """A node of a HyperPod cluster. `rack` is its UltraServer's id."""
 
     instance: str
@@ -55,7 +55,7 @@ def recovery(aws: Aws, cluster: str, region: str = "") -> str:
     return str(answer.get("NodeRecovery") or "None")
 
 
-def node(aws: Aws, cluster: str, instance: str, region: str = "") -> Optional[Node]:
+def node(aws: Aws, cluster: str, instance: str, region: str = "") -> Optional[HyperPodNode]:
     """A node of the cluster, None where it is not of it (any more). Raises CallFailed."""
     try:
         answer = aws.call("sagemaker", "DescribeClusterNode", region, ClusterName=cluster, NodeId=instance)
@@ -71,7 +71,7 @@ def node(aws: Aws, cluster: str, instance: str, region: str = "") -> Optional[No
     return None if seen.status == "NotFound" else seen
 
 
-def newer(aws: Aws, cluster: str, group: str, since: float, region: str = "") -> List[Node]:
+def newer(aws: Aws, cluster: str, group: str, since: float, region: str = "") -> List[HyperPodNode]:
     """The nodes of a group ("": of all) that were launched since then, the oldest first. Raises CallFailed."""
     after = datetime.fromtimestamp(max(since, 0.0), timezone.utc)
     words: Dict[str, object] = {"ClusterName": cluster, "CreationTimeAfter": after, "MaxResults": 100}
@@ -85,9 +85,9 @@ def newer(aws: Aws, cluster: str, group: str, since: float, region: str = "") ->
     )
 
 
-def _node(found: Mapping[str, Any]) -> Node:
+def _node(found: Mapping[str, Any]) -> HyperPodNode:
     launched = found.get("LaunchTime")
-    return Node(
+    return HyperPodNode(
         instance=str(found.get("InstanceId") or ""),
         group=str(found.get("InstanceGroupName") or ""),
         status=str((found.get("InstanceStatus") or {}).get("Status") or ""),
@@ -111,7 +111,7 @@ def order(aws: Aws, cluster: str, instance: str, rung: Rung, region: str = "") -
     return accepted(f"HyperPod will {rung.value} {instance}", str(meta.get("RequestId") or ""))
 
 
-def compare(found: Optional[Node], instance: str, cluster: str) -> Node:
+def compare(found: Optional[HyperPodNode], instance: str, cluster: str) -> HyperPodNode:
     """The node, where it can be repaired. Raises RepairRefused."""
     if found is None:
         raise RepairRefused(f"the HyperPod cluster {cluster} has no node {instance}")
@@ -122,7 +122,7 @@ def compare(found: Optional[Node], instance: str, cluster: str) -> Node:
     return found
 
 
-def sighting(found: Optional[Node]) -> Sighting:
+def sighting(found: Optional[HyperPodNode]) -> Sighting:
     """As a repairer shows it. A status other than Running and Failure is HyperPod's own work on the node."""
     if found is None:
         return Sighting(time.time(), power="gone")
@@ -132,7 +132,7 @@ def sighting(found: Optional[Node]) -> Sighting:
     )
 
 
-def rebooted(found: Optional[Node], instance: str) -> Progress:
+def rebooted(found: Optional[HyperPodNode], instance: str) -> Progress:
     """What HyperPod shows of a reboot: only that it failed. Pure."""
     if found is None:
         return Progress(Stage.FAILED, f"{instance} left the cluster")
@@ -141,7 +141,7 @@ def rebooted(found: Optional[Node], instance: str) -> Progress:
     return Progress(Stage.WORKING, f"{instance} is {found.status}; only the node's boot id tells that it rebooted")
 
 
-def replaced(found: Optional[Node], fresh: List[Node], instance: str) -> Progress:
+def replaced(found: Optional[HyperPodNode], fresh: List[HyperPodNode], instance: str) -> Progress:
     """How far the replacement of a node is. Pure. DONE where the old one left and a new one of its group is Running."""
     if found is not None and found.status != "ShuttingDown":
         if found.status == "Failure" and found.message:

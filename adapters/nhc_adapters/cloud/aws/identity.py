@@ -18,7 +18,7 @@ _HYPERPOD = re.compile(r"/sagemaker/cluster/(?:hyperpod-)?([a-z0-9]{12})-i-[0-9a
 _HYPERPOD_NAME = re.compile(r"^hyperpod-i-[0-9a-f]+$")
 
 
-class Identity(NamedTuple):
+class AwsIdentity(NamedTuple):
     """`instance` is "" where the machine is no EC2 instance that is known. `hyperpod` is the cluster's id or name."""
 
     instance: str
@@ -27,14 +27,14 @@ class Identity(NamedTuple):
     in_hyperpod: bool = False
 
 
-def identity(machine: Machine) -> Identity:
+def identity(machine: Machine) -> AwsIdentity:
     """Who a machine is, from its provider id, its name and its settings (`instance`, `cluster`)."""
     given = machine.provider_id or machine.settings.get("instance", "")
     named = _HYPERPOD_NAME.match(machine.node)
     found = _INSTANCE.search(given) or (_INSTANCE.search(machine.node) if named and not given else None)
     zone, cluster = _ZONE.match(given), _HYPERPOD.search(given)
     name = machine.settings.get("cluster", "")
-    return Identity(
+    return AwsIdentity(
         instance=found[1] if found else "",
         region=zone[1] if zone else "",
         hyperpod=name or (cluster[1] if cluster else ""),

@@ -36,8 +36,8 @@ from nhc.repair import (
 from nhc_adapters.cloud.aws import claims as others
 from nhc_adapters.cloud.aws import ec2, evidence, groups, hyperpod, rights
 from nhc_adapters.cloud.aws.client import Aws
-from nhc_adapters.cloud.aws.identity import Identity, identity
-from nhc_adapters.cloud.aws.ways import KNOWN, Choice, Policy, Way, in_hyperpod, of_instance
+from nhc_adapters.cloud.aws.identity import AwsIdentity, identity
+from nhc_adapters.cloud.aws.ways import KNOWN, AwsRepairPolicy, ChosenWay, Way, in_hyperpod, of_instance
 from nhc_adapters.cloud.node_labels import NodeLabels
 from nhc_adapters.repair.calls import LATER, RepairRefused, accepted, send_once
 from nhc_adapters.repair.settings import AdapterSettings
@@ -45,10 +45,10 @@ from nhc_adapters.repair.settings import AdapterSettings
 GROUP_LABEL = "sagemaker.amazonaws.com/instance-group-name"
 
 
-class Target(NamedTuple):
+class AwsTarget(NamedTuple):
     """A machine whose identity was compared, and the way to repair it."""
 
-    who: Identity
+    who: AwsIdentity
     way: Way
     group: str = ""
 
@@ -63,7 +63,7 @@ class AwsRepairer:
         timeout: float = 30.0,
     ) -> None:
         self.table = AdapterSettings(settings, KNOWN)
-        self.policy = Policy.read(self.table)
+        self.policy = AwsRepairPolicy.read(self.table)
         self.tag = self.table.pair("tag")
         self.environ = environ
         self.aws = Aws(self.table, environ, timeout)
@@ -82,11 +82,11 @@ class AwsRepairer:
         except AdapterError as error:
             return str(error)
 
-    def _who(self, machine: Machine) -> Identity:
+    def _who(self, machine: Machine) -> AwsIdentity:
         who = identity(machine)
         return who._replace(hyperpod=who.hyperpod or self.table.text("cluster")) if who.in_hyperpod else who
 
-    def _choose(self, who: Identity, rung: Rung, machine: Machine) -> Choice:
+    def _choose(self, who: AwsIdentity, rung: Rung, machine: Machine) -> ChosenWay:
         if who.in_hyperpod:
             choice = in_hyperpod(self.policy, rung)
             missing = choice.way is Way.HYPERPOD_API and not who.hyperpod
@@ -113,7 +113,7 @@ class AwsRepairer:
             return Sighting(time.time(), who.instance, node.boot_id, "Ready" if node.ready else "NotReady")
         return ec2.sighting(ec2.describe(self.aws, who.instance, who.region))
 
-    def _known(self, machine: Machine) -> Identity:
+    def _known(self, machine: Machine) -> AwsIdentity:
         who = self._who(machine)
         if not who.instance:
             raise AdapterError(f"AWS: no EC2 instance is known for {machine.node}")
@@ -124,7 +124,7 @@ class AwsRepairer:
     def send(self, order: Order) -> Sent:
         return send_once(lambda: self._prepare(order), lambda target: self._act(order, target))
 
-    def _prepare(self, order: Order) -> Target:
+    def _prepare(self, order: Order) -> AwsTarget:
         machine = order.machine
         who = self._known(machine)
         if order.device:
@@ -136,7 +136,7 @@ class AwsRepairer:
             found = hyperpod.node(self.aws, who.hyperpod, who.instance, who.region)
             hyperpod.compare(found, who.instance, who.hyperpod)
         if choice.way not in (Way.SET_UNHEALTHY, Way.STANDBY, Way.GROUP_TERMINATE):
-            return Target(who, choice.way)
+            return AwsTarget(who, choice.way)
         member = groups.member(self.aws, who.instance, who.region)
         if member is None:
             raise RepairRefused(f"{who.instance} is in no Auto Scaling group any more")
@@ -149,9 +149,9 @@ class AwsRepairer:
                 raise RepairRefused(
                     f"{who.instance} is in the grace period of {member.group} for {left:.0f} s more", left
                 )
-        return Target(who, choice.way, member.group)
+        return AwsTarget(who, choice.way, member.group)
 
-    def _act(self, order: Order, target: Target) -> Sent:
+    def _act(self, order: Order, target: AwsTarget) -> Sent:
         who, way, aws = target.who, target.way, self.aws
         if way is Way.REBOOT:
             return ec2.reboot(aws, who.instance, who.region)
@@ -223,7 +223,7 @@ class AwsRepairer:
             )
         return _started_again(found, who.instance, before)
 
-    def _hyperpod_progress(self, order: Order, who: Identity, before: Sighting) -> Progress:
+    def _hyperpod_progress(self, order: Order, who: AwsIdentity, before: Sighting) -> Progress:
         if not who.hyperpod:
             node = self.nodes.read(order.machine.node)
             return Progress(Stage.WORKING, f"{order.machine.node} is labelled {node.labels.get(hyperpod.HEALTH, '')!r}")
@@ -270,7 +270,7 @@ class AwsRepairer:
         return Request(rung, f"hyperpod/{who.instance}/{rung.value}/{machine.boot_id}", printable(words, 100))
 
 
-def _started_again(found: Optional[ec2.Instance], instance: str, before: Sighting) -> Progress:
+def _started_again(found: Optional[ec2.Ec2Instance], instance: str, before: Sighting) -> Progress:
     """A stop and start: stopped, then running since a later time."""
     if found is None or found.state in ec2.GONE:
         return Progress(Stage.FAILED, f"{instance} is {found.state if found else 'gone'}")

@@ -6,14 +6,14 @@ from typing import Dict, List, Optional, Tuple
 
 from nhc.repair import Right
 from nhc_adapters.cloud.aws.client import Aws
-from nhc_adapters.cloud.aws.ways import Policy
+from nhc_adapters.cloud.aws.ways import AwsRepairPolicy
 from nhc_adapters.repair.calls import CallFailed
 
 DENIED = frozenset(("UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure"))
 NOT_TRIED = "cannot be tried without doing it"
 
 
-def tried(aws: Aws, policy: Policy, cluster: str, tag: Optional[Tuple[str, str]]) -> List[Right]:
+def tried(aws: Aws, policy: AwsRepairPolicy, cluster: str, tag: Optional[Tuple[str, str]]) -> List[Right]:
     """Every permission that the settings make use of. Raises CallFailed where AWS cannot be asked at all."""
     filters: List[Dict[str, object]] = [{"Name": "instance-state-name", "Values": ["running"]}]
     filters += [{"Name": f"tag:{tag[0]}", "Values": [tag[1]]}] if tag else []

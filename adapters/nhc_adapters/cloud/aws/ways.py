@@ -34,7 +34,7 @@ IN_GROUP = {"set-health": Way.SET_UNHEALTHY, "standby": Way.STANDBY, "terminate"
 ALONE = {"none": None, "stop-start": Way.STOP_START, "terminate": Way.TERMINATE}
 
 
-class Policy(NamedTuple):
+class AwsRepairPolicy(NamedTuple):
     """What the settings allow. `in_group` and `alone` say how a member of a group, and any other, is replaced."""
 
     in_group: str
@@ -44,7 +44,7 @@ class Policy(NamedTuple):
     scheduler: str
 
     @classmethod
-    def read(cls, table: AdapterSettings) -> Policy:
+    def read(cls, table: AdapterSettings) -> AwsRepairPolicy:
         return cls(
             in_group=table.choice("in-group", tuple(IN_GROUP)),
             alone=table.choice("alone", tuple(ALONE)),
@@ -54,43 +54,43 @@ class Policy(NamedTuple):
         )
 
 
-class Choice(NamedTuple):
+class ChosenWay(NamedTuple):
     """The way, or why there is none: `why` is "" where there is one."""
 
     way: Way
     why: str = ""
 
 
-def in_hyperpod(policy: Policy, rung: Rung) -> Choice:
+def in_hyperpod(policy: AwsRepairPolicy, rung: Rung) -> ChosenWay:
     """HyperPod owns its instances: EC2's calls do not reach them."""
     asked = Way.HYPERPOD_SLURM if policy.scheduler == "slurm" else Way.HYPERPOD_LABEL
     way = Way.HYPERPOD_API if policy.hyperpod == "api" else asked
     if rung in (Rung.REBOOT, Rung.REPLACE):
-        return Choice(way)
-    return Choice(way, f"HyperPod reboots and replaces nodes; it has no {rung.value}")
+        return ChosenWay(way)
+    return ChosenWay(way, f"HyperPod reboots and replaces nodes; it has no {rung.value}")
 
 
-def of_instance(policy: Policy, rung: Rung, group: str, root: str, spot: bool) -> Choice:
+def of_instance(policy: AwsRepairPolicy, rung: Rung, group: str, root: str, spot: bool) -> ChosenWay:
     """The way for an instance of one's own. `group` is its Auto Scaling group, "" for none."""
     if rung is Rung.REBOOT:
-        return Choice(Way.REBOOT)
+        return ChosenWay(Way.REBOOT)
     if rung is Rung.ESCALATE:
-        return Choice(Way.REPORT)
+        return ChosenWay(Way.REPORT)
     if rung is Rung.POWER_CYCLE:
         if group:
-            return Choice(Way.STOP_START, f"{group} would replace an instance that is stopped: replace it")
-        return Choice(Way.STOP_START, _cannot_stop(root, spot))
+            return ChosenWay(Way.STOP_START, f"{group} would replace an instance that is stopped: replace it")
+        return ChosenWay(Way.STOP_START, _cannot_stop(root, spot))
     if rung is Rung.REPLACE and group:
-        return Choice(IN_GROUP[policy.in_group])
+        return ChosenWay(IN_GROUP[policy.in_group])
     if rung is Rung.REPLACE:
         way = ALONE[policy.alone]
         if way is None:
-            return Choice(
+            return ChosenWay(
                 Way.TERMINATE,
                 'it is in no Auto Scaling group, so nothing would replace it (repairers.aws.alone = "none")',
             )
-        return Choice(way, _cannot_stop(root, spot) if way is Way.STOP_START else "")
-    return Choice(Way.REBOOT, f"EC2 has no {rung.value}")
+        return ChosenWay(way, _cannot_stop(root, spot) if way is Way.STOP_START else "")
+    return ChosenWay(Way.REBOOT, f"EC2 has no {rung.value}")
 
 
 def _cannot_stop(root: str, spot: bool) -> str:

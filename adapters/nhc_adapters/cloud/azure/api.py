@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from nhc.model import printable
 from nhc.ports import AdapterError
-from nhc_adapters.cloud.rest import Problem, Reply, Rest, no_words, said_in
-from nhc_adapters.cloud.tokens import Bearer, Token
+from nhc_adapters.cloud.rest import ProviderMessage, Rest, RestReply, no_words, said_in
+from nhc_adapters.cloud.tokens import AccessToken, Bearer
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.settings import AdapterSettings
 
@@ -92,7 +92,7 @@ class Azure:
         """What stands at a signed address. Raises CallFailed."""
         return self._rest.call(said, "GET", address).data
 
-    def _token(self) -> Token:
+    def _token(self) -> AccessToken:
         """The token of the machine's managed identity, from its metadata service."""
         words = {"api-version": "2018-02-01", "resource": f"{API}/"}
         if self._client_id:
@@ -100,14 +100,14 @@ class Azure:
         where = f"{self._metadata}/metadata/identity/oauth2/token?{urlencode(words)}"
         try:
             answer = self._own.call("Azure's metadata service", "GET", where, {"Metadata": "true"}).json()
-            return Token(str(answer["access_token"]), float(answer["expires_in"]))
+            return AccessToken(str(answer["access_token"]), float(answer["expires_in"]))
         except CallFailed as error:
             hint = "outside of Azure's machines set repairers.azure.credentials"
             raise CallFailed(error.answer, f"{error} ({hint})", error.code, error.retry_after) from None
         except (KeyError, TypeError, ValueError):
             raise AdapterError("Azure's metadata service: its answer holds no token") from None
 
-    def _library_token(self) -> Token:
+    def _library_token(self) -> AccessToken:
         """The token of the default credentials, through azure-identity."""
         try:
             from azure.core.exceptions import AzureError
@@ -122,17 +122,17 @@ class Azure:
             found = DefaultAzureCredential().get_token(f"{API}/.default")
         except AzureError as error:
             raise AdapterError(f"azure-identity: {printable(str(error), 300)}") from None
-        return Token(str(found.token), float(found.expires_on) - time.time())
+        return AccessToken(str(found.token), float(found.expires_on) - time.time())
 
 
-def _operation(reply: Reply) -> str:
+def _operation(reply: RestReply) -> str:
     """The place of an operation as LOCATION/ID."""
     address = reply.headers.get("azure-asyncoperation") or reply.headers.get("location") or ""
     found = _OPERATION.search(urlsplit(address).path)
     return f"{found[1]}/{found[2]}" if found else ""
 
 
-def _words(answer: bytes) -> Problem:
+def _words(answer: bytes) -> ProviderMessage:
     """Azure's form of an error."""
     error = said_in(answer, "error")
-    return Problem(str(error.get("code") or ""), str(error.get("message") or "")) if error else no_words(answer)
+    return ProviderMessage(str(error.get("code") or ""), str(error.get("message") or "")) if error else no_words(answer)

@@ -20,7 +20,7 @@ _QUERY: Mapping[str, Mapping[str, str]] = {"powerOff": {"skipShutdown": "true"}}
 """powerOff with skipShutdown is the power cut."""
 
 
-class Seen(NamedTuple):
+class AzureMachine(NamedTuple):
     """A machine as Azure describes it.
 
     `provisioning` is the state of Azure's last work on it and `at` when that ended: it changes with every operation.
@@ -35,7 +35,7 @@ class Seen(NamedTuple):
     location: str
 
 
-def get(azure: Azure, which: Vm) -> Optional[Seen]:
+def get(azure: Azure, which: Vm) -> Optional[AzureMachine]:
     """A machine, None where there is none. Raises CallFailed."""
     try:
         found = azure.call("virtualMachines/read", "GET", which.path, query={"$expand": "instanceView"}).answer
@@ -51,7 +51,7 @@ def get(azure: Azure, which: Vm) -> Optional[Seen]:
         codes[kind] = (value.lower(), str(status.get("time") or ""))
     provisioning, at = codes.get("ProvisioningState", (str(own.get("provisioningState") or "").lower(), ""))
     window: Mapping[str, Any] = view.get("maintenanceRedeployStatus") or {}
-    return Seen(
+    return AzureMachine(
         vm_id=str(own.get("vmId") or ""),
         power=codes.get("PowerState", ("", ""))[0],
         provisioning=provisioning,
@@ -62,7 +62,7 @@ def get(azure: Azure, which: Vm) -> Optional[Seen]:
     )
 
 
-def compare(machine: Machine, found: Optional[Seen], which: Vm) -> Seen:
+def compare(machine: Machine, found: Optional[AzureMachine], which: Vm) -> AzureMachine:
     """The machine, where it is the one that the cluster means: by its DMI UUID, if known. Raises RepairRefused."""
     if found is None:
         raise RepairRefused(f"there is no virtual machine {which.shown} in {which.group}")
@@ -73,7 +73,7 @@ def compare(machine: Machine, found: Optional[Seen], which: Vm) -> Seen:
     return found
 
 
-def sighting(found: Optional[Seen]) -> Sighting:
+def sighting(found: Optional[AzureMachine]) -> Sighting:
     if found is None:
         return Sighting(time.time(), power="gone")
     acting = found.provisioning not in (SUCCEEDED, "failed", "")
@@ -92,14 +92,14 @@ def delete(azure: Azure, which: Vm) -> Sent:
     return accepted(f"Azure began to delete {which.shown}", begun.operation)
 
 
-class Work(NamedTuple):
+class OperationStatus(NamedTuple):
     """How far an operation of Azure's is: `done` with or without an `error`."""
 
     done: bool
     error: str
 
 
-def work(azure: Azure, which: Vm, place: str) -> Optional[Work]:
+def work(azure: Azure, which: Vm, place: str) -> Optional[OperationStatus]:
     """The operation, None where it is not known. Raises CallFailed."""
     if not place:
         return None
@@ -110,4 +110,4 @@ def work(azure: Azure, which: Vm, place: str) -> Optional[Work]:
     error: Mapping[str, Any] = found.get("error") or {}
     failed = status in ("failed", "canceled")
     said = printable(f"{error.get('code') or status}: {error.get('message') or ''}", 300) if failed else ""
-    return Work(status not in ("inprogress", "running", "accepted"), said)
+    return OperationStatus(status not in ("inprogress", "running", "accepted"), said)

@@ -13,7 +13,7 @@ _NODE_GROUP = re.compile(r"^MC_(.+)_([^_]+)_[^_]+$", re.IGNORECASE)
 """AKS's own name for the resource group of a cluster's nodes: MC_GROUP_CLUSTER_LOCATION."""
 
 
-class Pool(NamedTuple):
+class AzureNodePool(NamedTuple):
     """A node pool."""
 
     subscription: str
@@ -27,13 +27,13 @@ class Pool(NamedTuple):
         return f"{base}/providers/Microsoft.ContainerService/managedClusters/{self.cluster}/agentPools/{self.name}"
 
 
-def pool(machine: Machine, subscription: str, group: str) -> Optional[Pool]:
+def pool(machine: Machine, subscription: str, group: str) -> Optional[AzureNodePool]:
     """The pool of a node, from its labels or settings (`cluster_group`, `cluster`, `pool`); None where unknown."""
     name = machine.settings.get("pool", "") or machine.labels.get("kubernetes.azure.com/agentpool", "")
     found = _NODE_GROUP.match(group)
     owner = machine.settings.get("cluster_group", "") or (found[1] if found else "")
     cluster = machine.settings.get("cluster", "") or (found[2] if found else "")
-    return Pool(subscription, owner, cluster, name) if name and owner and cluster else None
+    return AzureNodePool(subscription, owner, cluster, name) if name and owner and cluster else None
 
 
 class Size(NamedTuple):
@@ -44,14 +44,14 @@ class Size(NamedTuple):
     settled: bool
 
 
-def size(azure: Azure, of: Pool) -> Size:
+def size(azure: Azure, of: AzureNodePool) -> Size:
     """Raises CallFailed."""
     own: Mapping[str, Any] = azure.call("agentPools/read", "GET", of.path, AKS).answer.get("properties") or {}
     settled = str(own.get("provisioningState") or "") == "Succeeded"
     return Size(int(own.get("count") or 0), bool(own.get("enableAutoScaling")), settled)
 
 
-def delete(azure: Azure, of: Pool, node: str) -> Sent:
+def delete(azure: Azure, of: AzureNodePool, node: str) -> Sent:
     """Delete a machine, keeping in the request's id the size to come back to."""
     before = size(azure, of)
     if not before.settled:
@@ -64,7 +64,7 @@ def delete(azure: Azure, of: Pool, node: str) -> Sent:
     return accepted(f"AKS deletes {node} of {of.name}", size_before)
 
 
-def grow(azure: Azure, of: Pool, count: int) -> Sent:
+def grow(azure: Azure, of: AzureNodePool, count: int) -> Sent:
     """Bring the pool back to at least `count` nodes. Changes nothing where it has them. Raises CallFailed."""
     found = azure.call("agentPools/read", "GET", of.path, AKS).answer
     own: Dict[str, Any] = dict(found.get("properties") or {})

@@ -32,7 +32,7 @@ from nhc.system.bounded_read import read_bytes
 from nhc_adapters.cloud.azure import evidence, machines, pools, reports
 from nhc_adapters.cloud.azure.api import PERMISSIONS, Azure
 from nhc_adapters.cloud.azure.identity import Vm, vm
-from nhc_adapters.cloud.azure.machines import DEALLOCATED, RUNNING, STOPPED, SUCCEEDED, Seen
+from nhc_adapters.cloud.azure.machines import DEALLOCATED, RUNNING, STOPPED, SUCCEEDED, AzureMachine
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, send_once
 from nhc_adapters.repair.settings import AdapterSettings
 
@@ -65,11 +65,11 @@ ACTIONS: Sequence[str] = (
 """What all of it takes, as adapters/azure/role-repair.json grants it."""
 
 
-class Target(NamedTuple):
+class AzureTarget(NamedTuple):
     """A machine whose identity was compared, and the way to repair it."""
 
     which: Vm
-    seen: Seen
+    seen: AzureMachine
     way: str
 
 
@@ -110,7 +110,7 @@ class AzureRepairer:
     def _way(self, rung: Rung) -> str:
         return {Rung.REBOOT: "restart", Rung.POWER_CYCLE: "powerOff"}.get(rung, self.replace)
 
-    def _target(self, machine: Machine, rung: Rung) -> Target:
+    def _target(self, machine: Machine, rung: Rung) -> AzureTarget:
         """Raises RepairRefused, CallFailed."""
         which, way = self._vm(machine), self._way(rung)
         seen = machines.compare(machine, machines.get(self.azure, which), which)
@@ -122,9 +122,9 @@ class AzureRepairer:
             raise RepairRefused(
                 f"{machine.node} is no node of AKS that is known (its label kubernetes.azure.com/agentpool)"
             )
-        return Target(which, seen, way)
+        return AzureTarget(which, seen, way)
 
-    def _pool(self, machine: Machine, which: Vm) -> Optional[pools.Pool]:
+    def _pool(self, machine: Machine, which: Vm) -> Optional[pools.AzureNodePool]:
         return pools.pool(machine, which.subscription, which.group)
 
     # Looking, acting.
@@ -135,12 +135,12 @@ class AzureRepairer:
     def send(self, order: Order) -> Sent:
         return send_once(lambda: self._prepare(order), lambda target: self._act(order, target))
 
-    def _prepare(self, order: Order) -> Target:
+    def _prepare(self, order: Order) -> AzureTarget:
         if order.device or order.rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
             raise RepairRefused(self.can(order.machine, order.rung, order.device))
         return self._target(order.machine, order.rung)
 
-    def _act(self, order: Order, target: Target) -> Sent:
+    def _act(self, order: Order, target: AzureTarget) -> Sent:
         if target.way == "delete":
             return machines.delete(self.azure, target.which)
         if target.way == "aks":
@@ -165,14 +165,14 @@ class AzureRepairer:
         """The start after a stop; the deallocation that a report ends with; a pool's growth after a deletion."""
         return send_once(lambda: self._next(order), lambda target: self._do_next(order, sent, target))
 
-    def _next(self, order: Order) -> Target:
+    def _next(self, order: Order) -> AzureTarget:
         which, way = self._vm(order.machine), self._way(order.rung)
-        seen = machines.get(self.azure, which) if way != "aks" else Seen("", "", "", "", "", "", "")
+        seen = machines.get(self.azure, which) if way != "aks" else AzureMachine("", "", "", "", "", "", "")
         if seen is None:
             raise RepairRefused(f"{which.shown} is gone")
-        return Target(which, seen, way)
+        return AzureTarget(which, seen, way)
 
-    def _do_next(self, order: Order, sent: Sent, target: Target) -> Sent:
+    def _do_next(self, order: Order, sent: Sent, target: AzureTarget) -> Sent:
         if target.way == "aks":
             pool = self._pool(order.machine, target.which)
             assert pool is not None  # it was deleted from this pool
@@ -207,7 +207,7 @@ class AzureRepairer:
 
     def _report_progress(self, order: Order, which: Vm, before: Sighting) -> Progress:
         """What Azure makes of the report, until the machine is touched. Its name follows from what was seen before."""
-        then = Seen(before.instance, before.power, SUCCEEDED, before.boot, "", "", "")
+        then = AzureMachine(before.instance, before.power, SUCCEEDED, before.boot, "", "", "")
         found = reports.insight(self.azure, which, reports.name(order, then))
         if found is None:
             return Progress(Stage.WORKING, "Azure says nothing of the report yet")

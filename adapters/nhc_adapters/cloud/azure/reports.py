@@ -17,7 +17,7 @@ from nhc.model import printable
 from nhc.repair import Machine, Order, Sent
 from nhc_adapters.cloud.azure.api import IMPACT, Azure
 from nhc_adapters.cloud.azure.identity import Vm
-from nhc_adapters.cloud.azure.machines import Seen
+from nhc_adapters.cloud.azure.machines import AzureMachine
 from nhc_adapters.repair.calls import CallFailed, accepted
 
 UNHEALTHY = "Resource.Hpc.Unhealthy."
@@ -68,13 +68,13 @@ def category(because: str) -> str:
     return UNHEALTHY + found
 
 
-def name(order: Order, seen: Seen) -> str:
+def name(order: Order, seen: AzureMachine) -> str:
     """The report's name: the same for the same machine, boot and fault."""
     about = f"{seen.vm_id}/{order.machine.boot_id or seen.at}/{category(order.because)}"
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"nhc:{about}"))
 
 
-def send(azure: Azure, which: Vm, order: Order, seen: Seen, log_url: str) -> Sent:
+def send(azure: Azure, which: Vm, order: Order, seen: AzureMachine, log_url: str) -> Sent:
     """Report the machine. Raises CallFailed."""
     more: Dict[str, str] = {"LogUrl": log_url} if log_url else {}
     more.update(_device(order.machine))

@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc.repair import Answer
-from nhc_adapters.cloud.rest import Problem, Rest, no_words, said_in
-from nhc_adapters.cloud.tokens import Bearer, Token
+from nhc_adapters.cloud.rest import ProviderMessage, Rest, no_words, said_in
+from nhc_adapters.cloud.tokens import AccessToken, Bearer
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.settings import AdapterSettings
 
@@ -76,19 +76,19 @@ class Google:
             url += f"?{urlencode(query)}"
         return self._rest.call(name, verb, url, {"Authorization": self._bearer.header()}, body).json()
 
-    def _token(self) -> Token:
+    def _token(self) -> AccessToken:
         """The token of the machine's service account, from its metadata service."""
         where = f"{self._metadata}/computeMetadata/v1/instance/service-accounts/default/token"
         try:
             answer = self._own.call("Google's metadata service", "GET", where, {"Metadata-Flavor": "Google"}).json()
-            return Token(str(answer["access_token"]), float(answer["expires_in"]))
+            return AccessToken(str(answer["access_token"]), float(answer["expires_in"]))
         except CallFailed as error:
             hint = "outside of Google's machines set repairers.google.credentials"
             raise CallFailed(error.answer, f"{error} ({hint})", error.code, error.retry_after) from None
         except (KeyError, TypeError, ValueError):
             raise AdapterError("Google's metadata service: its answer holds no token") from None
 
-    def _library_token(self) -> Token:
+    def _library_token(self) -> AccessToken:
         """The token of the application default credentials, through google-auth."""
         try:
             import google.auth
@@ -107,13 +107,13 @@ class Google:
             raise CallFailed(Answer.REFUSED, f"google-auth: {printable(str(error), 300)}", retry_after=30.0) from None
         except GoogleAuthError as error:
             raise AdapterError(f"google-auth: {printable(str(error), 300)}") from None
-        return Token(str(credentials.token), 600.0)
+        return AccessToken(str(credentials.token), 600.0)
 
 
-def _words(answer: bytes) -> Problem:
+def _words(answer: bytes) -> ProviderMessage:
     """Google's form of an error: the first reason says more than the status does."""
     error: Mapping[str, Any] = said_in(answer, "error")
     if not error:
         return no_words(answer)
     reasons: Dict[str, Any] = next(iter(error.get("errors") or []), {})
-    return Problem(str(reasons.get("reason") or error.get("status") or ""), str(error.get("message") or ""))
+    return ProviderMessage(str(reasons.get("reason") or error.get("status") or ""), str(error.get("message") or ""))

@@ -7,8 +7,8 @@ from typing import Any, Mapping, NamedTuple
 from nhc.model import printable
 from nhc.repair import Order, Sent
 from nhc_adapters.cloud.google.api import Google
-from nhc_adapters.cloud.google.identity import Place
-from nhc_adapters.cloud.google.instances import Group
+from nhc_adapters.cloud.google.identity import InstanceName
+from nhc_adapters.cloud.google.instances import InstanceGroup
 from nhc_adapters.repair.calls import RepairRefused, accepted
 
 PAGE = 500
@@ -21,11 +21,11 @@ class Managed(NamedTuple):
     problem: str
 
 
-def scope(where: Place, group: Group) -> str:
+def scope(where: InstanceName, group: InstanceGroup) -> str:
     return f"projects/{where.project}/{group.kind}/{group.where}"
 
 
-def recreate(google: Google, where: Place, group: Group, order: Order) -> Sent:
+def recreate(google: Google, where: InstanceName, group: InstanceGroup, order: Order) -> Sent:
     """Have the group delete the instance and make it anew, under the same name.
 
     Its operation is done when the group has taken note; `managed` shows how far it is.
@@ -38,7 +38,7 @@ def recreate(google: Google, where: Place, group: Group, order: Order) -> Sent:
     return accepted(f"{group.name} recreates {where.name}", str(answer.get("name") or ""))
 
 
-def managed(google: Google, where: Place, group: Group) -> Managed:
+def managed(google: Google, where: InstanceName, group: InstanceGroup) -> Managed:
     """What the group does to the instance now. Raises CallFailed, and RepairRefused where it is not of the group."""
     path = f"{scope(where, group)}/instanceGroupManagers/{group.name}/listManagedInstances"
     ending = f"/zones/{where.zone}/instances/{where.name}"
@@ -56,7 +56,7 @@ def managed(google: Google, where: Place, group: Group) -> Managed:
             raise RepairRefused(f"{where.name} is not of the group {group.name}")
 
 
-def heals(google: Google, where: Place, group: Group) -> bool:
+def heals(google: Google, where: InstanceName, group: InstanceGroup) -> bool:
     """Whether the group repairs an instance whose health check fails. Raises CallFailed."""
     path = f"{scope(where, group)}/instanceGroupManagers/{group.name}"
     found: Mapping[str, Any] = google.call("instanceGroupManagers.get", "GET", path)

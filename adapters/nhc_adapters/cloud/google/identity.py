@@ -10,7 +10,7 @@ from nhc.repair import Machine
 _PROVIDER = re.compile(r"^gce://([a-z0-9.:-]+)/([a-z0-9-]+)/([a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)$")
 
 
-class Place(NamedTuple):
+class InstanceName(NamedTuple):
     """An instance by name. Google names a recreated instance as it named the one before."""
 
     project: str
@@ -22,10 +22,10 @@ class Place(NamedTuple):
         return f"projects/{self.project}/zones/{self.zone}/instances/{self.name}"
 
 
-def place(machine: Machine) -> Optional[Place]:
+def place(machine: Machine) -> Optional[InstanceName]:
     """From the provider id `gce://PROJECT/ZONE/NAME`, or the settings `project`, `zone` and `instance` of the node."""
     found = _PROVIDER.match(machine.provider_id)
     if found:
-        return Place(*found.groups())
+        return InstanceName(*found.groups())
     given = [machine.settings.get(key, "") for key in ("project", "zone", "instance")]
-    return Place(*given) if all(given) and not machine.provider_id else None
+    return InstanceName(*given) if all(given) and not machine.provider_id else None

@@ -10,7 +10,7 @@ from typing import Any, FrozenSet, Mapping, NamedTuple, Optional
 from nhc.model import printable
 from nhc.repair import Machine, Order, Sent, Sighting
 from nhc_adapters.cloud.google.api import Google
-from nhc_adapters.cloud.google.identity import Place
+from nhc_adapters.cloud.google.identity import InstanceName
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
 
 RUNNING = "RUNNING"
@@ -25,7 +25,7 @@ DESCRIPTION = 200
 _GROUP = re.compile(r"projects/[^/]+/(zones|regions)/([^/]+)/instanceGroupManagers/([^/]+)$")
 
 
-class Group(NamedTuple):
+class InstanceGroup(NamedTuple):
     """A managed instance group. `kind` is zones or regions."""
 
     kind: str
@@ -33,7 +33,7 @@ class Group(NamedTuple):
     name: str
 
 
-class Instance(NamedTuple):
+class GoogleInstance(NamedTuple):
     """An instance as Google describes it. `id` differs in each that bears the name."""
 
     id: str
@@ -43,11 +43,11 @@ class Instance(NamedTuple):
     addresses: FrozenSet[str]
     local_disks: bool
     reserved: bool
-    group: Optional[Group]
+    group: Optional[InstanceGroup]
     maintenance: Mapping[str, Any]
 
 
-class Operation(NamedTuple):
+class GoogleOperation(NamedTuple):
     """A zone's or region's operation. One that is DONE with an `error` has failed."""
 
     name: str
@@ -57,7 +57,7 @@ class Operation(NamedTuple):
     user: str
 
 
-def get(google: Google, where: Place) -> Optional[Instance]:
+def get(google: Google, where: InstanceName) -> Optional[GoogleInstance]:
     """An instance, None where there is none of this name. Raises CallFailed."""
     try:
         found = google.call("instances.get", "GET", where.path)
@@ -70,7 +70,7 @@ def get(google: Google, where: Place) -> Optional[Instance]:
     by = next((str(one.get("value")) for one in items if one.get("key") == "created-by"), "")
     group = _GROUP.search(by)
     affinity = (found.get("reservationAffinity") or {}).get("consumeReservationType")
-    return Instance(
+    return GoogleInstance(
         id=str(found.get("id") or ""),
         status=str(found.get("status") or ""),
         started=str(found.get("lastStartTimestamp") or ""),
@@ -80,12 +80,12 @@ def get(google: Google, where: Place) -> Optional[Instance]:
         ),
         local_disks=any(one.get("type") == "SCRATCH" for one in found.get("disks") or []),
         reserved=affinity == "SPECIFIC_RESERVATION",
-        group=Group(*group.groups()) if group else None,
+        group=InstanceGroup(*group.groups()) if group else None,
         maintenance=status.get("upcomingMaintenance") or {},
     )
 
 
-def compare(machine: Machine, found: Optional[Instance], where: Place) -> Instance:
+def compare(machine: Machine, found: Optional[GoogleInstance], where: InstanceName) -> GoogleInstance:
     """The instance, where it is the machine that the cluster means. Raises RepairRefused.
 
     A recreated instance bears the same name. The node's address, and the settings' `instance_id`, tell them apart.
@@ -105,31 +105,31 @@ def compare(machine: Machine, found: Optional[Instance], where: Place) -> Instan
     return found
 
 
-def sighting(found: Optional[Instance]) -> Sighting:
+def sighting(found: Optional[GoogleInstance]) -> Sighting:
     if found is None:
         return Sighting(time.time(), power="gone")
     acting = found.status if found.status in ("REPAIRING", "DEPROVISIONING") else ""
     return Sighting(time.time(), found.id, found.started, found.status, "google" if acting else "", acting)
 
 
-def reset(google: Google, where: Place, order: Order) -> Sent:
+def reset(google: Google, where: InstanceName, order: Order) -> Sent:
     """A hard reset: the power cut of a virtual machine, on the same host."""
     return _begun(google.call("instances.reset", "POST", f"{where.path}/reset", {"requestId": order.key}), where)
 
 
-def stop(google: Google, where: Place, order: Order, discard: bool) -> Sent:
+def stop(google: Google, where: InstanceName, order: Order, discard: bool) -> Sent:
     query = {"requestId": order.key, "noGracefulShutdown": "true"}
     if discard:
         query["discardLocalSsd"] = "true"
     return _begun(google.call("instances.stop", "POST", f"{where.path}/stop", query), where)
 
 
-def start(google: Google, where: Place, key: str) -> Sent:
+def start(google: Google, where: InstanceName, key: str) -> Sent:
     sent = _begun(google.call("instances.start", "POST", f"{where.path}/start", {"requestId": key}), where)
     return sent._replace(request_id=START + sent.request_id)
 
 
-def report_faulty(google: Google, where: Place, order: Order) -> Sent:
+def report_faulty(google: Google, where: InstanceName, order: Order) -> Sent:
     """Report its host. Google repairs or replaces the host, which takes from minutes to weeks by the reservation."""
     reason = {"behavior": behavior(order.because), "description": printable(order.because, DESCRIPTION)}
     body = {"disruptionSchedule": "IMMEDIATE", "faultReasons": [reason]}
@@ -153,14 +153,14 @@ def behavior(because: str) -> str:
     return "BEHAVIOR_UNSPECIFIED"
 
 
-def _begun(answer: Mapping[str, Any], where: Place) -> Sent:
+def _begun(answer: Mapping[str, Any], where: InstanceName) -> Sent:
     found = _operation(answer)
     if found.done and found.error:
         raise RepairRefused(f"{found.kind}: {found.error}")
     return accepted(f"Google began {found.kind or 'the operation'} of {where.name}", found.name)
 
 
-def operation(google: Google, scope: str, name: str, key: str) -> Optional[Operation]:
+def operation(google: Google, scope: str, name: str, key: str) -> Optional[GoogleOperation]:
     """An operation by its name, or by the order's key where its name never arrived. None where there is none.
 
     `scope` is `projects/P/zones/Z` or `projects/P/regions/R`. Raises CallFailed.
@@ -177,7 +177,7 @@ def operation(google: Google, scope: str, name: str, key: str) -> Optional[Opera
     return next((_operation(one) for one in items if one.get("clientOperationId") == key), None)
 
 
-def running(google: Google, where: Place, found: Instance) -> list[Operation]:
+def running(google: Google, where: InstanceName, found: GoogleInstance) -> list[GoogleOperation]:
     """Operations on an instance that have not ended. Raises CallFailed."""
     query = {"filter": f'(targetId = "{found.id}") AND (status != "DONE")', "maxResults": "20"}
     scope = f"projects/{where.project}/zones/{where.zone}"
@@ -186,12 +186,12 @@ def running(google: Google, where: Place, found: Instance) -> list[Operation]:
     return [one for one in seen if not one.done]
 
 
-def _operation(found: Mapping[str, Any]) -> Operation:
+def _operation(found: Mapping[str, Any]) -> GoogleOperation:
     errors = (found.get("error") or {}).get("errors") or []
     said = "; ".join(f"{one.get('code')}: {one.get('message')}" for one in errors)
     if not said and int(found.get("httpErrorStatusCode") or 0) >= 400:
         said = f"{found['httpErrorStatusCode']}: {found.get('httpErrorMessage') or ''}"
-    return Operation(
+    return GoogleOperation(
         name=str(found.get("name") or ""),
         done=found.get("status") == "DONE",
         error=printable(said, 300),

@@ -30,8 +30,8 @@ from nhc.repair import (
 )
 from nhc_adapters.cloud.google import evidence, gke, groups, instances
 from nhc_adapters.cloud.google.api import PERMISSIONS, Google
-from nhc_adapters.cloud.google.identity import Place, place
-from nhc_adapters.cloud.google.instances import RUNNING, TERMINATED, Group, Instance
+from nhc_adapters.cloud.google.identity import InstanceName, place
+from nhc_adapters.cloud.google.instances import RUNNING, TERMINATED, GoogleInstance, InstanceGroup
 from nhc_adapters.cloud.node_labels import NodeLabels
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, send_once
 from nhc_adapters.repair.settings import AdapterSettings
@@ -46,13 +46,13 @@ NEVER_ARRIVED = 300.0
 is for clocks that differ."""
 
 
-class Target(NamedTuple):
+class GoogleTarget(NamedTuple):
     """An instance whose identity was compared. `group` is for a recreation."""
 
-    where: Place
-    found: Instance
+    where: InstanceName
+    found: GoogleInstance
     way: str
-    group: Optional[Group] = None
+    group: Optional[InstanceGroup] = None
 
 
 class GoogleRepairer:
@@ -85,14 +85,14 @@ class GoogleRepairer:
             return str(error)
         return ""
 
-    def _place(self, machine: Machine) -> Place:
+    def _place(self, machine: Machine) -> InstanceName:
         found = place(machine)
         if found is None:
             shown = machine.provider_id or "not set"
             raise RepairRefused(f"no instance of Google's is known for {machine.node} (provider id {shown!r})")
         return found
 
-    def _target(self, machine: Machine, rung: Rung) -> Target:
+    def _target(self, machine: Machine, rung: Rung) -> GoogleTarget:
         """The instance and the way, the identity compared. Raises RepairRefused, CallFailed."""
         where = self._place(machine)
         found = instances.compare(machine, instances.get(self.google, where), where)
@@ -108,9 +108,9 @@ class GoogleRepairer:
             raise RepairRefused(f"{where.name} is in no managed instance group: nothing would replace it")
         if way == "report-faulty" and not found.reserved:
             raise RepairRefused("only the host of an instance in a reservation can be reported as faulty")
-        return Target(where, found, way, found.group)
+        return GoogleTarget(where, found, way, found.group)
 
-    def _way(self, machine: Machine, rung: Rung, found: Instance) -> str:
+    def _way(self, machine: Machine, rung: Rung, found: GoogleInstance) -> str:
         if rung is Rung.REBOOT:
             return self.reboot
         if rung is Rung.POWER_CYCLE:
@@ -129,12 +129,12 @@ class GoogleRepairer:
     def send(self, order: Order) -> Sent:
         return send_once(lambda: self._prepare(order), lambda target: self._act(order, target))
 
-    def _prepare(self, order: Order) -> Target:
+    def _prepare(self, order: Order) -> GoogleTarget:
         if order.device or order.rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
             raise RepairRefused(self.can(order.machine, order.rung, order.device))
         return self._target(order.machine, order.rung)
 
-    def _act(self, order: Order, target: Target) -> Sent:
+    def _act(self, order: Order, target: GoogleTarget) -> Sent:
         if target.way == "gke":
             labels = gke.wanted(order.rung, instances.behavior(order.because))
             return self.nodes.label(order.machine, self.nodes.compare(order.machine), labels)
@@ -176,12 +176,14 @@ class GoogleRepairer:
             return Progress(Stage.FAILED if late else Stage.WORKING, "Google shows no operation of this order")
         return self._effect(order, where, found, before, way)
 
-    def _sent_way(self, order: Order, found: Optional[Instance]) -> str:
+    def _sent_way(self, order: Order, found: Optional[GoogleInstance]) -> str:
         if found is None:
             return "group" if order.rung is Rung.REPLACE else ""
         return self._way(order.machine, order.rung, found)
 
-    def _effect(self, order: Order, where: Place, found: Optional[Instance], before: Sighting, way: str) -> Progress:
+    def _effect(
+        self, order: Order, where: InstanceName, found: Optional[GoogleInstance], before: Sighting, way: str
+    ) -> Progress:
         if found is None:
             stage = Stage.WORKING if way == "group" else Stage.FAILED
             return Progress(stage, f"{where.name} is gone{', and is being made anew' if way == 'group' else ''}")
@@ -253,12 +255,12 @@ class GoogleRepairer:
         return evidence.collect(self.google, self._place(machine), budget)
 
 
-def _later(found: Instance, before: Sighting) -> bool:
+def _later(found: GoogleInstance, before: Sighting) -> bool:
     """Whether the instance has started since it was seen before. Google's times sort as text: one zone, one form."""
     return bool(before.boot) and found.started > before.boot
 
 
-def _changed(found: Optional[Instance], before: Sighting) -> bool:
+def _changed(found: Optional[GoogleInstance], before: Sighting) -> bool:
     return found is None or found.id != before.instance or found.started != before.boot or found.status != before.power
 
 

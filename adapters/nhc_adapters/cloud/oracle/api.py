@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from nhc.ports import AdapterError
 from nhc_adapters.cloud.oracle.signing import find, signed
-from nhc_adapters.cloud.rest import Problem, Rest, no_words, said_in
+from nhc_adapters.cloud.rest import ProviderMessage, Rest, no_words, said_in
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.settings import AdapterSettings
 
@@ -125,6 +125,6 @@ def objects(data: Any) -> List[Dict[str, Any]]:
     return [one for one in found or [] if isinstance(one, dict)]
 
 
-def _words(answer: bytes) -> Problem:
+def _words(answer: bytes) -> ProviderMessage:
     error = said_in(answer)
-    return Problem(str(error.get("code") or ""), str(error.get("message") or "")) if error else no_words(answer)
+    return ProviderMessage(str(error.get("code") or ""), str(error.get("message") or "")) if error else no_words(answer)

@@ -20,7 +20,7 @@ GONE = frozenset(("TERMINATING", "TERMINATED"))
 _OCID = re.compile(r"^(?:oci://)?(ocid1\.instance\.[a-z0-9]+\.[a-z0-9-]*\.[a-z0-9._-]+)$")
 
 
-class Instance(NamedTuple):
+class OracleInstance(NamedTuple):
     """An instance as Oracle describes it; `etag` is the version that a change must still find."""
 
     ocid: str
@@ -37,7 +37,7 @@ def ocid(machine: Machine) -> str:
     return found[1] if found else ""
 
 
-def get(oracle: Oracle, which: str) -> Optional[Instance]:
+def get(oracle: Oracle, which: str) -> Optional[OracleInstance]:
     """An instance, None where there is none or we may not see it: Oracle tells neither apart. Raises CallFailed."""
     try:
         said = oracle.call("get_instance", "GET", f"instances/{which}", which)
@@ -46,7 +46,7 @@ def get(oracle: Oracle, which: str) -> Optional[Instance]:
             return None
         raise
     found: Dict[str, Any] = said.data
-    return Instance(
+    return OracleInstance(
         ocid=str(found.get("id") or ""),
         state=str(found.get("lifecycleState") or ""),
         compartment=str(found.get("compartmentId") or ""),
@@ -56,7 +56,7 @@ def get(oracle: Oracle, which: str) -> Optional[Instance]:
     )
 
 
-def compare(machine: Machine, found: Optional[Instance], which: str) -> Instance:
+def compare(machine: Machine, found: Optional[OracleInstance], which: str) -> OracleInstance:
     """The instance, where it can be repaired. Its OCID is no other machine's, so that one that ended tells of a stale
     provider id. Raises RepairRefused.
     """
@@ -73,7 +73,7 @@ def compare(machine: Machine, found: Optional[Instance], which: str) -> Instance
     return found
 
 
-def sighting(found: Optional[Instance]) -> Sighting:
+def sighting(found: Optional[OracleInstance]) -> Sighting:
     """Oracle shows no time of a start."""
     if found is None:
         return Sighting(time.time(), power="gone")
@@ -81,7 +81,9 @@ def sighting(found: Optional[Instance]) -> Sighting:
     return Sighting(time.time(), found.ocid, "", found.state, "oracle" if acting else "", found.state if acting else "")
 
 
-def act(oracle: Oracle, found: Instance, action: str, key: str, body: Optional[Mapping[str, object]] = None) -> Sent:
+def act(
+    oracle: Oracle, found: OracleInstance, action: str, key: str, body: Optional[Mapping[str, object]] = None
+) -> Sent:
     """One action: RESET cuts the power, SOFTRESET asks the system first and waits 15 minutes for it."""
     query = {"action": action}
     path = f"instances/{found.ocid}"
@@ -91,14 +93,14 @@ def act(oracle: Oracle, found: Instance, action: str, key: str, body: Optional[M
     return accepted(f"Oracle took {action}", said.work)
 
 
-def terminate(oracle: Oracle, found: Instance) -> Sent:
+def terminate(oracle: Oracle, found: OracleInstance) -> Sent:
     query = {"preserveBootVolume": "false"}
     path = f"instances/{found.ocid}"
     said = oracle.call("terminate_instance", "DELETE", path, found.ocid, query=query, if_match=found.etag)
     return accepted("Oracle terminates the instance", said.work)
 
 
-def report(oracle: Oracle, found: Instance, order: Order) -> Instance:
+def report(oracle: Oracle, found: OracleInstance, order: Order) -> OracleInstance:
     """Set the tag that says the host is bad, and read it back: without it the same host comes back from the pool.
 
     Raises RepairRefused where it does not stand afterwards: nothing else is then begun.
@@ -121,11 +123,11 @@ def report(oracle: Oracle, found: Instance, order: Order) -> Instance:
     return again
 
 
-def _tagged(found: Instance) -> bool:
+def _tagged(found: OracleInstance) -> bool:
     return str(found.tags.get(NAMESPACE, {}).get(TAG, "")) == UNHEALTHY
 
 
-def maintenance(oracle: Oracle, found: Instance) -> List[Claim]:
+def maintenance(oracle: Oracle, found: OracleInstance) -> List[Claim]:
     """Oracle's own maintenance of the instance that has not ended. Raises CallFailed."""
     query = {"compartmentId": found.compartment, "instanceId": found.ocid, "limit": "20"}
     said = oracle.call("list_instance_maintenance_events", "GET", "instanceMaintenanceEvents", found.ocid, query=query)

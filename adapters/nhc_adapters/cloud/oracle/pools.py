@@ -6,7 +6,7 @@ from typing import Any, Mapping, NamedTuple, Optional
 
 from nhc.repair import Order, Progress, Sent, Sighting, Stage
 from nhc_adapters.cloud.oracle.api import Oracle, objects
-from nhc_adapters.cloud.oracle.instances import Instance, seconds, terminate
+from nhc_adapters.cloud.oracle.instances import OracleInstance, seconds, terminate
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
 
 
@@ -21,7 +21,7 @@ def is_member(oracle: Oracle, pool: str, instance: str) -> bool:
     return True
 
 
-def detach(oracle: Oracle, pool: str, found: Instance, order: Order) -> Sent:
+def detach(oracle: Oracle, pool: str, found: OracleInstance, order: Order) -> Sent:
     """Detach and terminate a member; the pool keeps its size and launches another."""
     body = {"instanceId": found.ocid, "isAutoTerminate": True, "isDecrementSize": False}
     path = f"instancePools/{pool}/actions/detachInstance"
@@ -29,7 +29,9 @@ def detach(oracle: Oracle, pool: str, found: Instance, order: Order) -> Sent:
     return accepted("the pool detaches and terminates the instance, and launches another", said.work)
 
 
-def replaced(oracle: Oracle, pool: str, found: Optional[Instance], compartment: str, before: Sighting) -> Progress:
+def replaced(
+    oracle: Oracle, pool: str, found: Optional[OracleInstance], compartment: str, before: Sighting
+) -> Progress:
     """DONE where the old one has ended and the pool runs one that is newer. Raises CallFailed."""
     if found is not None and found.state != "TERMINATED":
         return Progress(Stage.WORKING, f"the instance is {found.state}")
@@ -51,7 +53,7 @@ def replaced(oracle: Oracle, pool: str, found: Optional[Instance], compartment: 
 # OKE.
 
 
-def delete_node(oracle: Oracle, pool: str, found: Instance) -> Sent:
+def delete_node(oracle: Oracle, pool: str, found: OracleInstance) -> Sent:
     """Delete a managed node; the node pool keeps its size and makes another. OKE drains it first."""
     path = f"nodePools/{pool}/node/{found.ocid}"
     said = oracle.call("delete_node", "DELETE", path, pool, query={"isDecrementSize": "false"})
@@ -80,7 +82,7 @@ def node_replaced(oracle: Oracle, pool: str, which: str, sent: Sent) -> Progress
 # GPU memory clusters (GB200, GB300): an NVLink domain with a size.
 
 
-class Cluster(NamedTuple):
+class GpuMemoryCluster(NamedTuple):
     """A GPU memory cluster."""
 
     size: int
@@ -88,13 +90,13 @@ class Cluster(NamedTuple):
     etag: str
 
 
-def cluster(oracle: Oracle, which: str) -> Cluster:
+def cluster(oracle: Oracle, which: str) -> GpuMemoryCluster:
     """Raises CallFailed."""
     said = oracle.call("get_compute_gpu_memory_cluster", "GET", f"computeGpuMemoryClusters/{which}", which)
-    return Cluster(int(said.data.get("size") or 0), str(said.data.get("lifecycleState") or ""), said.etag)
+    return GpuMemoryCluster(int(said.data.get("size") or 0), str(said.data.get("lifecycleState") or ""), said.etag)
 
 
-def leave(oracle: Oracle, which: str, found: Instance) -> Sent:
+def leave(oracle: Oracle, which: str, found: OracleInstance) -> Sent:
     """Terminate a member, keeping in the request's id the size to come back to."""
     before = cluster(oracle, which)
     if before.state != "ACTIVE":

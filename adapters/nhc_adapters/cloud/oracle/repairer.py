@@ -29,7 +29,7 @@ from nhc.repair import (
 )
 from nhc_adapters.cloud.oracle import evidence, instances, pools
 from nhc_adapters.cloud.oracle.api import PERMISSIONS, Oracle
-from nhc_adapters.cloud.oracle.instances import GONE, TERMINATED, Instance
+from nhc_adapters.cloud.oracle.instances import GONE, TERMINATED, OracleInstance
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, send_once
 from nhc_adapters.repair.settings import AdapterSettings
 
@@ -46,10 +46,10 @@ _OWNER = {
 """The setting that names what replaces an instance, and where in its own metadata that may stand."""
 
 
-class Target(NamedTuple):
+class OracleTarget(NamedTuple):
     """An instance whose identity was compared, the way to repair it, and what it belongs to."""
 
-    found: Instance
+    found: OracleInstance
     way: str
     owner: str = ""
 
@@ -88,12 +88,12 @@ class OracleRepairer:
             raise RepairRefused(f"no instance of Oracle's is known for {machine.node} (provider id {shown!r})")
         return found
 
-    def _target(self, machine: Machine, rung: Rung) -> Target:
+    def _target(self, machine: Machine, rung: Rung) -> OracleTarget:
         """Raises RepairRefused, CallFailed."""
         which = self._ocid(machine)
         found = instances.compare(machine, instances.get(self.oracle, which), which)
         if rung is not Rung.REPLACE:
-            return Target(found, "RESET" if rung is Rung.POWER_CYCLE else self.reboot.upper())
+            return OracleTarget(found, "RESET" if rung is Rung.POWER_CYCLE else self.reboot.upper())
         owner = self._owner(machine, found)
         if self.replace in _OWNER and not owner:
             raise RepairRefused(
@@ -101,9 +101,9 @@ class OracleRepairer:
             )
         if self.replace == "pool" and not pools.is_member(self.oracle, owner, which):
             raise RepairRefused(f"{machine.node} is not of the instance pool: nothing would replace it")
-        return Target(found, self.replace, owner)
+        return OracleTarget(found, self.replace, owner)
 
-    def _owner(self, machine: Machine, found: Optional[Instance]) -> str:
+    def _owner(self, machine: Machine, found: Optional[OracleInstance]) -> str:
         setting, label = _OWNER.get(self.replace, ("", ""))
         own = machine.settings.get(setting.replace("-", "_"), "") if setting else ""
         shown = found.metadata.get(label, "") if found and label else ""
@@ -117,7 +117,7 @@ class OracleRepairer:
     def send(self, order: Order) -> Sent:
         return send_once(lambda: self._prepare(order), lambda target: self._act(order, target))
 
-    def _prepare(self, order: Order) -> Target:
+    def _prepare(self, order: Order) -> OracleTarget:
         if order.device or order.rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
             raise RepairRefused(self.can(order.machine, order.rung, order.device))
         target = self._target(order.machine, order.rung)
@@ -125,7 +125,7 @@ class OracleRepairer:
             target = target._replace(found=instances.report(self.oracle, target.found, order))
         return target
 
-    def _act(self, order: Order, target: Target) -> Sent:
+    def _act(self, order: Order, target: OracleTarget) -> Sent:
         if target.way == "pool":
             return pools.detach(self.oracle, target.owner, target.found, order)
         if target.way == "oke":

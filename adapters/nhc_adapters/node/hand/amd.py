@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Dict, Sequence
 
-from nhc_adapters.node.hand.values import Judged, RepairDevice
+from nhc_adapters.node.hand.values import RepairDevice, RepairResult
 
 
-def judge_reset(status: int, said: str, devices: Sequence[RepairDevice]) -> Judged:
+def judge_reset(status: int, said: str, devices: Sequence[RepairDevice]) -> RepairResult:
     """The results by GPU: blocks of `GPU: N` with `Successfully reset GPU` or `Failed to reset GPU` in each."""
     results: Dict[int, str] = {}
     number = -1
@@ -26,4 +26,4 @@ def judge_reset(status: int, said: str, devices: Sequence[RepairDevice]) -> Judg
     bad = [f"{label}: {text or 'amd-smi does not say'}" for label, text in mine.items() if text != "reset"]
     if status and not bad:
         bad = [f"amd-smi ended with {status}"]
-    return Judged(not bad, "; ".join(bad) or f"{', '.join(mine)} reset", mine)
+    return RepairResult(not bad, "; ".join(bad) or f"{', '.join(mine)} reset", mine)

@@ -6,10 +6,10 @@ import time
 from typing import Callable, List, Mapping, Tuple
 
 from nhc_adapters.node.hand import amd, look, nvidia
-from nhc_adapters.node.hand.journal import ACTING, BOOTING, ENDED, Journal, RepairState
+from nhc_adapters.node.hand.journal import ACTING, BOOTING, ENDED, RepairJournal, RepairState
 from nhc_adapters.node.hand.look import LocalNode
 from nhc_adapters.node.hand.plan import CONTROL
-from nhc_adapters.node.hand.values import AskedRepair, Judged, NodeFacts, NotPossible, RepairPlan, Undo
+from nhc_adapters.node.hand.values import AskedRepair, NodeFacts, NotPossible, RepairPlan, RepairResult, Undo
 
 RESET = 300.0
 """Seconds for one command that repairs."""
@@ -21,10 +21,10 @@ LOOK = 0.25
 Clock = Callable[[], float]
 
 
-class Work:
+class RepairWork:
     """One repair under way. `state` is as the journal has it."""
 
-    def __init__(self, node: LocalNode, journal: Journal, state: RepairState, asked: AskedRepair) -> None:
+    def __init__(self, node: LocalNode, journal: RepairJournal, state: RepairState, asked: AskedRepair) -> None:
         self.node, self.journal, self.state, self.asked = node, journal, state, asked
 
     def _note(self, **changes: object) -> None:
@@ -33,15 +33,15 @@ class Work:
 
     def carry_out(self, plan: RepairPlan, facts: NodeFacts) -> None:
         """To the end, and put back whatever happened. Raises OSError where the journal cannot be written."""
-        judged = Judged(False, "it was ended before the repair began")
+        judged = RepairResult(False, "it was ended before the repair began")
         try:
             self._take_away(plan)
             self._wait_until_free(plan, facts)
             self._note(phase=BOOTING if plan.judge == "reboot" else ACTING)
-            judged = Judged(False, "it was ended during the repair")
+            judged = RepairResult(False, "it was ended during the repair")
             judged = self._act(plan, facts)
         except NotPossible as error:
-            judged = Judged(False, str(error), judged.results)
+            judged = RepairResult(False, str(error), judged.results)
         finally:
             if not (plan.judge == "reboot" and judged.fine):
                 self.put_back(judged)
@@ -96,16 +96,16 @@ class Work:
 
     # The repair.
 
-    def _act(self, plan: RepairPlan, facts: NodeFacts) -> Judged:
+    def _act(self, plan: RepairPlan, facts: NodeFacts) -> RepairResult:
         if plan.judge in ("nvidia", "amd"):
             return self._reset(plan)
         for command in plan.commands:
             self.node.ask(*command, timeout=RESET)
         if plan.judge == "reboot":
-            return Judged(True, "systemd has taken the reboot")
+            return RepairResult(True, "systemd has taken the reboot")
         return self._services(facts) if plan.judge == "services" else self._devices(plan, facts)
 
-    def _reset(self, plan: RepairPlan) -> Judged:
+    def _reset(self, plan: RepairPlan) -> RepairResult:
         done = self.node.run(*plan.commands[0], timeout=RESET)
         said = f"{done.stdout}\n{done.stderr}"
         judge = nvidia.judge_reset if plan.judge == "nvidia" else amd.judge_reset
@@ -113,36 +113,36 @@ class Work:
         if not judged.fine or plan.judge == "amd":
             return judged
         after = nvidia.judge_after(plan.devices, look.nvidia_devices(self.node))
-        return judged if after.fine else Judged(False, f"{judged.message}, but {after.message}", judged.results)
+        return judged if after.fine else RepairResult(False, f"{judged.message}, but {after.message}", judged.results)
 
-    def _services(self, before: NodeFacts) -> Judged:
+    def _services(self, before: NodeFacts) -> RepairResult:
         now = look.units(self.node, self.asked.services)
         bad = [
             name for name in self.asked.services
             if name not in now or not now[name].active or now[name].run == before.units[name].run
         ]  # fmt: skip
         if bad:
-            return Judged(False, f"{', '.join(bad)} was not started again")
-        return Judged(True, f"{', '.join(self.asked.services)} started again")
+            return RepairResult(False, f"{', '.join(bad)} was not started again")
+        return RepairResult(True, f"{', '.join(self.asked.services)} started again")
 
-    def _devices(self, plan: RepairPlan, facts: NodeFacts) -> Judged:
+    def _devices(self, plan: RepairPlan, facts: NodeFacts) -> RepairResult:
         """The driver is there again, with as many devices as before."""
         if facts.vendor == "nvidia":
             after = nvidia.judge_after(plan.devices, look.nvidia_devices(self.node))
-            return after if not after.fine else Judged(True, f"the driver is loaded anew, {after.message}")
+            return after if not after.fine else RepairResult(True, f"the driver is loaded anew, {after.message}")
         until = time.monotonic() + SERVICE
         while True:
             there = {one.bus for one in look.devices(self.node, facts.vendor)}
             absent = [one.label for one in plan.devices if one.bus not in there]
             if not absent:
-                return Judged(True, f"the driver is loaded anew, {len(there)} devices")
+                return RepairResult(True, f"the driver is loaded anew, {len(there)} devices")
             if time.monotonic() >= until:
-                return Judged(False, f"{', '.join(absent)} did not come back with the driver")
+                return RepairResult(False, f"{', '.join(absent)} did not come back with the driver")
             time.sleep(LOOK)
 
     # Afterwards.
 
-    def put_back(self, judged: Judged) -> None:
+    def put_back(self, judged: RepairResult) -> None:
         """Put back all that is left, the last first, and end. What cannot be put back makes it a failure."""
         failed: List[str] = []
         kept: List[Undo] = []

@@ -39,7 +39,7 @@ class RepairState(NamedTuple):
     left: Tuple[Undo, ...] = ()
 
 
-class Journal:
+class RepairJournal:
     """The directory of one node's repairs."""
 
     def __init__(self, root: str = "", directory: str = DIRECTORY) -> None:

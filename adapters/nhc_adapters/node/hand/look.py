@@ -79,15 +79,15 @@ class LocalNode:
             return ""
 
 
-class Identity(NamedTuple):
+class NodeIdentity(NamedTuple):
     """Which machine this is, and which boot."""
 
     boot: str
     uuid: str
 
 
-def identity(node: LocalNode) -> Identity:
-    return Identity(
+def identity(node: LocalNode) -> NodeIdentity:
+    return NodeIdentity(
         node.read("/proc/sys/kernel/random/boot_id"), node.read("/sys/class/dmi/id/product_uuid").lower()
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ import re
 from typing import Dict, List, Sequence
 from xml.etree import ElementTree
 
-from nhc_adapters.node.hand.values import Judged, RepairDevice
+from nhc_adapters.node.hand.values import RepairDevice, RepairResult
 
 SINGLE = ("ampere", "ada", "hopper", "blackwell")
 """Architectures of which one GPU of several that are joined by NVLink can be reset (nvidia-smi(1), --gpu-reset)."""
@@ -59,7 +59,7 @@ def bus(text: str) -> str:
     return f"{(match[1] or '0').lstrip('0') or '0'}:{match[2]}" if match else text
 
 
-def judge_reset(status: int, said: str, devices: Sequence[RepairDevice]) -> Judged:
+def judge_reset(status: int, said: str, devices: Sequence[RepairDevice]) -> RepairResult:
     """What a reset printed, for each GPU. nvidia-smi ends with 255 where one of several failed."""
     results: Dict[str, str] = {}
     for line in said.splitlines():
@@ -72,20 +72,20 @@ def judge_reset(status: int, said: str, devices: Sequence[RepairDevice]) -> Judg
     mine = {one.label: results.get(bus(one.bus), "") for one in devices}
     bad = {label: text for label, text in mine.items() if text and text != "reset"}
     if bad:
-        return Judged(False, "; ".join(f"{label}: {text}" for label, text in bad.items()), mine)
+        return RepairResult(False, "; ".join(f"{label}: {text}" for label, text in bad.items()), mine)
     silent = [label for label, text in mine.items() if not text]
     if status or silent:
         last = " ".join(said.split())[-200:] or "nothing"
-        return Judged(
+        return RepairResult(
             False, f"nvidia-smi ended with {status} and said of {', '.join(silent) or 'the reset'}: {last}", mine
         )
-    return Judged(True, f"{', '.join(mine)} reset", mine)
+    return RepairResult(True, f"{', '.join(mine)} reset", mine)
 
 
-def judge_after(devices: Sequence[RepairDevice], now: Sequence[RepairDevice]) -> Judged:
+def judge_after(devices: Sequence[RepairDevice], now: Sequence[RepairDevice]) -> RepairResult:
     """Whether the GPUs answer after a repair, and ask for no other."""
     if not now:
-        return Judged(False, "nvidia-smi lists no GPU")
+        return RepairResult(False, "nvidia-smi lists no GPU")
     there = {bus(one.bus): one for one in now}
     bad = []
     for one in devices:
@@ -94,7 +94,7 @@ def judge_after(devices: Sequence[RepairDevice], now: Sequence[RepairDevice]) ->
             bad.append(f"{one.label} is not listed any more")
         elif found.recovery.lower() not in QUIET:
             bad.append(f"{one.label} still asks for: {found.recovery}")
-    return Judged(not bad, "; ".join(bad) or f"{', '.join(one.label for one in devices or now)} answers")
+    return RepairResult(not bad, "; ".join(bad) or f"{', '.join(one.label for one in devices or now)} answers")
 
 
 def _text(element: ElementTree.Element, name: str) -> str:

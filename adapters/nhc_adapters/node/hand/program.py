@@ -17,11 +17,11 @@ import time
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from nhc_adapters.node.hand import evidence, look
-from nhc_adapters.node.hand.carry_out import Work, shown
-from nhc_adapters.node.hand.journal import BOOTING, ENDED, Journal, RepairState
+from nhc_adapters.node.hand.carry_out import RepairWork, shown
+from nhc_adapters.node.hand.journal import BOOTING, ENDED, RepairJournal, RepairState
 from nhc_adapters.node.hand.look import LocalNode
 from nhc_adapters.node.hand.plan import plan
-from nhc_adapters.node.hand.values import AskedRepair, Judged, NodeFacts, NotPossible, Refusal, RepairPlan
+from nhc_adapters.node.hand.values import AskedRepair, NodeFacts, NotPossible, Refusal, RepairPlan, RepairResult
 
 Answer = Mapping[str, object]
 BUSY = 60.0
@@ -43,7 +43,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         "words", nargs="*", help="start, restore: the order as JSON; show: its key; evidence: NAME BYTES SECONDS"
     )
     given = parser.parse_args(argv)
-    node, journal = LocalNode(given.root, shlex.split(given.enter), given.path), Journal(given.root)
+    node, journal = LocalNode(given.root, shlex.split(given.enter), given.path), RepairJournal(given.root)
     try:
         answer = _answer(given.command, given.words, node, journal, given.wait)
     except NotPossible as error:
@@ -57,7 +57,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     return _keep(given.result, answer) if given.result else 0
 
 
-def _answer(command: str, words: Sequence[str], node: LocalNode, journal: Journal, wait: bool) -> Answer:
+def _answer(command: str, words: Sequence[str], node: LocalNode, journal: RepairJournal, wait: bool) -> Answer:
     if command == "look":
         return _look(node, journal)
     if command == "show":
@@ -86,14 +86,14 @@ def _keep(path: str, answer: Answer) -> int:
     return 0
 
 
-def _look(node: LocalNode, journal: Journal) -> Answer:
+def _look(node: LocalNode, journal: RepairJournal) -> Answer:
     boot, uuid = look.identity(node)
     if not boot:
         raise NotPossible("/proc/sys/kernel/random/boot_id cannot be read")
     return {"boot": boot, "uuid": uuid, "busy": journal.busy()}
 
 
-def _show(node: LocalNode, journal: Journal, key: str) -> Answer:
+def _show(node: LocalNode, journal: RepairJournal, key: str) -> Answer:
     state = journal.load(key)
     if state is None:
         return {"stage": "unknown", "message": "the node knows nothing of this repair"}
@@ -103,7 +103,7 @@ def _show(node: LocalNode, journal: Journal, key: str) -> Answer:
     return shown(state, look.identity(node).boot, busy)
 
 
-def _start(node: LocalNode, journal: Journal, asked: AskedRepair, wait: bool) -> Answer:
+def _start(node: LocalNode, journal: RepairJournal, asked: AskedRepair, wait: bool) -> Answer:
     lock = journal.lock()
     if lock is None:
         if journal.load(asked.key) is not None:
@@ -120,7 +120,7 @@ def _start(node: LocalNode, journal: Journal, asked: AskedRepair, wait: bool) ->
         state = RepairState(asked.key, asked.rung, asked.device, asked.because[:300], facts.boot, time.time())
         journal.save(state)
         _log(node, f"repair {asked.rung} {asked.device} begins: {asked.because} (order {asked.key})")
-        work = Work(node, journal, state, asked)
+        work = RepairWork(node, journal, state, asked)
         if wait:
             _carry_out(work, made, facts)
             return shown(work.state, look.identity(node).boot, False)
@@ -138,7 +138,7 @@ def _refused(message: str, retry_after: float = 0.0) -> Answer:
     return {"answer": "refused", "message": message[:900], "retry_after": retry_after}
 
 
-def _restore(node: LocalNode, journal: Journal, asked: AskedRepair) -> Answer:
+def _restore(node: LocalNode, journal: RepairJournal, asked: AskedRepair) -> Answer:
     """Put back what a killed repair has left. A repair that has ended, or runs, is left alone."""
     lock = journal.lock()
     if lock is None:
@@ -150,12 +150,12 @@ def _restore(node: LocalNode, journal: Journal, asked: AskedRepair) -> Answer:
     return {"answer": "accepted", "message": "what the repair stopped was put back"}
 
 
-def _leftovers(node: LocalNode, journal: Journal, asked: AskedRepair) -> None:
+def _leftovers(node: LocalNode, journal: RepairJournal, asked: AskedRepair) -> None:
     """With the lock held nothing runs: what has not ended was killed."""
     for state in journal.states():
         if state.phase not in (ENDED, BOOTING):
-            judged = Judged(False, f"the repair was killed while it was {state.phase}")
-            Work(node, journal, state, asked).put_back(judged)
+            judged = RepairResult(False, f"the repair was killed while it was {state.phase}")
+            RepairWork(node, journal, state, asked).put_back(judged)
     journal.forget()
 
 
@@ -167,7 +167,7 @@ def _log(node: LocalNode, text: str) -> None:
         return
 
 
-def _leave(work: Work, made: RepairPlan, facts: NodeFacts) -> None:
+def _leave(work: RepairWork, made: RepairPlan, facts: NodeFacts) -> None:
     """Carry it out in a process of its own, which has the lock too, and no part in our connection."""
     sys.stdout.flush()
     child = os.fork()
@@ -189,7 +189,7 @@ def _leave(work: Work, made: RepairPlan, facts: NodeFacts) -> None:
         os._exit(status)
 
 
-def _carry_out(work: Work, made: RepairPlan, facts: NodeFacts) -> None:
+def _carry_out(work: RepairWork, made: RepairPlan, facts: NodeFacts) -> None:
     """A signal ends the repair at the next step, and what was taken away is put back; a second one is not heard."""
 
     def end(number: int, _frame: object) -> None:

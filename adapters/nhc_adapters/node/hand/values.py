@@ -124,7 +124,7 @@ class Refusal(NamedTuple):
     retry_after: float = 0.0
 
 
-class Judged(NamedTuple):
+class RepairResult(NamedTuple):
     """What became of it: `results` by device, `message` for a person."""
 
     fine: bool
