@@ -63,6 +63,14 @@ LAUNCHERS: Dict[str, str] = {"slurm": "nhc_adapters.slurm.deep_launch:SlurmLaunc
 """What makes a launcher (`nhc.group_launch.Launcher`) of the tests of a sweep."""
 
 
+JOB_CONTROLLER_GROUP = "nhc.job_controllers"
+"""Entry points of job controllers: what is called as `nhc.job_control.MakeJobController` says."""
+JOB_CONTROLLERS: Dict[str, str] = {
+    "slurm": "nhc_adapters.slurm.jobs:SlurmJobs",
+}
+"""What makes a job controller (`nhc.job_control.JobController`)."""
+
+
 class Offer(NamedTuple):
     """One entry point. `where` is `module:attribute`, `distribution` the package's name and version.
 
@@ -171,6 +179,15 @@ def repairer(name: str) -> Any:
         known = sorted([*REPAIRERS, *offers(REPAIRER_GROUP)])
         raise NoAdapter(f"there is no repairer called {name!r}: known are {', '.join(known) or 'none'}")
     return _load(where, name, "repairer")
+
+
+def job_controller(name: str) -> Any:
+    """What makes the job controller called `name`. Raises NoAdapter."""
+    where = JOB_CONTROLLERS.get(name) or _offered(name, JOB_CONTROLLER_GROUP)
+    if where is None:
+        known = sorted([*JOB_CONTROLLERS, *offers(JOB_CONTROLLER_GROUP)])
+        raise NoAdapter(f"there is no job controller called {name!r}: known are {', '.join(known)}")
+    return _load(where, name, "job controller")
 
 
 def launcher(name: str) -> Any:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     {"cli", "__main__"},
     {"demo"},
-    {"agent", "console", "deep", "fleet", "hooks", "notices", "remedy", "server"},
+    {"agent", "console", "deep", "fleet", "hooks", "jobs", "notices", "remedy", "server"},
     {"planning"},
     {"checks", "run"},
     {"kernlog", "language", "policy", "state", "store"},
@@ -35,6 +35,7 @@ LAYERS = (
         "declare",
         "group_launch",
         "host",
+        "job_control",
         "marks",
         "plugins",
         "ports",
@@ -68,6 +69,7 @@ SAME_LAYER = {
     ("__main__", "cli"),
     ("check", "plugins"),  # a check that is not built in is asked for there
     ("declare", "check"),
+    ("job_control", "repair"),  # the answer to a call that is sent once
     ("language", "policy"),  # the form of a ceiling is policy's
     ("marks", "ports"),  # the rules of what ports describe
     ("settings_file", "system"),
@@ -89,6 +91,7 @@ NEVER = {
 #: What adapters see of nhc: the contract, the values, and small shared pieces.
 ADAPTERS_SEE = {
     "group_launch",
+    "job_control",
     "kernlog",
     "marks",
     "matching",

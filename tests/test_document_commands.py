@@ -97,6 +97,7 @@ NOT_RUN = {
     "nhc deep run": "loads the machine for minutes: tests/deep",
     "nhc deep restore": "may put something back on this machine: tests/deep",
     "nhc deep calibrate": "needs the reports of a fleet: tests/deep",
+    "nhc job": "acts on jobs by its own settings and store: tests/jobs, tests/adapters, tests/cli",
     "nhc remedy": "acts on nodes by its own settings and store: tests/remedy, tests/cli",
     "kubectl": "needs a cluster; nhc's part is judged",
     "helm": "needs a cluster: tests/adapters/kubernetes/test_manifests.py renders the chart",

@@ -118,6 +118,11 @@ COMMANDS: Dict[str, Any] = {
         "simulate": ("nhc.cli.remedy_simulate:command", "Play recorded history against another policy."),
         "doctor": ("nhc.cli.remedy_doctor:command", "Look for what would keep the loop from working."),
     }),
+    "job": ("Restart jobs after infrastructure faults, and only after those.", {
+        "run": ("nhc.cli.job_run:command", "Run the loop: in the foreground, or one round."),
+        "status": ("nhc.cli.job_status:command", "Show the jobs, their restarts, and which nodes failed them."),
+        "forget": ("nhc.cli.job_forget:command", "Let a job use the nodes again that failed it."),
+    }),
     "demo": ("nhc.cli.demo:demo", "Watch nhc at work on a fleet that is made up."),
     "record": ("nhc.cli.record:record_command", "Record what the checks see of this node, for replay."),
     "replay": ("nhc.cli.record:replay_command", "Judge a recorded node again."),

@@ -6,13 +6,13 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tup
 
 from sqlalchemy.engine import Connection
 
+from nhc.matching.node_names import Names
 from nhc.ports import NodeState
 from nhc.remedy import detail as details
 from nhc.remedy.book import EpisodeCase, state_of
 from nhc.remedy.bounds import FLEET, MARK, BegunAction, Bounds, Radius, Usage, sizes
 from nhc.remedy.breaker import NAME, BreakerInput, BreakerSettings
 from nhc.remedy.machine import OUT, REPAIRING, AttemptStatus, EpisodeState
-from nhc.remedy.names import Names
 from nhc.store import attempts, episodes, holds, nodes
 from nhc.store.episodes import Episode
 

@@ -7,10 +7,10 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence
 from sqlalchemy.engine import Connection
 
 from nhc.marks import cause_of
+from nhc.matching.node_names import Names
 from nhc.model import Action, Verdict
 from nhc.ports import ConditionReport, NodeState
 from nhc.remedy.ladder import NodeFault
-from nhc.remedy.names import Names
 from nhc.remedy.view import Health
 from nhc.store import nodes as store_nodes
 from nhc.store import problems as store_problems

@@ -10,6 +10,7 @@ from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 from sqlalchemy.engine import Connection
 
+from nhc.matching.node_names import Names
 from nhc.model import printable
 from nhc.ports import AdapterError, ConditionReport, NodeState
 from nhc.remedy import counting, health
@@ -21,7 +22,6 @@ from nhc.remedy.detail import settled
 from nhc.remedy.effects import Hands, Looked, Watched
 from nhc.remedy.ladder import NodeFault
 from nhc.remedy.machine import EpisodeState
-from nhc.remedy.names import Names
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Consent, EpisodeView, Health, Scene
 from nhc.repair import Machine

@@ -9,11 +9,13 @@ from typing import List
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.store import schema
+from nhc.store import job_tables, schema
 from nhc.store.database import VERSION_TABLE, Store, revision
 from nhc.store.errors import StoreError
 
 _LOCK = 0x6E686353
+METADATA = job_tables.jobs.metadata
+"""All tables: those of `schema`, and those that the modules beside it add."""
 
 
 def upgrade(store: Store, now: float) -> List[str]:
@@ -49,7 +51,7 @@ def differences(store: Store) -> List[str]:
 
     with store.read() as connection:
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE, "compare_type": True})
-        return [_difference(found) for found in compare_metadata(context, schema.metadata)]
+        return [_difference(found) for found in compare_metadata(context, METADATA)]
 
 
 def _difference(found: object) -> str:

@@ -88,6 +88,22 @@ def _remedy(*words, peer=False):
     return made
 
 
+def _job(*words):
+    """A command of `nhc job` with settings whose store lies where a fault may lie, and a Slurm that is not there."""
+
+    def made(p):
+        file = p.base / f"jobs-{p.state.parent.name}-{p.state.name}.toml"
+        with contextlib.suppress(OSError):
+            (p.base / "slurm.conf").write_text("ClusterName=x\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=9\n")
+            file.write_text(
+                f'store = "sqlite:///{p.state}/store.db"\n[actions]\nrestart = "on"\n'
+                f'[controllers.slurm]\nconf = "{p.base}/slurm.conf"\ntimeout = "2s"\n'
+            )
+        return ["job", *words, "-s", file]
+
+    return made
+
+
 DOORS = {
     "nhc-healthcheck": Door(lambda p: ["-l", "-", "-a", "-c", p.config, "NHC_RM=none"], "nhc-healthcheck"),
     "nhc-prolog": Door(lambda p: ["-c", p.config, "NHC_RM=none"], "nhc-prolog"),
@@ -158,6 +174,9 @@ DOORS = {
     "server token": Door(lambda p: ["server", "token", "n1", "--url", p.out / "store.db"]),
     "server revoke": Door(lambda p: ["server", "revoke", "n1", "--url", p.base / "store.db"]),
     "server tokens": Door(lambda p: ["server", "tokens", "--url", p.base / "store.db"]),
+    "job run": Door(_job("run", "--once")),
+    "job status": Door(_job("status")),
+    "job forget": Door(_job("forget", "17")),
     "remedy run": Door(_remedy("run", "--once", peer=True), peer=True),
     "remedy status": Door(_remedy("status")),
     "remedy episodes": Door(_remedy("episodes")),

@@ -95,7 +95,7 @@ def world():
                 state.parent.chmod(0o755)
                 if door == "unmute":
                     shutil.copy(base / "mutes.json", state)
-                if door.startswith("remedy") and column not in SPACE:
+                if door.startswith(("remedy", "job ")) and column not in SPACE:
                     shutil.copy(remedy_store(base), state / "store.db")
         with contextlib.suppress(OSError), open(base / "full" / "filler", "wb", 0) as file:
             while True:

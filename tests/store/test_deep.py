@@ -4,7 +4,7 @@ import pytest
 import sqlalchemy as sa
 
 from nhc.model import CheckResult, Metric, Outcome, Report, Verdict
-from nhc.store import deep, migrate, schema
+from nhc.store import deep, job_tables, migrate, schema
 from nhc.store.database import VERSION_TABLE
 from nhc.store.deep import DeepResult, SweepTest
 from nhc.store.errors import Conflict
@@ -96,13 +96,14 @@ def test_a_sweep_ends_once(store):
 
 
 def test_a_store_of_the_first_schema_is_migrated_and_keeps_what_it_has(store):
-    new = (schema.deep_results, schema.sweep_tests, schema.sweeps, schema.outbox, schema.incidents)
+    old = (schema.deep_results, schema.sweep_tests, schema.sweeps, schema.outbox, schema.incidents)
+    new = (job_tables.job_nodes, job_tables.job_restarts, job_tables.jobs, *old)
     with store.write() as connection:
         for table in new:
             table.drop(connection)
         connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = '0001'"))
 
-    assert migrate.upgrade(store, 5.0) == ["0002", "0003"]
+    assert migrate.upgrade(store, 5.0) == ["0002", "0003", "0004"]
     assert migrate.differences(store) == []
     with store.read() as connection:
         assert connection.scalar(sa.select(schema.store.c.id)) == store.id

@@ -1,0 +1,190 @@
+"""Slurm's jobs: from what `scontrol show job` prints to `nhc.job_control.JobView`. Pure, standard library only.
+
+The names and comments of jobs are their users' texts. Each field is taken at the place where scontrol prints it (the
+begin of a line, or after the field before it), and whoever acts on a job reads it anew by its number: the first block
+of that answer is slurmctld's own.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from nhc.job_control import JobLoss, JobName, JobView, LossCause, Phase, Wish
+from nhc.matching.nodeset import expand
+from nhc.model import printable
+
+KIND = "batch"
+NOTE = re.compile(r"nhc: restart (\d+)(?: of \d+)?(?:; avoids ([^;|]*))?(?:;[^|]*)?")
+"""Our part of a job's AdminComment."""
+WISH = re.compile(r"(?:^|[\s,;])nhc-restart(?:=(\d{1,6}))?(?=[\s,;]|$)")
+CHECKPOINT = re.compile(r"(?:^|[\s,;])nhc-checkpoint=(\S+)")
+"""What a user writes into the job's Comment: `sbatch --comment "nhc-restart=3 nhc-checkpoint=/ckpt/llama"`."""
+
+OURS = ("JobHeldAdmin", "job_requeued_in_held_state")
+"""Reasons of jobs that an administrator holds: with our note in the AdminComment it was nhc."""
+
+CAUSES = {
+    "NODE_FAIL": (LossCause.NODE, "its node failed"),
+    "BOOT_FAIL": (LossCause.NODE, "its node did not boot"),
+    "LAUNCH_FAILED": (LossCause.NODE, "its node could not launch it"),
+    "RECONFIG_FAIL": (LossCause.NODE, "its node could not be configured"),
+    "PREEMPTED": (LossCause.PREEMPTED, "it was preempted"),
+    "TIMEOUT": (LossCause.LIMIT, "it reached its time limit"),
+    "DEADLINE": (LossCause.LIMIT, "it reached its deadline"),
+    "OUT_OF_MEMORY": (LossCause.LIMIT, "it used more memory than it asked for"),
+    "FAILED": (LossCause.EXIT, ""),
+}
+"""What each state of a job that ended badly says (`src/common/slurm_protocol_defs.c`, job_state_string)."""
+
+ENDED_WELL = {"COMPLETED": Phase.SUCCEEDED, "CANCELLED": Phase.CANCELLED, "REVOKED": Phase.CANCELLED}
+ACTIVE = frozenset(
+    {"RUNNING", "SUSPENDED", "STOPPED", "CONFIGURING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING"}
+)
+
+_FIELDS = {
+    "JobState": r"^   JobState=(\S+)",
+    "Reason": r"^   JobState=\S+ Reason=(\S+)",
+    "Priority": r"^   Priority=(\d+)",
+    "User": r"^   UserId=([^\s(]+)",
+    "Requeue": r"^   Requeue=(\d)",
+    "Restarts": r"^   Requeue=\d Restarts=(\d+)",
+    "Batch": r"^   Requeue=\d Restarts=\d+ BatchFlag=(\d)",
+    "ExitCode": r"^   Requeue=\d .*?ExitCode=(\d+:\d+)",
+    "StartTime": r"^   StartTime=(\S+)",
+    "EndTime": r"^   StartTime=\S+ EndTime=(\S+)",
+    "Partition": r"^   Partition=(\S+)",
+    "ReqNodeList": r"^   ReqNodeList=(\S+)",
+    "ExcNodeList": r"^   ReqNodeList=\S+ ExcNodeList=(\S+)",
+    "NodeList": r"^   NodeList=(\S*)",
+    "NumNodes": r"^   NumNodes=(\d+)",
+    "Comment": r"^   Comment=(.*)",
+    "AdminComment": r"^   AdminComment=(.*)",
+}
+
+
+class SlurmJob:
+    """One job's fields, as text; "" where it has none."""
+
+    def __init__(self, number: str, text: str) -> None:
+        self.number = number
+        self._fields: Dict[str, str] = {}
+        for name, pattern in _FIELDS.items():
+            match = re.search(pattern, text, re.MULTILINE)
+            value = match[1].strip() if match else ""
+            self._fields[name] = "" if value in ("(null)", "N/A", "Unknown") else value
+
+    def __getitem__(self, name: str) -> str:
+        return self._fields[name]
+
+    def nodes(self, name: str) -> Tuple[str, ...]:
+        """The nodes of a field that holds a list of them."""
+        return tuple(expand(self[name])) if self[name] else ()
+
+    @property
+    def partitions(self) -> Tuple[str, ...]:
+        return tuple(self["Partition"].split(",")) if self["Partition"] else ()
+
+    def wish(self) -> Optional[Wish]:
+        """What its user asked for in the comment, None where that is nothing."""
+        asked = WISH.search(self["Comment"])
+        if asked is None:
+            return None
+        checkpoint = CHECKPOINT.search(self["Comment"])
+        return Wish(int(asked[1]) if asked[1] else None, printable(checkpoint[1], 500) if checkpoint else "")
+
+    def noted(self) -> Tuple[int, Tuple[str, ...]]:
+        """The number of our newest restart that its AdminComment names, and the nodes that we keep it off."""
+        found = NOTE.search(self["AdminComment"])
+        if found is None:
+            return 0, ()
+        return int(found[1]), tuple(expand(found[2].strip())) if found[2] else ()
+
+    def held(self) -> bool:
+        """Whether it waits until somebody releases it: a priority of 0."""
+        return self["JobState"] == "PENDING" and self["Priority"] == "0"
+
+
+def parse_jobs(text: str) -> List[SlurmJob]:
+    """What `scontrol show job` printed, the blocks in their order; a number may be there twice (users' texts)."""
+    found = []
+    for block in re.split(r"^(?=JobId=\d)", text, flags=re.MULTILINE):
+        number = re.match(r"JobId=(\d+)\s", block)
+        if number is not None:
+            found.append(SlurmJob(number[1], block))
+    return found
+
+
+def job_of(job: SlurmJob, wish: Wish) -> JobView:
+    """The value that the rest of nhc sees. Raises ValueError for a state that Slurm does not have."""
+    phase, losses = _phase(job)
+    number, _avoided = job.noted()
+    ours = job.held() and job["Reason"] in OURS and number > 0
+    started, ended = _time(job["StartTime"]), _time(job["EndTime"])
+    running = phase is Phase.RUNNING or phase is Phase.FAILED
+    return JobView(
+        JobName(KIND, "", job.number),
+        job["Restarts"] or "0",
+        phase,
+        job.nodes("NodeList") if running else (),
+        int(job["NumNodes"] or 1),
+        job["User"],
+        started if running else None,
+        ended if phase is Phase.FAILED else None,
+        losses,
+        wish,
+        number,
+        ours,
+        False,
+        True,
+        _untouchable(job, phase),
+    )
+
+
+def _untouchable(job: SlurmJob, phase: Phase) -> str:
+    if job["Batch"] == "0":
+        return "only batch jobs can be requeued: it runs under salloc or srun"
+    if job["Requeue"] == "0":
+        return "it was submitted with --no-requeue"
+    if phase is Phase.HELD and job["Reason"] == "JobHeldUser":
+        return "its user holds it"
+    return ""
+
+
+def _phase(job: SlurmJob) -> Tuple[Phase, Tuple[JobLoss, ...]]:
+    state = job["JobState"]
+    if state in ENDED_WELL:
+        return ENDED_WELL[state], ()
+    if state in ACTIVE:
+        return Phase.RUNNING, ()
+    if state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED", "RESV_DEL_HOLD"):
+        if "launch_fail" in job["Reason"].lower():
+            return Phase.HELD, (
+                JobLoss("", LossCause.NODE, "its node could not launch it", _time(job["StartTime"]) or 0.0),
+            )
+        return Phase.HELD if job.held() or state in ("REQUEUE_HOLD", "SPECIAL_EXIT") else Phase.PENDING, ()
+    if state not in CAUSES:
+        raise ValueError(f"job {job.number} is {printable(state, 40)!r}, which is no state of a job that nhc knows")
+    cause, detail = CAUSES[state]
+    return Phase.FAILED, (JobLoss("", cause, detail or _exit(job["ExitCode"]), _time(job["EndTime"]) or 0.0),)
+
+
+def _exit(code: str) -> str:
+    status, _, number = code.partition(":")
+    return f"it was ended by signal {number}" if number not in ("", "0") else f"it ended with exit status {status}"
+
+
+def _time(text: str) -> Optional[float]:
+    return float(text) if text.isascii() and text.isdigit() else None
+
+
+def new_note(before: str, number: int, avoids: Sequence[str], why: str) -> str:
+    """The AdminComment with our note in it; what others wrote there stays."""
+    from nhc.matching.nodeset import fold
+
+    text = f"nhc: restart {number}"
+    if avoids:
+        text += f"; avoids {fold(avoids)}"
+    text += f"; {printable(why, 200).replace('|', '/').replace(';', ',')}" if why else ""
+    others = " | ".join(part.strip() for part in NOTE.sub("", before).split("|") if part.strip())
+    return f"{others} | {text}" if others else text

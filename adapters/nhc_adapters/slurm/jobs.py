@@ -1,0 +1,211 @@
+"""Slurm's batch jobs, restarted after infrastructure faults: requeued, held, kept off nodes, released.
+
+    [controllers.slurm]
+    partitions = "train,gpu"     # restart every batch job of these; others only where their comment asks for it
+    path = "/opt/slurm/bin"      # where Slurm's commands are
+    conf = "/etc/slurm/slurm.conf"
+
+HOLD is `scontrol requeuehold` (`hold` where slurmctld has requeued the job by itself after a node failure), then the
+nodes to avoid in ExcNodeList and a note in AdminComment, by which a later look knows what took effect. RELEASE takes
+away the delay of a requeued job and releases it. A user's own exclusions stay. The script starts from its top with
+SLURM_RESTART_COUNT raised, as after any requeue.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import FrozenSet, Iterable, Mapping, Optional, Sequence, Tuple
+
+from nhc.job_control import JobName, JobOrder, JobView, Phase, Wish
+from nhc.matching.nodeset import fold
+from nhc.ports import AdapterError, NodeState
+from nhc.repair import Answer, Sent
+from nhc.system.process import Completed
+from nhc_adapters._command import Commands, Runner, complaint, run_command
+from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.slurm.adapter import Slurm
+from nhc_adapters.slurm.job_states import OURS, SlurmJob, job_of, new_note, parse_jobs
+
+KNOWN = ("partitions", "path", "conf")
+
+NO_JOB = ("invalid job id",)
+UNCERTAIN = ("timed out", "zero bytes", "connection reset", "transmitted or received", "unexpected message")
+"""What a command says that does not know whether slurmctld has carried it out (src/common/slurm_errno.c)."""
+
+LOST = frozenset({"DOWN", "ERROR", "FAIL", "NOT_RESPONDING", "INVALID_REG", "POWERED_DOWN", "REBOOT_ISSUED"})
+"""Flags of a node that has lost, or is losing, its jobs."""
+
+
+class SlurmJobs:
+    """Batch jobs through scontrol, by argv. An administrator's rights are needed: it changes others' jobs."""
+
+    def __init__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+        run: Runner = run_command,
+    ) -> None:
+        table = AdapterSettings(settings, KNOWN, "controllers.slurm")
+        given = {"NHC_RM_PATH": table.text("path")}
+        if table.text("conf"):
+            given["SLURM_CONF"] = table.text("conf")
+        self.partitions = frozenset(part.strip() for part in table.text("partitions").split(",") if part.strip())
+        self.command = Commands(given, environ, timeout, run)
+        self.command.env["SLURM_TIME_FORMAT"] = "%s"
+        self.nodes = Slurm(given, environ, timeout, run)
+
+    # Reading.
+
+    def jobs(self) -> Sequence[JobView]:
+        """The jobs that asked for it, those of the partitions, and those that carry our note. Raises AdapterError."""
+        done = self.command("scontrol", "show", "job", "-a")
+        if done.status and "no jobs in the system" not in (done.stdout + done.stderr).lower():
+            raise AdapterError(f"scontrol show job: {complaint(done)}")
+        shown = parse_jobs(done.stdout)
+        times = Counter(one.number for one in shown)
+        found = []
+        for one in shown:
+            if self._wish(one) is None and not one.noted()[0]:
+                continue
+            if times[one.number] > 1:  # one of them is a user's text: slurmctld's own is asked for by its number
+                again = self._show(one.number)
+                if again is None:
+                    continue
+                one = again  # noqa: PLW2901
+            found.append(self._job(one))
+        return list({job.job: job for job in found}.values())
+
+    def look(self, job: JobName) -> Optional[JobView]:
+        """One job, None where slurmctld has forgotten it (MinJobAge). Raises AdapterError."""
+        found = self._show(job.name)
+        return None if found is None else self._job(found)
+
+    def _show(self, number: str) -> Optional[SlurmJob]:
+        done = self.command("scontrol", "show", "job", _number(number))
+        if any(word in (done.stdout + done.stderr).lower() for word in NO_JOB):
+            return None
+        if done.status:
+            raise AdapterError(f"scontrol show job {number}: {complaint(done)}")
+        return next((one for one in parse_jobs(done.stdout) if one.number == number), None)
+
+    def _wish(self, job: SlurmJob) -> Optional[Wish]:
+        asked = job.wish()
+        if asked is None and self.partitions & set(job.partitions) and job["Batch"] == "1" and job["Requeue"] == "1":
+            return Wish()
+        return asked
+
+    def _job(self, job: SlurmJob) -> JobView:
+        try:
+            return job_of(job, self._wish(job) or Wish())
+        except ValueError as error:
+            raise AdapterError(f"Slurm's answer cannot be understood: {error}") from None
+
+    def manifest(self, job: JobView) -> str:
+        """No job of Slurm ends for good as long as slurmctld knows it."""
+        return ""
+
+    # Acting.
+
+    def hold(self, order: JobOrder) -> Sent:
+        """Requeue the job into a held state, or hold it where it waits already; then the nodes to avoid."""
+        try:
+            job = self._show(order.job.job.name)
+            if job is None:
+                return Sent(Answer.REFUSED, "slurmctld does not know the job any more")
+            now = self._job(job)
+        except AdapterError as error:
+            return Sent(Answer.REFUSED, str(error))
+        if now.busy_elsewhere:
+            return Sent(Answer.REFUSED, now.busy_elsewhere)
+        if now.number >= order.number and now.held:
+            return Sent(Answer.ACCEPTED, "it is held already")
+        if not (now.phase is Phase.HELD and job["Reason"] in OURS):
+            verb = "hold" if now.phase in (Phase.PENDING, Phase.HELD) else "requeuehold"
+            sent = self._send("scontrol", verb, job.number)
+            if sent.answer is not Answer.ACCEPTED:
+                return sent
+        _number_before, ours = job.noted()
+        theirs = [node for node in job.nodes("ExcNodeList") if node not in ours]
+        avoid = [*theirs, *(node for node in order.exclude if node not in theirs)]
+        note = new_note(job["AdminComment"], order.number, [n for n in order.exclude if n not in theirs], order.because)
+        return self._send(
+            "scontrol", "update", f"JobId={job.number}", f"ExcNodeList={fold(avoid) if avoid else ''}",
+            f"AdminComment={note}",
+        )  # fmt: skip
+
+    def release(self, order: JobOrder) -> Sent:
+        """Let a held job start, at once where Slurm would let a requeued one wait (`requeue_delay`)."""
+        number = order.job.job.name
+        now = self._send("scontrol", "update", f"JobId={_number(number)}", "StartTime=now")
+        sent = self._send("scontrol", "release", _number(number))
+        return (
+            sent
+            if sent.answer is not Answer.ACCEPTED or now.answer is Answer.ACCEPTED
+            else Sent(Answer.ACCEPTED, f"released; it may wait for requeue_delay: {now.message}")
+        )
+
+    def _send(self, *argv: str) -> Sent:
+        try:
+            done: Completed = self.command(*argv)
+        except AdapterError as error:
+            uncertain = "did not end within" in str(error)
+            return Sent(Answer.AMBIGUOUS if uncertain else Answer.REFUSED, str(error))
+        if done.status == 0:
+            return Sent(Answer.ACCEPTED, "")
+        said = complaint(done)
+        uncertain = done.status >= 128 or any(word in said.lower() for word in UNCERTAIN)
+        return Sent(Answer.AMBIGUOUS if uncertain else Answer.REFUSED, f"{' '.join(argv[:2])}: {said}")
+
+    def note(self, job: JobName, text: str) -> None:
+        """A line in the job's AdminComment; slurmctld takes none for a job that has ended. Raises AdapterError."""
+        found = self._show(job.name)
+        if found is None or self._job(found).phase in (Phase.FAILED, Phase.SUCCEEDED, Phase.CANCELLED):
+            return
+        others = found["AdminComment"]
+        if text not in others:
+            whole = f"{others} | {text}" if others else text
+            self.command.ask("scontrol", "update", f"JobId={_number(job.name)}", f"AdminComment={whole}")
+
+    # Nodes.
+
+    def healthy(self, order: JobOrder) -> FrozenSet[str]:
+        """The nodes of its partitions that are in service; none where a node that it requires is not."""
+        job = self._show(order.job.job.name)
+        if job is None:
+            raise AdapterError(f"slurmctld does not know job {order.job.job.name} any more")
+        wanted = set(job.partitions)
+        usable = {one.name for one in self.nodes.nodes() if _usable(one) and wanted & set(one.groups)}
+        required = set(job.nodes("ReqNodeList"))
+        if required - (usable - set(order.exclude)):
+            return frozenset()
+        return frozenset(usable)
+
+    def node_faults(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Nodes that are down, not responding or failing, and those that nhc has drained. Raises AdapterError."""
+        found = {}
+        for one in self.nodes.nodes(list(names)):
+            why = _fault(one)
+            if why:
+                found[one.name] = why
+        return found
+
+
+def _usable(node: NodeState) -> bool:
+    return node.available and not node.hold and "NOT_RESPONDING" not in node.flags
+
+
+def _fault(node: NodeState) -> str:
+    said = node.mark.why if node.mark is not None else ""
+    lost = node.flags & LOST
+    if lost:
+        return f"{node.shown}: {said}" if said else node.shown
+    ours: Tuple[bool, bool] = (not node.available, node.mark is not None and node.mark.ours)
+    return f"taken out of service: {said}" if all(ours) else ""
+
+
+def _number(job: str) -> str:
+    """A job's number, which no command can take for anything else. Raises AdapterError."""
+    if not (job.isascii() and job.isdigit()):
+        raise AdapterError(f"{job!r} is not a job's number")
+    return job

@@ -1,0 +1,69 @@
+"""What the commands of `nhc job` share: the settings, the store, and how a failure is said."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Callable, Optional
+
+from nhc.cli.option_groups import under
+from nhc.jobs.settings import PATH, STORE, RestartSettings, load
+from nhc.model import printable
+from nhc.settings_file import SettingsError
+from nhc.store.connect import open_store
+from nhc.store.database import Store
+from nhc.store.errors import StoreError
+from nhc.store.jobs import WatchedJob, find
+
+SETTINGS = under("Where")(
+    "-s", "--settings", "settings_path", metavar="FILE", help=f"The settings (TOML). Default: {PATH}, if there is one."
+)
+STORE_URL = under("Where")("--store", "store_url", metavar="URL", help="The store. Default: what the settings say.")
+
+
+class JobCommandError(Exception):
+    """Why a command cannot be carried out, and the exit status."""
+
+    def __init__(self, why: str, status: int = 3) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+def carried_out(name: str, work: Callable[[], int]) -> None:
+    """Run a command: its status, or one line on standard error and 2 (wrong usage) or 3 (it cannot be done now)."""
+    try:
+        status = work()
+    except JobCommandError as error:
+        print(f"nhc job {name}: {printable(str(error))}", file=sys.stderr)
+        status = error.status
+    except (SettingsError, StoreError) as error:
+        print(f"nhc job {name}: {printable(str(error))}", file=sys.stderr)
+        status = 2 if isinstance(error, SettingsError) else 3
+    raise SystemExit(status)
+
+
+def settings_of(path: Optional[str], store: Optional[str] = None) -> RestartSettings:
+    """The settings of a command line. Raises SettingsError; JobCommandError where there are none."""
+    if path is None and not os.path.exists(PATH):
+        raise JobCommandError(f"there is no {PATH}: name the settings with -s", 2)
+    found = load(path or PATH)
+    return found._replace(store=store) if store else found
+
+
+def opened(path: Optional[str], store: Optional[str]) -> Store:
+    """The store of a command line, which has to be there. Raises SettingsError, StoreError."""
+    if store is None and (path or os.path.exists(PATH)):
+        store = load(path or PATH).store
+    return open_store(store or STORE, create=False)
+
+
+def the_job(store: Store, name: str) -> WatchedJob:
+    """The job that a person's word names. Raises JobCommandError, StoreError."""
+    with store.read() as connection:
+        found = find(connection, name)
+    standing = [row for row in found if row.ended is None] or found[:1]
+    if not standing:
+        raise JobCommandError(f"no job is called {name}: `nhc job status` lists them", 1)
+    if len(standing) > 1:
+        raise JobCommandError(f"{name} is one of {', '.join(row.text() for row in standing)}: say which", 2)
+    return standing[0]

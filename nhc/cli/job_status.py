@@ -1,0 +1,113 @@
+"""`nhc job status`: the jobs that are watched, their restarts, and which nodes failed them."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Dict, List, Optional
+
+import click
+
+from nhc.cli.job_options import SETTINGS, STORE_URL, carried_out, opened, the_job
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.model import printable
+from nhc.store import jobs
+from nhc.store.database import Store
+from nhc.store.jobs import JobNodePair, JobRestart, WatchedJob
+from nhc.timestamps import utc
+
+RECENT = 7 * 86400.0
+
+
+@click.command("status", cls=GroupedCommand)
+@click.argument("job", required=False, default="")
+@SETTINGS
+@STORE_URL
+@under("What is shown")("--all", "everything", is_flag=True, help="Jobs that have ended as well.")
+@under("What is shown")(
+    "-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
+    help="Output format.",
+)  # fmt: skip
+def command(job: str, settings_path: Optional[str], store_url: Optional[str], everything: bool, form: str) -> None:
+    """Show the jobs that are watched; of one JOB (17, team/llama) every restart, and the nodes it is kept off.
+
+    Exit status: 0, 1 there is no such job, 2 wrong usage, 3 the store cannot be used.
+    """
+    carried_out("status", lambda: _status(job, settings_path, store_url, everything, form))
+
+
+def _status(name: str, path: Optional[str], url: Optional[str], everything: bool, form: str) -> int:
+    store = opened(path, url)
+    try:
+        if name:
+            _one(store, the_job(store, name), form)
+        else:
+            _all(store, everything, form)
+    finally:
+        store.close()
+    return 0
+
+
+def _all(store: Store, everything: bool, form: str) -> None:
+    with store.read() as connection:
+        rows = jobs.list_jobs(connection, is_open=None if everything else True)
+        used = {row.id: jobs.restarts(connection, row.id) for row in rows}
+        worst = jobs.offenders(connection, time.time() - RECENT)
+    if form == "json":
+        value = {
+            "jobs": [job_value(row, used[row.id], []) for row in rows],
+            "nodes": [{"node": node, "jobs": count} for node, count in worst],
+        }
+        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+        return
+    for row in rows:
+        click.echo(printable(line(row, used[row.id])))
+    if not rows:
+        click.echo("no job is watched")
+    for node, count in worst[:10]:
+        if count > 1:
+            click.echo(printable(f"{node} failed {count} jobs within 7 days"))
+
+
+def _one(store: Store, row: WatchedJob, form: str) -> None:
+    with store.read() as connection:
+        used, off = jobs.restarts(connection, row.id), jobs.pairs(connection, row.id)
+    if form == "json":
+        click.echo(json.dumps(job_value(row, used, off), indent=2, ensure_ascii=False))
+        return
+    click.echo(printable(line(row, used)))
+    if row.checkpoint:
+        click.echo(printable(f"  checkpoint: {row.checkpoint}"))
+    for one in used:
+        ended = f"{one.outcome} {utc(one.ended)}" if one.ended else f"{one.state} since {utc(one.updated)}"
+        click.echo(printable(f"  restart {one.number}  {utc(one.written)}  {ended}  {one.why}"))
+        if one.message:
+            click.echo(printable(f"    {one.message}"))
+    for pair in off:
+        click.echo(printable(f"  failed on {pair.node}  {utc(pair.at)}  {pair.why}"))
+
+
+def line(row: WatchedJob, used: List[JobRestart]) -> str:
+    """One job in one line."""
+    under_way = next((f"; restart {one.number} {one.state}" for one in used if one.state != jobs.ENDED), "")
+    phase = "ended" if row.ended else row.phase
+    said = f"; {row.said}" if row.said else ""
+    return f"{row.text()}  {phase}  {len(used)} of {row.max_restarts} restarts{under_way}  {row.nodes or '-'}{said}"
+
+
+def job_value(row: WatchedJob, used: List[JobRestart], off: List[JobNodePair]) -> Dict[str, object]:
+    """A job as JSON."""
+    return {
+        "controller": row.controller, "job": row.text(), "uid": row.uid, "user": row.user, "phase": row.phase,
+        "nodes": list(row.node_names), "max_restarts": row.max_restarts, "checkpoint": row.checkpoint,
+        "said": row.said, "seen": row.seen, "ended": row.ended,
+        "restarts": [
+            {
+                "number": one.number, "state": one.state, "outcome": one.outcome, "why": one.why,
+                "nodes": one.nodes.split(), "avoids": one.exclude.split(), "message": one.message,
+                "written": one.written, "ended": one.ended,
+            }
+            for one in used
+        ],
+        "failed_on": [{"node": one.node, "at": one.at, "why": one.why} for one in off],
+    }  # fmt: skip

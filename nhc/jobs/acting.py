@@ -1,0 +1,85 @@
+"""What the restarting of jobs does, each step written down with its audit row before it is taken."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Callable, Optional, Tuple
+
+from nhc.job_control import JobController, JobOrder, JobView
+from nhc.jobs.decide import JobStep
+from nhc.model import printable
+from nhc.repair import Answer, Sent
+from nhc.store import audit, jobs
+from nhc.store.database import Fence, Store
+from nhc.store.jobs import JobRestart, WatchedJob
+
+
+class JobHands:
+    """Writes down, then sends once. What became of it is for the next round to see."""
+
+    def __init__(self, store: Store, fence: Optional[Fence], actor: str, clock: Callable[[], float]) -> None:
+        self.store, self.fence, self.actor, self.clock = store, fence, actor, clock
+
+    def begin(
+        self, row: WatchedJob, controller: JobController, job: JobView, run: str, step: JobStep
+    ) -> Tuple[JobOrder, JobRestart]:
+        """Write down a restart with its audit row. Raises AdapterError, Conflict, StoreError: nothing has begun."""
+        manifest = controller.manifest(job) if job.final else ""
+        restart = self._row(row, run, step, manifest)
+        return JobOrder(restart.key, restart.number, job, step.exclude, restart.why, manifest), restart
+
+    def note(self, row: WatchedJob, run: str, step: JobStep) -> JobRestart:
+        """Count a restart that the job's controller did by itself, with the nodes that failed the job."""
+        restart = self._row(row, run, step, "")
+        return self.save(row, restart, jobs.ENDED, outcome=jobs.RESTARTED, message="its own controller restarted it")
+
+    def _row(self, row: WatchedJob, run: str, step: JobStep, manifest: str) -> JobRestart:
+        with self.store.write(self.fence) as connection:
+            return jobs.begin(
+                connection, row, key=str(uuid.uuid4()), run=run, why=step.why, nodes=step.nodes, exclude=step.exclude,
+                manifest=manifest, now=self.clock(), by=self.actor,
+            )  # fmt: skip
+
+    def hold(self, row: WatchedJob, controller: JobController, order: JobOrder, restart: JobRestart) -> JobRestart:
+        """Send the HOLD of a restart that is written down."""
+        return self._sent(row, restart, jobs.HOLDING, _safely(controller.hold, order))
+
+    def release(self, row: WatchedJob, controller: JobController, order: JobOrder, restart: JobRestart) -> JobRestart:
+        """Write the RELEASE down, then send it."""
+        if restart.state != jobs.RELEASING:
+            restart = self.save(row, restart, jobs.RELEASING)
+        return self._sent(row, restart, jobs.RELEASING, _safely(controller.release, order))
+
+    def _sent(self, row: WatchedJob, restart: JobRestart, state: str, sent: Sent) -> JobRestart:
+        text = sent.message if sent.answer is Answer.ACCEPTED else f"{sent.answer.value}: {sent.message}"
+        return self.save(row, restart, state, message=text, sent=self.clock())
+
+    def save(
+        self, row: WatchedJob, restart: JobRestart, state: str, *, outcome: str = "", message: str = "",
+        sent: Optional[float] = None, seen: Optional[WatchedJob] = None,
+    ) -> JobRestart:  # fmt: skip
+        """The next state of a restart, with its job as it is `seen` now, which may have been made anew.
+
+        Raises Conflict where another changed the restart since it was read.
+        """
+        with self.store.write(self.fence) as connection:
+            if seen is not None:
+                jobs.watch(connection, seen)
+            return jobs.save(
+                connection, restart, row, state=state, now=self.clock(), by=self.actor, message=message,
+                outcome=outcome, sent=sent,
+            )  # fmt: skip
+
+    def left(self, row: WatchedJob, why: str) -> None:
+        """Why a job is not restarted, in the audit log."""
+        with self.store.write(self.fence) as connection:
+            audit.append(
+                connection, self.clock(), self.actor, "job.left", detail={"job": row.text(), "why": printable(why)}
+            )
+
+
+def _safely(send: Callable[[JobOrder], Sent], order: JobOrder) -> Sent:
+    try:
+        return send(order)
+    except Exception as error:  # its contract forbids it; what was sent by then nobody knows
+        return Sent(Answer.AMBIGUOUS, printable(f"{type(error).__name__}: {error}", 200))

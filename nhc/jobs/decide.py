@@ -1,0 +1,212 @@
+"""What is done next about one job. Pure: a judgement, the job's restarts and the bounds come in, one step comes out.
+
+A run is restarted at most once, a job at most as often as was agreed, and only for the infrastructure's sake. A restart
+that was begun is carried to its end by looking at the job: what it shows says which call took effect.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import AbstractSet, FrozenSet, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.job_control import JobView, Phase
+from nhc.jobs.judge import RunFinding, RunJudgement
+
+RESEND = 60.0
+"""Seconds after which a call that shows no effect is sent again: longer than the timeout of any call (30 s)."""
+
+
+class StepKind(str, Enum):
+    """A step."""
+
+    NOTHING = "nothing"
+    WAIT = "wait"
+    LEAVE = "leave"
+    """Said once: this run is not restarted, and why."""
+    NOTE = "note"
+    """Its controller has started it by itself, off the faulty nodes: counted and remembered."""
+    BEGIN = "begin"
+    SEND_HOLD = "send-hold"
+    HELD = "held"
+    SEND_RELEASE = "send-release"
+    RESTARTED = "restarted"
+    SUPERSEDED = "superseded"
+    FAILED = "failed"
+    END = "end"
+    """The job needs no watching any more."""
+
+
+class JobStep(NamedTuple):
+    """`exclude` are the nodes to avoid, for BEGIN; `nodes` those that failed the run."""
+
+    kind: StepKind
+    why: str = ""
+    nodes: Tuple[str, ...] = ()
+    exclude: Tuple[str, ...] = ()
+
+
+class PastRestart(NamedTuple):
+    """A restart of this job, over or not. `wants` is how many nodes the job needs."""
+
+    number: int
+    run: str
+    state: str
+    written: float
+    updated: float
+    sent: Optional[float] = None
+    exclude: Tuple[str, ...] = ()
+    wants: int = 1
+
+
+class RestartBounds(NamedTuple):
+    """`max_restarts` of this job in all, `cooldown` seconds between two, `avoid` nodes at most that it is kept off.
+
+    `left` restarts may still begin now for the whole fleet's rate. `patience` is how long one call may be refused
+    (seconds) until the restart fails. `anew` allows to make a job anew that ended for good.
+    """
+
+    max_restarts: int = 3
+    cooldown: float = 60.0
+    avoid: int = 8
+    left: int = 20
+    patience: float = 900.0
+    anew: bool = False
+
+
+class JobScene(NamedTuple):
+    """What bears on a job besides itself. `held` is why nothing may begin now; `healthy` None: it was not asked."""
+
+    now: float
+    held: str = ""
+    healthy: Optional[FrozenSet[str]] = None
+    unseen: str = ""
+
+
+def first(
+    job: JobView,
+    found: RunJudgement,
+    past: Sequence[PastRestart],
+    pairs: Sequence[str],
+    bounds: RestartBounds,
+    scene: JobScene,
+) -> JobStep:
+    """For a job without a restart under way. `pairs` are nodes that failed it before, the newest first."""
+    if found.finding is not RunFinding.INFRASTRUCTURE:
+        return _left(job, found)
+    if any(one.run == found.run for one in past):
+        return (
+            JobStep(StepKind.LEAVE, "this run was restarted before, and its restart is over")
+            if not found.again
+            else JobStep(StepKind.NOTHING)
+        )
+    nodes = found.nodes
+    exclude = tuple(dict.fromkeys([*nodes, *pairs]))[: max(bounds.avoid, len(nodes))]
+    if len(past) >= bounds.max_restarts:
+        return JobStep(StepKind.LEAVE, f"{len(past)} of {bounds.max_restarts} restarts are used up ({found.why})")
+    if found.again and job.phase is Phase.RUNNING:
+        return JobStep(StepKind.NOTE, found.why, nodes, exclude)
+    if job.busy_elsewhere:
+        return JobStep(StepKind.WAIT, job.busy_elsewhere)
+    if job.final and not bounds.anew:
+        return JobStep(
+            StepKind.LEAVE, f"it ended for good and would have to be made anew, which is not enabled ({found.why})"
+        )
+    if scene.held:
+        return JobStep(StepKind.WAIT, scene.held)
+    newest = max((one.written for one in past), default=float("-inf"))
+    if scene.now - newest < bounds.cooldown:
+        return JobStep(
+            StepKind.WAIT, f"the last restart was {scene.now - newest:.0f} s ago: {bounds.cooldown:.0f} s are kept"
+        )
+    if bounds.left <= 0:
+        return JobStep(StepKind.WAIT, "the rate of restarts is used up")
+    return JobStep(StepKind.BEGIN, found.why, nodes, exclude)
+
+
+def _left(job: JobView, found: RunJudgement) -> JobStep:
+    if job.phase in (Phase.SUCCEEDED, Phase.CANCELLED):
+        return JobStep(StepKind.END, found.why)
+    if found.finding is RunFinding.UNDECIDED:
+        return JobStep(StepKind.WAIT, found.why)
+    if found.finding in (RunFinding.APPLICATION, RunFinding.UNCLEAR):
+        return JobStep(StepKind.LEAVE, found.why)
+    return JobStep(StepKind.NOTHING, found.why)
+
+
+def following(
+    job: Optional[JobView], restart: PastRestart, made_anew: bool, bounds: RestartBounds, scene: JobScene
+) -> JobStep:
+    """For a job whose restart is under way; `job` None: there is none of that name and uid now.
+
+    `made_anew`: HOLD takes the job away, RELEASE makes it anew (with another uid, which `job` then is).
+    """
+    if restart.state == "holding":
+        return _holding(job, restart, made_anew, bounds, scene)
+    if restart.state == "held":
+        return _held(job, restart, made_anew, scene)
+    if job is None and not made_anew:
+        return JobStep(StepKind.SUPERSEDED, "the job is gone")
+    if job is not None and _shows(job, restart) and not job.held:
+        return JobStep(StepKind.RESTARTED)
+    if job is not None and not made_anew and not job.held and job.phase is not Phase.HELD:
+        return JobStep(StepKind.SUPERSEDED, "somebody else has released it")
+    if job is not None and made_anew and not _shows(job, restart):
+        return JobStep(StepKind.SUPERSEDED, "somebody else has made it anew")
+    return _again(StepKind.SEND_RELEASE, restart, bounds, scene)
+
+
+def _holding(
+    job: Optional[JobView], restart: PastRestart, made_anew: bool, bounds: RestartBounds, scene: JobScene
+) -> JobStep:
+    if job is None:
+        return JobStep(StepKind.HELD) if made_anew else JobStep(StepKind.SUPERSEDED, "the job is gone")
+    if job.phase in (Phase.SUCCEEDED, Phase.CANCELLED):
+        return JobStep(
+            StepKind.SUPERSEDED, f"the job has {job.phase.value}" if job.phase is Phase.SUCCEEDED else "cancelled"
+        )
+    if _shows(job, restart) and job.held:
+        return JobStep(StepKind.HELD)
+    if job.run != restart.run and job.phase is Phase.RUNNING and job.nodes:
+        return JobStep(StepKind.SUPERSEDED, "somebody else has started it anew")
+    return _again(StepKind.SEND_HOLD, restart, bounds, scene)
+
+
+def _held(job: Optional[JobView], restart: PastRestart, made_anew: bool, scene: JobScene) -> JobStep:
+    if job is None and not made_anew:
+        return JobStep(StepKind.SUPERSEDED, "the job is gone")
+    if job is not None and (made_anew or not job.held):
+        why = "somebody else has made it anew" if made_anew else "somebody else has released it, or ended it"
+        return JobStep(StepKind.SUPERSEDED, why)
+    if scene.held:
+        return JobStep(StepKind.WAIT, scene.held)
+    if scene.healthy is None:
+        return JobStep(StepKind.WAIT, scene.unseen or "its nodes were not asked for yet")
+    return _enough(job, restart, scene.healthy)
+
+
+def _enough(job: Optional[JobView], restart: PastRestart, healthy: AbstractSet[str]) -> JobStep:
+    avoided = set(restart.exclude)
+    if job is not None and not job.excludes and avoided & healthy:
+        names = ", ".join(sorted(avoided & healthy)[:3])
+        return JobStep(
+            StepKind.WAIT, f"{names} must be out of service first: this kind of job cannot be kept off nodes"
+        )
+    usable = len(healthy - avoided)
+    if usable < restart.wants:
+        return JobStep(StepKind.WAIT, f"it needs {restart.wants} healthy nodes, and there are {usable}")
+    return JobStep(StepKind.SEND_RELEASE)
+
+
+def _again(kind: StepKind, restart: PastRestart, bounds: RestartBounds, scene: JobScene) -> JobStep:
+    """Send, or wait until what was sent must have shown its effect."""
+    if scene.now - restart.written > bounds.patience and kind is StepKind.SEND_HOLD:
+        return JobStep(StepKind.FAILED, f"it could not be held within {bounds.patience:.0f} s")
+    asked = restart.sent if restart.sent is not None else restart.updated
+    if scene.now - asked < RESEND:
+        return JobStep(StepKind.WAIT, "the effect of the last call is looked for")
+    return JobStep(kind)
+
+
+def _shows(job: JobView, restart: PastRestart) -> bool:
+    """Whether the job carries the number of this restart, or of a later one."""
+    return job.number >= restart.number

@@ -1,0 +1,159 @@
+"""Was it the infrastructure? What a job's end comes to, from what its controller says and what is known of its nodes.
+
+Pure. The first loss of a run decides, with those that follow within the window: what fails later is its consequence.
+An application failure on healthy nodes is never anything else, however often it happens.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.job_control import JobLoss, JobView, LossCause, Phase
+
+
+class RunFinding(str, Enum):
+    """What a run's end comes to. UNDECIDED waits for late reports about the nodes; UNCLEAR is left to a person."""
+
+    NONE = "none"
+    INFRASTRUCTURE = "infrastructure"
+    APPLICATION = "application"
+    UNDECIDED = "undecided"
+    UNCLEAR = "unclear"
+
+
+class JobNodeFault(NamedTuple):
+    """Something critical that stands or stood on a node. Times are Unix seconds; `ended` None: it stands."""
+
+    node: str
+    what: str
+    began: float
+    ended: Optional[float] = None
+
+
+class JobRun(NamedTuple):
+    """What was seen of a run before: it is judged by this after the controller has started the job anew by itself."""
+
+    run: str
+    nodes: Tuple[str, ...]
+    active: bool
+
+
+class EvidenceRules(NamedTuple):
+    """How to judge, in seconds.
+
+    `window`: a fault of a node counts if it stood within so long of the failure. A kernel log's Xid and the exit of the
+    rank are seconds apart; a check that runs every minute adds its cadence. `settle`: how long after an end without
+    a fault late reports are waited for. `running` is how long a fault may stand under a job that still runs before the
+    job counts as failed (a collective call hangs), None: for ever.
+    """
+
+    window: float = 180.0
+    settle: float = 120.0
+    running: Optional[float] = None
+
+
+class RunJudgement(NamedTuple):
+    """`run` is the run that is judged, `nodes` the faulty ones. `again`: its controller has started it by itself."""
+
+    finding: RunFinding
+    why: str
+    run: str
+    nodes: Tuple[str, ...] = ()
+    again: bool = False
+
+
+def judge(
+    job: JobView, before: Optional[JobRun], faults: Iterable[JobNodeFault], now: float, rules: EvidenceRules
+) -> RunJudgement:
+    """Judge the newest run of a job, or the one that its controller replaced since it was seen last."""
+    known = list(faults)
+    if before is not None and before.run != job.run and before.active and job.phase not in (
+        Phase.SUCCEEDED, Phase.CANCELLED
+    ):  # fmt: skip
+        bad = _standing(known, before.nodes, now, rules.window)
+        lost = [loss for loss in job.losses if loss.cause in (LossCause.NODE, LossCause.EVICTED)]
+        if bad:
+            return RunJudgement(RunFinding.INFRASTRUCTURE, _text(bad), before.run, tuple(bad), again=True)
+        if not lost and job.phase is not Phase.FAILED:
+            return RunJudgement(RunFinding.NONE, "its controller has started it anew", before.run, again=True)
+    if job.phase in (Phase.SUCCEEDED, Phase.CANCELLED):
+        return RunJudgement(
+            RunFinding.NONE, f"it has {job.phase.value}" if job.phase is Phase.SUCCEEDED else "cancelled", job.run
+        )
+    nodes = job.nodes or (before.nodes if before is not None and before.run == job.run else ())
+    losses = _relevant(job, rules.window)
+    if not losses and job.phase is not Phase.FAILED:
+        return _running(job, nodes, known, now, rules)
+    return _failed(job, nodes, losses, known, now, rules)
+
+
+def _failed(
+    job: JobView,
+    nodes: Sequence[str],
+    losses: Sequence[JobLoss],
+    known: List[JobNodeFault],
+    now: float,
+    rules: EvidenceRules,
+) -> RunJudgement:
+    at = losses[0].at if losses else job.ended if job.ended is not None else now
+    causes = {loss.cause for loss in losses}
+    bad = _standing(known, (*nodes, *(loss.node for loss in losses)), at, rules.window)
+    if LossCause.CANCELLED in causes:
+        return RunJudgement(RunFinding.NONE, "it was cancelled", job.run)
+    lost = [loss for loss in losses if loss.cause in (LossCause.NODE, LossCause.EVICTED)]
+    first = losses[0] if losses else None
+    if lost and (first is None or first.cause is not LossCause.LIMIT):
+        blamed = dict.fromkeys([*bad, *(loss.node for loss in lost if loss.cause is LossCause.NODE and loss.node)])
+        why = _text(bad) if bad else "; ".join(dict.fromkeys(_loss(loss) for loss in lost[:3]))
+        return RunJudgement(RunFinding.INFRASTRUCTURE, why, job.run, tuple(blamed))
+    if LossCause.PREEMPTED in causes and LossCause.EXIT not in causes:
+        return RunJudgement(RunFinding.NONE, "it was preempted: its scheduler starts it again", job.run)
+    if first is not None and LossCause.LIMIT in causes:
+        said = next(loss for loss in losses if loss.cause is LossCause.LIMIT)
+        return RunJudgement(RunFinding.APPLICATION, _loss(said), job.run)
+    if bad:
+        return RunJudgement(RunFinding.INFRASTRUCTURE, _text(bad), job.run, tuple(bad))
+    if now - at < rules.settle:
+        return RunJudgement(RunFinding.UNDECIDED, "its nodes seem healthy; late reports are waited for", job.run)
+    if first is None or first.cause is LossCause.UNKNOWN:
+        said_why = _loss(first) if first is not None else "its controller does not say why"
+        return RunJudgement(RunFinding.UNCLEAR, f"{said_why}, and its nodes seem healthy", job.run)
+    return RunJudgement(RunFinding.APPLICATION, f"{_loss(first)}, and its nodes are healthy", job.run)
+
+
+def _running(
+    job: JobView, nodes: Sequence[str], known: List[JobNodeFault], now: float, rules: EvidenceRules
+) -> RunJudgement:
+    if job.phase is Phase.RUNNING and rules.running is not None:
+        ripe = [fault for fault in known if fault.ended is None and now - fault.began >= rules.running]
+        bad = _standing(ripe, nodes, now, rules.window)
+        if bad:
+            return RunJudgement(RunFinding.INFRASTRUCTURE, f"it still runs, but {_text(bad)}", job.run, tuple(bad))
+    return RunJudgement(RunFinding.NONE, "", job.run)
+
+
+def _relevant(job: JobView, window: float) -> List[JobLoss]:
+    """The losses of this run: the first, and what came within the window of it."""
+    own = sorted((loss for loss in job.losses if loss.at >= (job.started or 0.0)), key=lambda loss: loss.at)
+    return [loss for loss in own if loss.at <= own[0].at + window] if own else []
+
+
+def _standing(faults: Sequence[JobNodeFault], nodes: Iterable[str], at: float, window: float) -> Dict[str, str]:
+    """The faulty ones of these nodes about that time, and what is wrong with each."""
+    names = set(nodes)
+    found: Dict[str, str] = {}
+    for fault in sorted(faults, key=lambda one: (one.node, one.began)):
+        near = fault.began <= at + window and (fault.ended is None or fault.ended >= at - window)
+        if fault.node in names and near:
+            found.setdefault(fault.node, fault.what)
+    return found
+
+
+def _text(bad: Dict[str, str]) -> str:
+    said = [f"{node}: {what}" for node, what in list(bad.items())[:3]]
+    return "; ".join(said) + (f"; and {len(bad) - 3} nodes more" if len(bad) > 3 else "")
+
+
+def _loss(loss: JobLoss) -> str:
+    return f"{loss.node}: {loss.detail}" if loss.node and loss.node not in loss.detail else loss.detail

@@ -1,0 +1,138 @@
+"""jobs.toml (conf/jobs.toml.example), read into what the restarting of jobs runs by. Nothing is enabled by default."""
+
+from __future__ import annotations
+
+from enum import Enum
+from fnmatch import fnmatchcase
+from typing import Mapping, NamedTuple, Optional, Tuple
+
+from nhc import settings_file
+from nhc.jobs.judge import EvidenceRules
+from nhc.policy.decide import Rate
+from nhc.policy.policy_file import rate
+from nhc.settings_file import SettingsError, Table
+
+PATH = "/etc/nhc/jobs.toml"
+STORE = "sqlite:////var/lib/nhc/store.db"
+
+
+class RestartMode(str, Enum):
+    """What is allowed of an action. DRY_RUN says what would be done and does not do it."""
+
+    ON = "on"
+    DRY_RUN = "dry-run"
+    OFF = "off"
+
+
+class JobControllerSettings(NamedTuple):
+    """One job controller: `type` as `nhc.plugins` knows it, and the settings that it alone reads."""
+
+    name: str
+    type: str
+    timeout: float
+    settings: Mapping[str, str]
+
+
+class RestartLimits(NamedTuple):
+    """How often jobs are restarted. Times in seconds.
+
+    `max_restarts` is for a job whose user names none, and the most that a user may name is `most`. `avoid` is on how
+    many nodes that failed it a job is kept off. `pairs` is how long a node counts as having failed a job. `stalled` is
+    after how long a wait is said to be too long.
+    """
+
+    max_restarts: int = 3
+    most: int = 20
+    cooldown: float = 60.0
+    rate: Rate = Rate(20, 3600.0)
+    avoid: int = 8
+    pairs: float = 7 * 86400.0
+    patience: float = 900.0
+    stalled: float = 3600.0
+
+
+class RestartSettings(NamedTuple):
+    """All of it. `ignore` are checks whose problems never count as the infrastructure's; `every` is between rounds."""
+
+    path: str = PATH
+    store: str = STORE
+    every: float = 15.0
+    restart: RestartMode = RestartMode.DRY_RUN
+    anew: RestartMode = RestartMode.OFF
+    limits: RestartLimits = RestartLimits()
+    rules: EvidenceRules = EvidenceRules()
+    ignore: Tuple[str, ...] = ()
+    controllers: Tuple[JobControllerSettings, ...] = ()
+
+    def counts(self, check: str) -> bool:
+        """Whether a critical problem that this check found speaks for the infrastructure."""
+        return not any(fnmatchcase(check, pattern) for pattern in self.ignore)
+
+    def allowed(self, asked: Optional[int]) -> int:
+        """How many restarts a job gets whose user asked for so many."""
+        return self.limits.max_restarts if asked is None else max(0, min(asked, self.limits.most))
+
+
+def load(path: str) -> RestartSettings:
+    """Read a file. Raises SettingsError."""
+    return _read(settings_file.load(path))
+
+
+def parse(text: str, path: str = "jobs.toml") -> RestartSettings:
+    """The settings in a text. Raises SettingsError."""
+    return _read(settings_file.parse(text, path))
+
+
+def _read(file: Table) -> RestartSettings:
+    default = RestartSettings()
+    actions = file.table("actions")
+    modes = {mode.value: mode for mode in RestartMode}
+    evidence = file.table("evidence")
+    found = RestartSettings(
+        path=file.path,
+        store=file.text("store", default.store),
+        every=file.seconds("every", default.every, least=1.0),
+        restart=actions.choice("restart", modes, default.restart),
+        anew=actions.choice("make-anew", modes, default.anew),
+        limits=_limits(file.table("limits")),
+        rules=_rules(evidence),
+        ignore=evidence.texts("ignore"),
+        controllers=tuple(_controller(name, one) for name, one in file.table("controllers").tables().items()),
+    )
+    file.finish()
+    if not found.controllers:
+        raise SettingsError(f"{file.path}: controllers: missing: who runs the jobs? [controllers.slurm], for example")
+    return found
+
+
+def _limits(table: Table) -> RestartLimits:
+    default = RestartLimits()
+    most = table.count("most", default.most)
+    return RestartLimits(
+        table.count("max-restarts", min(default.max_restarts, most), most=most),
+        most,
+        table.seconds("cooldown", default.cooldown),
+        table.converted("rate", rate, default.rate),
+        table.count("avoid", default.avoid),
+        table.seconds("pairs", default.pairs),
+        table.seconds("patience", default.patience, least=60.0),
+        table.seconds("stalled", default.stalled, least=1.0),
+    )
+
+
+def _rules(table: Table) -> EvidenceRules:
+    default = EvidenceRules()
+    running = table.seconds("running", 0.0, least=1.0) if "running" in table else None
+    return EvidenceRules(
+        table.seconds("window", default.window, least=1.0), table.seconds("settle", default.settle), running
+    )
+
+
+def _controller(name: str, table: Table) -> JobControllerSettings:
+    known = {"type", "timeout"}
+    return JobControllerSettings(
+        name,
+        table.text("type", name),
+        table.seconds("timeout", 30.0, least=1.0),
+        {key: table.converted(key, str, "") for key in table.names() if key not in known},
+    )

@@ -1,0 +1,41 @@
+"""The parts of a site's job loop put together from its settings: the store and the job controllers."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict, Optional
+
+from nhc import plugins
+from nhc.job_control import JobController
+from nhc.jobs.loop import JobEvent, JobLoop
+from nhc.jobs.settings import JobControllerSettings, RestartSettings
+from nhc.store.connect import open_store
+from nhc.store.database import Fence, Store
+
+
+class JobSite:
+    """What a site's settings name. Close it at the end."""
+
+    def __init__(self, settings: RestartSettings, store: Store, controllers: Dict[str, JobController]) -> None:
+        self.settings, self.store, self.controllers = settings, store, controllers
+
+    def loop(self, fence: Optional[Fence], tell: Callable[[JobEvent], None]) -> JobLoop:
+        """The loop over this site."""
+        return JobLoop(self.store, self.settings, self.controllers, fence=fence, tell=tell)
+
+    def close(self) -> None:
+        """End its connections."""
+        self.store.close()
+
+
+def open_site(settings: RestartSettings) -> JobSite:
+    """Raises StoreError, NoAdapter, AdapterError."""
+    made = {one.name: open_controller(one) for one in settings.controllers}
+    return JobSite(settings, open_store(settings.store), made)
+
+
+def open_controller(settings: JobControllerSettings) -> JobController:
+    """One job controller. Raises NoAdapter, AdapterError."""
+    make: Any = plugins.job_controller(settings.type)
+    controller: JobController = make(settings.settings, os.environ, settings.timeout)
+    return controller

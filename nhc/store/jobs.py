@@ -1,0 +1,226 @@
+"""Jobs that are restarted after infrastructure faults: the jobs, their restarts, and which node failed which job.
+
+A restart is written before anything is sent, and a run is restarted once: the table refuses a second row for it.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection
+
+from nhc.model import printable
+from nhc.store import audit
+from nhc.store.episodes import MESSAGE_LIMIT
+from nhc.store.errors import Conflict
+from nhc.store.job_tables import job_nodes, job_restarts, jobs
+
+HOLDING, HELD, RELEASING, ENDED = "holding", "held", "releasing", "ended"
+"""The states of a restart: HOLD is written down or sent, the job is held, RELEASE is written down or sent, over."""
+RESTARTED, FAILED, SUPERSEDED = "restarted", "failed", "superseded"
+"""How a restart ends: the job started, nothing could be done, somebody else has taken the job in hand."""
+
+
+class WatchedJob(NamedTuple):
+    """One row. `nodes` are words with spaces between them; `run` and `nodes` are of the newest run seen."""
+
+    id: int
+    controller: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    user: str
+    phase: str
+    run: str
+    nodes: str
+    wants: int
+    max_restarts: int
+    checkpoint: str
+    said: str
+    began: float
+    seen: float
+    ended: Optional[float]
+
+    @property
+    def node_names(self) -> Tuple[str, ...]:
+        return tuple(self.nodes.split())
+
+    def text(self) -> str:
+        """As a person writes it."""
+        return "/".join(part for part in (self.kind, self.namespace, self.name) if part)
+
+
+class JobRestart(NamedTuple):
+    """One row. `nodes` failed the run, `exclude` are all that the job avoids; words with spaces between them."""
+
+    id: int
+    job: int
+    number: int
+    run: str
+    key: str
+    state: str
+    outcome: str
+    why: str
+    nodes: str
+    exclude: str
+    manifest: str
+    message: str
+    written: float
+    sent: Optional[float]
+    updated: float
+    ended: Optional[float]
+
+
+class JobNodePair(NamedTuple):
+    """A node that failed a job in one of its runs."""
+
+    job: int
+    node: str
+    run: str
+    why: str
+    at: float
+
+
+# Jobs.
+
+
+def watch(connection: Connection, row: WatchedJob) -> WatchedJob:
+    """Keep a job as it was seen; its row. An id of 0 is a job that is not known yet."""
+    values = row._replace(phase=printable(row.phase, 40), said=printable(row.said, MESSAGE_LIMIT))._asdict()
+    number = values.pop("id")
+    if number:
+        del values["began"]
+        if not connection.execute(sa.update(jobs).where(jobs.c.id == number).values(values)).rowcount:
+            raise Conflict(f"job {number} is gone")
+        return row
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    keys = ["controller", "kind", "namespace", "name", "uid"]
+    made = insert(jobs).values(values)
+    kept = {name: value for name, value in values.items() if name not in (*keys, "began")}
+    found = connection.execute(made.on_conflict_do_update(index_elements=keys, set_=kept).returning(jobs)).one()
+    return WatchedJob._make(found)
+
+
+def list_jobs(connection: Connection, *, controller: str = "", is_open: Optional[bool] = True) -> List[WatchedJob]:
+    """Jobs by name: of one controller or of all; those that have not ended, those that have, or (None) all."""
+    asked = sa.select(jobs).order_by(jobs.c.controller, jobs.c.namespace, jobs.c.name, jobs.c.id)
+    if controller:
+        asked = asked.where(jobs.c.controller == controller)
+    if is_open is not None:
+        asked = asked.where(jobs.c.ended.is_(None) if is_open else jobs.c.ended.is_not(None))
+    return [WatchedJob._make(row) for row in connection.execute(asked)]
+
+
+def find(connection: Connection, name: str) -> List[WatchedJob]:
+    """The jobs that a person's word names: `17`, `llama`, `team/llama`, `PyTorchJob/team/llama`; the newest first."""
+    *before, last = name.split("/")
+    asked = sa.select(jobs).where(jobs.c.name == last).order_by(jobs.c.id.desc())
+    found = [WatchedJob._make(row) for row in connection.execute(asked)]
+    return [row for row in found if row.text().split("/")[-len(before) - 1 :] == [*before, last]]
+
+
+def end_job(connection: Connection, row: WatchedJob, now: float, by: str, why: str) -> None:
+    """The job needs no watching any more."""
+    connection.execute(sa.update(jobs).where(jobs.c.id == row.id, jobs.c.ended.is_(None)).values(ended=now, seen=now))
+    audit.append(connection, now, by, "job.ended", detail={"job": row.text(), "why": printable(why, MESSAGE_LIMIT)})
+
+
+# Restarts.
+
+
+def begin(
+    connection: Connection, job: WatchedJob, *, key: str, run: str, why: str, nodes: Sequence[str],
+    exclude: Sequence[str], manifest: str, now: float, by: str,
+) -> JobRestart:  # fmt: skip
+    """Write down a restart, with the pairs of this job and these nodes. Raises Conflict where the run has one."""
+    last = connection.scalar(sa.select(sa.func.max(job_restarts.c.number)).where(job_restarts.c.job == job.id))
+    values = {
+        "job": job.id, "number": int(last or 0) + 1, "run": run, "key": key, "state": HOLDING,
+        "why": printable(why, MESSAGE_LIMIT), "nodes": " ".join(nodes), "exclude": " ".join(exclude),
+        "manifest": manifest, "written": now, "updated": now,
+    }  # fmt: skip
+    try:
+        with connection.begin_nested():
+            made = connection.execute(sa.insert(job_restarts).values(values).returning(job_restarts.c.id)).one()
+    except sa.exc.IntegrityError:
+        raise Conflict(f"{job.text()}: run {run} has a restart already") from None
+    if nodes:
+        pairs = [{"job": job.id, "node": node, "run": run, "why": values["why"], "at": now} for node in nodes]
+        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+        connection.execute(insert(job_nodes).on_conflict_do_nothing(), pairs)
+    detail = {"job": job.text(), "number": values["number"], "why": values["why"], "exclude": list(exclude)}
+    audit.append(connection, now, by, "job.hold", node=nodes[0] if nodes else "", detail=detail)
+    return _restart(connection, made.id)
+
+
+def save(
+    connection: Connection, row: JobRestart, job: WatchedJob, *, state: str, now: float, by: str, message: str = "",
+    outcome: str = "", sent: Optional[float] = None,
+) -> JobRestart:  # fmt: skip
+    """The next state of a restart, from the one it was read in. Raises Conflict where another changed it since."""
+    values: Dict[str, object] = {"state": state, "updated": now, "message": printable(message, MESSAGE_LIMIT)}
+    values["sent"] = sent
+    if state == ENDED:
+        values.update(outcome=outcome, ended=now, sent=row.sent)
+    mine = sa.and_(
+        job_restarts.c.id == row.id, job_restarts.c.state == row.state, job_restarts.c.updated == row.updated
+    )
+    if not connection.execute(sa.update(job_restarts).where(mine).values(values)).rowcount:
+        raise Conflict(f"{job.text()}: restart {row.number} has changed")
+    if state != row.state:
+        what = f"job.{outcome if state == ENDED else state}"
+        detail = {"job": job.text(), "number": row.number, "message": printable(message, MESSAGE_LIMIT)}
+        audit.append(connection, now, by, what, detail=detail)
+    return _restart(connection, row.id)
+
+
+def restarts(connection: Connection, job: int) -> List[JobRestart]:
+    """The restarts of a job, the first of them first."""
+    asked = sa.select(job_restarts).where(job_restarts.c.job == job).order_by(job_restarts.c.number)
+    return [JobRestart._make(row) for row in connection.execute(asked)]
+
+
+def open_restarts(connection: Connection) -> Dict[int, JobRestart]:
+    """The restart of each job that has one that is not over."""
+    asked = sa.select(job_restarts).where(job_restarts.c.state != ENDED)
+    return {row.job: JobRestart._make(row) for row in connection.execute(asked)}
+
+
+def begun_since(connection: Connection, since: float) -> int:
+    """How many restarts of all jobs began since then: a rate is counted from it."""
+    asked = sa.select(sa.func.count()).select_from(job_restarts).where(job_restarts.c.written >= since)
+    return int(connection.scalar(asked) or 0)
+
+
+# Which node failed which job.
+
+
+def pairs(connection: Connection, job: int) -> List[JobNodePair]:
+    """The nodes that failed a job, the last of them first."""
+    asked = sa.select(job_nodes).where(job_nodes.c.job == job).order_by(job_nodes.c.at.desc(), job_nodes.c.node)
+    return [JobNodePair._make(row) for row in connection.execute(asked)]
+
+
+def forget_pairs(connection: Connection, job: WatchedJob, nodes: Sequence[str], now: float, by: str) -> int:
+    """The job may use these nodes (none named: all of them) again; how many pairs that were."""
+    mine = job_nodes.c.job == job.id
+    if nodes:
+        mine = sa.and_(mine, job_nodes.c.node.in_(nodes))
+    count = connection.execute(sa.delete(job_nodes).where(mine)).rowcount
+    if count:
+        audit.append(connection, now, by, "job.forgot", detail={"job": job.text(), "nodes": list(nodes)})
+    return count
+
+
+def offenders(connection: Connection, since: float) -> List[Tuple[str, int]]:
+    """The nodes that failed jobs since then, with how many jobs each; those with most first."""
+    count = sa.func.count(sa.distinct(job_nodes.c.job))
+    asked = sa.select(job_nodes.c.node, count).where(job_nodes.c.at >= since).group_by(job_nodes.c.node)
+    return [(str(row[0]), int(row[1])) for row in connection.execute(asked.order_by(count.desc(), job_nodes.c.node))]
+
+
+def _restart(connection: Connection, number: int) -> JobRestart:
+    return JobRestart._make(connection.execute(sa.select(job_restarts).where(job_restarts.c.id == number)).one())
