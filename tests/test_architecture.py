@@ -151,7 +151,7 @@ PACKAGES = [name for name, path in FILES.items() if path.name == "__init__.py"]
 
 @pytest.fixture(scope="module")
 def ours():
-    """The source tree, read once and only for the tests of this module: as syntax trees it takes 200 MiB."""
+    """The source tree, read once and only for the tests of this module: 150 MiB of syntax trees."""
     return house(FILES)
 
 

@@ -11,6 +11,8 @@ from typing import Callable, Dict, List, Optional, Tuple
 from nhc.agent.event_loop import READ, WRITE, Loop, Timer
 
 CONNECTIONS = 64
+LONGEST_PATH = 107
+"""Bytes of a Unix socket's path (unix(7): sun_path holds 108, with the zero at its end)."""
 TIMEOUT = 10.0
 """Seconds that a peer may take to ask, and again to read its answer."""
 
@@ -163,6 +165,7 @@ def listen_tcp(address: str) -> socket.socket:
 
 def listen_unix(path: str) -> socket.socket:
     """A socket that its owner alone can connect to. One that a dead agent left is replaced. Raises OSError."""
+    _fits(path)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
@@ -182,6 +185,15 @@ def listen_unix(path: str) -> socket.socket:
     finally:
         os.umask(before)
     return made
+
+
+def _fits(path: str) -> None:
+    """Raises OSError where the kernel takes no such path; Python's own has no error number and no file."""
+    length = len(os.fsencode(path))
+    if length > LONGEST_PATH:
+        raise OSError(
+            errno.ENAMETOOLONG, f"a socket's path has at most {LONGEST_PATH} bytes, this one has {length}", path
+        )
 
 
 def _alive(path: str) -> bool:
@@ -207,6 +219,7 @@ def _uid(peer: socket.socket) -> int:
 
 def ask(path: str, question: bytes, timeout: float) -> bytes:
     """Put one question to an agent's socket. Raises OSError."""
+    _fits(path)
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     peer.settimeout(timeout)
     parts: List[bytes] = []

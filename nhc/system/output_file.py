@@ -26,7 +26,7 @@ def replace(path: str, write: Callable[[Any], None]) -> None:
     temporary = ""
     try:
         real = resolve(path)
-        if real.startswith(("/dev/", "/proc/")) or (os.path.lexists(real) and not os.path.isfile(real)):
+        if _of_the_kernel(real) or (os.path.lexists(real) and not os.path.isfile(real)):
             with open(real, "a", encoding="utf-8", errors="backslashreplace") as file:
                 write(file)
             return
@@ -45,10 +45,15 @@ def replace(path: str, write: Callable[[Any], None]) -> None:
         raise
 
 
+def _of_the_kernel(path: str) -> bool:
+    """Whether a path is a device's or a process's. /dev/shm holds files as any directory does: shm_overview(7)."""
+    return path.startswith(("/dev/", "/proc/")) and not path.startswith("/dev/shm/")
+
+
 def resolve(path: str) -> str:
     """Where the path leads, links followed that may be. Raises OSError."""
     at = os.path.abspath(path)
-    if at.startswith(("/dev/", "/proc/")):
+    if _of_the_kernel(at):
         return at  # /dev/stdout is a link into /proc, which only the kernel writes
     for _ in range(LONGEST):
         directory = os.path.realpath(os.path.dirname(at))

@@ -290,6 +290,16 @@ def test_no_agent_is_one_clear_line(agent):
     assert done.stderr == f"nhc agent: no agent listens at {agent.state}/agent.sock\n"
 
 
+def test_a_socket_whose_path_is_too_long_is_one_clear_line(agent, tmp_path):
+    agent.state = tmp_path / ("s" * 108)
+    agent.configure("* || true\n")
+    path = f"{agent.state}/agent.sock"
+    said = f"nhc agent: {path}: a socket's path has at most 107 bytes, this one has {len(path)}\n"
+    for words, status in ((("run", "-s", agent.settings), 2), (("status", "--socket", path), 3)):
+        done = agent.nhc("agent", *map(str, words))
+        assert (done.returncode, done.stdout, done.stderr) == (status, "", said)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -6,6 +6,8 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +31,17 @@ def test_a_file_is_replaced_whole_and_a_failure_leaves_it(tmp_path):
     write(path)
     assert path.read_text() == "new\n"
     assert os.listdir(tmp_path) == ["report"]
+
+
+def test_a_file_in_shared_memory_is_a_file():
+    """/dev/shm is below /dev, and no device."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        path = Path(directory) / "report"
+        path.write_text("older and longer\n")
+        (Path(directory) / "link").symlink_to(path)
+        write(Path(directory) / "link")
+        assert path.read_text() == "new\n"
+        assert sorted(os.listdir(directory)) == ["link", "report"]
 
 
 def test_ones_own_link_is_followed(tmp_path):
