@@ -43,6 +43,10 @@ class TaskOrder:
         """A task has ended, in a way that lets those below begin."""
         self._ended[number] = 1
 
+    def before(self, number: int) -> int:
+        """How many tasks, from the first, must have ended before one begins."""
+        return self._before[number]
+
     def may_begin(self, number: int) -> bool:
         return self._ended.find(b"\0", 0, self._before[number]) < 0
 

@@ -1,5 +1,6 @@
 """Lines begin and have their effects in the configuration's order, as LBNL NHC has it."""
 
+import mmap
 import os
 import signal
 import subprocess
@@ -104,20 +105,39 @@ def test_a_hung_line_above_is_waited_for_until_its_deadline_and_no_longer():
 
 
 def test_lines_that_only_look_overlap_between_those_that_change():
+    begun = mmap.mmap(-1, 5)
+    beside = {0: 1, 1: 0, 3: 4, 4: 3}
+
     def make(_notify, _completed):
         def work(number):
             at = time.monotonic()
-            time.sleep(0.3)
+            begun[number] = 1
+            while number in beside and not begun[beside[number]] and time.monotonic() < at + 10:
+                time.sleep(0.005)
             return at, time.monotonic()
 
         return work
 
-    tasks = [Task(5.0), Task(5.0), Task(5.0, changes=True), Task(5.0), Task(5.0)]
+    tasks = [Task(20.0), Task(20.0), Task(20.0, changes=True), Task(20.0), Task(20.0)]
     spans = [one.value for one in Supervisor(tasks, make, make, lambda _n, _d: False).run()]
     assert spans[1][0] < spans[0][1]
     assert spans[2][0] >= max(spans[0][1], spans[1][1])
     assert min(spans[3][0], spans[4][0]) >= spans[2][1]
     assert spans[4][0] < spans[3][1]
+
+
+def test_lines_in_turn_stay_in_one_worker_however_long_each_takes():
+    """What one of them gathered is there for the next; and no process is started only to wait."""
+
+    def make(_notify, _completed):
+        def work(number):
+            time.sleep(0.15 if number < 2 else 0)  # long after another worker would have been of use
+            return os.getpid()
+
+        return work
+
+    done = Supervisor([Task(20.0, changes=True)] * 6, make, make, lambda _n, _d: False).run()
+    assert len({one.value for one in done}) == 1
 
 
 def test_many_lines_that_change_run_in_order():
@@ -131,7 +151,7 @@ def test_a_worker_killed_while_it_waits_for_its_turn_is_named():
     others = set(_children(os.getpid()))  # daemons of other tests
 
     def kill_the_other():
-        """The relief: it claims the next task, and waits until this one has ended."""
+        """The relief: it carries out the next task, claims the one after it, and waits until this one has ended."""
         end = time.monotonic() + 10
         while time.monotonic() < end:
             for other in set(_children(os.getppid())) - others - {str(os.getpid())}:
@@ -144,32 +164,46 @@ def test_a_worker_killed_while_it_waits_for_its_turn_is_named():
         return "alone"
 
     def make(_notify, _completed):
-        return lambda number: [kill_the_other, lambda: "second", lambda: "third"][number]()
+        return lambda number: [kill_the_other, *(lambda: "well",) * 3][number]()
 
-    done = Supervisor([Task(20.0), Task(5.0, changes=True), Task(5.0)], make, make, lambda _n, _d: False, 30.0).run()
-    assert [one.how for one in done] == ["done", "died", "done"]
-    assert done[1].value == "killed by SIGKILL"
+    tasks = [Task(20.0), Task(5.0), Task(5.0, changes=True), Task(5.0)]
+    done = Supervisor(tasks, make, make, lambda _n, _d: False, 30.0).run()
+    assert [one.how for one in done] == ["done", "done", "died", "done"]
+    assert done[2].value == "killed by SIGKILL"
 
 
-def test_a_serial_worker_that_ends_between_its_tasks_is_replaced():
+def test_a_serial_worker_that_ends_between_its_tasks_is_replaced(tmp_path):
     """Its next order goes to another one, and the run goes on."""
 
     def serial(_notify, _completed):
         def work(number):
             if number == 0:
-                pid = os.getpid()
-                if os.fork() == 0:
-                    time.sleep(0.1)
-                    os.kill(pid, signal.SIGKILL)
-                    os._exit(0)
+                (tmp_path / "pid").write_text(str(os.getpid()))
             return number
 
         return work
 
-    make = lambda _notify, _completed: lambda number: time.sleep(0.5)  # noqa: E731
-    tasks = [Task(5.0, serial=True), Task(5.0), Task(5.0, serial=True)]
+    def end_the_serial_worker():
+        """It has said that its first task has ended, or this one would not have begun."""
+        pid = int((tmp_path / "pid").read_text())
+        os.kill(pid, signal.SIGKILL)
+        end = time.monotonic() + 10
+        while process_state(pid) not in (None, "Z") and time.monotonic() < end:
+            time.sleep(0.005)
+
+    make = lambda _notify, _completed: lambda number: end_the_serial_worker()  # noqa: E731
+    tasks = [Task(5.0, serial=True), Task(20.0), Task(5.0, serial=True)]
     done = Supervisor(tasks, make, serial, lambda _n, _d: False).run()
     assert [(one.how, one.value) for one in done] == [("done", 0), ("done", None), ("done", 2)]
+
+
+def process_state(pid):
+    """The letter of a process's state; None where there is none."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return None
 
 
 def test_an_order_that_its_worker_is_not_there_to_read_goes_to_another(monkeypatch):
