@@ -202,11 +202,14 @@ class Supervisor:
             # They wait for a task whose worker was killed between claiming it and saying so.
             self._finish(self.first_open, TaskResult("died", "killed before it began"))
         now = time.monotonic()
-        if len(ordinary) < WORKERS and all(worker.is_held_up(now) for worker in ordinary):
-            # One that would only wait for a task that a worker is at is of no use: that worker goes on by itself. Lines
-            # carried out in turn so stay in one process, where what one of them gathered is there for the next.
-            if not ordinary or not self.order or self.order.before(min(self.unclaimed)) <= self.first_open:
-                self._start(serial=False, needed=not ordinary)
+        # One that would only wait for a task that a worker is at is of no use: that worker goes on by itself. Lines
+        # that are carried out in turn so stay in one process, where what one of them gathered is there for the next.
+        if (
+            len(ordinary) < WORKERS
+            and all(worker.is_held_up(now) for worker in ordinary)
+            and (not ordinary or not self.order or self.order.before(min(self.unclaimed)) <= self.first_open)
+        ):
+            self._start(serial=False, needed=not ordinary)
 
     def _order_serial(self) -> None:
         """Give the serial worker its next task once every task before it has ended."""
