@@ -214,11 +214,13 @@ class Request(NamedTuple):
     """A repair that a person asked for in a platform's own words: a label, a reason.
 
     `key` is the same for as long as it is the same request: it is carried out once. `words` are as they were written.
+    `device` is what a reset is asked for, "" for the machine.
     """
 
     rung: Rung
     key: str
     words: str
+    device: str = ""
 
 
 @port
@@ -227,6 +229,42 @@ class Requests(Protocol):
 
     def requested(self, machine: Machine) -> Optional[Request]:
         """What is asked for, None where nothing is. Reads the machine's labels and settings; asks nobody."""
+        ...
+
+
+@port
+class NodeRequests(Protocol):
+    """A cluster on whose nodes persons can ask for a repair, and that can be told what became of it."""
+
+    def requests(self) -> Tuple[Mapping[str, Request], Sequence[str]]:
+        """What is asked of the nodes that `nodes` has read last; and what is written there that makes no sense, one
+        line each. Asks nobody.
+        """
+        ...
+
+    def answer(self, node: str, request: Request, text: str, returned: bool) -> str:
+        """Take a request off its node, with the answer; "" or why that is not so. Nothing where another stands by now.
+
+        `returned` says whether the node is back in service.
+        """
+        ...
+
+
+@port
+class HasRights(Protocol):
+    """An adapter that can say which permissions it needs."""
+
+    def rights(self) -> Sequence[Right]:
+        """Each permission, tried without effect. Raises nhc.ports.AdapterError."""
+        ...
+
+
+@port
+class KnowsMachines(Protocol):
+    """A cluster that knows which machine stands behind a node's name."""
+
+    def machines(self) -> Mapping[str, Machine]:
+        """The machines of the nodes that `nodes` has read last, by node. Asks nobody."""
         ...
 
 

@@ -16,6 +16,7 @@ from nhc.remedy.bounds import MARK, REPAIRS
 from nhc.remedy.ladder import Mode
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.site import RemedySite, open_site
+from nhc.repair import HasRights
 from nhc.store.errors import StoreError
 
 
@@ -60,7 +61,7 @@ def _doctor(path: Optional[str], url: Optional[str], form: str) -> int:
 
 def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
     """Everything that is looked at."""
-    found = [_store(site), _adapter(site)]
+    found = [_store(site), _adapter(site), *_adapter_rights(site)]
     for name, rights, error in site.hands.crew.rights():
         if error:
             found.append(Examined(f"repairer {name}", False, error))
@@ -92,6 +93,17 @@ def _adapter(site: RemedySite) -> Examined:
     except AdapterError as error:
         return Examined(name, False, str(error))
     return Examined(name, bool(nodes), f"knows {len(nodes)} nodes")
+
+
+def _adapter_rights(site: RemedySite) -> List[Examined]:
+    """The permissions that an adapter knows of; none where it does not say."""
+    name, marker = f"adapter {site.settings.sources.adapter}", site.marker
+    if not isinstance(marker, HasRights):
+        return []
+    try:
+        return [Examined(f"{name}: {right.name}", right.granted, right.message) for right in marker.rights()]
+    except AdapterError as error:
+        return [Examined(f"{name}: rights", False, str(error))]
 
 
 def _evidence(settings: RemedySettings) -> Examined:

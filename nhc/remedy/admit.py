@@ -11,7 +11,7 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.remedy.bounds import protected
 from nhc.remedy.detail import Detail
-from nhc.remedy.ladder import NodeFault
+from nhc.remedy.ladder import REQUEST, NodeFault
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.steps import FUTURE
@@ -70,6 +70,8 @@ def _admit(
 
 def _refusal(fault: NodeFault, standing: Optional[NodeEpisode], settings: RemedySettings, now: float) -> str:
     """Why one fault opens nothing, "" where it may."""
+    if fault.source == REQUEST:
+        return ""  # a person's word is as new as it is: what an episode has answered is not among the faults any more
     if fault.seen - now > FUTURE:
         return f"its report is from {fault.seen - now:.0f} s in the future: check the node's clock"
     if fault.source != "mark" and now - fault.seen > settings.sources.max_age:

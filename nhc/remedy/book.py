@@ -249,12 +249,16 @@ def standing(rows: Iterable[Episode]) -> Dict[str, NodeEpisode]:
             continue
         if before is not None and row.ended is not None and before.ended is not None and row.ended < before.ended:
             continue
-        try:
-            causes = tuple(one.cause for one in details.read(row.detail).faults)
-        except details.BadDetail:
-            causes = ()
-        found[row.node] = NodeEpisode(row.id, EpisodeState(row.state), row.ended, (*causes, row.cause))
+        found[row.node] = NodeEpisode(row.id, EpisodeState(row.state), row.ended, causes_of(row))
     return found
+
+
+def causes_of(row: Episode) -> Tuple[str, ...]:
+    """What an episode is for, as far as its row can be read."""
+    try:
+        return (*(one.cause for one in details.read(row.detail).faults), row.cause)
+    except details.BadDetail:
+        return (row.cause,)
 
 
 def changes(before: Detail, move: Move) -> bool:

@@ -115,6 +115,10 @@ class RemedyController:
                 holds.saw_settings(connection, MARKING, "on", now, self.book.actor)
         base = self.lookout.begin(now)
         self.performer.begin()
+        if apply and base.requests.answered:
+            with self.store.write(self.book.fence):
+                pass  # who does not lead any more writes nothing on nodes either
+            self.lookout.problems += self.hands.answer(base.requests.answered)
         would: List[Would] = []
         opened = 0
         if apply and marking is Mode.ON:

@@ -7,7 +7,19 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.ports import AdapterError, SettingError
 from nhc.remedy.settings import MachineSettings, RemedySettings, RepairerSettings
-from nhc.repair import Claim, EvidenceSource, Machine, OtherActors, Repairer, Right, Rung
+from nhc.repair import (
+    Claim,
+    EvidenceSource,
+    KnowsMachines,
+    Machine,
+    NodeRequests,
+    OtherActors,
+    Repairer,
+    Request,
+    Requests,
+    Right,
+    Rung,
+)
 from nhc.store.nodes import StoredNode
 
 
@@ -31,7 +43,8 @@ class Hand(NamedTuple):
 class Crew:
     """All repairers, in the order of the settings: the first that can do a rung on a node does it.
 
-    `others` are further parts that know who else acts (the adapter that marks nodes).
+    `others` are further parts that know of the nodes (the adapter that marks them): who else acts, which machine stands
+    behind a name, what persons ask for.
     """
 
     def __init__(
@@ -43,22 +56,59 @@ class Crew:
             *((hand.name, hand.repairer) for hand in self.hands if isinstance(hand.repairer, OtherActors)),
             *(("adapter", one) for one in others if isinstance(one, OtherActors)),
         ]
+        self._clusters: List[KnowsMachines] = [one for one in others if isinstance(one, KnowsMachines)]
+        self._asked: List[NodeRequests] = [one for one in others if isinstance(one, NodeRequests)]
         self._known: Mapping[str, StoredNode] = {}
+        self._there: Dict[str, Machine] = {}
 
     def learn(self, known: Mapping[str, StoredNode]) -> None:
         """What the store knows of the nodes of this round, by their names."""
         self._known = known
+        self.learn_machines()
+
+    def learn_machines(self) -> None:
+        """What the cluster says of the machines behind the nodes that it has just shown."""
+        for cluster in self._clusters:
+            self._there.update(cluster.machines())
 
     def machine(self, node: str, boot: str = "") -> Machine:
-        """The machine behind a node's name."""
-        row = self._known.get(node)
+        """The machine behind a node's name: what its reports say of it, and what the cluster does."""
+        row, there = self._known.get(node), self._there.get(node, Machine(node))
         settings: Dict[str, str] = {}
         for one in self.machines:
             if any(fnmatchcase(node, pattern) for pattern in one.nodes):
                 settings.update({key: value.replace("{node}", node) for key, value in one.settings.items()})
         if row is None:
-            return Machine(node, boot_id=boot, settings=settings)
-        return Machine(node, row.provider_id, row.address, row.uuid, boot or row.boot_id, row.labels, settings)
+            return there._replace(boot_id=boot or there.boot_id, settings=settings)
+        return Machine(
+            node, there.provider_id or row.provider_id, row.address or there.address, row.uuid or there.uuid,
+            boot or row.boot_id or there.boot_id, {**row.labels, **there.labels}, settings,
+        )  # fmt: skip
+
+    def requests(self, nodes: Sequence[str]) -> Tuple[Dict[str, Request], List[str]]:
+        """What persons ask for on these nodes, and what is written there that makes no sense.
+
+        A cluster that reads and answers requests speaks for its nodes; else the repairers read what the labels say.
+        """
+        found: Dict[str, Request] = {}
+        problems: List[str] = []
+        for cluster in self._asked:
+            asked, wrong = cluster.requests()
+            found.update(asked)
+            problems += wrong
+        labelled = [node for node in nodes if self.machine(node).labels] if not self._asked else []
+        for hand in self.hands:
+            for node in labelled:
+                if isinstance(hand.repairer, Requests) and node not in found and hand.serves(node):
+                    request = hand.repairer.requested(self.machine(node))
+                    if request is not None:
+                        found[node] = request
+        return {node: request for node, request in found.items() if node in set(nodes)}, problems
+
+    def answer(self, node: str, request: Request, text: str, returned: bool) -> str:
+        """Tell the cluster what became of a request; "" or why that could not be told."""
+        said = [cluster.answer(node, request, text, returned) for cluster in self._asked]
+        return "; ".join(one for one in said if one)
 
     def hand(self, name: str) -> Optional[Hand]:
         """The repairer of that name, None where the settings have none any more."""

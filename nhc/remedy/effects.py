@@ -11,6 +11,7 @@ from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 from nhc.model import Action, printable
 from nhc.ports import AdapterError, Applied, Effect, Evicts, Mark, Marker, NodeState
+from nhc.remedy.asking import Answered
 from nhc.remedy.book import EpisodeCase, seen_before, state_of
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.ladder import first_rung
@@ -78,6 +79,14 @@ class Hands:
             return marker.evict(nodes)
         except AdapterError as error:
             return {node: printable(str(error)) for node in nodes}
+
+    def answer(self, answered: Sequence[Answered]) -> List[str]:
+        """Tell who asked what became of it; why that could not be told, one line each."""
+        found = []
+        for one in answered:
+            why = self.crew.answer(one.node, one.request, one.text, one.returned)
+            found += [f"{one.node}: the answer cannot be written: {why}"] if why else []
+        return found
 
     @staticmethod
     def _applied(cases: Sequence[EpisodeCase], work: Callable[[], List[Applied]]) -> Dict[int, Applied]:

@@ -15,6 +15,9 @@ from nhc.model import Action
 from nhc.remedy.machine import AttemptStatus
 from nhc.repair import LADDER, RUNG_OF, Rung
 
+REQUEST = "request"
+"""The `source` of what a person asked for on the node itself."""
+
 
 class Mode(str, Enum):
     """What the site allows of one action. DRY_RUN says what would be done and does not do it."""
@@ -121,7 +124,9 @@ def next_rung(
         return RungChoice(Rung.ESCALATE, "", (), "no repair is known for this fault")
     lowest = max([start, *(one.rung for one in tried if not _ask_again(one))], key=LADDER.index)
     skipped: List[Skipped] = []
-    for rung in LADDER[LADDER.index(lowest) : LADDER.index(Rung.ESCALATE)]:
+    asked = all(one.source == REQUEST for one in faults)
+    highest = start if asked else Rung.REPLACE  # what nobody asked for does not follow what was asked for
+    for rung in LADDER[LADDER.index(lowest) : LADDER.index(highest) + 1]:
         for device in devices(faults, rung):
             before = [one for one in tried if (one.rung, one.device) == (rung, device)]
             if any(not _ask_again(one) for one in before) or len(before) >= REFUSALS:

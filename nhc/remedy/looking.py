@@ -15,7 +15,8 @@ from nhc.model import printable
 from nhc.ports import AdapterError, ConditionReport, NodeState
 from nhc.remedy import counting, health
 from nhc.remedy.admit import Admission, admit
-from nhc.remedy.book import Book, EpisodeCase, standing
+from nhc.remedy.asking import RequestsSeen, answers, fault_of, kept, taken_back
+from nhc.remedy.book import Book, EpisodeCase, causes_of, standing
 from nhc.remedy.breaker import NAME, blind
 from nhc.remedy.counting import Counted, FleetGroups
 from nhc.remedy.detail import settled
@@ -61,6 +62,7 @@ class Base(NamedTuple):
     own: Mapping[str, Health]
     admissions: Sequence[Admission]
     counted: Counted
+    requests: RequestsSeen = RequestsSeen()
 
 
 class Lookout:
@@ -84,6 +86,7 @@ class Lookout:
         """Read what a round needs. Raises StoreError."""
         self.problems, self._watched, self._unseen = [], {}, set()
         states = self.states(None)
+        self.hands.crew.learn_machines()
         reported = self._reported()
         with self.store.read() as connection:
             if states is not None and not 0 <= now - self._read < GROUPS_EVERY:
@@ -97,13 +100,18 @@ class Lookout:
             rows = [case.episode for case in cases]
             taken = {row.node for row in rows} | set(found)
             faults += self._marks([one for one in health.of_marks(states or ()) if one.node not in taken], connection)
-            for node in {fault.node for fault in faults} - {row.node for row in rows}:
+            asked, wrong = self.hands.crew.requests(sorted(state.name for state in states or () if _free(state)))
+            for node in {fault.node for fault in faults} - {row.node for row in rows} | set(asked):
                 rows += episodes.list_episodes(connection, node=node, limit=RECENT)
+            asked, answered = answers(asked, rows, {row.id: causes_of(row) for row in rows if row.node in asked})
+            faults += [fault_of(node, one, now) for node, one in asked.items()]
             counted = counting.count(
                 connection, self._fleet, cases, states or (), self.settings.bounds, self.settings.breaker, now,
                 self.settings.sources.max_age,
             )  # fmt: skip
-        return Base(now, states, own, admit(faults, standing(rows), self.settings, now), counted)
+        self.problems += wrong
+        requests = RequestsSeen(asked, answered, wrong)
+        return Base(now, states, own, admit(faults, standing(rows), self.settings, now), counted, requests)
 
     def _marks(self, found: List[NodeFault], connection: Connection) -> List[NodeFault]:
         """Of the nodes that a hook or a sync has marked, those of which nothing newer than the mark is known."""
@@ -158,13 +166,14 @@ class Lookout:
             detail = settled(case.detail, begun, now)
             found = healths.get(detail.successor or node)
             if found is not None and found.faults and found.at > max((one.seen for one in detail.faults), default=0.0):
-                detail = detail._replace(faults=found.faults)
+                detail = detail._replace(faults=kept(detail.faults, found.faults))
             seen = watched.get(case.episode.id, Watched(None))
             views[case.episode.id] = case.view()._replace(
                 detail=detail, node=by_name.get(node), nodes_known=states is not None, health=found,
                 held=held_by(held, node, self._fleet), breaker=why, progress=seen.progress, unseen=seen.unseen,
                 consent=consents.get(case.episode.id, Consent()), collected=apply and self._collected(case),
                 proved=self._proved(case) if apply else None,
+                taken_back=base.states is not None and taken_back(detail.faults, base.requests.standing, case.state),
             )  # fmt: skip
         return scene, views
 
@@ -198,6 +207,11 @@ class Lookout:
             self.problems.append(f"verify.suite: nothing here runs the deep suite {name}")
             return None
         return self.suite.proved(case, self.hands.crew.machine(case.detail.successor or case.episode.node), name)
+
+
+def _free(state: NodeState) -> bool:
+    """Whether a person's request on a node is ours to carry out: nobody else has taken the node out."""
+    return state.available or (state.mark is not None and state.mark.ours)
 
 
 def held_by(standing_holds: Sequence[Hold], node: str, fleet: FleetGroups) -> str:

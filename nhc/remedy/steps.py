@@ -13,7 +13,7 @@ from nhc.model import Verdict
 from nhc.ports import Effect, Mark
 from nhc.remedy import bounds, verify
 from nhc.remedy.bounds import MARK, Held
-from nhc.remedy.ladder import Mode, Tried, next_rung
+from nhc.remedy.ladder import REQUEST, Mode, Tried, next_rung
 from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, AttemptStatus, EpisodeEvent, EpisodeState
 from nhc.remedy.view import EpisodeView, Health, Move, Scene
 from nhc.repair import Rung, Stage
@@ -23,6 +23,8 @@ NEW_BOOT = frozenset({Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE})
 
 RELAPSES = 6
 """How often a node may be well and fail again within one episode: one more than the ladder has repairs for a node."""
+
+TAKEN_BACK = "the person who asked for it has taken that back"
 
 FUTURE = 60.0
 """Seconds that a report may be ahead of our clock; one from further ahead proves nothing."""
@@ -101,6 +103,14 @@ def _recovered(view: EpisodeView, scene: Scene) -> Optional[Move]:
     health = view.health
     if view.state not in (CANCELLABLE - {EpisodeState.VERIFYING, EpisodeState.MARKING}) | {EpisodeState.DETECTED}:
         return None
+    if view.taken_back:
+        return _go(
+            view,
+            EpisodeEvent.FAULT_GONE if view.state is EpisodeState.DETECTED else EpisodeEvent.HEALTHY_AGAIN,
+            TAKEN_BACK,
+        )
+    if any(one.source == REQUEST for one in view.detail.faults):
+        return None  # a healthy node is repaired too, where a person asks for it
     newest = max((one.seen for one in view.detail.faults), default=0.0)
     if health is None or not fresh(health, scene) or not health.healthy or health.at <= newest:
         return None

@@ -57,7 +57,8 @@ class EpisodeView(NamedTuple):
     `health` is of the node, or of its successor once it has been replaced. `held` says why a person holds the node,
     `breaker` why the breaker is open. Asked for only where the state needs them: `sighting`, `unseen` (why it could not
     be seen), `claims` (who else acts, or that this cannot be seen), `progress`, `proved` (what the deep suite says:
-    None while it runs or was not asked for).
+    None while it runs or was not asked for). `taken_back`: it is for what a person asked for, and asks for
+    no more.
     """
 
     number: int
@@ -78,6 +79,7 @@ class EpisodeView(NamedTuple):
     progress: Optional[Progress] = None
     proved: Optional[bool] = None
     collected: bool = False
+    taken_back: bool = False
 
     @property
     def last(self) -> Optional[Try]:

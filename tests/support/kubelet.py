@@ -28,7 +28,7 @@ def now() -> str:
 
 
 class Kubelet:
-    """Plays the kubelet of one node for repair Jobs. `gate`: programs start once it is set."""
+    """Plays the kubelet of one node: repairs run for real, other pods in name, once `gate` is set."""
 
     def __init__(
         self, client: Client, node: str, root: Path, path: Path, namespace: str,
@@ -83,10 +83,14 @@ class Kubelet:
     def _tend(self, pod: Mapping[str, Any]) -> None:
         name, phase = pod["metadata"]["name"], pod.get("status", {}).get("phase")
         process = self._running.get(name)
+        repairs = "nhc_adapters.node.hand" in (pod["spec"]["containers"][0].get("command") or ())
         if pod["metadata"].get("deletionTimestamp"):
             if process is not None:
                 process.terminate()
             self._ended(pod, name, phase)
+        elif not repairs:
+            if phase == "Pending":
+                self._say(pod, "Running", {"running": {"startedAt": now()}})
         elif phase == "Pending" and process is None and self.gate.is_set():
             self._start(pod, name)
         elif process is not None and process.poll() is not None:

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.marks import cause_of
-from nhc.ports import AdapterError, ConditionReport
+from nhc.model import printable
+from nhc.ports import AdapterError, ConditionReport, NodeState
+from nhc.repair import Claim, Machine, Request, Right
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client
 from nhc_adapters.kubernetes.controller.judge import NEVER, NOT_TAKEN_BACK, judge
 from nhc_adapters.kubernetes.nodes.adapter import IN_FLIGHT, Kubernetes
 from nhc_adapters.kubernetes.nodes.conditions import read_conditions
-from nhc_adapters.kubernetes.nodes.drain import Drain
-from nhc_adapters.kubernetes.nodes.marks import Treatment
+from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules
+from nhc_adapters.kubernetes.nodes.marks import Treatment, apply
+from nhc_adapters.kubernetes.nodes.view import node_state
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
+from nhc_adapters.kubernetes.repair import requests_on_nodes
+from nhc_adapters.kubernetes.repair.claims import ClusterClaims
+from nhc_adapters.kubernetes.repair.cluster import machine_of
+from nhc_adapters.kubernetes.repair.requests_on_nodes import SOURCES, asks_hyperpod
 
 
 class Adapter(Kubernetes):
-    """The same, from nhc's settings: NHC_KUBECONFIG, NHC_KUBE_CONTEXT, NHC_KUBE_VOCABULARY (names with commas)."""
+    """The same, from nhc's settings, and what the remedy loop asks of a cluster besides.
+
+    NHC_KUBECONFIG, NHC_KUBE_CONTEXT, NHC_KUBE_VOCABULARY (names with commas); NHC_KUBE_REQUESTS: whose words persons
+    use to ask for a repair (nhc, hyperpod); NHC_KUBE_EVICT: what a drain may do besides (force, delete-emptydir-data);
+    NHC_KUBE_KARPENTER_REPAIRS=1: Karpenter's gate NodeRepair is on; NHC_KUBE_KURED: NAMESPACE/NAME of its DaemonSet.
+    """
 
     def __init__(
         self,
@@ -36,6 +48,65 @@ class Adapter(Kubernetes):
         access = find(kubeconfig, given.get("NHC_KUBE_CONTEXT", ""))
         super().__init__(Client(access, connections=IN_FLIGHT, read_timeout=timeout), Treatment(spoken))
         self._drains: Dict[str, Drain] = {}
+        self._shown: Dict[str, Mapping[str, Any]] = {}
+        """The node objects as they were read last."""
+        self.sources = _words(given, "NHC_KUBE_REQUESTS", SOURCES, "nhc")
+        if "hyperpod" in self.sources and any(name.startswith("hyperpod") for name in names):
+            raise AdapterError("NHC_KUBE_REQUESTS: hyperpod: marks in HyperPod's words (NHC_KUBE_VOCABULARY) would "
+                               "write over the label by which persons ask")  # fmt: skip
+        evict = _words(given, "NHC_KUBE_EVICT", ("force", "delete-emptydir-data"), "")
+        self.rules = DrainRules(force="force" in evict, empty_dir="delete-emptydir-data" in evict)
+        self._others = ClusterClaims(
+            kubeconfig, given.get("NHC_KUBE_CONTEXT", ""), timeout, given.get("NHC_KUBE_KURED", "kube-system/kured"),
+            given.get("NHC_KUBE_KARPENTER_REPAIRS", "") == "1",
+        )  # fmt: skip
+
+    def objects(self, names: Optional[Sequence[str]] = None) -> List[Dict[str, Any]]:
+        """As the base's, and remembered."""
+        found = super().objects(names)
+        shown: Dict[str, Mapping[str, Any]] = {str(node["metadata"]["name"]): node for node in found}
+        self._shown = shown if names is None else {**self._shown, **shown}
+        return found
+
+    def state(self, node: Mapping[str, Any], busy: bool = False) -> NodeState:
+        """As the base's; but a person's request in HyperPod's words is no mark of HyperPod's, where we read them."""
+        foreign = self.foreign
+        if "hyperpod" in self.sources and asks_hyperpod(node) is not None:
+            foreign = tuple(one for one in foreign if one.owner != "hyperpod")
+        return node_state(node, foreign, self.topologies, busy)
+
+    # What the remedy loop asks (nhc.repair: KnowsMachines, NodeRequests, OtherActors).
+
+    def machines(self) -> Mapping[str, Machine]:
+        """The machines of the nodes that were read last."""
+        return {name: machine_of(node) for name, node in self._shown.items()}
+
+    def requests(self) -> Tuple[Mapping[str, Request], Sequence[str]]:
+        """What persons ask for on the nodes that were read last."""
+        found: Dict[str, Request] = {}
+        problems: List[str] = []
+        for name, node in self._shown.items():
+            asked = requests_on_nodes.asked(node, self.sources)
+            if asked.request is not None:
+                found[name] = asked.request
+            problems += [asked.problem] if asked.problem else []
+        return found, problems
+
+    def answer(self, node: str, request: Request, text: str, returned: bool) -> str:
+        """Take a request off its node, with the answer."""
+        try:
+            apply(self.client, node, lambda seen: requests_on_nodes.answer(seen, request, text, returned))
+        except AdapterError as error:
+            return str(error)
+        return ""
+
+    def claims(self, machine: Machine) -> Sequence[Claim]:
+        """Everybody else at work on a node, as it and the kinds of others show it now. Raises AdapterError."""
+        return self._others.claims(machine.node)
+
+    def rights(self) -> Sequence[Right]:
+        """What the loop needs of this adapter. Raises AdapterError."""
+        return self._others.rights()
 
     def condition_reports(self) -> List[ConditionReport]:
         """What the conditions of the spoken vocabularies say of each node that has any; as `nhc.ports`."""
@@ -57,12 +128,17 @@ class Adapter(Kubernetes):
 
     def evict(self, names: Sequence[str]) -> Mapping[str, str]:
         """One step of the drain of each node, through the Eviction API; as `nhc.ports`."""
-        self._drains = {name: self._drains.get(name) or Drain(self.client, name) for name in names}
+        self._drains = {name: self._drains.get(name) or Drain(self.client, name, self.rules) for name in names}
         found = {}
         for name, drain in self._drains.items():
             progress = drain.step()
             found[name] = "" if progress.clean else progress.line()
         return found
+
+    def close(self) -> None:
+        """End its connections."""
+        self._others.close()
+        super().close()
 
     @staticmethod
     def commands() -> Any:
@@ -70,3 +146,12 @@ class Adapter(Kubernetes):
         from nhc_adapters.kubernetes import commands
 
         return commands
+
+
+def _words(settings: Mapping[str, str], name: str, known: Sequence[str], default: str) -> Tuple[str, ...]:
+    """A setting of words with commas. Raises AdapterError."""
+    words = tuple(word for word in settings.get(name, default).split(",") if word)
+    wrong = [word for word in words if word not in known]
+    if wrong:
+        raise AdapterError(f"{name}: {printable(wrong[0], 40)!r} is not one of {', '.join(known)}")
+    return words

@@ -75,9 +75,11 @@ class Kubernetes:
         """The states of these nodes, of all where None. Raises AdapterError."""
         objects = self.objects(names)
         busy = self._busy(names)
-        return [
-            node_state(node, self.foreign, self.topologies, str(node["metadata"]["name"]) in busy) for node in objects
-        ]
+        return [self.state(node, str(node["metadata"]["name"]) in busy) for node in objects]
+
+    def state(self, node: Mapping[str, Any], busy: bool = False) -> NodeState:
+        """A node object as a NodeState."""
+        return node_state(node, self.foreign, self.topologies, busy)
 
     def objects(self, names: Optional[Sequence[str]] = None) -> List[Dict[str, Any]]:
         """The node objects themselves, by name."""
@@ -129,7 +131,7 @@ class Kubernetes:
             refused: List[Applied] = []
 
             def plan(node: Mapping[str, Any]) -> List[Op]:
-                state = node_state(node, self.foreign, self.topologies)
+                state = self.state(node)
                 wanted = mark
                 if state.mark is not None and state.mark.ours and not state.available:
                     wanted = mark._replace(since=state.mark.since)  # out since then, whatever the reason is now
@@ -159,7 +161,7 @@ class Kubernetes:
             refused: List[Applied] = []
 
             def plan(node: Mapping[str, Any]) -> List[Op]:
-                effect, why = may_clear(node_state(node, self.foreign, self.topologies))
+                effect, why = may_clear(self.state(node))
                 theirs = sorted(source_types(read_sources(node)) & set(CLUSTER_SIDE))
                 if theirs and not judged and effect is Effect.CHANGED:
                     effect, why = Effect.REFUSED, f"marked for {theirs[0]}, of which no report speaks"
@@ -184,7 +186,7 @@ class Kubernetes:
             refused: List[Applied] = []
 
             def plan(node: Mapping[str, Any]) -> List[Op]:
-                state = node_state(node, self.foreign, self.topologies)
+                state = self.state(node)
                 if state.hold or state.available or state.mark is None or not state.mark.ours:
                     refused[:] = [Applied(name, Effect.REFUSED, state.hold or "our mark does not keep it out")]
                     return []
@@ -205,7 +207,7 @@ class Kubernetes:
             refused: List[Applied] = []
 
             def plan(node: Mapping[str, Any]) -> List[Op]:
-                state = node_state(node, self.foreign, self.topologies)
+                state = self.state(node)
                 if read_own_mark(node) is None:
                     effect, why = may_clear(state)
                     refused[:] = [Applied(name, effect, why)]

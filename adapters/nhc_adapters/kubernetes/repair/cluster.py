@@ -51,6 +51,16 @@ def read_node(node: Mapping[str, Any]) -> KubeNode:
     )  # fmt: skip
 
 
+def machine_of(node: Mapping[str, Any]) -> Machine:
+    """The machine behind a node object. Pure."""
+    found = read_node(node)
+    addresses = {str(one.get("type")): str(one.get("address")) for one in
+                 (node.get("status") or {}).get("addresses") or ()}  # fmt: skip
+    return Machine(
+        found.name, found.provider_id, addresses.get("InternalIP", ""), found.uuid, found.boot, found.labels
+    )  # fmt: skip
+
+
 def texts(found: object) -> Dict[str, str]:
     """Labels or annotations, text by name."""
     return {str(key): str(value) for key, value in found.items()} if isinstance(found, Mapping) else {}
@@ -73,6 +83,13 @@ class RepairCluster:
                     found, patience=0.0, connections=4, read_timeout=self._timeout, agent="nhc-remedy"
                 )  # fmt: skip
             return self._opened
+
+    def close(self) -> None:
+        """End its connections."""
+        with self._lock:
+            opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
 
     # Reading.
 

@@ -1,0 +1,98 @@
+"""What persons ask of the loop on a node: nhc's own annotation, and HyperPod's label. Pure.
+
+    kubectl annotate node n1 nhc/request=reboot
+    kubectl label --overwrite node n1 sagemaker.amazonaws.com/node-health-status=UnschedulablePendingReboot
+
+A request is one as long as it stands and no answer was written: its key is made of the node, its words and the last
+answer. So it is carried out once, and the same words after an answer are a new request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.model import printable
+from nhc.repair import RUNG_OF, Request, Rung
+from nhc_adapters.kubernetes.nodes.marks import annotations_of, labels_of
+
+REQUEST = "nhc/request"
+"""Annotation that a person sets: a repair (`reboot`), and of a device where it is for one (`reset-device gpu3`)."""
+
+ANSWERED = "nhc/answered"
+"""Annotation: what became of the last request."""
+
+HEALTH = "sagemaker.amazonaws.com/node-health-status"
+HYPERPOD = {
+    "unschedulablependingreboot": Rung.REBOOT,
+    "unschedulablependingreplacement": Rung.REPLACE,
+    "unschedulablependingreplace": Rung.REPLACE,
+}
+SOURCES = ("nhc", "hyperpod")
+
+WORDS = {rung.value: rung for rung in RUNG_OF.values() if rung is not Rung.ESCALATE}
+
+
+class Asked(NamedTuple):
+    """A request, where its words make sense; else what is wrong with them."""
+
+    request: Optional[Request]
+    problem: str = ""
+
+
+def asked(node: Mapping[str, Any], sources: Sequence[str]) -> Asked:
+    """What is asked of a node."""
+    words = annotations_of(node).get(REQUEST, "").strip() if "nhc" in sources else ""
+    if words:
+        rung, device = _read(words)
+        if rung is None:
+            name = str(node.get("metadata", {}).get("name", ""))
+            known = ", ".join(WORDS)
+            return Asked(None, f"{name}: {REQUEST}: {printable(words, 60)!r} is not one of {known}")
+        return Asked(Request(rung, _key(node, words), printable(f"{REQUEST}={words}", 100), device))
+    hyperpod = asks_hyperpod(node) if "hyperpod" in sources else None
+    if hyperpod is not None:
+        label = labels_of(node)[HEALTH]
+        return Asked(Request(hyperpod, _key(node, label), f"{HEALTH}={printable(label, 60)}"))
+    return Asked(None)
+
+
+def asks_hyperpod(node: Mapping[str, Any]) -> Optional[Rung]:
+    """The repair that HyperPod's label asks for, None where it asks for none."""
+    return HYPERPOD.get(labels_of(node).get(HEALTH, "").lower())
+
+
+def _read(words: str) -> Tuple[Optional[Rung], str]:
+    rung, _space, device = words.partition(" ")
+    found = WORDS.get(rung.lower())
+    wrong = device and (found not in (Rung.RESET_DEVICE, Rung.RESTART_APP) or len(device.split()) != 1)
+    return (None, "") if wrong else (found, device.strip())
+
+
+def _key(node: Mapping[str, Any], words: str) -> str:
+    parts = (str(node.get("metadata", {}).get("uid", "")), words, annotations_of(node).get(ANSWERED, ""))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def answer(node: Mapping[str, Any], request: Request, text: str, returned: bool) -> List[Dict[str, Any]]:
+    """The patch that takes a request off the node, with the answer; none where another request stands by now.
+
+    HyperPod's label then says how the node is: Schedulable where it is back, Unschedulable where it is not.
+    """
+    found = asked(node, SOURCES).request
+    if found is None or found.key != request.key:
+        return []
+    meta = node.get("metadata", {})
+    ops: List[Dict[str, Any]] = [{"op": "test", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]}]
+    if REQUEST in annotations_of(node) and request.words.startswith(REQUEST):
+        ops.append({"op": "remove", "path": _path("annotations", REQUEST)})
+    else:
+        value = "Schedulable" if returned else "Unschedulable"
+        ops.append({"op": "add", "path": _path("labels", HEALTH), "value": value})
+    if not annotations_of(node):
+        ops.append({"op": "add", "path": "/metadata/annotations", "value": {}})
+    return [*ops, {"op": "add", "path": _path("annotations", ANSWERED), "value": printable(text, 400)}]
+
+
+def _path(where: str, key: str) -> str:
+    return f"/metadata/{where}/{key.replace('~', '~0').replace('/', '~1')}"

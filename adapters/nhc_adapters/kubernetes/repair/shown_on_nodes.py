@@ -1,0 +1,132 @@
+"""Who else acts on a node, as the node itself shows it: labels, annotations, taints. Pure.
+
+Each line names the one who acts, what it does, and where that was read. What is only installed claims nothing: a claim
+is work that is under way or has been announced for this very node. Kinds of the actors' own are in `actor_kinds`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+
+from nhc.model import printable
+from nhc.repair import Claim
+from nhc_adapters.cloud.google import gke
+from nhc_adapters.kubernetes.repair.cluster import texts
+
+
+class Shown(NamedTuple):
+    """What somebody shows on a node while it works there: a label, annotation or taint, with the values that count.
+
+    `values` none: any value that is not among `but`. `key` may end in "*".
+    """
+
+    actor: str
+    doing: str
+    where: str
+    key: str
+    values: Tuple[str, ...] = ()
+    but: Tuple[str, ...] = ("", "false")
+
+
+SHOWN = (
+    # NVSentinel: fault-quarantine, node-drainer and fault-remediation move this label (peers' own sources).
+    Shown("nvsentinel", "quarantines and repairs it", "label", "dgxc.nvidia.com/nvsentinel-state",
+          ("quarantined", "draining", "drain-succeeded", "drain-failed", "remediating", "remediation-succeeded",
+           "remediation-failed")),
+    # NVIDIA's GPU Operator: a new MIG geometry, and a new driver (k8s-operator-libs, upgrade states).
+    Shown("mig-manager", "changes the MIG geometry of its GPUs", "label", "nvidia.com/mig.config.state",
+          ("pending", "rebooting")),
+    Shown("gpu-operator", "upgrades its driver", "label", "nvidia.com/gpu-driver-upgrade-state",
+          ("cordon-required", "wait-for-jobs-required", "pod-deletion-required", "drain-required",
+           "node-maintenance-required", "post-maintenance-required", "pod-restart-required", "validation-required",
+           "uncordon-required", "upgrade-failed")),
+    # medik8s: both remediators taint the node that they fence.
+    Shown("medik8s", "fences it", "taint", "medik8s.io/*"),
+    Shown("medik8s", "maintains it (NodeMaintenance)", "label", "medik8s.io/node-maintenance"),
+    # kured, with --annotate-nodes.
+    Shown("kured", "reboots it", "annotation", "weave.works/kured-reboot-in-progress"),
+    # AKS' auto-repair and auto-drain, in the old spelling and the new one.
+    Shown("aks-auto-repair", "drains or repairs it", "taint", "remediator.aks.microsoft.com/unschedulable"),
+    Shown("aks-auto-repair", "drains or repairs it", "taint", "remediator.kubernetes.azure.com/unschedulable"),
+    Shown("cloud-provider", "has shut it down", "taint", "node.cloudprovider.kubernetes.io/shutdown"),
+    Shown("karpenter", "removes or replaces it", "taint", "karpenter.sh/disrupted"),
+    Shown("karpenter", "removes or replaces it", "taint", "karpenter.sh/disruption"),
+    Shown("cluster-autoscaler", "removes it", "taint", "ToBeDeletedByClusterAutoscaler"),
+    # GKE's own maintenance (its labels that ask for a repair are read by `gke.claims`).
+    Shown("gke", "maintains it", "taint", "cloud.google.com/impending-node-termination"),
+    Shown("gke", "maintains it", "taint", "cloud.google.com/maintenance-window-started"),
+    # OpenShift's machine-config-operator.
+    Shown("machine-config-operator", "changes its configuration", "annotation",
+          "machineconfiguration.openshift.io/state", ("Working", "Rebooting", "Degraded")),
+    Shown("operator", "has declared it out of service", "taint", "node.kubernetes.io/out-of-service"),
+)  # fmt: skip
+
+EKS_AUTO = "eks.amazonaws.com/compute-type"
+EKS_CONDITIONS = {
+    "AcceleratedHardwareReady": "False", "ContainerRuntimeReady": "False", "KernelReady": "False",
+    "NetworkingReady": "False", "StorageReady": "False",
+}  # fmt: skip
+"""Conditions of EKS' node monitoring agent on which Auto Mode replaces a node (and Karpenter with NodeRepair)."""
+
+KURED_LOCK = "weave.works/kured-node-lock"
+
+
+def of_node(node: Mapping[str, Any], karpenter_repairs: bool = False) -> List[Claim]:
+    """What a node object shows of others at work on it.
+
+    Karpenter's gate NodeRepair shows on no node: `karpenter_repairs` says whether the site has it on.
+    """
+    meta: Mapping[str, Any] = node.get("metadata") or {}
+    labels, annotations = texts(meta.get("labels")), texts(meta.get("annotations"))
+    taints = {str(one.get("key")): str(one.get("value") or "true")
+              for one in (node.get("spec") or {}).get("taints") or ()}  # fmt: skip
+    places = {"label": labels, "annotation": annotations, "taint": taints}
+    found = [
+        Claim(one.actor, one.doing, f"{one.where} {key}={printable(value, 80)}")
+        for one in SHOWN
+        for key, value in sorted(places[one.where].items())
+        if _matches(one, key, value)
+    ]
+    if meta.get("deletionTimestamp"):
+        found.append(Claim("cluster", "deletes the node", "metadata.deletionTimestamp"))
+    found += gke.claims(labels, auto_repair=False)
+    found += _eks(node, labels, karpenter_repairs)
+    wanted, current = (annotations.get(f"machineconfiguration.openshift.io/{one}Config") for one in
+                       ("desired", "current"))  # fmt: skip
+    if wanted and current and wanted != current:
+        found.append(Claim("machine-config-operator", f"is to bring it to {wanted}", "annotation desiredConfig"))
+    return found
+
+
+def _matches(one: Shown, key: str, value: str) -> bool:
+    if not (key == one.key or (one.key.endswith("*") and key.startswith(one.key[:-1]))):
+        return False
+    return value in one.values if one.values else value.lower() not in one.but
+
+
+def _eks(node: Mapping[str, Any], labels: Mapping[str, str], karpenter_repairs: bool) -> List[Claim]:
+    """EKS Auto Mode always replaces what its monitoring agent finds; Karpenter does where its gate is on."""
+    auto = labels.get(EKS_AUTO) == "auto"
+    if not auto and not (karpenter_repairs and "karpenter.sh/nodepool" in labels):
+        return []
+    actor = "eks-auto-mode" if auto else "karpenter"
+    watched = {**EKS_CONDITIONS, "Ready": "False"}
+    return [
+        Claim(actor, f"replaces nodes whose {one.get('type')} is {one.get('status')}", f"condition {one.get('type')}")
+        for one in (node.get("status") or {}).get("conditions") or ()
+        if one.get("status") == watched.get(str(one.get("type"))) or (
+            one.get("type") == "Ready" and one.get("status") == "Unknown")
+    ]  # fmt: skip
+
+
+def of_kured(daemonset: Mapping[str, Any], node: str) -> List[Claim]:
+    """The lock that kured keeps on its DaemonSet: who holds it reboots next. It names one node, or several."""
+    text = texts((daemonset.get("metadata") or {}).get("annotations")).get(KURED_LOCK, "")
+    try:
+        value: Dict[str, Any] = json.loads(text) if text else {}
+        holders = [value, *(value.get("locks") or ())]
+        names = {str(one.get("nodeID")) for one in holders}
+    except (ValueError, AttributeError, TypeError):
+        return [Claim("kured", "holds a lock that cannot be read", f"annotation {KURED_LOCK}")]
+    return [Claim("kured", "drains and reboots it", f"annotation {KURED_LOCK}")] if node in names else []

@@ -1,0 +1,74 @@
+"""What persons ask of the loop on a node itself, as a fault like any other. Pure.
+
+A request opens an episode once, within the same bounds as a fault. It is carried out as it was asked for: a healthy
+report does not end it, and where it fails, nothing harder follows that nobody asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
+
+from nhc.model import Action
+from nhc.remedy.ladder import REQUEST, NodeFault
+from nhc.remedy.machine import ENDS, EpisodeState
+from nhc.repair import RUNG_OF, Request, Rung
+from nhc.store.episodes import Episode
+
+ACTIONS: Mapping[Rung, Action] = {rung: action for action, rung in RUNG_OF.items()}
+
+
+class Answered(NamedTuple):
+    """A request that an episode has carried out, or has given up."""
+
+    node: str
+    request: Request
+    text: str
+    returned: bool
+
+
+class RequestsSeen(NamedTuple):
+    """What is asked for now, by node; what an ended episode has answered; what makes no sense, for a person."""
+
+    standing: Mapping[str, Request] = {}
+    answered: Sequence[Answered] = ()
+    problems: Sequence[str] = ()
+
+
+def cause_of(request: Request) -> str:
+    return f"request|{request.rung.value}|{request.key}"
+
+
+def fault_of(node: str, request: Request, now: float) -> NodeFault:
+    """A request as a fault that was seen now."""
+    message = f"{request.rung.value} was asked for on the node ({request.words})"
+    return NodeFault(
+        node, cause_of(request), "RepairRequested", message, ACTIONS[request.rung], now, now, request.device, REQUEST
+    )  # fmt: skip
+
+
+def answers(
+    asked: Mapping[str, Request], rows: Iterable[Episode], causes: Mapping[int, Sequence[str]]
+) -> Tuple[Dict[str, Request], List[Answered]]:
+    """What is still to be carried out, and what an ended episode has answered. `causes` are those of each episode."""
+    left, found = dict(asked), []
+    for row in rows:
+        request = asked.get(row.node)
+        if request is None or row.ended is None or cause_of(request) not in (*causes.get(row.id, ()), row.cause):
+            continue
+        left.pop(row.node, None)
+        text = f"{request.rung.value}: episode {row.id} {row.state}: {row.outcome}"
+        found.append(Answered(row.node, request, text, row.state == EpisodeState.RETURNED.value))
+    return left, found
+
+
+def kept(faults: Sequence[NodeFault], newer: Sequence[NodeFault]) -> Tuple[NodeFault, ...]:
+    """The faults of an episode once a newer report has come: what it says, and what persons asked for."""
+    asked = [one for one in faults if one.source == REQUEST]
+    return (*newer, *asked)
+
+
+def taken_back(faults: Sequence[NodeFault], standing: Mapping[str, Request], state: EpisodeState) -> bool:
+    """Whether all that an episode is for was asked for, and is not asked for any more."""
+    if not faults or state in ENDS or any(one.source != REQUEST for one in faults):
+        return False
+    return all(one.node not in standing or cause_of(standing[one.node]) != one.cause for one in faults)
