@@ -20,7 +20,7 @@ GROUPS_EVERY = 600.0
 Judge = Callable[[Object, KubeNode], Optional[Claim]]
 
 
-class Watched(NamedTuple):
+class ActorKind(NamedTuple):
     """A kind that says who works on a node. `judge` makes a claim of one object, None where it says nothing of it."""
 
     group: str
@@ -123,15 +123,15 @@ MEDIK8S = {
 }  # fmt: skip
 
 WATCHED = (
-    Watched("cluster.x-k8s.io", "machines", machine),
-    Watched("metal3.io", "baremetalhosts", host),
-    *(Watched(f"{name}.medik8s.io", resource, named_for_node("medik8s", "remediates it"))
+    ActorKind("cluster.x-k8s.io", "machines", machine),
+    ActorKind("metal3.io", "baremetalhosts", host),
+    *(ActorKind(f"{name}.medik8s.io", resource, named_for_node("medik8s", "remediates it"))
       for name, resource in MEDIK8S.items()),
-    Watched("nodemaintenance.medik8s.io", "nodemaintenances", with_node_name("medik8s", "maintains it")),
-    Watched("janitor.dgxc.nvidia.com", "rebootnodes", with_node_name("nvsentinel", "reboots it")),
-    Watched("janitor.dgxc.nvidia.com", "terminatenodes", with_node_name("nvsentinel", "terminates it")),
-    Watched("janitor.dgxc.nvidia.com", "gpuresets", with_node_name("nvsentinel", "resets its GPUs")),
-    Watched("karpenter.sh", "nodeclaims", node_claim),
+    ActorKind("nodemaintenance.medik8s.io", "nodemaintenances", with_node_name("medik8s", "maintains it")),
+    ActorKind("janitor.dgxc.nvidia.com", "rebootnodes", with_node_name("nvsentinel", "reboots it")),
+    ActorKind("janitor.dgxc.nvidia.com", "terminatenodes", with_node_name("nvsentinel", "terminates it")),
+    ActorKind("janitor.dgxc.nvidia.com", "gpuresets", with_node_name("nvsentinel", "resets its GPUs")),
+    ActorKind("karpenter.sh", "nodeclaims", node_claim),
 )  # fmt: skip
 
 
@@ -140,10 +140,10 @@ class ActorKinds:
 
     def __init__(self, cluster: RepairCluster, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.cluster, self._clock = cluster, monotonic
-        self._paths: Dict[Watched, str] = {}
+        self._paths: Dict[ActorKind, str] = {}
         self._read = float("-inf")
 
-    def served(self) -> Dict[Watched, str]:
+    def served(self) -> Dict[ActorKind, str]:
         """Where each kind that is there is read. Raises CallFailed."""
         if self._clock() - self._read > GROUPS_EVERY:
             groups = self.cluster.find("/apis") or {}
@@ -151,7 +151,7 @@ class ActorKinds:
                 str(one["name"]): str((one.get("preferredVersion") or {}).get("groupVersion") or "")
                 for one in groups.get("groups") or ()
             }
-            found: Dict[Watched, str] = {}
+            found: Dict[ActorKind, str] = {}
             for one in WATCHED:
                 version = versions.get(one.group)
                 if version and one.resource in self._resources(version):

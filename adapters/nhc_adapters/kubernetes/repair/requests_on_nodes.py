@@ -33,14 +33,14 @@ SOURCES = ("nhc", "hyperpod")
 WORDS = {rung.value: rung for rung in RUNG_OF.values() if rung is not Rung.ESCALATE}
 
 
-class Asked(NamedTuple):
+class RequestRead(NamedTuple):
     """A request, where its words make sense; else what is wrong with them."""
 
     request: Optional[Request]
     problem: str = ""
 
 
-def asked(node: Mapping[str, Any], sources: Sequence[str]) -> Asked:
+def asked(node: Mapping[str, Any], sources: Sequence[str]) -> RequestRead:
     """What is asked of a node."""
     words = annotations_of(node).get(REQUEST, "").strip() if "nhc" in sources else ""
     if words:
@@ -48,13 +48,13 @@ def asked(node: Mapping[str, Any], sources: Sequence[str]) -> Asked:
         if rung is None:
             name = str(node.get("metadata", {}).get("name", ""))
             known = ", ".join(WORDS)
-            return Asked(None, f"{name}: {REQUEST}: {printable(words, 60)!r} is not one of {known}")
-        return Asked(Request(rung, _key(node, words), printable(f"{REQUEST}={words}", 100), device))
+            return RequestRead(None, f"{name}: {REQUEST}: {printable(words, 60)!r} is not one of {known}")
+        return RequestRead(Request(rung, _key(node, words), printable(f"{REQUEST}={words}", 100), device))
     hyperpod = asks_hyperpod(node) if "hyperpod" in sources else None
     if hyperpod is not None:
         label = labels_of(node)[HEALTH]
-        return Asked(Request(hyperpod, _key(node, label), f"{HEALTH}={printable(label, 60)}"))
-    return Asked(None)
+        return RequestRead(Request(hyperpod, _key(node, label), f"{HEALTH}={printable(label, 60)}"))
+    return RequestRead(None)
 
 
 def asks_hyperpod(node: Mapping[str, Any]) -> Optional[Rung]:

@@ -15,7 +15,7 @@ from nhc_adapters.cloud.google import gke
 from nhc_adapters.kubernetes.repair.cluster import texts
 
 
-class Shown(NamedTuple):
+class SignOnNode(NamedTuple):
     """What somebody shows on a node while it works there: a label, annotation or taint, with the values that count.
 
     `values` none: any value that is not among `but`. `key` may end in "*".
@@ -31,35 +31,35 @@ class Shown(NamedTuple):
 
 SHOWN = (
     # NVSentinel: fault-quarantine, node-drainer and fault-remediation move this label (peers' own sources).
-    Shown("nvsentinel", "quarantines and repairs it", "label", "dgxc.nvidia.com/nvsentinel-state",
+    SignOnNode("nvsentinel", "quarantines and repairs it", "label", "dgxc.nvidia.com/nvsentinel-state",
           ("quarantined", "draining", "drain-succeeded", "drain-failed", "remediating", "remediation-succeeded",
            "remediation-failed")),
     # NVIDIA's GPU Operator: a new MIG geometry, and a new driver (k8s-operator-libs, upgrade states).
-    Shown("mig-manager", "changes the MIG geometry of its GPUs", "label", "nvidia.com/mig.config.state",
+    SignOnNode("mig-manager", "changes the MIG geometry of its GPUs", "label", "nvidia.com/mig.config.state",
           ("pending", "rebooting")),
-    Shown("gpu-operator", "upgrades its driver", "label", "nvidia.com/gpu-driver-upgrade-state",
+    SignOnNode("gpu-operator", "upgrades its driver", "label", "nvidia.com/gpu-driver-upgrade-state",
           ("cordon-required", "wait-for-jobs-required", "pod-deletion-required", "drain-required",
            "node-maintenance-required", "post-maintenance-required", "pod-restart-required", "validation-required",
            "uncordon-required", "upgrade-failed")),
     # medik8s: both remediators taint the node that they fence.
-    Shown("medik8s", "fences it", "taint", "medik8s.io/*"),
-    Shown("medik8s", "maintains it (NodeMaintenance)", "label", "medik8s.io/node-maintenance"),
+    SignOnNode("medik8s", "fences it", "taint", "medik8s.io/*"),
+    SignOnNode("medik8s", "maintains it (NodeMaintenance)", "label", "medik8s.io/node-maintenance"),
     # kured, with --annotate-nodes.
-    Shown("kured", "reboots it", "annotation", "weave.works/kured-reboot-in-progress"),
+    SignOnNode("kured", "reboots it", "annotation", "weave.works/kured-reboot-in-progress"),
     # AKS' auto-repair and auto-drain, in the old spelling and the new one.
-    Shown("aks-auto-repair", "drains or repairs it", "taint", "remediator.aks.microsoft.com/unschedulable"),
-    Shown("aks-auto-repair", "drains or repairs it", "taint", "remediator.kubernetes.azure.com/unschedulable"),
-    Shown("cloud-provider", "has shut it down", "taint", "node.cloudprovider.kubernetes.io/shutdown"),
-    Shown("karpenter", "removes or replaces it", "taint", "karpenter.sh/disrupted"),
-    Shown("karpenter", "removes or replaces it", "taint", "karpenter.sh/disruption"),
-    Shown("cluster-autoscaler", "removes it", "taint", "ToBeDeletedByClusterAutoscaler"),
+    SignOnNode("aks-auto-repair", "drains or repairs it", "taint", "remediator.aks.microsoft.com/unschedulable"),
+    SignOnNode("aks-auto-repair", "drains or repairs it", "taint", "remediator.kubernetes.azure.com/unschedulable"),
+    SignOnNode("cloud-provider", "has shut it down", "taint", "node.cloudprovider.kubernetes.io/shutdown"),
+    SignOnNode("karpenter", "removes or replaces it", "taint", "karpenter.sh/disrupted"),
+    SignOnNode("karpenter", "removes or replaces it", "taint", "karpenter.sh/disruption"),
+    SignOnNode("cluster-autoscaler", "removes it", "taint", "ToBeDeletedByClusterAutoscaler"),
     # GKE's own maintenance (its labels that ask for a repair are read by `gke.claims`).
-    Shown("gke", "maintains it", "taint", "cloud.google.com/impending-node-termination"),
-    Shown("gke", "maintains it", "taint", "cloud.google.com/maintenance-window-started"),
+    SignOnNode("gke", "maintains it", "taint", "cloud.google.com/impending-node-termination"),
+    SignOnNode("gke", "maintains it", "taint", "cloud.google.com/maintenance-window-started"),
     # OpenShift's machine-config-operator.
-    Shown("machine-config-operator", "changes its configuration", "annotation",
+    SignOnNode("machine-config-operator", "changes its configuration", "annotation",
           "machineconfiguration.openshift.io/state", ("Working", "Rebooting", "Degraded")),
-    Shown("operator", "has declared it out of service", "taint", "node.kubernetes.io/out-of-service"),
+    SignOnNode("operator", "has declared it out of service", "taint", "node.kubernetes.io/out-of-service"),
 )  # fmt: skip
 
 EKS_AUTO = "eks.amazonaws.com/compute-type"
@@ -99,7 +99,7 @@ def of_node(node: Mapping[str, Any], karpenter_repairs: bool = False) -> List[Cl
     return found
 
 
-def _matches(one: Shown, key: str, value: str) -> bool:
+def _matches(one: SignOnNode, key: str, value: str) -> bool:
     if not (key == one.key or (one.key.endswith("*") and key.startswith(one.key[:-1]))):
         return False
     return value in one.values if one.values else value.lower() not in one.but
