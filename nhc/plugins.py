@@ -70,6 +70,15 @@ JOB_CONTROLLERS: Dict[str, str] = {
 }
 """What makes a job controller (`nhc.job_control.JobController`)."""
 
+GATEKEEPERS: Dict[str, str] = {
+    "slurm": "nhc_adapters.slurm.gate:SlurmGate",
+    "kubernetes": "nhc_adapters.kubernetes.gates.keeper:KubernetesGate",
+}
+"""What makes a gatekeeper (`nhc.gate_ports.Gatekeeper`)."""
+
+LIFECYCLE_HOOKS: Dict[str, str] = {"aws": "nhc_adapters.cloud.aws.lifecycle:LifecycleHook"}
+"""What makes a cloud's lifecycle hook (`nhc.gate_ports.LifecycleHook`)."""
+
 
 class Offer(NamedTuple):
     """One entry point. `where` is `module:attribute`, `distribution` the package's name and version.
@@ -195,6 +204,22 @@ def launcher(name: str) -> Any:
     if name not in LAUNCHERS:
         raise NoAdapter(f"there is no launcher called {name!r}: known are {', '.join(sorted(LAUNCHERS))}")
     return _load(LAUNCHERS[name], name, "launcher")
+
+
+def gatekeeper(name: str) -> Any:
+    """What makes the gatekeeper called `name`. Raises NoAdapter."""
+    return _of(GATEKEEPERS, name, "gatekeeper")
+
+
+def lifecycle_hook(name: str) -> Any:
+    """What makes the lifecycle hook of the cloud called `name`. Raises NoAdapter."""
+    return _of(LIFECYCLE_HOOKS, name, "lifecycle hook")
+
+
+def _of(table: Mapping[str, str], name: str, kind: str) -> Any:
+    if name not in table:
+        raise NoAdapter(f"there is no {kind} called {name!r}: known are {', '.join(sorted(table))}")
+    return _load(table[name], name, kind)
 
 
 def _load(where: str, name: str, kind: str) -> Any:

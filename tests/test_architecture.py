@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     {"cli", "__main__"},
     {"demo"},
-    {"agent", "console", "deep", "fleet", "hooks", "jobs", "notices", "remedy", "server"},
+    {"agent", "console", "deep", "fleet", "gates", "hooks", "jobs", "notices", "remedy", "server"},
     {"planning"},
     {"checks", "run"},
     {"kernlog", "language", "policy", "state", "store"},
@@ -33,6 +33,7 @@ LAYERS = (
     {
         "check",
         "declare",
+        "gate_ports",
         "group_launch",
         "host",
         "job_control",
@@ -70,6 +71,7 @@ SAME_LAYER = {
     ("check", "plugins"),  # a check that is not built in is asked for there
     ("declare", "check"),
     ("job_control", "repair"),  # the answer to a call that is sent once
+    ("gate_ports", "ports"),
     ("language", "policy"),  # the form of a ceiling is policy's
     ("marks", "ports"),  # the rules of what ports describe
     ("settings_file", "system"),
@@ -90,6 +92,7 @@ NEVER = {
 }
 #: What adapters see of nhc: the contract, the values, and small shared pieces.
 ADAPTERS_SEE = {
+    "gate_ports",
     "group_launch",
     "job_control",
     "kernlog",
@@ -126,6 +129,7 @@ DOORS = {
     "nhc.facts.sockets": "netlink has no file",
     "nhc.facts.write_probe": "writes, to see that it can be read back",
     "nhc.fleet": "the transports and what a sweep keeps",
+    "nhc.gates": "the node's record of its gate, and the suite's report beside it",
     "nhc.hooks": "locks, logs and leftovers of jobs",
     "nhc.host": "Host itself",
     "nhc.hosts": "other kinds of Host",

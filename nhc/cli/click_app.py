@@ -48,6 +48,15 @@ COMMANDS: Dict[str, Any] = {
         "history": ("nhc.cli.deep_results:history", "Show what deep checks found of a node."),
         "simulate": ("nhc.cli.deep_simulate:command", "Play a sweep of many nodes on a made-up cluster."),
     }),
+    "gate": ("Keep work off a node until its suite has passed.", {
+        "run": ("nhc.cli.gate_run:run_command", "Test this node where its gate is due, and let work in."),
+        "boot": ("nhc.cli.gate_run:boot_command", "Hold this node where its gate is due: before slurmd starts."),
+        "status": ("nhc.cli.gate_status:status_command", "Show how this node's gate stands."),
+        "open": ("nhc.cli.gate_orders:open_command", "Let work onto nodes whose suite has not passed."),
+        "close": ("nhc.cli.gate_orders:close_command", "Hold nodes until their suite has passed anew."),
+        "sync": ("nhc.cli.gate_orders:sync_command", "Bring a cluster's gates in line with what its nodes say."),
+        "doctor": ("nhc.cli.gate_status:doctor_command", "Look for what would not wait for a suite."),
+    }),
     "log": ("Read kernel logs.", {
         "classify": ("nhc.cli.kernel:classify", "Say what each line of a kernel log means."),
         "catalogue": ("nhc.cli.kernel:catalogue", "Show what is known of a code or a text of kernel logs."),

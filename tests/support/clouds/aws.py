@@ -26,7 +26,7 @@ NOW = datetime(2026, 11, 1, 12, tzinfo=timezone.utc)
 CHANGES = {
     "RebootInstances", "StopInstances", "StartInstances", "TerminateInstances", "ReportInstanceStatus",
     "SetInstanceHealth", "EnterStandby", "TerminateInstanceInAutoScalingGroup", "BatchRebootClusterNodes",
-    "BatchReplaceClusterNodes",
+    "BatchReplaceClusterNodes", "CompleteLifecycleAction",
 }  # fmt: skip
 
 
@@ -92,6 +92,8 @@ class FakeAws(FakeCloud):
         self.activities: list[dict[str, Any]] = []
         self.events: dict[str, list[dict[str, Any]]] = {}
         self.refreshes: list[dict[str, Any]] = []
+        self.hooks: list[dict[str, Any]] = []
+        self.heartbeats: list[str] = []
         self.node_repair = False
         self.grace = 0
         self.capacity = True
@@ -322,6 +324,25 @@ class FakeAws(FakeCloud):
         return {"InstanceId": self._found([InstanceId])[0], "ImageData": "/9j/4AAQSkZJRg=="}
 
     # Auto Scaling.
+
+    def do_DescribeLifecycleHooks(self, AutoScalingGroupName, LifecycleHookNames=()):
+        found = [one for one in self.hooks if one["AutoScalingGroupName"] == AutoScalingGroupName]
+        return {"LifecycleHooks": [one for one in found if one["LifecycleHookName"] in LifecycleHookNames]}
+
+    def do_RecordLifecycleActionHeartbeat(self, LifecycleHookName, AutoScalingGroupName, InstanceId):
+        self._waiting(InstanceId, LifecycleHookName)
+        self.heartbeats.append(InstanceId)
+
+    def do_CompleteLifecycleAction(self, LifecycleHookName, AutoScalingGroupName, LifecycleActionResult, InstanceId):
+        self._waiting(InstanceId, LifecycleHookName)
+        passed = LifecycleActionResult == "CONTINUE"
+        assert passed or LifecycleActionResult == "ABANDON"
+        self.members[InstanceId]["LifecycleState"] = "InService" if passed else "Terminating"
+
+    def _waiting(self, one: str, hook: str) -> None:
+        names = [found["LifecycleHookName"] for found in self.hooks]
+        if hook not in names or not self.members[one]["LifecycleState"].endswith(":Wait"):
+            raise AwsError("ValidationError", f"No active Lifecycle Action found with instance ID {one}")
 
     def do_DescribeAutoScalingInstances(self, InstanceIds=(), MaxRecords=None):
         found = [

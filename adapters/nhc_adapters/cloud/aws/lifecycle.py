@@ -1,0 +1,122 @@
+"""An Auto Scaling group's lifecycle hook: a new instance stays Pending:Wait until its gate has decided.
+
+    [groups.gpu.hook]
+    type = "aws"
+    every = "5m"               # how often the group is told to wait on
+    name = "nhc-gate"          # the hook, for autoscaling:EC2_INSTANCE_LAUNCHING
+    on-failure = "wait"        # or "abandon": the group terminates a failed instance and launches another
+    region = "us-east-1"       # else $AWS_REGION, or the instance's own
+
+The instance finds itself by the metadata service. HeartbeatTimeout is 30 to 7200 s, 3600 by default; heartbeats extend
+it to 100 times that, 48 hours at most (Auto Scaling's guide, lifecycle hooks). Each call is sent once; after a lost
+answer the instance's state shows whether it took effect.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, Mapping, Optional
+
+from nhc.gate_ports import GateLimit
+from nhc.ports import AdapterError
+from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.cloud.aws.groups import Member, member
+from nhc_adapters.cloud.aws.imds import ADDRESS, Metadata
+from nhc_adapters.cloud.settings import Table
+
+KNOWN = ("name", "group", "instance", "on-failure", "region", "profile", "proxy", "endpoint", "metadata")
+WAITING = ("Pending:Wait", "Warmed:Pending:Wait")
+"""The states in which a group waits with a new instance (LifecycleState of Auto Scaling's model)."""
+LONGEST = 48 * 3600.0
+"""Seconds that heartbeats can extend a wait to."""
+TIMES = 100
+"""Times the HeartbeatTimeout that they can, where that is less."""
+
+
+class LifecycleHook:
+    """An instance at its group's hook."""
+
+    def __init__(
+        self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None, timeout: float = 30.0
+    ) -> None:
+        table = Table("hook", settings, KNOWN)
+        self.name = table.text("name")
+        if not self.name:
+            raise AdapterError("hook.name: missing: the lifecycle hook's name")
+        self._table, self._timeout = table, timeout
+        self.abandons = table.choice("on-failure", ("wait", "abandon")) == "abandon"
+        self._aws = Aws(table, environ, timeout)
+        self._metadata = Metadata(table.url("metadata", ADDRESS), timeout)
+        self._instance, self._region, self._group = table.text("instance"), "", table.text("group")
+
+    def waits(self) -> str:
+        """The state in which the group waits with this instance, "" where it does not."""
+        found = self._member()
+        return found.lifecycle if found is not None and found.lifecycle in WAITING else ""
+
+    def heartbeat(self) -> None:
+        """Have the group wait for another HeartbeatTimeout."""
+        self._call("RecordLifecycleActionHeartbeat")
+
+    def complete(self, passed: bool) -> str:
+        """CONTINUE into service, or ABANDON where the settings allow that."""
+        if not passed and not self.abandons:
+            return f"lifecycle hook {self.name}: {self._who()} is left waiting; at its timeout the hook's default holds"
+        result = "CONTINUE" if passed else "ABANDON"
+        self._call("CompleteLifecycleAction", LifecycleActionResult=result)
+        return f"lifecycle hook {self.name}: {result} for {self._who()}"
+
+    def limits(self) -> List[GateLimit]:
+        """How long the group waits at most, and what happens then."""
+        group = self._group_name()
+        answer = self._aws.call(
+            "autoscaling", "DescribeLifecycleHooks", self._where(), AutoScalingGroupName=group,
+            LifecycleHookNames=[self.name],
+        )  # fmt: skip
+        hooks: List[Mapping[str, Any]] = list(answer.get("LifecycleHooks") or [])
+        who = f"{group}: lifecycle hook {self.name}"
+        if not hooks:
+            return [GateLimit(who, None, "there is no such hook: the instance takes work at once",
+                              "put it, for autoscaling:EC2_INSTANCE_LAUNCHING")]  # fmt: skip
+        hook = hooks[0]
+        found: List[GateLimit] = []
+        if hook.get("LifecycleTransition") != "autoscaling:EC2_INSTANCE_LAUNCHING":
+            found.append(GateLimit(who, None, f"it is for {hook.get('LifecycleTransition')}, not for launches",
+                                   "LifecycleTransition autoscaling:EC2_INSTANCE_LAUNCHING"))  # fmt: skip
+        beat = float(hook.get("HeartbeatTimeout") or 3600)
+        longest = float(hook.get("GlobalTimeout") or min(LONGEST, TIMES * beat))
+        default = str(hook.get("DefaultResult") or "ABANDON")
+        then = "the instance takes work untested" if default == "CONTINUE" else "the instance is terminated"
+        found.append(
+            GateLimit(who, longest, f"{then} (heartbeats extend no further)", "a shorter suite or fewer tries")
+        )
+        between = f"between two heartbeats ({then})"
+        found.append(GateLimit(f"{who}: heartbeats", beat, between, "a shorter hook.every"))
+        return found
+
+    def _call(self, operation: str, **more: str) -> None:
+        self._aws.call(
+            "autoscaling", operation, self._where(), LifecycleHookName=self.name,
+            AutoScalingGroupName=self._group_name(), InstanceId=self._who(), **more,
+        )  # fmt: skip
+
+    def _member(self) -> Optional[Member]:
+        return member(self._aws, self._who(), self._where())
+
+    def _who(self) -> str:
+        if not self._instance:
+            self._instance = self._metadata.get("instance-id")
+        return self._instance
+
+    def _where(self) -> str:
+        """The region, "" where the settings or the environment name it."""
+        if not self._region and not self._aws.known_region():
+            self._region = self._metadata.get("placement/region")
+        return self._region
+
+    def _group_name(self) -> str:
+        if not self._group:
+            found = self._member()
+            if found is None:
+                raise AdapterError(f"{self._who()} is in no Auto Scaling group")
+            self._group = found.group
+        return self._group

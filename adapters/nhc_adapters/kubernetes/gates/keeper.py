@@ -1,0 +1,157 @@
+"""Gates in Kubernetes: on the node a word about itself, from outside the startup taint.
+
+scheduler = "kubernetes"
+[adapter]
+kubeconfig = ""              # as kubectl finds it, or this pod's own
+context = ""
+taint = "startup-taint.cluster-autoscaler.kubernetes.io/nhc-gate:NoSchedule"
+hyperpod = "no"              # "yes": SageMaker HyperPod's labels and taint as well
+"""
+
+from __future__ import annotations
+
+import time
+from typing import List, Mapping, Optional, Sequence
+
+from nhc.gate_ports import GateLimit, GateNews, GroupOfNodes, Standing, Turn
+from nhc.model import printable
+from nhc.ports import AdapterError, Applied, Effect
+from nhc.timestamps import utc
+from nhc_adapters.kubernetes.api.access import find
+from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client, node_path
+from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.gates import autoscalers
+from nhc_adapters.kubernetes.gates.plan import (
+    ORDER,
+    TAINT,
+    Change,
+    Words,
+    condition_of,
+    held,
+    plan,
+    read_known,
+    read_order,
+)
+from nhc_adapters.kubernetes.nodes.conditions import NodeConditions
+from nhc_adapters.kubernetes.nodes.drain import DrainRules, pods_on, sort_pods
+from nhc_adapters.kubernetes.nodes.marks import Node, Op, Patch, apply, cordoned
+from nhc_adapters.kubernetes.nodes.vocabulary import parse_taint
+
+KNOWN = ("kubeconfig", "context", "taint", "hyperpod")
+
+
+class KubernetesGate:
+    """On the node it publishes; `keep` acts for all nodes."""
+
+    def __init__(
+        self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None, timeout: float = READ_TIMEOUT
+    ) -> None:
+        unknown = sorted(set(settings) - set(KNOWN))
+        if unknown:
+            raise AdapterError(f"adapter.{printable(unknown[0], 60)}: no such setting: {', '.join(KNOWN)}")
+        hyperpod = settings.get("hyperpod", "no")
+        if hyperpod not in ("yes", "no", "True", "False"):
+            raise AdapterError(f"adapter.hyperpod: {printable(hyperpod, 60)!r} is neither yes nor no")
+        try:
+            taint = parse_taint(settings.get("taint") or f"{TAINT}:NoSchedule")
+        except ValueError as error:
+            raise AdapterError(f"adapter.taint: {error}") from None
+        self.words = Words(taint, hyperpod in ("yes", "True"))
+        given = settings.get("kubeconfig", "") or (environ or {}).get("KUBECONFIG", "")
+        self.client = Client(find(given, settings.get("context", "")), read_timeout=timeout)
+        self._conditions: Optional[NodeConditions] = None
+
+    # On the node.
+
+    def standing(self, node: str) -> Optional[Standing]:
+        """How the cluster has the node; None where there is no such node."""
+        found = self._node(node)
+        if found is None:
+            return None
+        order, ordered, _told = read_order(found)
+        closed = read_known(found).closed
+        opened = order == "open" and ordered >= closed
+        pods = sort_pods(pods_on(self.client, node), DrainRules())
+        running = [pod for pod in pods.evict if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
+        other = "somebody has cordoned it" if cordoned(found) else ""
+        tainted = held(found, self.words)
+        return Standing(
+            tainted, bool(running or pods.block), "" if tainted else other, max(closed, ordered), opened,
+            "tainted" if tainted else other or "schedulable",
+        )  # fmt: skip
+
+    def hold(self, node: str, why: str) -> Applied:
+        """The taint is not the node's to set: `nhc gate sync` sets it by what the node publishes."""
+        found = self._node(node)
+        if found is None:
+            return Applied(node, Effect.FAILED, "there is no such node")
+        if held(found, self.words):
+            return Applied(node, Effect.UNCHANGED, "held already")
+        return Applied(node, Effect.UNCHANGED, "nhc gate sync has to set the taint")
+
+    def release(self, node: str) -> Applied:
+        """The taint goes by `nhc gate sync`."""
+        return Applied(node, Effect.UNCHANGED, "nhc gate sync removes the taint")
+
+    def publish(self, node: str, news: GateNews) -> None:
+        """The gate's state as a condition of the node."""
+        if self._conditions is None or self._conditions.node != node:
+            self._conditions = NodeConditions(self.client, node)
+            self._conditions.adopt([])
+        self._conditions.say([condition_of(news)])
+        self._conditions.flush()
+
+    # From outside.
+
+    def keep(self, groups: Sequence[GroupOfNodes], *, apply: bool) -> List[Turn]:
+        """One round over all nodes. Raises AdapterError where they cannot be read."""
+        found: List[Turn] = []
+        for node in self.client.items("/api/v1/nodes"):
+            name = str(node["metadata"]["name"])
+            group = next((one for one in groups if one.contains(name)), None)
+            change = plan(node, group, self.words, time.time()) if group is not None else None
+            if group is None or change is None:
+                continue
+            failed = self._change(name, node, group) if apply else ""
+            found.append(Turn(name, change.what, change.why, apply and not failed, failed))
+        return found
+
+    def _change(self, name: str, node: Node, group: GroupOfNodes) -> str:
+        """Carry a change out, planned anew where somebody wrote in between; what kept it from being done."""
+
+        def ops(seen: Node) -> List[Op]:
+            change: Optional[Change] = plan(seen, group, self.words, time.time())
+            return change.ops if change is not None else []
+
+        try:
+            apply(self.client, name, ops, node)
+        except AdapterError as error:
+            return printable(str(error))
+        return ""
+
+    def order(self, node: str, opened: bool, why: str, by: str) -> Applied:
+        """A person's order, as an annotation; `keep` carries it out."""
+        if self._node(node) is None:
+            return Applied(node, Effect.FAILED, "there is no such node")
+        word = "open" if opened else "close"
+        text = f"{word} {utc(time.time())} by {printable(by, 60)}: {printable(why, 200)}"
+
+        def ops(seen: Node) -> List[Op]:
+            patch = Patch(seen)
+            patch.annotations[ORDER] = text
+            return patch.ops()
+
+        apply(self.client, node, ops)
+        return Applied(node, Effect.CHANGED, "carried out by the next nhc gate sync")
+
+    def limits(self) -> List[GateLimit]:
+        """What autoscalers do to nodes whose gate takes long."""
+        return autoscalers.limits(self.client, self.words.taint)
+
+    def _node(self, name: str) -> Optional[Node]:
+        try:
+            return self.client.get(node_path(name))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise

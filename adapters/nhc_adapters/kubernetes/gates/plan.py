@@ -1,0 +1,251 @@
+"""What is to be done to one node's gate in a cluster. Pure: a node object in, one change out.
+
+The gate on the node says in a condition how its suite went; it may write nothing else of its node. Whoever sees all
+nodes (`nhc gate sync`) sets and removes the startup taint by that word. A word of before a reboot, or of before the
+gate was closed, opens nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from nhc.gate_ports import GateNews, GroupOfNodes
+from nhc.model import printable
+from nhc.timestamps import from_utc, utc
+from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition, read_conditions
+from nhc_adapters.kubernetes.nodes.marks import HOLD, Node, Op, Patch, annotations_of, labels_of, taints_of
+from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint
+
+CONDITION = "NhcGatePassed"
+"""The node's own word: True lets work in."""
+TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/nhc-gate"
+"""A prefix that cluster-autoscaler knows: the node counts as not ready yet, and no other is bought for its pods."""
+GATE = "nhc/gate"
+"""Label: the gate's state. Annotation: what we know and set, as JSON."""
+ORDER = "nhc/gate-order"
+"""Annotation: a person's order, `open 2026-11-01T10:00:00Z by anna: why`."""
+DRIVERS = ("nvidia.com/cuda.driver-version.full", "nvidia.com/cuda.driver.rev", "amd.com/gpu.driver-version")
+"""Labels of feature discovery that name a driver's version."""
+INFO = ("kernelVersion", "osImage", "kubeletVersion", "containerRuntimeVersion", "bootID")
+POD = "sagemaker.amazonaws.com/"
+HYPERPOD_TAINT = NodeTaint(f"{POD}node-health-status", "Unschedulable")
+STATUS = {"passed": TRUE, "opened": TRUE, "failed": FALSE, "held": FALSE, "testing": FALSE, "could-not-tell": UNKNOWN}
+REASONS = {"passed": "Passed", "opened": "Opened", "failed": "Failed", "held": "Held", "testing": "Testing",
+           "could-not-tell": "CouldNotTell"}  # fmt: skip
+_STATES = {reason: state for state, reason in REASONS.items()}
+_TAIL = re.compile(r" \[boot: ([0-9A-Za-z-]*)\] \[at: ([0-9TZ:.-]+)\]$")
+_ORDER = re.compile(r"(open|close) (\S+) by (.*)")
+
+
+class Words(NamedTuple):
+    """What the gate is called: its taint, and whether HyperPod's labels and taint say the same."""
+
+    taint: NodeTaint = NodeTaint(TAINT)
+    hyperpod: bool = False
+
+
+class GateWord(NamedTuple):
+    """What the node's gate last said: its state, when, and in which boot."""
+
+    state: str
+    at: float
+    boot: str
+    why: str
+
+    @property
+    def lets_in(self) -> bool:
+        return STATUS[self.state] == TRUE
+
+
+class Known(NamedTuple):
+    """What we wrote down: for what the node was opened and when, when it was closed, and HyperPod's values of ours."""
+
+    seen: Mapping[str, str] = {}
+    opened: float = 0.0
+    closed: float = 0.0
+    labels: Mapping[str, str] = {}
+    taints: Tuple[str, ...] = ()
+
+
+class Change(NamedTuple):
+    """What is to be done: close, open, note or show; one line why; and the patch."""
+
+    what: str
+    why: str
+    ops: List[Op]
+
+
+def condition_of(news: GateNews) -> Condition:
+    """The node's word as a condition."""
+    text = f"{news.suite}: {printable(news.why, 600)} [boot: {news.boot_id}] [at: {utc(news.at)}]"
+    return Condition(CONDITION, STATUS[news.state], REASONS[news.state], text)
+
+
+def read_word(node: Node) -> Optional[GateWord]:
+    """What the node's gate said, None where it said nothing that makes sense."""
+    found = read_conditions(node).get(CONDITION)
+    if found is None or found.reason not in _STATES:
+        return None
+    tail, state = _TAIL.search(found.message), _STATES[found.reason]
+    if tail is None or found.status != STATUS[state]:
+        return None
+    return GateWord(state, from_utc(tail[2]), tail[1], found.message[: tail.start()])
+
+
+def read_known(node: Node) -> Known:
+    """What we wrote down; nothing where that makes no sense."""
+    try:
+        raw = json.loads(annotations_of(node).get(GATE, "{}"))
+        return Known(
+            {str(key): str(value) for key, value in raw.get("seen", {}).items()},
+            float(raw.get("opened", 0)), float(raw.get("closed", 0)),
+            {str(key): str(value) for key, value in raw.get("labels", {}).items()},
+            tuple(str(one) for one in raw.get("taints", ())),
+        )  # fmt: skip
+    except (ValueError, TypeError, AttributeError):
+        return Known()
+
+
+def read_order(node: Node) -> Tuple[str, float, str]:
+    """A person's order: open, close or "", when, and the rest of it."""
+    found = _ORDER.fullmatch(annotations_of(node).get(ORDER, ""))
+    when = from_utc(found[2]) if found else 0.0
+    return (found[1], when, found[3]) if found and when else ("", 0.0, "")
+
+
+def facts(node: Node) -> Dict[str, str]:
+    """What a verdict holds for, as the cluster sees it."""
+    info: Mapping[str, object] = node.get("status", {}).get("nodeInfo") or {}
+    found = {name: str(info.get(name, "")) for name in INFO}
+    found["uid"] = str(node.get("metadata", {}).get("uid", ""))
+    labels = labels_of(node)
+    found.update({name: labels[name] for name in DRIVERS if name in labels})
+    return {name: value for name, value in found.items() if value}
+
+
+def held(node: Node, words: Words) -> bool:
+    """Whether the gate's taint is on the node, whoever put it there: its kubelet, a NodePool, or we."""
+    return any((one.key, one.effect) == (words.taint.key, words.taint.effect) for one in taints_of(node))
+
+
+def why_closed(node: Node, group: GroupOfNodes, known: Known) -> str:
+    """Why the gate of a node that takes work has to close, "" where it may stay open."""
+    now = facts(node)
+    if not known.seen:
+        return "a new node" if "new" in group.on else ""
+    if "new" in group.on and known.seen.get("uid") != now.get("uid"):
+        return "another node under the same name"
+    if "start" in group.on and known.seen.get("bootID") != now.get("bootID"):
+        return "it has started anew"
+    if "update" in group.on:
+        for name in sorted({*known.seen, *now} - {"bootID", "uid"}):
+            if known.seen.get(name) != now.get(name):
+                return f"updated: {name} {known.seen.get(name, 'none')} -> {now.get(name, 'none')}"
+    return ""
+
+
+def proved(node: Node, group: GroupOfNodes, known: Known) -> bool:
+    """Whether the node's word is one of a suite that passed, in this boot where boots count, since it was closed."""
+    word = read_word(node)
+    if word is None or not word.lets_in or word.at < int(known.closed):
+        return False
+    boot = facts(node).get("bootID", "")
+    return "start" not in group.on or not boot or word.boot == boot
+
+
+def plan(node: Node, group: GroupOfNodes, words: Words, now: float) -> Optional[Change]:
+    """The next change of a node's gate, None where all is as it should be."""
+    if HOLD in annotations_of(node):
+        return None
+    known, word = read_known(node), read_word(node)
+    order, ordered, told = read_order(node)
+    newer = ordered > max(known.opened, known.closed)
+    good = proved(node, group, known)
+    if held(node, words):
+        if order == "open" and ordered >= int(known.closed) and newer:
+            return _open(node, words, known, now, f"opened by {told}", "opened")
+        if good and word is not None and not (order == "close" and newer):
+            return _open(node, words, known, now, word.why, word.state)
+        return _show(node, words, known, word)
+    if order == "close" and newer:
+        return _close(node, words, known, now, f"closed by {told}")
+    why = why_closed(node, group, known)
+    fresh = good and word is not None and word.at > known.opened
+    if why and not fresh:
+        return _close(node, words, known, now, why)
+    if why or not known.seen:
+        return _note(node, known, now, why or "no gate is asked for on new nodes")
+    if word is not None and not word.lets_in and word.at > known.opened:
+        return _close(node, words, known, now, word.why)
+    return None
+
+
+def _open(node: Node, words: Words, known: Known, now: float, why: str, state: str) -> Change:
+    patch = Patch(node)
+    gone = {str(words.taint), *known.taints}
+    ours = (words.taint.key, words.taint.effect)
+    patch.taints = [one for one in taints_of(node) if str(one) not in gone and (one.key, one.effect) != ours]
+    _drop_hyperpod(node, patch, known)
+    patch.labels[GATE] = state
+    known = Known(facts(node), now, 0.0)
+    if words.hyperpod:
+        known = _hyperpod(patch, known, {"node-health-status": "Schedulable", "deep-health-check-status": "Passed"})
+    patch.annotations[GATE] = _text(known)
+    return Change("open", why, patch.ops())
+
+
+def _close(node: Node, words: Words, known: Known, now: float, why: str) -> Change:
+    patch = Patch(node)
+    taints = [*taints_of(node), words.taint]
+    patch.labels[GATE] = "held"
+    known = Known(known.seen, known.opened, now, known.labels, known.taints)
+    if words.hyperpod:
+        if not any((one.key, one.effect) == (HYPERPOD_TAINT.key, HYPERPOD_TAINT.effect) for one in taints):
+            taints.append(HYPERPOD_TAINT)
+            known = known._replace(taints=(str(HYPERPOD_TAINT),))
+        known = _hyperpod(
+            patch, known, {"node-health-status": "Unschedulable", "deep-health-check-status": "InProgress"}
+        )
+    patch.taints = taints
+    patch.annotations[GATE] = _text(known)
+    return Change("close", why, patch.ops())
+
+
+def _show(node: Node, words: Words, known: Known, word: Optional[GateWord]) -> Optional[Change]:
+    """The state of a gate that stays closed, as a label; a failed one in HyperPod's words."""
+    patch = Patch(node)
+    current = word is not None and word.at >= int(known.closed)
+    state = word.state if word is not None and current and not word.lets_in else "held"
+    patch.labels[GATE] = state
+    if words.hyperpod:
+        status = "Failed" if state in ("failed", "could-not-tell") else "InProgress"
+        known = _hyperpod(patch, known, {"node-health-status": "Unschedulable", "deep-health-check-status": status})
+        patch.annotations[GATE] = _text(known)
+    ops = patch.ops()
+    return Change("show", word.why if word is not None else "its gate has not said anything yet", ops) if ops else None
+
+
+def _note(node: Node, known: Known, now: float, why: str) -> Change:
+    patch = Patch(node)
+    patch.annotations[GATE] = _text(known._replace(seen=facts(node), opened=now, closed=0.0))
+    return Change("note", why, patch.ops())
+
+
+def _hyperpod(patch: Patch, known: Known, values: Mapping[str, str]) -> Known:
+    wanted = {f"{POD}{name}": value for name, value in values.items()}
+    patch.labels.update(wanted)
+    return known._replace(labels={**known.labels, **wanted})
+
+
+def _drop_hyperpod(node: Node, patch: Patch, known: Known) -> None:
+    """Take back HyperPod's labels that still have the value that we set; another's value is theirs."""
+    for key, value in known.labels.items():
+        if labels_of(node).get(key) == value:
+            patch.labels[key] = None
+
+
+def _text(known: Known) -> str:
+    said = {name: value for name, value in known._asdict().items() if value}
+    return json.dumps(said, separators=(",", ":"), sort_keys=True)

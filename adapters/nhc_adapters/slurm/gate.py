@@ -1,0 +1,190 @@
+"""A node's gate in Slurm: a drain with a tag of its own, which no health check, sync or repair of nhc resumes.
+
+    scheduler = "slurm"
+    [adapter]
+    path = "/opt/slurm/bin"      # where Slurm's commands are
+    conf = "/etc/slurm/slurm.conf"
+
+A drain rather than a reservation or a node feature: it needs nothing that an administrator has to make beforehand,
+it holds through restarts of slurmctld and the registration of slurmd, and it can be set while the node is still down.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import List, Mapping, Optional
+
+from nhc.gate_ports import GATE_TAG, GateLimit, GateNews, Standing
+from nhc.model import printable
+from nhc.ports import AdapterError, Applied, Effect, NodeState
+from nhc_adapters._command import Runner, complaint, plain, run_command
+from nhc_adapters.slurm.adapter import Slurm
+from nhc_adapters.slurm.states import OUT
+
+KNOWN = ("path", "conf")
+WHY_LIMIT = 200
+"""Characters of a reason; people read less."""
+GONE = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "FUTURE"})
+"""States in which there is no node to let in."""
+ASKED = re.compile(re.escape(GATE_TAG) + r" (close|open) at (\d{9,11}) by ")
+"""A person's order, in the node's comment or reason."""
+
+
+class SlurmGate:
+    """Holds with State=DRAIN, releases with State=RESUME, by scontrol; reads back what an update did."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+        run: Runner = run_command,
+    ) -> None:
+        unknown = sorted(set(settings) - set(KNOWN))
+        if unknown:
+            raise AdapterError(f"adapter.{printable(unknown[0], 60)}: no such setting of Slurm: {', '.join(KNOWN)}")
+        given = {"NHC_RM_PATH": settings.get("path", "")}
+        if settings.get("conf"):
+            given["SLURM_CONF"] = settings["conf"]
+        self._slurm = Slurm(given, environ, timeout, run)
+        self.command = self._slurm.command
+
+    def standing(self, node: str) -> Optional[Standing]:
+        """How slurmctld has the node."""
+        state = self._state(node)
+        if state is None:
+            return None
+        held, asked, opened = _held(state), 0.0, False
+        order = ASKED.search(self._comment(node))
+        if order:
+            asked, opened = float(order[2]), order[1] == "open"
+        return Standing(held, state.busy, "" if held else _other(state), asked, opened, state.shown)
+
+    def hold(self, node: str, why: str) -> Applied:
+        """Drain it, unless somebody has."""
+        state = self._state(node)
+        if state is None:
+            return Applied(node, Effect.FAILED, "not a node that slurmctld knows")
+        if _held(state):
+            return Applied(node, Effect.UNCHANGED, "held already")
+        if _other(state) and "DRAIN" in state.flags:
+            return Applied(node, Effect.REFUSED, f"out of service already: {_other(state)}")
+        done = self.command(
+            "scontrol", "update", f"NodeName={plain(node)}", "State=DRAIN", f"Reason={_text(why)}",
+        )  # fmt: skip
+        state = self._state(node)
+        if state is not None and _held(state):
+            return Applied(node, Effect.CHANGED)
+        return Applied(node, Effect.FAILED, complaint(done) if done.status else "slurmctld did not drain it")
+
+    def release(self, node: str) -> Applied:
+        """Resume it where our drain is what keeps it out."""
+        state = self._state(node)
+        if state is None:
+            return Applied(node, Effect.FAILED, "not a node that slurmctld knows")
+        if not _held(state):
+            other = _other(state)
+            if other:
+                return Applied(node, Effect.REFUSED, f"stays out of service: {other}")
+            return Applied(node, Effect.UNCHANGED)
+        if state.flags & GONE:
+            return Applied(node, Effect.FAILED, f"it is {state.shown}")
+        done = self.command("scontrol", "update", f"NodeName={plain(node)}", "State=RESUME")
+        state = self._state(node)
+        if state is None or _held(state):
+            return Applied(node, Effect.FAILED, complaint(done) if done.status else "slurmctld did not resume it")
+        if self._comment(node).startswith(GATE_TAG):  # an order that has been carried out
+            self.command.ask("scontrol", "update", f"NodeName={plain(node)}", "Comment=")
+        return Applied(node, Effect.CHANGED)
+
+    def publish(self, node: str, news: GateNews) -> None:
+        """Renew the reason of a node that we hold; a node that is let in shows nothing of its gate."""
+        state = self._state(node)
+        if state is None or not _held(state):
+            return
+        text = _text(f"{news.state}: {news.why}")
+        if state.mark is None or state.mark.why != text:
+            self.command.ask("scontrol", "update", f"NodeName={plain(node)}", f"Reason={text}")
+
+    def order(self, node: str, opened: bool, why: str, by: str) -> Applied:
+        """Leave a person's order in the node's comment, where its gate reads it; closing drains at once."""
+        from time import time
+
+        state = self._state(node)
+        if state is None:
+            return Applied(node, Effect.FAILED, "not a node that slurmctld knows")
+        shown = self._comment(node)
+        if shown and not shown.startswith((GATE_TAG, "NHC:")):
+            return Applied(node, Effect.REFUSED, f"its comment is somebody else's: {printable(shown, 80)}")
+        word = "open" if opened else "close"
+        text = f"{GATE_TAG} {word} at {int(time())} by {printable(by, 40)}: {printable(why, WHY_LIMIT)}"
+        self.command.ask("scontrol", "update", f"NodeName={plain(node)}", f"Comment={text}")
+        if not opened:
+            done = self.hold(node, f"closed by {by}: {why}")
+            return done if done.effect is Effect.FAILED else Applied(node, Effect.CHANGED, done.message)
+        return Applied(node, Effect.CHANGED, "its gate opens in its next pass")
+
+    def limits(self) -> List[GateLimit]:
+        """What of slurm.conf ends a node's time."""
+        config = {}
+        for line in self.command.ask("scontrol", "show", "config").splitlines():
+            key, equals, value = line.partition("=")
+            if equals:
+                config[key.strip()] = value.strip()
+        found = []
+        suspend = config.get("SuspendTime", "")
+        seconds = _seconds(suspend)
+        excused = config.get("SuspendExcStates", "").upper()
+        if seconds is not None and "DRAIN" not in excused:
+            found.append(GateLimit(
+                "slurm.conf SuspendTime", seconds, "a node that is held and idle is powered down",
+                "SuspendExcStates=DRAIN (Slurm 23.02 and later), or a longer SuspendTime",
+            ))  # fmt: skip
+        return found + _prolog(config)
+
+    def _state(self, node: str) -> Optional[NodeState]:
+        return next((state for state in self._slurm.nodes([node]) if state.name == node), None)
+
+    def _comment(self, node: str) -> str:
+        shown = self.command.ask("scontrol", "-a", "show", "node", plain(node))
+        found = re.search(r"^   Comment=(.*)", shown, re.MULTILINE)
+        return found[1].strip() if found else ""
+
+
+def _prolog(config: Mapping[str, str]) -> List[GateLimit]:
+    """Powered-up nodes have a job before they have a verdict: the prolog has to keep it out."""
+    if config.get("ResumeProgram", "(null)") in ("", "(null)"):
+        return []
+    if config.get("Prolog", "(null)") not in ("", "(null)", "(null)[0]") or "Prolog[0]" in config:
+        return []
+    return [GateLimit(
+        "slurm.conf Prolog", None, "a node of the cloud is powered up with a job on it, which no drain keeps from it",
+        "the prolog hook with the line '* || check_gate' (docs/gates.md)",
+    )]  # fmt: skip
+
+
+def _text(why: str) -> str:
+    return f"{GATE_TAG} {printable(why, WHY_LIMIT)}"
+
+
+def _held(state: NodeState) -> bool:
+    """Whether the gate's own drain is on the node."""
+    return bool(state.flags & {"DRAIN"}) and state.mark is not None and state.mark.why.startswith(GATE_TAG)
+
+
+def _other(state: NodeState) -> str:
+    """Who else keeps it out, "" for nobody. A node that is only down comes back when its slurmd registers."""
+    if state.available and not state.hold:
+        return ""
+    out = state.flags & OUT
+    if not out and not state.hold:
+        return ""
+    if state.mark is not None and not state.mark.why.startswith(GATE_TAG) and "DRAIN" in out:
+        return f"{state.mark.owner or 'somebody'}: {printable(state.mark.why, 120)}"
+    return state.hold or ("" if out <= {"DOWN"} else state.shown)
+
+
+def _seconds(text: str) -> Optional[float]:
+    """`300 sec` of scontrol show config; None for what never ends."""
+    word = text.split(maxsplit=1)[0] if text.split() else ""
+    return float(word) if word.isdigit() and int(word) > 0 else None

@@ -1,0 +1,148 @@
+"""What the commands of `nhc gate` share: the settings, who holds nodes, and the audit."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Callable, List, Mapping, NamedTuple, Optional
+
+import click
+
+from nhc.cli.option_groups import under
+from nhc.deep import suites
+from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
+from nhc.gate_ports import Gatekeeper, LifecycleHook
+from nhc.gates.gate import Tell
+from nhc.gates.settings import PATH, GateSettings, Rules, load
+from nhc.hooks.job_environment import node_name
+from nhc.host import Host
+from nhc.language.loader import ConfigError
+from nhc.model import printable
+from nhc.plugins import NoAdapter, gatekeeper, lifecycle_hook
+from nhc.ports import AdapterError
+from nhc.settings_file import SettingsError
+from nhc.state.store import State
+
+SETTINGS = under("Where")(
+    "-s", "--settings", "path", default=PATH, show_default=True, metavar="FILE", help="The settings (TOML)."
+)
+NODE = under("Where")("-n", "--node", default="", metavar="NAME", help="The node's name. Default: as hooks find it.")
+APPLY = under("What is done")("--apply/--dry-run", "apply", default=False, help="Do it, or only show it (the default).")
+FORM = under("What is shown")(
+    "-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
+    help="Output format.",
+)  # fmt: skip
+BY = under("Who")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
+WHY = under("Who")("--why", required=True, metavar="TEXT", help="Why; kept with the order.")
+
+
+class CannotGate(Exception):
+    """Why a command cannot be carried out, and the exit status."""
+
+    def __init__(self, why: str, status: int = EXIT_UNKNOWN) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class Here(NamedTuple):
+    """A node and its gate's rules."""
+
+    node: str
+    rules: Rules
+    host: Host
+
+
+def carried_out(name: str, work: Callable[[], int]) -> None:
+    """Run a command: its status, or one line on standard error and 2 (wrong usage) or 3 (it cannot be done now)."""
+    try:
+        status = work()
+    except CannotGate as error:
+        status = _said(name, error, error.status)
+    except ConfigError as error:
+        status = _said(name, "\n".join(problem.show() for problem in error.problems), EXIT_USAGE)
+    except (SettingsError, NoAdapter, suites.NoSuite) as error:
+        status = _said(name, error, EXIT_USAGE)
+    except AdapterError as error:
+        status = _said(name, error, EXIT_UNKNOWN)
+    except OSError as error:
+        status = _said(name, f"{error.filename or 'nhc'}: {error.strerror or error}", EXIT_UNKNOWN)
+    raise SystemExit(status)
+
+
+def _said(name: str, why: object, status: int) -> int:
+    print(f"nhc gate {name}: {printable(str(why))}", file=sys.stderr)
+    return status
+
+
+def here(settings: GateSettings, node: str) -> Optional[Here]:
+    """The node that this runs on, None where it is in no group."""
+    host = Host(memory=State())
+    name = node or node_name(os.environ, {}, host.system.hostname())
+    rules = settings.rules(name)
+    return Here(name, rules, host) if rules is not None else None
+
+
+def suite_text(rules: Rules, host: Host) -> str:
+    """What the suite runs. Raises NoSuite, OSError."""
+    if rules.suite == suites.OWN:
+        return suites.OWN
+    return suites.find(rules.suite, host).text
+
+
+def settings_of(path: str) -> GateSettings:
+    """The settings of a command line. Raises SettingsError."""
+    return load(path)
+
+
+def keeper_of(settings: GateSettings) -> Optional[Gatekeeper]:
+    """Who holds nodes, None where the settings name nobody. Raises NoAdapter, AdapterError."""
+    if not settings.scheduler:
+        return None
+    made: Gatekeeper = gatekeeper(settings.scheduler)(settings.adapter, os.environ)
+    return made
+
+
+def needed_keeper(settings: GateSettings) -> Gatekeeper:
+    """The same where there must be one. Raises CannotGate."""
+    found = keeper_of(settings)
+    if found is None:
+        raise CannotGate(f'{settings.path}: scheduler = "none": there is nobody who holds nodes', EXIT_USAGE)
+    return found
+
+
+def hook_of(rules: Rules) -> Optional[LifecycleHook]:
+    """The group's lifecycle hook, None where it has none. Raises NoAdapter, AdapterError."""
+    if rules.hook is None:
+        return None
+    try:
+        made: LifecycleHook = lifecycle_hook(rules.hook.kind)(rules.hook.settings, os.environ)
+    except AdapterError as error:
+        raise CannotGate(f"groups.{rules.name}.{error}", EXIT_USAGE) from None
+    return made
+
+
+def audit(settings: GateSettings, by: str, say: Callable[[str], None]) -> Tell:
+    """Who is told of each change: the store's audit log, where the settings name a store."""
+    if not settings.store:
+        return lambda what, node, detail: None
+    failed: List[str] = []
+
+    def tell(what: str, node: str, detail: Mapping[str, object]) -> None:
+        from nhc.store import audit as log
+        from nhc.store.connect import open_store
+        from nhc.store.errors import StoreError
+
+        try:
+            store = open_store(settings.store)
+            try:
+                with store.write() as connection:
+                    log.append(connection, time.time(), by, what, node=node, detail=detail)
+            finally:
+                store.close()
+        except StoreError as error:
+            if str(error) not in failed:
+                failed.append(str(error))
+                say(f"not in the audit log: {printable(str(error))}")
+
+    return tell

@@ -1,0 +1,160 @@
+"""`nhc gate open`, `close` and `sync`: a person's orders, and the gates of a whole cluster."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any, Dict, List, Sequence
+
+import click
+
+from nhc.cli.durations import DURATION
+from nhc.cli.gate_options import (
+    APPLY,
+    BY,
+    FORM,
+    SETTINGS,
+    WHY,
+    CannotGate,
+    audit,
+    carried_out,
+    needed_keeper,
+    settings_of,
+)
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.remedy_options import person
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.gate_ports import GroupOfNodes, KeepsCluster, TakesOrders, Turn
+from nhc.gates.settings import GateSettings, Trigger
+from nhc.matching.nodeset import expand
+from nhc.model import printable
+from nhc.ports import AdapterError, Effect
+
+
+def _complain(line: str) -> None:
+    print(f"nhc gate: {printable(line)}", file=sys.stderr, flush=True)
+
+
+@click.command("open", cls=GroupedCommand)
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@SETTINGS
+@APPLY
+@WHY
+@BY
+def open_command(**options: Any) -> None:
+    """Let work onto nodes although their suite has not passed.
+
+    The order is written where the node's gate reads it, and holds until the next new boot, update or order. Exit
+    status: 0 ordered, 1 not for every node, 2 wrong usage or settings, 3 the scheduler cannot be asked.
+    """
+    carried_out("open", lambda: _order(options, True))
+
+
+@click.command("close", cls=GroupedCommand)
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@SETTINGS
+@APPLY
+@WHY
+@BY
+def close_command(**options: Any) -> None:
+    """Hold nodes until their suite has passed anew.
+
+    Running work goes on; the suite begins when it has ended. Exit status: 0 ordered, 1 not for every node, 2 wrong
+    usage or settings, 3 the scheduler cannot be asked.
+    """
+    carried_out("close", lambda: _order(options, False))
+
+
+def _order(options: Dict[str, Any], opened: bool) -> int:
+    settings = settings_of(options["path"])
+    keeper, by = needed_keeper(settings), person(options["by"])
+    if not isinstance(keeper, TakesOrders):
+        raise CannotGate(f"{settings.scheduler} takes no orders", EXIT_USAGE)
+    tell, failed = audit(settings, by, _complain), False
+    word = "open" if opened else "close"
+    for node in _named(options["nodes"]):
+        rules = settings.rules(node)
+        if rules is None:
+            _complain(f"{node}: is in no group of {settings.path}: it has no gate")
+            failed = True
+            continue
+        if not opened and Trigger.DEMAND not in rules.on:
+            _complain(f"{node}: group {rules.name} runs no suite on demand (on)")
+            failed = True
+            continue
+        if not options["apply"]:
+            click.echo(f"would {word} {node}")
+            continue
+        done = keeper.order(node, opened, options["why"], by)
+        bad = done.effect in (Effect.FAILED, Effect.REFUSED)
+        failed |= bad
+        click.echo(printable(f"{node}: {'not ordered' if bad else word}: {done.message or 'ordered'}"))
+        if not bad:
+            tell(f"gate.ordered.{word}", node, {"why": options["why"]})
+    return EXIT_UNHEALTHY if failed else EXIT_HEALTHY
+
+
+def _named(words: Sequence[str]) -> List[str]:
+    try:
+        return [name for word in words for name in expand(word)]
+    except ValueError as error:
+        raise CannotGate(str(error), EXIT_USAGE) from None
+
+
+@click.command("sync", cls=GroupedCommand)
+@SETTINGS
+@APPLY
+@under("What is done")("--every", type=DURATION, default="0", metavar="TIME", help="Go round so often, as a service.")
+@FORM
+def sync_command(**options: Any) -> None:
+    """Bring the gates of a cluster's nodes in line with what the nodes' own gates say (Kubernetes).
+
+    Sets the startup taint on new and changed nodes, removes it where the suite has passed. Exit status: 0 done, 1 not
+    every change could be made, 2 wrong usage or settings, 3 the cluster cannot be used.
+    """
+    carried_out("sync", lambda: _sync(options))
+
+
+def _sync(options: Dict[str, Any]) -> int:
+    settings = settings_of(options["path"])
+    keeper = needed_keeper(settings)
+    if not isinstance(keeper, KeepsCluster):
+        raise CannotGate(f"{settings.scheduler}: gates act from their nodes: nhc gate run", EXIT_USAGE)
+    groups, tell = _groups(settings), audit(settings, "nhc gate sync", _complain)
+    said = ""
+    while True:
+        try:
+            turns = keeper.keep(groups, apply=options["apply"])
+        except AdapterError as error:
+            if not options["every"]:
+                raise
+            if str(error) != said:
+                said = str(error)
+                _complain(said)
+            time.sleep(options["every"])
+            continue
+        said = ""
+        for turn in turns:
+            _shown(turn, options)
+            if turn.done and turn.what in ("open", "close"):
+                tell(f"gate.{'released' if turn.what == 'open' else 'held'}", turn.node, {"why": turn.why})
+        if not options["every"]:
+            if options["form"] == "text" and not turns:
+                click.echo("every gate is as it should be")
+            return EXIT_UNHEALTHY if any(turn.failed for turn in turns) else EXIT_HEALTHY
+        time.sleep(options["every"])
+
+
+def _shown(turn: Turn, options: Dict[str, Any]) -> None:
+    if options["form"] == "json":
+        click.echo(json.dumps(turn._asdict(), ensure_ascii=False))
+        return
+    would = "" if options["apply"] else "would "
+    click.echo(printable(f"{would}{turn.what}  {turn.node}  {turn.failed or turn.why}"))
+
+
+def _groups(settings: GateSettings) -> List[GroupOfNodes]:
+    return [
+        GroupOfNodes(one.name, one.contains, tuple(sorted(word.value for word in one.on))) for one in settings.groups
+    ]

@@ -1,0 +1,169 @@
+"""`nhc gate run` and `nhc gate boot`: the gate of this node."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any, Dict, Optional
+
+import click
+
+from nhc.cli.durations import DURATION
+from nhc.cli.gate_options import (
+    APPLY,
+    FORM,
+    NODE,
+    SETTINGS,
+    CannotGate,
+    audit,
+    carried_out,
+    here,
+    hook_of,
+    keeper_of,
+    settings_of,
+    suite_text,
+)
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
+from nhc.gates import record
+from nhc.gates.gate import Gate, Outcome, World
+from nhc.gates.record import GateState
+from nhc.model import printable
+from nhc.settings_file import SettingsError
+
+ENVIRONMENT = ("HOME", "USER", "LANG", "LC_ALL", "KUBECONFIG", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
+PREFIXES = ("NHC_", "SLURM_CONF", "AWS_")
+"""What of the environment the suite is given."""
+
+
+class _Ended(BaseException):
+    """A signal to end."""
+
+
+@click.command("run", cls=GroupedCommand)
+@SETTINGS
+@NODE
+@APPLY
+@under("What is done")("--every", type=DURATION, default="0", metavar="TIME", help="Look again so often, as a service.")
+@FORM
+def run_command(**options: Any) -> None:
+    """Test this node where its gate is due, and let work in once its suite has passed.
+
+    Decides by the record of this node whether the suite has to run: a new machine, another boot, an update, a person's
+    order. Holds the node, runs the suite, and releases it. A suite that could not tell is run again, as often as the
+    settings say; then the policy holds. Exit status: 0 work may come, 1 the node is held, 2 wrong usage or settings,
+    3 it could not be told.
+    """
+    carried_out("run", lambda: _run(options))
+
+
+@click.command("boot", cls=GroupedCommand)
+@SETTINGS
+@NODE
+@APPLY
+@FORM
+def boot_command(**options: Any) -> None:
+    """Hold this node where its gate is due, within seconds, and test nothing: for the time before slurmd starts.
+
+    Exit status: 0 the gate is open, or the node is held; 1 it must be held and could not be (policy closed), 2 wrong
+    usage or settings, 3 the record could not be written.
+    """
+    carried_out("boot", lambda: _boot(options))
+
+
+def _world(options: Dict[str, Any]) -> Optional[World]:
+    """What the gate of this node works with, None where it has none."""
+    settings = settings_of(options["path"])
+    found = here(settings, options["node"])
+    if found is None:
+        return None
+    environ = {name: value for name, value in os.environ.items() if name in ENVIRONMENT or name.startswith(PREFIXES)}
+    return World(
+        found.node, found.rules, found.host, keeper_of(settings), hook_of(found.rules),
+        suite_text(found.rules, found.host), record.path(), "slurm" if settings.scheduler == "slurm" else "none",
+        environ, _say, audit(settings, f"gate of {found.node}", _say),
+    )  # fmt: skip
+
+
+def _say(line: str) -> None:
+    print(f"nhc gate: {printable(line)}", file=sys.stderr, flush=True)
+
+
+def _run(options: Dict[str, Any]) -> int:
+    world = _world(options)
+    if world is None:
+        return _no_gate(options)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _end)
+    said = ""
+    try:
+        while True:
+            outcome = Gate(world).once(apply=options["apply"])
+            line = _line(world, outcome, options["apply"])
+            if line != said or options["form"] == "json":
+                _show(world, outcome, options, line)
+                said = line
+            if not options["every"]:
+                return _status(outcome)
+            time.sleep(options["every"])
+            try:
+                world = _world(options) or world
+            except (SettingsError, CannotGate) as error:
+                _say(f"the settings in force stay: {error}")
+    except _Ended:
+        return 128 + signal.SIGTERM if not options["every"] else EXIT_HEALTHY
+
+
+def _boot(options: Dict[str, Any]) -> int:
+    world = _world(options)
+    if world is None:
+        return _no_gate(options)
+    outcome = Gate(world).once(apply=options["apply"], hold_only=True)
+    _show(world, outcome, options, _line(world, outcome, options["apply"]))
+    standing = Gate(world).look().standing
+    out = world.keeper is None or (standing is not None and (standing.held or bool(standing.other)))
+    if outcome.lets_in or out or not options["apply"]:
+        return EXIT_HEALTHY
+    if not world.rules.closed:
+        _say(f"{world.node} is not held and its suite has not passed: open by policy")
+        return EXIT_HEALTHY
+    return EXIT_UNHEALTHY
+
+
+def _no_gate(options: Dict[str, Any]) -> int:
+    _say("this node is in no group of the settings: it has no gate")
+    return EXIT_HEALTHY
+
+
+def _line(world: World, outcome: Outcome, apply: bool) -> str:
+    state = outcome.record.state.value if outcome.record is not None else "no verdict"
+    would = "" if apply else "would "
+    line = f"{world.node}  {state}  {would}{outcome.decision.step.value}: {outcome.decision.why}"
+    return printable(f"{line}{f'; {outcome.problem}' if outcome.problem and apply else ''}")
+
+
+def _show(world: World, outcome: Outcome, options: Dict[str, Any], line: str) -> None:
+    if options["form"] == "text":
+        click.echo(line)
+        return
+    kept = outcome.record
+    click.echo(json.dumps({
+        "node": world.node, "group": world.rules.name, "step": outcome.decision.step.value,
+        "why": outcome.decision.why, "lets_in": outcome.lets_in, "problem": outcome.problem,
+        "applied": options["apply"],
+        "record": {**kept._asdict(), "state": kept.state.value} if kept is not None else None,
+    }, ensure_ascii=False))  # fmt: skip
+
+
+def _status(outcome: Outcome) -> int:
+    if outcome.lets_in:
+        return EXIT_HEALTHY
+    kept = outcome.record
+    return EXIT_UNKNOWN if kept is not None and kept.state is GateState.UNTOLD else EXIT_UNHEALTHY
+
+
+def _end(_number: int, _frame: object) -> None:
+    raise _Ended

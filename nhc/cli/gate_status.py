@@ -1,0 +1,157 @@
+"""`nhc gate status` and `nhc gate doctor`: how a gate stands, and what would keep it from ending."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Dict, List
+
+import click
+
+from nhc.cli.gate_options import FORM, NODE, SETTINGS, carried_out, here, hook_of, keeper_of, settings_of, suite_text
+from nhc.cli.option_groups import GroupedCommand
+from nhc.cli.remedy_options import age
+from nhc.deep import suites
+from nhc.deep.runner import estimate
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
+from nhc.gate_ports import GateLimit, HasLimits, KeepsCluster
+from nhc.gates import identity, record
+from nhc.gates.limits import Finding, judge
+from nhc.gates.record import BadRecord
+from nhc.gates.settings import GateSettings, Rules
+from nhc.host import Host
+from nhc.model import printable
+from nhc.plugins import NoAdapter
+from nhc.ports import AdapterError
+from nhc.state.store import State
+
+
+@click.command("status", cls=GroupedCommand)
+@SETTINGS
+@NODE
+@FORM
+def status_command(**options: Any) -> None:
+    """Show how this node's gate stands: its verdict, for what it holds, and what the scheduler says.
+
+    Exit status: 0 work may come, 1 the node is held, 2 wrong usage or settings, 3 there is no verdict.
+    """
+    carried_out("status", lambda: _status(options))
+
+
+def _status(options: Dict[str, Any]) -> int:
+    settings = settings_of(options["path"])
+    found = here(settings, options["node"])
+    if found is None:
+        click.echo("this node is in no group of the settings: it has no gate")
+        return EXIT_HEALTHY
+    problem, kept, standing = "", None, None
+    try:
+        kept = record.read(record.path())
+    except BadRecord as error:
+        problem = str(error)
+    try:
+        keeper = keeper_of(settings)
+        standing = keeper.standing(found.node) if keeper is not None else None
+    except AdapterError as error:
+        problem = problem or f"the scheduler cannot be asked: {error}"
+    changed: List[str] = []
+    if kept is not None:
+        changed = identity.changed(kept.marks, identity.marks(found.host, suite_text(found.rules, found.host)))
+    if options["form"] == "json":
+        click.echo(json.dumps({
+            "node": found.node, "group": found.rules.name, "suite": found.rules.suite, "problem": problem,
+            "record": {**kept._asdict(), "state": kept.state.value} if kept is not None else None,
+            "changed": changed, "standing": standing._asdict() if standing is not None else None,
+        }, indent=2, ensure_ascii=False))  # fmt: skip
+    else:
+        state = kept.state.value if kept is not None else "no verdict"
+        lines = [f"node       {found.node}, group {found.rules.name}", f"state      {state}"]
+        if kept is not None:
+            lines += [
+                f"why        {kept.why}",
+                f"since      {age(kept.at)}",
+                f"report     {kept.report or 'none kept'}",
+            ]
+            lines += [f"changed    {one}" for one in changed]
+        if standing is not None:
+            said = [standing.shown, "held by the gate" if standing.held else "", "busy" if standing.busy else ""]
+            said.append(f"out of service: {standing.other}" if standing.other else "")
+            lines.append(f"scheduler  {', '.join(one for one in said if one)}")
+        lines += [f"problem    {problem}"] if problem else []
+        click.echo("\n".join(printable(line) for line in lines))
+    if kept is None:
+        return EXIT_UNKNOWN
+    return EXIT_HEALTHY if kept.state.lets_in else EXIT_UNHEALTHY
+
+
+@click.command("doctor", cls=GroupedCommand)
+@SETTINGS
+@FORM
+def doctor_command(**options: Any) -> None:
+    """Look for what would keep gates from working: autoscalers, clouds and power saving that do not wait so long.
+
+    Changes nothing. Exit status: 0 nothing found, 1 a problem, 2 wrong usage or settings.
+    """
+    carried_out("doctor", lambda: _doctor(options))
+
+
+def _doctor(options: Dict[str, Any]) -> int:
+    settings = settings_of(options["path"])
+    found: List[Finding] = [Finding("ok", "settings", f"{len(settings.groups)} groups")]
+    common = _common(settings, found)
+    for rules in settings.groups:
+        expected = _expected(rules, found)
+        if expected is not None:
+            found += judge(rules, expected, [*common, *_hooks(rules, found)])
+    found = list(dict.fromkeys(found))
+    if options["form"] == "json":
+        click.echo(json.dumps([one._asdict() for one in found], indent=2, ensure_ascii=False))
+    else:
+        for one in found:
+            click.echo(printable(f"{one.word:8} {one.topic}: {one.message}"))
+            if one.remedy:
+                click.echo(printable(f"{'':8} -> {one.remedy}"))
+    return EXIT_UNHEALTHY if any(one.word == "problem" for one in found) else EXIT_HEALTHY
+
+
+def _common(settings: GateSettings, found: List[Finding]) -> List[GateLimit]:
+    """The limits of the scheduler; what keeps them from being read is a finding."""
+    try:
+        keeper = keeper_of(settings)
+        if keeper is None:
+            found.append(Finding("warn", "scheduler", "none: nobody keeps work off a node, except check_gate in a hook",
+                                 'scheduler = "slurm" or "kubernetes"'))  # fmt: skip
+            return []
+        limits = keeper.limits() if isinstance(keeper, HasLimits) else []
+    except (AdapterError, NoAdapter) as error:
+        found.append(Finding("problem", f"scheduler {settings.scheduler}", str(error)))
+        return []
+    said = (
+        "answers; nhc gate sync has to run beside the nodes' gates" if isinstance(keeper, KeepsCluster) else "answers"
+    )
+    found.append(Finding("ok", f"scheduler {settings.scheduler}", said))
+    return limits
+
+
+def _hooks(rules: Rules, found: List[Finding]) -> List[GateLimit]:
+    if rules.hook is None:
+        return []
+    try:
+        hook = hook_of(rules)
+        return hook.limits() if hook is not None else []
+    except (AdapterError, NoAdapter) as error:
+        found.append(Finding("warn", f"group {rules.name} hook", f"cannot be looked at from here: {error}"))
+        return []
+
+
+def _expected(rules: Rules, found: List[Finding]) -> float | None:
+    """Seconds that the suite takes on a node like this one; None where it cannot be read."""
+    host = Host(memory=State())
+    try:
+        plan = suites.plan_of(rules.suite, host, host.system.hostname(), State())
+    except (suites.NoSuite, ValueError, OSError) as error:
+        found.append(Finding("problem", f"group {rules.name}", f"suite {rules.suite}: {error}"))
+        return None
+    if not os.access(os.path.dirname(record.path()) or ".", os.W_OK) and os.path.isdir(os.path.dirname(record.path())):
+        found.append(Finding("warn", "record", f"{record.path()} cannot be written by this user"))
+    return sum(step.seconds for step in estimate(plan.items, State()))

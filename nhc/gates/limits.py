@@ -1,0 +1,69 @@
+"""Whether a suite can end before something gives its node up: autoscalers, cloud hooks, power saving. Pure.
+
+What each of them waits for is the adapter's knowledge (`nhc.gate_ports.GateLimit`); here it is held against the time
+that the suite takes with all its tries.
+"""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Sequence
+
+from nhc.gate_ports import GateLimit
+from nhc.gates.settings import Rules
+from nhc.units import show_seconds
+
+
+class Finding(NamedTuple):
+    """One line of the doctor: `word` is ok, warn or problem."""
+
+    word: str
+    topic: str
+    message: str
+    remedy: str = ""
+
+
+def needs(rules: Rules, expected: float) -> float:
+    """Seconds from closed to open at the worst: every try takes its limit, with the pauses between them.
+
+    `expected` is how long the suite is thought to take; it counts where it is longer than the limit of a run.
+    """
+    run = max(rules.limit, expected)
+    return rules.tries * run + (rules.tries - 1) * rules.pause
+
+
+def judge(rules: Rules, expected: float, limits: Sequence[GateLimit]) -> List[Finding]:
+    """What of the limits a gate would run into."""
+    whole = needs(rules, expected)
+    found: List[Finding] = []
+    topic = f"group {rules.name}"
+    if expected > rules.limit:
+        found.append(Finding(
+            "problem", topic, f"the suite {rules.suite} takes about {show_seconds(round(expected))}, "
+            f"and a run is ended after {show_seconds(rules.limit)}", "a longer limit, or a shorter suite",
+        ))  # fmt: skip
+    for one in limits:
+        if one.seconds is None:
+            found.append(Finding("problem", one.who, one.problem, one.remedy))
+        elif one.who.endswith(": heartbeats"):
+            every = rules.hook.every if rules.hook else 0.0
+            late = every * 2 > one.seconds  # one lost heartbeat must not cost the instance
+            word = "problem" if late else "ok"
+            found.append(Finding(
+                word, one.who, f"one is sent every {show_seconds(every)}, the hook waits {show_seconds(one.seconds)} "
+                f"for it: {one.problem if late else 'fits'}", one.remedy if late else "",
+            ))  # fmt: skip
+        elif one.seconds < expected:
+            found.append(Finding("problem", one.who, _told(one, f"{rules.suite} takes about", expected), one.remedy))
+        elif one.seconds < whole:
+            found.append(Finding("warn", one.who, _told(one, f"{rules.tries} runs take up to", whole), one.remedy))
+        else:
+            found.append(Finding("ok", one.who, f"waits {show_seconds(one.seconds)}, the gate needs at most "
+                                                f"{show_seconds(round(whole))}"))  # fmt: skip
+    if rules.closed and rules.hook is not None and any("untested" in one.problem for one in limits):
+        told = "the policy is closed, and the lifecycle hook's DefaultResult is CONTINUE"
+        found.append(Finding("problem", topic, told, "DefaultResult ABANDON"))
+    return found
+
+
+def _told(limit: GateLimit, what: str, seconds: float) -> str:
+    return f"waits {show_seconds(limit.seconds or 0)}, {what} {show_seconds(round(seconds))}: {limit.problem}"

@@ -1,0 +1,130 @@
+"""Runs a suite as a process of its own (`nhc deep run`) and reads its report; while it runs, somebody may be told so.
+
+A process of its own can be ended in the tools' own orderly way, and a crash of it is one run that could not tell.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from typing import Callable, List, Mapping, NamedTuple, Sequence
+
+from nhc.model import Report, Verdict, describe, printable
+from nhc.render.json import parse
+from nhc.system import process
+from nhc.system.bounded_read import cause, read_text
+
+ENDING = 45.0
+"""Seconds that a suite gets to end in order: 30 for its tools (`nhc.deep.leftovers`), the rest to put settings back."""
+REPORT = 64 << 20
+"""Bytes of a report that are read."""
+BUSY = "BUSY"
+"""What a run comes to that did not begin since the node was in use."""
+ENTRY = "import sys; sys.path[:0] = {paths!r}; sys.argv[0] = 'nhc'; from nhc.cli.main import entry; entry()"
+
+
+class SuiteRun(NamedTuple):
+    """What came of it: the verdict's name (OK, WARN, CRIT, UNKNOWN) or BUSY, one line why, and the report's text."""
+
+    verdict: str
+    why: str
+    report: str = ""
+
+
+def command(words: Sequence[str]) -> List[str]:
+    """The argv of this very nhc with other words, whatever directory it is called in.
+
+    `-I` keeps the current directory and the user's environment out of Python's path.
+    """
+    paths = [path for path in sys.path if os.path.isabs(path)]
+    return [sys.executable, "-I", "-c", ENTRY.format(paths=paths), *words]
+
+
+def run(
+    suite: str,
+    node: str,
+    adapter: str,
+    limit: float,
+    environ: Mapping[str, str],
+    during: Callable[[], None],
+    more: Sequence[str] = (),
+) -> SuiteRun:
+    """Run a suite on this node for at most `limit` seconds. `during` is called each second; it must not raise."""
+    folder = tempfile.mkdtemp(prefix="nhc-gate-")
+    path = f"{folder}/report.json"
+    words = ["deep", "run", suite, "-n", node, "--adapter", adapter, "-f", "json", "-o", path, "-q", *more]
+    began = time.time()
+    children: List[int] = []
+    process.give_time_to_end(ENDING)
+    try:
+        done = process.run(
+            command([*words, "--timeout", f"{limit:.0f}s"]), timeout=limit + ENDING, env=environ, during=during,
+            watch=lambda what, pid: children.append(pid) if what == "started" else None,
+        )  # fmt: skip
+        children.clear()
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        try:
+            text = read_text(path, REPORT)
+        except (OSError, UnicodeDecodeError) as error:
+            if done.timed_out:
+                return SuiteRun("UNKNOWN", f"{suite} did not end within {limit:g} s")
+            told = said[-1] if said else f"no report ({cause(error)})"
+            busy = "under way" in told
+            return SuiteRun(BUSY if busy else "UNKNOWN", printable(f"{suite} ended with {done.status}: {told}", 300))
+        return judged(text, suite, node, began)
+    except BaseException:
+        for pid in children:
+            _end(pid)
+        raise
+    finally:
+        _remove(folder)
+
+
+def judged(text: str, suite: str, node: str, began: float) -> SuiteRun:
+    """What a report says, once it is proved to be this run's."""
+    try:
+        report = parse(text)
+    except (ValueError, RecursionError) as error:
+        return SuiteRun("UNKNOWN", printable(f"the report of {suite} cannot be read: {error}", 300))
+    if report.host != node or report.labels.get("suite") != suite or report.started < began - 1.0:
+        told = f"{report.labels.get('suite')} of {report.host}"
+        return SuiteRun("UNKNOWN", printable(f"the report is of another run: {told}", 300))
+    if any(result.outcome.reason == "DeepNodeBusy" for result in report.results):
+        return SuiteRun(BUSY, _line(report, suite), text)
+    return SuiteRun(report.verdict.name, _line(report, suite), text)
+
+
+def _line(report: Report, suite: str) -> str:
+    """The verdict in one line."""
+    ran = [one for one in report.results if one.verdict is not Verdict.SKIP]
+    worst = [one for one in ran if one.verdict is report.verdict]
+    if report.verdict in (Verdict.OK, Verdict.WARN):
+        return f"{suite} passed: {len(ran)} results in {report.elapsed:.0f} s"
+    if not worst:
+        return f"{suite} judged nothing"
+    more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""
+    word = "failed" if report.verdict is Verdict.CRIT else "could not tell"
+    return printable(f"{suite} {word}: {describe(worst[0])}{more}", 400)
+
+
+def _end(pid: int) -> None:
+    """End a suite that is not waited for any more, in its own way."""
+    until = time.monotonic() + ENDING
+    process.signal_group(pid, signal.SIGTERM)
+    while not process.reaped(pid):
+        if time.monotonic() > until:
+            process.signal_group(pid, signal.SIGKILL)
+            return
+        time.sleep(0.05)
+
+
+def _remove(folder: str) -> None:
+    try:
+        for name in os.listdir(folder):
+            os.unlink(f"{folder}/{name}")
+        os.rmdir(folder)
+    except OSError:
+        pass  # the suite's process may still write there: what is left is one small file in a folder of its own

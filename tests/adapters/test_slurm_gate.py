@@ -1,0 +1,347 @@
+"""A whole gate on a real Slurm of five nodes: held before work, tested, let in; the slow node stays out.
+
+The one fake is the tool that the suite runs (`triad`), slow on one node.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from nhc.gates import record
+from nhc.gates.record import GateState
+from tests.support.require import need
+from tests.support.slurm import Cluster, missing, wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+NODES = ["n1", "n2", "n3", "n4", "n5"]
+MINE = "NHC-GATE:"
+
+# Prints what nhc/data/triad.c prints. While `hold` is there it runs on; it is slow where `slow` is, and dies where `dies` is.
+TOOL = """#!/bin/sh
+echo run >> {place}/runs
+while [ -e {place}/hold ]; do sleep 0.05; done
+[ -e {place}/dies ] && exit 1
+rate=20.000
+[ -e {place}/slow ] && rate=2.000
+echo "array $1 bytes 2 threads"
+for kernel in copy scale add triad; do echo "rate $kernel $rate GB/s"; done
+echo "validated yes"
+echo "end"
+"""
+SETTINGS = """
+scheduler = "slurm"
+store = "sqlite:///{place}/store.db"
+[adapter]
+conf = "{conf}"
+[groups.gpu]
+nodes = "n[1-5]"
+suite = "{place}/suite.conf"
+pause = "0s"
+tries = 2
+limit = "30s"
+{more}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    need("slurm", not missing(), ", ".join(missing()))
+    directory = Path(tempfile.mkdtemp(prefix="nhc-gate-"))
+    directory.chmod(0o755)
+    made = Cluster(directory, NODES)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class Node:
+    """One node's own state, suite and settings, and `nhc gate` as a process there."""
+
+    def __init__(self, cluster, place, name, more=""):
+        self.cluster, self.place, self.name = cluster, place, name
+        place.mkdir()
+        (place / "triad").write_text(TOOL.format(place=place))
+        (place / "triad").chmod(0o755)
+        (place / "suite.conf").write_text(
+            f"# context deep\n* || check_deep_triad -t 1s --binary {place}/triad --floor 10\n"
+        )
+        self.settings = place / "gate.toml"
+        self.write(more)
+
+    def write(self, more=""):
+        self.settings.write_text(SETTINGS.format(place=self.place, conf=self.cluster.conf, more=more))
+
+    @property
+    def env(self):
+        return {
+            **os.environ, "SLURM_CONF": str(self.cluster.conf), "NHC_GATE_FILE": str(self.place / "gate.json"),
+            "NHC_DEEP_DIR": str(self.place / "deep"), "NHC_STATE_DIR": str(self.place / "state"), "NHC_STORE": "",
+            "PYTHONPATH": f"{ROOT}:{ROOT}/adapters",
+        }  # fmt: skip
+
+    def argv(self, *words):
+        names = [] if words[0] in ("open", "close") else ["-n", self.name]
+        return [sys.executable, "-m", "nhc", "gate", *words, "-s", str(self.settings), *names]
+
+    def gate(self, *words, status=0):
+        done = subprocess.run(self.argv(*words), env=self.env, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == status, f"{done.returncode}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    @property
+    def record(self):
+        return record.read(str(self.place / "gate.json"))
+
+    def runs(self):
+        path = self.place / "runs"
+        return len(path.read_text().split()) if path.exists() else 0
+
+    def held(self):
+        shown = self.cluster.show(self.name)
+        return "DRAIN" in shown["State"] and self.cluster.reason(self.name).startswith(MINE)
+
+    def audit(self):
+        with sqlite3.connect(self.place / "store.db") as store:
+            return [what for (what,) in store.execute("select what from audit order by seq")]
+
+
+def back_in_service(cluster):
+    """All nodes take work again; unlike Cluster.reset, without waiting until slurmctld has pinged them."""
+    for name in NODES:
+        if f"slurmd.{name}" not in cluster.daemons:
+            cluster.start_node(name)
+    wait_for("jobs to end", cluster._end_jobs, 60)
+    for name in NODES:
+        if cluster.state(name) not in ("idle", "idle*"):
+            cluster.scontrol("update", f"NodeName={name}", "State=RESUME", check=False)
+    cluster.scontrol("update", f"NodeName={','.join(NODES)}", "Comment=")
+
+
+def takes_work(cluster, name):
+    return cluster.state(name) in ("idle", "idle*")  # the star: not pinged since
+
+
+@pytest.fixture
+def node(cluster, tmp_path):
+    made = []
+
+    def make(name="n1", more=""):
+        made.append(Node(cluster, tmp_path / name, name, more))
+        return made[-1]
+
+    yield make
+    back_in_service(cluster)
+
+
+def test_a_dry_run_changes_nothing(node, cluster):
+    one = node()
+    assert "would test: no verdict: a new node" in one.gate("run", status=1)
+    assert one.record is None
+    assert one.runs() == 0
+    assert takes_work(cluster, "n1")
+
+
+def test_a_new_node_takes_no_work_until_its_suite_has_passed(node, cluster):
+    one = node()
+    (one.place / "hold").touch()
+    gate = subprocess.Popen(one.argv("run", "--apply"), env=one.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for("the suite to run", one.runs)
+    assert one.held()
+    job = cluster.submit("true", "--nodelist=n1")
+    assert cluster.job(job)["JobState"] == "PENDING"
+    (one.place / "hold").unlink()
+    assert gate.wait(60) == 0
+    wait_for("the job to run", lambda: cluster.job(job)["JobState"] == "COMPLETED", 60)
+    assert one.record.state is GateState.PASSED
+    assert json.loads(Path(one.record.report).read_text())["host"] == "n1"
+    assert one.audit() == ["gate.closed", "gate.held", "gate.testing", "gate.passed", "gate.released"]
+
+
+def test_five_nodes_and_the_slow_one_stays_out(node, cluster):
+    nodes = [node(name) for name in NODES]
+    (nodes[2].place / "slow").touch()
+    for one in nodes:
+        slow = one.name == "n3"
+        said = one.gate("run", "--apply", status=1 if slow else 0)
+        assert ("DeepSlow" in said or "2 GB/s" in said) is slow
+    assert [one.name for one in nodes if one.held()] == ["n3"]
+    assert [name for name in NODES if not takes_work(cluster, name)] == ["n3"]
+    assert "failed" in cluster.reason("n3")
+    assert nodes[2].runs() == 1, "a verdict is a verdict: it is not tried until it passes"
+    assert "failed" in nodes[2].gate("run", "--apply", status=1)
+    assert nodes[2].runs() == 1
+
+
+def test_what_passed_is_not_tested_again_until_something_changes(node):
+    one = node()
+    one.gate("run", "--apply")
+    one.gate("run", "--apply")
+    assert one.runs() == 1
+    with (one.place / "suite.conf").open("a") as suite:
+        suite.write("# another image's suite\n")
+    assert "updated: suite" in one.gate("run", "--apply")
+    assert one.runs() == 2
+    kept = one.record
+    record.write(str(one.place / "gate.json"), kept._replace(boot="an-earlier-boot"))
+    assert "started anew" in one.gate("run", "--apply")
+    assert one.runs() == 3
+
+
+def test_each_trigger_is_switched_by_its_group(node):
+    one = node(more='on = ["new", "update"]')
+    one.gate("run", "--apply")
+    record.write(str(one.place / "gate.json"), one.record._replace(boot="an-earlier-boot"))
+    one.gate("run", "--apply")
+    assert one.runs() == 1
+    assert "runs no suite on demand" in one.gate("close", "n1", "--apply", "--why", "x", status=1)
+    off = node("n2", more="on = []")
+    assert "asks for no suite" in off.gate("run", "--apply")
+    assert off.runs() == 0
+
+
+def test_boot_holds_a_node_before_slurmd_is_there_and_tests_nothing(node, cluster):
+    one = node("n4")
+    cluster.kill("slurmd.n4", signal.SIGTERM)
+    one.gate("boot", "--apply")
+    assert one.record.state is GateState.HELD
+    assert one.runs() == 0
+    cluster.start_node("n4")
+    wait_for("n4 to register", lambda: "NOT_RESPONDING" not in cluster.show("n4")["State"], 60)
+    assert one.held(), "a registration takes no drain away"
+    one.gate("run", "--apply")
+    wait_for("n4 to be idle", lambda: takes_work(cluster, "n4"), 30)
+
+
+def test_a_suite_that_could_not_tell_is_tried_again_and_then_the_policy_holds(node, cluster):
+    closed, opened = node("n1"), node("n2", more='cannot-tell = "open"')
+    for one in (closed, opened):
+        (one.place / "dies").touch()
+    assert "could-not-tell" in closed.gate("run", "--apply", status=3)
+    assert closed.held()
+    assert "held by policy (closed)" in closed.gate("run", "--apply", status=3)
+    assert closed.runs() == 2
+    closed.gate("run", "--apply", status=3)
+    assert closed.runs() == 2
+    assert closed.held()
+    opened.gate("run", "--apply", status=3)
+    assert "opened by policy (open)" in opened.gate("run", "--apply")
+    assert takes_work(cluster, "n2")
+    assert opened.record.state is GateState.OPENED
+
+
+def test_a_gate_that_was_killed_goes_on_and_its_tool_is_gone(node, cluster):
+    one = node("n5")
+    (one.place / "hold").touch()
+    gate = subprocess.Popen(one.argv("run", "--apply"), env=one.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for("the suite to run", one.runs)
+    gate.terminate()
+    assert gate.wait(60) != 0
+    tools = [
+        pid for pid in os.listdir("/proc")
+        if pid.isdigit() and str(one.place / "triad").encode() in _argv(pid)
+    ]  # fmt: skip
+    assert tools == []
+    assert one.held(), "work must not come to a node whose suite was cut off"
+    assert one.record.state is GateState.TESTING
+    (one.place / "hold").unlink()
+    assert "run 2 of 2" in one.gate("run", "--apply")
+    assert takes_work(cluster, "n5")
+
+
+def _argv(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_running_work_is_waited_for_and_no_test_runs_beside_it(node, cluster):
+    one = node("n1")
+    job = cluster.submit("sleep 600", "--nodelist=n1")
+    wait_for("the job to run", lambda: cluster.job(job)["JobState"] == "RUNNING", 60)
+    assert "work still runs here" in one.gate("run", "--apply", status=1)
+    assert one.held()
+    assert one.runs() == 0
+    assert cluster.job(job)["JobState"] == "RUNNING"
+    cluster.run("scancel", job)
+    wait_for("the job to end", lambda: cluster.state("n1") == "drain", 60)
+    one.gate("run", "--apply")
+    assert takes_work(cluster, "n1")
+
+
+def test_what_somebody_else_took_out_stays_out(node, cluster):
+    one = node("n2")
+    cluster.update("n2", State="DRAIN", Reason="new DIMM")
+    said = one.gate("run", "--apply")
+    assert "stays out of service" in said
+    assert cluster.reason("n2") == "new DIMM"
+    assert one.record.state is GateState.PASSED
+    assert one.runs() == 1
+
+
+def test_a_health_check_does_not_resume_what_a_gate_holds(node, cluster):
+    from nhc_adapters.slurm.adapter import Slurm
+
+    one = node("n3")
+    one.gate("boot", "--apply")
+    adapter = Slurm({}, one.env)
+    (done,) = adapter.clear(["n3"])
+    assert done.effect.value == "refused"
+    assert one.held()
+
+
+def test_persons_open_and_close_gates(node, cluster):
+    one = node("n1")
+    (one.place / "slow").touch()
+    one.gate("run", "--apply", status=1)
+    assert "would open n1" in one.gate("open", "n1", "--why", "a known slow board")
+    assert one.held()
+    one.gate("open", "n1", "--apply", "--why", "a known slow board", "--by", "anna")
+    assert "a person opened it" in one.gate("run", "--apply")
+    assert takes_work(cluster, "n1")
+    one.gate("run", "--apply")
+    assert one.runs() == 1
+    (one.place / "slow").unlink()
+    one.gate("close", "n1", "--apply", "--why", "new firmware", "--by", "anna")
+    assert one.held(), "closing takes effect at once"
+    assert "a person asked for it" in one.gate("run", "--apply")
+    assert one.runs() == 2
+    assert takes_work(cluster, "n1")
+    assert "gate.ordered.close" in one.audit()
+
+
+def test_a_scheduler_that_does_not_answer_is_said_and_nothing_is_tested(node, cluster):
+    one = node("n1")
+    away = str(one.settings.read_text()).replace(str(cluster.conf), "/nonexistent/slurm.conf")
+    one.settings.write_text(away)
+    said = one.gate("boot", "--apply", status=1)
+    assert "the scheduler does not answer" in said
+    one.settings.write_text(away + 'cannot-tell = "open"\n')
+    assert "open by policy" in one.gate("boot", "--apply")
+    assert one.runs() == 0
+
+
+def test_status_and_doctor(node):
+    one = node("n1")
+    assert "no verdict" in one.gate("status", status=3)
+    one.gate("run", "--apply")
+    assert "passed" in one.gate("status")
+    shown = json.loads(one.gate("status", "-f", "json"))
+    assert shown["standing"]["held"] is False
+    done = subprocess.run(
+        [sys.executable, "-m", "nhc", "gate", "doctor", "-s", str(one.settings)],
+        env=one.env, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "scheduler slurm: answers" in done.stdout
