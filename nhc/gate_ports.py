@@ -16,7 +16,7 @@ GATE_TAG = "NHC-GATE:"
 """The first word of a gate's mark where a scheduler keeps a reason. Not `NHC:`, which a health check resumes."""
 
 
-class Standing(NamedTuple):
+class GateStanding(NamedTuple):
     """How a scheduler has one node.
 
     `held` says that the gate's own mark keeps new work away, `busy` that work runs on it. `other` names whoever else
@@ -33,7 +33,7 @@ class Standing(NamedTuple):
 
 
 class GateNews(NamedTuple):
-    """What a gate came to, to be published: `state` is a word of `nhc.gates.record.GateState`, `why` one line."""
+    """What a gate came to, to be published: `state` is a word of `nhc.state.gate_record.GateState`, `why` one line."""
 
     state: str
     suite: str
@@ -45,7 +45,7 @@ class GateNews(NamedTuple):
 class Gatekeeper(Protocol):
     """Keeps work off nodes. Every call raises AdapterError where the other side cannot be asked."""
 
-    def standing(self, node: str) -> Optional[Standing]:
+    def standing(self, node: str) -> Optional[GateStanding]:
         """How the scheduler has the node, None where it knows no such node."""
         ...
 

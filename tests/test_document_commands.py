@@ -99,6 +99,7 @@ NOT_RUN = {
     "nhc deep calibrate": "needs the reports of a fleet: tests/deep",
     "nhc job": "acts on jobs by its own settings and store: tests/jobs, tests/adapters, tests/cli",
     "nhc remedy": "acts on nodes by its own settings and store: tests/remedy, tests/cli",
+    "nhc gate": "takes nodes out of service: tests/gates, tests/adapters/test_slurm_gate.py",
     "kubectl": "needs a cluster; nhc's part is judged",
     "helm": "needs a cluster: tests/adapters/kubernetes/test_manifests.py renders the chart",
     "podman": "builds an image",

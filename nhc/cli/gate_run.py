@@ -28,18 +28,18 @@ from nhc.cli.gate_options import (
 )
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
-from nhc.gates import record
-from nhc.gates.gate import Gate, Outcome, World
-from nhc.gates.record import GateState
+from nhc.gates.gate import Gate, GatePass, World
 from nhc.model import printable
 from nhc.settings_file import SettingsError
+from nhc.state import gate_record as record
+from nhc.state.gate_record import GateState
 
 ENVIRONMENT = ("HOME", "USER", "LANG", "LC_ALL", "KUBECONFIG", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 PREFIXES = ("NHC_", "SLURM_CONF", "AWS_")
 """What of the environment the suite is given."""
 
 
-class _Ended(BaseException):
+class _GateEnded(BaseException):
     """A signal to end."""
 
 
@@ -113,7 +113,7 @@ def _run(options: Dict[str, Any]) -> int:
                 world = _world(options) or world
             except (SettingsError, CannotGate) as error:
                 _say(f"the settings in force stay: {error}")
-    except _Ended:
+    except _GateEnded:
         return 128 + signal.SIGTERM if not options["every"] else EXIT_HEALTHY
 
 
@@ -138,14 +138,14 @@ def _no_gate(options: Dict[str, Any]) -> int:
     return EXIT_HEALTHY
 
 
-def _line(world: World, outcome: Outcome, apply: bool) -> str:
+def _line(world: World, outcome: GatePass, apply: bool) -> str:
     state = outcome.record.state.value if outcome.record is not None else "no verdict"
     would = "" if apply else "would "
     line = f"{world.node}  {state}  {would}{outcome.decision.step.value}: {outcome.decision.why}"
     return printable(f"{line}{f'; {outcome.problem}' if outcome.problem and apply else ''}")
 
 
-def _show(world: World, outcome: Outcome, options: Dict[str, Any], line: str) -> None:
+def _show(world: World, outcome: GatePass, options: Dict[str, Any], line: str) -> None:
     if options["form"] == "text":
         click.echo(line)
         return
@@ -158,7 +158,7 @@ def _show(world: World, outcome: Outcome, options: Dict[str, Any], line: str) ->
     }, ensure_ascii=False))  # fmt: skip
 
 
-def _status(outcome: Outcome) -> int:
+def _status(outcome: GatePass) -> int:
     if outcome.lets_in:
         return EXIT_HEALTHY
     kept = outcome.record
@@ -166,4 +166,4 @@ def _status(outcome: Outcome) -> int:
 
 
 def _end(_number: int, _frame: object) -> None:
-    raise _Ended
+    raise _GateEnded

@@ -15,14 +15,15 @@ from nhc.deep import suites
 from nhc.deep.runner import estimate
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.gate_ports import GateLimit, HasLimits, KeepsCluster
-from nhc.gates import identity, record
-from nhc.gates.limits import Finding, judge
-from nhc.gates.record import BadRecord
+from nhc.gates import identity
+from nhc.gates.limits import LimitFinding, judge
 from nhc.gates.settings import GateSettings, Rules
 from nhc.host import Host
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.ports import AdapterError
+from nhc.state import gate_record as record
+from nhc.state.gate_record import BadRecord
 from nhc.state.store import State
 
 
@@ -97,7 +98,7 @@ def doctor_command(**options: Any) -> None:
 
 def _doctor(options: Dict[str, Any]) -> int:
     settings = settings_of(options["path"])
-    found: List[Finding] = [Finding("ok", "settings", f"{len(settings.groups)} groups")]
+    found: List[LimitFinding] = [LimitFinding("ok", "settings", f"{len(settings.groups)} groups")]
     common = _common(settings, found)
     for rules in settings.groups:
         expected = _expected(rules, found)
@@ -114,44 +115,44 @@ def _doctor(options: Dict[str, Any]) -> int:
     return EXIT_UNHEALTHY if any(one.word == "problem" for one in found) else EXIT_HEALTHY
 
 
-def _common(settings: GateSettings, found: List[Finding]) -> List[GateLimit]:
+def _common(settings: GateSettings, found: List[LimitFinding]) -> List[GateLimit]:
     """The limits of the scheduler; what keeps them from being read is a finding."""
     try:
         keeper = keeper_of(settings)
         if keeper is None:
-            found.append(Finding("warn", "scheduler", "none: nobody keeps work off a node, except check_gate in a hook",
-                                 'scheduler = "slurm" or "kubernetes"'))  # fmt: skip
+            told = "none: nobody keeps work off a node, except check_gate in a hook"
+            found.append(LimitFinding("warn", "scheduler", told, 'scheduler = "slurm" or "kubernetes"'))
             return []
         limits = keeper.limits() if isinstance(keeper, HasLimits) else []
     except (AdapterError, NoAdapter) as error:
-        found.append(Finding("problem", f"scheduler {settings.scheduler}", str(error)))
+        found.append(LimitFinding("problem", f"scheduler {settings.scheduler}", str(error)))
         return []
     said = (
         "answers; nhc gate sync has to run beside the nodes' gates" if isinstance(keeper, KeepsCluster) else "answers"
     )
-    found.append(Finding("ok", f"scheduler {settings.scheduler}", said))
+    found.append(LimitFinding("ok", f"scheduler {settings.scheduler}", said))
     return limits
 
 
-def _hooks(rules: Rules, found: List[Finding]) -> List[GateLimit]:
+def _hooks(rules: Rules, found: List[LimitFinding]) -> List[GateLimit]:
     if rules.hook is None:
         return []
     try:
         hook = hook_of(rules)
         return hook.limits() if hook is not None else []
     except (AdapterError, NoAdapter) as error:
-        found.append(Finding("warn", f"group {rules.name} hook", f"cannot be looked at from here: {error}"))
+        found.append(LimitFinding("warn", f"group {rules.name} hook", f"cannot be looked at from here: {error}"))
         return []
 
 
-def _expected(rules: Rules, found: List[Finding]) -> float | None:
+def _expected(rules: Rules, found: List[LimitFinding]) -> float | None:
     """Seconds that the suite takes on a node like this one; None where it cannot be read."""
     host = Host(memory=State())
     try:
         plan = suites.plan_of(rules.suite, host, host.system.hostname(), State())
     except (suites.NoSuite, ValueError, OSError) as error:
-        found.append(Finding("problem", f"group {rules.name}", f"suite {rules.suite}: {error}"))
+        found.append(LimitFinding("problem", f"group {rules.name}", f"suite {rules.suite}: {error}"))
         return None
     if not os.access(os.path.dirname(record.path()) or ".", os.W_OK) and os.path.isdir(os.path.dirname(record.path())):
-        found.append(Finding("warn", "record", f"{record.path()} cannot be written by this user"))
+        found.append(LimitFinding("warn", "record", f"{record.path()} cannot be written by this user"))
     return sum(step.seconds for step in estimate(plan.items, State()))

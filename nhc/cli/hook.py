@@ -17,6 +17,7 @@ from nhc.hooks.job_environment import (
     context_of,
     deadline,
     job_devices,
+    job_size,
     node_name,
     skipped,
     target_name,
@@ -158,6 +159,10 @@ def _judge(
         return Report(name, boot_id, host.time(), 0.0, ())
     from nhc.run.engine import run
 
+    size = job_size(os.environ)
+    if size:  # check_gate -a asks
+        sized = tuple(item._replace(settings={**item.settings, "NHC_JOB_NODES": size}) for item in plan.items)
+        plan = plan._replace(items=sized)
     if devices is not None:  # the GPU checks judge these alone
         ours = tuple(item._replace(settings={**item.settings, "NHC_DEVICES": devices}) for item in plan.items)
         plan = plan._replace(items=ours)

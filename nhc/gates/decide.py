@@ -9,17 +9,17 @@ from __future__ import annotations
 from enum import Enum
 from typing import Mapping, NamedTuple, Optional, Tuple
 
-from nhc.gate_ports import Standing
+from nhc.gate_ports import GateStanding
 from nhc.gates.identity import another_machine, changed
-from nhc.gates.record import GateRecord, GateState
 from nhc.gates.settings import Rules, Trigger
+from nhc.state.gate_record import GateRecord, GateState
 from nhc.units import show_seconds
 
 SHOWN = 2
 """Changes that are named in a line."""
 
 
-class Step(str, Enum):
+class GateStep(str, Enum):
     """What is to be done now."""
 
     NOTHING = "nothing"
@@ -32,27 +32,27 @@ class Step(str, Enum):
     GIVE_WAY = "open"
 
 
-class Seen(NamedTuple):
+class GateView(NamedTuple):
     """What is seen of the node. `standing` is None where nobody can be asked; `scheduler` says whether there is one."""
 
     now: float
     boot: str
     marks: Mapping[str, str]
     record: Optional[GateRecord]
-    standing: Optional[Standing]
+    standing: Optional[GateStanding]
     scheduler: bool
     running: bool = False
 
 
-class Decision(NamedTuple):
+class GateDecision(NamedTuple):
     """One step and one line why. `due` is the reason for a new test, "" where the step belongs to the standing one."""
 
-    step: Step
+    step: GateStep
     why: str
     due: str = ""
 
 
-def due(rules: Rules, seen: Seen) -> str:
+def due(rules: Rules, seen: GateView) -> str:
     """Why the suite has to run although a record is there, "" where the record stands."""
     record = seen.record
     if record is None:
@@ -75,28 +75,28 @@ def due(rules: Rules, seen: Seen) -> str:
     return ""
 
 
-def decide(rules: Rules, seen: Seen) -> Decision:
+def decide(rules: Rules, seen: GateView) -> GateDecision:
     """The next step."""
     if seen.running:
-        return Decision(Step.WAIT, "the suite is under way")
+        return GateDecision(GateStep.WAIT, "the suite is under way")
     why = due(rules, seen)
     if why:
         return _test(seen, why, why)
     record = seen.record
     if record is None:
-        return Decision(Step.ADOPT, f"group {rules.name} asks for no suite on new nodes")
+        return GateDecision(GateStep.ADOPT, f"group {rules.name} asks for no suite on new nodes")
     opened = seen.standing is not None and seen.standing.opened and seen.standing.asked > record.asked
     if opened and not record.state.lets_in:
-        return Decision(Step.GIVE_WAY, "a person opened it")
+        return GateDecision(GateStep.GIVE_WAY, "a person opened it")
     if record.state.lets_in:
         held = seen.standing is not None and seen.standing.held
-        return Decision(Step.RELEASE if held else Step.NOTHING, record.why)
+        return GateDecision(GateStep.RELEASE if held else GateStep.NOTHING, record.why)
     if record.state is GateState.FAILED:
         return _keep(seen, record.why)
     return _again(rules, seen, record)
 
 
-def _again(rules: Rules, seen: Seen, record: GateRecord) -> Decision:
+def _again(rules: Rules, seen: GateView, record: GateRecord) -> GateDecision:
     """The suite has not given a verdict: it was never begun, was cut off, or could not tell."""
     if record.state is GateState.HELD:
         return _test(seen, record.due or record.why, "")
@@ -105,30 +105,30 @@ def _again(rules: Rules, seen: Seen, record: GateRecord) -> Decision:
         told = f"the suite could not tell in {tries} runs: {record.why}"
         if rules.closed:
             return _keep(seen, f"{told}; held by policy (closed) until a person looks")
-        return Decision(Step.GIVE_WAY, f"{told}; opened by policy (open)")
+        return GateDecision(GateStep.GIVE_WAY, f"{told}; opened by policy (open)")
     if record.state is GateState.UNTOLD and seen.now - record.at < rules.pause:
         left = rules.pause - (seen.now - record.at)
         return _wait(seen, f"run {tries + 1} of {rules.tries} in {left:.0f} s: {record.why}")
     return _test(seen, f"run {tries + 1} of {rules.tries}: {record.why}", "")
 
 
-def _test(seen: Seen, why: str, new: str) -> Decision:
+def _test(seen: GateView, why: str, new: str) -> GateDecision:
     if seen.scheduler and seen.standing is None:
-        return Decision(Step.HOLD, f"{why}; the scheduler does not answer", new)
+        return GateDecision(GateStep.HOLD, f"{why}; the scheduler does not answer", new)
     if seen.standing is not None and seen.standing.busy:
-        return Decision(Step.HOLD, f"{why}; work still runs here", new)
-    return Decision(Step.TEST, why, new)
+        return GateDecision(GateStep.HOLD, f"{why}; work still runs here", new)
+    return GateDecision(GateStep.TEST, why, new)
 
 
-def _keep(seen: Seen, why: str) -> Decision:
-    return Decision(Step.KEEP if _out(seen) else Step.HOLD, why)
+def _keep(seen: GateView, why: str) -> GateDecision:
+    return GateDecision(GateStep.KEEP if _out(seen) else GateStep.HOLD, why)
 
 
-def _wait(seen: Seen, why: str) -> Decision:
-    return Decision(Step.WAIT if _out(seen) else Step.HOLD, why)
+def _wait(seen: GateView, why: str) -> GateDecision:
+    return GateDecision(GateStep.WAIT if _out(seen) else GateStep.HOLD, why)
 
 
-def _out(seen: Seen) -> bool:
+def _out(seen: GateView) -> bool:
     """Whether no new work comes, by the gate's mark or by somebody else's."""
     return not seen.scheduler or (seen.standing is not None and (seen.standing.held or bool(seen.standing.other)))
 

@@ -11,14 +11,15 @@ import os
 import time
 from typing import Callable, Mapping, NamedTuple, Optional
 
-from nhc.gate_ports import Gatekeeper, GateNews, LifecycleHook, Standing
-from nhc.gates import identity, record, suite_process
-from nhc.gates.decide import Decision, Seen, Step, after, decide
-from nhc.gates.record import BadRecord, GateRecord, GateState
-from nhc.gates.settings import Rules
+from nhc.gate_ports import Gatekeeper, GateNews, GateStanding, LifecycleHook
+from nhc.gates import identity, suite_process
+from nhc.gates.decide import GateDecision, GateStep, GateView, after, decide
+from nhc.gates.settings import Rules, Trigger
 from nhc.host import Host
 from nhc.model import printable
 from nhc.ports import AdapterError, Effect
+from nhc.state import gate_record as record
+from nhc.state.gate_record import BadRecord, GateRecord, GateState
 
 Tell = Callable[[str, str, Mapping[str, object]], None]
 """Told each change: `gate.held`, the node, and details. Must not raise."""
@@ -41,13 +42,13 @@ class World(NamedTuple):
     clock: Callable[[], float] = time.time
 
 
-class Outcome(NamedTuple):
+class GatePass(NamedTuple):
     """What a pass came to: the decision, the record now, and whether work may come in.
 
     `problem` is what could not be done, "" for nothing.
     """
 
-    decision: Decision
+    decision: GateDecision
     record: Optional[GateRecord]
     lets_in: bool
     problem: str = ""
@@ -61,7 +62,7 @@ class Gate:
         self._beat = 0.0
         self._beats_failed = ""
 
-    def look(self) -> Seen:
+    def look(self) -> GateView:
         """Everything that bears on the decision; what cannot be read is said."""
         world = self.world
         kept: Optional[GateRecord] = None
@@ -71,9 +72,9 @@ class Gate:
             world.say(f"{error}: the suite has to run again")
         boot = world.host.read_or("/proc/sys/kernel/random/boot_id")
         marks = identity.marks(world.host, world.suite_text)
-        return Seen(world.clock(), boot, marks, kept, self._standing(), world.keeper is not None)
+        return GateView(world.clock(), boot, marks, kept, self._standing(), world.keeper is not None)
 
-    def _standing(self) -> Optional[Standing]:
+    def _standing(self) -> Optional[GateStanding]:
         if self.world.keeper is None:
             return None
         try:
@@ -85,28 +86,28 @@ class Gate:
             self.world.say(f"the scheduler knows no node {self.world.node}")
         return found
 
-    def once(self, *, apply: bool, hold_only: bool = False) -> Outcome:
+    def once(self, *, apply: bool, hold_only: bool = False) -> GatePass:
         """One pass. Raises OSError where the record cannot be written: then nothing was begun."""
         seen = self.look()
         decision = decide(self.world.rules, seen)
         if not apply:
-            return Outcome(decision, seen.record, _lets_in(seen.record, decision))
-        if decision.step is Step.ADOPT:
+            return GatePass(decision, seen.record, _lets_in(seen.record, decision))
+        if decision.step is GateStep.ADOPT:
             return self._settle(self._fresh(seen, GateState.OPENED, decision.why), decision)
-        if decision.step is Step.GIVE_WAY:
+        if decision.step is GateStep.GIVE_WAY:
             asked = seen.standing.asked if seen.standing is not None else 0.0
             return self._settle(self._kept(seen, decision.why, GateState.OPENED, asked), decision)
-        if decision.step is Step.RELEASE or (decision.step is Step.NOTHING and self._owes_hook(seen.record)):
+        if decision.step is GateStep.RELEASE or (decision.step is GateStep.NOTHING and self._owes_hook(seen.record)):
             return self._open(_standing_record(seen), decision)
-        if decision.step is Step.KEEP:
+        if decision.step is GateStep.KEEP:
             return self._give_up(_standing_record(seen), decision)
-        if decision.step in (Step.HOLD, Step.TEST):
+        if decision.step in (GateStep.HOLD, GateStep.TEST):
             return self._close(seen, decision, hold_only)
-        return Outcome(decision, seen.record, _lets_in(seen.record, decision))
+        return GatePass(decision, seen.record, _lets_in(seen.record, decision))
 
     # Closing and testing.
 
-    def _close(self, seen: Seen, decision: Decision, hold_only: bool) -> Outcome:
+    def _close(self, seen: GateView, decision: GateDecision, hold_only: bool) -> GatePass:
         """Hold the node, and run the suite where that may begin."""
         kept = seen.record
         if decision.due or kept is None:
@@ -114,16 +115,16 @@ class Gate:
             self._write(kept, "gate.closed")
         problem = self._hold(decision.why)
         self._publish(kept)
-        if decision.step is Step.HOLD or hold_only:
-            return Outcome(decision, kept, kept.state.lets_in, problem)
+        if decision.step is GateStep.HOLD or hold_only:
+            return GatePass(decision, kept, kept.state.lets_in, problem)
         standing = self._standing()
         if standing is not None and not standing.held and not standing.other:
-            return Outcome(Decision(Step.HOLD, f"{decision.why}; not held yet"), kept, False, problem)
+            return GatePass(GateDecision(GateStep.HOLD, f"{decision.why}; not held yet"), kept, False, problem)
         if standing is not None and standing.busy:  # work came between the look and the mark
-            return Outcome(Decision(Step.HOLD, f"{decision.why}; work still runs here"), kept, False, problem)
+            return GatePass(GateDecision(GateStep.HOLD, f"{decision.why}; work still runs here"), kept, False, problem)
         return self._test(kept, decision, problem)
 
-    def _test(self, kept: GateRecord, decision: Decision, problem: str) -> Outcome:
+    def _test(self, kept: GateRecord, decision: GateDecision, problem: str) -> GatePass:
         world = self.world
         tries = kept.tries + (1 if kept.state is GateState.TESTING else 0)
         kept = kept._replace(state=GateState.TESTING, at=world.clock(), tries=tries, why=decision.why)
@@ -142,9 +143,9 @@ class Gate:
         if kept.state is GateState.FAILED:
             return self._give_up(kept, decision)
         last = decide(world.rules, self.look())
-        if last.step in (Step.GIVE_WAY, Step.KEEP):  # that was the last try
+        if last.step in (GateStep.GIVE_WAY, GateStep.KEEP):  # that was the last try
             return self.once(apply=True)
-        return Outcome(decision, kept, False, problem or kept.why)
+        return GatePass(decision, kept, False, problem or kept.why)
 
     def _keep_report(self, text: str) -> str:
         """The suite's report beside the record; its path, "" where it could not be kept."""
@@ -177,21 +178,21 @@ class Gate:
 
     # Ends.
 
-    def _open(self, kept: GateRecord, decision: Decision) -> Outcome:
+    def _open(self, kept: GateRecord, decision: GateDecision) -> GatePass:
         """Let work in, after the cloud has heard of it."""
         problem = self._release()
         kept, missed = self._complete(kept, True)
         self._publish(kept)
-        return Outcome(decision, kept, True, problem or missed)
+        return GatePass(decision, kept, True, problem or missed)
 
-    def _give_up(self, kept: GateRecord, decision: Decision) -> Outcome:
+    def _give_up(self, kept: GateRecord, decision: GateDecision) -> GatePass:
         """The node stays out. A cloud that waits for it may have it back."""
         problem = self._hold(decision.why)
         kept, missed = self._complete(kept, False)
         self._publish(kept)
-        return Outcome(decision, kept, False, problem or missed or kept.why)
+        return GatePass(decision, kept, False, problem or missed or kept.why)
 
-    def _settle(self, kept: GateRecord, decision: Decision) -> Outcome:
+    def _settle(self, kept: GateRecord, decision: GateDecision) -> GatePass:
         self._write(kept, "gate.opened")
         self.world.say(f"{self.world.node}: opened: {kept.why}")
         return self._open(kept, decision)
@@ -260,15 +261,15 @@ class Gate:
 
     # The record.
 
-    def _fresh(self, seen: Seen, state: GateState, why: str, due: str = "") -> GateRecord:
+    def _fresh(self, seen: GateView, state: GateState, why: str, due: str = "") -> GateRecord:
         asked = seen.standing.asked if seen.standing is not None else 0.0
         before = seen.record.asked if seen.record is not None else 0.0
         return GateRecord(
             state, self.world.rules.suite, self.world.rules.name, seen.now, seen.boot, seen.marks, why, due,
-            asked=max(asked, before),
+            asked=max(asked, before), each_boot=Trigger.START in self.world.rules.on,
         )  # fmt: skip
 
-    def _kept(self, seen: Seen, why: str, state: GateState, asked: float) -> GateRecord:
+    def _kept(self, seen: GateView, why: str, state: GateState, asked: float) -> GateRecord:
         kept = _standing_record(seen)
         return kept._replace(state=state, why=why, at=seen.now, asked=max(asked, kept.asked), completed=False)
 
@@ -279,12 +280,12 @@ class Gate:
         })  # fmt: skip
 
 
-def _standing_record(seen: Seen) -> GateRecord:
+def _standing_record(seen: GateView) -> GateRecord:
     assert seen.record is not None, "only a record leads to this step"
     return seen.record
 
 
-def _lets_in(kept: Optional[GateRecord], decision: Decision) -> bool:
-    if decision.step in (Step.ADOPT, Step.GIVE_WAY, Step.RELEASE, Step.NOTHING):
+def _lets_in(kept: Optional[GateRecord], decision: GateDecision) -> bool:
+    if decision.step in (GateStep.ADOPT, GateStep.GIVE_WAY, GateStep.RELEASE, GateStep.NOTHING):
         return True
-    return kept is not None and kept.state.lets_in and decision.step is Step.WAIT
+    return kept is not None and kept.state.lets_in and decision.step is GateStep.WAIT

@@ -13,7 +13,7 @@ from nhc.gates.settings import Rules
 from nhc.units import show_seconds
 
 
-class Finding(NamedTuple):
+class LimitFinding(NamedTuple):
     """One line of the doctor: `word` is ok, warn or problem."""
 
     word: str
@@ -31,37 +31,39 @@ def needs(rules: Rules, expected: float) -> float:
     return rules.tries * run + (rules.tries - 1) * rules.pause
 
 
-def judge(rules: Rules, expected: float, limits: Sequence[GateLimit]) -> List[Finding]:
+def judge(rules: Rules, expected: float, limits: Sequence[GateLimit]) -> List[LimitFinding]:
     """What of the limits a gate would run into."""
     whole = needs(rules, expected)
-    found: List[Finding] = []
+    found: List[LimitFinding] = []
     topic = f"group {rules.name}"
     if expected > rules.limit:
-        found.append(Finding(
+        found.append(LimitFinding(
             "problem", topic, f"the suite {rules.suite} takes about {show_seconds(round(expected))}, "
             f"and a run is ended after {show_seconds(rules.limit)}", "a longer limit, or a shorter suite",
         ))  # fmt: skip
     for one in limits:
         if one.seconds is None:
-            found.append(Finding("problem", one.who, one.problem, one.remedy))
+            found.append(LimitFinding("problem", one.who, one.problem, one.remedy))
         elif one.who.endswith(": heartbeats"):
             every = rules.hook.every if rules.hook else 0.0
             late = every * 2 > one.seconds  # one lost heartbeat must not cost the instance
             word = "problem" if late else "ok"
-            found.append(Finding(
+            found.append(LimitFinding(
                 word, one.who, f"one is sent every {show_seconds(every)}, the hook waits {show_seconds(one.seconds)} "
                 f"for it: {one.problem if late else 'fits'}", one.remedy if late else "",
             ))  # fmt: skip
         elif one.seconds < expected:
-            found.append(Finding("problem", one.who, _told(one, f"{rules.suite} takes about", expected), one.remedy))
+            found.append(
+                LimitFinding("problem", one.who, _told(one, f"{rules.suite} takes about", expected), one.remedy)
+            )
         elif one.seconds < whole:
-            found.append(Finding("warn", one.who, _told(one, f"{rules.tries} runs take up to", whole), one.remedy))
+            found.append(LimitFinding("warn", one.who, _told(one, f"{rules.tries} runs take up to", whole), one.remedy))
         else:
-            found.append(Finding("ok", one.who, f"waits {show_seconds(one.seconds)}, the gate needs at most "
+            found.append(LimitFinding("ok", one.who, f"waits {show_seconds(one.seconds)}, the gate needs at most "
                                                 f"{show_seconds(round(whole))}"))  # fmt: skip
     if rules.closed and rules.hook is not None and any("untested" in one.problem for one in limits):
         told = "the policy is closed, and the lifecycle hook's DefaultResult is CONTINUE"
-        found.append(Finding("problem", topic, told, "DefaultResult ABANDON"))
+        found.append(LimitFinding("problem", topic, told, "DefaultResult ABANDON"))
     return found
 
 

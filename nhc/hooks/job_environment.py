@@ -129,3 +129,21 @@ def concerns(target: str, devices: str) -> bool:
 
     named = re.match(r"gpu[ _-]?(\d+)\b", target, re.IGNORECASE)
     return named is None or int(named[1]) in _numbers(devices)
+
+
+def job_size(environ: Mapping[str, str]) -> str:
+    """How many nodes the job has that this hook runs for, as a number's text; "" where that is not told.
+
+    Slurm names a Prolog's nodes in SLURM_JOB_NODELIST or SLURM_NODELIST (its prolog guide), by release.
+    """
+    if environ.get("SLURM_JOB_NUM_NODES", "").isdigit():
+        return environ["SLURM_JOB_NUM_NODES"]
+    listed = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST", "")
+    if not listed:
+        return ""
+    from nhc.matching.nodeset import expand
+
+    try:
+        return str(len(expand(listed)))
+    except ValueError:
+        return ""

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from nhc.gates import record
-from nhc.gates.record import GateState
+from nhc.state import gate_record as record
+from nhc.state.gate_record import GateState
 from tests.support.require import need
 from tests.support.slurm import Cluster, missing, wait_for
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NODES = ["n1", "n2", "n3", "n4", "n5"]
 MINE = "NHC-GATE:"
 
-# Prints what nhc/data/triad.c prints. While `hold` is there it runs on; it is slow where `slow` is, and dies where `dies` is.
+# Prints what nhc/data/triad.c prints. It waits while `hold` is there, is slow where `slow` is, dies where `dies` is.
 TOOL = """#!/bin/sh
 echo run >> {place}/runs
 while [ -e {place}/hold ]; do sleep 0.05; done
@@ -99,6 +99,11 @@ class Node:
         assert done.returncode == status, f"{done.returncode}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 
+    def begin(self):
+        return subprocess.Popen(
+            self.argv("run", "--apply"), env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
     @property
     def record(self):
         return record.read(str(self.place / "gate.json"))
@@ -155,7 +160,9 @@ def test_a_dry_run_changes_nothing(node, cluster):
 def test_a_new_node_takes_no_work_until_its_suite_has_passed(node, cluster):
     one = node()
     (one.place / "hold").touch()
-    gate = subprocess.Popen(one.argv("run", "--apply"), env=one.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    gate = subprocess.Popen(
+        one.argv("run", "--apply"), env=one.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     wait_for("the suite to run", one.runs)
     assert one.held()
     job = cluster.submit("true", "--nodelist=n1")
@@ -243,7 +250,9 @@ def test_a_suite_that_could_not_tell_is_tried_again_and_then_the_policy_holds(no
 def test_a_gate_that_was_killed_goes_on_and_its_tool_is_gone(node, cluster):
     one = node("n5")
     (one.place / "hold").touch()
-    gate = subprocess.Popen(one.argv("run", "--apply"), env=one.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    gate = subprocess.Popen(
+        one.argv("run", "--apply"), env=one.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     wait_for("the suite to run", one.runs)
     gate.terminate()
     assert gate.wait(60) != 0

@@ -104,6 +104,19 @@ def _job(*words):
     return made
 
 
+def _gate(*words, scheduler="none", peer=False):
+    """A command of `nhc gate` with settings, a suite and a record that a fault may lie in."""
+
+    def made(p):
+        file = p.base / f"gate-{p.state.parent.name}-{p.state.name}-{p.peer.rpartition(':')[2]}.toml"
+        with contextlib.suppress(OSError):
+            adapter = f'[adapter]\nkubeconfig = "{p.kubeconfig}"\n' if peer else ""
+            file.write_text(f'scheduler = "{scheduler}"\n{adapter}[groups.all]\nnodes = "*"\nsuite = "{p.suite}"\n')
+        return ["gate", *words, "-s", file]
+
+    return made
+
+
 DOORS = {
     "nhc-healthcheck": Door(lambda p: ["-l", "-", "-a", "-c", p.config, "NHC_RM=none"], "nhc-healthcheck"),
     "nhc-prolog": Door(lambda p: ["-c", p.config, "NHC_RM=none"], "nhc-prolog"),
@@ -129,6 +142,14 @@ DOORS = {
     "deep show": Door(lambda p: ["deep", "show", "1", "--url", p.base / "store.db"]),
     "deep history": Door(lambda p: ["deep", "history", "n1", "--url", p.base / "store.db"]),
     "deep simulate": Door(lambda p: ["deep", "simulate", "--nodes", "64", "--bad", "2"]),
+    "gate run": Door(_gate("run", "--apply")),
+    "gate boot": Door(_gate("boot", "--apply")),
+    "gate status": Door(_gate("status")),
+    "gate open": Door(_gate("open", "n1", "--why", "a drill", "--apply", scheduler="kubernetes", peer=True), peer=True),
+    "gate close": Door(_gate("close", "n1", "--why", "a drill", "--apply", scheduler="kubernetes", peer=True),
+                       peer=True),
+    "gate sync": Door(_gate("sync", "--apply", scheduler="kubernetes", peer=True), peer=True),
+    "gate doctor": Door(_gate("doctor")),
     "log classify": Door(lambda p: ["log", "classify", p.log]),
     "inject": Door(lambda p: ["inject", "--list"]),
     "ack": Door(lambda p: ["ack"]),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import List, Mapping, Optional
 
-from nhc.gate_ports import GATE_TAG, GateLimit, GateNews, Standing
+from nhc.gate_ports import GATE_TAG, GateLimit, GateNews, GateStanding
 from nhc.model import printable
 from nhc.ports import AdapterError, Applied, Effect, NodeState
 from nhc_adapters._command import Runner, complaint, plain, run_command
@@ -49,7 +49,7 @@ class SlurmGate:
         self._slurm = Slurm(given, environ, timeout, run)
         self.command = self._slurm.command
 
-    def standing(self, node: str) -> Optional[Standing]:
+    def standing(self, node: str) -> Optional[GateStanding]:
         """How slurmctld has the node."""
         state = self._state(node)
         if state is None:
@@ -58,7 +58,7 @@ class SlurmGate:
         order = ASKED.search(self._comment(node))
         if order:
             asked, opened = float(order[2]), order[1] == "open"
-        return Standing(held, state.busy, "" if held else _other(state), asked, opened, state.shown)
+        return GateStanding(held, state.busy, "" if held else _other(state), asked, opened, state.shown)
 
     def hold(self, node: str, why: str) -> Applied:
         """Drain it, unless somebody has."""

@@ -1,6 +1,6 @@
 """A whole gate on a real control plane: the startup taint stays until the suite has passed, pods wait for it.
 
-The kubelets are fake; the node's gate, its suite and `nhc gate sync` are real processes. The suite's tool is the one fake.
+The kubelets and the suite's tool are fake; the node's gate, its suite and `nhc gate sync` are real processes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from nhc.gate_ports import GateNews, GroupOfNodes
-from nhc.gates import record
+from nhc.state import gate_record as record
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC
 from nhc_adapters.kubernetes.gates import autoscalers
@@ -204,7 +204,9 @@ def test_persons_open_and_close(kube: Kube, site: Site) -> None:
 
 def test_others_taints_stay_and_hyperpods_words_are_ours_alone(kube: Kube, tmp_path: Path) -> None:
     site = Site(kube, tmp_path, adapter='hyperpod = "yes"')
-    name = kube.node(fake=False, spec={"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]})
+    name = kube.node(
+        fake=False, spec={"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}
+    )
     site.sync("--apply")
     assert site.label(name, f"{HYPERPOD}deep-health-check-status") == "InProgress"
     assert site.tainted(name, f"{HYPERPOD}node-health-status")

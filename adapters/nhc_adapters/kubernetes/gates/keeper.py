@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from typing import List, Mapping, Optional, Sequence
 
-from nhc.gate_ports import GateLimit, GateNews, GroupOfNodes, Standing, Turn
+from nhc.gate_ports import GateLimit, GateNews, GateStanding, GroupOfNodes, Turn
 from nhc.model import printable
 from nhc.ports import AdapterError, Applied, Effect
 from nhc.timestamps import utc
@@ -63,7 +63,7 @@ class KubernetesGate:
 
     # On the node.
 
-    def standing(self, node: str) -> Optional[Standing]:
+    def standing(self, node: str) -> Optional[GateStanding]:
         """How the cluster has the node; None where there is no such node."""
         found = self._node(node)
         if found is None:
@@ -75,7 +75,7 @@ class KubernetesGate:
         running = [pod for pod in pods.evict if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
         other = "somebody has cordoned it" if cordoned(found) else ""
         tainted = held(found, self.words)
-        return Standing(
+        return GateStanding(
             tainted, bool(running or pods.block), "" if tainted else other, max(closed, ordered), opened,
             "tainted" if tainted else other or "schedulable",
         )  # fmt: skip

@@ -59,7 +59,7 @@ class GateWord(NamedTuple):
         return STATUS[self.state] == TRUE
 
 
-class Known(NamedTuple):
+class GateNotes(NamedTuple):
     """What we wrote down: for what the node was opened and when, when it was closed, and HyperPod's values of ours."""
 
     seen: Mapping[str, str] = {}
@@ -94,18 +94,18 @@ def read_word(node: Node) -> Optional[GateWord]:
     return GateWord(state, from_utc(tail[2]), tail[1], found.message[: tail.start()])
 
 
-def read_known(node: Node) -> Known:
+def read_known(node: Node) -> GateNotes:
     """What we wrote down; nothing where that makes no sense."""
     try:
         raw = json.loads(annotations_of(node).get(GATE, "{}"))
-        return Known(
+        return GateNotes(
             {str(key): str(value) for key, value in raw.get("seen", {}).items()},
             float(raw.get("opened", 0)), float(raw.get("closed", 0)),
             {str(key): str(value) for key, value in raw.get("labels", {}).items()},
             tuple(str(one) for one in raw.get("taints", ())),
         )  # fmt: skip
     except (ValueError, TypeError, AttributeError):
-        return Known()
+        return GateNotes()
 
 
 def read_order(node: Node) -> Tuple[str, float, str]:
@@ -130,7 +130,7 @@ def held(node: Node, words: Words) -> bool:
     return any((one.key, one.effect) == (words.taint.key, words.taint.effect) for one in taints_of(node))
 
 
-def why_closed(node: Node, group: GroupOfNodes, known: Known) -> str:
+def why_closed(node: Node, group: GroupOfNodes, known: GateNotes) -> str:
     """Why the gate of a node that takes work has to close, "" where it may stay open."""
     now = facts(node)
     if not known.seen:
@@ -146,7 +146,7 @@ def why_closed(node: Node, group: GroupOfNodes, known: Known) -> str:
     return ""
 
 
-def proved(node: Node, group: GroupOfNodes, known: Known) -> bool:
+def proved(node: Node, group: GroupOfNodes, known: GateNotes) -> bool:
     """Whether the node's word is one of a suite that passed, in this boot where boots count, since it was closed."""
     word = read_word(node)
     if word is None or not word.lets_in or word.at < int(known.closed):
@@ -182,25 +182,25 @@ def plan(node: Node, group: GroupOfNodes, words: Words, now: float) -> Optional[
     return None
 
 
-def _open(node: Node, words: Words, known: Known, now: float, why: str, state: str) -> Change:
+def _open(node: Node, words: Words, known: GateNotes, now: float, why: str, state: str) -> Change:
     patch = Patch(node)
     gone = {str(words.taint), *known.taints}
     ours = (words.taint.key, words.taint.effect)
     patch.taints = [one for one in taints_of(node) if str(one) not in gone and (one.key, one.effect) != ours]
     _drop_hyperpod(node, patch, known)
     patch.labels[GATE] = state
-    known = Known(facts(node), now, 0.0)
+    known = GateNotes(facts(node), now, 0.0)
     if words.hyperpod:
         known = _hyperpod(patch, known, {"node-health-status": "Schedulable", "deep-health-check-status": "Passed"})
     patch.annotations[GATE] = _text(known)
     return Change("open", why, patch.ops())
 
 
-def _close(node: Node, words: Words, known: Known, now: float, why: str) -> Change:
+def _close(node: Node, words: Words, known: GateNotes, now: float, why: str) -> Change:
     patch = Patch(node)
     taints = [*taints_of(node), words.taint]
     patch.labels[GATE] = "held"
-    known = Known(known.seen, known.opened, now, known.labels, known.taints)
+    known = GateNotes(known.seen, known.opened, now, known.labels, known.taints)
     if words.hyperpod:
         if not any((one.key, one.effect) == (HYPERPOD_TAINT.key, HYPERPOD_TAINT.effect) for one in taints):
             taints.append(HYPERPOD_TAINT)
@@ -213,7 +213,7 @@ def _close(node: Node, words: Words, known: Known, now: float, why: str) -> Chan
     return Change("close", why, patch.ops())
 
 
-def _show(node: Node, words: Words, known: Known, word: Optional[GateWord]) -> Optional[Change]:
+def _show(node: Node, words: Words, known: GateNotes, word: Optional[GateWord]) -> Optional[Change]:
     """The state of a gate that stays closed, as a label; a failed one in HyperPod's words."""
     patch = Patch(node)
     current = word is not None and word.at >= int(known.closed)
@@ -227,25 +227,25 @@ def _show(node: Node, words: Words, known: Known, word: Optional[GateWord]) -> O
     return Change("show", word.why if word is not None else "its gate has not said anything yet", ops) if ops else None
 
 
-def _note(node: Node, known: Known, now: float, why: str) -> Change:
+def _note(node: Node, known: GateNotes, now: float, why: str) -> Change:
     patch = Patch(node)
     patch.annotations[GATE] = _text(known._replace(seen=facts(node), opened=now, closed=0.0))
     return Change("note", why, patch.ops())
 
 
-def _hyperpod(patch: Patch, known: Known, values: Mapping[str, str]) -> Known:
+def _hyperpod(patch: Patch, known: GateNotes, values: Mapping[str, str]) -> GateNotes:
     wanted = {f"{POD}{name}": value for name, value in values.items()}
     patch.labels.update(wanted)
     return known._replace(labels={**known.labels, **wanted})
 
 
-def _drop_hyperpod(node: Node, patch: Patch, known: Known) -> None:
+def _drop_hyperpod(node: Node, patch: Patch, known: GateNotes) -> None:
     """Take back HyperPod's labels that still have the value that we set; another's value is theirs."""
     for key, value in known.labels.items():
         if labels_of(node).get(key) == value:
             patch.labels[key] = None
 
 
-def _text(known: Known) -> str:
+def _text(known: GateNotes) -> str:
     said = {name: value for name, value in known._asdict().items() if value}
     return json.dumps(said, separators=(",", ":"), sort_keys=True)

@@ -38,7 +38,8 @@ class GateRecord(NamedTuple):
 
     `marks` are what the verdict holds for (`nhc.gates.identity`), `boot` the boot that it was found in. `tries` counts
     runs that could not tell. `asked` is the newest order of a person that was seen. `completed`: the cloud's lifecycle
-    hook has been answered for this verdict. `report` is where the suite's report lies.
+    hook has been answered for this verdict. `report` is where the suite's report lies. `each_boot`: another boot
+    closes it.
     """
 
     state: GateState
@@ -53,12 +54,13 @@ class GateRecord(NamedTuple):
     asked: float = 0.0
     completed: bool = False
     report: str = ""
+    each_boot: bool = True
 
 
 _NUMBER = (int, float)
 _KINDS: Mapping[str, Any] = {
     "suite": str, "group": str, "at": _NUMBER, "boot": str, "why": str, "due": str, "tries": int, "asked": _NUMBER,
-    "completed": bool, "report": str,
+    "completed": bool, "report": str, "each_boot": bool,
 }  # fmt: skip
 
 
@@ -115,5 +117,4 @@ def write(where: str, record: GateRecord) -> None:
             os.unlink(temporary)
             raise
     except OSError as error:
-        error.filename = where
-        raise
+        raise OSError(error.errno, error.strerror, where) from None

@@ -1,0 +1,135 @@
+"""The decision of a gate: what opens it, what closes it, and that it comes to an end."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nhc.gate_ports import GateStanding
+from nhc.gates.decide import GateDecision, GateStep, GateView, after, decide
+from nhc.gates.identity import another_machine, changed
+from nhc.gates.settings import Rules, Trigger
+from nhc.state.gate_record import GateRecord, GateState
+
+EVERYTHING = Rules("gpu", ("*",))
+MARKS = st.dictionaries(st.sampled_from(["kernel", "driver nvidia", "machine", "suite"]), st.sampled_from(["1", "2"]))
+STANDINGS = st.one_of(
+    st.none(),
+    st.builds(
+        GateStanding, held=st.booleans(), busy=st.booleans(), other=st.sampled_from(["", "anna: DIMM"]),
+        asked=st.sampled_from([0.0, 50.0, 150.0]), opened=st.booleans(), shown=st.just("idle"),
+    ),
+)  # fmt: skip
+RULES = st.builds(
+    Rules, name=st.just("gpu"), nodes=st.just(("*",)), suite=st.sampled_from(["quick", "burn"]),
+    on=st.frozensets(st.sampled_from(list(Trigger))), max_age=st.sampled_from([0.0, 30.0]), closed=st.booleans(),
+    tries=st.integers(1, 3), pause=st.sampled_from([0.0, 60.0]),
+)  # fmt: skip
+RECORDS = st.one_of(
+    st.none(),
+    st.builds(
+        GateRecord, state=st.sampled_from(list(GateState)), suite=st.sampled_from(["quick", "burn"]),
+        group=st.just("gpu"), at=st.sampled_from([10.0, 100.0]), boot=st.sampled_from(["a", "b"]), marks=MARKS,
+        why=st.just("why"), tries=st.integers(0, 4), asked=st.sampled_from([0.0, 100.0]),
+    ),
+)  # fmt: skip
+SEEN = st.builds(
+    GateView, now=st.sampled_from([100.0, 200.0]), boot=st.sampled_from(["a", "b"]), marks=MARKS, record=RECORDS,
+    standing=STANDINGS, scheduler=st.booleans(),
+)  # fmt: skip
+OPENS = (GateStep.NOTHING, GateStep.RELEASE, GateStep.ADOPT, GateStep.GIVE_WAY)
+
+
+@given(RULES, SEEN)
+def test_work_comes_in_only_by_a_verdict_a_person_or_the_policy(rules: Rules, seen: GateView) -> None:
+    step = decide(rules, seen).step
+    if step not in OPENS:
+        return
+    record, standing = seen.record, seen.standing
+    if step is GateStep.ADOPT:
+        assert record is None
+        assert Trigger.NEW not in rules.on
+    elif step is GateStep.GIVE_WAY:
+        assert record is not None
+        person = standing is not None and standing.opened
+        spent = record.tries + 1 >= rules.tries and not rules.closed
+        assert person or spent
+    else:
+        assert record is not None
+        assert record.state.lets_in
+
+
+@given(RULES, SEEN)
+def test_a_verdict_of_another_boot_or_another_machine_opens_nothing(rules: Rules, seen: GateView) -> None:
+    if seen.record is None or decide(rules, seen).step not in OPENS:
+        return
+    assert not (Trigger.START in rules.on and seen.record.boot != seen.boot)
+    assert not (Trigger.UPDATE in rules.on and changed(seen.record.marks, seen.marks))
+    assert not (Trigger.NEW in rules.on and another_machine(seen.record.marks, seen.marks))
+
+
+@given(RULES, SEEN)
+def test_no_suite_beside_work_and_none_where_nobody_can_be_asked(rules: Rules, seen: GateView) -> None:
+    if decide(rules, seen).step is GateStep.TEST:
+        assert seen.standing is None or not seen.standing.busy
+        assert seen.standing is not None or not seen.scheduler
+
+
+@given(RULES, SEEN, st.sampled_from(["OK", "WARN", "CRIT", "UNKNOWN"]))
+def test_a_gate_comes_to_an_end(rules: Rules, seen: GateView, verdict: str) -> None:
+    """However a gate begins and whatever the suite says, after `tries` runs nothing more is begun."""
+    standing = GateStanding(True, False)
+    runs, now = 0, 1000.0
+    record = seen.record
+    for _ in range(3 * rules.tries + 3):
+        looked = GateView(now, seen.boot, seen.marks, record, standing, True)
+        found = decide(rules._replace(max_age=0.0), looked)
+        now += 100.0
+        if found.step is GateStep.TEST:
+            runs += 1
+            if found.due or record is None:
+                record = GateRecord(GateState.HELD, rules.suite, "gpu", now, seen.boot, seen.marks, found.why)
+            elif record.state is GateState.TESTING:
+                record = record._replace(tries=record.tries + 1)
+            record, _lets_in = after(record._replace(state=GateState.TESTING), rules, verdict, "why", now)
+        elif found.step in (GateStep.ADOPT, GateStep.GIVE_WAY):
+            record = GateRecord(GateState.OPENED, rules.suite, "gpu", now, seen.boot, seen.marks, found.why)
+        elif found.step is GateStep.RELEASE:
+            standing = standing._replace(held=False)
+        elif found.step is GateStep.HOLD:
+            standing = standing._replace(held=True)
+    assert runs <= rules.tries
+    assert decide(rules._replace(max_age=0.0), GateView(now, seen.boot, seen.marks, record, standing, True)).step in (
+        GateStep.NOTHING, GateStep.KEEP,
+    )  # fmt: skip
+
+
+def a_record(state: GateState, **more: object) -> GateRecord:
+    kept = GateRecord(state, "quick", "gpu", 100.0, "a", {"kernel": "1"}, "why")
+    return kept._replace(**more)  # type: ignore[arg-type]
+
+
+def look(record: "GateRecord | None", **more: object) -> GateView:
+    seen = GateView(200.0, "a", {"kernel": "1"}, record, GateStanding(False, False), True)
+    return seen._replace(**more)  # type: ignore[arg-type]
+
+
+def test_why_a_suite_runs_is_said() -> None:
+    passed = a_record(GateState.PASSED)
+    assert decide(EVERYTHING, look(None)) == GateDecision(
+        GateStep.TEST, "no verdict: a new node", "no verdict: a new node"
+    )
+    assert decide(EVERYTHING, look(passed, marks={"kernel": "2"})).why == "updated: kernel 1 -> 2"
+    assert decide(EVERYTHING, look(passed, marks={})).why == "updated: kernel 1 -> none"
+    assert decide(EVERYTHING._replace(suite="burn"), look(passed)).why == "the suite is burn now, not quick"
+    assert decide(EVERYTHING._replace(max_age=50.0), look(passed)).why == "the verdict is older than 50s"
+    assert decide(EVERYTHING, look(passed, boot="b")).why == "the node has started anew"
+
+
+def test_a_failed_node_that_somebody_resumed_is_held_again() -> None:
+    assert decide(EVERYTHING, look(a_record(GateState.FAILED))).step is GateStep.HOLD
+    out = GateStanding(False, False, "anna: DIMM")
+    assert decide(EVERYTHING, look(a_record(GateState.FAILED), standing=out)).step is GateStep.KEEP
+
+
+def test_a_busy_run_is_no_try() -> None:
+    kept, lets_in = after(a_record(GateState.TESTING, tries=1), EVERYTHING, "BUSY", "a process holds gpu0", 1.0)
+    assert (kept.state, kept.tries, lets_in) == (GateState.HELD, 1, False)
