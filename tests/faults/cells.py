@@ -47,7 +47,7 @@ def environment(place):
     return {
         "PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "NHC_STATE_DIR": str(place.state),
         "NHC_LEDGER_DIR": str(place.state), "NHC_DEEP_DIR": str(place.state / "deep"),
-        "NHC_MUTES": str(place.state / "mutes.json"),
+        "NHC_MUTES": str(place.state / "mutes.json"), "NHC_GATE_FILE": str(place.state / "gate.json"),
         "HOME": str(place.base), "TMPDIR": str(place.state if place.state.name in SPACE else place.base),
         "SLURM_JWT": "a.b.c", "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8",
     }  # fmt: skip
