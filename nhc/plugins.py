@@ -76,7 +76,7 @@ GATEKEEPERS: Dict[str, str] = {
 }
 """What makes a gatekeeper (`nhc.gate_ports.Gatekeeper`)."""
 
-LIFECYCLE_HOOKS: Dict[str, str] = {"aws": "nhc_adapters.cloud.aws.lifecycle:LifecycleHook"}
+LIFECYCLE_HOOKS: Dict[str, str] = {"aws": "nhc_adapters.cloud.aws.lifecycle:AwsLifecycleHook"}
 """What makes a cloud's lifecycle hook (`nhc.gate_ports.LifecycleHook`)."""
 
 

@@ -14,7 +14,7 @@ from nhc.deep import suites
 from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
 from nhc.gate_ports import Gatekeeper, LifecycleHook
 from nhc.gates.gate import Tell
-from nhc.gates.settings import PATH, GateSettings, Rules, load
+from nhc.gates.settings import PATH, GateRules, GateSettings, load
 from nhc.hooks.job_environment import node_name
 from nhc.host import Host
 from nhc.language.loader import ConfigError
@@ -49,7 +49,7 @@ class Here(NamedTuple):
     """A node and its gate's rules."""
 
     node: str
-    rules: Rules
+    rules: GateRules
     host: Host
 
 
@@ -83,7 +83,7 @@ def here(settings: GateSettings, node: str) -> Optional[Here]:
     return Here(name, rules, host) if rules is not None else None
 
 
-def suite_text(rules: Rules, host: Host) -> str:
+def suite_text(rules: GateRules, host: Host) -> str:
     """What the suite runs. Raises NoSuite, OSError."""
     if rules.suite == suites.OWN:
         return suites.OWN
@@ -111,7 +111,7 @@ def needed_keeper(settings: GateSettings) -> Gatekeeper:
     return found
 
 
-def hook_of(rules: Rules) -> Optional[LifecycleHook]:
+def hook_of(rules: GateRules) -> Optional[LifecycleHook]:
     """The group's lifecycle hook, None where it has none. Raises NoAdapter, AdapterError."""
     if rules.hook is None:
         return None

@@ -28,7 +28,7 @@ from nhc.cli.gate_options import (
 )
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
-from nhc.gates.gate import Gate, GatePass, World
+from nhc.gates.gate import Gate, GatePass, GateWorld
 from nhc.model import printable
 from nhc.settings_file import SettingsError
 from nhc.state import gate_record as record
@@ -74,14 +74,14 @@ def boot_command(**options: Any) -> None:
     carried_out("boot", lambda: _boot(options))
 
 
-def _world(options: Dict[str, Any]) -> Optional[World]:
+def _world(options: Dict[str, Any]) -> Optional[GateWorld]:
     """What the gate of this node works with, None where it has none."""
     settings = settings_of(options["path"])
     found = here(settings, options["node"])
     if found is None:
         return None
     environ = {name: value for name, value in os.environ.items() if name in ENVIRONMENT or name.startswith(PREFIXES)}
-    return World(
+    return GateWorld(
         found.node, found.rules, found.host, keeper_of(settings), hook_of(found.rules),
         suite_text(found.rules, found.host), record.path(), "slurm" if settings.scheduler == "slurm" else "none",
         environ, _say, audit(settings, f"gate of {found.node}", _say),
@@ -138,14 +138,14 @@ def _no_gate(options: Dict[str, Any]) -> int:
     return EXIT_HEALTHY
 
 
-def _line(world: World, outcome: GatePass, apply: bool) -> str:
+def _line(world: GateWorld, outcome: GatePass, apply: bool) -> str:
     state = outcome.record.state.value if outcome.record is not None else "no verdict"
     would = "" if apply else "would "
     line = f"{world.node}  {state}  {would}{outcome.decision.step.value}: {outcome.decision.why}"
     return printable(f"{line}{f'; {outcome.problem}' if outcome.problem and apply else ''}")
 
 
-def _show(world: World, outcome: GatePass, options: Dict[str, Any], line: str) -> None:
+def _show(world: GateWorld, outcome: GatePass, options: Dict[str, Any], line: str) -> None:
     if options["form"] == "text":
         click.echo(line)
         return

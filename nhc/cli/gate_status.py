@@ -17,7 +17,7 @@ from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.gate_ports import GateLimit, HasLimits, KeepsCluster
 from nhc.gates import identity
 from nhc.gates.limits import LimitFinding, judge
-from nhc.gates.settings import GateSettings, Rules
+from nhc.gates.settings import GateRules, GateSettings
 from nhc.host import Host
 from nhc.model import printable
 from nhc.plugins import NoAdapter
@@ -134,7 +134,7 @@ def _common(settings: GateSettings, found: List[LimitFinding]) -> List[GateLimit
     return limits
 
 
-def _hooks(rules: Rules, found: List[LimitFinding]) -> List[GateLimit]:
+def _hooks(rules: GateRules, found: List[LimitFinding]) -> List[GateLimit]:
     if rules.hook is None:
         return []
     try:
@@ -145,7 +145,7 @@ def _hooks(rules: Rules, found: List[LimitFinding]) -> List[GateLimit]:
         return []
 
 
-def _expected(rules: Rules, found: List[LimitFinding]) -> float | None:
+def _expected(rules: GateRules, found: List[LimitFinding]) -> float | None:
     """Seconds that the suite takes on a node like this one; None where it cannot be read."""
     host = Host(memory=State())
     try:

@@ -11,7 +11,7 @@ from typing import Mapping, NamedTuple, Optional, Tuple
 
 from nhc.gate_ports import GateStanding
 from nhc.gates.identity import another_machine, changed
-from nhc.gates.settings import Rules, Trigger
+from nhc.gates.settings import GateRules, Trigger
 from nhc.state.gate_record import GateRecord, GateState
 from nhc.units import show_seconds
 
@@ -52,7 +52,7 @@ class GateDecision(NamedTuple):
     due: str = ""
 
 
-def due(rules: Rules, seen: GateView) -> str:
+def due(rules: GateRules, seen: GateView) -> str:
     """Why the suite has to run although a record is there, "" where the record stands."""
     record = seen.record
     if record is None:
@@ -75,7 +75,7 @@ def due(rules: Rules, seen: GateView) -> str:
     return ""
 
 
-def decide(rules: Rules, seen: GateView) -> GateDecision:
+def decide(rules: GateRules, seen: GateView) -> GateDecision:
     """The next step."""
     if seen.running:
         return GateDecision(GateStep.WAIT, "the suite is under way")
@@ -96,7 +96,7 @@ def decide(rules: Rules, seen: GateView) -> GateDecision:
     return _again(rules, seen, record)
 
 
-def _again(rules: Rules, seen: GateView, record: GateRecord) -> GateDecision:
+def _again(rules: GateRules, seen: GateView, record: GateRecord) -> GateDecision:
     """The suite has not given a verdict: it was never begun, was cut off, or could not tell."""
     if record.state is GateState.HELD:
         return _test(seen, record.due or record.why, "")
@@ -134,7 +134,7 @@ def _out(seen: GateView) -> bool:
 
 
 def after(
-    record: GateRecord, rules: Rules, verdict: str, why: str, now: float, report: str = ""
+    record: GateRecord, rules: GateRules, verdict: str, why: str, now: float, report: str = ""
 ) -> Tuple[GateRecord, bool]:
     """The record after a run that ended with a verdict (OK, WARN, CRIT, UNKNOWN, BUSY), and whether work may come.
 

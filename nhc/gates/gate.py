@@ -14,7 +14,7 @@ from typing import Callable, Mapping, NamedTuple, Optional
 from nhc.gate_ports import Gatekeeper, GateNews, GateStanding, LifecycleHook
 from nhc.gates import identity, suite_process
 from nhc.gates.decide import GateDecision, GateStep, GateView, after, decide
-from nhc.gates.settings import Rules, Trigger
+from nhc.gates.settings import GateRules, Trigger
 from nhc.host import Host
 from nhc.model import printable
 from nhc.ports import AdapterError, Effect
@@ -25,11 +25,11 @@ Tell = Callable[[str, str, Mapping[str, object]], None]
 """Told each change: `gate.held`, the node, and details. Must not raise."""
 
 
-class World(NamedTuple):
+class GateWorld(NamedTuple):
     """What a gate works with. `suite_text` is what the suite runs, `adapter` whom `nhc deep run` asks for idleness."""
 
     node: str
-    rules: Rules
+    rules: GateRules
     host: Host
     keeper: Optional[Gatekeeper]
     hook: Optional[LifecycleHook]
@@ -57,7 +57,7 @@ class GatePass(NamedTuple):
 class Gate:
     """The gate of this node."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: GateWorld) -> None:
         self.world = world
         self._beat = 0.0
         self._beats_failed = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import List, NamedTuple, Sequence
 
 from nhc.gate_ports import GateLimit
-from nhc.gates.settings import Rules
+from nhc.gates.settings import GateRules
 from nhc.units import show_seconds
 
 
@@ -22,7 +22,7 @@ class LimitFinding(NamedTuple):
     remedy: str = ""
 
 
-def needs(rules: Rules, expected: float) -> float:
+def needs(rules: GateRules, expected: float) -> float:
     """Seconds from closed to open at the worst: every try takes its limit, with the pauses between them.
 
     `expected` is how long the suite is thought to take; it counts where it is longer than the limit of a run.
@@ -31,7 +31,7 @@ def needs(rules: Rules, expected: float) -> float:
     return rules.tries * run + (rules.tries - 1) * rules.pause
 
 
-def judge(rules: Rules, expected: float, limits: Sequence[GateLimit]) -> List[LimitFinding]:
+def judge(rules: GateRules, expected: float, limits: Sequence[GateLimit]) -> List[LimitFinding]:
     """What of the limits a gate would run into."""
     whole = needs(rules, expected)
     found: List[LimitFinding] = []

@@ -37,7 +37,7 @@ class HookSettings(NamedTuple):
     settings: Mapping[str, str]
 
 
-class Rules(NamedTuple):
+class GateRules(NamedTuple):
     """One group's gate.
 
     `nodes` are patterns (`gpu*`) or sets (`gpu[001-064]`). `max_age` is how long a verdict holds, 0 for ever. `closed`:
@@ -68,9 +68,9 @@ class GateSettings(NamedTuple):
     scheduler: str
     adapter: Mapping[str, str]
     store: str
-    groups: Tuple[Rules, ...]
+    groups: Tuple[GateRules, ...]
 
-    def rules(self, node: str) -> Optional[Rules]:
+    def rules(self, node: str) -> Optional[GateRules]:
         """The rules for a node, None where it has no gate."""
         return next((group for group in self.groups if group.contains(node)), None)
 
@@ -106,16 +106,16 @@ def _read(file: Table) -> GateSettings:
     return found
 
 
-def _group(name: str, table: Table) -> Rules:
+def _group(name: str, table: Table) -> GateRules:
     table.require("nodes")
-    default = Rules(name, ())
+    default = GateRules(name, ())
     nodes = table.text_or_texts("nodes")
     for one in nodes:
         try:
             _matches(one, "")
         except ValueError as error:
             raise table.error("nodes", str(error)) from None
-    return Rules(
+    return GateRules(
         name, nodes,
         table.text("suite", default.suite),
         frozenset(table.choices("on", {one.value: one for one in Trigger}, tuple(Trigger))),

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from nhc.gate_ports import GateStanding
 from nhc.gates.decide import GateDecision, GateStep, GateView, after, decide
 from nhc.gates.identity import another_machine, changed
-from nhc.gates.settings import Rules, Trigger
+from nhc.gates.settings import GateRules, Trigger
 from nhc.state.gate_record import GateRecord, GateState
 
-EVERYTHING = Rules("gpu", ("*",))
+EVERYTHING = GateRules("gpu", ("*",))
 MARKS = st.dictionaries(st.sampled_from(["kernel", "driver nvidia", "machine", "suite"]), st.sampled_from(["1", "2"]))
 STANDINGS = st.one_of(
     st.none(),
@@ -19,7 +19,7 @@ STANDINGS = st.one_of(
     ),
 )  # fmt: skip
 RULES = st.builds(
-    Rules, name=st.just("gpu"), nodes=st.just(("*",)), suite=st.sampled_from(["quick", "burn"]),
+    GateRules, name=st.just("gpu"), nodes=st.just(("*",)), suite=st.sampled_from(["quick", "burn"]),
     on=st.frozensets(st.sampled_from(list(Trigger))), max_age=st.sampled_from([0.0, 30.0]), closed=st.booleans(),
     tries=st.integers(1, 3), pause=st.sampled_from([0.0, 60.0]),
 )  # fmt: skip
@@ -39,7 +39,7 @@ OPENS = (GateStep.NOTHING, GateStep.RELEASE, GateStep.ADOPT, GateStep.GIVE_WAY)
 
 
 @given(RULES, SEEN)
-def test_work_comes_in_only_by_a_verdict_a_person_or_the_policy(rules: Rules, seen: GateView) -> None:
+def test_work_comes_in_only_by_a_verdict_a_person_or_the_policy(rules: GateRules, seen: GateView) -> None:
     step = decide(rules, seen).step
     if step not in OPENS:
         return
@@ -58,7 +58,7 @@ def test_work_comes_in_only_by_a_verdict_a_person_or_the_policy(rules: Rules, se
 
 
 @given(RULES, SEEN)
-def test_a_verdict_of_another_boot_or_another_machine_opens_nothing(rules: Rules, seen: GateView) -> None:
+def test_a_verdict_of_another_boot_or_another_machine_opens_nothing(rules: GateRules, seen: GateView) -> None:
     if seen.record is None or decide(rules, seen).step not in OPENS:
         return
     assert not (Trigger.START in rules.on and seen.record.boot != seen.boot)
@@ -67,14 +67,14 @@ def test_a_verdict_of_another_boot_or_another_machine_opens_nothing(rules: Rules
 
 
 @given(RULES, SEEN)
-def test_no_suite_beside_work_and_none_where_nobody_can_be_asked(rules: Rules, seen: GateView) -> None:
+def test_no_suite_beside_work_and_none_where_nobody_can_be_asked(rules: GateRules, seen: GateView) -> None:
     if decide(rules, seen).step is GateStep.TEST:
         assert seen.standing is None or not seen.standing.busy
         assert seen.standing is not None or not seen.scheduler
 
 
 @given(RULES, SEEN, st.sampled_from(["OK", "WARN", "CRIT", "UNKNOWN"]))
-def test_a_gate_comes_to_an_end(rules: Rules, seen: GateView, verdict: str) -> None:
+def test_a_gate_comes_to_an_end(rules: GateRules, seen: GateView, verdict: str) -> None:
     """However a gate begins and whatever the suite says, after `tries` runs nothing more is begun."""
     standing = GateStanding(True, False)
     runs, now = 0, 1000.0

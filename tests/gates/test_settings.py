@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nhc.gate_ports import GateLimit
 from nhc.gates import limits, suite_process
 from nhc.gates.identity import marks
-from nhc.gates.settings import HookSettings, Rules, Trigger, load, parse
+from nhc.gates.settings import GateRules, HookSettings, Trigger, load, parse
 from nhc.model import CheckResult, Report, crit, ok, unknown
 from nhc.render.json import render
 from nhc.settings_file import SettingsError
@@ -44,7 +44,7 @@ nodes = "*"
 def test_all_of_it_is_read() -> None:
     found = parse(WHOLE)
     gpu = found.rules("gpu007")
-    assert gpu == Rules(
+    assert gpu == GateRules(
         "gpu", ("gpu[001-064]", "h100-*"), "standard", frozenset({Trigger.NEW, Trigger.DEMAND}), 604800.0, False, 5,
         60.0, 10800.0, HookSettings("aws", 600.0, {"name": "nhc-gate"}),
     )  # fmt: skip
@@ -152,12 +152,12 @@ def test_what_a_verdict_holds_for() -> None:
     assert marks(FakeHost(files=files), "* || check_y\n")["suite"] != found["suite"]
 
 
-def said(rules: Rules, expected: float, *found: GateLimit) -> "list[tuple[str, str]]":
+def said(rules: GateRules, expected: float, *found: GateLimit) -> "list[tuple[str, str]]":
     return [(one.word, one.topic) for one in limits.judge(rules, expected, found)]
 
 
 def test_limits_are_held_against_the_suite_and_all_its_tries() -> None:
-    rules = Rules("gpu", ("*",), limit=600.0, tries=3, pause=60.0)
+    rules = GateRules("gpu", ("*",), limit=600.0, tries=3, pause=60.0)
     assert limits.needs(rules, 300.0) == 1920.0
     assert said(rules, 300.0, GateLimit("ca", 2100.0, "removed", "raise it")) == [("ok", "ca")]
     assert said(rules, 300.0, GateLimit("ca", 900.0, "removed", "raise it")) == [("warn", "ca")]
@@ -173,4 +173,4 @@ def test_limits_are_held_against_the_suite_and_all_its_tries() -> None:
 def test_the_example_is_what_is_read() -> None:
     found = load(str(Path(__file__).resolve().parents[2] / "conf/gate.toml.example"))
     (group,) = found.groups
-    assert group._replace(nodes=()) == Rules("gpu", ())
+    assert group._replace(nodes=()) == GateRules("gpu", ())

@@ -15,8 +15,8 @@ from nhc.ports import AdapterError
 from nhc.state import gate_record as record
 from nhc.state.gate_record import GateState
 from nhc_adapters.cloud.aws.client import Aws
-from nhc_adapters.cloud.aws.lifecycle import LifecycleHook
-from nhc_adapters.cloud.settings import Table
+from nhc_adapters.cloud.aws.lifecycle import AwsLifecycleHook
+from nhc_adapters.repair.settings import AdapterSettings
 from tests.adapters.cloud.test_aws_contract import ENVIRON
 from tests.adapters.test_slurm_gate import ROOT, TOOL
 from tests.support.clouds.aws import FakeAws
@@ -42,9 +42,9 @@ def waiting(fake: Any) -> str:
     return one
 
 
-def hook(fake: Any, one: str, **more: str) -> LifecycleHook:
+def hook(fake: Any, one: str, **more: str) -> AwsLifecycleHook:
     settings = {"name": "nhc-gate", "instance": one, "endpoint": fake.url, "region": "us-east-1", **more}
-    return LifecycleHook({key.replace("_", "-"): value for key, value in settings.items()}, ENVIRON, 5.0)
+    return AwsLifecycleHook({key.replace("_", "-"): value for key, value in settings.items()}, ENVIRON, 5.0)
 
 
 def test_an_instance_that_passed_goes_into_service(fake: Any, waiting: str) -> None:
@@ -75,11 +75,11 @@ def test_limits_are_the_hooks_own(fake: Any, waiting: str) -> None:
 
 def test_wrong_settings_are_one_line() -> None:
     with pytest.raises(AdapterError, match=r"hook\.name: missing"):
-        LifecycleHook({}, ENVIRON)
+        AwsLifecycleHook({}, ENVIRON)
     with pytest.raises(AdapterError, match=r"hook\.on-failure: 'drop' is not one of wait, abandon"):
-        LifecycleHook({"name": "x", "on-failure": "drop"}, ENVIRON)
+        AwsLifecycleHook({"name": "x", "on-failure": "drop"}, ENVIRON)
     with pytest.raises(AdapterError, match=r"hook\.nam: no such setting"):
-        LifecycleHook({"nam": "x"}, ENVIRON)
+        AwsLifecycleHook({"nam": "x"}, ENVIRON)
 
 
 def test_limits_from_motos_own_hook() -> None:
@@ -88,7 +88,7 @@ def test_limits_from_motos_own_hook() -> None:
     try:
         host, port = server.get_host_and_port()
         url = f"http://{host}:{port}"
-        aws = Aws(Table("test", {"endpoint": url}, ("endpoint", "region", "profile", "proxy")), ENVIRON, 20.0)
+        aws = Aws(AdapterSettings({"endpoint": url}, ("endpoint", "region", "profile", "proxy")), ENVIRON, 20.0)
         (image,) = aws.call("ec2", "DescribeImages", MaxResults=5)["Images"][:1]
         data = {"ImageId": image["ImageId"]}
         aws.call("ec2", "CreateLaunchTemplate", LaunchTemplateName="workers", LaunchTemplateData=data)
@@ -97,11 +97,11 @@ def test_limits_from_motos_own_hook() -> None:
         aws.call("autoscaling", "PutLifecycleHook", **HOOK)
         (group,) = aws.call("autoscaling", "DescribeAutoScalingGroups")["AutoScalingGroups"]
         one = group["Instances"][0]["InstanceId"]
-        mine = LifecycleHook({"name": "nhc-gate", "instance": one, "endpoint": url}, ENVIRON, 20.0)
+        mine = AwsLifecycleHook({"name": "nhc-gate", "instance": one, "endpoint": url}, ENVIRON, 20.0)
         found = mine.limits()
         assert [limit.seconds for limit in found][1] == 60.0
         assert mine.waits() == "", "moto's instances are in service at once"
-        (none,) = LifecycleHook({"name": "other", "instance": one, "endpoint": url}, ENVIRON, 20.0).limits()
+        (none,) = AwsLifecycleHook({"name": "other", "instance": one, "endpoint": url}, ENVIRON, 20.0).limits()
         assert "no such hook" in none.problem
     finally:
         server.stop()

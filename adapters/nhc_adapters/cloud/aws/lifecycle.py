@@ -21,7 +21,7 @@ from nhc.ports import AdapterError
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.groups import Member, member
 from nhc_adapters.cloud.aws.imds import ADDRESS, Metadata
-from nhc_adapters.cloud.settings import Table
+from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = ("name", "group", "instance", "on-failure", "region", "profile", "proxy", "endpoint", "metadata")
 WAITING = ("Pending:Wait", "Warmed:Pending:Wait")
@@ -32,13 +32,13 @@ TIMES = 100
 """Times the HeartbeatTimeout that they can, where that is less."""
 
 
-class LifecycleHook:
+class AwsLifecycleHook:
     """An instance at its group's hook."""
 
     def __init__(
         self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None, timeout: float = 30.0
     ) -> None:
-        table = Table("hook", settings, KNOWN)
+        table = AdapterSettings(settings, KNOWN, "hook")
         self.name = table.text("name")
         if not self.name:
             raise AdapterError("hook.name: missing: the lifecycle hook's name")
