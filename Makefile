@@ -17,12 +17,12 @@ test: setup  ## lint, types and every test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	PYTHON=$(BIN)/python tests/suite.sh whole $(PYTEST_ARGS)
 
 quick: $(VENV)/.dev  ## lint, types and the tests that need no service: the inner loop
 	$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
-	@# The types beside the tests, which two processes share by files; both are waited for.
-	$(BIN)/mypy & types=$$!; $(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile $(PYTEST_ARGS); tests=$$?; wait $$types && exit $$tests
+	@# The types beside the tests; both are waited for.
+	$(BIN)/mypy & types=$$!; PYTHON=$(BIN)/python tests/suite.sh quick $(PYTEST_ARGS); tests=$$?; wait $$types && exit $$tests
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

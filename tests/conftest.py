@@ -39,8 +39,29 @@ def pytest_collection():
     gc.enable()
 
 
+#: What is started once for all its tests, and so has one process of several (pytest-xdist's groups): the dearest first.
+#: What writes to the kernel's log, of which a machine has one, has another. Everything else is shared out by files.
+TOGETHER = {
+    "slurm": ("slurm",),
+    "ansible": ("ansible",),
+    "kernel log": ("systemd", "npd", "tests/checks/test_kmsg.py", "tests/kernlog/test_sequences_kmsg.py"),
+}
+
+
+def pytest_addoption(parser):
+    parser.addoption("--part", choices=["quick", "slow"], help="tests that are not marked slow, or those alone")
+
+
+def _together(item):
+    """The name of the group whose tests one process runs, and its place in the order."""
+    for place, (group, members) in enumerate(TOGETHER.items()):
+        if any(item.nodeid.startswith(one) if "/" in one else item.get_closest_marker(one) for one in members):
+            return place, group
+    return len(TOGETHER), item.nodeid.partition("::")[0]
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Mark what needs a real service, and put last what is still being built on a fresh machine."""
     for item in items:
         names = getattr(item, "fixturenames", ())
@@ -48,7 +69,26 @@ def pytest_collection_modifyitems(items):
             if any(each in names or (each.endswith("/") and item.nodeid.startswith(each)) for each in needed):
                 item.add_marker(service)
                 item.add_marker("slow")
-    items.sort(key=lambda item: [bool(item.get_closest_marker(service)) for service in ("npd", "kubernetes")])
+    part = config.getoption("part")
+    if part:
+        unwanted = [item for item in items if bool(item.get_closest_marker("slow")) is (part == "quick")]
+        config.hook.pytest_deselected(items=unwanted)
+        items[:] = [item for item in items if bool(item.get_closest_marker("slow")) is not (part == "quick")]
+    built = [(item, [bool(item.get_closest_marker(service)) for service in ("npd", "kubernetes")]) for item in items]
+    order = {id(item): (late, _together(item)[0] if part == "slow" else 0) for item, late in built}
+    items.sort(key=lambda item: order[id(item)])
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_together(item)[1]))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Name what failed where tests/suite.sh asks for it, to say it last."""
+    path = os.environ.get("NHC_FAILED_TESTS")
+    found = [f"{how} {report.nodeid}" for how, kind in (("FAILED", "failed"), ("ERROR", "error"))
+             for report in terminalreporter.stats.get(kind, ())]  # fmt: skip
+    if path and found:
+        with open(path, "a") as file:
+            file.write("\n".join(found) + "\n")
 
 
 def _skip_is_failure(report):

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# The tests in two parts, each shared by two processes: what starts no service, with its files in memory; then what does.
+#
+#   tests/suite.sh quick|whole [PYTEST ARGUMENT...]
+#
+# The second part runs whatever became of the first. The last lines name what failed; the exit status is 1 then.
+# JOBS=N: that many processes. PYTHON: the interpreter that has pytest.
+set -uo pipefail
+what=${1:-}
+[ "$what" = quick ] || [ "$what" = whole ] || { echo "usage: ${0##*/} quick|whole [PYTEST ARGUMENT...]" >&2; exit 2; }
+shift
+cd "$(dirname "$0")/.." || exit 2
+python=${PYTHON:-.venv/bin/python} jobs=${JOBS:-2} memory='' failed=$(mktemp) || exit 2
+trap 'rm -rf "$failed" ${memory:+"$memory"}' EXIT
+trap 'exit 130' INT TERM
+export NHC_FAILED_TESTS=$failed
+
+# Hundreds of tests start nhc: each would compile what it imports where nothing compiled is kept.
+"$python" -m compileall -q nhc adapters
+
+# Tests write a hundred thousand small files, and a disk takes ten times as long for them. The path is short because a
+# socket's has at most 107 bytes; other users' processes enter it; programs are started from it.
+if [ "$(df --output=avail -B1M /dev/shm 2>/dev/null | tail -n1)" -ge 1024 ] 2>/dev/null && memory=$(mktemp -d -p /dev/shm q.XXXX); then
+  if ! { chmod 755 "$memory" && printf '#!/bin/sh\n' >"$memory/try" && chmod 755 "$memory/try" && "$memory/try"; } 2>/dev/null; then
+    rm -rf "$memory" && memory=''
+  fi
+fi
+
+part() { # part NAME PYTEST-ARGUMENT...: 0 where every test passed, or none belongs to this part
+  local name=$1 status
+  shift
+  "$python" -m pytest -q --part "$name" -n "$jobs" "$@"
+  status=$?
+  [ $status -ne 5 ] || return 0
+  [ $status -eq 0 ] || echo "the $name part: pytest ended with status $status" >>"$failed"
+}
+
+if [ -n "$memory" ]; then
+  mkdir "$memory/t" && TMPDIR=$memory/t part quick --basetemp="$memory/p" --dist loadfile "$@"
+else
+  part quick --dist loadfile "$@"
+fi
+# In the order of collecting: services of which there is one for all tests first, then file by file.
+[ "$what" = quick ] || part slow --dist loadgroup --no-loadscope-reorder "$@"
+
+[ -s "$failed" ] || exit 0
+echo "Not everything passed:"
+sort -u "$failed"
+exit 1
