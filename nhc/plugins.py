@@ -49,6 +49,7 @@ REPAIRERS: Dict[str, str] = {
     "aws": "nhc_adapters.cloud.aws.repairer:AwsRepairer",
     "ipmi": "nhc_adapters.bmc.ipmi:Ipmi",
     "kubernetes": "nhc_adapters.kubernetes.repair.repairer:KubernetesJobs",
+    "kubernetes-handoff": "nhc_adapters.kubernetes.repair.handoff:KubernetesHandoff",
     "node": "nhc_adapters.node.repairer:NodeHand",
     "redfish": "nhc_adapters.bmc.redfish:Redfish",
     "slurm": "nhc_adapters.slurm.power:SlurmPower",
@@ -57,6 +58,10 @@ REPAIRERS: Dict[str, str] = {
     "oracle": "nhc_adapters.cloud.oracle.repairer:OracleRepairer",
 }
 """What makes a repairer (`nhc.repair.Repairer`) of the remedy loop."""
+
+
+CANDIDATES: Dict[str, str] = {"kubernetes-lease": "nhc_adapters.kubernetes.api.candidate:LeaseCandidate"}
+"""What makes a candidate for the lead of a store (`nhc.store.leader.Candidate`), given settings, environment."""
 
 
 LAUNCHERS: Dict[str, str] = {"slurm": "nhc_adapters.slurm.deep_launch:SlurmLauncher"}
@@ -220,6 +225,11 @@ def _of(table: Mapping[str, str], name: str, kind: str) -> Any:
     if name not in table:
         raise NoAdapter(f"there is no {kind} called {name!r}: known are {', '.join(sorted(table))}")
     return _load(table[name], name, kind)
+
+
+def candidate(name: str) -> Any:
+    """What makes the candidate for the lead called `name`. Raises NoAdapter."""
+    return _of(CANDIDATES, name, "candidate for the lead")
 
 
 def _load(where: str, name: str, kind: str) -> Any:

@@ -193,6 +193,11 @@ def repairers(block: Block, place: Path) -> None:
         assert plugins.repairer(one.type)(one.settings)
 
 
+def remedy_settings(block: Block, place: Path) -> None:
+    """Part of remedy.toml."""
+    assert remedy.parse(block.text) != remedy.parse("")
+
+
 def sinks(block: Block, place: Path) -> None:
     """Tables of agent.toml, and the sinks that they name take their settings."""
     for name, settings in toml_text.parse(block.text)["sinks"].items():
@@ -211,6 +216,7 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/bare-metal.md", "[repairers."): repairers,
     ("docs/node-repairs.md", "[repairers."): repairers,
     ("docs/remedy-kubernetes.md", "[repairers."): repairers,
+    ("docs/remedy-kubernetes.md", "[leader]"): remedy_settings,
     ("docs/checks-accelerators.md", "# numa NODE"): topology,
     ("docs/clouds.md", "# /etc/nhc/agent.toml"): sinks,
     ("docs/clouds.md", "[repairers."): repairers,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -11,6 +12,7 @@ from typing import Any, Dict, List, Optional
 
 import click
 
+from nhc import plugins
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, Cannot, carried_out, settings_of, show
 from nhc.model import printable
@@ -19,10 +21,11 @@ from nhc.ports import AdapterError
 from nhc.remedy import metrics
 from nhc.remedy.book import Written
 from nhc.remedy.controller import RemedyRound
+from nhc.remedy.settings import LeaderSettings
 from nhc.remedy.site import RemedySite, open_site
 from nhc.store.database import Fence
 from nhc.store.errors import LeadershipLost, StoreError
-from nhc.store.leader import Leader, leads
+from nhc.store.leader import Candidate, Leader, leads
 from nhc.system import output_file
 from nhc.system.metrics_server import Pages, serve
 from nhc.timestamps import utc
@@ -34,6 +37,10 @@ EXPIRE_EVERY = 3600.0
 @SETTINGS
 @STORE
 @under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")
+@under("What is done")(
+    "--leader", default="", metavar="NAME",
+    help="What decides who leads: store (a lock of its database), kubernetes-lease. Default: what the settings say.",
+)  # fmt: skip
 @under("What is done")("--dry-run", is_flag=True, help="Show what would be done; write and change nothing.")
 @under("What is shown")("--listen", default="", metavar="ADDRESS", help="Serve /metrics and /healthz: 127.0.0.1:9469.")
 @under("What is shown")("--metrics-file", default="", metavar="FILE", help="Write metrics for a textfile collector.")
@@ -61,6 +68,18 @@ def run(options: Dict[str, Any]) -> int:
         site.close()
 
 
+def candidate(settings: LeaderSettings, named: str) -> Optional[Candidate]:
+    """What decides who leads, None for the store's own lock. Raises Cannot."""
+    by = named or settings.by
+    if by == "store":
+        return None
+    try:
+        made: Candidate = plugins.candidate(by)(settings.settings if by == settings.by else {}, os.environ)
+        return made
+    except (NoAdapter, AdapterError) as error:
+        raise Cannot(str(error), 2) from None
+
+
 class _Service:
     """One process: rounds until a signal, leading where it may."""
 
@@ -69,7 +88,7 @@ class _Service:
         self.json = options["form"] == "json"
         self.dry = bool(options["dry_run"])
         self.stop = threading.Event()
-        self.leader = None if self.dry else Leader(site.store)
+        self.leader = None if self.dry else Leader(site.store, candidate(site.settings.leader, options["leader"]))
         self.pages, self.totals = Pages(), metrics.Totals()
         self.said: List[str] = []
         self.expired = 0.0
@@ -96,7 +115,11 @@ class _Service:
     def _once(self) -> int:
         fence: Optional[Fence] = None
         if self.leader is not None:
-            if not self.leader.attempt():
+            try:
+                leads_now = self.leader.attempt()
+            except AdapterError as error:
+                raise Cannot(str(error)) from None
+            if not leads_now:
                 raise Cannot(f"another leads this store: {leads(self.site.store) or 'unknown'}")
             fence = self.leader.fence
         done = self.site.controller(fence, self.tell, not self.dry).round(apply=not self.dry)
@@ -123,7 +146,7 @@ class _Service:
             except LeadershipLost as error:
                 controller = None
                 self.say(str(error))
-            except StoreError as error:
+            except (StoreError, AdapterError) as error:
                 self.pages.update("", printable(str(error)))
                 self.say(str(error))
             self.stop.wait(every)

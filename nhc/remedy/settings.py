@@ -107,6 +107,13 @@ class MachineSettings(NamedTuple):
     settings: Mapping[str, str]
 
 
+class LeaderSettings(NamedTuple):
+    """What decides which of several processes leads: the store, or what `nhc.plugins.candidate` knows by name."""
+
+    by: str = "store"
+    settings: Mapping[str, str] = {}
+
+
 class RemedySettings(NamedTuple):
     """All of remedy.toml. Durations are in seconds.
 
@@ -136,6 +143,7 @@ class RemedySettings(NamedTuple):
     approval_expires: float = DAY
     repairers: Tuple[RepairerSettings, ...] = ()
     machines: Tuple[MachineSettings, ...] = ()
+    leader: LeaderSettings = LeaderSettings()
 
     def mode(self, action: str) -> Mode:
         """What is allowed of an action: `mark`, or a rung."""
@@ -193,6 +201,7 @@ def _read(file: Table) -> RemedySettings:
         approval_expires=approval.seconds("expires", default.approval_expires, least=60.0),
         repairers=_repairers(file.table("repairers")),
         machines=_machines(file.list_of_tables("machines")),
+        leader=_leader(file.table("leader")),
     )
     file.finish()
     return found
@@ -325,6 +334,14 @@ def _repairers(table: Table) -> Tuple[RepairerSettings, ...]:
             )
         )
     return tuple(found)
+
+
+def _leader(table: Table) -> LeaderSettings:
+    own = {name: table.text(name) for name in table.names() if name != "by"}
+    by = table.text("by", "store")
+    if by == "store" and own:
+        raise table.error(next(iter(own)), "no such setting where the store decides")
+    return LeaderSettings(by, own)
 
 
 def _machines(tables: List[Table]) -> Tuple[MachineSettings, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from urllib.parse import quote
 
 from nhc.ports import AdapterError
 from nhc.repair import Answer, Machine, Right, Sighting
@@ -72,6 +73,7 @@ class RepairCluster:
     def __init__(self, kubeconfig: str, context: str, timeout: float) -> None:
         self._where, self._timeout = (kubeconfig, context), timeout
         self._opened: Optional[Client] = None
+        self._versions: Dict[str, str] = {}
         self._lock = threading.Lock()
 
     def client(self) -> Client:
@@ -112,6 +114,21 @@ class RepairCluster:
             raise failed(f"GET {path}", error) from None
         except Unreachable as error:
             raise CallFailed(Answer.AMBIGUOUS, f"GET {path}: {error}") from None
+
+    def version(self, group: str) -> str:
+        """GROUP/VERSION that the API server prefers. Raises RepairRefused where it serves no such group, CallFailed."""
+        if group not in self._versions:
+            found = self.find(f"/apis/{group}")
+            if found is None:
+                raise RepairRefused(f"this API server has no {group}")
+            self._versions[group] = str((found.get("preferredVersion") or {}).get("groupVersion") or "")
+        return self._versions[group]
+
+    def kind(self, group: str, plural: str, namespace: str = "", name: str = "") -> str:
+        """Where the objects of another controller's kind are. Raises as `version`."""
+        base = f"/apis/{self.version(group)}"
+        where = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+        return f"{base}{where}/{plural}" + (f"/{quote(name, safe='')}" if name else "")
 
     def node(self, name: str) -> Optional[KubeNode]:
         """Raises CallFailed."""

@@ -72,6 +72,11 @@ class LocalNode:
         os.makedirs(self.root + path, mode=0o700, exist_ok=True)
         return self.root + path
 
+    def write(self, path: str, text: str) -> None:
+        """Raises OSError."""
+        with open(self.root + path, "w") as file:
+            file.write(text)
+
     def link(self, path: str) -> str:
         try:
             return os.readlink(self.root + path)

@@ -20,7 +20,7 @@ from nhc_adapters.node.hand import evidence, look
 from nhc_adapters.node.hand.carry_out import RepairWork, shown
 from nhc_adapters.node.hand.journal import BOOTING, ENDED, RepairJournal, RepairState
 from nhc_adapters.node.hand.look import LocalNode
-from nhc_adapters.node.hand.plan import plan
+from nhc_adapters.node.hand.plan import another, plan
 from nhc_adapters.node.hand.values import AskedRepair, NodeFacts, NotPossible, Refusal, RepairPlan, RepairResult
 
 Answer = Mapping[str, object]
@@ -38,9 +38,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--path", default="", help="directories in which commands are looked for first")
     parser.add_argument("--wait", action="store_true", help="stay until the repair has ended")
     parser.add_argument("--result", default="", help="a file that gets the answer as well, at most 4096 bytes of it")
-    parser.add_argument("command", choices=("look", "start", "show", "restore", "evidence"))
+    parser.add_argument("command", choices=("look", "start", "show", "restore", "evidence", "sentinel"))
     parser.add_argument(
-        "words", nargs="*", help="start, restore: the order as JSON; show: its key; evidence: NAME BYTES SECONDS"
+        "words",
+        nargs="*",
+        help="start, restore: the order as JSON; show: its key; evidence: NAME BYTES SECONDS; "
+        "sentinel: the order and a file",
     )
     given = parser.parse_args(argv)
     node, journal = LocalNode(given.root, shlex.split(given.enter), given.path), RepairJournal(given.root)
@@ -67,9 +70,22 @@ def _answer(command: str, words: Sequence[str], node: LocalNode, journal: Repair
         return {"content": base64.b64encode(content).decode(), "cut": cut}
     value: Dict[str, object] = json.loads(words[0])
     asked = AskedRepair(**{key: tuple(one) if isinstance(one, list) else one for key, one in value.items()})  # type: ignore[arg-type]
+    if command == "sentinel":
+        return _sentinel(node, asked, words[1])
     if command == "restore":
         return _restore(node, journal, asked)
     return _start(node, journal, asked, wait)
+
+
+def _sentinel(node: LocalNode, asked: AskedRepair, path: str) -> Answer:
+    """Make the file by which another program (kured) is asked to reboot this node. Raises OSError."""
+    boot, uuid = look.identity(node)
+    other = another(NodeFacts(boot, uuid, ""), asked)
+    if other:
+        return _refused(other)
+    node.write(path, f"nhc: {' '.join(asked.because.split())[:300]} (order {asked.key})\n")
+    _log(node, f"a reboot is asked for by {path}: {asked.because} (order {asked.key})")
+    return {"stage": "done", "message": f"{path} is there", "boot": boot}
 
 
 def _keep(path: str, answer: Answer) -> int:

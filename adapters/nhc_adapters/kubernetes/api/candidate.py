@@ -1,0 +1,70 @@
+"""A Lease of Kubernetes as what decides who leads a store (`nhc.store.leader.Candidate`).
+
+A round of the loop takes longer than a Lease lasts, so a thread of its own renews it. Whoever loses it writes nothing
+more once another has begun: each write carries the leader's number in the store.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Mapping, Optional
+
+from nhc.ports import AdapterError
+from nhc_adapters.kubernetes.api import access
+from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.api.lease import Lease
+from nhc_adapters.repair.settings import AdapterSettings
+
+FIRST = 10.0
+"""Seconds that the first answer of the API server is waited for."""
+
+
+class LeaseCandidate:
+    """One process among those who may hold a Lease.
+
+    Settings: `namespace` (the pod's own), `name` (nhc-remedy), `kubeconfig`, `context`.
+    """
+
+    def __init__(
+        self, settings: Optional[Mapping[str, str]] = None, environ: Optional[Mapping[str, str]] = None
+    ) -> None:
+        table = AdapterSettings(settings, ("namespace", "name", "kubeconfig", "context"), "leader")
+        where = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
+        found = access.find(where, table.text("context"))
+        self._client = Client(found, patience=0.0, connections=1, read_timeout=5.0, agent="nhc-remedy")
+        self.lease = Lease(self._client, table.text("namespace", found.namespace), table.text("name", "nhc-remedy"))
+        self._stop, self._asked = threading.Event(), threading.Event()
+        self._thread: Optional[threading.Thread] = None
+        self._cause = ""
+
+    def attempt(self) -> bool:
+        """Take the Lease or keep it. Raises AdapterError while the API server cannot be asked."""
+        if self._thread is None:
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._keep, name="nhc-lease", daemon=True)
+            self._thread.start()
+        self._asked.wait(FIRST)
+        if self.lease.held():
+            return True
+        if self._cause:
+            raise AdapterError(f"the Lease {self.lease.namespace}/{self.lease.name}: {self._cause}")
+        return False
+
+    def held(self) -> bool:
+        """Whether it was renewed lately, by our own clock."""
+        return self.lease.held()
+
+    def release(self) -> None:
+        """Give it up, so that the next need not wait."""
+        thread, self._thread = self._thread, None
+        self._stop.set()
+        if thread is not None:
+            thread.join(FIRST)
+        self._client.close()
+
+    def _keep(self) -> None:
+        self.lease.keep(self._stop, lambda _held: None, self._told)
+
+    def _told(self, cause: str) -> None:
+        self._cause = cause
+        self._asked.set()

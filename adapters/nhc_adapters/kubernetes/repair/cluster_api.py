@@ -1,0 +1,131 @@
+"""Cluster API replaces a Machine that is annotated for remediation, where a MachineHealthCheck looks after it.
+
+The annotation is `cluster.x-k8s.io/remediate-machine` [kubernetes-sigs/cluster-api, api/core/v1beta2/common_types.go];
+the MachineHealthCheck's controller takes it for a failed check, and the Machine's owner (a MachineSet, a control plane)
+deletes the Machine and makes another. `skip-remediation` and `paused` are respected.
+"""
+
+from __future__ import annotations
+
+from typing import Any, FrozenSet, List, Mapping, Optional
+
+from nhc.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc.timestamps import from_utc
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH
+from nhc_adapters.kubernetes.controller.rights import ClusterRight
+from nhc_adapters.kubernetes.repair.actor_kinds import conditions_of
+from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, texts
+from nhc_adapters.kubernetes.repair.handover import ActorSettings, is_of, notes_of
+from nhc_adapters.repair.calls import LATER, RepairRefused, accepted
+
+GROUP = "cluster.x-k8s.io"
+REMEDIATE = f"{GROUP}/remediate-machine"
+GIVEN_UP = ("CannotBeRemediated", "RemediationFailed")
+"""Reasons of OwnerRemediated under which the owner does nothing more."""
+CLOCKS = 60.0
+"""Seconds that the API server's clock may be behind ours."""
+
+
+class ClusterApi:
+    """As `handover.Actor`."""
+
+    rungs: FrozenSet[Rung] = frozenset({Rung.REPLACE})
+
+    def __init__(self, given: ActorSettings) -> None:
+        self.nodes, self.objects = given.nodes, given.objects
+
+    def can(self, machine: Machine) -> str:
+        return ""
+
+    def needed(self) -> List[ClusterRight]:
+        purpose = "to ask for a Machine's replacement, and to watch it"
+        return [ClusterRight(verb, "machines", GROUP, purpose=purpose) for verb in ("get", "list", "patch")]
+
+    def instance(self, node: KubeNode) -> str:
+        """NAMESPACE/OWNER/MACHINE."""
+        found = self._machine(node)
+        return "" if found is None else name_of(found)
+
+    def ask(self, order: Order, node: KubeNode) -> Sent:
+        found = self._machine(node)
+        if found is None:
+            raise RepairRefused(f"{node.name} has no Machine of Cluster API (annotation {GROUP}/machine)")
+        _may_be_asked(found, node)
+        meta = found["metadata"]
+        notes = {**notes_of(order), REMEDIATE: ""}
+        body = {"metadata": {"annotations": notes, "resourceVersion": meta["resourceVersion"]}}
+        self.objects.patch(self._path(meta["namespace"], meta["name"]), body, MERGE_PATCH)
+        return accepted(f"asked Cluster API to replace the Machine {meta['namespace']}/{meta['name']}", name_of(found))
+
+    def progress(self, order: Order, sent: Sent, before: Sighting, node: Optional[KubeNode]) -> Progress:
+        namespace, owner, name = (*(sent.request_id or before.instance).split("/"), "", "")[:3]
+        if not name:
+            return Progress(Stage.WORKING, "it is not known which Machine it was")
+        found = self.objects.find(self._path(namespace, name))
+        if found is not None and not is_of(found, order) and from_utc(
+            found["metadata"].get("creationTimestamp"), 0.0) <= before.at + CLOCKS:  # fmt: skip
+            return Progress(Stage.WORKING, f"the Machine {name} does not carry the order")
+        if found is not None and is_of(found, order):
+            owned: Mapping[str, Any] = conditions_of(found).get("OwnerRemediated") or {}
+            if owned.get("status") == "False" and owned.get("reason") in GIVEN_UP:
+                return Progress(Stage.FAILED, f"Cluster API gave it up: {owned.get('message') or owned.get('reason')}")
+            going = (
+                "is being deleted" if found["metadata"].get("deletionTimestamp") else owned.get("reason") or "stands"
+            )
+            return Progress(Stage.WORKING, f"the Machine {name} {going}")
+        return self._successor(namespace, owner, name, before.at)
+
+    def _successor(self, namespace: str, owner: str, name: str, since: float) -> Progress:
+        """The Machine that the same owner has made since then, once its node is ready."""
+        for one in self.objects.items(self._path(namespace)):
+            if owner_of(one) != owner or from_utc(one["metadata"].get("creationTimestamp"), 0.0) < since - CLOCKS:
+                continue
+            reference = str(((one.get("status") or {}).get("nodeRef") or {}).get("name") or "")
+            node = self.nodes.node(reference) if reference else None
+            if one["metadata"]["name"] != name and node is not None and node.ready:
+                return Progress(
+                    Stage.DONE, f"the Machine {name} is gone; {one['metadata']['name']} is ready", reference
+                )
+        return Progress(Stage.WORKING, f"the Machine {name} is gone; no other one of {owner or namespace} is ready yet")
+
+    def finish(self, order: Order) -> Sent:
+        raise RepairRefused("nothing is to be finished with Cluster API")
+
+    def _machine(self, node: KubeNode) -> Optional[Object]:
+        """The Machine that Cluster API has written on the node. Raises CallFailed."""
+        name = node.annotations.get(f"{GROUP}/machine", "")
+        namespace = node.annotations.get(f"{GROUP}/cluster-namespace", "default")
+        return self.objects.find(self._path(namespace, name)) if name else None
+
+    def _path(self, namespace: str, name: str = "") -> str:
+        return self.objects.kind(GROUP, "machines", namespace, name)
+
+
+def owner_of(found: Object) -> str:
+    """The MachineSet or control plane that a Machine belongs to."""
+    owners = found["metadata"].get("ownerReferences") or ()
+    return next((str(one.get("name")) for one in owners if one.get("controller")), "")
+
+
+def name_of(found: Object) -> str:
+    meta = found["metadata"]
+    return f"{meta['namespace']}/{owner_of(found)}/{meta['name']}"
+
+
+def _may_be_asked(found: Object, node: KubeNode) -> None:
+    """Raises RepairRefused."""
+    meta, notes = found["metadata"], texts(found["metadata"].get("annotations"))
+    what = f"the Machine {meta['namespace']}/{meta['name']}"
+    reference = str(((found.get("status") or {}).get("nodeRef") or {}).get("name") or "")
+    provider = str((found.get("spec") or {}).get("providerID") or "")
+    if reference != node.name or (provider and node.provider_id and provider != node.provider_id):
+        raise RepairRefused(f"{what} stands for {reference or 'no node'} ({provider}), not for {node.name}")
+    for key in ("skip-remediation", "paused"):
+        if f"{GROUP}/{key}" in notes:
+            raise RepairRefused(f"{what} is not to be remediated: annotation {GROUP}/{key}")
+    if meta.get("deletionTimestamp") or REMEDIATE in notes:
+        raise RepairRefused(f"{what} is being replaced already", LATER)
+    if not owner_of(found):
+        raise RepairRefused(f"{what} belongs to no MachineSet and no control plane: nothing would make another")
+    if "HealthCheckSucceeded" not in conditions_of(found):
+        raise RepairRefused(f"no MachineHealthCheck looks after {what}: nobody would hear the annotation")

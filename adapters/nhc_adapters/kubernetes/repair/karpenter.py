@@ -1,0 +1,93 @@
+"""Karpenter replaces an instance whose NodeClaim is deleted: it drains the node, and starts another for what waits.
+
+`karpenter.sh/do-not-disrupt` on the node or its claim is respected. Another instance comes when pods need one: until
+then there is none to prove [kubernetes-sigs/karpenter, pkg/apis/v1/nodeclaim_status.go, labels.go].
+"""
+
+from __future__ import annotations
+
+from typing import FrozenSet, List, Optional
+
+from nhc.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc.timestamps import from_utc
+from nhc_adapters.kubernetes.controller.rights import ClusterRight
+from nhc_adapters.kubernetes.repair.actor_kinds import conditions_of
+from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, texts
+from nhc_adapters.kubernetes.repair.cluster_api import CLOCKS
+from nhc_adapters.kubernetes.repair.handover import ActorSettings
+from nhc_adapters.repair.calls import LATER, RepairRefused, accepted
+
+GROUP = "karpenter.sh"
+POOL = f"{GROUP}/nodepool"
+KEEP = f"{GROUP}/do-not-disrupt"
+
+
+class Karpenter:
+    """As `handover.Actor`."""
+
+    rungs: FrozenSet[Rung] = frozenset({Rung.REPLACE})
+
+    def __init__(self, given: ActorSettings) -> None:
+        self.nodes, self.objects = given.nodes, given.objects
+
+    def can(self, machine: Machine) -> str:
+        if machine.labels and POOL not in machine.labels:
+            return f"{machine.node} is of no NodePool (label {POOL})"
+        return ""
+
+    def needed(self) -> List[ClusterRight]:
+        purpose = "to have an instance replaced, and to watch it"
+        return [ClusterRight(verb, "nodeclaims", GROUP, purpose=purpose) for verb in ("list", "delete")]
+
+    def instance(self, node: KubeNode) -> str:
+        """POOL/CLAIM."""
+        found = self._claim(node)
+        return f"{node.labels.get(POOL, '')}/{found['metadata']['name']}" if found is not None else ""
+
+    def ask(self, order: Order, node: KubeNode) -> Sent:
+        found = self._claim(node)
+        if found is None:
+            raise RepairRefused(f"{node.name} has no NodeClaim")
+        meta = found["metadata"]
+        if "true" in (node.annotations.get(KEEP), texts(meta.get("annotations")).get(KEEP)):
+            raise RepairRefused(f"{node.name} is not to be disrupted (annotation {KEEP})")
+        if meta.get("deletionTimestamp"):
+            raise RepairRefused(f"the NodeClaim {meta['name']} is being deleted already", LATER)
+        self.objects.delete(self._path(meta["name"]), {"preconditions": {"uid": meta["uid"]}})
+        pool = texts(meta.get("labels")).get(POOL, "")
+        return accepted(f"deleted the NodeClaim {meta['name']}: Karpenter replaces it", f"{pool}/{meta['name']}")
+
+    def progress(self, order: Order, sent: Sent, before: Sighting, node: Optional[KubeNode]) -> Progress:
+        pool, _, name = (sent.request_id or before.instance).partition("/")
+        every = self.objects.items(self._path())
+        old = next((one for one in every if one["metadata"]["name"] == name), None)
+        if not name or (old is not None and not old["metadata"].get("deletionTimestamp")):
+            return Progress(Stage.WORKING, f"the NodeClaim {name} stands")
+        if old is not None:
+            return Progress(Stage.WORKING, f"Karpenter drains and removes {name}")
+        for one in every:
+            if texts(one["metadata"].get("labels")).get(POOL) != pool or not _ready(one):
+                continue
+            if from_utc(one["metadata"].get("creationTimestamp"), 0.0) >= before.at - CLOCKS:
+                there = str(one["status"].get("nodeName") or "")
+                return Progress(Stage.DONE, f"{name} is gone; {one['metadata']['name']} is ready", there)
+        return Progress(Stage.WORKING, f"{name} is gone; Karpenter starts another in {pool} when pods need one")
+
+    def finish(self, order: Order) -> Sent:
+        raise RepairRefused("nothing is to be finished with Karpenter")
+
+    def _claim(self, node: KubeNode) -> Optional[Object]:
+        """The claim of this node's instance. Raises CallFailed."""
+        for one in self.objects.items(self._path()):
+            status = one.get("status") or {}
+            if status.get("nodeName") == node.name and status.get("providerID") in ("", None, node.provider_id):
+                return one
+        return None
+
+    def _path(self, name: str = "") -> str:
+        return self.objects.kind(GROUP, "nodeclaims", "", name)
+
+
+def _ready(found: Object) -> bool:
+    conditions = conditions_of(found)
+    return any((conditions.get(kind) or {}).get("status") == "True" for kind in ("Ready", "Initialized"))

@@ -1,0 +1,98 @@
+"""Metal3 reboots a host whose BareMetalHost is annotated: softly for a reboot, by its power for a power cycle.
+
+`reboot.metal3.io` with `{"mode": "hard"}` is asked for once; the operator takes it off when the host has been off
+[metal3-io/baremetal-operator, apis/metal3.io/v1alpha1/baremetalhost_types.go]. Another's annotation of that prefix,
+`paused` and `detached` are respected.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, FrozenSet, List, Mapping, Optional
+
+from nhc.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH
+from nhc_adapters.kubernetes.controller.rights import ClusterRight
+from nhc_adapters.kubernetes.repair.actor_kinds import is_host_of
+from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, texts
+from nhc_adapters.kubernetes.repair.handover import ActorSettings, booted, is_of, notes_of
+from nhc_adapters.repair.calls import LATER, RepairRefused, accepted
+
+GROUP = "metal3.io"
+REBOOT = "reboot.metal3.io"
+MODES = {Rung.REBOOT: "soft", Rung.POWER_CYCLE: "hard"}
+
+
+class Metal3:
+    """As `handover.Actor`."""
+
+    rungs: FrozenSet[Rung] = frozenset(MODES)
+
+    def __init__(self, given: ActorSettings) -> None:
+        self.objects = given.objects
+
+    def can(self, machine: Machine) -> str:
+        if machine.provider_id and not machine.provider_id.startswith("metal3://"):
+            return f"{machine.node} is no host of Metal3's ({machine.provider_id})"
+        return ""
+
+    def needed(self) -> List[ClusterRight]:
+        purpose = "to ask for a host's reboot, and to watch it"
+        return [ClusterRight(verb, "baremetalhosts", GROUP, purpose=purpose) for verb in ("get", "list", "patch")]
+
+    def instance(self, node: KubeNode) -> str:
+        found = self._host(node)
+        return f"{found['metadata']['namespace']}/{found['metadata']['name']}" if found is not None else ""
+
+    def ask(self, order: Order, node: KubeNode) -> Sent:
+        found = self._host(node)
+        if found is None:
+            raise RepairRefused(f"there is no BareMetalHost for {node.name} ({node.provider_id})")
+        meta = found["metadata"]
+        what = f"the BareMetalHost {meta['namespace']}/{meta['name']}"
+        notes, status = texts(meta.get("annotations")), found.get("status") or {}
+        for key in ("paused", "detached"):
+            if f"baremetalhost.{GROUP}/{key}" in notes:
+                raise RepairRefused(f"{what} is {key}")
+        asked = [key for key in notes if key.startswith(REBOOT)]
+        if asked:
+            raise RepairRefused(f"{what} is to be rebooted already ({asked[0]})", LATER)
+        if (found.get("spec") or {}).get("online") is False:
+            raise RepairRefused(f"{what} is to be off (spec.online)")
+        if status.get("operationalStatus") in ("error", "detached"):
+            raise RepairRefused(f"{what}: {status.get('errorMessage') or status.get('operationalStatus')}")
+        mode = MODES[order.rung]
+        change = {**notes_of(order), REBOOT: json.dumps({"mode": mode})}
+        body = {"metadata": {"annotations": change, "resourceVersion": meta["resourceVersion"]}}
+        self.objects.patch(self._path(meta["namespace"], meta["name"]), body, MERGE_PATCH)
+        return accepted(f"asked Metal3 for a {mode} reboot of {meta['namespace']}/{meta['name']}",
+                        f"{meta['namespace']}/{meta['name']}")  # fmt: skip
+
+    def progress(self, order: Order, sent: Sent, before: Sighting, node: Optional[KubeNode]) -> Progress:
+        done = booted(before, order, node)
+        if done is not None:
+            return done
+        namespace, _, name = (sent.request_id or before.instance).partition("/")
+        found = self.objects.find(self._path(namespace, name)) if name else None
+        if found is None or not is_of(found, order):
+            return Progress(Stage.WORKING, "no BareMetalHost carries the order")
+        status: Mapping[str, Any] = found.get("status") or {}
+        if status.get("errorType") == "power management error":
+            return Progress(Stage.FAILED, f"Metal3: {status.get('errorMessage') or status.get('errorType')}")
+        begun = REBOOT not in texts(found["metadata"].get("annotations"))
+        return Progress(Stage.WORKING, "the host was off, and boots" if begun else "Metal3 has not begun yet")
+
+    def finish(self, order: Order) -> Sent:
+        raise RepairRefused("nothing is to be finished with Metal3")
+
+    def _host(self, node: KubeNode) -> Optional[Object]:
+        """The host that the node's providerID names. Raises CallFailed."""
+        parts = node.provider_id[len("metal3://") :].strip("/").split("/")
+        if len(parts) > 1:
+            found = self.objects.find(self._path(parts[0], parts[1]))
+            return found if found is not None and is_host_of(found, node) else None
+        every = self.objects.items(self._path(""))
+        return next((one for one in every if is_host_of(one, node)), None)
+
+    def _path(self, namespace: str, name: str = "") -> str:
+        return self.objects.kind(GROUP, "baremetalhosts", namespace, name)
