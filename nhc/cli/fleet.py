@@ -102,8 +102,9 @@ FANOUT = 4096
 @_what("--python", default="", metavar="PATH", help="The nodes' Python. Default: the first that fits.")
 @_what("--node-dir", default="", metavar="DIR", help="Where nodes keep what is sent: a directory of the user's "
        "own. Default: /var/cache/nhc-fleet or /var/tmp/nhc-UID.")  # fmt: skip
-@_reach("--transport", type=click.Choice(["ssh", "openssh", "local"]), default="ssh", show_default=True,
-        help="ssh: in this process (paramiko); openssh: the ssh program; local: no connection.")  # fmt: skip
+@_reach("--transport", type=click.Choice(["ssh", "paramiko", "openssh", "local"]), default="ssh", show_default=True,
+        help="ssh: in this process, by libssh where that will do, else by paramiko; paramiko: by that alone; openssh: "
+        "the ssh program; local: no connection.")  # fmt: skip
 @_reach("-F", "--ssh-config", metavar="FILE", help="Read this ssh_config instead of the user's and the system's.")
 @_reach("-p", "--port", default=0, type=click.IntRange(0, 65535), help="The port, where the inventory names none.")
 @_reach("--accept-new", is_flag=True, help="Accept and remember host keys of hosts not known yet; a changed key is "

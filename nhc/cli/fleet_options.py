@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import getpass
 import os
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple, Union
 
 from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
 from nhc.fleet import node_sources
 from nhc.fleet.transport import Node, Transport
+
+if TYPE_CHECKING:
+    from nhc.fleet.ssh.transport_paramiko import Paramiko
+    from nhc.fleet.ssh.transport_ssh import Ssh
 
 
 class UsageProblem(Exception):
@@ -179,24 +183,39 @@ def _transports(options: Mapping[str, Any], nodes: List[Node]) -> Dict[str, Tran
 
         arguments = ["-F", options["ssh_config"]] if options["ssh_config"] else []
         found["openssh"] = OpenSSH(arguments, options["accept_new"])
-    if "ssh" in wanted:
-        from nhc.fleet.ssh.paramiko_import import import_paramiko
-
-        try:
-            import_paramiko()
-            from nhc.fleet.ssh.transport_paramiko import Paramiko
-        except ModuleNotFoundError as error:
-            from nhc.extras import how_to_install
-
-            how = how_to_install(error.name or "paramiko", "fleet")
-            raise UsageProblem(f"{error.name} is not installed: {how}; --transport openssh needs no library") from None
-        try:
-            paramiko = Paramiko(options["ssh_config"], options["accept_new"])
-        except ValueError as error:
-            raise UsageProblem(str(error)) from None
-        paramiko.warm([node for node in nodes if (node.connection or options["transport"]) == "ssh"][:64])
-        found["ssh"] = paramiko
+    if wanted & {"ssh", "paramiko"}:
+        found.update(_in_process(options, nodes))
     return found
+
+
+def _in_process(options: Mapping[str, Any], nodes: List[Node]) -> Dict[str, Transport]:
+    """The transports that need no other program: one set of keys, one known_hosts, two names."""
+    from nhc.fleet.ssh.paramiko_import import import_paramiko
+
+    try:
+        import_paramiko()
+        from nhc.fleet.ssh.transport_paramiko import Paramiko
+    except ModuleNotFoundError as error:
+        from nhc.extras import how_to_install
+
+        how = how_to_install(error.name or "paramiko", "fleet")
+        raise UsageProblem(f"{error.name} is not installed: {how}; --transport openssh needs no library") from None
+    try:
+        paramiko = Paramiko(options["ssh_config"], options["accept_new"])
+    except ValueError as error:
+        raise UsageProblem(str(error)) from None
+    own = ("ssh", "paramiko")
+    paramiko.warm([node for node in nodes if (node.connection or options["transport"]) in own][:64])
+    return {"ssh": _with_libssh(paramiko), "paramiko": paramiko}
+
+
+def _with_libssh(paramiko: Paramiko) -> Union[Paramiko, Ssh]:
+    """The transport that has libssh for the plain case, where there is a libssh."""
+    try:
+        from nhc.fleet.ssh.transport_ssh import Ssh
+    except ImportError:
+        return paramiko
+    return Ssh(paramiko)
 
 
 def marking(options: Mapping[str, Any]) -> Any:

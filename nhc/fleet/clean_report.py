@@ -41,8 +41,10 @@ _METRIC = ("name", "value", "unit")
 _VERDICTS = {verdict.name: int(verdict) for verdict in Verdict}
 _NAMES = {int(verdict): verdict.name for verdict in Verdict}
 _ACTIONS = frozenset(action.value for action in Action)
-_ESCAPE = re.compile(r'(?<!\\)(?:\\\\)*\\[^"\\/]')
-"""An escape of JSON's that may stand for a character that cannot be printed."""
+_ESCAPES = re.compile(r"\\(.)", re.DOTALL)
+"""JSON's escapes, one after the other: a backslash that is escaped itself begins none."""
+_PLAIN_ESCAPES = frozenset('"\\/')
+"""Those that stand for a character that can be printed, whatever follows."""
 _DIGEST = re.compile(r"/[0-9a-f]{64}(?=/|$)")
 
 
@@ -63,7 +65,7 @@ class CleanReport(NamedTuple):
 def clean_report(text: str, host: str, now: float) -> Optional[CleanReport]:
     """The report of this host in what it sent, None where it is to be looked at more closely."""
     # A line break is never within a text of JSON's: its reader refuses that.
-    if not text.replace("\n", "").isprintable() or _ESCAPE.search(text):
+    if not text.replace("\n", "").isprintable() or not _PLAIN_ESCAPES.issuperset(_ESCAPES.findall(text)):
         return None
     try:
         value = json.loads(text)
@@ -118,7 +120,7 @@ def _is_clean(result: Dict[str, Any]) -> bool:
 
 
 def _texts(values: List[Any], most: int, longest: int) -> bool:
-    return len(values) <= most and all(type(one) is str and len(one) <= longest for one in values)
+    return not values or (len(values) <= most and all(type(one) is str and len(one) <= longest for one in values))
 
 
 def _finding(result: Dict[str, Any], verdict: int) -> Finding:

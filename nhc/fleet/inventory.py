@@ -164,4 +164,4 @@ def _connection(name: str, arguments: bool) -> str:
         return "local"
     if arguments:
         return "openssh"
-    return {"": "", "ssh": "", "smart": "", "paramiko": "", "paramiko_ssh": ""}.get(name, name)
+    return {"ssh": "", "smart": "", "paramiko_ssh": "paramiko"}.get(name, name)

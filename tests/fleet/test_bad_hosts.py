@@ -116,7 +116,7 @@ def test_a_changed_host_key_is_never_accepted(fleet, fine, tmp_path, server):
     key = " ".join(other.with_suffix(".pub").read_text().split()[:2])
     known.write_text(f"[127.0.3.1]:{server.port} {key}\n")
     config.write_text(f"Host *\n  UserKnownHostsFile {known}\n" + config.read_text())
-    for transport in ("ssh", "openssh"):
+    for transport in ("ssh", "paramiko", "openssh"):
         done = fleet.check("-F", config, "-w", "gpu01", "-c", fine, "--accept-new", "--transport", transport)
         assert "UNKNOWN 1 node gpu01: HostKey" in done.stdout, transport
         assert re.search("host key is not the one in known_hosts|Host key for .* has changed", done.stdout), transport
@@ -127,7 +127,7 @@ def test_an_unknown_host_key_is_accepted_only_when_asked(fleet, fine, tmp_path, 
     config = aliases(server, {"gpu01": "127.0.3.2"}, tmp_path / "ssh_config")
     known = tmp_path / "known_hosts"
     config.write_text(f"Host *\n  UserKnownHostsFile {known}\n" + config.read_text())
-    for transport in ("ssh", "openssh"):
+    for transport in ("ssh", "paramiko", "openssh"):
         said = fleet.check("-F", config, "-w", "gpu01", "-c", fine, "--transport", transport).stdout
         assert re.search("HostKey: .* host key is (not in known_hosts|known for)", said), said
     assert not known.exists()
@@ -140,7 +140,7 @@ def test_a_key_that_is_not_let_in_is_said(fleet, fine, few, tmp_path):
     other = ssh.keygen(tmp_path / "other_key")
     config = tmp_path / "ssh_config"
     config.write_text(few.read_text().replace(str(fleet.server.identity), str(other)))
-    for transport in ("ssh", "openssh"):
+    for transport in ("ssh", "paramiko", "openssh"):
         done = fleet.check("-F", config, "-w", "gpu01", "-c", fine, "--transport", transport)
         assert "UNKNOWN 1 node gpu01: AuthFailed" in done.stdout, transport
 

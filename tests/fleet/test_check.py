@@ -111,7 +111,7 @@ def test_an_inventory_says_where_hosts_are(fleet, fine, tmp_path):
     assert fleet.check("-i", hosts, "-l", "gpu[1:2]", "-x", "gpu02", "-c", fine).stdout.startswith("OK 1 node gpu03")
 
 
-@pytest.mark.parametrize("transport", ["openssh", "local"])
+@pytest.mark.parametrize("transport", ["paramiko", "openssh", "local"])
 @pytest.mark.service
 def test_the_other_transports_say_the_same(fleet, few, fine, transport):
     done = fleet.check("-F", few, "-w", "gpu[01-02]", "-c", fine, "--transport", transport)

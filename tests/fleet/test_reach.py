@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 import time
@@ -16,10 +14,10 @@ from nhc.fleet import node_session, sweep, worker
 from nhc.fleet.bundles import Site
 from nhc.fleet.ssh import connection
 from nhc.fleet.ssh.transport_paramiko import Paramiko
+from nhc.fleet.ssh.transport_ssh import Ssh
 from nhc.fleet.transport import Node, Trouble
 from tests.fleet.conftest import HOSTS, aliases
 from tests.support import ssh
-from tests.support.require import need
 
 FINE = "* || check_fs_mount /\n"
 
@@ -89,18 +87,8 @@ while True:
 
 @pytest.fixture
 def agent(tmp_path, server):
-    """An ssh-agent that holds the server's identity."""
-    need("ssh-agent", shutil.which("ssh-agent"))
-    socket = tmp_path / "agent"
-    process = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL)
-    try:
-        ssh.wait_for(socket.exists, "agent")
-        environ = {**os.environ, "SSH_AUTH_SOCK": str(socket)}
-        subprocess.run(["ssh-add", "-q", str(server.identity)], check=True, env=environ, capture_output=True)
+    with ssh.agent(tmp_path / "agent", server.identity) as socket:
         yield socket
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def test_a_key_that_only_the_agent_has(fleet, fine, few, tmp_path, agent):
@@ -153,8 +141,17 @@ def test_sudo_that_would_ask_is_a_reason_not_a_hang(tmp_path, fleet, fine):
     assert "UNKNOWN 1 node 127.0.0.1: SudoRefused: sudo: a password is required" in done.stdout
 
 
-def test_a_connection_serves_several_commands(server):
-    session = Paramiko(str(server.config)).connect(Node("127.0.0.1"), time.monotonic() + 10)
+def by_paramiko(config, accept_new=False):
+    return Paramiko(str(config), accept_new)
+
+
+def by_libssh(config, accept_new=False):
+    return Ssh(Paramiko(str(config), accept_new))
+
+
+@pytest.mark.parametrize("made", [by_paramiko, by_libssh])
+def test_a_connection_serves_several_commands(server, made):
+    session = made(server.config).connect(Node("127.0.0.1"), time.monotonic() + 10)
     try:
         for word in ("one", "two", "three"):
             assert say(session, word) == f"{word}\n".encode()
@@ -171,12 +168,13 @@ def say(session, word):
     return found
 
 
-def test_a_thousand_hosts_each_once(server, tmp_path):
+@pytest.mark.parametrize("made", [by_paramiko, by_libssh])
+def test_a_thousand_hosts_each_once(server, tmp_path, made):
     """Over real connections, with a light command instead of nhc: that is the machine's, not the sweep's, time."""
     hosts = ssh.addresses(1000)
     config = tmp_path / "ssh_config"
     config.write_text(server.config.read_text().replace(str(server.known_hosts), str(tmp_path / "known")))
-    transport = Paramiko(str(config), accept_new=True)
+    transport = made(config, accept_new=True)
     settings = worker.SweepSettings(
         node_session.SweepTask(None, Site(None, ())), {"ssh": transport}, judge=light, fanout=64
     )

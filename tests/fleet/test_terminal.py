@@ -42,7 +42,7 @@ def slow(tmp_path, server):
     return aliases(server, dict(list(HOSTS.items())[:3]), tmp_path / "ssh_config"), config, mark
 
 
-@pytest.mark.parametrize("transport", ["ssh", "openssh"])
+@pytest.mark.parametrize("transport", ["ssh", "paramiko", "openssh"])
 def test_the_bar_counts_by_verdict_and_ctrl_c_leaves_nothing_behind(fleet, env, slow, transport):
     names, config, mark = slow
     words = argv(fleet, names, "-w", "gpu[01-03]", "-c", config, "-t", "200s", "--transport", transport)

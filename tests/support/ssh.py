@@ -108,6 +108,21 @@ def sshd(
         process.wait(10)
 
 
+@contextlib.contextmanager
+def agent(socket_path: Path, identity: Path) -> Iterator[Path]:
+    """The socket of an ssh-agent that holds an identity."""
+    need("ssh-agent", shutil.which("ssh-agent"))
+    process = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket_path)], stdout=subprocess.DEVNULL)
+    try:
+        wait_for(socket_path.exists, "agent")
+        environ = {**os.environ, "SSH_AUTH_SOCK": str(socket_path)}
+        subprocess.run(["ssh-add", "-q", str(identity)], check=True, env=environ, capture_output=True)
+        yield socket_path
+    finally:
+        process.terminate()
+        process.wait()
+
+
 def user() -> str:
     import pwd
 

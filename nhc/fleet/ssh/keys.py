@@ -66,6 +66,11 @@ class Keys:
                 seen.add(key.asbytes())
                 yield key
 
+    def first_file(self, route: Route) -> str:
+        """The file of the key that goes first there, "" where an agent holds that one or there is none."""
+        first = next(self.candidates(route), None)
+        return next((path for path in route.identities if first is not None and self.load(path) is first), "")
+
     def load(self, path: str) -> Any:
         """The private key in a file: None where there is none, the exception where it cannot be used."""
         if path not in self._keys:

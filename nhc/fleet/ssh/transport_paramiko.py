@@ -7,9 +7,6 @@ of what a connection costs; `KexAlgorithms` in ssh_config changes that.
 
 from __future__ import annotations
 
-import errno
-import os
-import socket
 import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
@@ -22,11 +19,12 @@ from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-unt
     SSHException,
 )
 
+from nhc.fleet.ssh import tcp
 from nhc.fleet.ssh.config import Route, SshConfig
 from nhc.fleet.ssh.connection import Buffered, ParamikoSession, QuietTransport, close, proxy
+from nhc.fleet.ssh.host_keys import HostKeys
 from nhc.fleet.ssh.keys import Keys
-from nhc.fleet.ssh.known_hosts import KnownHosts
-from nhc.fleet.transport import Node, OutOfResources, Trouble, is_scarce, left, no_descriptors
+from nhc.fleet.transport import Node, OutOfResources, Trouble, is_scarce, left
 from nhc.model import printable
 
 
@@ -35,8 +33,7 @@ class Paramiko:
 
     def __init__(self, config: Optional[str] = None, accept_new: bool = False) -> None:
         self.config = SshConfig(config)
-        self.accept_new = accept_new
-        self._known: Dict[Tuple[str, ...], KnownHosts] = {}
+        self.host_keys = HostKeys(accept_new)
         self.keys = Keys()
         self._gateways: Dict[Tuple[str, ...], Any] = {}
         self._gateway_locks: Dict[Tuple[str, ...], threading.Lock] = {}
@@ -50,13 +47,16 @@ class Paramiko:
                 route = self.config.lookup(node)
             except Trouble:
                 continue
-            self._known_hosts(route)
+            self.host_keys.files(route)
             for path in route.identities:
                 self.keys.load(path)
 
     def connect(self, node: Node, deadline: float) -> ParamikoSession:
-        route = self.config.lookup(node)
-        return ParamikoSession(self._connect(route, deadline, node.password))
+        return self.open(self.config.lookup(node), deadline, node.password)
+
+    def open(self, route: Route, deadline: float, password: str = "") -> ParamikoSession:
+        """A session by a route that is known already. Raises Trouble."""
+        return ParamikoSession(self._connect(route, deadline, password))
 
     def close(self) -> None:
         for transport in self._gateways.values():
@@ -84,30 +84,7 @@ class Paramiko:
             return Buffered(self._through(route, deadline))
         if route.proxy_command:
             return proxy(route.proxy_command)
-        where = f"{route.host} port {route.port}"
-        try:
-            sock = socket.create_connection((route.host, route.port), left(deadline))
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return Buffered(sock)
-        except socket.gaierror as error:
-            if no_descriptors():
-                raise OutOfResources(f"{where}: {os.strerror(errno.EMFILE)}") from None
-            passing = error.errno == socket.EAI_AGAIN
-            raise Trouble("NoAddress", f"{route.host}: {error.strerror}", passing) from None
-        except UnicodeError:
-            raise Trouble("NoAddress", f"{printable(route.host)!r} is not a host name") from None
-        except socket.timeout:
-            raise Trouble("ConnectTimeout", f"{where}: no answer") from None
-        except OSError as error:
-            if is_scarce(error):
-                raise OutOfResources(f"{where}: {error.strerror}") from None
-            if error.errno == errno.ECONNREFUSED:
-                raise Trouble("Refused", f"{where}: connection refused") from None
-            if error.errno == errno.ETIMEDOUT:
-                raise Trouble("ConnectTimeout", f"{where}: no answer") from None
-            if error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-                raise Trouble("Unreachable", f"{where}: {error.strerror}") from None
-            raise Trouble("ConnectFailed", f"{where}: {error.strerror}", passing=True) from None
+        return Buffered(tcp.connect(route.host, route.port, deadline))
 
     def _through(self, route: Route, deadline: float) -> Any:
         """A channel to the host through its jump hosts; the connection to those serves all hosts behind them."""
@@ -147,8 +124,7 @@ class Paramiko:
             lock.release()
 
     def _handshake(self, sock: Any, route: Route, deadline: float) -> Any:
-        known_hosts = self._known_hosts(route)
-        known = known_hosts.keys(route.known_as)
+        known = self.host_keys.known(route)
         transport = QuietTransport(sock)
         transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = left(deadline)
         if route.kex:
@@ -179,36 +155,8 @@ class Paramiko:
             raise Trouble("NoCommonAlgorithm", str(error)) from None
         except (OSError, EOFError, SSHException) as error:
             raise _handshake_trouble(error, transport, deadline) from None
-        self._verify(key, known, known_hosts, route)
+        self.host_keys.verify((key.get_name(), key.get_base64()), known, route)
         return transport
-
-    def _verify(self, key: Any, known: List[Tuple[str, str]], known_hosts: KnownHosts, route: Route) -> None:
-        kind, text = key.get_name(), key.get_base64()
-        if text in known_hosts.revoked:
-            raise Trouble("HostKey", f"{route.known_as}: its {kind} host key is revoked")
-        if any(text == one for _kind, one in known):
-            return
-        if known:
-            raise Trouble("HostKey", f"{route.known_as}: its {kind} host key is not the one in known_hosts")
-        if not (self.accept_new or route.accept_new):
-            hint = "; certificates need --transport openssh" if known_hosts.authorities else ""
-            raise Trouble(
-                "HostKey", f"{route.known_as}: its {kind} host key is not in known_hosts (--accept-new){hint}"
-            )
-        if route.user_known_hosts:
-            try:
-                known_hosts.add(route.known_as, (kind, text), route.user_known_hosts[0])
-            except OSError as error:
-                raise Trouble("HostKey", f"{route.user_known_hosts[0]}: {error.strerror}") from None
-
-    def _known_hosts(self, route: Route) -> KnownHosts:
-        paths = (*route.user_known_hosts, *route.global_known_hosts)
-        found = self._known.get(paths)
-        if found is None:
-            with self._lock:
-                found = self._known.get(paths) or KnownHosts(paths)
-                self._known[paths] = found
-        return found
 
     # Logging in.
 
