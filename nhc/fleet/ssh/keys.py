@@ -84,6 +84,11 @@ class Keys:
                 self._keys[path] = error
         return self._keys[path]
 
+    def close(self) -> None:
+        """End the connections to the agents."""
+        for agent in {key.agent for keys in self._agents.values() for key in keys}:
+            agent.close()
+
     def _agent_keys(self, path: str) -> List[Any]:
         with self._lock:
             if path not in self._agents:

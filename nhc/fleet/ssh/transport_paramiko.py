@@ -61,6 +61,7 @@ class Paramiko:
     def close(self) -> None:
         for transport in self._gateways.values():
             close(transport)
+        self.keys.close()
 
     # Connecting.
 
