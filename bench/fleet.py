@@ -31,6 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 from common import adopt_orphans, once, reap_orphans, tree_pss, verdict  # noqa: E402
 
 from tests.support import ssh  # noqa: E402
+from tests.support.waiting import until  # noqa: E402
 
 CONNECT, COMMAND = 5, 10
 """Seconds that every tool gives a host to connect, and a command to run."""
@@ -319,7 +320,7 @@ def _all_cpu(bench: Bench, argv: Sequence[str], count: int) -> float:
     taken = measure(argv, b'"nhc":"pushed"', bench.env)
     if taken.good != count:
         raise SystemExit(f"{taken.good} of {count} hosts answered: {' '.join(argv)}")
-    ssh.wait_for(lambda: not _has_children(server), "the end of the sessions")
+    until(lambda: not _has_children(server), what="the end of the sessions")
     reap_orphans()
     return _used(server) + _children() - before
 

@@ -9,7 +9,7 @@ import hashlib
 from collections import Counter
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.matching.nodeset import fold
+from nhc.store.problem_groups import RANK, by_cause, group
 
 LETTERS = {"OK": "o", "WARN": "w", "UNKNOWN": "u", "CRIT": "c", "SKIP": "u", "": "n"}
 STALE = "s"
@@ -17,9 +17,6 @@ NEVER = "n"
 """A node that no report has come from. Neither it nor a stale one is ever shown as healthy."""
 WORST = "cuwsno"
 """The letters, the worst first."""
-
-FOLD_LIMIT = 400
-"""Characters of a folded set in a list; the whole set is asked for by its own address."""
 
 
 class NodeRow(NamedTuple):
@@ -92,8 +89,6 @@ def changes(old: Snapshot, new: Snapshot) -> List[Tuple[int, str]]:
 
 # Problems, folded by their cause.
 
-_RANK = {"CRIT": 0, "UNKNOWN": 1, "WARN": 2}
-
 
 class FleetProblem(NamedTuple):
     """Nodes with one problem: how many, which, since when, and how many got it in each part of the last hour.
@@ -121,30 +116,22 @@ SHARE = 0.5
 
 def fold_causes(snapshot: Snapshot) -> List[FleetProblem]:
     """The problems that stand, the worst and the most frequent first."""
-    by_cause: Dict[Tuple[str, str], List[ProblemRow]] = {}
-    for problem in snapshot.problems:
-        if problem.ended is None:
-            by_cause.setdefault((problem.check, problem.reason), []).append(problem)
+    standing = by_cause(problem for problem in snapshot.problems if problem.ended is None)
     sizes = group_sizes(snapshot)
-    found = [_cause(key, rows, snapshot, sizes) for key, rows in by_cause.items()]
-    return sorted(found, key=lambda cause: (_RANK.get(cause.verdict, 3), -cause.affected, cause.check, cause.reason))
+    found = [_cause(rows, snapshot, sizes) for rows in standing.values()]
+    return sorted(found, key=lambda cause: (-RANK.get(cause.verdict, 0), -cause.affected, cause.check, cause.reason))
 
 
-def _cause(
-    key: Tuple[str, str], rows: Sequence[ProblemRow], snapshot: Snapshot, sizes: Mapping[Tuple[str, str], int]
-) -> FleetProblem:
-    worst = min(rows, key=lambda row: _RANK.get(row.verdict, 3))
-    names = sorted({row.node for row in rows})
+def _cause(rows: Sequence[ProblemRow], snapshot: Snapshot, sizes: Mapping[Tuple[str, str], int]) -> FleetProblem:
+    one = group(rows)
     trend = [0] * TREND_PARTS
     for row in rows:
         part = int((snapshot.at - row.began) // (3600 / TREND_PARTS))
         if 0 <= part < TREND_PARTS:
             trend[TREND_PARTS - 1 - part] += 1
-    folded = fold(names)
-    shown = folded if len(folded) <= FOLD_LIMIT else folded[: FOLD_LIMIT - 1] + "…"
     return FleetProblem(
-        *key, worst.verdict, worst.action, worst.message, len(names), shown, min(row.began for row in rows),
-        tuple(trend), _shares(names, snapshot, sizes),
+        one.check, one.reason, one.verdict, one.action, one.message, len(one.affected), one.nodes, one.began,
+        tuple(trend), _shares(one.affected, snapshot, sizes),
     )  # fmt: skip
 
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.matching.nodeset import fold
-from nhc.notices.notice import OPEN, REFRESH, REPEAT, RESOLVED, UPDATE, Notice, cut
+from nhc.notices.notice import OPEN, REFRESH, REPEAT, RESOLVED, UPDATE, Notice
+from nhc.store.problem_groups import RANK, by_cause, group
 
-RANK = {"CRIT": 3, "UNKNOWN": 2, "WARN": 1}
 HOUR = 3600.0
 FLAPS = 3
 """Times within an hour that an incident comes back from which on it flaps."""
-NODES_LIMIT = 400
 
 
 class StandingFault(NamedTuple):
@@ -141,11 +139,11 @@ def load(content: str) -> Incident:
 def _folded(
     before: Mapping[str, Incident], faults: Iterable[StandingFault], pace: NoticeTiming, now: float, cluster: str
 ) -> Dict[str, Incident]:
-    causes: Dict[Tuple[str, str], Dict[str, List[StandingFault]]] = {}
-    for fault in faults:
-        causes.setdefault((fault.check, fault.reason), {}).setdefault(fault.place, []).append(fault)
     found: Dict[str, Incident] = {}
-    for (check, reason), places in causes.items():
+    for (check, reason), of_cause in by_cause(faults).items():
+        places: Dict[str, List[StandingFault]] = {}
+        for fault in of_cause:
+            places.setdefault(fault.place, []).append(fault)
         whole = key_of(cluster, check, reason, "")
         standing = {place for place in places if place and _stands(before.get(key_of(cluster, check, reason, place)))}
         new = set(places) - standing
@@ -165,11 +163,10 @@ def _stands(one: Optional[Incident]) -> bool:
 
 
 def _incident(key: str, place: str, faults: Sequence[StandingFault], now: float) -> Incident:
-    worst = max(faults, key=lambda fault: (RANK.get(fault.verdict, 0), -fault.began))
-    names: Set[str] = {fault.node for fault in faults}
+    one = group(faults)
     return Incident(
-        key, worst.check, worst.reason, place, worst.verdict, worst.action, worst.message,
-        cut(fold(sorted(names)), NODES_LIMIT), len(names), min(fault.began for fault in faults), now,
+        key, one.check, one.reason, place, one.verdict, one.action, one.message, one.nodes, len(one.affected),
+        one.began, now,
     )  # fmt: skip
 
 

@@ -11,12 +11,13 @@ import time
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from nhc.notices import incidents, notice
-from nhc.notices.incidents import RANK, StandingFault
+from nhc.notices.incidents import StandingFault
 from nhc.notices.notice import OPEN, REFRESH, RESOLVED
 from nhc.notices.sender import SendLater, SendRefused
 from nhc.notices.settings import NoticeChannel, NoticesSettings
 from nhc.store import nodes, outbox, problems
 from nhc.store.database import Fence, Store
+from nhc.store.problem_groups import RANK
 
 DELAYS = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0)
 """Seconds until the next try; the last goes on until `give-up`."""

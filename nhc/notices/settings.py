@@ -8,11 +8,12 @@ from typing import Callable, Dict, Mapping, NamedTuple, Protocol
 
 from nhc import settings_file
 from nhc.notices import alertmanager, jira, mail, pagerduty, servicenow, slack, teams, webhook
-from nhc.notices.incidents import RANK, NoticeTiming
+from nhc.notices.incidents import NoticeTiming
 from nhc.notices.notice import Notice
 from nhc.notices.sender import Sender
 from nhc.settings_file import Table
 from nhc.store.connect import DEFAULT
+from nhc.store.problem_groups import RANK
 from nhc.system.bounded_read import cause, read_text
 
 PATH = "/etc/nhc/notices.toml"

@@ -16,8 +16,8 @@ from nhc_adapters.sge import GridEngine
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.rest import SlurmRest
 from tests.support.schedulers import FakeFlux, FakeGridEngine, FakeLsf, FakePbs, FakeTorque
-from tests.support.slurm import wait_for
 from tests.support.slurmrest import FakeSlurmRest
+from tests.support.waiting import until
 
 NODES = ["n1", "n2", "n3"]
 
@@ -143,9 +143,9 @@ class SlurmWorld(AdapterWorld):
 
     def settle(self):
         """A resumed node does not respond until slurmctld has pinged it."""
-        wait_for(
-            "nodes to respond",
+        until(
             lambda: not any("NOT_RESPONDING" in state.flags for state in self.adapter.nodes(self.nodes)),
+            what="nodes to respond",
         )
 
     def broken(self):

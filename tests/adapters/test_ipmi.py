@@ -1,10 +1,5 @@
 """Power by the real ipmitool, on a controller that OpenIPMI's ipmi_sim plays, by the contract of repairers."""
 
-import shutil
-import socket
-import subprocess
-import time
-
 import pytest
 
 from nhc.ports import AdapterError
@@ -14,27 +9,8 @@ from nhc.testing_repairers import RepairerContract, RepairerWorld
 from nhc_adapters._command import run_command
 from nhc_adapters.bmc.identity import forms
 from nhc_adapters.bmc.ipmi import Ipmi
-from tests.support.require import need
+from tests.support.ipmi_sim import UUID, IpmiSimulator
 
-LAN = """\
-name "node"
-set_working_mc 0x20
-  startlan 1
-    addr 127.0.0.1 {port}
-    priv_limit admin
-    allowed_auths_admin none md2 md5 straight
-    guid a123456789abcdefa123456789abcdef
-  endlan
-  chassis_control "{program} 0x20"
-  user 2 true "admin" "test" admin 10 none md2 md5 straight
-"""
-CONTROLLER = """\
-mc_setbmc 0x20
-mc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr
-sel_enable 0x20 10 0x0a
-mc_enable 0x20
-"""
-UUID = "a1234567-89ab-cdef-a123-456789abcdef"
 POWER = """\
 #!/bin/sh
 # ipmi_sim asks for its chassis: CONTROLLER get power, or set power 0|1, set reset 1. The power is one file.
@@ -53,42 +29,14 @@ done
 WORDS = ("reset", "off", "on")
 
 
-class Simulator:
+class PoweredSimulator(IpmiSimulator):
     """ipmi_sim with a chassis whose power is a file."""
 
     def __init__(self, at):
-        self.at, self.port = at, free_port()
-        (at / "state").mkdir()
         (at / "power").write_text("1\n")
         (at / "chassis").write_text(POWER.format(at=at))
         (at / "chassis").chmod(0o755)
-        (at / "lan.conf").write_text(LAN.format(port=self.port, program=at / "chassis"))
-        (at / "sim.emu").write_text(CONTROLLER)
-        self.log = (at / "log").open("wb")
-        # With its input closed it does not get as far as to listen.
-        self.running = subprocess.Popen(
-            ["ipmi_sim", "-c", at / "lan.conf", "-f", at / "sim.emu", "-s", at / "state"],
-            stdin=subprocess.PIPE, stdout=self.log, stderr=self.log,
-        )  # fmt: skip
-        ask = ["ipmitool", "-I", "lan", "-H", "127.0.0.1", "-p", str(self.port), "-U", "admin", "-P", "test"]
-        until = time.monotonic() + 60
-        while subprocess.run([*ask, "mc", "info"], capture_output=True).returncode:
-            if self.running.poll() is not None or time.monotonic() > until:
-                self.running.kill()
-                pytest.fail(f"ipmi_sim does not answer:\n{(at / 'log').read_text()[-2000:]}")
-
-    def stop(self):
-        if self.running.poll() is None:
-            self.running.stdin.close()
-            self.running.terminate()
-            self.running.wait(30)
-        self.log.close()
-
-
-def free_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        super().__init__(at, str(at / "chassis"))
 
 
 class Wire:
@@ -153,11 +101,9 @@ class IpmiWorld(RepairerWorld):
 
 @pytest.fixture
 def simulator(tmp_path):
-    need("ipmitool", shutil.which("ipmitool"), "package ipmitool")
-    need("ipmi_sim", shutil.which("ipmi_sim"), "package openipmi")
     at = tmp_path / "bmc"
     at.mkdir()
-    running = Simulator(at)
+    running = PoweredSimulator(at)
     yield running
     running.stop()
 

@@ -17,6 +17,7 @@ from nhc_adapters.bmc.redfish import Redfish
 from tests.support.redfish import Controller
 from tests.support.require import need
 from tests.support.slurm import free_ports
+from tests.support.waiting import until
 
 
 class RedfishWorld(RepairerWorld):
@@ -248,10 +249,10 @@ def test_a_machine_of_the_emulator_is_switched_off_and_on(emulator):
     assert before.instance == system
 
     def wait_until(stage, sent):
-        until = time.monotonic() + 60
-        while (seen := repairer.progress(cycle, sent, before)).stage is not stage:
-            assert time.monotonic() < until, seen
-        return seen
+        def progress():
+            return repairer.progress(cycle, sent, before)
+
+        return until(lambda: (seen := progress()).stage is stage and seen, 60, what=stage.value, said=progress)
 
     sent = repairer.send(cycle)  # it lists PowerCycle and answers 501: the power is switched off and on
     assert (sent.answer, sent.request_id) == (Answer.ACCEPTED, "ForceOff"), sent

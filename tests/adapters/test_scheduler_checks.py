@@ -8,7 +8,7 @@ from typing import Any
 from nhc.host import Host
 from nhc.model import Verdict
 from tests.support.judge import judge
-from tests.support.slurm import wait_for
+from tests.support.waiting import until
 
 
 def test_a_real_slurm_answers_and_says_what_it_thinks_of_a_node(cluster: Any) -> None:
@@ -36,4 +36,4 @@ def test_a_slurm_that_is_gone_is_a_warning(cluster: Any) -> None:
         assert judge(host, "check_scheduler_node -r slurm -n n1").verdict is Verdict.UNKNOWN
     finally:
         cluster.start_controller()
-        wait_for("the nodes", lambda: cluster.state("n1") == "idle", 60)
+        until(lambda: cluster.state("n1") == "idle", 60, what="the nodes")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.slurm import wait_for
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def requeued(job):
 def quiet_health_check(hooks):
     """Keep the periodic check out of a test of the prolog, the one that runs now included."""
     hooks.program("healthcheck", "exit 0\n")
-    wait_for("health checks to end", lambda: not running(f"{hooks.directory}/nhc/nhc.conf"))
+    until(lambda: not running(f"{hooks.directory}/nhc/nhc.conf"), what="health checks to end")
 
 
 def running(word):
@@ -45,17 +45,17 @@ def running(word):
 
 
 def ended(cluster, job):
-    return wait_for(f"job {job} to end", lambda: cluster.job(job)["JobState"] == "COMPLETED" and cluster.job(job))
+    return until(lambda: cluster.job(job)["JobState"] == "COMPLETED" and cluster.job(job), what=f"job {job} to end")
 
 
 def test_a_job_that_lands_on_a_sick_node_is_requeued_and_runs_elsewhere(cluster, hooks):
     quiet_health_check(hooks)
     hooks.sick("n1")
     job = cluster.submit("hostname", "--nodelist=n1")
-    wait_for("n1 to be drained", lambda: cluster.state("n1") in ("drain", "drng"))
+    until(lambda: cluster.state("n1") in ("drain", "drng"), what="n1 to be drained")
     assert cluster.reason("n1").startswith("NHC: check_file_test: ")
     # Slurm holds a requeued batch job back for two minutes, the life of its credential; no update sticks before.
-    wait_for("the job to be requeued", lambda: requeued(cluster.job(job)))
+    until(lambda: requeued(cluster.job(job)), what="the job to be requeued")
     cluster.scontrol("update", f"JobId={job}", "ReqNodeList=", "StartTime=now")
     done = ended(cluster, job)
     assert done["NodeList"] in ("n2", "n3")
@@ -82,11 +82,11 @@ def test_an_unknown_verdict_lets_the_job_start(cluster, hooks):
 
 def test_the_health_check_drains_within_its_interval_and_resumes_after_repair(cluster, hooks):
     hooks.sick("n3")
-    wait_for("n3 to be drained", lambda: cluster.state("n3") == "drain", 10)
+    until(lambda: cluster.state("n3") == "drain", 10, what="n3 to be drained")
     assert cluster.reason("n3").startswith("NHC: check_file_test: ")
     assert cluster.state("n1") == "idle"
     hooks.well("n3")
-    wait_for("n3 to be back", lambda: cluster.state("n3") == "idle", 10)
+    until(lambda: cluster.state("n3") == "idle", 10, what="n3 to be back")
     assert cluster.reason("n3") == ""
 
 
@@ -98,26 +98,28 @@ def test_a_watch_only_week_drains_nothing_starts_the_job_and_says_what_it_would_
     assert (done["Restarts"], done["NodeList"]) == ("0", "n1")
     assert "AdminComment" not in done
     assert f"the job {job} starts, otherwise it would be requeued" in hooks.said("prolog")
-    wait_for("the health check to say so", lambda: "not marked: watch only" in hooks.said("healthcheck"))
+    until(lambda: "not marked: watch only" in hooks.said("healthcheck"), what="the health check to say so")
     assert in_service(cluster, "n1")
     assert cluster.reason("n1") == ""
     hooks.configure()  # the week is over
-    wait_for("n1 to be drained", lambda: cluster.state("n1") == "drain")
+    until(lambda: cluster.state("n1") == "drain", what="n1 to be drained")
     hooks.configure(NHC_WATCH_ONLY="1")
     hooks.well("n1")
-    wait_for("the health check to say so", lambda: "n1 is healthy; stays out: watch only" in hooks.said("healthcheck"))
+    until(
+        lambda: "n1 is healthy; stays out: watch only" in hooks.said("healthcheck"), what="the health check to say so"
+    )
     assert cluster.state("n1") == "drain"
     hooks.configure()
-    wait_for("n1 to be back", lambda: cluster.state("n1") == "idle")
+    until(lambda: cluster.state("n1") == "idle", what="n1 to be back")
 
 
 def test_an_unknown_verdict_neither_drains_nor_resumes(cluster, hooks):
     hooks.sick("n3")
-    wait_for("n3 to be drained", lambda: cluster.state("n3") == "drain")
+    until(lambda: cluster.state("n3") == "drain", what="n3 to be drained")
     runs = checked(hooks)
     hooks.well("n3")
     hooks.configure("* || check_no_such_thing")
-    wait_for("two more runs", lambda: checked(hooks) >= runs + 2)
+    until(lambda: checked(hooks) >= runs + 2, what="two more runs")
     assert cluster.state("n3") == "drain"
     assert cluster.state("n1") == "idle"
 
@@ -137,11 +139,11 @@ def checked(hooks):
 def test_an_operators_drain_is_neither_renamed_nor_resumed(cluster, hooks):
     cluster.update("n3", State="DRAIN", Reason="new DIMM on Tuesday")
     runs = checked(hooks)
-    wait_for("two healthy runs", lambda: checked(hooks) >= runs + 2)
+    until(lambda: checked(hooks) >= runs + 2, what="two healthy runs")
     assert (cluster.state("n3"), cluster.reason("n3")) == ("drain", "new DIMM on Tuesday")
     hooks.sick("n3")
     runs = checked(hooks)
-    wait_for("two unhealthy runs", lambda: checked(hooks) >= runs + 2)
+    until(lambda: checked(hooks) >= runs + 2, what="two unhealthy runs")
     assert (cluster.state("n3"), cluster.reason("n3")) == ("drain", "new DIMM on Tuesday")
 
 
@@ -171,20 +173,20 @@ def test_a_configuration_that_cannot_be_read_drains_nothing_and_is_seen_until_it
     conf.unlink()
     job = cluster.submit("true", "--nodelist=n2")
     ended(cluster, job)
-    said = wait_for("a comment on n2", lambda: cluster.show("n2").get("Comment"))
+    said = until(lambda: cluster.show("n2").get("Comment"), what="a comment on n2")
     assert said.startswith("NHC: the ")
     assert "configuration cannot be used" in said
     conf.write_text(good)
-    wait_for("the comment to go", lambda: not cluster.show("n2").get("Comment"))
+    until(lambda: not cluster.show("n2").get("Comment"), what="the comment to go")
     assert cluster.state("n2") == "idle"
 
 
 def test_the_bound_on_drained_nodes_holds_at_the_nodes_themselves(cluster, hooks):
     hooks.configure(NHC_MAX_DRAINED="1")
     hooks.sick("n1")
-    wait_for("n1 to be drained", lambda: cluster.state("n1") == "drain")
+    until(lambda: cluster.state("n1") == "drain", what="n1 to be drained")
     hooks.sick("n2")
-    wait_for("n2 to be refused", lambda: "n2 is unhealthy" in hooks.said("healthcheck"))
+    until(lambda: "n2 is unhealthy" in hooks.said("healthcheck"), what="n2 to be refused")
     assert "not marked: 1 of 3 nodes are marked already" in hooks.said("healthcheck")
     job = cluster.submit("true", "--nodelist=n2")
     ended(cluster, job)
@@ -200,7 +202,7 @@ def test_a_users_comment_skips_no_check_unless_the_administrator_allows_it(clust
     assert in_service(cluster, "n1")
     hooks.configure()
     job = cluster.submit("true", "--nodelist=n1", "--comment=nhc-skip=check_file_test")
-    wait_for("n1 to be drained", lambda: cluster.state("n1") in ("drain", "drng"))
+    until(lambda: cluster.state("n1") in ("drain", "drng"), what="n1 to be drained")
 
 
 def test_leftover_processes_of_the_job_are_ended_and_another_users_are_not(cluster, hooks):
@@ -221,9 +223,11 @@ def test_leftover_processes_of_the_job_are_ended_and_another_users_are_not(clust
     )
     ended(cluster, job)
     pid = int(pid_file.read_text())
-    wait_for("the leftover to be ended", lambda: not alive(pid))
-    wait_for("the epilog to say so", lambda: f"cleaned up after the job: process {pid} (sleep)" in hooks.said("epilog"))
-    wait_for("n2 to be idle", lambda: cluster.state("n2") == "idle")
+    until(lambda: not alive(pid), what="the leftover to be ended")
+    until(
+        lambda: f"cleaned up after the job: process {pid} (sleep)" in hooks.said("epilog"), what="the epilog to say so"
+    )
+    until(lambda: cluster.state("n2") == "idle", what="n2 to be idle")
 
 
 def alive(pid):
@@ -238,7 +242,7 @@ def test_the_controllers_prolog_requeues_and_drains_nothing(cluster, hooks):
     marker.touch()
     hooks.configure(f"# context prolog-slurmctld\n* || check_file_test -! -e {marker}")
     job = cluster.submit("true", "--nodelist=n2")
-    wait_for("the job to be requeued", lambda: requeued(cluster.job(job)))
+    until(lambda: requeued(cluster.job(job)), what="the job to be requeued")
     assert in_service(cluster, "n2")
     marker.unlink()
     cluster.scontrol("update", f"JobId={job}", "StartTime=now")

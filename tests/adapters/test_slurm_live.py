@@ -24,7 +24,7 @@ from nhc.system.process import Completed
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.rest import SlurmRest
 from tests.support.require import need
-from tests.support.slurm import wait_for
+from tests.support.waiting import until
 
 MARK = Mark("check_x: bad", Action.REBOOT)
 FREELY = Policy(ceiling=Ceiling())
@@ -51,7 +51,7 @@ def state(slurm, node):
 @pytest.mark.service
 def test_a_busy_node_drains_keeps_its_job_and_comes_back(cluster, slurm):
     job = cluster.submit("sleep 60", "--nodelist=n1")
-    wait_for("the job to run", lambda: cluster.job(job)["JobState"] == "RUNNING")
+    until(lambda: cluster.job(job)["JobState"] == "RUNNING", what="the job to run")
     assert state(slurm, "n1").busy
     assert slurm.mark({"n1": MARK})[0].effect is Effect.CHANGED
     found = state(slurm, "n1")
@@ -73,28 +73,28 @@ def test_a_drained_node_that_went_down_under_our_mark_comes_back(cluster, slurm)
     slurm.mark({"n2": MARK})
     cluster.update("n2", State="DOWN", Reason="NHC: check_x: bad")
     assert slurm.clear(["n2"])[0].effect is Effect.CHANGED
-    wait_for("n2 to be idle", lambda: cluster.state("n2") == "idle")
+    until(lambda: cluster.state("n2") == "idle", what="n2 to be idle")
 
 
 def test_maintenance_is_left_alone(cluster, slurm):
     cluster.scontrol("create", "reservation", "ReservationName=maint", "StartTime=now", "Duration=10", "Nodes=n1",
                      "Users=root", "Flags=MAINT,IGNORE_JOBS")  # fmt: skip
     try:
-        wait_for("n1 to be in maintenance", lambda: "MAINTENANCE" in state(slurm, "n1").flags)
+        until(lambda: "MAINTENANCE" in state(slurm, "n1").flags, what="n1 to be in maintenance")
         assert slurm.mark({"n1": MARK})[0] == ("n1", Effect.REFUSED, "left alone: it is in a maintenance reservation")
     finally:
         cluster.scontrol("delete", "ReservationName=maint")
-    wait_for("maintenance to end", lambda: "MAINTENANCE" not in state(slurm, "n1").flags)
+    until(lambda: "MAINTENANCE" not in state(slurm, "n1").flags, what="maintenance to end")
 
 
 def test_a_reboot_is_ordered_on_a_drained_node_and_then_left_alone(cluster, slurm):
     slurm.mark({"n3": MARK})
     assert slurm.repair(Operation.REBOOT, ["n3"], MARK.why)[0].effect is Effect.CHANGED
-    wait_for("the reboot to be issued", lambda: "REBOOT_ISSUED" in state(slurm, "n3").flags)
+    until(lambda: "REBOOT_ISSUED" in state(slurm, "n3").flags, what="the reboot to be issued")
     assert slurm.mark({"n3": Mark("check_y: other")})[0].effect is Effect.REFUSED
     assert slurm.clear(["n3"])[0].effect is Effect.REFUSED
     cluster.boot_node("n3")
-    wait_for("n3 to be back from its reboot", lambda: not state(slurm, "n3").hold)
+    until(lambda: not state(slurm, "n3").hold, what="n3 to be back from its reboot")
     found = state(slurm, "n3")
     assert not found.available
     assert (found.mark.why, found.mark.action, found.mark.ours) == (MARK.why, Action.REBOOT, True)
@@ -103,11 +103,11 @@ def test_a_reboot_is_ordered_on_a_drained_node_and_then_left_alone(cluster, slur
 def test_powered_down_nodes_are_left_alone(cluster, slurm):
     cluster.update("n2", State="POWER_DOWN_FORCE")
     assert slurm.mark({"n2": MARK})[0].effect is Effect.REFUSED
-    wait_for("n2 to be powered down", lambda: "POWERED_DOWN" in state(slurm, "n2").flags)
+    until(lambda: "POWERED_DOWN" in state(slurm, "n2").flags, what="n2 to be powered down")
     assert slurm.mark({"n2": MARK})[0].message == "left alone: it is powered down"
     assert slurm.clear(["n2"])[0].effect is Effect.UNCHANGED
     cluster.boot_node("n2")
-    wait_for("n2 to be up", lambda: not state(slurm, "n2").hold)
+    until(lambda: not state(slurm, "n2").hold, what="n2 to be up")
 
 
 def test_hyperpods_reason_is_written_on_request_and_never_cleared(cluster):
@@ -139,7 +139,7 @@ def test_a_reason_keeps_its_text_and_time_while_only_its_figures_change(cluster,
     settings = {"NHC_RM": "slurm", "NHC_MAX_DRAINED": "none"}
     assert not sync(slurm, full[:1], FREELY, ledger, apply=True).failed
     first = state(slurm, "n1").mark.since
-    wait_for("the clock to go on", lambda: time.time() > first + 1.1)
+    until(lambda: time.time() > first + 1.1, what="the clock to go on")
     for found in full[1:]:
         assert sync(slurm, [found], FREELY, ledger, apply=True).applied == ()
         assert healthcheck(found, cluster.env, settings, memory) == 0
@@ -175,7 +175,7 @@ def test_a_ceiling_survives_restarts_because_slurm_itself_holds_the_count(cluste
     sync(Slurm({}, cluster.env), [report("n1", crit("X", "bad"))], policy, ledger, apply=True)
     cluster.kill("slurmctld", signal.SIGTERM)
     cluster.start_controller()
-    wait_for("n2 to register", lambda: cluster.state("n2") == "idle")
+    until(lambda: cluster.state("n2") == "idle", what="n2 to register")
     again = sync(Slurm({}, cluster.env), [report("n2", crit("X", "bad"))], policy, ledger, apply=True)
     assert again.decision.operations == ()
     assert "at most 1" in again.decision.withheld[0].why
@@ -208,7 +208,7 @@ def test_a_controller_killed_midway_loses_nothing(cluster, slurm, ledger):
     reports = [report("n1", crit("X", "one")), report("n2", crit("X", "two")), report("n3", crit("X", "three"))]
     ended = sync(slurm, reports, FREELY, ledger, apply=True, retry_for=40)
     assert ended.failed == []
-    wait_for("the controller", cluster.answers)
+    until(cluster.answers, what="the controller")
     found = {node: state(slurm, node).mark.why for node in cluster.nodes}
     assert found == {"n1": "check_x: one", "n2": "check_x: two", "n3": "check_x: three"}
     # Each operation is in the history once, however often it was tried.

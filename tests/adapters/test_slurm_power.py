@@ -10,7 +10,7 @@ from nhc.system.process import Completed
 from nhc.testing_repairers import RepairerContract, RepairerWorld
 from nhc_adapters._command import run_command
 from nhc_adapters.slurm.power import SlurmPower
-from tests.support.slurm import wait_for
+from tests.support.waiting import until
 
 CHANGES = ("reboot", "update")
 
@@ -69,12 +69,12 @@ class SlurmWorld(RepairerWorld):
 
     def take_effect(self):
         node = self.machine.node
-        wait_for("the reboot to be issued", lambda: "REBOOT_ISSUED" in self.cluster.show(node)["State"])
+        until(lambda: "REBOOT_ISSUED" in self.cluster.show(node)["State"], what="the reboot to be issued")
         booted = int(self.repairer.look(self.machine).boot)
         # slurmctld's boot times waver by a second, and no machine boots twice within three.
-        wait_for("the last boot to be past", lambda: time.time() > booted + 3)
+        until(lambda: time.time() > booted + 3, what="the last boot to be past")
         self.cluster.boot_node(node)
-        wait_for("the node to be back", lambda: "REBOOT" not in self.cluster.show(node)["State"])
+        until(lambda: "REBOOT" not in self.cluster.show(node)["State"], what="the node to be back")
 
 
 class TestReboot(RepairerContract):
@@ -139,7 +139,7 @@ def test_a_cloud_node_is_powered_down_then_up(cluster):
     world = SlurmWorld(cluster, "far1", Rung.REPLACE, replace="power")
     replace = order(world, Rung.REPLACE)
     cluster.update("far1", State="POWER_UP")
-    wait_for("far1 to power up", lambda: world.repairer.can(world.machine, Rung.REPLACE) == "")
+    until(lambda: world.repairer.can(world.machine, Rung.REPLACE) == "", what="far1 to power up")
     assert world.repairer.look(world.machine).actor == "slurm"
     assert world.repairer.send(replace).message == "nothing sent: it is powering up"
 
@@ -149,9 +149,9 @@ def test_a_cloud_node_is_powered_down_then_up(cluster):
     def seen():
         return world.repairer.progress(replace, accepted, Sighting(0.0, "far1", "1"))
 
-    wait_for("far1 to be powered down", lambda: seen().stage is Stage.HALFWAY, 30)
+    until(lambda: seen().stage is Stage.HALFWAY, 30, what="far1 to be powered down")
     assert world.repairer.complete(replace, accepted).answer is Answer.ACCEPTED
-    wait_for("far1 to power up again", lambda: seen().message == "it is powering up")
+    until(lambda: seen().message == "it is powering up", what="far1 to power up again")
     cluster.update("far1", State="POWER_DOWN_FORCE", Reason="test")
 
 

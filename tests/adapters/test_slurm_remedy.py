@@ -13,7 +13,7 @@ from nhc.render.json import to_dict
 from nhc.store import attempts, audit, episodes, evidence
 from nhc.store.connect import open_store
 from tests.support.remedy_world import new_store
-from tests.support.slurm import wait_for
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 NODE = "n1"
@@ -89,18 +89,18 @@ def service(cluster, tmp_path):
     cluster.scontrol("cancel_reboot", NODE, check=False)
     if "REBOOT" in cluster.show(NODE)["State"]:
         cluster.boot_node(NODE)
-        wait_for("the node to be back", lambda: "REBOOT" not in cluster.show(NODE)["State"])
+        until(lambda: "REBOOT" not in cluster.show(NODE)["State"], what="the node to be back")
 
 
 def test_from_a_fault_to_a_returned_node_though_the_controller_is_killed(service, cluster):
     service.report("boot1", sick=True)
     service.start()
-    wait_for("the reboot to be issued", lambda: "REBOOT_ISSUED" in cluster.show(NODE)["State"], 90)
+    until(lambda: "REBOOT_ISSUED" in cluster.show(NODE)["State"], 90, what="the reboot to be issued")
     assert cluster.reason(NODE).startswith("NHC: Xid95: gpu3: Xid 95 (episode 1) [action: reboot]")
-    wait_for("the answer to be written down", lambda: service.states()[0][0].state == "watching", 30)
+    until(lambda: service.states()[0][0].state == "watching", 30, what="the answer to be written down")
     service.kill()
     issued = time.time()
-    wait_for("the last boot to be past", lambda: time.time() > issued + 3)  # slurmctld's boot times waver by a second
+    until(lambda: time.time() > issued + 3, what="the last boot to be past")  # slurmctld's boot times waver by a second
     service.start()
     cluster.boot_node(NODE)
 
@@ -109,8 +109,8 @@ def test_from_a_fault_to_a_returned_node_though_the_controller_is_killed(service
         time.sleep(0.2)
         return cluster.state(NODE) == "idle"
 
-    wait_for("the node to be in service", back, 120)
-    wait_for("the episode to end", lambda: service.states()[0][0].ended is not None, 30)
+    until(back, 120, what="the node to be in service")
+    until(lambda: service.states()[0][0].ended is not None, 30, what="the episode to end")
     rows, tried, whats = service.states()
     assert [row.state for row in rows] == ["returned"]
     assert [(one.rung, one.repairer, one.outcome) for one in tried] == [("reboot", "slurm", "succeeded")]
@@ -122,15 +122,15 @@ def test_from_a_fault_to_a_returned_node_though_the_controller_is_killed(service
 
 def test_a_node_that_an_operator_resumed_meanwhile_is_left_alone(service, cluster):
     job = cluster.run("sbatch", "--parsable", "-w", NODE, "--wrap", "sleep 300").stdout.strip()
-    wait_for("the job to run", lambda: cluster.state(NODE) in ("mix", "alloc"), 60)
+    until(lambda: cluster.state(NODE) in ("mix", "alloc"), 60, what="the job to run")
     service.report("boot1", sick=True)
     service.start()
-    wait_for("the node to be drained", lambda: cluster.state(NODE) == "drng", 90)
-    wait_for("the loop to wait for the job", lambda: service.states()[0][0].state == "draining", 30)
+    until(lambda: cluster.state(NODE) == "drng", 90, what="the node to be drained")
+    until(lambda: service.states()[0][0].state == "draining", 30, what="the loop to wait for the job")
     cluster.update(NODE, State="RESUME")
-    wait_for("the loop to withdraw", lambda: service.states()[0][0].state == "withdrawn", 60)
+    until(lambda: service.states()[0][0].state == "withdrawn", 60, what="the loop to withdraw")
     cluster.run("scancel", job)
     service.report("boot1", sick=True)
-    wait_for("the node to be idle", lambda: cluster.state(NODE) == "idle", 60)
+    until(lambda: cluster.state(NODE) == "idle", 60, what="the node to be idle")
     rows, tried, _ = service.states()
     assert (len(rows), tried) == (1, [])

@@ -16,7 +16,8 @@ import pytest
 from nhc.store import deep
 from nhc.store.connect import open_store
 from tests.support.require import need
-from tests.support.slurm import Cluster, missing, wait_for
+from tests.support.slurm import Cluster, missing
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = ["n1", "n2", "n3", "n4", "n5"]
@@ -153,11 +154,11 @@ def test_the_slow_node_is_named_and_its_partners_are_not(site):
 def test_a_sweep_that_is_killed_goes_on_without_testing_twice(site):
     (site.place / "hold").touch()
     child = site.sweep()
-    wait_for("two tests to run", lambda: len(site.running()) == 2, 60)
+    until(lambda: len(site.running()) == 2, 60, what="two tests to run")
     child.kill()
     child.wait(20)
     (site.place / "hold").unlink()
-    wait_for("the tests to end without us", lambda: site.cluster.jobs() == [], 60)
+    until(lambda: site.cluster.jobs() == [], 60, what="the tests to end without us")
 
     status, out, err = site.ended(site.sweep("--go-on", "1"))
 
@@ -171,13 +172,12 @@ def test_a_sweep_that_is_killed_goes_on_without_testing_twice(site):
 def test_real_work_takes_the_node_within_seconds_and_the_test_says_nothing(site):
     (site.place / "hold").touch()
     child = site.sweep()
-    wait_for("two tests to run", lambda: len(site.running()) == 2, 60)
+    until(lambda: len(site.running()) == 2, 60, what="two tests to run")
     begun = time.monotonic()
     job = site.cluster.submit("sleep 3", "-p", "real", "-w", "n1", "--exclusive")
-    wait_for("the real job to run", lambda: site.cluster.job(job)["JobState"] in ("RUNNING", "COMPLETED"), 60, 0.02)
+    until(lambda: site.cluster.job(job)["JobState"] in ("RUNNING", "COMPLETED"), 60, 0.02, what="the real job to run")
     took = time.monotonic() - begun
-    wait_for("the test to be unknown",
-             lambda: any(row.nodes == "n1 n2" and row.state == "unknown" for row in site.tests()), 60)  # fmt: skip
+    until(lambda: any(row.nodes == "n1 n2" and row.state == "unknown" for row in site.tests()), 60, what="the test to be unknown")  # fmt: skip
     (site.place / "hold").unlink()
 
     status, out, err = site.ended(child)
@@ -192,7 +192,7 @@ def test_real_work_takes_the_node_within_seconds_and_the_test_says_nothing(site)
 def test_ctrl_c_leaves_the_sweep_open_and_says_how_to_go_on(site):
     (site.place / "hold").touch()
     child = site.sweep()
-    wait_for("two tests to run", lambda: len(site.running()) == 2, 60)
+    until(lambda: len(site.running()) == 2, 60, what="two tests to run")
     child.send_signal(signal.SIGINT)
     status, _out, err = site.ended(child)
     assert status == 3

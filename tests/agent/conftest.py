@@ -6,25 +6,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import until
+
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def until(what, within=15.0, every=0.01):
-    """Ask until the answer is true, and return it."""
-    deadline = time.monotonic() + within
-    while True:
-        found = what()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"not so within {within} s: {found!r}"
-        time.sleep(every)
 
 
 def free_port():

@@ -17,8 +17,9 @@ import pytest
 
 from nhc.state.mutes import Mute, render
 from nhc.system import kernel_ring
-from tests.agent.conftest import ROOT, until
+from tests.agent.conftest import ROOT
 from tests.support.require import need
+from tests.support.waiting import until
 
 SCHEMA = json.loads((ROOT / "docs/event.schema.json").read_text())
 

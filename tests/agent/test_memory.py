@@ -64,7 +64,7 @@ def test_a_round_that_could_not_begin_is_a_round_that_failed(agent):
     import resource
     import time
 
-    from tests.agent.conftest import until
+    from tests.support.waiting import until
 
     agent.configure("* |every 1s| check_file_test -e /etc/passwd\n")
     agent.start()

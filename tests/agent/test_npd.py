@@ -15,9 +15,9 @@ from nhc.facts.kmsg import Record
 from nhc.model import Verdict
 from nhc.settings_file import SettingsError
 from nhc.testing import FakeHost
-from tests.agent.conftest import until
 from tests.support.judge import judge
 from tests.support.run import nhc
+from tests.support.waiting import until
 
 KERNEL = {
     "plugin": "kmsg",

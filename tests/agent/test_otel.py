@@ -1,8 +1,5 @@
 """OpenTelemetry, against a collector that takes OTLP over HTTP."""
 
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
 import pytest
 
 from nhc.agent import events
@@ -10,6 +7,7 @@ from nhc.agent.otel import Otel
 from nhc.model import CheckResult, Metric, Report, crit, ok
 from nhc.ports import AdapterError
 from nhc.sinks import Delivery
+from tests.support.http_server import Reply, answering, serving
 from tests.support.require import need
 
 
@@ -26,25 +24,13 @@ def collector():
         need("opentelemetry", False, "the extra `agent` is not installed")
     kinds = {"/v1/logs": ExportLogsServiceRequest, "/v1/metrics": ExportMetricsServiceRequest}
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            self.server.taken.append((self.path, kinds[self.path].FromString(body), self.headers))
-            self.send_response(self.server.answer)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+    def take(asked):
+        server.taken.append((asked.path, kinds[asked.path].FromString(asked.body), asked.headers))
+        return Reply(server.answer)
 
-        def log_message(self, *_words):
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    server.taken, server.answer = [], 200
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(answering(take)) as server:
+        server.taken, server.answer = [], 200
+        yield server
 
 
 def started(collector, **more):

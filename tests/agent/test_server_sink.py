@@ -4,9 +4,7 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,16 +16,11 @@ from nhc.ports import AdapterError
 from nhc.render import push
 from nhc.sinks import Delivery
 from nhc.store import nodes
+from tests.support.http_server import Reply, answering, serving
 from tests.support.intake import Server, report
+from tests.support.waiting import until
 
 SETTINGS = "[limits]\npushes-a-node-and-minute = 60000\n"
-
-
-def until(true, seconds=30):
-    end = time.monotonic() + seconds
-    while not true() and time.monotonic() < end:
-        time.sleep(0.02)
-    assert true()
 
 
 class Place:
@@ -178,24 +171,6 @@ def test_a_disk_that_takes_nothing_leaves_the_newest_in_memory(place):
     until(lambda: "n1 lost 5 reports" in place.server.said())
 
 
-class Answering(BaseHTTPRequestHandler):
-    """A peer that is not nhc's server, or not well."""
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.asked.append(time.monotonic())
-        status, headers, body = self.server.answer
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -208,21 +183,22 @@ class Answering(BaseHTTPRequestHandler):
     ],
 )
 def test_any_other_answer_is_no_answer_and_the_report_stays(place, answer, said):
-    peer = HTTPServer(("127.0.0.1", 0), Answering)
-    peer.answer, peer.asked = answer, []
-    threading.Thread(target=peer.serve_forever, daemon=True).start()
-    try:
+    asked = []
+
+    def reply(_request):
+        asked.append(time.monotonic())
+        status, headers, body = answer
+        return Reply(status, body, headers)
+
+    with serving(answering(reply)) as peer:
         sink = place.sink(url=f"http://127.0.0.1:{peer.server_port}")
         deliver(sink, "b1")
         until(lambda: said in sink.problem())
         until(lambda: len(place.waiting()) == 1)
-        until(lambda: len(peer.asked) > 1)
+        until(lambda: len(asked) > 1)
         if answer[1].get("Retry-After") == "1":
-            assert peer.asked[1] - peer.asked[0] >= 1.0
+            assert asked[1] - asked[0] >= 1.0
         sink.close()
-    finally:
-        peer.shutdown()
-        peer.server_close()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from nhc.store import episodes, nodes
 from nhc.store.connect import open_store
 from nhc.store.intake import Incoming
 from nhc.store.reports import receive
-from tests.support.slurm import free_ports, wait_for
+from tests.support.slurm import free_ports
+from tests.support.waiting import until
 
 TOKENS = {name: f"{name}-secret-token" for name in ("vera", "olga", "adam", "alma", "nina")}
 ROLES = {"vera": "viewer", "olga": "operator", "adam": "admin", "alma": "auditor", "nina": "operator"}
@@ -133,6 +134,6 @@ def site(tmp_path):
 def console(site):
     found = settings(free_ports(1)[0])
     running = Running(found, StoreSource(site.store, found.stale), site.store)
-    wait_for("the first snapshot", lambda: running.server.hub.snapshot)
+    until(lambda: running.server.hub.snapshot, what="the first snapshot")
     yield running
     running.stop()

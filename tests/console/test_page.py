@@ -12,7 +12,8 @@ from nhc.model import Verdict
 from nhc.store import attempts
 from tests.console.conftest import TOKENS, Running, Site, report, settings
 from tests.support import browser as browsers
-from tests.support.slurm import free_ports, wait_for
+from tests.support.slurm import free_ports
+from tests.support.waiting import until
 
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"><b>x"
 READY = "return document.body.dataset.ready && document.querySelector('main').dataset.screen"
@@ -29,7 +30,7 @@ def running(tmp_path_factory):
     found = settings(free_ports(1)[0])
     made = Running(found, StoreSource(site.store, found.stale), site.store)
     made.site = site
-    wait_for("the first snapshot", lambda: made.server.hub.snapshot)
+    until(lambda: made.server.hub.snapshot, what="the first snapshot")
     yield made
     made.stop()
     site.store.close()
@@ -48,7 +49,7 @@ def at(browser, running):
 
     def open_it(path):
         browser.get(f"http://{running.address}/view/{path}")
-        browsers.until(
+        browsers.until_script(
             browser, "return document.body.dataset.ready && document.querySelector('main').dataset.screen", path
         )
         return browser
@@ -92,9 +93,13 @@ def test_the_map_shows_a_change_as_it_comes(at, running):
 
     running.site.hear(report("b3", Verdict.CRIT, "GpuFallenOffBus", started=running.site.now + 1))
 
-    browsers.until(browser, "return document.getElementById('state').textContent.includes('3 CRIT')", "the change")
+    browsers.until_script(
+        browser, "return document.getElementById('state').textContent.includes('3 CRIT')", "the change"
+    )
     running.site.hear(report("b3", Verdict.OK, started=running.site.now + 2))
-    browsers.until(browser, "return document.getElementById('state').textContent.includes('2 CRIT')", "the end of it")
+    browsers.until_script(
+        browser, "return document.getElementById('state').textContent.includes('2 CRIT')", "the end of it"
+    )
 
 
 def test_the_map_is_walked_with_the_keyboard(at):
@@ -103,10 +108,10 @@ def test_the_map_is_walked_with_the_keyboard(at):
     browser = at("map")
     canvas = browser.find_element("tag name", "canvas")
     canvas.send_keys(Keys.ARROW_DOWN, Keys.ARROW_DOWN)
-    said = browsers.until(browser, "return document.getElementById('said').textContent", "what is said")
+    said = browsers.until_script(browser, "return document.getElementById('said').textContent", "what is said")
     assert said in ("b1: CRIT", "a2: WARN")
     canvas.send_keys(Keys.END, Keys.ENTER)
-    browsers.until(browser, "return location.pathname === '/view/node/b4'", "the node's own screen")
+    browsers.until_script(browser, "return location.pathname === '/view/node/b4'", "the node's own screen")
 
 
 def test_a_form_that_is_being_filled_in_stays_when_something_changes(at, browser, running):
@@ -117,7 +122,9 @@ def test_a_form_that_is_being_filled_in_stays_when_something_changes(at, browser
     browser.execute_script("window.scrollTo(0, 120)")
 
     running.site.hear(report("a1", Verdict.WARN, "GpuHot", started=running.site.now + 3))
-    browsers.until(browser, "return document.getElementById('state').textContent.includes('2 WARN')", "the change")
+    browsers.until_script(
+        browser, "return document.getElementById('state').textContent.includes('2 WARN')", "the change"
+    )
 
     assert field.get_attribute("value") == "waiting for a part"
     running.site.hear(report("a1", Verdict.OK, started=running.site.now + 4))
@@ -125,12 +132,12 @@ def test_a_form_that_is_being_filled_in_stays_when_something_changes(at, browser
 
 def log_in(browser, running):
     browser.get(f"http://{running.address}/view/login")
-    browsers.until(browser, "return document.body.dataset.ready", "the page")
+    browsers.until_script(browser, "return document.body.dataset.ready", "the page")
     if "Log out" in browser.find_element("id", "who").text:
         return
     browser.find_element("name", "token").send_keys(TOKENS["olga"])
     browser.find_element("css selector", "main form button").click()
-    browsers.until(browser, "return document.getElementById('who').textContent.includes('olga')", "the login")
+    browsers.until_script(browser, "return document.getElementById('who').textContent.includes('olga')", "the login")
 
 
 def test_a_repair_is_agreed_to_on_the_page(at, browser, running):
@@ -139,13 +146,15 @@ def test_a_repair_is_agreed_to_on_the_page(at, browser, running):
     form = browser.find_element("css selector", "section[aria-label=Decision] form")
     form.find_element("name", "confirm").send_keys("b2")
     form.find_element("css selector", "button[value=approved]").click()
-    browsers.until(browser, "return document.querySelector('[role=alert]').textContent.includes('type the node')", "no")
+    browsers.until_script(
+        browser, "return document.querySelector('[role=alert]').textContent.includes('type the node')", "no"
+    )
 
     form.find_element("name", "confirm").clear()
     form.find_element("name", "confirm").send_keys("b1")
     form.find_element("name", "reason").send_keys("seen")
     form.find_element("css selector", "button[value=approved]").click()
-    browsers.until(
+    browsers.until_script(
         browser, "return document.querySelector('[role=alert]').textContent.includes('approved by olga')", "yes"
     )
 
@@ -194,9 +203,11 @@ def test_a_hundred_thousand_nodes_in_one_picture(browser):
     found = parse(f'listen = "127.0.0.1:{free_ports(1)[0]}"\nrefresh = "10s"\n')
     large = Running(found, Large(100_000), None)
     try:
-        wait_for("the first snapshot", lambda: large.server.hub.snapshot, 60)
+        until(lambda: large.server.hub.snapshot, 60, what="the first snapshot")
         browser.get(f"http://{large.address}/view/map?by=rack")
-        browsers.until(browser, "return document.querySelector('canvas')?.dataset.drawn === '100000'", "the map", 60)
+        browsers.until_script(
+            browser, "return document.querySelector('canvas')?.dataset.drawn === '100000'", "the map", 60
+        )
         assert "101 CRIT" in browser.find_element("tag name", "canvas").get_attribute("aria-label")
         assert browser.execute_script("return document.querySelector('canvas').height") < 2400
         # A sick node is seen: red pixels are there, though a cell is three wide.

@@ -12,7 +12,7 @@ from nhc.console.routes import ROUTES
 from nhc.model import Verdict
 from nhc.store import attempts, audit, episodes, holds
 from tests.console.conftest import ROLES, report
-from tests.support.slurm import wait_for
+from tests.support.waiting import until
 
 SAMPLE = {"node": "b1", "name": "console.html", "rest": "x", "check": "check_gpu_lost"}
 
@@ -139,7 +139,7 @@ def test_the_fleet_is_a_letter_a_node(console):
 
 def test_stale_is_stale_and_never_healthy(console, site):
     console.server.source.clock = lambda: site.now + 3600
-    wait_for("the states to be stale", lambda: console.ask("GET", "/api/fleet")[1]["letters"] == "sssssssn")
+    until(lambda: console.ask("GET", "/api/fleet")[1]["letters"] == "sssssssn", what="the states to be stale")
 
 
 def test_problems_are_folded_by_cause(console):
@@ -191,7 +191,7 @@ def test_the_stream_tells_what_changes_and_resumes(console, site):
     stream.close()
 
     site.hear(report("a3", Verdict.WARN, "GpuHot", started=site.now + 2))
-    wait_for("the change to be read", lambda: console.server.hub.snapshot.letters[2] == "w")
+    until(lambda: console.server.hub.snapshot.letters[2] == "w", what="the change to be read")
     again = urllib.request.Request(f"http://{console.address}/api/stream", headers={"Last-Event-ID": str(number)})
     stream = urllib.request.urlopen(again, timeout=20)
     assert wait_event(stream, "letters")[1]["changes"] == [[2, "w"]]
@@ -225,7 +225,7 @@ def test_a_store_that_is_away_leaves_the_last_picture_and_says_so(console, site,
         raise StoreError("the database is away")
 
     monkeypatch.setattr(console.server.source, "snapshot", away)
-    wait_for("the trouble to be told", lambda: console.ask("GET", "/api/fleet")[1]["trouble"])
+    until(lambda: console.ask("GET", "/api/fleet")[1]["trouble"], what="the trouble to be told")
 
     assert console.ask("GET", "/api/fleet")[1]["letters"] == "ooooccon"
     assert console.ask("GET", "/healthz")[0] == 503

@@ -14,7 +14,8 @@ from nhc.demo.fleet import KINDS, DemoFleet, DemoMarker, DemoRepairer
 from nhc.model import Verdict
 from nhc.ports import Mark
 from nhc.repair import LADDER, Machine, Order, Rung, Stage
-from tests.support.slurm import free_ports, wait_for
+from tests.support.slurm import free_ports
+from tests.support.waiting import until
 
 
 @pytest.mark.slow
@@ -33,9 +34,12 @@ def test_faults_come_nodes_are_repaired_and_nothing_is_left(tmp_path):
             return None
 
     try:
-        wait_for("the page", lambda: ask("/api/me"), 60)
-        wait_for("a node to be back in service", lambda: any(
-            one["state"] == "returned" for one in ask("/api/episodes?which=ended")["episodes"]), 120)  # fmt: skip
+        until(lambda: ask("/api/me"), 60, what="the page")
+        until(
+            lambda: any(one["state"] == "returned" for one in ask("/api/episodes?which=ended")["episodes"]),
+            120,
+            what="a node to be back in service",
+        )
         assert len(ask("/api/fleet")["letters"]) == 60
         assert list(tmp_path.iterdir())
     finally:

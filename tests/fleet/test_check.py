@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 from tests.fleet.conftest import HOSTS, aliases, inventory
-from tests.support.ssh import wait_for
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 FINE = "* || check_fs_mount /\n"
@@ -150,11 +150,11 @@ def test_killing_the_client_ends_what_runs_on_the_node(fleet, few, tmp_path):
             "-t", "300s", "--node-dir", str(fleet.node_dir), "--no-history"]  # fmt: skip
     client = subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        wait_for(lambda: running(mark), "the check")
+        until(lambda: running(mark), what="the check")
     finally:
         os.killpg(client.pid, signal.SIGKILL)
         client.wait()
-    wait_for(lambda: not running(mark), "the end of the check")
+    until(lambda: not running(mark), what="the end of the check")
 
 
 def running(command: str) -> bool:

@@ -11,7 +11,8 @@ import pytest
 
 from tests.fleet.conftest import Site
 from tests.support.require import need
-from tests.support.slurm import Cluster, missing, wait_for
+from tests.support.slurm import Cluster, missing
+from tests.support.waiting import until
 
 NAMES = ("n1", "n2", "n3", "n4")
 EXTRA = """\
@@ -42,7 +43,7 @@ def cluster(running_cluster):
     drained = [name for name in NAMES if state(running_cluster, name) != "idle"]
     for name in drained:
         running_cluster.update(name, State="RESUME")
-    wait_for("idle nodes", lambda: all(state(running_cluster, name) == "idle" for name in NAMES))
+    until(lambda: all(state(running_cluster, name) == "idle" for name in NAMES), what="idle nodes")
     return running_cluster
 
 

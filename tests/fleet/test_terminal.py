@@ -12,8 +12,8 @@ import pytest
 
 from tests.fleet.conftest import HOSTS, aliases
 from tests.support.login import PASSWORD, login_server
-from tests.support.ssh import wait_for
 from tests.support.terminal import terminal
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,13 +48,13 @@ def test_the_bar_counts_by_verdict_and_ctrl_c_leaves_nothing_behind(fleet, env, 
     words = argv(fleet, names, "-w", "gpu[01-03]", "-c", config, "-t", "200s", "--transport", transport)
     with terminal(words, env) as screen:
         screen.until(r"2/3 1 CRIT 1 OK \d:\d\d:\d\d waiting for gpu03")
-        wait_for(lambda: sleeps(mark), "the check that takes long")
+        until(lambda: sleeps(mark), what="the check that takes long")
         assert len(screen.session()) > 1  # shards
         begin = time.monotonic()
         screen.type("\x03")
         status = screen.end()
         took = time.monotonic() - begin
-        wait_for(lambda: screen.session() == [], "the end of the sweep's processes")
+        until(lambda: screen.session() == [], what="the end of the sweep's processes")
     assert status == 130
     assert took < 20, "the check takes more than a minute"
     last = screen.text[screen.text.rindex("CRIT 1 node gpu02") :]
@@ -63,7 +63,7 @@ def test_the_bar_counts_by_verdict_and_ctrl_c_leaves_nothing_behind(fleet, env, 
     assert "interrupted: 1 node not judged: gpu03" in last
     assert "Traceback" not in screen.text
     assert screen.seen.rindex("\x1b[?25h") > screen.seen.rindex("\x1b[?25l")  # the cursor is back
-    wait_for(lambda: not sleeps(mark), "the end of the check on the node")
+    until(lambda: not sleeps(mark), what="the end of the check on the node")
 
 
 def test_what_is_not_a_terminal_gets_no_bar(fleet, few, tmp_path):

@@ -18,10 +18,10 @@ import pytest
 from nhc.host import BadRoot
 from nhc.hosts import container_paths
 from nhc.hosts.container import NodeHost, NodeSystem
-from tests.agent.conftest import until
 from tests.support import pod
 from tests.support.pod import Node, possible
 from tests.support.run import nhc
+from tests.support.waiting import until
 
 HOST = {"path": "/", "mountPath": "/host", "readOnly": True, "propagation": "rslave"}
 

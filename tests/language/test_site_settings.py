@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from nhc.language import site_settings, sysconfig_file
-from tests.agent.conftest import until
 from tests.support.require import need
 from tests.support.run import ROOT
 from tests.support.startup import SUPERVISOR_BANNED, settle
+from tests.support.waiting import until
 
 NODE = os.uname().nodename
 FILE = """\

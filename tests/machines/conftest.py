@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 
 from tests.support.install import archive, install
 from tests.support.machines import Machine, fleet
+from tests.support.waiting import until
 
 JOURNALD = ("systemd-journald.service", "systemd-journald.socket")
 EVENTS = "/var/lib/nhc/events.jsonl"
@@ -35,15 +35,8 @@ class Node:
         self.run(f"mkdir -p $(dirname {path}) && cat >{path}", stdin=text.encode())
 
     def until(self, what: Callable[[], Any], within: float = 20.0) -> Any:
-        deadline = time.monotonic() + within
-        while True:
-            found = what()
-            if found:
-                return found
-            if time.monotonic() > deadline:
-                said = self.run("systemctl status nhc-agent; journalctl -u nhc-agent -o cat -n 30", check=False)
-                raise AssertionError(f"not so within {within} s: {found!r}\n{said}")
-            time.sleep(0.05)
+        log = "systemctl status nhc-agent; journalctl -u nhc-agent -o cat -n 30"
+        return until(what, within, 0.05, said=lambda: self.run(log, check=False))
 
     def start(self, checks: str, settings: str = "", kernel_log: bool = False) -> None:
         """Start the agent's unit on these checks, with nothing left of an earlier one.

@@ -18,6 +18,7 @@ from nhc.store.connect import open_store
 from nhc.store.importing import import_reports
 from nhc.store.intake import IntakeSettings
 from tests.support.run import nhc
+from tests.support.waiting import until
 
 LOST = CheckResult("check_gpu", Outcome(Verdict.CRIT, "GpuLost", "gpu3 is gone", action=Action.REBOOT))
 
@@ -60,14 +61,12 @@ class Running:
             return 0, ""
 
     def until(self, sample):
-        deadline = time.monotonic() + 60
-        while True:
-            text = self.page("/metrics")[1]
-            if re.search(rf"^{re.escape(sample)}$", text, re.MULTILINE):
-                return text
-            assert time.monotonic() < deadline, text
+        def shown():
             assert self.process.poll() is None, self.process.stderr.read()
-            time.sleep(0.05)
+            text = self.page("/metrics")[1]
+            return text if re.search(rf"^{re.escape(sample)}$", text, re.MULTILINE) else ""
+
+        return until(shown, 60, what=sample, said=lambda: self.page("/metrics")[1])
 
     def end(self):
         self.process.send_signal(signal.SIGTERM)

@@ -14,9 +14,10 @@ from typing import Any, Dict, Iterator
 import pytest
 
 from nhc.system import kernel_ring
-from tests.agent.conftest import ROOT, Running, until
+from tests.agent.conftest import ROOT, Running
 from tests.npd.conftest import Detector, series
 from tests.support.require import need
+from tests.support.waiting import until
 
 
 @pytest.fixture

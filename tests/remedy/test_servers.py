@@ -15,7 +15,7 @@ from nhc.store.leader import Leader
 from nhc.system.metrics_server import Pages, serve
 from tests.support.postgresql import postgresql  # noqa: F401 (a fixture)
 from tests.support.remedy_world import World
-from tests.support.slurm import wait_for
+from tests.support.waiting import until
 
 BOTH = ["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.slow])]
 
@@ -42,7 +42,7 @@ def test_what_one_server_began_another_finishes_and_the_first_can_do_nothing_mor
     world.tick()
     assert world.sendings("n1") == [Rung.REBOOT]
     first.release()
-    wait_for("the server to let go of the lock", second.attempt)
+    until(second.attempt, what="the server to let go of the lock")
     with pytest.raises(LeadershipLost):
         old.round()  # as a server that was paused and wakes up
     world.run(world.controller(fence=second.fence), 15)
@@ -66,7 +66,7 @@ def test_a_paused_leader_sends_nothing_after_it_has_lost(shared):
         if what == "after a commit" and rows and rows[-1].state == "acting":
             world.at_boundary = lambda _what: None
             first.release()
-            wait_for("the server to let go of the lock", second.attempt)
+            until(second.attempt, what="the server to let go of the lock")
 
     world.at_boundary = hear
     with pytest.raises(LeadershipLost):

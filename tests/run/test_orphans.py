@@ -13,6 +13,7 @@ from nhc.run import worker
 from nhc.run.supervisor import Supervisor, Task
 from nhc.system import process
 from nhc.system.process_identity import identify, is_alive
+from tests.support.waiting import until
 
 NHC = [sys.executable, "-m", "nhc", "check", "local", "--profile", "none", "--all"]
 
@@ -28,13 +29,6 @@ def sleepers(marks):
         if words[0] == "sleep" and words[1] in marks:
             found[words[1]] = int(name)
     return found
-
-
-def until(condition, seconds=10):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
 
 
 def signals_as_in_a_shell():

@@ -16,15 +16,9 @@ from nhc.store.errors import StoreError
 from nhc.store.verify import verify
 from tests.support.intake import Server, packed, report
 from tests.support.require import need
+from tests.support.waiting import until
 
 SETTINGS = "[limits]\npushes-a-node-and-minute = 60000\n"
-
-
-def until(true, seconds=30):
-    end = time.monotonic() + seconds
-    while not true() and time.monotonic() < end:
-        time.sleep(0.05)
-    assert true()
 
 
 def kept(server, node="n1"):

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 
 from tests.support.require import need
-from tests.support.slurm import wait_for
+from tests.support.waiting import until
 
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
@@ -31,9 +31,9 @@ def start(*flags: str):
     return browser
 
 
-def until(browser, script: str, what: str, seconds: float = 30.0):
+def until_script(browser, script: str, what: str, seconds: float = 30.0):
     """Wait until a script returns something true, and return that."""
-    return wait_for(what, lambda: browser.execute_script(script), seconds)
+    return until(lambda: browser.execute_script(script), seconds, what=what)
 
 
 def scheme(browser, name: str) -> None:

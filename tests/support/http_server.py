@@ -6,7 +6,8 @@ import contextlib
 import http.server
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -33,6 +34,42 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         pass
+
+
+class Request(NamedTuple):
+    """What was asked."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Reply(NamedTuple):
+    """What is answered."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+
+
+def answering(reply: Callable[[Request], Reply]) -> type[http.server.BaseHTTPRequestHandler]:
+    """A handler that answers GET, POST and PUT with what a function makes of the request."""
+
+    class FromFunction(Handler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            said = reply(Request(self.command, self.path, self.headers, body))  # type: ignore[arg-type]
+            self.send_response(said.status)
+            for name, value in said.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(said.body)))
+            self.end_headers()
+            self.wfile.write(said.body)
+
+        do_GET = do_PUT = do_POST  # noqa: N815
+
+    return FromFunction
 
 
 @contextlib.contextmanager

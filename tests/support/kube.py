@@ -15,11 +15,12 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, TypeVar
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, TypeVar
 
 import pytest
 
 from tests.support.require import missing
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -64,18 +65,6 @@ def started(directory: Path, **options: Any) -> Iterator[Any]:
         yield running
     finally:
         running.stop()
-
-
-def eventually(what: Callable[[], T], within: float = 20.0, every: float = 0.02) -> T:
-    """Ask until the answer is true, and return it; fail when it is not so within the time."""
-    deadline = time.monotonic() + within
-    while True:
-        found = what()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            pytest.fail(f"not so within {within} s: {getattr(what, '__name__', what)} said {found!r}")
-        time.sleep(every)
 
 
 @dataclass
@@ -147,7 +136,7 @@ class Kube:
     def ready(self, *names: str) -> None:
         """Wait until nodes are Ready and free of the taints they are born with."""
         for name in names:
-            eventually(lambda name=name: self._is_ready(name))  # type: ignore[misc]
+            until(lambda name=name: self._is_ready(name))  # type: ignore[misc]
 
     def _is_ready(self, name: str) -> bool:
         node = self.get(name)
@@ -217,7 +206,7 @@ class Kube:
         }
         made = self.admin.post(f"/api/v1/namespaces/{self.namespace}/pods", body)
         if running:
-            eventually(lambda: self.phase(name) == "Running")
+            until(lambda: self.phase(name) == "Running")
         return made
 
     def phase(self, name: str) -> str:
@@ -257,7 +246,7 @@ def kube(plane: Any) -> Iterator[Kube]:
     corner.admin = corner._client(plane.token, connections=16)
     corner.admin.post("/api/v1/namespaces", {"metadata": {"name": prefix}})
     base = f"/api/v1/namespaces/{prefix}/serviceaccounts/default"
-    eventually(lambda: _exists(corner.admin, base))
+    until(lambda: _exists(corner.admin, base))
     try:
         yield corner
     finally:

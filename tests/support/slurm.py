@@ -13,9 +13,10 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+from tests.support.waiting import until
 
 NEEDED = ("slurmctld", "slurmd", "scontrol", "sinfo", "sbatch", "munged")
 ROOT_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -23,18 +24,6 @@ ROOT_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 def missing() -> List[str]:
     return [command for command in NEEDED if shutil.which(command, path=ROOT_PATH) is None]
-
-
-def wait_for(what: str, condition: Callable[[], Any], seconds: float = 20.0, every: float = 0.05) -> Any:
-    """Poll until `condition` returns something true, and return that."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds:g} s in vain for {what}")
-        time.sleep(every)
 
 
 def free_ports(count: int) -> List[int]:
@@ -147,9 +136,9 @@ class Cluster:
         self._wait("slurmd", lambda: all(self.state(name) == "idle" for name in self.nodes), 30)
 
     def _wait(self, daemon: str, ready: Callable[[], Any], seconds: float = 20.0) -> None:
-        """Wait for a daemon; one that does not come is told with the end of its log."""
+        """Wait for a daemon; one that does not come is named with the end of its log."""
         try:
-            wait_for(daemon, ready, seconds)
+            until(ready, seconds, what=daemon)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.logged(daemon)}") from None
 
@@ -252,7 +241,7 @@ class Cluster:
             if f"slurmd.{name}" not in self.daemons:
                 self.start_node(name)
         if self.jobs():
-            wait_for("jobs to end", self._end_jobs, 60)
+            until(self._end_jobs, 60, what="jobs to end")
 
         def idle() -> bool:
             for line in self.run("sinfo", "-h", "-N", "-p", "work", "-o", "%N %t").stdout.splitlines():
@@ -261,7 +250,7 @@ class Cluster:
                     self.scontrol("update", f"NodeName={name}", "State=RESUME", check=False)
             return all(self.state(name) == "idle" for name in self.nodes)
 
-        wait_for("all nodes to be idle", idle, 30)
+        until(idle, 30, what="all nodes to be idle")
         self.scontrol("update", f"NodeName={','.join(self.nodes)}", "Comment=")
 
     def _end_jobs(self) -> bool:

@@ -12,11 +12,11 @@ import shutil
 import socket
 import subprocess
 import threading
-import time
 from pathlib import Path
 from typing import Callable, Iterator, List, Optional, Sequence, Tuple
 
 from tests.support.require import need
+from tests.support.waiting import until
 
 SSHD = shutil.which("sshd") or ("/usr/sbin/sshd" if os.path.exists("/usr/sbin/sshd") else None)
 
@@ -51,6 +51,12 @@ class Server:
         self.identity = directory / "identity"
         self.known_hosts = directory / "known_hosts"
         self.config = directory / "ssh_config"
+
+    def answers(self, address: str) -> bool:
+        """Whether it greets. Raises RuntimeError where it has ended."""
+        if self.process.poll() is not None:
+            raise RuntimeError(f"sshd ended: {self.log.read_text()}")
+        return answers(address, self.port)
 
     @property
     def public_host_key(self) -> str:
@@ -101,7 +107,7 @@ def sshd(
         f"  UserKnownHostsFile {server.known_hosts}\n  GlobalKnownHostsFile /dev/null\n"
     )
     try:
-        wait_for(lambda: answers("127.0.0.1" if listen == "0.0.0.0" else listen, port), "sshd", server)
+        until(lambda: server.answers("127.0.0.1" if listen == "0.0.0.0" else listen), what="sshd")
         yield server
     finally:
         process.terminate()
@@ -151,16 +157,6 @@ def answers(host: str, port: int) -> bool:
             return connection.recv(4) == b"SSH-"
     except OSError:
         return False
-
-
-def wait_for(happened: Callable[[], bool], what: str, server: Optional[Server] = None, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not happened():
-        if server is not None and server.process.poll() is not None:
-            raise RuntimeError(f"{what} ended: {server.log.read_text()}")
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"no {what} within {seconds} s")
-        time.sleep(0.02)
 
 
 def addresses(count: int, first: int = 1) -> List[str]:

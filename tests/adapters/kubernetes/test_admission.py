@@ -14,7 +14,8 @@ from nhc_adapters.kubernetes.nodes.conditions import Condition, write_conditions
 from nhc_adapters.kubernetes.nodes.vocabulary_file import known, load
 from tests.adapters.kubernetes.conftest import MANIFESTS
 from tests.adapters.kubernetes.test_manifests import SYSTEM, chart
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
+from tests.support.waiting import until
 
 Path = tuple[str, ...]
 
@@ -31,7 +32,7 @@ def agent(kube: Kube, installed: Any) -> Iterator[tuple[Client, str]]:
     )
     client = kube.client(kube.token("nhc-agent", SYSTEM, pod))
     # A policy takes effect a moment after it was made; each probe differs, since what changes nothing is no offence.
-    eventually(lambda: refused(client, node, {"metadata": {"labels": {"probe": str(time.monotonic_ns())}}}))
+    until(lambda: refused(client, node, {"metadata": {"labels": {"probe": str(time.monotonic_ns())}}}))
     yield client, node
     kube.admin.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{name}", {"gracePeriodSeconds": 0})
 

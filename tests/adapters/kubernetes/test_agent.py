@@ -14,9 +14,10 @@ import pytest
 from nhc.ports import AdapterError
 from nhc.system import kernel_ring
 from nhc_adapters.kubernetes.sink.sink import sink
-from tests.agent.conftest import Running, until
+from tests.agent.conftest import Running
 from tests.support.kube import Kube
 from tests.support.require import need
+from tests.support.waiting import until
 from tests.support.wire import Wire
 
 

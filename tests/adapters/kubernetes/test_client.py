@@ -8,7 +8,8 @@ import pytest
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
+from tests.support.waiting import until
 
 
 def test_what_is_created_can_be_read_patched_and_deleted(kube: Kube) -> None:
@@ -65,4 +66,4 @@ def test_a_token_that_the_server_refuses_is_asked_for_anew_once(kube: Kube) -> N
 
     # Who we are is known now; what this account may do is another matter.
     assert caught.value.status == 403
-    eventually(lambda: handed == [f"Bearer {good}"])
+    until(lambda: handed == [f"Bearer {good}"])

@@ -16,7 +16,8 @@ from nhc.model import Action, CheckResult, Report, crit, ok
 from nhc.render.json import render
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import STRATEGIC
-from tests.support.kube import Kube, environment, eventually
+from tests.support.kube import Kube, environment
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -231,7 +232,7 @@ def test_the_controller_ends_cleanly_on_a_signal_and_leaves_its_lease(kube: Kube
         env=environment(KUBECONFIG=str(config)),
     ) as process:
         kube.set_condition(node, "NhcHealthy", "False", "Xid79", "check_kmsg: Xid 79")
-        eventually(lambda: kube.get(node)["spec"].get("unschedulable"))
+        until(lambda: kube.get(node)["spec"].get("unschedulable"))
         process.send_signal(signal.SIGTERM)
         said, _ = process.communicate(timeout=20)
     assert process.returncode == 0

@@ -22,7 +22,8 @@ from nhc_adapters.kubernetes.controller.http_server import ControllerServer
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings, make
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.marks import MARK
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
+from tests.support.waiting import until
 
 OPEN = Policy(ceiling=Ceiling(share=1.0))
 
@@ -79,17 +80,17 @@ def test_a_sick_node_is_marked_and_a_well_one_put_back(kube: Kube) -> None:
     heal(kube, well)
     with running(kube):
         sicken(kube, sick)
-        eventually(lambda: cordoned(kube, sick))
+        until(lambda: cordoned(kube, sick))
         assert marked(kube) == {sick}
         said = kube.get(sick)["metadata"]["annotations"][MARK]
         assert said.startswith("NHC: check_gpu_lost: gpu3: fell off the bus [action: reboot] [since: ")
-        told = eventually(
+        told = until(
             lambda: kube.plane.kubectl("get", "events", "--field-selector", f"involvedObject.name={sick}").stdout
         )
-        eventually(lambda: "NhcMarked" in kube.plane.kubectl("get", "events", "-o", "wide").stdout, 10)
+        until(lambda: "NhcMarked" in kube.plane.kubectl("get", "events", "-o", "wide").stdout, 10)
         assert told
         heal(kube, sick)
-        eventually(lambda: not cordoned(kube, sick))
+        until(lambda: not cordoned(kube, sick))
         assert marked(kube) == set()
 
 
@@ -98,9 +99,9 @@ def test_a_node_that_an_operator_took_out_is_left_to_the_operator(kube: Kube) ->
     kube.plane.kubectl("cordon", node)
     with running(kube) as controller:
         sicken(kube, node)
-        eventually(lambda: controller.says("withheld"))
+        until(lambda: controller.says("withheld"))
         heal(kube, node)
-        eventually(lambda: not controller.fleet.withheld)
+        until(lambda: not controller.fleet.withheld)
         assert cordoned(kube, node)
         assert marked(kube) == set()
 
@@ -109,10 +110,10 @@ def test_a_dry_run_says_what_it_would_do_once_and_does_nothing(kube: Kube) -> No
     node = kube.node(fake=False)
     with running(kube, settings(kube, apply=False)) as controller:
         sicken(kube, node)
-        eventually(lambda: controller.says(f"dry run: would mark {node}"))
+        until(lambda: controller.says(f"dry run: would mark {node}"))
         sicken(kube, node)
         kube.admin.patch(node_path(node), {"metadata": {"labels": {"again": "1"}}}, MERGE_PATCH)
-        eventually(lambda: "again" in controller.nodes.objects[node]["metadata"]["labels"])
+        until(lambda: "again" in controller.nodes.objects[node]["metadata"]["labels"])
     assert [line for line in controller.said if "would mark" in line] == [
         f"dry run: would mark {node}: check_gpu_lost: gpu3: fell off the bus"
     ]
@@ -127,10 +128,10 @@ def test_an_unknown_condition_takes_nobody_out_and_puts_nobody_back(kube: Kube) 
     sick, unsure = kube.node("sick", fake=False), kube.node("unsure", fake=False)
     with running(kube) as controller:
         sicken(kube, sick)
-        eventually(lambda: marked(kube) == {sick})
+        until(lambda: marked(kube) == {sick})
         kube.set_condition(sick, "NhcHealthy", "Unknown")
         kube.set_condition(unsure, "NhcHealthy", "Unknown")
-        eventually(lambda: controller.fleet.judged.get(unsure) and not controller.fleet.sick())
+        until(lambda: controller.fleet.judged.get(unsure) and not controller.fleet.sick())
         assert marked(kube) == {sick}
 
 
@@ -142,10 +143,10 @@ def test_no_more_nodes_are_out_than_the_ceiling_allows_whatever_falls_sick(kube:
     heal(kube, *nodes)
     with running(kube, settings(kube, policy=Policy(ceiling=Ceiling(nodes=3)))) as controller:
         sicken(kube, *nodes)
-        eventually(lambda: len(marked(kube)) == 3 and len(controller.fleet.withheld) == 5)
+        until(lambda: len(marked(kube)) == 3 and len(controller.fleet.withheld) == 5)
         first = marked(kube)
         heal(kube, sorted(first)[0])
-        eventually(lambda: sorted(first)[0] not in marked(kube) and len(marked(kube)) == 3)
+        until(lambda: sorted(first)[0] not in marked(kube) and len(marked(kube)) == 3)
 
 
 def test_each_zone_and_pool_has_its_own_ceiling(kube: Kube) -> None:
@@ -158,7 +159,7 @@ def test_each_zone_and_pool_has_its_own_ceiling(kube: Kube) -> None:
     policy = Policy(ceiling=Ceiling(share=1.0), groups=groups)
     with running(kube, settings(kube, policy=policy)) as controller:
         sicken(kube, *a, *b)
-        eventually(lambda: len(controller.fleet.withheld) == 5)
+        until(lambda: len(controller.fleet.withheld) == 5)
         assert len(marked(kube, *a)) == 2
         assert len(marked(kube, *b)) == 1
 
@@ -168,12 +169,12 @@ def test_a_rate_outlives_a_restart(kube: Kube) -> None:
     policy = Policy(ceiling=Ceiling(share=1.0), rates={Operation.MARK: Rate(2, 3600.0)})
     with running(kube, settings(kube, policy=policy)):
         sicken(kube, *nodes)
-        eventually(lambda: len(marked(kube)) == 2)
+        until(lambda: len(marked(kube)) == 2)
     first = marked(kube)
     heal(kube, *first)
     with running(kube, settings(kube, policy=policy)) as again:
-        eventually(lambda: not marked(kube, *first))
-        eventually(lambda: len(again.fleet.withheld) == 2)
+        until(lambda: not marked(kube, *first))
+        until(lambda: len(again.fleet.withheld) == 2)
         assert marked(kube) == set()
 
 
@@ -183,17 +184,17 @@ def test_a_rate_outlives_a_restart(kube: Kube) -> None:
 def test_only_one_acts_and_the_next_takes_over_when_it_ends(kube: Kube) -> None:
     node, other = kube.node("one", fake=False), kube.node("two", fake=False)
     with running(kube) as first:
-        eventually(first.leading.is_set)
+        until(first.leading.is_set)
         with running(kube) as second:
             sicken(kube, node)
-            eventually(lambda: marked(kube) == {node})
+            until(lambda: marked(kube) == {node})
             assert second.nodes.synced.wait(10)
             assert not second.leading.is_set()
             first.close()
-            eventually(second.leading.is_set)
+            until(second.leading.is_set)
             sicken(kube, other)
-            eventually(lambda: marked(kube) == {node, other})
-            eventually(lambda: second.counts == {"mark_changed": 1})  # counted once the server has answered
+            until(lambda: marked(kube) == {node, other})
+            until(lambda: second.counts == {"mark_changed": 1})  # counted once the server has answered
 
 
 def test_a_leader_that_died_is_succeeded_once_its_lease_ran_out(kube: Kube) -> None:
@@ -201,7 +202,7 @@ def test_a_leader_that_died_is_succeeded_once_its_lease_ran_out(kube: Kube) -> N
     assert dead.attempt()
     begin = time.monotonic()
     with running(kube) as controller:
-        eventually(controller.leading.is_set)
+        until(controller.leading.is_set)
     assert time.monotonic() - begin >= 0.9
     lease = kube.admin.get(namespaced(kube.namespace, "leases", "nhc-controller", "apis/coordination.k8s.io/v1"))
     assert lease["spec"]["leaseTransitions"] == 1
@@ -232,15 +233,15 @@ def test_whoever_cannot_renew_stops_acting_before_another_may_begin() -> None:
 def test_what_a_lapse_of_the_lease_left_undone_is_done_when_it_is_back(kube: Kube) -> None:
     node = kube.node(fake=False)
     with running(kube) as controller:
-        eventually(controller.leading.is_set)
+        until(controller.leading.is_set)
         held = controller.fleet.allowed
         looked: list[int] = []
         controller.fleet.allowed = lambda: bool(looked.append(1))
         sicken(kube, node)
-        eventually(lambda: looked)
+        until(lambda: looked)
         assert marked(kube) == set()
         controller.fleet.allowed = held
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
 
 
 # Silence.
@@ -258,7 +259,7 @@ def test_a_node_whose_agent_fell_silent_becomes_unknown_and_stays_as_it_is(kube:
     }
     kube.admin.patch(f"{node_path(node)}/status", {"status": {"conditions": [condition]}}, STRATEGIC)
     with running(kube):
-        said = eventually(
+        said = until(
             lambda: (
                 (kube.condition(node, "NhcHealthy") or {}).get("reason") == "NoReport"
                 and kube.condition(node, "NhcHealthy")
@@ -268,15 +269,15 @@ def test_a_node_whose_agent_fell_silent_becomes_unknown_and_stays_as_it_is(kube:
         assert "nothing heard" in said["message"]
         assert marked(kube) == set()
         sicken(kube, node)
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
 
 
 def test_a_node_whose_kubelet_stopped_is_unknown(kube: Kube) -> None:
     node = kube.node(fake=False, silent=True)
     with running(kube) as controller:
         # Nobody plays this node's kubelet: the real node controller gives it up after a few seconds.
-        eventually(lambda: (kube.condition(node, "Ready") or {}).get("status") == "Unknown")
-        eventually(lambda: controller.fleet.judged[node].report.results)
+        until(lambda: (kube.condition(node, "Ready") or {}).get("status") == "Unknown")
+        until(lambda: controller.fleet.judged[node].report.results)
         assert controller.fleet.judged[node].report.verdict.name == "UNKNOWN"
         assert marked(kube) == set()
 
@@ -290,9 +291,9 @@ def test_conditions_named_as_draino_is_told_are_the_only_ones_that_count(kube: K
     with running(kube, chosen) as controller:
         sicken(kube, other)
         kube.set_condition(node, "GpuCount", "True", "GpuCountBad", "7 of 8")
-        eventually(lambda: node in controller.fleet.judged and controller.fleet.judged[node].again)
+        until(lambda: node in controller.fleet.judged and controller.fleet.judged[node].again)
         assert marked(kube) == set()
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
 
 
 # The storm.
@@ -323,7 +324,7 @@ def test_no_wrong_node_is_marked_and_none_missed_in_a_storm_with_restarts(kube: 
         state[name] = "True"
     wanted = {name for name, status in state.items() if status == "False"}
     try:
-        eventually(lambda: marked(kube) == wanted)
+        until(lambda: marked(kube) == wanted)
         assert {name for name in nodes if cordoned(kube, name)} == wanted
     finally:
         ours.close()
@@ -333,11 +334,11 @@ def test_a_node_is_marked_once_though_many_things_change_on_it(kube: Kube) -> No
     nodes = [kube.node(f"n{number:02}", fake=False) for number in range(20)]
     with running(kube) as controller:
         sicken(kube, *nodes)
-        eventually(lambda: controller.counts == {"mark_changed": 20})
+        until(lambda: controller.counts == {"mark_changed": 20})
         for name in nodes:
             kube.admin.patch(node_path(name), {"metadata": {"labels": {"x": "y"}}}, MERGE_PATCH)
-        eventually(lambda: all("x" in controller.nodes.objects[name]["metadata"]["labels"] for name in nodes))
-        eventually(lambda: not controller.fleet.wake.is_set())
+        until(lambda: all("x" in controller.nodes.objects[name]["metadata"]["labels"] for name in nodes))
+        until(lambda: not controller.fleet.wake.is_set())
         assert controller.counts == {"mark_changed": 20}
 
 
@@ -350,8 +351,8 @@ def test_it_tells_how_it_is_and_what_it_did(kube: Kube) -> None:
         server = ControllerServer("127.0.0.1:0", controller)
         server.start()
         sicken(kube, node)
-        eventually(lambda: marked(kube) == {node})
-        eventually(lambda: controller.fleet.marked() == [node])
+        until(lambda: marked(kube) == {node})
+        until(lambda: controller.fleet.marked() == [node])
 
         def get(path: str) -> str:
             with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=5) as answer:
@@ -374,8 +375,8 @@ def test_a_marked_node_is_drained_where_that_is_wanted(kube: Kube) -> None:
 
     with running(kube, settings(kube, drain=True, rules=DrainRules(force=True))) as controller:
         sicken(kube, node)
-        eventually(lambda: kube.pods() == [])
-        eventually(lambda: controller.counts.get("drain_done") == 1)
+        until(lambda: kube.pods() == [])
+        until(lambda: controller.counts.get("drain_done") == 1)
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -395,17 +396,17 @@ def test_a_platform_is_asked_for_a_repair_once_the_work_has_ended_and_only_if_al
     with running(kube, settings(kube, policy=policy, vocabularies=["nhc", "hyperpod"])) as controller:
         controller.fleet.again = 0.2
         sicken(kube, node)
-        eventually(lambda: label() == "Unschedulable")
+        until(lambda: label() == "Unschedulable")
         if allowed:
-            eventually(lambda: (node, Operation.REBOOT) in controller.fleet.withheld)
+            until(lambda: (node, Operation.REBOOT) in controller.fleet.withheld)
             assert label() == "Unschedulable"
         kube.admin.delete(namespaced(kube.namespace, "pods", "work"))
         if allowed:
-            eventually(lambda: label() == "UnschedulablePendingReboot")
-            eventually(lambda: controller.counts.get("reboot_changed") == 1)  # counted once the server has answered
+            until(lambda: label() == "UnschedulablePendingReboot")
+            until(lambda: controller.counts.get("reboot_changed") == 1)  # counted once the server has answered
         else:
             controller.fleet.changed(node)
-            eventually(lambda: not controller.fleet.wake.is_set())
+            until(lambda: not controller.fleet.wake.is_set())
             assert label() == "Unschedulable"
 
 
@@ -413,7 +414,7 @@ def test_an_adapter_of_the_same_cluster_sees_the_controllers_marks_as_ours(kube:
     node = kube.node(fake=False)
     with running(kube):
         sicken(kube, node)
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
     (state,) = Kubernetes(kube.admin).nodes([node])
     assert state.mark is not None
     assert state.mark.ours

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
 import json
-import ssl
-import threading
 import time
 import urllib.parse
+from http.server import HTTPServer
 from typing import Any, Iterator
 
 import pytest
@@ -24,42 +22,13 @@ from nhc_adapters.kubernetes.controller.settings import LokiSettings
 from nhc_adapters.kubernetes.nodes.conditions import TRUE
 from tests.adapters.kubernetes.test_commands import nhc
 from tests.adapters.kubernetes.test_controller import heal, marked, running, settings
-from tests.support.kube import Kube, eventually
+from tests.support.http_server import Reply, Request, answering, serving
+from tests.support.kube import Kube
+from tests.support.waiting import until
 
 __all__ = ["nhc"]
 
 ERROR = "RuntimeError: CUDA error: invalid device ordinal"
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        status, body = self.server.answer(self.path)  # type: ignore[attr-defined]
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-class Serving:
-    """A little HTTP server on loopback: `answer` maps a path to status and body."""
-
-    def __init__(self, answer: Any, tls: tuple[str, str] | None = None) -> None:
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.answer = answer  # type: ignore[attr-defined]
-        self.server.daemon_threads = True
-        if tls is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(*tls)
-            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
 
 
 # Pod logs.
@@ -113,24 +82,23 @@ def test_what_was_acknowledged_blames_nobody_and_what_fails_anew_does() -> None:
 
 
 @pytest.fixture
-def kubelet(kube: Kube) -> Iterator[tuple[Serving, list[str]]]:
+def kubelet(kube: Kube) -> Iterator[tuple[HTTPServer, list[str]]]:
     """A kubelet that has logs to show, for the real API server to ask."""
     asked: list[str] = []
 
-    def answer(path: str) -> tuple[int, bytes]:
-        asked.append(path)
-        if "gone" in path:
-            return 404, b"no such container"
-        return 200, f"epoch 1\n{ERROR}\n".encode()
+    def answer(request: Request) -> Reply:
+        asked.append(request.path)
+        if "gone" in request.path:
+            return Reply(404, b"no such container")
+        return Reply(200, f"epoch 1\n{ERROR}\n".encode())
 
     certificate = kube.plane.certificates
-    serving = Serving(answer, (str(kube.plane.ca), str(certificate / "apiserver.key")))
-    yield serving, asked
-    serving.close()
+    with serving(answering(answer), (str(kube.plane.ca), str(certificate / "apiserver.key"))) as server:
+        yield server, asked
 
 
 def failed_pod(
-    kube: Kube, node: str, kubelet: Serving, name: str = "train", labels: dict[str, str] | None = None
+    kube: Kube, node: str, kubelet: HTTPServer, name: str = "train", labels: dict[str, str] | None = None
 ) -> None:
     """A pod with GPUs that failed on a node whose kubelet is ours."""
     kube.admin.patch(
@@ -138,7 +106,7 @@ def failed_pod(
         {
             "status": {
                 "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-                "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.server_port}},
                 "nodeInfo": {"bootID": "0123456789abcdef", **kube.get(node)["status"]["nodeInfo"], "machineID": ""},
             }
         },
@@ -159,12 +127,12 @@ def failed_pod(
     kube.admin.patch(f"{base}/{name}/status", {"status": {"phase": "Failed", "containerStatuses": [status]}}, STRATEGIC)
 
 
-def test_a_device_error_in_a_pods_log_marks_the_node(kube: Kube, kubelet: tuple[Serving, list[str]]) -> None:
+def test_a_device_error_in_a_pods_log_marks_the_node(kube: Kube, kubelet: tuple[HTTPServer, list[str]]) -> None:
     node, other = kube.node("sick", fake=False), kube.node("well", fake=False)
     failed_pod(kube, node, kubelet[0])
     chosen = settings(kube, podlogs=PodLogs((kube.namespace,), every=0.1))
     with running(kube, chosen):
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
         said = kube.condition(node, JOB_ERROR) or {}
         assert said["status"] == "True"
         assert f"pod {kube.namespace}/train: {ERROR}" in said["message"]
@@ -184,13 +152,13 @@ def job_error(kube: Kube, node: str) -> tuple[str, str]:
     return found.get("status", ""), found.get("reason", "")
 
 
-def read_again(kube: Kube, kubelet: tuple[Serving, list[str]], chosen: Any, node: str) -> None:
+def read_again(kube: Kube, kubelet: tuple[HTTPServer, list[str]], chosen: Any, node: str) -> None:
     """A new controller, which reads the logs that there are and has had the time to say what it makes of them."""
     before = len(kubelet[1])
     with running(kube, chosen) as controller:
-        eventually(lambda: len(kubelet[1]) > before)
+        until(lambda: len(kubelet[1]) > before)
         controller.detections.read_pods(_Once())  # type: ignore[arg-type]  # a whole look, from reading to writing
-        eventually(lambda: controller.fleet.judged.get(node))
+        until(lambda: controller.fleet.judged.get(node))
 
 
 class _Once:
@@ -205,16 +173,16 @@ class _Once:
 
 
 def test_an_acknowledged_pods_error_stays_so_over_restarts_and_reboots(
-    kube: Kube, kubelet: tuple[Serving, list[str]], nhc: Any
+    kube: Kube, kubelet: tuple[HTTPServer, list[str]], nhc: Any
 ) -> None:
     node = kube.node(fake=False)
     heal(kube, node)
     failed_pod(kube, node, kubelet[0])
     chosen = settings(kube, podlogs=PodLogs((kube.namespace,), every=0.1))
     with running(kube, chosen):
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
         assert nhc("ack", "--by", "alice", node).returncode == 0
-        eventually(lambda: marked(kube) == set())
+        until(lambda: marked(kube) == set())
     read_again(kube, kubelet, chosen, node)
     assert job_error(kube, node) == ("False", "Acknowledged")
     reboot(kube, node, "fedcba9876543210")
@@ -224,11 +192,11 @@ def test_an_acknowledged_pods_error_stays_so_over_restarts_and_reboots(
     # Another pod that fails so is another finding.
     with running(kube, chosen):
         failed_pod(kube, node, kubelet[0], "another")
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
 
 
 def test_a_pods_error_ends_with_the_restart_of_its_node_for_good(
-    kube: Kube, kubelet: tuple[Serving, list[str]]
+    kube: Kube, kubelet: tuple[HTTPServer, list[str]]
 ) -> None:
     node = kube.node(fake=False)
     heal(kube, node)
@@ -236,17 +204,17 @@ def test_a_pods_error_ends_with_the_restart_of_its_node_for_good(
     reboot(kube, node, "0123456789abcdef")
     chosen = settings(kube, podlogs=PodLogs((kube.namespace,), every=0.1))
     with running(kube, chosen):
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
     reboot(kube, node, "fedcba9876543210")  # while no controller looks
     with running(kube, chosen):
-        eventually(lambda: job_error(kube, node) == ("False", "NodeRestarted"))
-        eventually(lambda: marked(kube) == set())
+        until(lambda: job_error(kube, node) == ("False", "NodeRestarted"))
+        until(lambda: marked(kube) == set())
     read_again(kube, kubelet, chosen, node)
     assert job_error(kube, node) == ("False", "NodeRestarted")
 
 
 def test_a_node_is_excused_when_its_job_turns_out_to_fail_everywhere(
-    kube: Kube, kubelet: tuple[Serving, list[str]]
+    kube: Kube, kubelet: tuple[HTTPServer, list[str]]
 ) -> None:
     nodes = [kube.node(f"n{number}", fake=False) for number in range(3)]
     heal(kube, *nodes)
@@ -254,14 +222,14 @@ def test_a_node_is_excused_when_its_job_turns_out_to_fail_everywhere(
     labels = {"batch.kubernetes.io/job-name": "wrong"}
     with running(kube, chosen):
         failed_pod(kube, nodes[0], kubelet[0], "p0", labels)
-        eventually(lambda: marked(kube) == {nodes[0]})
+        until(lambda: marked(kube) == {nodes[0]})
         for number in (1, 2):
             failed_pod(kube, nodes[number], kubelet[0], f"p{number}", labels)
-        eventually(lambda: job_error(kube, nodes[0]) == ("False", "JobAtFault"))
-        eventually(lambda: marked(kube) == set())
+        until(lambda: job_error(kube, nodes[0]) == ("False", "JobAtFault"))
+        until(lambda: marked(kube) == set())
 
 
-def test_a_pod_whose_log_is_gone_is_not_asked_for_again(kube: Kube, kubelet: tuple[Serving, list[str]]) -> None:
+def test_a_pod_whose_log_is_gone_is_not_asked_for_again(kube: Kube, kubelet: tuple[HTTPServer, list[str]]) -> None:
     failed_pod(kube, kube.node(fake=False), kubelet[0], "gone")
     reader = Reader(kube.admin, PodLogs((kube.namespace,)))
     assert (reader.look(), reader.look()) == ({}, {})
@@ -286,7 +254,7 @@ def test_why_pods_cannot_be_looked_at_is_told_once_and_the_end_of_it_too(kube: K
         reader.look()
         return len(said) == 2
 
-    eventually(again)
+    until(again)
     assert said[1] == f"pods of {kube.namespace}: looked at again"
 
 
@@ -301,8 +269,9 @@ class FakeLoki:
         self.status = 200
         self.max_query_length = 721 * 3600.0
         self.asked: list[tuple[float, float]] = []
-        self.serving = Serving(self.answer)
-        self.url = f"http://127.0.0.1:{self.serving.port}"
+        self.serving = contextlib.ExitStack()
+        server = self.serving.enter_context(serving(answering(lambda request: Reply(*self.answer(request.path)))))
+        self.url = f"http://127.0.0.1:{server.server_port}"
 
     def say(self, node: str, text: Any, when: float | None = None) -> None:
         """A line; a node of "" is a stream without the node's label."""
@@ -464,12 +433,12 @@ def test_a_kernel_line_in_loki_marks_its_node_though_loki_was_away_at_first(kube
     node, other = kube.node("sick", fake=False), kube.node("well", fake=False)
     loki.status = 503
     with running(kube, settings(kube, loki=LokiSettings(loki.url, "{}", every=0.1))) as controller:
-        eventually(lambda: controller.says("reading Loki fails"))
+        until(lambda: controller.says("reading Loki fails"))
         loki.say(node, XID79)
         loki.say(other, XID31)
         loki.say("not-a-node-here", XID79)
         loki.status = 200
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
         assert (kube.condition(node, KERNEL_LOG) or {})["reason"] == "Xid79"
         assert "[action: " in kube.get(node)["metadata"]["annotations"]["nhc/mark"]
         assert kube.condition(other, KERNEL_LOG) is None
@@ -484,10 +453,10 @@ def test_what_loki_held_while_no_controller_ran_is_read_by_the_next_and_nothing_
     chosen = settings(kube, loki=LokiSettings(loki.url, "{}", every=0.1))
     loki.say(first, XID79, time.time() - 20)
     with running(kube, chosen):
-        eventually(lambda: marked(kube) == {first})
+        until(lambda: marked(kube) == {first})
         # The place is written down after the condition was.
         path = namespaced(kube.namespace, "configmaps", "nhc-cursors")
-        held = eventually(lambda: [m for m in kube.admin.items(namespaced(kube.namespace, "configmaps")) if
+        held = until(lambda: [m for m in kube.admin.items(namespaced(kube.namespace, "configmaps")) if
                                    m["metadata"]["name"] == "nhc-cursors"])  # fmt: skip
     reached = json.loads(held[0]["data"]["loki"])["since"]
     assert reached > (time.time() - 30) * 1e9
@@ -497,7 +466,7 @@ def test_what_loki_held_while_no_controller_ran_is_read_by_the_next_and_nothing_
     loki.lines.clear()
     loki.say(second, XID79, time.time() - 2 * 3600)
     with running(kube, chosen):
-        eventually(lambda: marked(kube) == {first, second})
+        until(lambda: marked(kube) == {first, second})
 
 
 def test_an_acknowledged_kernel_line_does_not_come_back(kube: Kube, loki: FakeLoki, nhc: Any) -> None:
@@ -508,27 +477,27 @@ def test_an_acknowledged_kernel_line_does_not_come_back(kube: Kube, loki: FakeLo
     begin = time.time() - 30
     loki.say(node, XID79, begin)
     with running(kube, chosen) as controller:
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
         assert nhc("ack", "--by", "alice", node).returncode == 0
-        eventually(lambda: marked(kube) == set())
+        until(lambda: marked(kube) == set())
         seen = controller.loki.logs._nodes[node].state  # type: ignore[union-attr]
         loki.say(node, "NVRM: Xid (PCI:0000:9b:00): 48, pid=1, a fault of another device ends in a mark", begin + 1)
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
         assert (kube.condition(node, KERNEL_LOG) or {})["reason"] == "Xid48"
         assert "more)" not in (kube.condition(node, KERNEL_LOG) or {})["message"]
         assert len(seen["findings"]) == 2
         assert nhc("ack", "--by", "alice", node).returncode == 0
-        eventually(lambda: marked(kube) == set())
+        until(lambda: marked(kube) == set())
         loki.say(node, XID31, begin + 2)  # means nothing for the node
-        eventually(lambda: seen["seen"].get("app"))
+        until(lambda: seen["seen"].get("app"))
         assert (kube.condition(node, KERNEL_LOG) or {})["status"] == "False"
     base = f"/api/v1/namespaces/{kube.namespace}/configmaps/nhc-cursors"
     kube.admin.delete(base)  # the next one knows no cursor, and reads it all again
     with running(kube, chosen) as controller:
-        eventually(lambda: controller.loki.logs._nodes.get(node))  # type: ignore[union-attr]
+        until(lambda: controller.loki.logs._nodes.get(node))  # type: ignore[union-attr]
         assert (kube.condition(node, KERNEL_LOG) or {})["reason"] == "Acknowledged"
         loki.say(node, XID79, begin + 3)  # the same error again is a new one
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
 
 
 def test_what_stood_before_a_restart_stands_beside_what_comes_after_it(kube: Kube, loki: FakeLoki) -> None:
@@ -541,21 +510,21 @@ def test_what_stood_before_a_restart_stands_beside_what_comes_after_it(kube: Kub
 
     loki.say(node, XID79)
     with running(kube, chosen):
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
     with running(kube, chosen):
         link = "mlx5_core 0000:d2:00.0: poll_health:825: device's health compromised - reached miss count."
         loki.say(node, link)
-        eventually(lambda: "(and 1 more)" in said().get("message", ""))
+        until(lambda: "(and 1 more)" in said().get("message", ""))
         # The one ends by its driver's word, the other stands.
         loki.say(node, "mlx5_core 0000:d2:00.0: mlx5_health_try_recover:337:(pid 8): health revovery succeded")
-        eventually(lambda: said().get("reason") == "Xid79")
+        until(lambda: said().get("reason") == "Xid79")
         assert said()["status"] == "True"
         assert "[action: " in said()["message"]
         assert marked(kube) == {node}
     with running(kube, chosen):
         loki.say(node, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.144.03  Mon Dec 30 17:44:08 UTC 2024")
-        eventually(lambda: said()["status"] == "False")
-        eventually(lambda: marked(kube) == set())
+        until(lambda: said()["status"] == "False")
+        until(lambda: marked(kube) == set())
 
 
 @pytest.mark.parametrize("text", [XID79, "NEURON_HW_ERR=DMA_ERROR nd-id=2 nc-id=0",

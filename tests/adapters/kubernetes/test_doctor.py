@@ -19,7 +19,8 @@ from nhc_adapters.kubernetes.doctor.doctor import examine, sick
 from nhc_adapters.kubernetes.doctor.node_selector import chooses
 from tests.adapters.kubernetes.conftest import MANIFESTS
 from tests.adapters.kubernetes.test_commands import nhc as nhc_fixture
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
+from tests.support.waiting import until
 
 nhc = nhc_fixture
 GPU = {"nvidia.com/gpu.present": "true"}
@@ -119,7 +120,7 @@ def test_a_sound_installation_has_no_problem(kube: Kube, here: Installed, nhc: A
         kube.set_condition(node, "NhcHealthy", "True", "NhcHealthy")
     lease = Lease(kube.admin, kube.namespace, duration=600.0)
     assert lease.attempt()
-    eventually(lambda: asked(kube, nhc)[0] == 0, within=90, every=0.5)
+    until(lambda: asked(kube, nhc)[0] == 0, within=90, every=0.5)
     status, found = asked(kube, nhc)
     assert (status, found.get("problem")) == (0, None)
     said = "\n".join(found["ok"])

@@ -14,7 +14,8 @@ from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_pat
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainProgress, DrainRules, sort_pods
 from nhc_adapters.kubernetes.nodes.drains import Drains, read_drain
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
+from tests.support.waiting import until
 
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "1", "controller": True}
 
@@ -87,9 +88,9 @@ def test_a_budget_is_kept_at_every_moment_and_all_pods_move(kube: Kube) -> None:
     kube.ready(sick)
     deployment(kube, 3)
     budget(kube, 2)
-    eventually(lambda: len(running(kube)) == 3)
+    until(lambda: len(running(kube)) == 3)
     base = f"/apis/policy/v1/namespaces/{kube.namespace}/poddisruptionbudgets/b"
-    eventually(lambda: kube.admin.get(base)["status"].get("disruptionsAllowed") == 1)
+    until(lambda: kube.admin.get(base)["status"].get("disruptionsAllowed") == 1)
     well = kube.node("well")
     kube.ready(well)
     Kubernetes(kube.admin).mark({sick: Mark("x")})
@@ -103,14 +104,14 @@ def test_a_budget_is_kept_at_every_moment_and_all_pods_move(kube: Kube) -> None:
 
     assert last.clean
     assert least >= 2
-    assert {pod["spec"]["nodeName"] for pod in eventually(lambda: len(running(kube)) == 3 and running(kube))} == {well}
+    assert {pod["spec"]["nodeName"] for pod in until(lambda: len(running(kube)) == 3 and running(kube))} == {well}
 
 
 def test_daemon_pods_stay_and_what_nobody_restarts_is_in_the_way(kube: Kube) -> None:
     node = kube.node()
     kube.ready(node)
     daemon_set(kube)
-    (daemon,) = eventually(kube.pods)
+    (daemon,) = until(kube.pods)
     mine = owner(kube)
     kube.pod("alone", node)
     kube.pod("cached", node, owner=mine, volumes=[{"name": "v", "emptyDir": {}}])
@@ -131,7 +132,7 @@ def test_a_drain_that_a_budget_blocks_ends_at_its_deadline_and_says_why(kube: Ku
     kube.ready(node)
     deployment(kube, 1)
     budget(kube, 1)
-    eventually(lambda: len(running(kube)) == 1)
+    until(lambda: len(running(kube)) == 1)
 
     last = drained(Drain(kube.admin, node, DrainRules(deadline=0.5), budget_wait=0.1))[-1]
 
@@ -248,10 +249,10 @@ def test_a_drain_is_noted_on_its_node_and_not_done_twice(kube: Kube) -> None:
 
     drains.start(node)
 
-    eventually(lambda: ended == ["done"])
+    until(lambda: ended == ["done"])
     assert kube.pods() == []
     assert read_drain(kube.get(node)) == "done"
-    eventually(lambda: not drains.running())
+    until(lambda: not drains.running())
     assert not drains.wanted(node, kube.get(node))
     drains.close()
 
@@ -261,11 +262,11 @@ def test_the_next_leader_goes_on_with_a_drain_and_with_its_deadline(kube: Kube) 
     kube.ready(node)
     deployment(kube, 1)
     budget(kube, 1)
-    eventually(lambda: len(running(kube)) == 1)
+    until(lambda: len(running(kube)) == 1)
     Kubernetes(kube.admin).mark({node: Mark("x")})
     first = Drains(kube.admin, DrainRules(deadline=3600.0), kube.get, poll=0.05)
     first.start(node)
-    eventually(lambda: read_drain(kube.get(node)) == "draining")
+    until(lambda: read_drain(kube.get(node)) == "draining")
     first.close()
     said = json.loads(kube.get(node)["metadata"]["annotations"]["nhc/drain"])
     long_ago = {**said, "since": utc(time.time() - 3600)}
@@ -276,7 +277,7 @@ def test_the_next_leader_goes_on_with_a_drain_and_with_its_deadline(kube: Kube) 
     assert second.wanted(node, kube.get(node))
     second.start(node)
 
-    eventually(lambda: ended == ["deadline passed"])
+    until(lambda: ended == ["deadline passed"])
     after = json.loads(kube.get(node)["metadata"]["annotations"]["nhc/drain"])
     assert (after["state"], after["since"]) == ("failed", long_ago["since"])
     second.close()
@@ -287,17 +288,17 @@ def test_a_drain_ends_when_somebody_puts_the_node_back(kube: Kube) -> None:
     kube.ready(node)
     deployment(kube, 1)
     budget(kube, 1)
-    eventually(lambda: len(running(kube)) == 1)
+    until(lambda: len(running(kube)) == 1)
     Kubernetes(kube.admin).mark({node: Mark("x")})
     ended: list[str] = []
     drains = Drains(
         kube.admin, DrainRules(), kube.get, ended=lambda name, progress, state: ended.append(state), poll=0.05
     )
     drains.start(node)
-    eventually(lambda: read_drain(kube.get(node)) == "draining")
+    until(lambda: read_drain(kube.get(node)) == "draining")
 
     kube.plane.kubectl("uncordon", node)
 
-    eventually(lambda: ended == ["cancelled"])
+    until(lambda: ended == ["cancelled"])
     assert len(running(kube)) == 1
     drains.close()

@@ -12,7 +12,8 @@ from nhc_adapters.kubernetes.controller.settings import LokiSettings
 from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE
 from tests.adapters.kubernetes.test_commands import nhc, scope
 from tests.adapters.kubernetes.test_controller import cordoned, heal, marked, running, settings, sicken
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
+from tests.support.waiting import until
 
 __all__ = ["nhc"]
 
@@ -33,13 +34,13 @@ def test_a_marked_node_whose_condition_disappears_stays_marked_until_the_word_is
     node = kube.node(fake=False, capacity={GPU: "8"})
     with running(kube) as controller:
         sicken(kube, node)
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
         assert kube.get(node)["metadata"]["annotations"]["nhc/source"] == "NhcHealthy=False"
         drop_conditions(kube, node, "NhcHealthy")
-        eventually(lambda: looked_at(controller, node, "UNKNOWN"))
+        until(lambda: looked_at(controller, node, "UNKNOWN"))
         assert marked(kube) == {node}
         heal(kube, node)
-        eventually(lambda: marked(kube) == set())
+        until(lambda: marked(kube) == set())
 
 
 def test_a_mark_outlives_other_settings_and_ends_with_its_own_sources_word(kube: Kube) -> None:
@@ -47,12 +48,12 @@ def test_a_mark_outlives_other_settings_and_ends_with_its_own_sources_word(kube:
     heal(kube, node)
     with running(kube, settings(kube, faults=["GpuXid"])):
         kube.set_condition(node, "GpuXid", "True", "Xid79")
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
     with running(kube) as controller:  # today's settings look at NhcHealthy alone
-        eventually(lambda: looked_at(controller, node, "UNKNOWN"))
+        until(lambda: looked_at(controller, node, "UNKNOWN"))
         assert marked(kube) == {node}
         kube.set_condition(node, "GpuXid", "False", "NoXid")
-        eventually(lambda: marked(kube) == set())
+        until(lambda: marked(kube) == set())
 
 
 def test_a_restart_without_loki_leaves_what_loki_found(kube: Kube) -> None:
@@ -60,14 +61,14 @@ def test_a_restart_without_loki_leaves_what_loki_found(kube: Kube) -> None:
     heal(kube, node, withheld)
     kube.set_condition(node, KERNEL_LOG, "True", "Xid79", "off the bus")
     with running(kube, settings(kube, loki=LokiSettings("http://127.0.0.1:9", "{}"))):
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
     kube.set_condition(withheld, KERNEL_LOG, "True", "Xid79", "off the bus")
     with running(kube) as controller:
-        eventually(lambda: looked_at(controller, node, "UNKNOWN"))
-        eventually(lambda: looked_at(controller, withheld, "UNKNOWN"))
+        until(lambda: looked_at(controller, node, "UNKNOWN"))
+        until(lambda: looked_at(controller, withheld, "UNKNOWN"))
         assert marked(kube) == {node}
         kube.set_condition(node, KERNEL_LOG, "False", "Acknowledged")
-        eventually(lambda: marked(kube) == set())
+        until(lambda: marked(kube) == set())
 
 
 def test_a_typing_error_in_a_condition_is_refused_and_clears_nothing(kube: Kube, nhc: Any) -> None:
@@ -110,12 +111,12 @@ def test_a_plugin_that_restarts_takes_nobody_out_and_is_told(kube: Kube) -> None
     heal(kube, node)
     with running(kube):
         offers(kube, node, "0")
-        eventually(lambda: (kube.condition(node, ALLOCATABLE) or {}).get("status") == "True")
+        until(lambda: (kube.condition(node, ALLOCATABLE) or {}).get("status") == "True")
         said = kube.condition(node, ALLOCATABLE) or {}
         assert (said["reason"], said["message"]) == ("AllocatableBelowExpected", f"0 of 8 {GPU} can be given out")
         assert not cordoned(kube, node)
         offers(kube, node, "8")
-        eventually(lambda: (kube.condition(node, ALLOCATABLE) or {}).get("status") == "False")
+        until(lambda: (kube.condition(node, ALLOCATABLE) or {}).get("status") == "False")
         assert marked(kube) == set()
 
 
@@ -125,15 +126,15 @@ def test_too_few_accelerators_for_longer_than_the_grace_mark_the_node_across_res
     heal(kube, node, well)
     with running(kube):
         offers(kube, node, "7")
-        eventually(lambda: (kube.condition(node, ALLOCATABLE) or {}).get("status") == "True")
+        until(lambda: (kube.condition(node, ALLOCATABLE) or {}).get("status") == "True")
     assert marked(kube) == set()
     with running(kube, settings(kube, allocatable_grace=1.0)):
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
         annotations = kube.get(node)["metadata"]["annotations"]
         assert f"7 of 8 {GPU} can be given out" in annotations["nhc/mark"]
         assert annotations["nhc/source"] == f"{ALLOCATABLE}=True"
         offers(kube, node, "8")
-        eventually(lambda: marked(kube) == set())
+        until(lambda: marked(kube) == set())
 
 
 def test_a_plugin_that_never_registered_is_judged_where_the_settings_expect_it(kube: Kube) -> None:
@@ -143,9 +144,9 @@ def test_a_plugin_that_never_registered_is_judged_where_the_settings_expect_it(k
     heal(kube, node, other)
     chosen = settings(kube, expected={"p5.48xlarge": {GPU: 8}}, allocatable_grace=0.5)
     with running(kube, chosen) as controller:
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
         assert "its device plugin is not registered" in kube.get(node)["metadata"]["annotations"]["nhc/mark"]
-        eventually(lambda: looked_at(controller, other, "OK"))
+        until(lambda: looked_at(controller, other, "OK"))
 
 
 def test_one_more_device_lost_on_a_node_that_was_put_back_is_another_fault(kube: Kube) -> None:
@@ -154,15 +155,15 @@ def test_one_more_device_lost_on_a_node_that_was_put_back_is_another_fault(kube:
     heal(kube, node)
     with running(kube, settings(kube, allocatable_grace=0.0)) as controller:
         offers(kube, node, "6")
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
         kube.plane.kubectl("uncordon", node)
-        eventually(lambda: marked(kube) == set())
+        until(lambda: marked(kube) == set())
         offers(kube, node, "7")  # better, and not yet good
-        eventually(lambda: (kube.condition(node, ALLOCATABLE) or {}).get("message", "").startswith("7 of 8"))
-        eventually(lambda: looked_at(controller, node, "WARN"))
+        until(lambda: (kube.condition(node, ALLOCATABLE) or {}).get("message", "").startswith("7 of 8"))
+        until(lambda: looked_at(controller, node, "WARN"))
         assert marked(kube) == set()
         offers(kube, node, "6")
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
 
 
 def test_allocatable_can_be_left_out(kube: Kube) -> None:
@@ -171,7 +172,7 @@ def test_allocatable_can_be_left_out(kube: Kube) -> None:
     heal(kube, node)
     offers(kube, node, "0")
     with running(kube, settings(kube, watch_allocatable=False, allocatable_grace=0.0)) as controller:
-        eventually(lambda: looked_at(controller, node, "OK"))
+        until(lambda: looked_at(controller, node, "OK"))
         assert kube.condition(node, ALLOCATABLE) is None
 
 
@@ -184,16 +185,16 @@ def test_an_operators_text_where_our_mark_would_be_stays(kube: Kube) -> None:
             text = {"metadata": {"annotations": {"nhc/mark": "memory test by alice"}}}
             kube.admin.patch(node_path(node), text, MERGE_PATCH)
         sicken(kube, sick)
-        eventually(lambda: cordoned(kube, sick))
-        eventually(lambda: looked_at(controller, well, "OK"))
+        until(lambda: cordoned(kube, sick))
+        until(lambda: looked_at(controller, well, "OK"))
         assert kube.get(well)["metadata"]["annotations"]["nhc/mark"] == "memory test by alice"
         heal(kube, sick)
-        eventually(lambda: kube.get(sick)["metadata"]["annotations"]["nhc/mark"] == "memory test by alice")
+        until(lambda: kube.get(sick)["metadata"]["annotations"]["nhc/mark"] == "memory test by alice")
         # Somebody wants it out: the cordon, which theirs would have been, stays for it; our taint goes.
         assert cordoned(kube, sick)
         assert not any(taint["key"].startswith("nhc/") for taint in kube.get(sick)["spec"].get("taints") or ())
         kube.plane.kubectl("uncordon", sick)
-        eventually(lambda: controller.fleet.states[sick].available)
+        until(lambda: controller.fleet.states[sick].available)
         assert not cordoned(kube, sick)
 
 

@@ -22,7 +22,8 @@ from tests.adapters.kubernetes.test_controller import (
     settings,
     sicken,
 )
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
+from tests.support.waiting import until
 
 __all__ = ["nhc"]
 
@@ -55,7 +56,7 @@ def settled(kube: Kube, controller: Running, node: str) -> None:
             idle = not controller.fleet.wake.is_set() and not controller.fleet._dirty
             return controller.leading.is_set() and labels.get("seen") == now and idle
 
-        eventually(seen)
+        until(seen)
 
 
 def put_back(kube: Kube, nhc: Any, how: str, node: str) -> None:
@@ -73,11 +74,11 @@ def test_a_node_put_back_by_hand_is_back_and_its_fault_overruled_until_it_has_en
     node = kube.node(fake=False)
     with running(kube) as controller:
         sicken(kube, node)
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
 
         put_back(kube, nhc, how, node)
 
-        eventually(lambda: not remains(kube, node))
+        until(lambda: not remains(kube, node))
         assert not cordoned(kube, node)
         (row,) = json.loads(nhc("status", "-f", "json", *scope(kube)).stdout)
         assert (row["verdict"], row["mark"], row["due"]) == ("WARN", "", "")
@@ -90,22 +91,22 @@ def test_a_node_put_back_by_hand_is_back_and_its_fault_overruled_until_it_has_en
         assert not cordoned(kube, node)
         # Another fault is news.
         kube.set_condition(node, "NhcHealthy", "False", "Xid48", XID48)
-        eventually(lambda: cordoned(kube, node))
+        until(lambda: cordoned(kube, node))
         heal(kube, node)
-        eventually(lambda: not cordoned(kube, node) and "nhc/overruled" not in annotations(kube, node))
+        until(lambda: not cordoned(kube, node) and "nhc/overruled" not in annotations(kube, node))
         # It has ended: the next time it counts.
         sicken(kube, node)
-        eventually(lambda: cordoned(kube, node))
+        until(lambda: cordoned(kube, node))
 
 
 def test_what_was_overruled_stays_so_for_the_next_controller_and_while_nothing_is_said(kube: Kube) -> None:
     node = kube.node(fake=False)
     with running(kube):
         sicken(kube, node)
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
     kube.plane.kubectl("uncordon", node)  # no controller sees it
     with running(kube):
-        eventually(lambda: not remains(kube, node))
+        until(lambda: not remains(kube, node))
     with running(kube) as controller:
         kube.set_condition(node, "NhcHealthy", "Unknown", "NvmlTimeout")
         settled(kube, controller, node)
@@ -122,25 +123,25 @@ def test_one_more_fault_beside_an_overruled_one_is_news_and_one_less_is_not(kube
     node = kube.node(fake=False)
     with running(kube) as controller:
         says(1)
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
         kube.plane.kubectl("uncordon", node)
-        eventually(lambda: not remains(kube, node))
+        until(lambda: not remains(kube, node))
         says(0, "check_fs_free: / has only 3% free", "FilesystemFull")  # the one that was only counted before
         settled(kube, controller, node)
         assert not cordoned(kube, node)
         says(1, "check_fs_free: / has only 3% free", "FilesystemFull")
-        eventually(lambda: cordoned(kube, node))
+        until(lambda: cordoned(kube, node))
 
 
 def test_a_node_put_back_whose_fault_has_ended_keeps_no_memory_of_it(kube: Kube) -> None:
     node = kube.node(fake=False)
     with running(kube):
         sicken(kube, node)
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
     heal(kube, node)
     kube.plane.kubectl("uncordon", node)
     with running(kube):
-        eventually(lambda: not remains(kube, node))
+        until(lambda: not remains(kube, node))
         assert "nhc/overruled" not in annotations(kube, node)
 
 
@@ -148,11 +149,11 @@ def test_a_dry_run_leaves_a_node_that_was_put_back(kube: Kube) -> None:
     node = kube.node(fake=False)
     with running(kube):
         sicken(kube, node)
-        eventually(lambda: marked(kube) == {node})
+        until(lambda: marked(kube) == {node})
     kube.plane.kubectl("uncordon", node)
     before = remains(kube, node)
     with running(kube, settings(kube, apply=False)) as controller:
-        eventually(lambda: node in controller.fleet.judged)
+        until(lambda: node in controller.fleet.judged)
         settled(kube, controller, node)
         assert not controller.says("would mark")
         assert remains(kube, node) == before != []
@@ -167,7 +168,7 @@ def test_a_drain_by_hand_has_an_owner_and_is_not_undone(kube: Kube, nhc: Any) ->
     heal(kube, node)
     kube.pod("work", node)
     with running(kube, settings(kube, drain=True, rules=DrainRules())) as controller:
-        eventually(controller.leading.is_set)
+        until(controller.leading.is_set)
         done = nhc("drain", "--apply", "--force", "--reason", "new DIMM", "--by", "alice", node)
         assert (done.returncode, done.stderr) == (0, "")
         assert kube.pods() == []
@@ -187,7 +188,7 @@ def test_a_drain_by_hand_has_an_owner_and_is_not_undone(kube: Kube, nhc: Any) ->
         heal(kube, node)
 
         assert nhc("uncordon", node).returncode == 0
-        eventually(lambda: not remains(kube, node))
+        until(lambda: not remains(kube, node))
         assert not cordoned(kube, node)
 
 
@@ -198,12 +199,12 @@ def test_a_drain_by_hand_ends_at_its_end(kube: Kube, nhc: Any) -> None:
     assert nhc("drain", "--apply", "--for", "1s", "--reason", "new DIMM", well, sick, quiet).returncode == 0
     sicken(kube, sick)
     with running(kube):
-        eventually(lambda: not cordoned(kube, well) and not cordoned(kube, quiet))
-        eventually(lambda: annotations(kube, sick).get("nhc/source") == "NhcHealthy=False")
+        until(lambda: not cordoned(kube, well) and not cordoned(kube, quiet))
+        until(lambda: annotations(kube, sick).get("nhc/source") == "NhcHealthy=False")
         assert cordoned(kube, sick)
         assert "fell off the bus" in annotations(kube, sick)["nhc/mark"]
         heal(kube, sick)
-        eventually(lambda: not cordoned(kube, sick))
+        until(lambda: not cordoned(kube, sick))
 
 
 def test_a_drain_by_hand_is_gone_on_with_and_given_an_end_by_its_owner(kube: Kube, nhc: Any) -> None:
@@ -283,7 +284,7 @@ def test_nothing_of_ours_is_left_and_nothing_missed_after_a_storm_in_which_nodes
                 for node in nodes
             )
 
-        eventually(clean, 30)
+        until(clean, 30)
         sicken(kube, *nodes)  # what was overruled has ended once: each counts again
-        eventually(lambda: marked(kube) == set(nodes), 30)
+        until(lambda: marked(kube) == set(nodes), 30)
         assert not controller.says("internal error")

@@ -16,9 +16,10 @@ from nhc.system import kernel_ring
 from nhc.testing import FakeHost
 from nhc_adapters.kubernetes.nodes.vocabulary import conditions_of
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
-from tests.agent.conftest import Running, until
+from tests.agent.conftest import Running
 from tests.support.kube import Kube
 from tests.support.require import need
+from tests.support.waiting import until
 
 NEURON = (
     "SRAM_UNCORRECTABLE_ERROR",

@@ -30,8 +30,9 @@ from nhc_adapters.kubernetes.controller.judge import parse_fault
 from nhc_adapters.kubernetes.controller.settings import read
 from nhc_adapters.kubernetes.nodes.conditions import Condition, write_conditions
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
-from tests.support.kube import REPOSITORY, Kube, eventually
+from tests.support.kube import REPOSITORY, Kube
 from tests.support.other_user import become
+from tests.support.waiting import until
 
 MANIFESTS = REPOSITORY / "adapters/kubernetes"
 SYSTEM = "nhc-system"
@@ -202,7 +203,7 @@ def test_an_agent_says_what_its_own_node_is_and_of_no_other(kube: Kube, agent: t
             return f"nhc-agent on {mine} may not change node {other}" in error.message
         return False
 
-    eventually(denied)  # a policy takes effect some moments after it was made
+    until(denied)  # a policy takes effect some moments after it was made
 
 
 @pytest.mark.parametrize(
@@ -224,9 +225,7 @@ def test_an_agent_cannot_speak_for_the_kubelet(kube: Kube, agent: tuple[Client, 
     client, mine = agent
     status = f"{node_path(mine)}/status"
     write_conditions(client, mine, [_now()])
-    eventually(
-        lambda: "kubelet's conditions" in refused(lambda: write_conditions(client, mine, [_now("Ready", "False")]))
-    )
+    until(lambda: "kubelet's conditions" in refused(lambda: write_conditions(client, mine, [_now("Ready", "False")])))
     offers = {"status": {"allocatable": {"cpu": "1"}}}
     assert "only its conditions" in refused(lambda: client.patch(status, offers, STRATEGIC))
     labels = {"metadata": {"labels": {"a": "b"}}}
@@ -482,7 +481,7 @@ def test_a_cluster_of_gpu_nodes_alone_can_place_the_controller(kube: Kube, insta
     }
     kube.admin.post(f"/api/v1/namespaces/{kube.namespace}/pods", body)
     path = f"/api/v1/namespaces/{kube.namespace}/pods/controller"
-    eventually(lambda: kube.admin.get(path)["spec"].get("nodeName") in nodes, within=60)
+    until(lambda: kube.admin.get(path)["spec"].get("nodeName") in nodes, within=60)
 
 
 def test_the_settings_have_one_name_and_are_edited_with_kubectl_alone(

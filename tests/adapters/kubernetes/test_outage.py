@@ -15,7 +15,8 @@ from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.controller.controller import Controller
 from tests.adapters.kubernetes.test_controller import settings
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
+from tests.support.waiting import until
 from tests.support.wire import Wire, error
 
 
@@ -96,18 +97,18 @@ def test_a_controller_says_once_why_the_server_is_away_and_once_that_it_is_back(
         controller.nodes._retry = 0.1
         controller.start()
         try:
-            eventually(controller.leading.is_set)
+            until(controller.leading.is_set)
             assert controller.unready() == ""
             wire.next(error(503, "ServiceUnavailable", "the server is starting"), times=-1)
             wire.hang_up()
-            eventually(lambda: len(controller.outages.standing()) >= 2)
+            until(lambda: len(controller.outages.standing()) >= 2)
             assert "fails: " in controller.unready()
-            eventually(lambda: not controller.leading.is_set())
+            until(lambda: not controller.leading.is_set())
             wire.clear()
-            eventually(lambda: controller.unready() == "", within=60)
-            eventually(controller.leading.is_set)
+            until(lambda: controller.unready() == "", within=60)
+            until(controller.leading.is_set)
             kube.set_condition(node, "NhcHealthy", "False", "Xid79", "check_kmsg: Xid 79")
-            eventually(lambda: kube.get(node)["spec"].get("unschedulable"))
+            until(lambda: kube.get(node)["spec"].get("unschedulable"))
         finally:
             controller.close()
     failures = [line.partition(" fails: ")[2] for line in said if " fails: " in line]

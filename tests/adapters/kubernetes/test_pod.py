@@ -21,11 +21,12 @@ import yaml
 
 from nhc.system import kernel_ring
 from tests.adapters.kubernetes.test_manifests import MANIFESTS, SYSTEM, chart
-from tests.agent.conftest import free_port, until
+from tests.agent.conftest import free_port
 from tests.support import pod
 from tests.support.kube import Kube
 from tests.support.pod import Container, Node
 from tests.support.require import need
+from tests.support.waiting import until
 
 FAST = "* |every 300ms, timeout 10s|"
 

@@ -15,7 +15,8 @@ import pytest
 from nhc_adapters.kubernetes.controller.reload import WatchedSettings
 from nhc_adapters.kubernetes.controller.settings import read
 from tests.agent.conftest import free_port
-from tests.support.kube import Kube, environment, eventually
+from tests.support.kube import Kube, environment
+from tests.support.waiting import until
 
 POLICY = '[ceiling]\nall = "100%"\n'
 
@@ -117,29 +118,29 @@ def test_a_running_controller_acts_under_new_settings_and_keeps_the_old_when_the
     kube.set_condition(node, "NhcHealthy", "False", "Xid79", "check_kmsg: Xid 79")
     mounted.put(kubernetes='policy = "policy.toml"\napply = false\n', policy=POLICY)
     process, log, url = controller()
-    eventually(lambda: "would mark" in log.read_text())
+    until(lambda: "would mark" in log.read_text())
 
     def metric(name: str) -> str:
         with urllib.request.urlopen(f"{url}/metrics", timeout=5) as answer:
             return next(line.split()[1] for line in answer.read().decode().splitlines() if line.startswith(f"{name} "))
 
     mounted.put(kubernetes='policy = "policy.toml"\napply = "maybe"\n', policy=POLICY)
-    eventually(lambda: "settings refused" in log.read_text())
+    until(lambda: "settings refused" in log.read_text())
     assert metric("nhc_kubernetes_settings_refused") == "1"
     assert not kube.get(node)["spec"].get("unschedulable")
 
     # What only the cluster shows to be wrong, too: a condition type that nobody has.
     mounted.put(kubernetes='policy = "policy.toml"\napply = true\nfaults = ["NhcHealthyy=False"]\n', policy=POLICY)
-    eventually(lambda: log.read_text().count("settings refused, the ones in force stay: ") == 2)
+    until(lambda: log.read_text().count("settings refused, the ones in force stay: ") == 2)
     assert "NhcHealthyy" in log.read_text()
     assert process.poll() is None
     assert not kube.get(node)["spec"].get("unschedulable")
 
     mounted.put(kubernetes='policy = "policy.toml"\napply = true\n', policy=POLICY)
-    eventually(lambda: kube.get(node)["spec"].get("unschedulable"))
-    eventually(lambda: metric("nhc_kubernetes_settings_refused") == "0")
+    until(lambda: kube.get(node)["spec"].get("unschedulable"))
+    until(lambda: metric("nhc_kubernetes_settings_refused") == "0")
     process.send_signal(signal.SIGHUP)
-    eventually(lambda: "settings read again: nothing is different" in log.read_text())
+    until(lambda: "settings read again: nothing is different" in log.read_text())
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
     assert "Traceback" not in log.read_text()

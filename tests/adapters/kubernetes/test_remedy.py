@@ -16,8 +16,9 @@ from nhc.remedy.settings import RepairerSettings, parse
 from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.store import attempts, episodes
 from nhc_adapters.kubernetes.plugin import Adapter
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
 from tests.support.remedy_world import new_store
+from tests.support.waiting import until
 
 SETTINGS = """
 [actions]
@@ -99,7 +100,7 @@ def test_from_a_condition_to_a_returned_node(kube: Kube, adapter: Adapter, tmp_p
             return any(row.ended is not None for row in episodes.list_episodes(connection))
 
     try:
-        eventually(over, 60.0, 0.3)
+        until(over, 60.0, 0.3)
         with store.read() as connection:
             (row,) = episodes.list_episodes(connection)
             (attempt,) = attempts.attempts_of(connection, row.id)

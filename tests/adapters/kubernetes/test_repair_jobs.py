@@ -17,8 +17,9 @@ from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules
 from nhc_adapters.kubernetes.repair.jobs import JOBS, job_name, read_job
 from nhc_adapters.kubernetes.repair.repairer import KubernetesJobs, needed
 from tests.support.gpu_node import UUID, GpuNode
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
 from tests.support.kubelet import Kubelet
+from tests.support.waiting import until
 from tests.support.wire import Wire, error, reset
 
 IMAGE = "registry.example.com/nhc@sha256:" + "0" * 64
@@ -81,7 +82,7 @@ class JobWorld(RepairerWorld):
 
     def deny(self) -> None:
         self.kube.admin.delete(f"{RBAC}/{self.kube.namespace}/rolebindings/repairs")
-        eventually(lambda: any(right.granted is False for right in self.repairer.rights()))
+        until(lambda: any(right.granted is False for right in self.repairer.rights()))
         self.wire.seen.clear()
 
     def vanish(self) -> None:
@@ -95,7 +96,7 @@ class JobWorld(RepairerWorld):
 
     def take_effect(self) -> None:
         self.kubelet.gate.set()
-        eventually(lambda: all(
+        until(lambda: all(
             any(one["status"] == "True" and one["type"] in ("Complete", "Failed")
                 for one in job["status"].get("conditions") or ()) for job in self.jobs()), 60.0)  # fmt: skip
 
@@ -163,7 +164,7 @@ def test_the_job_s_pod_is_the_node_s_and_holds_no_token(made: Any) -> None:
     assert container["image"] == IMAGE
     assert "$" not in container["args"][-1]  # Kubernetes would fill it in
     assert json.loads(container["args"][-1])["because"] == "$(KUBERNETES_SERVICE_HOST) costs $100"
-    pods = eventually(lambda: list(world.kube.admin.items(f"/api/v1/namespaces/{world.kube.namespace}/pods")))
+    pods = until(lambda: list(world.kube.admin.items(f"/api/v1/namespaces/{world.kube.namespace}/pods")))
     assert [pod["spec"]["nodeName"] for pod in pods] == [world.machine.node]
     assert not [volume for volume in pods[0]["spec"]["volumes"] if "projected" in volume]
 
@@ -193,7 +194,7 @@ def test_a_repair_that_was_killed_is_put_back_by_another_job(made: Any) -> None:
     todo = order(world)
     sent = world.repairer.send(todo)
     world.kubelet.gate.set()
-    eventually(lambda: [line for line in world.gpus.calls("modprobe") if "-r" in line], 30.0)
+    until(lambda: [line for line in world.gpus.calls("modprobe") if "-r" in line], 30.0)
     assert world.gpus.units() == {"nvidia-persistenced.service": "inactive"}
     world.kubelet.kill(signal.SIGKILL)
     world.take_effect()
@@ -219,7 +220,7 @@ def test_a_repair_past_its_deadline_is_ended_and_puts_back_itself(made: Any) -> 
     world.repairer.wait = 600
     sent = world.repairer.send(todo)
     world.kubelet.gate.set()
-    eventually(lambda: world.gpus.units() == {"nvidia-persistenced.service": "inactive"}, 30.0)
+    until(lambda: world.gpus.units() == {"nvidia-persistenced.service": "inactive"}, 30.0)
     world.take_effect()
     assert world.gpus.units() == {"nvidia-persistenced.service": "active"}
     # Its pod is deleted, and with it the answer: whether anything is left to put back, the node is asked.
@@ -267,7 +268,7 @@ def test_no_drain_ends_a_repair_half_way(made: Any) -> None:
     before, todo = world.repairer.look(world.machine), order(world)
     sent = world.repairer.send(todo)
     world.kubelet.gate.set()
-    eventually(lambda: [line for line in world.gpus.calls("modprobe") if "-r" in line], 30.0)
+    until(lambda: [line for line in world.gpus.calls("modprobe") if "-r" in line], 30.0)
     progress = Drain(world.kube.admin, world.machine.node, DrainRules(force=True, empty_dir=True)).step()
     assert (progress.evicted, progress.left) == (0, 1)
     assert "protected by its annotation" in progress.line()

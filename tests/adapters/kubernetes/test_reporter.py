@@ -13,7 +13,8 @@ from nhc_adapters.kubernetes.api.events import BURST, NORMAL, SIMILAR_LIMIT, WAR
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition, NodeConditions
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from nhc_adapters.kubernetes.sink.reporter import Reporter
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
+from tests.support.waiting import until
 
 
 def report(*outcomes: Any) -> Report:
@@ -90,9 +91,9 @@ def test_a_reporter_in_its_thread_writes_within_moments(kube: Kube) -> None:
     reporter = Reporter(kube.admin, node, [load("nhc"), load("aks")])
     reporter.start()
     reporter.submit(report(crit("GpuLost", "gone")))
-    eventually(lambda: kube.condition(node, "GpuCount"))
+    until(lambda: kube.condition(node, "GpuCount"))
     reporter.submit(report(ok()))
-    eventually(lambda: (kube.condition(node, "NhcHealthy") or {}).get("status") == "True")
+    until(lambda: (kube.condition(node, "NhcHealthy") or {}).get("status") == "True")
     reporter.close()
 
 

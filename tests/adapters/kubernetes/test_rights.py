@@ -20,7 +20,8 @@ from nhc_adapters.kubernetes.controller.podlogs import PodLogs
 from nhc_adapters.kubernetes.controller.rights import ClusterRight, denied, of_controller
 from nhc_adapters.kubernetes.controller.settings import LokiSettings, make
 from tests.adapters.kubernetes.test_controller import OPEN, settings
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
+from tests.support.waiting import until
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 SYSTEM = "nhc-system"
@@ -102,12 +103,12 @@ def test_each_missing_right_is_one_line_with_its_rule_and_following_the_lines_is
         server = ControllerServer("127.0.0.1:0", controller)
         server.start()
         try:
-            eventually(controller.rights.asked.is_set)
+            until(controller.rights.asked.is_set)
             missing = [line for line in said if line.startswith("missing right: ")]
             assert len(missing) == len(controller.rights.missing) > 8
             assert any(line.startswith(f"missing right: update leases nhc-controller in {kube.namespace} ") for line in
                        missing)  # fmt: skip
-            eventually(lambda: any("holding the Lease" in line and "403 Forbidden" in line for line in said))
+            until(lambda: any("holding the Lease" in line and "403 Forbidden" in line for line in said))
             status, text = get(server, "/readyz")
             assert (status, text[:15]) == (503, "missing right: ")
             assert get(server, "/healthz")[0] == 200  # a restart would give it no right
@@ -115,11 +116,11 @@ def test_each_missing_right_is_one_line_with_its_rule_and_following_the_lines_is
             assert 'nhc_kubernetes_failing{what="holding the Lease' in get(server, "/metrics")[1]
 
             account.follow(said)
-            eventually(controller.leading.is_set)
+            until(controller.leading.is_set)
             kube.set_condition(node, "NhcHealthy", "False", "Xid79", "check_kmsg: Xid 79")
-            eventually(lambda: kube.get(node)["spec"].get("unschedulable"))
-            eventually(lambda: "right granted: list nodes" in said)
-            eventually(lambda: [str(right) for right in controller.rights.missing] == ["create events in default"])
+            until(lambda: kube.get(node)["spec"].get("unschedulable"))
+            until(lambda: "right granted: list nodes" in said)
+            until(lambda: [str(right) for right in controller.rights.missing] == ["create events in default"])
             # One outage, told once however often each thread met it.
             assert sum("holding the Lease" in line for line in said) == 1
         finally:
@@ -130,11 +131,11 @@ def test_a_namespace_that_is_not_there_is_said_and_once_it_is_the_controller_lea
     away = f"{kube.prefix}-away"
     chosen = make(namespace=away, selector=f"test={kube.prefix}")
     with running(kube.client(kube.plane.token, patience=0.3), chosen) as (controller, said):
-        eventually(lambda: any(f'namespaces "{away}" not found' in line for line in said))
+        until(lambda: any(f'namespaces "{away}" not found' in line for line in said))
         assert f'namespaces "{away}" not found' in controller.unready()
         kube.admin.post("/api/v1/namespaces", {"metadata": {"name": away}})
-        eventually(controller.leading.is_set)
-        eventually(lambda: controller.unready() == "")
+        until(controller.leading.is_set)
+        until(lambda: controller.unready() == "")
         assert any(line.startswith("the API server works again after ") for line in said)
     kube.admin.delete(f"/api/v1/namespaces/{away}")
 

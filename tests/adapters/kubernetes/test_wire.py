@@ -18,7 +18,8 @@ from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from nhc_adapters.kubernetes.sink.reporter import Reporter
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
+from tests.support.waiting import until
 from tests.support.wire import Fault, Wire, error, gone, page, reset, silent, slow
 
 FAULT = Mark("check_gpu_lost: gpu3: fell off the bus")
@@ -137,7 +138,7 @@ def test_a_watch_that_breaks_misses_nothing(kube: Kube, wire: Wire, trouble: str
     first = kube.node("first", fake=False)
     spoil = {"gone": gone(), "half-open": silent(), "429": error(429), "500": error(500)}.get(trouble)
     followed = Followed(client, kube.prefix, idle=1.0 if trouble == "half-open" else 60.0, retry=0.05)
-    eventually(lambda: wire.count("GET", "watch=1") == 1)
+    until(lambda: wire.count("GET", "watch=1") == 1)
     if spoil is not None:
         wire.next(spoil, "GET", "watch=1")
     wire.hang_up()
@@ -145,7 +146,7 @@ def test_a_watch_that_breaks_misses_nothing(kube: Kube, wire: Wire, trouble: str
     second = kube.node("second", fake=False)
     kube.admin.delete(node_path(first))
 
-    eventually(lambda: followed.has(second) and not followed.has(first))
+    until(lambda: followed.has(second) and not followed.has(first))
     assert (first, False) in followed.told
     assert followed.reflector.lists == (2 if trouble in ("gone", "429", "500") else 1)
     followed.stop.set()
@@ -164,15 +165,15 @@ def test_a_node_speaks_again_when_the_server_is_back_and_says_what_is_so_then(ku
     reporter = Reporter(client, node, [load("nhc")])
     reporter.start()
     reporter.say([Condition("NhcHealthy", TRUE, "NhcHealthy", "fine")])
-    eventually(lambda: kube.condition(node, "NhcHealthy") is not None)
+    until(lambda: kube.condition(node, "NhcHealthy") is not None)
     wire.down(True)
 
     for number in range(500):
         reporter.say([bad(f"Reason{number}"), Condition("NhcGpuProblem", TRUE, f"R{number}", "x")])
-    eventually(lambda: reporter.error)
+    until(lambda: reporter.error)
     wire.down(False)
 
-    eventually(lambda: (kube.condition(node, "NhcHealthy") or {}).get("reason") == "Reason499")
+    until(lambda: (kube.condition(node, "NhcHealthy") or {}).get("reason") == "Reason499")
     assert reporter.recorder.waiting <= 256
     reporter.close()
 

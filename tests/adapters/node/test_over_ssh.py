@@ -8,7 +8,8 @@ from nhc.repair import Answer, Machine, Order, Rung, Stage
 from nhc_adapters.node.hand.journal import ENDED, RepairJournal
 from nhc_adapters.node.repairer import NodeHand
 from tests.support.gpu_node import UUID, GpuNode, remove
-from tests.support.ssh import free_port, sshd, wait_for
+from tests.support.ssh import free_port, sshd
+from tests.support.waiting import until
 
 KEY = "6b1f0a52-5f3c-4b57-9a3f-1f0e2d3c4b5a"
 MACHINE = Machine("n1", address="127.0.0.1", uuid=UUID)
@@ -44,7 +45,7 @@ def test_a_gpu_is_reset_over_ssh(node, server):
     assert repairer.progress(ORDER, sent, before).stage is Stage.WORKING
     remove(node.state / "gate")
     journal = RepairJournal(str(node.root))
-    wait_for(lambda: getattr(journal.load(KEY), "phase", "") == ENDED, "end of the repair", seconds=60)
+    until(lambda: getattr(journal.load(KEY), "phase", "") == ENDED, within=60, what="end of the repair")
     assert repairer.progress(ORDER, sent, before).stage is Stage.DONE
     assert len([line for line in node.calls() if "--gpu-reset" in line]) == 1
 
