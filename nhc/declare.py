@@ -8,7 +8,7 @@ from nhc.model import Outcome, unknown
 from nhc.plan import Declared
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, Sequence, Tuple, Union
+    from typing import Any, Dict, Mapping, Sequence, Tuple, Union
 
     from nhc.check import Check
 
@@ -35,10 +35,22 @@ def declare(argv: Sequence[str]) -> Union[Outcome, Declared]:
     if isinstance(found, Outcome):
         return found
     check, arguments = found
-    own = arguments.get("timeout")
-    # `check_cmd_output -t 60` asks for a minute.
-    timeout = max(check.timeout, own) if isinstance(own, (int, float)) else check.timeout
-    load = arguments.get("duration")  # a deep check's: for how long it loads the node
-    timeout += load if isinstance(load, (int, float)) else 0.0
+    timeout, own = _deadline(check, arguments)
     changes = check.changes or any(arguments[param.name] != param.default for param in check.params if param.changes)
-    return Declared(timeout, own is not None, check.on_timeout, check.needs, check.tags, changes)
+    return Declared(timeout, own, check.on_timeout, check.needs, check.tags, changes)
+
+
+KEEPS = ("timeout", "deadline")
+"""Names of parameters by which a check is told its own deadline."""
+
+
+def _deadline(check: Check, arguments: Mapping[str, object]) -> Tuple[float, bool]:
+    """Seconds for a check with these arguments, and whether it keeps a deadline itself.
+
+    `check_cmd_output -t 60` asks for a minute, whatever the check is declared with. A deep check's `duration` is for
+    how long it loads the node, and comes on top.
+    """
+    own = next((arguments[name] for name in KEEPS if arguments.get(name) is not None), None)
+    load = arguments.get("duration")
+    timeout = max(check.timeout, own) if isinstance(own, (int, float)) else check.timeout
+    return timeout + (load if isinstance(load, (int, float)) else 0.0), own is not None

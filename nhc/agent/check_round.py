@@ -13,16 +13,17 @@ import signal
 import struct
 import sys
 import time
-from typing import Any, Callable, Dict, List, Mapping, NoReturn, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 from nhc.agent.event_loop import Loop
 from nhc.host import Host
 from nhc.kernlog.read import Followed, followed
 from nhc.light import NamedTuple
-from nhc.model import CheckResult, unknown
-from nhc.plan import BUILT_IN, Item, Plan
+from nhc.model import CheckResult, Outcome, unknown
+from nhc.plan import BUILT_IN, Declared, Item, Plan
 from nhc.render.plain import decode, encode
-from nhc.run.engine import plan_deadline, run
+from nhc.run import deadlines
+from nhc.run.engine import run
 from nhc.state.store import State
 from nhc.system.children import close_all_but, fork, reap_all
 
@@ -39,20 +40,14 @@ def key_of(item: Item) -> str:
 
 
 def allowance(item: Item, plan: Plan) -> float:
-    """The seconds that one run of an item may take."""
-    if item.timeout:
-        return item.timeout
-    if item.kind == BUILT_IN:
-        from nhc.check import BadArguments, find
+    """The seconds that one run of an item may take. TIMEOUT=0 sets no limit elsewhere; a resident program has one."""
+    declared: Optional[Declared] = None
+    if item.kind == BUILT_IN and not item.timeout:
+        from nhc.declare import declare
 
-        try:
-            check = find(item.argv[0])
-            if check is not None:
-                own = check.parse(item.argv[1:]).get("timeout")
-                return max(check.timeout, own) if isinstance(own, (int, float)) else check.timeout
-        except (BadArguments, ImportError):
-            pass
-    return plan_deadline(plan)
+        found = item.declared or declare(item.argv)
+        declared = None if isinstance(found, Outcome) else found
+    return deadlines.of_line(item, deadlines.of_run(plan) or deadlines.DEFAULT, declared)
 
 
 class Finished(NamedTuple):
@@ -76,7 +71,7 @@ class CheckRound:
         self.keys = tuple(key_of(item) for item in plan.items)
         self.began = time.monotonic()
         longest = max((allowance(item, plan) for item in plan.items), default=0.0)
-        self.limit = max(plan_deadline(plan), longest + 2.0)
+        self.limit = max(deadlines.of_run(plan), longest + 2.0)
         self._buffer = bytearray()
         self.over = False
         self.pid, self._fd = _fork(plan, host, state, name, self.limit, known)

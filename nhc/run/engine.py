@@ -14,6 +14,7 @@ from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import CheckResult, Outcome, Report, Verdict, crit, printable, unknown
 from nhc.plan import BUILT_IN, COMMAND, SHELL, SHELL_LINE, UNDECIDED, Item, Plan
 from nhc.render.plain import decode, encode
+from nhc.run import deadlines
 from nhc.run.call_check import call, encode_all, run_command
 from nhc.run.supervisor import Supervisor, Task, TaskResult
 from nhc.run.worker import LastWord
@@ -33,12 +34,6 @@ if TYPE_CHECKING:
     from nhc.state.mutes import Mutes
     from nhc.state.store import State
     from nhc.state.stuck import StuckCheck
-
-DEADLINE = 30.0
-"""Seconds for a whole run where nothing else is said: LBNL NHC's TIMEOUT."""
-
-MARGIN = 0.2
-"""Seconds by which the watchdog lets a check that keeps a deadline of its own say that it has passed."""
 
 Progress: TypeAlias = "Callable[[int, int, str], None]"
 
@@ -88,7 +83,7 @@ def run(
         from nhc.state.mutes import read
 
         muted = read(text, started)
-    limit = plan_deadline(plan) if deadline is None else deadline
+    limit = deadlines.of_run(plan) if deadline is None else deadline
     notes = [*plan.notes, *(muted.notes if muted else ())]
     other = state.claim_run()
     if other is not None:
@@ -134,14 +129,6 @@ def mutes_path() -> str:
     return os.environ.get("NHC_MUTES") or "/var/lib/nhc/mutes.json"
 
 
-def plan_deadline(plan: Plan) -> float:
-    """The plan's TIMEOUT in seconds, which counts wherever it is set; 30 where it is not or makes no sense."""
-    try:
-        return max(0.0, float(plan.settings.get("TIMEOUT", "") or DEADLINE))
-    except ValueError:
-        return DEADLINE
-
-
 def _key(item: Item) -> str:
     """What an item is remembered by: its text, so that moving the line does not lose its history."""
     return item.line or " ".join(item.argv)
@@ -149,8 +136,7 @@ def _key(item: Item) -> str:
 
 def prepare(item: Item, host: Host, limit: float, stuck: Optional[StuckCheck] = None) -> Job:
     """Make an item ready. A wrong argument, an unknown check or a process still stuck decides it at once."""
-    whole = item.timeout or limit or 86400.0
-    job = Job(item, _key(item), whole + (MARGIN if item.kind == COMMAND else 0.0), item.on_timeout or "unknown")
+    job = Job(item, _key(item), deadlines.of_watchdog(item, limit), item.on_timeout or "unknown")
     if item.kind == BUILT_IN:
         job = _prepare_check(job, host)
     elif item.kind == COMMAND:
@@ -169,7 +155,7 @@ def _prepare_check(job: Job, host: Host) -> Job:
     if isinstance(declared, Outcome):
         return job._replace(decided=declared)
     job = job._replace(
-        timeout=(item.timeout or declared.timeout) + (MARGIN if declared.own_deadline else 0.0),
+        timeout=deadlines.of_watchdog(item, 0.0, declared),
         on_timeout=item.on_timeout or declared.on_timeout,
         tags=declared.tags,
         changes=declared.changes,
@@ -264,7 +250,7 @@ def _carry_out(job: Job, host: Host) -> List[Any]:
     """In a worker: run one job and return its outcomes in the form that marshal carries."""
     seen = host.with_settings(job.item.settings)
     if job.item.kind != BUILT_IN:
-        return [encode(run_command(job.item, seen, job.timeout - MARGIN))]
+        return [encode(run_command(job.item, seen, deadlines.of_command(job.timeout)))]
     return encode_all(job.item.name, _call(job.item.argv, seen))
 
 
