@@ -18,7 +18,7 @@ from nhc.facts import kmsg
 from nhc.fleet.node_sources import from_file
 from nhc.fleet.ssh.config import SshConfig
 from nhc.fleet.ssh.known_hosts import KnownHosts
-from nhc.hosts.recording import Replay
+from nhc.hosts.replay import Replay
 from nhc.kernlog.npd_rules import load as load_rules
 from nhc.language.loader import validate
 from nhc.language.site_scripts import scan

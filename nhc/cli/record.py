@@ -13,7 +13,8 @@ from nhc.cli.option_groups import OfferedChoice
 from nhc.cli.options import CHECK_LOCAL, FORMATS, UsageError, read
 from nhc.cli.report_output import emit
 from nhc.exit_status import EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
-from nhc.hosts.recording import RecordingHost, Replay, finish
+from nhc.hosts.recording import RecordingHost, finish
+from nhc.hosts.replay import Replay
 from nhc.language.loader import ConfigError, load
 from nhc.language.site_settings import is_secret
 from nhc.language.targets import OwnTargets

@@ -10,28 +10,19 @@ language is described in docs/configuration.md.
 
 from __future__ import annotations
 
-import os
-
-from nhc.language.classifier import Classifier, LineKind
-from nhc.language.line_options import LineOptions, with_option
 from nhc.language.lines import RawLine, parse_line, parse_text
+from nhc.language.plan_builder import PlanBuilder
 from nhc.language.problems import ConfigError, Problem
 from nhc.language.shell_names import NO_SCRIPTS, SETTINGS, Scripts
-from nhc.language.targets import Targets, external_matcher
+from nhc.language.targets import Targets
 from nhc.light import TYPE_CHECKING, NamedTuple
-from nhc.matching.nodeset import Undecided
-from nhc.plan import COMMAND, DEEP, DEEP_CHECKS, SHELL, UNDECIDED, Item, Plan
-from nhc.system.bounded_read import read_text
+from nhc.plan import Item, Plan
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 
 __all__ = ["SETTINGS", "ConfigError", "Problem", "load", "load_check", "load_text", "parse_text", "validate"]
-
-
-_RULED = ("TIMEOUT", "NHC_", "MARK_OFFLINE", "MAX_SYS_UID", "MCELOG_MAX")
-"""Parts of the names whose values `nhc.language.setting_rules` judges."""
 
 
 def load(
@@ -47,10 +38,10 @@ def load(
     A line that is wrong is noted in the plan, and no other line suffers; with `strict`, and for a file that
     is missing or includes itself, ConfigError is raised. `targets` decides in place of `nhc.language.targets.Targets`.
     """
-    loader = _Loader(hostname, settings, _scan(scripts_dirs), explain=strict, targets=targets)
+    builder = PlanBuilder(hostname, settings, _scan(scripts_dirs), explain=strict, targets=targets)
     for path in paths:
-        loader.path(path)
-    return loader.plan(strict)
+        builder.path(path)
+    return builder.plan(strict)
 
 
 def load_text(
@@ -62,9 +53,9 @@ def load_text(
     strict: bool = False,
 ) -> Plan:
     """The plan from a configuration's text; `name` stands for the file in messages."""
-    loader = _Loader(hostname, settings, _scan(scripts_dirs), explain=strict)
-    loader.text(text, name)
-    return loader.plan(strict)
+    builder = PlanBuilder(hostname, settings, _scan(scripts_dirs), explain=strict)
+    builder.text(text, name)
+    return builder.plan(strict)
 
 
 def load_check(
@@ -75,10 +66,10 @@ def load_check(
     scripts_dirs: Sequence[str] = (),
 ) -> Plan:
     """The plan of one check line without a target, taken as it is (LBNL NHC's `-e`)."""
-    loader = _Loader(hostname, settings, _scan(scripts_dirs))
+    builder = PlanBuilder(hostname, settings, _scan(scripts_dirs))
     line = parse_line(f"* || {check}", name, 0)
-    loader.line(line._replace(check=check.strip(" \t")))
-    return loader.plan(False)
+    builder.line(line._replace(check=check.strip(" \t")))
+    return builder.plan(False)
 
 
 class Validation(NamedTuple):
@@ -101,32 +92,32 @@ def validate(
 
     `profile_problem` says what is wrong with a value of NHC_PROFILE, empty where nothing is.
     """
-    loader = _Loader(hostname, settings, _scan(scripts_dirs), every_line=hostname is None, explain=True)
-    loader.profile_problem = profile_problem
+    builder = PlanBuilder(hostname, settings, _scan(scripts_dirs), every_line=hostname is None, explain=True)
+    builder.profile_problem = profile_problem
     for path in paths:
-        loader.path(path)
-    problems = [*loader.fatal, *loader.problems]
-    order = {file: index for index, file in enumerate(loader.files)}
+        builder.path(path)
+    problems = [*builder.fatal, *builder.problems]
+    order = {file: index for index, file in enumerate(builder.files)}
     problems.sort(key=lambda found: (order.get(found.file, -1), found.line, found.column))
-    return Validation(tuple(problems), loader.lines, len(loader.items), loader.scripts.notes)
+    return Validation(tuple(problems), builder.lines, len(builder.items), builder.scripts.notes)
 
 
 def origins(
     paths: Sequence[str], hostname: str, scripts_dirs: Sequence[str] = (), settings: Mapping[str, str] = {}
 ) -> Dict[str, Tuple[str, int]]:
     """File and line of what sets each variable last on `hostname`; those that only a shell line sets are left out."""
-    loader = _Loader(hostname, settings, _scan(scripts_dirs))
+    builder = PlanBuilder(hostname, settings, _scan(scripts_dirs))
     for path in paths:
-        loader.path(path)
-    return loader.origins
+        builder.path(path)
+    return builder.origins
 
 
 def validate_lines(lines: Sequence[RawLine], scripts_dirs: Sequence[str] = ()) -> Tuple[List[Problem], List[Item]]:
     """What is wrong with lines that have been read already, none of them an include, and what the others ask for."""
-    loader = _Loader(None, {}, _scan(scripts_dirs), every_line=True, explain=True)
+    builder = PlanBuilder(None, {}, _scan(scripts_dirs), every_line=True, explain=True)
     for line in lines:
-        loader.line(line)
-    return [*loader.fatal, *loader.problems], loader.items
+        builder.line(line)
+    return [*builder.fatal, *builder.problems], builder.items
 
 
 def _scan(directories: Sequence[str]) -> Scripts:
@@ -136,243 +127,3 @@ def _scan(directories: Sequence[str]) -> Scripts:
     from nhc.language import site_scripts
 
     return site_scripts.scan(directories)
-
-
-class _Loader:
-    def __init__(
-        self,
-        hostname: Optional[str],
-        settings: Mapping[str, str],
-        scripts: Scripts,
-        every_line: bool = False,
-        explain: bool = False,
-        targets: Optional[Targets] = None,
-    ) -> None:
-        self.hostname = hostname or ""
-        self.every_line = every_line
-        self.explain = explain
-        self.profile_problem: Callable[[str], str] = lambda name: ""
-        self.scripts = scripts
-        self.classifier = Classifier(self.hostname, settings, scripts)
-        self.external = external_matcher(settings)
-        self.items: List[Item] = []
-        self.problems: List[Problem] = []
-        self.fatal: List[Problem] = []
-        self.files: Dict[str, str] = {}
-        self.inputs: List[str] = []
-        self.lines = 0
-        self.origins: Dict[str, Tuple[str, int]] = {}
-        """Where each variable was last set: file and line."""
-        self._open: List[str] = []
-        self._judge = targets or Targets()
-        self._targets: Dict[str, bool] = {}
-        self._undecided: Dict[str, str] = {}
-
-    def plan(self, strict: bool) -> Plan:
-        self._judge.close()
-        if self.fatal or (strict and self.problems):
-            raise ConfigError([*self.fatal, *self.problems])
-        notes = (*self.scripts.notes, *(found.show() for found in self.problems))
-        asked = self.external is not None or self._undecided or any("@" in target for target in self._targets)
-        # Site scripts take defaults from the environment, so they decide too.
-        inputs = () if asked or self.scripts.paths else (*self.inputs, *self.scripts.directories)
-        plan = Plan(tuple(self.items), self.classifier.settings, self.scripts.paths, notes, inputs)
-        if not self.classifier.sought:
-            return plan
-        from nhc.language.offered_checks import with_offered
-
-        return with_offered(plan, self.classifier)
-
-    def path(self, path: str) -> None:
-        """Read a file, or the `*.conf` files of a directory."""
-        if not os.path.isdir(path):
-            self.file(path)
-            return
-        self.inputs.append(path)
-        try:
-            names = sorted(name for name in os.listdir(path) if name.endswith(".conf") and name[0] != ".")
-        except OSError as error:
-            self.fatal.append(Problem(path, 0, 0, f"{error.strerror}"))
-            return
-        if not names:
-            self.fatal.append(Problem(path, 0, 0, "no *.conf file in this directory"))
-        for name in names:
-            self.file(f"{path.rstrip('/')}/{name}")
-
-    def file(self, path: str, included: Optional[RawLine] = None) -> None:
-        real = os.path.realpath(path)
-        if real in self._open:
-            self.fatal.append(
-                _problem(included, f"{path} includes itself") if included else Problem(path, 0, 0, "twice")
-            )
-            return
-        if real in self.files.values():
-            again = f"{path} has been read already: not read again"
-            self.problems.append(_problem(included, again) if included else Problem(path, 0, 0, again))
-            return
-        try:
-            text = read_text(path, errors="replace")
-            if "\0" in text[:4096]:
-                from nhc.language.mistakes import refuse_binary
-
-                refuse_binary(text)
-        except OSError as error:
-            message = error.strerror or str(error)
-            self.fatal.append(_problem(included, f"{path}: {message}") if included else Problem(path, 0, 0, message))
-            return
-        self.files[path] = real
-        self.inputs.append(path)
-        self._open.append(real)
-        self.text(text, path)
-        self._open.pop()
-
-    def text(self, text: str, name: str) -> None:
-        for line in parse_text(text, name):
-            self.line(line)
-
-    def line(self, line: RawLine) -> None:
-        self.lines += 1
-        if line.odd and self._odd(line):
-            return
-        if not self._applies(line):
-            if line.target in self._undecided:
-                self._leave_open(line)
-            return
-        if line.check.startswith(("include ", "include\t")) or line.check == "include":
-            self._include(line)
-            return
-        options = self._options(line)
-        found = self.classifier.classify(line.check)
-        if found.error:
-            self._wrong(line, f"{found.name}: {found.error}", line.check_offset + found.offset)
-        elif self.explain:
-            self._explain(line, found)
-        if not found.kind:
-            self.origins.update((name, (line.file, line.line)) for name, _value in self.classifier.just_set)
-        if not found.kind and "=" in line.check and any(sign in line.check for sign in _RULED):
-            self._settings(line)
-        if found.kind:
-            self.items.append(self._item(line, found, options))
-
-    def _odd(self, line: RawLine) -> bool:
-        """Note what is odd about a line as it is written; whether it says so little that nothing is left to read."""
-        from nhc.language import mistakes
-
-        if line.trouble:
-            self._wrong(line, line.trouble, line.target_offset)
-            return True
-        found = mistakes.without_check(line.text) if not line.check else mistakes.bars_in_target(line.target)
-        if found:
-            self._wrong(line, found[0], found[1] + (line.target_offset if line.check else 0))
-            return True
-        found = mistakes.odd_character(line.text)
-        if found:
-            self._wrong(line, *found)
-        return bool(found) and self.explain
-
-    def _explain(self, line: RawLine, found: LineKind) -> None:
-        """Note what a run says by an UNKNOWN of the line: for `nhc config check`, which runs nothing."""
-        from nhc.language import mistakes
-
-        if found.kind == COMMAND and found.argv[0] == found.name:
-            wrong = mistakes.misspelt_program(found.name)
-            if found.name.startswith("check_"):
-                wrong = mistakes.unknown_check(found.name, self.scripts.functions)
-            if wrong:
-                self._wrong(line, wrong, line.check_offset)
-        elif found.kind == SHELL:
-            lookup, known = self.classifier.value_of, self.classifier.functions
-            for wrong, at in mistakes.in_shell(line.check, known, lookup):
-                self._wrong(line, wrong, line.check_offset + at)
-
-    def _settings(self, line: RawLine) -> None:
-        """Note values that cannot be meant: a run goes on with the default."""
-        from nhc.language.setting_rules import problem
-
-        for name, value in self.classifier.just_set:
-            wrong = self.profile_problem(value) if name == "NHC_PROFILE" else problem(name, value)
-            if wrong:
-                self._wrong(line, wrong, line.check_offset)
-
-    def _item(self, line: RawLine, found: LineKind, options: LineOptions) -> Item:
-        return Item(
-            found.kind,
-            found.name,
-            line.check,
-            line.source if line.line else line.file,
-            found.argv,
-            self.classifier.settings,
-            options.timeout,
-            options.every,
-            options.on_timeout,
-            options.strikes,
-            options.tags,
-            (DEEP,) if found.name.startswith(DEEP_CHECKS) else options.contexts or line.contexts,
-        )
-
-    def _applies(self, line: RawLine) -> bool:
-        target = line.target
-        applies = self._targets.get(target)
-        if applies is None:
-            try:
-                applies = target == "*" or self._decide(line)
-            except Undecided as why:
-                applies = False
-                self._undecided[target] = str(why)
-            self._targets[target] = applies
-        return applies
-
-    def _decide(self, line: RawLine) -> bool:
-        target = line.target
-        wrong = self._judge.problem(target, self.every_line)
-        if wrong and not (self.external and self.external("", target.lstrip("!")) is not None):
-            self._wrong(line, f"target {wrong[0]}", line.target_offset + wrong[1])
-        return self.every_line or self._judge.applies(self.hostname, target, self.external)
-
-    def _leave_open(self, line: RawLine) -> None:
-        """A line of which nobody knows whether it is meant for this node: its own result, and no other line's."""
-        node, why = self.hostname or "a node", self._undecided[line.target]
-        noted = any(why in problem.message for problem in self.problems)
-        why = f"whether the target {line.target!r} is meant for {node}: {why}"
-        if self.explain and not noted:
-            self._wrong(line, why, line.target_offset)
-        found = LineKind(UNDECIDED, line.check.split(None, 1)[0], (f"{line.source}: {why}; the line was not run",))
-        self.items.append(self._item(line, found, self._options(line)))
-
-    def _include(self, line: RawLine) -> None:
-        pattern = line.check[len("include") :].strip(" \t")
-        if line.options:
-            self._wrong(line, "include takes no options between bars", line.options_offset)
-        if not pattern:
-            self._wrong(line, "include what? Expected a file", line.check_offset)
-            return
-        path = os.path.join(os.path.dirname(line.file), pattern.strip("\"'"))
-        if not any(char in path for char in "*?["):
-            self.file(path, line)
-            return
-        from glob import glob
-
-        self.inputs.append(os.path.dirname(path))
-        for found in sorted(glob(path)):
-            self.file(found, line)
-
-    def _options(self, line: RawLine) -> LineOptions:
-        options = LineOptions()
-        at = line.options_offset
-        for text in line.options.split(",") if line.options else ():
-            offset = at + len(text) - len(text.lstrip())
-            at += len(text) + 1
-            key, _blank, value = text.strip().partition(" ")
-            try:
-                options = with_option(options, key, value.strip())
-            except ValueError as error:
-                self._wrong(line, str(error), offset)
-        return options
-
-    def _wrong(self, line: RawLine, message: str, offset: int) -> None:
-        where = line.position(offset) if line.line else (0, 0)
-        self.problems.append(Problem(line.file, *where, message))
-
-
-def _problem(line: RawLine, message: str) -> Problem:
-    return Problem(line.file, *line.position(line.check_offset), message)

@@ -420,7 +420,7 @@ def test_after_a_restart_the_gpu_itself_tells_whether_it_is_well(machine, gpu, v
 
 
 def test_a_recorded_machine_replays_its_kernel_log(tmp_path):
-    from nhc.hosts.recording import Replay
+    from nhc.hosts.replay import Replay
 
     (tmp_path / "root" / "proc/sys/kernel/random").mkdir(parents=True)
     (tmp_path / "root" / BOOT_ID.lstrip("/")).write_text("boot-1\n")

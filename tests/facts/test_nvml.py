@@ -7,7 +7,8 @@ import pytest
 from nhc.checks.gpu_memory import check_gpu_row_remap
 from nhc.facts.nvidia import nvidia
 from nhc.host import System
-from nhc.hosts.recording import AnswerRecorder, RecordingSystem, Replay, finish
+from nhc.hosts.recording import AnswerRecorder, RecordingSystem, finish
+from nhc.hosts.replay import Replay
 from nhc.model import Verdict
 from nhc.plan import Plan
 from nhc.testing import FakeHost

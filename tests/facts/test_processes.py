@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from nhc.facts import processes
 from nhc.facts.processes import Clock, first_word, is_ssh_session, parse_cmdline, show_permille
 from nhc.host import Host
-from nhc.hosts.recording import RecordingHost, Replay, finish
+from nhc.hosts.recording import RecordingHost, finish
+from nhc.hosts.replay import Replay
 from nhc.plan import Plan
 from nhc.system.process_identity import parse_stat
 from tests.support.processes import KSWAPD0, SSHD, Process, node

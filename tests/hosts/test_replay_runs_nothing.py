@@ -12,7 +12,7 @@ import pytest
 
 from nhc.cli.record import judge
 from nhc.host import System
-from nhc.hosts.recording import ReplaySystem
+from nhc.hosts.replay import ReplaySystem
 from nhc.render import json as wire
 from tests.support.run import nhc
 
@@ -125,7 +125,7 @@ def test_what_asks_the_machine_is_answered_by_the_recording():
 
 @pytest.mark.parametrize("path", ["/../../../../etc/hostname", "//etc/hostname", "/a/../../b"])
 def test_no_path_leads_out_of_the_recorded_tree(path):
-    from nhc.hosts.recording import Replay
+    from nhc.hosts.replay import Replay
 
     host = Replay(str(KEPT)).host()
     assert os.path.realpath(host.path(path)).startswith(str(KEPT / "root"))

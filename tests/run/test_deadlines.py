@@ -24,8 +24,8 @@ def limit(item, run=30.0):
         (line("check_cmd_output", "-t", "1", "true"), 5.0),  # the check's own is the least
         (line("check_runtime_ready", "-t", "60", "/run/x.sock"), 60.0),
         (line("check_kubelet_healthz", "-t", "60"), 60.0),
-        (line("check_scheduler_ping", "-t", "60", "slurm"), 60.0),
-        (line("check_deep_gemm", "--duration", "600"), 600.0 + 120.0 + 180.0),
+        (line("check_scheduler_ping", "-t", "60", "-r", "slurm"), 60.0),
+        (line("check_deep_gemm", "-t", "600"), 600.0 + 120.0 + 180.0),
         (line("check_cmd_output", "-t", "60", "true", timeout=3.0), 3.0),  # the line says more than its arguments
         (line("true", kind=COMMAND), 30.0),
         (line("true", kind=SHELL, timeout=5.0), 5.0),
