@@ -92,8 +92,9 @@ def validate(
 
     `profile_problem` says what is wrong with a value of NHC_PROFILE, empty where nothing is.
     """
-    builder = PlanBuilder(hostname, settings, _scan(scripts_dirs), every_line=hostname is None, explain=True)
-    builder.profile_problem = profile_problem
+    builder = PlanBuilder(
+        hostname, settings, _scan(scripts_dirs), hostname is None, explain=True, profile_problem=profile_problem
+    )
     for path in paths:
         builder.path(path)
     problems = [*builder.fatal, *builder.problems]

@@ -25,7 +25,8 @@ _RULED = ("TIMEOUT", "NHC_", "MARK_OFFLINE", "MAX_SYS_UID", "MCELOG_MAX")
 class PlanBuilder:
     """What the lines come to for one node, line by line: its items, and what is wrong.
 
-    `every_line` takes lines whatever their target, `explain` notes more mistakes, as `nhc config check` names them.
+    `every_line` takes lines whatever their target, `explain` notes more mistakes, as `nhc config check` names them;
+    `profile_problem` says what is wrong with a value of NHC_PROFILE, empty where nothing is.
     """
 
     def __init__(
@@ -36,11 +37,12 @@ class PlanBuilder:
         every_line: bool = False,
         explain: bool = False,
         targets: Optional[Targets] = None,
+        profile_problem: Callable[[str], str] = lambda name: "",
     ) -> None:
         self.hostname = hostname or ""
         self.every_line = every_line
         self.explain = explain
-        self.profile_problem: Callable[[str], str] = lambda name: ""
+        self._profile_problem = profile_problem
         self.scripts = scripts
         self.classifier = Classifier(self.hostname, settings, scripts)
         self.external = external_matcher(settings)
@@ -179,7 +181,7 @@ class PlanBuilder:
         from nhc.language.setting_rules import problem
 
         for name, value in self.classifier.just_set:
-            wrong = self.profile_problem(value) if name == "NHC_PROFILE" else problem(name, value)
+            wrong = self._profile_problem(value) if name == "NHC_PROFILE" else problem(name, value)
             if wrong:
                 self._wrong(line, wrong, line.check_offset)
 
