@@ -10,7 +10,8 @@ from typing import Any, Dict, List, NamedTuple
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH
 from nhc_adapters.kubernetes.api.errors import ApiError
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
+from tests.support.waiting import until
 
 TEXT: Dict[str, Any] = {"type": "string"}
 TIME = {"type": "string", "format": "date-time"}
@@ -129,7 +130,7 @@ def install(kube: Kube) -> None:
             if error.status != 409:
                 raise
     for one in KINDS:
-        eventually(lambda one=one: _served(kube, one))  # type: ignore[misc]
+        until(lambda one=one: _served(kube, one))  # type: ignore[misc]
 
 
 def _served(kube: Kube, one: Kind) -> bool:

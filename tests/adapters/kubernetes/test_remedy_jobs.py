@@ -18,9 +18,10 @@ from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
 from nhc_adapters.kubernetes.plugin import Adapter
 from nhc_adapters.kubernetes.repair.repairer import KubernetesJobs
 from tests.support.gpu_node import UUID, GpuNode
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
 from tests.support.kubelet import Kubelet
 from tests.support.remedy_world import new_store
+from tests.support.waiting import until
 
 SETTINGS = """
 [actions]
@@ -99,7 +100,7 @@ class Loop:
             self.round()
             return bool(so())
 
-        eventually(once, within, 0.1)
+        until(once, within, 0.1)
 
     def ended(self, count: int = 1) -> bool:
         rows = self.rows()
