@@ -18,7 +18,8 @@ import pytest
 from nhc.state import gate_record as record
 from nhc.state.gate_record import GateState
 from tests.support.require import need
-from tests.support.slurm import Cluster, missing, wait_for
+from tests.support.slurm import Cluster, missing
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = ["n1", "n2", "n3", "n4", "n5"]
@@ -126,7 +127,7 @@ def back_in_service(cluster):
     for name in NODES:
         if f"slurmd.{name}" not in cluster.daemons:
             cluster.start_node(name)
-    wait_for("jobs to end", cluster._end_jobs, 60)
+    until(cluster._end_jobs, 60, what="jobs to end")
     for name in NODES:
         if cluster.state(name) not in ("idle", "idle*"):
             cluster.scontrol("update", f"NodeName={name}", "State=RESUME", check=False)
@@ -163,13 +164,13 @@ def test_a_new_node_takes_no_work_until_its_suite_has_passed(node, cluster):
     gate = subprocess.Popen(
         one.argv("run", "--apply"), env=one.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    wait_for("the suite to run", one.runs)
+    until(one.runs, what="the suite to run")
     assert one.held()
     job = cluster.submit("true", "--nodelist=n1")
     assert cluster.job(job)["JobState"] == "PENDING"
     (one.place / "hold").unlink()
     assert gate.wait(60) == 0
-    wait_for("the job to run", lambda: cluster.job(job)["JobState"] == "COMPLETED", 60)
+    until(lambda: cluster.job(job)["JobState"] == "COMPLETED", 60, what="the job to run")
     assert one.record.state is GateState.PASSED
     assert json.loads(Path(one.record.report).read_text())["host"] == "n1"
     assert one.audit() == ["gate.closed", "gate.held", "gate.testing", "gate.passed", "gate.released"]
@@ -224,10 +225,10 @@ def test_boot_holds_a_node_before_slurmd_is_there_and_tests_nothing(node, cluste
     assert one.record.state is GateState.HELD
     assert one.runs() == 0
     cluster.start_node("n4")
-    wait_for("n4 to register", lambda: "NOT_RESPONDING" not in cluster.show("n4")["State"], 60)
+    until(lambda: "NOT_RESPONDING" not in cluster.show("n4")["State"], 60, what="n4 to register")
     assert one.held(), "a registration takes no drain away"
     one.gate("run", "--apply")
-    wait_for("n4 to be idle", lambda: takes_work(cluster, "n4"), 30)
+    until(lambda: takes_work(cluster, "n4"), 30, what="n4 to be idle")
 
 
 def test_a_suite_that_could_not_tell_is_tried_again_and_then_the_policy_holds(node, cluster):
@@ -253,7 +254,7 @@ def test_a_gate_that_was_killed_goes_on_and_its_tool_is_gone(node, cluster):
     gate = subprocess.Popen(
         one.argv("run", "--apply"), env=one.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    wait_for("the suite to run", one.runs)
+    until(one.runs, what="the suite to run")
     gate.terminate()
     assert gate.wait(60) != 0
     tools = [
@@ -278,13 +279,13 @@ def _argv(pid):
 def test_running_work_is_waited_for_and_no_test_runs_beside_it(node, cluster):
     one = node("n1")
     job = cluster.submit("sleep 600", "--nodelist=n1")
-    wait_for("the job to run", lambda: cluster.job(job)["JobState"] == "RUNNING", 60)
+    until(lambda: cluster.job(job)["JobState"] == "RUNNING", 60, what="the job to run")
     assert "work still runs here" in one.gate("run", "--apply", status=1)
     assert one.held()
     assert one.runs() == 0
     assert cluster.job(job)["JobState"] == "RUNNING"
     cluster.run("scancel", job)
-    wait_for("the job to end", lambda: cluster.state("n1") == "drain", 60)
+    until(lambda: cluster.state("n1") == "drain", 60, what="the job to end")
     one.gate("run", "--apply")
     assert takes_work(cluster, "n1")
 

@@ -67,6 +67,9 @@ def started(directory: Path, **options: Any) -> Iterator[Any]:
         running.stop()
 
 
+eventually = until
+
+
 @dataclass
 class Kube:
     """One test's corner of the plane."""

@@ -20,7 +20,7 @@ from nhc_adapters.repair.settings import AdapterSettings
 from tests.adapters.cloud.test_aws_contract import ENVIRON
 from tests.adapters.test_slurm_gate import ROOT, TOOL
 from tests.support.clouds.aws import FakeAws
-from tests.support.slurm import wait_for
+from tests.support.waiting import until
 
 HOOK = {"AutoScalingGroupName": "workers", "LifecycleHookName": "nhc-gate", "DefaultResult": "ABANDON",
         "LifecycleTransition": "autoscaling:EC2_INSTANCE_LAUNCHING", "HeartbeatTimeout": 60}  # fmt: skip
@@ -144,7 +144,7 @@ def test_a_gate_beats_while_its_suite_runs_and_then_lets_the_instance_in(
     mine = Instance(fake, waiting, tmp_path)
     (tmp_path / "hold").touch()
     gate = subprocess.Popen(mine.argv, env=mine.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for("two heartbeats", lambda: len(fake.heartbeats) >= 2, 60)
+    until(lambda: len(fake.heartbeats) >= 2, 60, what="two heartbeats")
     assert fake.members[waiting]["LifecycleState"] == "Pending:Wait"
     (tmp_path / "hold").unlink()
     assert gate.wait(60) == 0

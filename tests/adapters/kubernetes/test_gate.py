@@ -23,7 +23,8 @@ from nhc_adapters.kubernetes.gates import autoscalers
 from nhc_adapters.kubernetes.gates.plan import CONDITION, GATE, TAINT, Words, condition_of, plan
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint
 from tests.adapters.test_slurm_gate import TOOL
-from tests.support.kube import REPOSITORY, Kube, eventually
+from tests.support.kube import REPOSITORY, Kube
+from tests.support.waiting import until
 
 SETTINGS = """
 scheduler = "kubernetes"
@@ -98,7 +99,7 @@ def placed(kube: Kube) -> str:
 
 
 def ready(kube: Kube, name: str) -> None:
-    eventually(lambda: any(one["type"] == "Ready" and one["status"] == "True"
+    until(lambda: any(one["type"] == "Ready" and one["status"] == "True"
                            for one in kube.get(name).get("status", {}).get("conditions", [])))  # fmt: skip
 
 
@@ -117,7 +118,7 @@ def test_a_new_node_takes_no_pod_until_its_suite_has_passed(kube: Kube, site: Si
     assert [(turn["what"], turn["done"]) for turn in site.sync("--apply")] == [("open", True)]
     assert not site.tainted(name)
     assert site.label(name) == "passed"
-    eventually(lambda: placed(kube) == name)
+    until(lambda: placed(kube) == name)
     assert site.sync("--apply") == [], "a second round has nothing to do"
 
 
@@ -246,7 +247,7 @@ def karpenter(kube: Kube) -> Any:
                 "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}],
         },
     })  # fmt: skip
-    eventually(lambda: _served(kube))
+    until(lambda: _served(kube))
     yield
     kube.admin.delete("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodepools.karpenter.sh")
 
