@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, List, Mapping, Set
+from typing import List, Mapping, Set
 
 from nhc import __version__
 from nhc.agent import latest_report
 from nhc.agent.check_round import Finished
+from nhc.agent.control_answers import AgentStatus, Answer, CheckStatus
 from nhc.agent.event_loop import Loop
 from nhc.agent.node_view import NodeView
 from nhc.agent.pause import LONGEST as LONGEST_PAUSE
@@ -25,7 +26,8 @@ LIMIT = 65536
 LONGEST = 600.0
 """Seconds that `nhc agent check` waits for its answer."""
 
-Answer = Dict[str, Any]
+Question = Mapping[str, object]
+"""What was asked, as JSON has it: `do` names the command."""
 
 
 def default_socket(state: str = "") -> str:
@@ -71,37 +73,37 @@ class Control:
         except (TypeError, ValueError) as error:
             _send(peer, {"error": f"not understood: {error}"})
 
-    def _do_status(self, peer: Connection, _asked: Mapping[str, Any]) -> None:
+    def _do_status(self, peer: Connection, _asked: Question) -> None:
         _send(peer, status(self.agent.view()))
 
-    def _do_pause(self, peer: Connection, asked: Mapping[str, Any]) -> None:
-        seconds = float(asked.get("seconds", 3600.0))
+    def _do_pause(self, peer: Connection, asked: Question) -> None:
+        seconds = _number(asked, "seconds", 3600.0)
         if not 0 < seconds <= LONGEST_PAUSE:
             raise ValueError("a pause lasts between a second and 30 days")
         self.agent.pause(seconds, str(asked.get("by", "")), str(asked.get("why", "")))
         _send(peer, {"paused_until": self.agent.host.time() + seconds})
 
-    def _do_resume(self, peer: Connection, asked: Mapping[str, Any]) -> None:
+    def _do_resume(self, peer: Connection, asked: Question) -> None:
         was = self.agent.paused is not None
         self.agent.resume(f"by {asked.get('by', '')}")
         self.agent.tick()
         _send(peer, {"was_paused": was})
 
-    def _do_reload(self, peer: Connection, _asked: Mapping[str, Any]) -> None:
+    def _do_reload(self, peer: Connection, _asked: Question) -> None:
         _send(peer, {"problems": self.agent.reload(), "checks": len(self.agent.items)})
 
-    def _do_ack(self, peer: Connection, asked: Mapping[str, Any]) -> None:
-        keys = [str(key) for key in asked.get("keys", ())]
+    def _do_ack(self, peer: Connection, asked: Question) -> None:
+        keys = _texts(asked, "keys")
         ended = self.agent.ack(keys, str(asked.get("device", "")), bool(asked.get("all")), str(asked.get("by", "")),
                                str(asked.get("note", "")))  # fmt: skip
         _send(peer, {"ended": ended, "missing": [key for key in keys if key not in ended]})
 
-    def _do_check(self, peer: Connection, asked: Mapping[str, Any]) -> None:
+    def _do_check(self, peer: Connection, asked: Question) -> None:
         """Run checks now; the answer is their results, once all of them are there."""
         if self.agent.paused:
             _send(peer, {"error": str(self.agent.paused)})
             return
-        chosen = self.agent.run_now([str(name) for name in asked.get("names", ())])
+        chosen = self.agent.run_now(_texts(asked, "names"))
         if not chosen:
             _send(peer, {"error": "no configured check has such a name"})
             return
@@ -150,12 +152,12 @@ def _busy(agent: Agent) -> Set[str]:
     }
 
 
-def status(node: NodeView) -> Answer:
+def status(node: NodeView) -> AgentStatus:
     """What `nhc agent status` shows."""
     now = node.host.monotonic()
     report = latest_report.report(node)
     entries = node.schedule.entries
-    checks: List[Answer] = []
+    checks: List[CheckStatus] = []
     for key, item in node.items.items():
         entry, row = entries[key], node.board.rows.get(key)
         results = row.shown(node.board.recover) if row else []
@@ -206,6 +208,22 @@ def status(node: NodeView) -> Answer:
         "history": node.settings.history,
         "checks": checks,
     }  # fmt: skip
+
+
+def _number(asked: Question, name: str, default: float) -> float:
+    """Raises ValueError."""
+    value = asked.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{name}: not a number")
+    return float(value)
+
+
+def _texts(asked: Question, name: str) -> List[str]:
+    """Raises ValueError."""
+    value = asked.get(name, [])
+    if not isinstance(value, list):
+        raise ValueError(f"{name}: not a list")
+    return [str(one) for one in value]
 
 
 def _send(peer: Connection, answer: Answer) -> None:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Type, TypeVar, cast, get_type_hints
 
 import click
 
+from nhc.agent.control_answers import (
+    Acknowledged,
+    AgentStatus,
+    ChecksJudged,
+    ChecksStarted,
+    Paused,
+    Reloaded,
+    Resumed,
+)
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.units import seconds, show_seconds
 
 Command = Callable[..., Any]
+T = TypeVar("T")
 
 SOCKET = click.option("--socket", "path", default="", metavar="FILE", help="The agent's socket. Default: as "
                       "/etc/nhc/agent.toml says, else agent.sock in the state directory (/run/nhc).")  # fmt: skip
@@ -94,7 +104,7 @@ def status(path: str, form: str, checks: bool, events: int) -> None:
 
     Exit status: 0 healthy, 1 unhealthy, 3 unknown or no answer.
     """
-    answer = _ask(path, {"do": "status"})
+    answer = _ask(path, {"do": "status"}, AgentStatus)
     past: List[Mapping[str, Any]] = []
     if events:
         from nhc.agent import history
@@ -115,15 +125,15 @@ def status(path: str, form: str, checks: bool, events: int) -> None:
     raise SystemExit({"OK": EXIT_HEALTHY, "WARN": EXIT_HEALTHY, "CRIT": EXIT_UNHEALTHY}.get(verdict, EXIT_UNKNOWN))
 
 
-def _show(answer: Mapping[str, Any], checks: bool) -> None:
+def _show(answer: AgentStatus, checks: bool) -> None:
     click.echo(f"{answer['node']}: {answer['verdict']}: {len(answer['checks'])} checks, agent {answer['version']} "
                f"(pid {answer['pid']}) up {show_seconds(answer['uptime'])}")  # fmt: skip
     if answer["health"]:
         click.echo(f"agent: {answer['health']}")
     for problem in answer["config_problems"]:
         click.echo(f"configuration refused: {problem}")
-    for problem in answer["problems"]:
-        click.echo(f"{problem['verdict']:7}  {problem['text']}")
+    for wrong in answer["problems"]:
+        click.echo(f"{wrong['verdict']:7}  {wrong['text']}")
     log = answer["kernel_log"]
     how = "followed live" if log["live"] else f"not followed live{': ' + log['problem'] if log['problem'] else ''}"
     click.echo(f"kernel log: {how}, {log['records']} records" + (f", {log['lost']} lost" if log["lost"] else ""))
@@ -157,7 +167,7 @@ def pause(path: str, lasts: str, why: List[str]) -> None:
         length = seconds(lasts)
     except ValueError as error:
         raise click.UsageError(f"--for: {error}") from None
-    _ask(path, {"do": "pause", "seconds": length, "by": _who(), "why": " ".join(why)})
+    _ask(path, {"do": "pause", "seconds": length, "by": _who(), "why": " ".join(why)}, Paused)
     click.echo(f"paused for {show_seconds(length)}")
 
 
@@ -165,7 +175,7 @@ def pause(path: str, lasts: str, why: List[str]) -> None:
 @SOCKET
 def resume(path: str) -> None:
     """End a pause: every check runs at once."""
-    answer = _ask(path, {"do": "resume", "by": _who()})
+    answer = _ask(path, {"do": "resume", "by": _who()}, Resumed)
     click.echo("resumed" if answer["was_paused"] else "was not paused")
 
 
@@ -178,14 +188,14 @@ def run_now(path: str, no_wait: bool, names: List[str]) -> None:
 
     Exit status: 0 healthy, 1 unhealthy, 3 unknown.
     """
-    answer = _ask(path, {"do": "check", "names": list(names), "wait": not no_wait}, timeout=620.0)
+    question = {"do": "check", "names": list(names), "wait": not no_wait}
     if no_wait:
-        click.echo(f"{answer['started']} checks started")
+        click.echo(f"{_ask(path, question, ChecksStarted)['started']} checks started")
         return
     from nhc.model import Verdict, printable, subject
     from nhc.render.json import from_result
 
-    results = [from_result(result) for result in answer["results"]]
+    results = [from_result(result) for result in _ask(path, question, ChecksJudged, timeout=620.0)["results"]]
     for result in results:
         said = printable(result.outcome.message)
         click.echo(f"{result.verdict.name:7}  {result.check}{subject(result.outcome)}{': ' + said if said else ''}")
@@ -208,7 +218,7 @@ def ack(path: str, device: str, everything: bool, note: str, keys: List[str]) ->
     if not (keys or device or everything):
         raise click.UsageError("name findings, --device or --all")
     asked = {"do": "ack", "keys": list(keys), "device": device, "all": everything, "by": _who(), "note": note}
-    answer = _ask(path, asked)
+    answer = _ask(path, asked, Acknowledged)
     for key in answer["ended"]:
         click.echo(f"acknowledged {key}")
     for key in answer["missing"]:
@@ -223,7 +233,7 @@ def reload(path: str) -> None:
 
     Exit status: 0 done, 2 refused.
     """
-    answer = _ask(path, {"do": "reload"})
+    answer = _ask(path, {"do": "reload"}, Reloaded)
     for problem in answer["problems"]:
         click.echo(problem, err=True)
     if answer["problems"]:
@@ -255,12 +265,12 @@ def _socket() -> str:
     return found.socket or default_socket(found.state)
 
 
-def _ask(path: str, question: Mapping[str, Any], timeout: float = 30.0) -> Dict[str, Any]:
-    """The agent's answer; ends the program where there is none."""
+def _ask(path: str, question: Mapping[str, object], kind: Type[T], timeout: float = 30.0) -> T:
+    """The agent's answer, of this kind; ends the program where there is none, or one that lacks something."""
     from nhc.agent.sockets import ask
 
     where = path or _socket()
-    answer: Optional[Dict[str, Any]] = None
+    answer: object = None
     try:
         answer = json.loads(ask(where, json.dumps(question).encode(), timeout))
     except (FileNotFoundError, ConnectionRefusedError):
@@ -270,8 +280,18 @@ def _ask(path: str, question: Mapping[str, Any], timeout: float = 30.0) -> Dict[
     except (OSError, ValueError) as error:
         problem = f"{where}: {getattr(error, 'strerror', None) or 'no answer'}"
     else:
-        problem = answer.get("error", "") if answer else "no answer"
-    if problem or answer is None:
+        problem = _problem(answer, kind)
+    if problem:
         print(f"nhc agent: {problem}", file=sys.stderr)
         raise SystemExit(EXIT_UNKNOWN)
-    return answer
+    return cast(T, answer)
+
+
+def _problem(answer: object, kind: type) -> str:
+    """What is wrong with an answer, "" where it has all that its kind has: the agent may be another version's."""
+    if not isinstance(answer, dict):
+        return "no answer"
+    if "error" in answer:
+        return str(answer["error"])
+    missing = sorted(key for key in get_type_hints(kind) if key not in answer)
+    return f"the agent's answer has no {missing[0]}: is it another version?" if missing else ""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+from typing import TYPE_CHECKING, Optional
 
 from nhc.host import root_of
 from nhc.model import Report
 from nhc.state.reports import fresh, kept_as
 
+if TYPE_CHECKING:
+    from nhc.cli.options import CheckLocalOptions
+    from nhc.state.store import State
 
-def of_agent(state: Any, max_age: float, now: float, boot_id: str, options: Mapping[str, Any]) -> Optional[Report]:
+
+def of_agent(state: State, max_age: float, now: float, boot_id: str, options: CheckLocalOptions) -> Optional[Report]:
     """The agent's report of this boot and node, at most `max_age` seconds old; None where there is none to use.
 
     The agent runs every check that is meant for it, whatever fails first; `--check` and `--tag` select among its

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import sys
 
-from nhc.cli.options import CHECK_LOCAL, FORMATS, UsageError, read
+from nhc.cli.options import CHECK_LOCAL, FORMATS, UsageError, check_local_options, read
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+    from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
+    from nhc.cli.options import CheckLocalOptions
     from nhc.host import Host
     from nhc.model import Report
     from nhc.plan import Plan
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str]) -> int:
     """Read the command line and run. Returns the exit status."""
     try:
-        return run(read(CHECK_LOCAL, argv))
+        return run(check_local_options(read(CHECK_LOCAL, argv)))
     except UsageError as error:
         print(f"nhc check local: {error}\nTry 'nhc check local --help'.", file=sys.stderr)
         from nhc.cli import unusable
@@ -32,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
         return unusable.tell("WrongUsage", [str(error)], **unusable.asked(argv))
 
 
-def run(options: Mapping[str, Any]) -> int:
+def run(options: CheckLocalOptions) -> int:
     """Carry out `nhc check local` with its options as a dictionary. Raises UsageError."""
     from nhc.planning.local import select
     from nhc.state.store import State
@@ -41,8 +42,8 @@ def run(options: Mapping[str, Any]) -> int:
         os.environ.pop(secret, None)
     if options["context"]:
         _known_context(options["context"])
-    deadline = _time(options, "timeout")
-    max_age = _time(options, "max_age")
+    deadline = _time(options["timeout"], "--timeout")
+    max_age = _time(options["max_age"], "--max-age")
     state = State()
     host = _host(options["root"], state)
     name = options["node"] or host.system.hostname()
@@ -79,12 +80,12 @@ def run(options: Mapping[str, Any]) -> int:
     return _told(report, options)
 
 
-def _told(report: Report, options: Mapping[str, Any]) -> int:
+def _told(report: Report, options: CheckLocalOptions) -> int:
     """Print the report; the exit status, an unknown verdict counted as --on-unknown says."""
     from nhc.cli.report_output import emit
 
     status = emit(report, options)
-    choice = options.get("on_unknown", "tell")
+    choice = options["on_unknown"]
     if choice == "tell":
         return status
     from nhc.cli.gate import status as decided
@@ -118,19 +119,18 @@ def _host(asked: str, state: State) -> Host:
         raise UsageError(str(error)) from None
 
 
-def _time(options: Mapping[str, Any], name: str) -> Optional[float]:
+def _time(value: Optional[str], option: str) -> Optional[float]:
     from nhc.units import seconds
 
-    value = options[name]
     if value is None:
         return None
     try:
         return seconds(value)
     except ValueError as error:
-        raise UsageError(f"--{name.replace('_', '-')}: {error}") from None
+        raise UsageError(f"{option}: {error}") from None
 
 
-def question(options: Mapping[str, Any]) -> Question:
+def question(options: CheckLocalOptions) -> Question:
     """What the options ask of the node's plan."""
     from nhc.planning.local import Question
 
@@ -164,8 +164,8 @@ def plan_of(asked: Question, name: str, host: Host, state: State, said: Optional
         return None
 
 
-def _nothing(options: Mapping[str, Any], name: str) -> str:
-    asked = [f"--{kind} {value}" for kind in ("check", "tag") for value in options[kind]]
+def _nothing(options: CheckLocalOptions, name: str) -> str:
+    asked = [f"--check {name}" for name in options["check"]] + [f"--tag {tag}" for tag in options["tag"]]
     if options["context"]:
         asked.append(f"--context {options['context']}")
     if asked:
@@ -173,29 +173,31 @@ def _nothing(options: Mapping[str, Any], name: str) -> str:
     return f"the configuration has no check for {name}"
 
 
-def _selected(options: Mapping[str, Any]) -> str:
+def _selected(options: CheckLocalOptions) -> str:
     """What a remembered report covers: reports of different questions are never exchanged."""
-    parts: List[Tuple[str, Any]] = [
-        (key, options[key]) for key in ("config", "scripts", "profile", "check", "tag", "context", "all", "node")
-    ]
+    parts: List[Tuple[str, object]] = [
+        ("config", options["config"]), ("scripts", options["scripts"]), ("profile", options["profile"]),
+        ("check", options["check"]), ("tag", options["tag"]), ("context", options["context"]), ("all", options["all"]),
+        ("node", options["node"]),
+    ]  # fmt: skip
     from nhc.host import root_of
 
     root = root_of(options["root"])
     return repr([*parts, ("root", root)] if root else parts)
 
 
-def remember(state: Any, report: Report, options: Mapping[str, Any]) -> None:
+def remember(state: State, report: Report, options: CheckLocalOptions) -> None:
     """Keep the report for `--max-age`, for the hooks and for the agent."""
     from nhc.render.json import to_dict
 
     state.save("last", {"asked": _selected(options), "report": to_dict(report)})
 
 
-def fresh_report(state: Any, max_age: float, host: Any, options: Mapping[str, Any]) -> Optional[Report]:
+def fresh_report(state: State, max_age: float, host: Host, options: CheckLocalOptions) -> Optional[Report]:
     """The last report of the same question, from this boot, at most `max_age` seconds old."""
     from nhc.state.reports import fresh
 
-    kept: Dict[str, Any] = state.load("last")
+    kept: Mapping[str, Any] = state.load("last")
     last, now = kept.get("report"), host.time()
     if kept.get("asked") != _selected(options) or not isinstance(last, dict):
         return None
@@ -206,21 +208,21 @@ def fresh_report(state: Any, max_age: float, host: Any, options: Mapping[str, An
     return report._replace(notes=(*report.notes, f"this report is {age:.0f} s old (--max-age)"))
 
 
-def _load_renderer(options: Mapping[str, Any]) -> None:
+def _load_renderer(options: CheckLocalOptions) -> None:
     """Import what `emit` is about to need, while the first checks run."""
     __import__("nhc.cli.report_output")
     if options["format"] in FORMATS:
         __import__(f"nhc.render.{'json' if options['format'] == 'jsonl' else options['format']}")
 
 
-def _agents_report(state: Any, max_age: float, host: Any, options: Mapping[str, Any]) -> Optional[Report]:
+def _agents_report(state: State, max_age: float, host: Host, options: CheckLocalOptions) -> Optional[Report]:
     """The resident agent's, where one runs on this node and has a fresh one."""
     from nhc.cli.answer import of_agent
 
     return of_agent(state, max_age, host.time(), host.read_or("/proc/sys/kernel/random/boot_id"), options)
 
 
-def _show_progress(options: Mapping[str, Any]) -> bool:
+def _show_progress(options: CheckLocalOptions) -> bool:
     return options["format"] == "text" and not options["quiet"] and sys.stderr.isatty()
 
 

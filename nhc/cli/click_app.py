@@ -12,7 +12,7 @@ import click
 
 from nhc import __version__
 from nhc.cli.option_groups import GroupedCommand, HeadedOption, OfferedChoice
-from nhc.cli.options import CHECK_LOCAL, Option, UsageError
+from nhc.cli.options import CHECK_LOCAL, Option, UsageError, check_local_options
 from nhc.exit_status import EXIT_USAGE
 
 Entry = Tuple[str, str]
@@ -238,7 +238,7 @@ def _check_local(**values: Any) -> None:
 
     named = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     try:
-        raise SystemExit(module.run(named))
+        raise SystemExit(module.run(check_local_options(named)))
     except UsageError as error:
         raise click.UsageError(str(error)) from None
 

@@ -9,7 +9,30 @@ from __future__ import annotations
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Sequence, Tuple
+    from typing import Any, Dict, List, Optional, Sequence, Tuple, TypedDict
+
+    class CheckLocalOptions(TypedDict):
+        """The values of CHECK_LOCAL by their names. Times are as they were written: `10m`."""
+
+        config: List[str]
+        scripts: List[str]
+        profile: str
+        node: str
+        root: str
+        check: List[str]
+        tag: List[str]
+        context: str
+        all: bool
+        timeout: Optional[str]
+        max_age: Optional[str]
+        on_unknown: str
+        format: str
+        output: str
+        evidence: bool
+        skipped: bool
+        verbose: int
+        quiet: int
+        color: str
 
 
 class UsageError(Exception):
@@ -125,6 +148,12 @@ def read(options: Sequence[Option], argv: Sequence[str]) -> Dict[str, Any]:
         else:
             raise UsageError(f"unexpected argument {word!r}: checks are named with --check")
     return values
+
+
+def check_local_options(values: Any) -> CheckLocalOptions:
+    """The values of CHECK_LOCAL, whichever of the two readers has read them."""
+    options: CheckLocalOptions = values
+    return options
 
 
 def offered(group: str) -> Sequence[str]:

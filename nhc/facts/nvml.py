@@ -15,6 +15,8 @@ from nhc.light import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Tuple
 
+    from nhc.facts.nvml_binding import Binding, FieldValue, Handle, Plain
+
 GPU_IS_LOST = 15
 BINDING_MISSING = -1
 """The code for "nvidia-ml-py is not installed": NVML's own codes are not negative."""
@@ -47,7 +49,7 @@ LINK_FIELDS: Dict[str, int] = {  # what NVLink 5 counts in place of LINK_COUNTER
 }
 """NVML_FI_DEV_... identifiers, as nvml.h numbers them."""
 
-_SIMPLE: Tuple[Tuple[str, str, Tuple[Any, ...]], ...] = (
+_SIMPLE: Tuple[Tuple[str, str, Tuple[int, ...]], ...] = (
     ("pci", "nvmlDeviceGetPciInfo", ()),
     ("uuid", "nvmlDeviceGetUUID", ()),
     ("name", "nvmlDeviceGetName", ()),
@@ -87,10 +89,10 @@ class _Lost(Exception):
 class _Queries:
     """Queries of one loaded NVML, each failure kept as its code."""
 
-    def __init__(self, nvml: Any) -> None:
+    def __init__(self, nvml: Binding) -> None:
         self.nvml = nvml
 
-    def ask(self, function: str, *arguments: Any) -> Any:
+    def ask(self, function: str, *arguments: object) -> Plain:
         """What `function` returns as plain values, `{"error": CODE}` where it fails."""
         try:
             return _plain(getattr(self.nvml, function)(*arguments))
@@ -101,8 +103,8 @@ class _Queries:
                 raise _Lost from None
             return {"error": int(error.value)}
 
-    def device(self, index: int) -> Dict[str, Any]:
-        found: Dict[str, Any] = {"index": index}
+    def device(self, index: int) -> Dict[str, Plain]:
+        found: Dict[str, Plain] = {"index": index}
         try:
             handle = self.nvml.nvmlDeviceGetHandleByIndex(index)
         except self.nvml.NVMLError as error:
@@ -125,14 +127,15 @@ class _Queries:
                             "nvmlDeviceGetMemoryErrorCounter", handle, kind_number, counter_type, location
                         )
             found["sram"] = self._sram(handle)
-            found["fields"] = self.fields(handle, DEVICE_FIELDS)
+            fields = self.fields(handle, DEVICE_FIELDS)
+            found["fields"] = fields
             found["fabric"] = self._fabric(handle)
-            found["links"] = self._links(handle, found["fields"].get("link_count"))
+            found["links"] = self._links(handle, fields.get("link_count"))
         except _Lost:
             found["error"] = GPU_IS_LOST
         return found
 
-    def fields(self, handle: Any, wanted: Dict[str, int], scope: int = 0) -> Dict[str, Any]:
+    def fields(self, handle: Handle, wanted: Dict[str, int], scope: int = 0) -> Dict[str, Plain]:
         """Several field values in one call; NVML answers for each apart."""
         try:
             values = self.nvml.nvmlDeviceGetFieldValues(handle, [(number, scope) for number in wanted.values()])
@@ -142,26 +145,26 @@ class _Queries:
             return {name: {"error": int(error.value)} for name in wanted}
         return {name: _field(value) for name, value in zip(wanted, values)}
 
-    def _reasons(self, handle: Any) -> Any:
+    def _reasons(self, handle: Handle) -> Plain:
         """Why clocks are held down. Drivers before 535 know the query by its old name only."""
         found = self.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
         if found == {"error": self.nvml.NVML_ERROR_FUNCTION_NOT_FOUND}:
             return self.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
         return found
 
-    def _sram(self, handle: Any) -> Any:
+    def _sram(self, handle: Handle) -> Plain:
         status = self.nvml.c_nvmlEccSramErrorStatus_v1_t()
         status.version = self.nvml.nvmlEccSramErrorStatus_v1
         return self._filled("nvmlDeviceGetSramEccErrorStatus", handle, status)
 
-    def _fabric(self, handle: Any) -> Any:
+    def _fabric(self, handle: Handle) -> Plain:
         """The newest form of the fabric's state that this driver and this binding both know."""
         mismatch = (
             self.nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
             self.nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
             self.nvml.NVML_ERROR_INVALID_ARGUMENT,
         )
-        found: Any = {"error": self.nvml.NVML_ERROR_FUNCTION_NOT_FOUND}
+        found: Plain = {"error": self.nvml.NVML_ERROR_FUNCTION_NOT_FOUND}
         for function, structure in (
             ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
             ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
@@ -175,16 +178,16 @@ class _Queries:
                 return found
         return found
 
-    def _filled(self, function: str, handle: Any, structure: Any) -> Any:
+    def _filled(self, function: str, handle: Handle, structure: Any) -> Plain:
         """What `function` writes into `structure`: the binding hands these through to C as they are."""
         from ctypes import byref
 
         answer = self.ask(function, handle, byref(structure))
         return answer if isinstance(answer, dict) and "error" in answer else _plain(structure)
 
-    def _links(self, handle: Any, count: Any) -> List[Dict[str, Any]]:
+    def _links(self, handle: Handle, count: Plain) -> List[Dict[str, Plain]]:
         most = count if isinstance(count, int) else self.nvml.NVML_NVLINK_MAX_LINKS
-        links: List[Dict[str, Any]] = []
+        links: List[Dict[str, Plain]] = []
         for number in range(most):
             state = self.ask("nvmlDeviceGetNvLinkState", handle, number)
             if isinstance(state, dict) and state["error"] in (
@@ -192,7 +195,7 @@ class _Queries:
                 self.nvml.NVML_ERROR_NOT_SUPPORTED,
             ):
                 break  # the device has no further links
-            link: Dict[str, Any] = {"state": state}
+            link: Dict[str, Plain] = {"state": state}
             if state == 1:
                 link["remote_type"] = self.ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, number)
                 link["remote"] = self.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, number)
@@ -204,16 +207,16 @@ class _Queries:
         return links
 
 
-def _field(value: Any) -> Any:
+def _field(value: FieldValue) -> Plain:
     """A field value by the type NVML gives it."""
     if value.nvmlReturn:
         return {"error": int(value.nvmlReturn)}
     names = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
     kind = int(value.valueType)
-    return getattr(value.value, names[kind]) if kind < len(names) else {"error": 999}
+    return _plain(getattr(value.value, names[kind])) if kind < len(names) else {"error": 999}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> Plain:
     """Structures of ctypes, the binding's objects and lists of them as dictionaries, lists, numbers and text."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -229,10 +232,10 @@ def _plain(value: Any) -> Any:
     return {key: _plain(each) for key, each in vars(value).items()}
 
 
-def _loaded(read: Callable[[Any], Dict[str, Any]]) -> Dict[str, Any]:
+def _loaded(read: Callable[[Binding], Dict[str, Plain]]) -> Dict[str, Plain]:
     """`read(pynvml)` between NVML's start and its shutdown; the code where it cannot start."""
     try:
-        nvml: Any = __import__("pynvml")
+        nvml: Binding = __import__("pynvml")
     except ImportError as error:
         return {"error": BINDING_MISSING, "text": str(error)}
     try:
@@ -250,10 +253,10 @@ def _loaded(read: Callable[[Any], Dict[str, Any]]) -> Dict[str, Any]:
             pass
 
 
-def snapshot() -> Dict[str, Any]:
+def snapshot() -> Dict[str, Plain]:
     """The node's driver and every device's answers."""
 
-    def read(nvml: Any) -> Dict[str, Any]:
+    def read(nvml: Binding) -> Dict[str, Plain]:
         reader = _Queries(nvml)
         return {
             "driver": reader.ask("nvmlSystemGetDriverVersion"),
@@ -264,15 +267,15 @@ def snapshot() -> Dict[str, Any]:
     return _loaded(read)
 
 
-def inforom() -> Dict[str, Any]:
+def inforom() -> Dict[str, Plain]:
     """Whether each device's InfoROM is whole: 0, or NVML's code. Reads flash, so it is asked for apart."""
     return _each_device(lambda reader, handle: reader.ask("nvmlDeviceValidateInforom", handle))
 
 
-def peers() -> Dict[str, Any]:
+def peers() -> Dict[str, Plain]:
     """Each device's row of peer-to-peer states over NVLink (capability 2) and over any path (0, reading)."""
 
-    def read(nvml: Any) -> Dict[str, Any]:
+    def read(nvml: Binding) -> Dict[str, Plain]:
         reader = _Queries(nvml)
         handles = []
         for index in range(nvml.nvmlDeviceGetCount()):
@@ -281,7 +284,7 @@ def peers() -> Dict[str, Any]:
             except nvml.NVMLError:
                 handles.append(None)
 
-        def state(one: Any, other: Any, capability: int) -> Any:
+        def state(one: Handle, other: Handle, capability: int) -> Plain:
             if one is None or other is None:
                 return {"error": GPU_IS_LOST}
             try:
@@ -289,7 +292,7 @@ def peers() -> Dict[str, Any]:
             except _Lost:
                 return {"error": GPU_IS_LOST}
 
-        def matrix(capability: int) -> List[List[Any]]:
+        def matrix(capability: int) -> List[List[Plain]]:
             return [[0 if a is b else state(a, b, capability) for b in handles] for a in handles]
 
         return {"read": matrix(0), "nvlink": matrix(2)}
@@ -297,10 +300,10 @@ def peers() -> Dict[str, Any]:
     return _loaded(read)
 
 
-def _each_device(query: Callable[[_Queries, Any], Any]) -> Dict[str, Any]:
-    def read(nvml: Any) -> Dict[str, Any]:
+def _each_device(query: Callable[[_Queries, Handle], Plain]) -> Dict[str, Plain]:
+    def read(nvml: Binding) -> Dict[str, Plain]:
         reader = _Queries(nvml)
-        answers: List[Any] = []
+        answers: List[Plain] = []
         for index in range(nvml.nvmlDeviceGetCount()):
             try:
                 answers.append(query(reader, nvml.nvmlDeviceGetHandleByIndex(index)))

@@ -120,7 +120,7 @@ def agent(socket_path: Path, identity: Path) -> Iterator[Path]:
     need("ssh-agent", shutil.which("ssh-agent"))
     process = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket_path)], stdout=subprocess.DEVNULL)
     try:
-        wait_for(socket_path.exists, "agent")
+        until(socket_path.exists, what="agent")
         environ = {**os.environ, "SSH_AUTH_SOCK": str(socket_path)}
         subprocess.run(["ssh-add", "-q", str(identity)], check=True, env=environ, capture_output=True)
         yield socket_path

@@ -18,8 +18,9 @@ from nhc_adapters.kubernetes.repair.handoff import KubernetesHandoff
 from nhc_adapters.kubernetes.repair.jobs import JOBS, is_active
 from tests.support.crds import annotate, install, make, path_of, set_status
 from tests.support.gpu_node import UUID, GpuNode
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
 from tests.support.kubelet import Kubelet
+from tests.support.waiting import until
 from tests.support.wire import Wire, error, reset
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -93,7 +94,7 @@ class HandoffWorld(RepairerWorld):
 
     def deny(self) -> None:
         self.kube.admin.delete(f"{RBAC}/clusterrolebindings/{self.kube.prefix}-handoff")
-        eventually(lambda: any(right.granted is False for right in self.repairer.rights()))
+        until(lambda: any(right.granted is False for right in self.repairer.rights()))
         self.wire.seen.clear()
 
     def vanish(self) -> None:
@@ -236,7 +237,7 @@ class KuredWorld(HandoffWorld):
     def over(self) -> None:
         self.kubelet.gate.set()
         path = namespaced(self.kube.namespace, "jobs", group=JOBS)
-        eventually(lambda: not any(is_active(job) for job in self.kube.admin.items(path)), 60.0)
+        until(lambda: not any(is_active(job) for job in self.kube.admin.items(path)), 60.0)
 
     def take_effect(self) -> None:
         self.over()

@@ -15,8 +15,9 @@ from nhc.store import holds
 from nhc.store.errors import LeadershipLost
 from nhc.store.leader import Leader
 from nhc_adapters.kubernetes.api.candidate import LeaseCandidate
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
 from tests.support.remedy_world import new_store
+from tests.support.waiting import until
 from tests.support.wire import Wire
 
 
@@ -46,7 +47,7 @@ def test_one_leads_and_the_next_takes_over_when_it_gives_up(made: Any, tmp_path:
     assert (one.fence is not None, two.fence) == (True, None)
     before = one.fence
     one.release()
-    eventually(two.attempt)
+    until(two.attempt)
     assert two.fence is not None
     assert before is not None
     assert two.fence.number == before.number + 1
@@ -65,10 +66,10 @@ def test_who_is_cut_off_does_not_lead_for_longer_than_the_lease_is_renewed(
         one, two = Leader(store, candidate, holder="one"), Leader(store, made(), holder="two")
         assert one.attempt()
         wire.down(True)
-        eventually(lambda: one.fence is None, 10.0)
+        until(lambda: one.fence is None, 10.0)
         with pytest.raises(AdapterError, match="loop"):
             one.attempt()
-        eventually(two.attempt, 30.0)
+        until(two.attempt, 30.0)
     store.close()
 
 
