@@ -99,7 +99,7 @@ $(VENV)/.dev: pyproject.toml $(LAUNCHERS)
 PACKAGES := bash slurmctld slurmd slurm-client slurmrestd slurm-wlm-jwt-plugin munge openssh-server openssh-client iproute2 e2fsprogs \
 	util-linux procps chromium chromium-driver gcc libc6-dev python3-venv clustershell sudo openssl systemd \
 	iputils-ping ipmitool openipmi postgresql prometheus prometheus-alertmanager \
-	stress-ng stressapptest memtester fio iperf3 perftest libfabric-bin \
+	stress-ng stressapptest memtester fio iperf3 perftest libfabric-bin openmpi-bin libopenmpi-dev \
 	$(if $(shell command -v containerd),,containerd)
 
 .PHONY: system-python

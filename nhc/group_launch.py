@@ -55,3 +55,7 @@ class Launcher(Protocol):
     def end(self, handle: str) -> None:
         """Take a test back or end it."""
         ...
+
+    def finish(self, sweep: str) -> None:
+        """The sweep is over: take away what is of no more use to anybody. Asked for twice it does nothing more."""
+        ...

@@ -64,7 +64,11 @@ CANDIDATES: Dict[str, str] = {"kubernetes-lease": "nhc_adapters.kubernetes.api.c
 """What makes a candidate for the lead of a store (`nhc.store.leader.Candidate`), given settings, environment."""
 
 
-LAUNCHERS: Dict[str, str] = {"slurm": "nhc_adapters.slurm.deep_launch:SlurmLauncher"}
+LAUNCHERS: Dict[str, str] = {
+    "slurm": "nhc_adapters.slurm.deep_launch:SlurmLauncher",
+    "kubernetes": "nhc_adapters.kubernetes.deep.launcher:KubernetesLauncher",
+    "ssh": "nhc.deep.ssh_launch:SshLauncher",
+}
 """What makes a launcher (`nhc.group_launch.Launcher`) of the tests of a sweep."""
 
 

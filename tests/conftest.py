@@ -15,9 +15,9 @@ EVERYTHING = os.environ.get("NHC_REQUIRE") == "all"
 
 #: The real services, each a marker: which fixtures start it, or which folder's tests need it.
 SERVICES = {
-    "kubernetes": ("plane", "kube"),
+    "kubernetes": ("plane", "kube", "deep_plane"),
     "slurm": ("running_cluster", "cluster", "slurm_directory", "hooked", "site"),
-    "sshd": ("server", "shared", "hostile"),
+    "sshd": ("server", "shared", "hostile", "mpi_fleet"),
     "systemd": ("machine", "machines"),
     "ansible": ("tests/ansible/",),
     "browser": ("browser",),

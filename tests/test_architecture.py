@@ -72,6 +72,7 @@ SAME_LAYER = {
     ("declare", "check"),
     ("job_control", "repair"),  # the answer to a call that is sent once
     ("gate_ports", "ports"),
+    ("deep", "fleet"),  # tests over SSH go by fleet's transport
     ("language", "policy"),  # the form of a ceiling is policy's
     ("marks", "ports"),  # the rules of what ports describe
     ("settings_file", "system"),
@@ -125,6 +126,8 @@ DOORS = {
     "nhc.cli": "writes what a person asks for",
     "nhc.deep.journal": "what a run must put back outlives it",
     "nhc.deep.progress": "a process that rewrites one line",
+    "nhc.deep.ssh_guard": "sends a program to nodes as text",
+    "nhc.deep.ssh_launch": "keeps the outputs of tests in files",
     "nhc.facts.cri": "a container runtime answers on a socket",
     "nhc.facts.sockets": "netlink has no file",
     "nhc.facts.write_probe": "writes, to see that it can be read back",
@@ -219,7 +222,7 @@ def package_circles(house):
 
 
 #: Within the Kubernetes adapter, from the ground up: each package imports those before it. The last two are modules.
-KUBERNETES = ({"api"}, {"nodes"}, {"controller", "gates", "sink"}, {"doctor", "repair"}, {"commands"}, {"plugin"})
+KUBERNETES = ({"api"}, {"nodes"}, {"controller", "deep", "gates", "sink"}, {"doctor", "repair"}, {"commands"}, {"plugin"})
 
 
 def upwards_in_kubernetes(house):

@@ -66,7 +66,7 @@ _yield = under("How it gives way")
 @_how("--limit", type=DURATION, default="10m", show_default=True, metavar="TIME", help="The limit of one test.")
 @_how("--launcher", "launcher_name", default="slurm", show_default=True, help="What starts the tests.")
 @_how("--set", "pairs", multiple=True, metavar="NAME=VALUE",
-      help="A setting of the launcher: directory, partition, qos, reservation, account, mpi. Repeatable.")  # fmt: skip
+      help="A setting of the launcher, as docs/deep-sweeps.md lists them. Repeatable.")  # fmt: skip
 @_yield("--most", type=click.IntRange(1, 100), default=100, show_default=True, metavar="PERCENT",
         help="The largest share of the nodes that is under test at once.")  # fmt: skip
 @_yield("--patience", type=DURATION, default="5m", show_default=True, metavar="TIME",

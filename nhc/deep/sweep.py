@@ -204,6 +204,10 @@ class Sweeper:
             deep.end_sweep(connection, self._number, state, findings(found), why, now)
             if state == DONE:
                 deep.add(connection, _verdicts(self._number, found, now))
+        try:
+            self._launcher.finish(self._plan.token)
+        except AdapterError as error:
+            self._around.say(f"not all that the sweep left could be taken away: {error}")
         return found
 
 

@@ -98,6 +98,7 @@ class World:
         self.taken = set()
         self.numbers = itertools.count(1)
         self.dies_after = -1
+        self.finished_sweeps = []
 
     def idle(self, nodes):
         return frozenset(nodes) - self.taken
@@ -121,6 +122,9 @@ class World:
 
     def end(self, handle):
         self.standing = {name: one for name, one in self.standing.items() if one[0].handle != handle}
+
+    def finish(self, sweep):
+        self.finished_sweeps.append(sweep)
 
     def sleep(self, seconds):
         self.now += seconds
@@ -175,8 +179,10 @@ def failed(found):
 
 
 def test_the_culprit_is_found_and_kept_with_its_verdict(case):
-    found = case.run(World(slow=["n03"]))
+    world = World(slow=["n03"])
+    found = case.run(world)
     assert failed(found) == {"n03"}
+    assert world.finished_sweeps == [case.plan.token]
     with case.store.read() as connection:
         assert deep.sweep(connection, case.number).state == "done"
         last = {one.node: one.verdict for one in deep.last_verdicts(connection) if one.suite == SUITE}

@@ -1,0 +1,121 @@
+"""The guard of one node, from here: its text sent over a connection of fleet's, words to it, answers from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import time
+from typing import Mapping, NamedTuple, Optional, Tuple
+
+from nhc import fleet
+from nhc.deep.idle import ALLOWED, DEVICES
+from nhc.fleet.transport import Node, Stream, Transport, Trouble
+from nhc.model import printable
+from nhc.ports import AdapterError
+from nhc.system.bounded_read import parse_json
+from nhc.units import seconds as seconds_of
+
+KNOWN = ("state", "directory", "ssh-config", "ssh-options", "mpirun", "mpi-args", "rsh", "python", "grace", "work",
+         "allow")  # fmt: skip
+START = "import sys;exec(compile(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())),'nhc-deep-guard','exec'))"
+CONNECT = 20.0
+"""Seconds for a connection and the guard's start."""
+ALIVE, SILENCE = 5.0, 30.0
+"""Seconds between two words to each guard, and how many without one end a test there."""
+
+
+class SshSettings(NamedTuple):
+    """How nodes are reached. `state` is here; `directory` is on the nodes, `{node}` in it is the node's name.
+
+    `rsh` is how mpirun on the first node reaches the others. `work` and `allow` are patterns of process names: work
+    takes the node from a test, whatever it holds; what is allowed may hold devices. `grace` in seconds.
+    """
+
+    state: str
+    directory: str
+    ssh: Tuple[str, ...]
+    mpirun: str
+    mpi_args: Tuple[str, ...]
+    rsh: str
+    python: str
+    grace: float
+    work: Tuple[str, ...]
+    allow: Tuple[str, ...]
+
+
+def read_settings(given: Mapping[str, str]) -> SshSettings:
+    """Settings from `--set`. Raises AdapterError."""
+    unknown = sorted(set(given) - set(KNOWN))
+    if unknown:
+        raise AdapterError(f"the launcher ssh has no setting {unknown[0]!r}: {', '.join(KNOWN)}")
+    try:
+        grace = seconds_of(given.get("grace", "10s"))
+        words = {name: tuple(shlex.split(given.get(name, ""))) for name in ("ssh-options", "mpi-args", "work", "allow")}
+    except ValueError as error:
+        raise AdapterError(f"the launcher ssh: {error}") from None
+    state, directory = given.get("state", "/var/lib/nhc/deep/sweeps"), given.get("directory", "/var/lib/nhc/deep")
+    for name, path in (("state", state), ("directory", directory)):
+        if not os.path.isabs(path):
+            raise AdapterError(f"the launcher ssh: {name} = {path!r}: expected an absolute path")
+    config = given.get("ssh-config", "")
+    ssh = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3", *(("-F", config) if config else ()))
+    return SshSettings(
+        state, directory, (*ssh, *words["ssh-options"]), given.get("mpirun", "mpirun"), words["mpi-args"],
+        given.get("rsh", "ssh -o BatchMode=yes"), given.get("python", "python3"), grace, words["work"], words["allow"],
+    )  # fmt: skip
+
+
+class GuardSession:
+    """One guard. Used by one thread. `node` is its name, `limit` in seconds; a `probe` says what it saw and ends."""
+
+    def __init__(
+        self, transport: Transport, settings: SshSettings, node: str, token: str, limit: float, *, probe: bool = False
+    ) -> None:
+        given = {
+            "token": token, "directory": settings.directory.replace("{node}", node), "grace": settings.grace,
+            "limit": limit, "silence": SILENCE, "probe": probe, "devices": list(DEVICES), "work": list(settings.work),
+            "allowed": [f"{name}*" for name in (*ALLOWED, *settings.allow)],
+        }  # fmt: skip
+        text = f"{_program()}\nmain({json.dumps(json.dumps(given))})\n".encode()
+        deadline = time.monotonic() + CONNECT
+        self.node, self._rest = node, b""
+        self._session = transport.connect(Node(node), deadline)
+        command = f"exec {shlex.quote(settings.python)} -I -S -c {shlex.quote(START)}"
+        self._stream: Stream = self._session.start(command, deadline)
+        self._stream.send(b"%d\n%s" % (len(text), text), deadline)
+
+    def answer(self, within: float) -> Optional[Mapping[str, object]]:
+        """The next answer, None where there is none in this time. Raises Trouble where no more will come."""
+        until = time.monotonic() + within
+        while b"\n" not in self._rest:
+            try:
+                some = self._stream.receive(until)
+            except Trouble as trouble:
+                if trouble.reason == "Timeout":
+                    return None
+                raise
+            if not some:
+                said = (self._stream.complaint().strip().splitlines() or ["the guard ended without a word"])[-1]
+                raise Trouble("Ended", printable(said, 200))
+            self._rest += some
+        line, _, self._rest = self._rest.partition(b"\n")
+        try:
+            found = parse_json(line.decode(errors="replace"))
+        except ValueError:
+            return {}  # what a login script prints
+        return found if isinstance(found, dict) else {}
+
+    def tell(self, **what: object) -> None:
+        """Say something to the guard. Raises Trouble."""
+        self._stream.send(json.dumps(what).encode() + b"\n", time.monotonic() + ALIVE)
+
+    def close(self) -> None:
+        """End the connection; the guard ends its test then."""
+        self._stream.close()
+        self._session.close()
+
+
+def _program() -> str:
+    with open(os.path.join(os.path.dirname(fleet.__file__ or ""), "data", "deep_guard.py"), encoding="utf-8") as file:
+        return file.read()

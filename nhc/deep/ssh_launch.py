@@ -1,0 +1,252 @@
+"""Tests of groups of nodes over SSH, where there is no scheduler: one guard a node, and mpirun on the first.
+
+The guard (nhc/fleet/data/deep_guard.py) takes the node's lock, proves that nobody uses its devices, and ends every
+process of the test when the test ends, when real work comes, or when nothing is heard of this process any more. So a
+sweep that is killed leaves nothing running; what had ended by then is in files here, and is not run again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+
+from nhc.checks.deep import RUN
+from nhc.deep.ssh_guard import ALIVE, CONNECT, GuardSession, SshSettings, read_settings
+from nhc.fleet.ssh.transport_openssh import OpenSSH
+from nhc.fleet.transport import Transport, Trouble
+from nhc.group_launch import GroupJob, GroupOrder, GroupOutput
+from nhc.ports import AdapterError
+from nhc.system.bounded_read import read_text
+
+PROBED = 15.0
+"""Seconds for which what a node's guard said of idleness is believed. It proves it again before it begins."""
+SPARE = 30.0
+"""Seconds over a test's own limit after which its guards end it by themselves."""
+LOOK = 0.2
+"""Seconds between two looks at what a guard is to be told."""
+KILLED = 10.0
+"""Seconds over the grace period in which a guard has to have ended its test."""
+AT_ONCE = 32
+"""Connections that are made at the same time."""
+OUTPUT_LIMIT = 32 << 20
+
+
+class SshLauncher:
+    """`nhc.group_launch.Launcher` over OpenSSH's client, with the user's own configuration, keys and known hosts."""
+
+    def __init__(self, settings: Mapping[str, str], transport: Optional[Transport] = None) -> None:
+        self.settings = read_settings(settings)
+        self._transport = transport or OpenSSH(self.settings.ssh)
+        self._runs: Dict[Tuple[str, str], GroupRun] = {}
+        self._probed: Dict[str, Tuple[float, str]] = {}
+        self._connecting = threading.Semaphore(AT_ONCE)
+
+    def idle(self, nodes: Sequence[str]) -> FrozenSet[str]:
+        """Nodes whose own look says that nobody uses them, and that no deep check has locked."""
+        ours = {node for run in self._runs.values() if run.alive() for node in run.order.nodes}
+        now = time.monotonic()
+        asked = [node for node in nodes if node not in ours and self._probed.get(node, (0.0, ""))[0] < now - PROBED]
+        if asked:
+            with ThreadPoolExecutor(min(AT_ONCE, len(asked)), "nhc-probe") as pool:
+                for node, why in zip(asked, pool.map(self._probe, asked)):
+                    self._probed[node] = (time.monotonic(), why)
+        return frozenset(node for node in nodes if node not in ours and not self._probed[node][1])
+
+    def _probe(self, node: str) -> str:
+        """Why a node is not idle, "" where it is."""
+        try:
+            session = GuardSession(self._transport, self.settings, node, "probe", CONNECT, probe=True)
+        except Trouble as trouble:
+            return trouble.message
+        try:
+            until = time.monotonic() + CONNECT + self.settings.grace
+            while time.monotonic() < until:
+                answer = session.answer(until - time.monotonic()) or {}
+                if "idle" in answer or "busy" in answer:
+                    return str(answer.get("busy", ""))
+            return "no answer in time"
+        except Trouble as trouble:
+            return trouble.message
+        finally:
+            session.close()
+
+    def launch(self, sweep: str, order: GroupOrder) -> str:
+        """Put a guard on each node; the tool begins when all of them have proved that their node is idle."""
+        place = self._place(sweep, order.key)
+        try:
+            os.makedirs(place, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise AdapterError(f"{place}: {error.strerror}") from None
+        run = GroupRun(self._transport, self.settings, sweep, order, place, self._connecting)
+        self._runs[sweep, order.key] = run
+        for node in order.nodes:
+            self._probed.pop(node, None)
+        run.start()
+        return order.key
+
+    def jobs(self, sweep: str) -> Dict[str, GroupJob]:
+        """The tests that this process carries out. Those of another that was killed were ended by their guards."""
+        return {
+            key: GroupJob(key, run.going) for (name, key), run in self._runs.items() if name == sweep and run.alive()
+        }
+
+    def finished(self, sweep: str, key: str) -> Optional[GroupOutput]:
+        """The files that were written when the tool had ended."""
+        place = self._place(sweep, key)
+        try:
+            words = read_text(f"{place}/marker", 4096).split()
+            output = read_text(f"{place}/output", OUTPUT_LIMIT, "replace")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise AdapterError(f"{place}: {error}") from None
+        if len(words) != 2 or words[0] != sweep or not words[1].isdigit():
+            return None
+        return GroupOutput(int(words[1]), output)
+
+    def end(self, handle: str) -> None:
+        """Have the guards end a test: SIGTERM, the grace period, SIGKILL."""
+        for (_sweep, key), run in self._runs.items():
+            if key == handle:
+                run.stop()
+
+    def finish(self, sweep: str) -> None:
+        """Wait until the guards have left; outputs stay here: they are the evidence."""
+        until = time.monotonic() + self.settings.grace + KILLED
+        for (name, _key), run in self._runs.items():
+            if name == sweep:
+                run.stop()
+                run.join(until)
+
+    def _place(self, sweep: str, key: str) -> str:
+        if not sweep.isalnum() or not key.isalnum():
+            raise AdapterError(f"{sweep!r} and {key!r} name no test")
+        return os.path.join(self.settings.state, sweep, key)
+
+
+class GroupRun:
+    """One test: a thread for each node's guard."""
+
+    def __init__(
+        self, transport: Transport, settings: SshSettings, sweep: str, order: GroupOrder, place: str,
+        connecting: threading.Semaphore,
+    ) -> None:  # fmt: skip
+        self.order, self.going = order, False
+        self.problems: List[str] = []
+        """Why the test did not run, or what was not ended."""
+        self._transport, self._settings, self._sweep, self._place = transport, settings, sweep, place
+        self._connecting = connecting
+        self._token = f"{sweep}-{order.key}"
+        self._over = threading.Event()
+        self._ready: set[str] = set()
+        self._output: List[str] = []
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._serve, args=(node,), daemon=True) for node in order.nodes]
+
+    def start(self) -> None:
+        """Begin to connect."""
+        for thread in self._threads:
+            thread.start()
+
+    def alive(self) -> bool:
+        """Whether a guard is still there."""
+        return any(thread.is_alive() for thread in self._threads)
+
+    def stop(self) -> None:
+        """Have it end."""
+        self._over.set()
+
+    def join(self, until: float) -> None:
+        """Wait for the guards to leave until then (`time.monotonic`)."""
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _serve(self, node: str) -> None:
+        try:
+            with self._connecting:
+                limit = self.order.seconds + SPARE
+                session = GuardSession(self._transport, self._settings, node, self._token, limit)
+        except Trouble as trouble:
+            self._fail(f"{node}: {trouble.message}")
+            return
+        try:
+            self._watch(session)
+            self._leave(session)
+        except Trouble as trouble:
+            self._fail(f"{node}: {trouble.message}")
+        finally:
+            session.close()
+
+    def _watch(self, session: GuardSession) -> None:
+        """Until the test is over. Raises Trouble."""
+        told, spoke = False, time.monotonic()
+        while not self._over.is_set():
+            if self.going and not told and session.node == self.order.nodes[0]:
+                told = True
+                session.tell(go=self._order())
+            if time.monotonic() - spoke > ALIVE:
+                spoke = time.monotonic()
+                session.tell(alive=True)
+            answer = session.answer(LOOK) or {}
+            for word in ("busy", "taken"):
+                if word in answer:
+                    self._fail(f"{session.node}: {answer[word]}")
+            if "ready" in answer:
+                with self._lock:
+                    self._ready.add(session.node)
+                    self.going = len(self._ready) == len(self.order.nodes)
+            if "out" in answer:
+                self._output.append(str(answer["out"]))
+            if isinstance(answer.get("end"), int):
+                self._write(int(str(answer["end"])))
+                self._over.set()
+            if "left" in answer:
+                self._fail(f"{session.node}: {answer.get('why')}")
+
+    def _leave(self, session: GuardSession) -> None:
+        """Tell the guard to end, and hear that it has. Raises Trouble."""
+        session.tell(quit=True)
+        until = time.monotonic() + self._settings.grace + KILLED
+        while time.monotonic() < until:
+            answer = session.answer(LOOK) or {}
+            if "left" in answer:
+                if answer["left"]:
+                    self.problems.append(f"{session.node}: processes {answer['left']} do not end")
+                return
+
+    def _fail(self, why: str) -> None:
+        if not self._over.is_set():
+            self.problems.append(why)
+        self._over.set()
+
+    def _order(self) -> Dict[str, object]:
+        """What the first node's guard is to run. Open MPI 4 (orte) and 5 (prte) read the same from other variables."""
+        settings, order = self._settings, self.order
+        argv = [
+            settings.mpirun, "--hostfile", "{hosts}", "-np", str(len(order.nodes) * order.tasks), "--map-by",
+            f"ppr:{order.tasks}:node", "--bind-to", "none", "-x", RUN, *settings.mpi_args, *order.argv,
+        ]  # fmt: skip
+        # The daemons that it starts on the other nodes carry the mark, too: that is how their guards know them.
+        mark = f"env {RUN}={self._token}"
+        env = {
+            "OMPI_MCA_plm_rsh_agent": settings.rsh, "PRTE_MCA_plm_ssh_agent": settings.rsh,
+            "OMPI_MCA_orte_launch_agent": f"{mark} orted", "PRTE_MCA_prte_launch_agent": f"{mark} prted",
+            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        }  # fmt: skip
+        return {"argv": argv, "env": env, "hosts": "".join(f"{node} slots={order.tasks}\n" for node in order.nodes)}
+
+    def _write(self, status: int) -> None:
+        """The output, and then the marker that says that it is whole."""
+        try:
+            for name, text in (("output", "".join(self._output)), ("marker", f"{self._sweep} {status}\n")):
+                with open(f"{self._place}/{name}.new", "w", encoding="utf-8") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(f"{self._place}/{name}.new", f"{self._place}/{name}")
+        except OSError as error:
+            self.problems.append(f"{self._place}: {error.strerror}")
