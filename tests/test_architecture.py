@@ -126,7 +126,6 @@ DOORS = {
     "nhc.cli": "writes what a person asks for",
     "nhc.deep.journal": "what a run must put back outlives it",
     "nhc.deep.progress": "a process that rewrites one line",
-    "nhc.deep.ssh_guard": "sends a program to nodes as text",
     "nhc.deep.ssh_launch": "keeps the outputs of tests in files",
     "nhc.facts.cri": "a container runtime answers on a socket",
     "nhc.facts.sockets": "netlink has no file",

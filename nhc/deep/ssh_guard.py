@@ -13,7 +13,7 @@ from nhc.deep.idle import ALLOWED, DEVICES
 from nhc.fleet.transport import Node, Stream, Transport, Trouble
 from nhc.model import printable
 from nhc.ports import AdapterError
-from nhc.system.bounded_read import parse_json
+from nhc.system.bounded_read import parse_json, read_text
 from nhc.units import seconds as seconds_of
 
 KNOWN = ("state", "directory", "ssh-config", "ssh-options", "mpirun", "mpi-args", "rsh", "python", "grace", "work",
@@ -117,5 +117,4 @@ class GuardSession:
 
 
 def _program() -> str:
-    with open(os.path.join(os.path.dirname(fleet.__file__ or ""), "data", "deep_guard.py"), encoding="utf-8") as file:
-        return file.read()
+    return read_text(os.path.join(os.path.dirname(fleet.__file__ or ""), "data", "deep_guard.py"))
