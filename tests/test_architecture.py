@@ -221,7 +221,14 @@ def package_circles(house):
 
 
 #: Within the Kubernetes adapter, from the ground up: each package imports those before it. The last two are modules.
-KUBERNETES = ({"api"}, {"nodes"}, {"controller", "deep", "gates", "sink"}, {"doctor", "repair"}, {"commands"}, {"plugin"})
+KUBERNETES = (
+    {"api"},
+    {"nodes"},
+    {"controller", "deep", "gates", "sink"},
+    {"doctor", "repair"},
+    {"commands"},
+    {"plugin"},
+)
 
 
 def upwards_in_kubernetes(house):
