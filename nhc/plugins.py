@@ -85,6 +85,9 @@ GATEKEEPERS: Dict[str, str] = {
 }
 """What makes a gatekeeper (`nhc.gate_ports.Gatekeeper`)."""
 
+SUITE_RUNNERS: Dict[str, str] = {"ssh": "nhc_adapters.node.suite:NodeSuite"}
+"""What makes a runner of suites on other nodes (`nhc.suite_ports.SuiteRunner`)."""
+
 LIFECYCLE_HOOKS: Dict[str, str] = {"aws": "nhc_adapters.cloud.aws.lifecycle:AwsLifecycleHook"}
 """What makes a cloud's lifecycle hook (`nhc.gate_ports.LifecycleHook`)."""
 
@@ -218,6 +221,11 @@ def launcher(name: str) -> Any:
 def gatekeeper(name: str) -> Any:
     """What makes the gatekeeper called `name`. Raises NoAdapter."""
     return _of(GATEKEEPERS, name, "gatekeeper")
+
+
+def suite_runner(name: str) -> Any:
+    """What makes the runner of suites called `name`. Raises NoAdapter."""
+    return _of(SUITE_RUNNERS, name, "runner of suites")
 
 
 def lifecycle_hook(name: str) -> Any:

@@ -43,6 +43,7 @@ LAYERS = (
         "render",
         "repair",
         "sinks",
+        "suite_ports",
         "testing_adapters",
         "testing_repairers",
     },
@@ -80,6 +81,7 @@ SAME_LAYER = {
     ("settings_file", "units"),
     ("prometheus_family", "model"),
     ("sinks", "ports"),
+    ("suite_ports", "repair"),
     ("testing_adapters", "marks"),
     ("testing_adapters", "ports"),  # the contract of what ports describe
     ("testing_repairers", "ports"),
@@ -106,6 +108,7 @@ ADAPTERS_SEE = {
     "prometheus_family",
     "settings_file",
     "sinks",
+    "suite_ports",
     "system",
     "timestamps",
     "toml_text",

@@ -50,6 +50,13 @@ def _suites(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Li
 @under("The node")("--force", is_flag=True, help="Run although the node is in use. What is disturbed is said.")
 @under("How it runs")("-t", "--timeout", type=DURATION, default="0", metavar="TIME", help="Deadline of the whole run.")
 @under("How it runs")(
+    "--since",
+    type=float,
+    default=0.0,
+    metavar="TIME",
+    help="Show a kept report of this suite that began after this Unix time, where there is one, and test nothing.",
+)
+@under("How it runs")(
     "--hyperpod-log",
     metavar="FILE",
     default="",
@@ -95,6 +102,10 @@ def run_command(**options: Any) -> None:
     except OSError as error:
         raise SystemExit(_refuse(f"nhc deep run: {error.filename or options['suite']}: {error.strerror}")) from None
     where = journal.directory()
+    if options["since"]:
+        kept = runner.kept(where, wanted.suite, node, options["since"])
+        if kept is not None:
+            raise SystemExit(emit(kept, {**_OPTIONS, "format": options["form"], "output": options["output"]}))
     try:
         ran = runner.run(wanted, host, state, os.environ, where)
     except journal.JournalError as error:

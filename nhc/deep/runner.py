@@ -20,11 +20,12 @@ from nhc.deep import gpu_settings, idle, journal, leftovers
 from nhc.deep.journal import JournalError, RestoreJournal
 from nhc.deep.progress import ExpectedCheck, RunProgress
 from nhc.host import Host
-from nhc.model import CheckResult, Outcome, Report, unknown
+from nhc.model import CheckResult, Outcome, Report, Verdict, unknown
 from nhc.plan import BUILT_IN, Item, Plan
 from nhc.ports import AdapterError, NodeSource
 from nhc.run import engine
 from nhc.state.store import State
+from nhc.system.bounded_read import read_text
 from nhc.system.ending_signals import Signals, SignalToEnd
 from nhc.system.process import adopt_orphans
 
@@ -267,6 +268,8 @@ def _report(
 
 KEPT = 50
 """Reports that a node keeps of its own runs."""
+KEPT_SIZE = 64 << 20
+"""Bytes of one of them that are read."""
 
 
 def keep(report: Report, where: str) -> Optional[str]:
@@ -289,4 +292,24 @@ def keep(report: Report, where: str) -> Optional[str]:
             os.unlink(f"{folder}/{old}")
     except OSError as error:
         return f"{folder}: {error.strerror}: the report is not kept"
+    return None
+
+
+def kept(where: str, suite: str, node: str, since: float) -> Optional[Report]:
+    """The newest kept report of a suite that began after `since` and could tell, None where there is none."""
+    from nhc.render.json import parse
+
+    folder = f"{where}/runs"
+    try:
+        names = sorted((name for name in os.listdir(folder) if name.endswith(".json")), reverse=True)
+    except OSError:
+        return None
+    for name in names:
+        try:
+            found = parse(read_text(f"{folder}/{name}", KEPT_SIZE))
+        except (OSError, ValueError, RecursionError):
+            continue
+        told = found.verdict not in (Verdict.UNKNOWN, Verdict.SKIP)
+        if told and found.host == node and found.labels.get("suite") == suite and found.started > since:
+            return found
     return None

@@ -25,7 +25,7 @@ class Detail(NamedTuple):
     `forced` says that the repair goes on although work runs. `because` says why the episode ended. `asked` is when
     approval was asked for. `followed` counts the further calls of a repair that takes several; `follow_id` and
     `follow_message` are the answer to the last of them. `relapses` is how often the
-    node was well and failed again.
+    node was well and failed again, `disproved` when its deep suite last failed.
     """
 
     faults: Tuple[NodeFault, ...] = ()
@@ -50,6 +50,7 @@ class Detail(NamedTuple):
     follow_id: str = ""
     follow_message: str = ""
     relapses: int = 0
+    disproved: float = 0.0
 
     def text(self) -> str:
         """As JSON, without what is as in the beginning."""

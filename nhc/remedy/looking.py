@@ -53,6 +53,10 @@ class RunsSuite(Protocol):
         """Whether the suite passed since the last repair, None while it runs; begins it if need be."""
         ...
 
+    def complaints(self) -> List[str]:
+        """What kept suites from telling, for a person."""
+        ...
+
 
 class Base(NamedTuple):
     """What holds for a whole round. `states` is None while the cluster cannot be asked."""
@@ -206,7 +210,10 @@ class Lookout:
         if self.suite is None:
             self.problems.append(f"verify.suite: nothing here runs the deep suite {name}")
             return None
-        return self.suite.proved(case, self.hands.crew.machine(case.detail.successor or case.episode.node), name)
+        machine = self.hands.crew.machine(case.detail.successor or case.episode.node)
+        found = self.suite.proved(case, machine, name)
+        self.problems += [one for one in self.suite.complaints() if one not in self.problems]
+        return found
 
 
 def _free(state: NodeState) -> bool:

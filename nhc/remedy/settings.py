@@ -61,13 +61,17 @@ class VerifySettings(NamedTuple):
 
     `healthy_for` is how long its reports must stay healthy, `deadline` how long a fresh report may take, `grace` how
     long after the effect a failing report is not yet held against the repair (services still start), all in seconds.
-    `suite` is the deep suite that must pass, "" for none.
+    `suite` is the deep suite that must pass, "" for none, `suite_limit` the limit of one run of it. `runner` is who
+    runs it, with its settings.
     """
 
     healthy_for: float = 600.0
     deadline: float = HOUR
     grace: float = 120.0
     suite: str = ""
+    suite_limit: float = 1800.0
+    runner: str = "ssh"
+    runner_settings: Mapping[str, str] = {}
 
 
 class Sources(NamedTuple):
@@ -309,12 +313,19 @@ def _effect(table: Table) -> EffectTimeouts:
 
 def _verify(table: Table) -> VerifySettings:
     default = VerifySettings()
-    return VerifySettings(
+    own = table.table("ssh")
+    found = VerifySettings(
         table.seconds("healthy-for", default.healthy_for),
         table.seconds("deadline", default.deadline, least=1.0),
         table.seconds("grace", default.grace),
         table.text("suite"),
+        table.seconds("suite-limit", default.suite_limit, least=1.0),
+        "ssh",
+        {key: own.converted(key, str, "") for key in own.names()},
     )
+    if found.suite and found.suite_limit > found.deadline:
+        raise table.error("suite-limit", "is longer than verify.deadline, which gives the suite up")
+    return found
 
 
 def _repairers(table: Table) -> Tuple[RepairerSettings, ...]:

@@ -8,14 +8,15 @@ import time
 from typing import Callable, Iterable, Iterator, List, Optional, Tuple
 
 from nhc.model import Report, printable
-from nhc.plugins import open_adapter
+from nhc.plugins import open_adapter, suite_runner
 from nhc.policy.reconcile import BadReports, load_reports
-from nhc.ports import AdapterError, ConditionReport, ConditionReports, Marker
+from nhc.ports import AdapterError, ConditionReport, ConditionReports, Marker, SettingError
 from nhc.remedy.book import Written
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, open_crew
 from nhc.remedy.effects import Hands
 from nhc.remedy.gather import Gatherer
+from nhc.remedy.proving import SuiteProver
 from nhc.remedy.settings import RemedySettings
 from nhc.render.json import to_dict
 from nhc.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
@@ -25,6 +26,7 @@ from nhc.store.connect import open_store
 from nhc.store.database import Fence, Store
 from nhc.store.errors import StoreError
 from nhc.store.intake import Incoming, Receipt
+from nhc.suite_ports import SuiteRunner
 from nhc.system.bounded_read import read_text
 
 REPORTS = 256 << 20
@@ -63,13 +65,15 @@ class RemedySite:
             settings.evidence_keep,
         )  # fmt: skip
 
+        self.prover = _prover(settings, store)
+
     def controller(
         self, fence: Optional[Fence], tell: Callable[[Written], None], apply: bool = True
     ) -> RemedyController:
         """The loop over this site."""
         return RemedyController(
             self.store, self.settings, self.hands, fence=fence, tell=tell, evidence=self.gatherer,
-            reports=lambda: self._reports(apply),
+            reports=lambda: self._reports(apply), suite=self.prover,
         )  # fmt: skip
 
     def _reports(self, apply: bool) -> Iterable[ConditionReport]:
@@ -103,6 +107,18 @@ class RemedySite:
         """End its threads and connections."""
         self.hands.close()
         self.store.close()
+
+
+def _prover(settings: RemedySettings, store: Store) -> Optional[SuiteProver]:
+    """Who runs the suite of the verify step, None where there is none. Raises NoAdapter, AdapterError."""
+    verify = settings.verify
+    if not verify.suite:
+        return None
+    try:
+        runner: SuiteRunner = suite_runner(verify.runner)(verify.runner_settings, os.environ)
+    except SettingError as error:
+        raise AdapterError(f"{settings.path}: verify.{verify.runner}.{error}") from None
+    return SuiteProver(store, runner, verify.suite_limit)
 
 
 def open_site(settings: RemedySettings) -> RemedySite:

@@ -111,6 +111,8 @@ def _recovered(view: EpisodeView, scene: Scene) -> Optional[Move]:
         )
     if any(one.source == REQUEST for one in view.detail.faults):
         return None  # a healthy node is repaired too, where a person asks for it
+    if view.detail.disproved > (view.last.written if view.last is not None else 0.0):
+        return None  # the deep suite has failed since the last repair: a healthy report does not outweigh it
     newest = max((one.seen for one in view.detail.faults), default=0.0)
     if health is None or not fresh(health, scene) or not health.healthy or health.at <= newest:
         return None
@@ -302,7 +304,8 @@ def _verifying(view: EpisodeView, scene: Scene) -> Move:
     relapses = view.detail.relapses + 1
     event = EpisodeEvent.STILL_FAULTY if relapses < RELAPSES else EpisodeEvent.GIVEN_UP
     why = found.why if relapses < RELAPSES else f"it came and went {relapses} times: {found.why}"
-    return _go(view, event, why, healthy=0.0, relapses=relapses)
+    disproved = scene.now if view.proved is False else view.detail.disproved
+    return _go(view, event, why, healthy=0.0, relapses=relapses, disproved=disproved)
 
 
 def last_boot(view: EpisodeView) -> str:

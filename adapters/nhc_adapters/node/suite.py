@@ -1,0 +1,70 @@
+"""A suite on another node over SSH: `nhc deep run` as it is installed there.
+
+    [verify.ssh]
+    user = "nhc"            # sudo is used for every user but root
+    nhc = "/usr/bin/nhc"    # where it is on the node
+    port, identity, config, ssh, sudo
+
+The node keeps each report. Where the connection is lost, the run goes on there, and asking again with the same `since`
+gives that report and begins nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from typing import Mapping, Optional
+
+from nhc.ports import AdapterError
+from nhc.suite_ports import SuiteOrder
+from nhc.system import process
+from nhc_adapters._command import Runner, complaint, plain, run_command
+from nhc_adapters.node.reach import options_of
+from nhc_adapters.repair.settings import AdapterSettings
+
+KNOWN = ("user", "port", "identity", "config", "ssh", "sudo", "nhc")
+LOGIN = 30.0
+"""Seconds for logging in and for what a run does before and after its limit."""
+ENDING = 60.0
+_SUITE = re.compile(r"[A-Za-z0-9_./-]+")
+
+
+class NodeSuite:
+    """Logs in and runs it."""
+
+    def __init__(
+        self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None, run: Runner = run_command
+    ) -> None:
+        given = AdapterSettings(settings, KNOWN)
+        if given.text("port") and not given.text("port").isdigit():
+            raise given.wrong("port", "a number")
+        user = given.text("user", "root")
+        self._options = options_of(user, given.text("port"), given.text("config"), given.text("identity"))
+        self._ssh, self._nhc = given.text("ssh", "ssh"), given.text("nhc", "nhc")
+        self._before = ("sudo", "-n", "--") if given.flag("sudo", user != "root") else ()
+        known = os.environ if environ is None else environ
+        self._env = {name: known[name] for name in ("HOME", "USER", "SSH_AUTH_SOCK") if name in known}
+        self._env.update(PATH=process.PATH, LC_ALL="C.UTF-8")
+        self._run = run
+
+    def run(self, order: SuiteOrder) -> str:
+        """The report. Raises AdapterError."""
+        if not _SUITE.fullmatch(order.suite) or order.suite.startswith("-"):
+            raise AdapterError(f"{order.suite!r} is not a suite's name")
+        target = order.machine.address or order.machine.node
+        plain(target.replace(":", "."))
+        words = ["deep", "run", order.suite, "-n", order.machine.node, "-f", "json", "-q",
+                 "--since", f"{order.since:.0f}", "--timeout", f"{order.seconds:.0f}s"]  # fmt: skip
+        line = shlex.join([*self._before, self._nhc, *words])
+        own = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={LOGIN:.0f}", "-o", "ServerAliveInterval=15", "-T")
+        try:
+            argv = [self._ssh, *own, *self._options, "--", target, line]
+            done = self._run(argv, order.seconds + LOGIN + ENDING, self._env)
+        except OSError as error:
+            raise AdapterError(f"{self._ssh} cannot be run: {error.strerror}") from None
+        if done.timed_out:
+            raise AdapterError(f"{order.machine.node}: no report of {order.suite} within {order.seconds:g} s")
+        if done.status in (0, 1, 3) and done.stdout.lstrip().startswith("{"):
+            return done.stdout
+        raise AdapterError(f"{order.machine.node}: {order.suite} ended with {done.status}: {complaint(done)}")

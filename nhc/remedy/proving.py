@@ -1,0 +1,127 @@
+"""The deep suite of the verify step, in the background: the loop asks whether it passed, and goes on with the others.
+
+One run at a time for an episode. A run that could not tell proves nothing: it is run again, `TRIES` in all, and then a
+person is told at the deadline. What was found is kept in the store as every deep result.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+
+from nhc.marks import healthy
+from nhc.model import Report, Verdict, describe, printable
+from nhc.ports import AdapterError
+from nhc.remedy.book import EpisodeCase
+from nhc.render.json import parse
+from nhc.repair import Machine
+from nhc.store import deep
+from nhc.store.database import Store
+from nhc.store.errors import StoreError
+from nhc.suite_ports import SuiteOrder, SuiteRunner
+
+TRIES = 3
+"""Runs of one suite that may tell nothing; as many as a gate has by default."""
+PAUSE = 60.0
+"""Seconds between two of them."""
+
+
+class _Proof:
+    """The runs of one episode's suite in one verify step."""
+
+    def __init__(self) -> None:
+        self.passed: Optional[bool] = None
+        self.tries = 0
+        self.said = ""
+        self.running = False
+        self.again = 0.0
+
+
+class ReportRead(NamedTuple):
+    """What a report comes to: whether the suite passed, None where it could not tell, and why."""
+
+    passed: Optional[bool]
+    said: str
+    report: Optional[Report] = None
+
+
+class SuiteProver:
+    """Runs suites through a runner; as `nhc.remedy.looking.Suite`."""
+
+    def __init__(
+        self, store: Store, runner: SuiteRunner, seconds: float,
+        clock: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._store, self._runner, self._seconds = store, runner, seconds
+        self._clock, self._monotonic = clock, monotonic
+        self._proofs: Dict[Tuple[int, float], _Proof] = {}
+        self._lock = threading.Lock()
+
+    def proved(self, case: EpisodeCase, machine: Machine, suite: str) -> Optional[bool]:
+        """Whether the suite passed since the last repair, None while it runs; begins it if need be."""
+        key = (case.episode.id, case.detail.entered)
+        with self._lock:
+            proof = self._proofs.setdefault(key, _Proof())
+            for old in [one for one in self._proofs if one[0] == key[0] and one != key]:
+                if not self._proofs[old].running:
+                    del self._proofs[old]
+            due = proof.passed is None and not proof.running and self._monotonic() >= proof.again
+            if due and proof.tries < TRIES:
+                proof.running = True
+                since = case.detail.repaired or case.detail.entered
+                name = f"nhc-suite-{case.episode.id}"
+                order = SuiteOrder(machine, suite, since, self._seconds)
+                threading.Thread(target=self._prove, args=(proof, order), name=name, daemon=True).start()
+            return proof.passed
+
+    def complaints(self) -> List[str]:
+        """What kept suites from telling, for a person."""
+        with self._lock:
+            return [proof.said for proof in self._proofs.values() if proof.passed is None and proof.said]
+
+    def _prove(self, proof: _Proof, order: SuiteOrder) -> None:
+        found = ReportRead(None, f"{order.machine.node}: {order.suite} was not run")
+        counts = True
+        try:
+            found = read(self._runner.run(order), order)
+        except AdapterError as error:
+            counts = False  # the node is not there, or another run is under way: the deadline ends that
+            found = ReportRead(None, printable(str(error), 400))
+        except Exception as error:  # a runner of a site's own: its bug must not end the loop's thread unseen
+            found = ReportRead(None, printable(f"{type(error).__name__}: {error}", 400))
+        finally:
+            if found.report is not None:
+                self._keep(found.report, order.suite)
+            with self._lock:
+                proof.passed, proof.said = found.passed, found.said
+                # A report that could not tell must not stand for the next try.
+                proof.tries += 1 if counts else 0
+                proof.again = self._monotonic() + PAUSE
+                proof.running = False
+
+    def _keep(self, report: Report, suite: str) -> None:
+        try:
+            with self._store.write() as connection:
+                deep.add_report(connection, report, suite)
+        except StoreError:
+            return  # the verdict counts all the same; the round's own writes say that the store is away
+
+
+def read(text: str, order: SuiteOrder) -> ReportRead:
+    """What a report says, once it is proved to be of this suite, this node and after the repair. Pure."""
+    node, suite = order.machine.node, order.suite
+    try:
+        report = parse(text)
+    except (ValueError, RecursionError) as error:
+        return ReportRead(None, printable(f"{node}: the report of {suite} cannot be read: {error}", 400))
+    if report.host != node or report.labels.get("suite") != suite:
+        told = f"{report.labels.get('suite')} of {report.host}"
+        return ReportRead(None, printable(f"{node}: a report of {told}, not of {suite}", 400))
+    if report.verdict is Verdict.CRIT:
+        return ReportRead(False, printable(f"{node}: {describe(report.failures()[0])}", 400), report)
+    if healthy(report):
+        return ReportRead(True, "", report)
+    unsure = [one for one in report.results if one.verdict is Verdict.UNKNOWN]
+    what = describe(unsure[0]) if unsure else "it judged nothing"
+    return ReportRead(None, printable(f"{node}: {suite} could not tell: {what}", 400), report)

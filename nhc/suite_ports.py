@@ -1,0 +1,38 @@
+"""What the remedy loop asks of those that run a suite of deep checks on another node."""
+
+from __future__ import annotations
+
+from typing import Mapping, NamedTuple, Optional, Protocol
+
+from nhc.repair import Machine
+
+
+class SuiteOrder(NamedTuple):
+    """One run. `since` (Unix time): a report that the node has kept of a run that began later stands for a new run.
+
+    `seconds` is the limit of the run.
+    """
+
+    machine: Machine
+    suite: str
+    since: float
+    seconds: float
+
+
+class SuiteRunner(Protocol):
+    """Runs suites on nodes."""
+
+    def run(self, order: SuiteOrder) -> str:
+        """The run's report as JSON. Blocks until it is there, for at most the order's seconds and some.
+
+        Raises nhc.ports.AdapterError where there is none: the node was not reached, or could not begin.
+        """
+        ...
+
+
+class MakeSuiteRunner(Protocol):
+    """How nhc constructs what stands in `nhc.plugins.SUITE_RUNNERS`."""
+
+    def __call__(self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None) -> SuiteRunner:
+        """Raises nhc.ports.AdapterError where the settings make no sense."""
+        ...

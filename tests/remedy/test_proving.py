@@ -1,0 +1,199 @@
+"""The verify step's deep suite: the loop with its real store, a real sshd, and the real `nhc deep run` on the node."""
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from nhc.model import CheckResult, Report, crit, ok, unknown
+from nhc.ports import AdapterError
+from nhc.remedy.proving import SuiteProver, read
+from nhc.remedy.settings import parse
+from nhc.render.json import render
+from nhc.repair import Machine, Rung
+from nhc.settings_file import SettingsError
+from nhc.store import deep
+from nhc.suite_ports import SuiteOrder
+from nhc_adapters.node.suite import NodeSuite
+from tests.adapters.test_slurm_gate import TOOL
+from tests.support.remedy_world import World, new_store
+from tests.support.slurm import wait_for
+from tests.support.ssh import sshd
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with sshd(tmp_path_factory.mktemp("sshd")) as running:
+        running.trust(["127.0.0.1"])
+        text = running.config.read_text()
+        running.config.write_text(f"Host n*\n  HostName 127.0.0.1\n{text}")
+        yield running
+
+
+class SuiteNode:
+    """What is installed on the node: nhc, a suite, and the one fake, its tool."""
+
+    def __init__(self, place, server):
+        self.place, self.server = place, server
+        (place / "triad").write_text(TOOL.format(place=place))
+        (place / "suite.conf").write_text(
+            f"# context deep\n* || check_deep_triad -t 1s --binary {place}/triad --floor 10\n"
+        )
+        (place / "nhc").write_text(
+            f"#!/bin/sh\nexport NHC_DEEP_DIR={place}/deep NHC_STATE_DIR={place}/state\n"
+            f"export PYTHONPATH={ROOT}:{ROOT}/adapters\n"
+            f'exec {sys.executable} -m nhc "$@" --adapter none\n'
+        )
+        for name in ("triad", "nhc"):
+            (place / name).chmod(0o755)
+        self.suite = str(place / "suite.conf")
+
+    def runner(self, **more):
+        user = "root" if os.geteuid() == 0 else os.environ.get("USER", "")
+        given = {"config": str(self.server.config), "nhc": str(self.place / "nhc"), "user": user, "sudo": "no", **more}
+        return NodeSuite(given, {})
+
+    def runs(self):
+        path = self.place / "runs"
+        return len(path.read_text().split()) if path.exists() else 0
+
+
+@pytest.fixture
+def node(tmp_path, server):
+    (tmp_path / "node").mkdir()
+    return SuiteNode(tmp_path / "node", server)
+
+
+@pytest.fixture
+def world(tmp_path):
+    (tmp_path / "store").mkdir()
+    store = new_store(str(tmp_path / "store"))
+    yield World(store)
+    store.close()
+
+
+def proved_by(world, runner):
+    return SuiteProver(world, runner, 60.0)
+
+
+def until(world, controller, what, rounds=600):
+    """Rounds of the loop, with real time for what runs in the background, until something is so."""
+
+    def step():
+        controller.round()
+        world.tick(1.0)
+        return what()
+
+    return wait_for("the loop", step, 60, every=0.02)
+
+
+def settings(node):
+    return f'[verify]\nhealthy-for = "2s"\ngrace = "0s"\nsuite = "{node.suite}"\nsuite-limit = "60s"\n'
+
+
+def test_a_repaired_node_comes_back_only_when_its_suite_has_passed(world, node):
+    (node.place / "hold").touch()
+    world.fall_sick("n0")
+    controller = world.controller(settings(node), suite=proved_by(world, node.runner()))
+    until(world, controller, node.runs)
+    for _ in range(5):
+        controller.round()
+        world.tick(1.0)
+    assert world.cleared == [], "healthy reports alone do not bring it back"
+    (node.place / "hold").unlink()
+    until(world, controller, lambda: world.cleared == ["n0"])
+    assert node.runs() == 1
+    with world.read() as connection:
+        (one,) = [row for row in deep.history(connection, "n0") if row.test == "check_deep_triad:host_triad"]
+    assert (one.suite, one.verdict, one.value) == (node.suite, "OK", 20.0)
+
+
+def test_a_node_whose_suite_fails_is_repaired_further_and_never_put_back(world, node):
+    (node.place / "slow").touch()
+    world.fall_sick("n0")
+    controller = world.controller(settings(node), suite=proved_by(world, node.runner()))
+    until(world, controller, lambda: len(world.sendings("n0")) > 1)
+    assert world.sendings("n0")[:2] == [Rung.REBOOT, Rung.POWER_CYCLE]
+    assert world.cleared == []
+
+
+def test_a_controller_that_is_new_takes_the_report_that_the_node_has_kept(world, node):
+    world.fall_sick("n0")
+    first = world.controller(settings(node), suite=proved_by(world, node.runner()))
+    until(world, first, lambda: (node.place / "deep" / "runs").exists())
+    second = world.controller(settings(node), suite=proved_by(world, node.runner()))
+    until(world, second, lambda: world.cleared == ["n0"])
+    assert node.runs() == 1
+
+
+def test_a_node_that_is_not_reached_proves_nothing_and_is_said(world, node):
+    world.fall_sick("n0")
+    prover = proved_by(world, node.runner(port="1"))
+    controller = world.controller(settings(node), suite=prover)
+    found = []
+
+    def complained():
+        found.extend(prover.complaints())
+        return found
+
+    until(world, controller, complained)
+    assert "Connection refused" in found[0]
+    assert world.cleared == []
+
+
+def test_a_lost_connection_leaves_the_run_and_its_report_on_the_node(node):
+    order = SuiteOrder(Machine("n0", address="127.0.0.1"), node.suite, 1.0, 60.0)
+    (node.place / "hold").touch()
+    lost = threading.Thread(target=lambda: _quietly(node.runner(), order), daemon=True)
+    lost.start()
+    wait_for("the suite to run", node.runs, 60)
+    with pytest.raises(AdapterError, match="under way"):
+        node.runner().run(order)
+    (node.place / "hold").unlink()
+    lost.join(60)
+    assert json.loads(node.runner().run(order))["host"] == "n0"
+    assert node.runs() == 1
+
+
+def _quietly(runner, order):
+    runner.run(order)
+
+
+ORDER = SuiteOrder(Machine("n0"), "quick", 1.0, 60.0)
+
+
+def text_of(*results, **more):
+    report = Report("n0", "b", 5.0, 1.0, results, labels={"suite": "quick"})
+    return render(report._replace(**more))
+
+
+GOOD = CheckResult("check_a", ok("fine"))
+
+
+@pytest.mark.parametrize(
+    ("text", "passed"),
+    [
+        (text_of(GOOD), True),
+        (text_of(GOOD, CheckResult("check_b", crit("Bad", "wrong sums"))), False),
+        (text_of(GOOD, CheckResult("check_b", unknown("NotThere", "no tool"))), None),
+        (text_of(), None),
+        (text_of(GOOD, host="n1"), None),
+        (text_of(GOOD, labels={"suite": "burn"}), None),
+        (text_of(GOOD)[:-9], None),
+        ("", None),
+    ],
+)
+def test_only_a_whole_report_of_this_suite_and_node_proves(text, passed):
+    found = read(text, ORDER)
+    assert found.passed is passed
+    assert bool(found.said) is (passed is not True)
+
+
+def test_a_suite_that_outlasts_the_deadline_is_refused():
+    with pytest.raises(SettingsError, match=r"remedy.toml:4: verify.suite-limit: is longer"):
+        parse('[verify]\nsuite = "burn"\ndeadline = "1h"\nsuite-limit = "2h"\n')
