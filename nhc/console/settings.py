@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import ipaddress
+import os
 import re
 import time
 from typing import Dict, FrozenSet, List, NamedTuple, Tuple
@@ -65,7 +66,7 @@ def _read(file: Table) -> ConsoleSettings:
     tls = file.table("tls")
     found = ConsoleSettings(
         listen=file.text("listen", DEFAULT_LISTEN),
-        store=file.text("store", DEFAULT_STORE),
+        store=file.text("store", os.environ.get("NHC_STORE", "") or DEFAULT_STORE),
         origin=file.text("origin").rstrip("/"),
         refresh=file.seconds("refresh", 2.0, least=0.5, most=60.0),
         stale=file.seconds("stale", 600.0, least=10.0),

@@ -7,6 +7,7 @@ key (`nhc.settings_file`).
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
@@ -184,7 +185,7 @@ def _read(file: Table) -> RemedySettings:
     approval = file.table("approval")
     found = default._replace(
         path=file.path,
-        store=file.text("store", STORE),
+        store=file.text("store", os.environ.get("NHC_STORE", "") or STORE),
         every=file.seconds("every", default.every, least=1.0),
         modes=_modes(file.table("actions")),
         bounds=_bounds(file, limits, approval),

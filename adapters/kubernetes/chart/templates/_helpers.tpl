@@ -58,3 +58,63 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Where the store is: in a Secret, never in an argument or a ConfigMap. */}}
+{{- define "nhc.store" -}}
+- name: NHC_STORE
+  valueFrom: {secretKeyRef: {name: {{ required "store.secret: name the Secret whose key url is the store" .Values.store.secret }}, key: url}}
+{{- end -}}
+
+{{/* A process without rights on its node. */}}
+{{- define "nhc.unprivileged" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- define "nhc.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{/* The nodes that the loop and its neighbours may run on, as the controller. */}}
+{{- define "nhc.tolerations" -}}
+- {key: node-role.kubernetes.io/control-plane, operator: Exists, effect: NoSchedule}
+- {key: CriticalAddonsOnly, operator: Exists}
+- {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}
+- {key: amd.com/gpu, operator: Exists, effect: NoSchedule}
+- {key: aws.amazon.com/neuron, operator: Exists, effect: NoSchedule}
+- {key: habana.ai/gaudi, operator: Exists, effect: NoSchedule}
+- {key: sku, operator: Equal, value: gpu, effect: NoSchedule}
+{{- end -}}
+
+{{- define "nhc.apart" -}}
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels: {app.kubernetes.io/component: {{ . }}}
+{{- end -}}
+
+{{/* A volume of a pod's own. */}}
+{{- define "nhc.claim" -}}
+- metadata: {name: state}
+  spec:
+    accessModes: [ReadWriteOnce]
+    {{- with .className }}
+    storageClassName: {{ . }}
+    {{- end }}
+    resources: {requests: {storage: {{ .size }}}}
+{{- end -}}
+
+{{/* A value of TOML: JSON writes texts, numbers, flags and lists as TOML does. */}}
+{{- define "nhc.toml" -}}
+{{- range $key, $value := . }}
+{{ $key }} = {{ $value | toJson }}
+{{- end }}
+{{- end -}}

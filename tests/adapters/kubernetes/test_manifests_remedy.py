@@ -1,0 +1,224 @@
+"""What runs the remedy loop, the server and the console in a cluster: taken by a real API server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+import yaml
+
+from nhc import plugins
+from nhc.console import settings as console_settings
+from nhc.remedy import settings as remedy_settings
+from nhc.server.settings import load as load_server
+from nhc_adapters.kubernetes.plugin import Adapter
+from nhc_adapters.kubernetes.repair.handoff import ACTORS, KubernetesHandoff
+from nhc_adapters.kubernetes.repair.repairer import KubernetesJobs
+from tests.adapters.kubernetes.test_manifests import IMAGE, MANIFESTS, SYSTEM, TEMPLATE, chart, helm
+from tests.support.crds import install
+from tests.support.kube import Kube, environment
+
+PEOPLE = """anyone = []
+[people.anna]
+roles = ["operator"]
+nodes = ["gpu*"]
+[[people.anna.tokens]]
+sha256 = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+ends = "2099-01-31"
+"""
+ON = (
+    f"--set-literal=console.settings={PEOPLE}",
+    "--set=remedy.enabled=true,server.enabled=true,console.enabled=true,store.secret=nhc-store",
+    "--set=server.tlsSecret=nhc-server-tls,console.tlsSecret=nhc-console-tls,remedy.jobs=true",
+)
+OURS = ("nhc-remedy", "nhc-repair", "nhc-server", "nhc-console")
+NOT_OURS = ("app.kubernetes.io/name", "app.kubernetes.io/part-of", "app.kubernetes.io/instance",
+            "app.kubernetes.io/managed-by", "checksum/settings")  # fmt: skip
+
+
+def documents(text: str) -> Dict[str, Any]:
+    found = [doc for doc in yaml.safe_load_all(text) if doc]
+    return {f"{doc['kind']}/{doc['metadata']['name']}": doc for doc in found
+            if doc["metadata"]["name"].startswith(OURS)}  # fmt: skip
+
+
+def kustomized(plane: Any) -> str:
+    return str(plane.kubectl("kustomize", str(MANIFESTS / "remedy")).stdout)
+
+
+def taken(plane: Any, text: str) -> str:
+    said = plane.kubectl("apply", "--dry-run=server", "--force-conflicts", "--server-side", "-f", "-", stdin=text)
+    return str(said.stdout)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        ("--set=remedy.handoffs={cluster-api,metal3,self-node-remediation,fence-agents-remediation,karpenter}",),
+        ("--set=networkPolicy.enabled=false,remedy.jobs=false,remedy.environment.AWS_SECRET_ACCESS_KEY=aws",
+         "--set=server.clientCa=nodes-ca,remedy.storage.className=fast"),
+        ("--set=server.pushFrom[0].ipBlock.cidr=10.0.0.0/8,console.openFrom[0].podSelector.matchLabels.a=b",),
+    ],
+    ids=["all", "handoffs", "options", "peers"],
+)  # fmt: skip
+def test_the_api_server_takes_the_chart(installed: Any, more: tuple[str, ...]) -> None:
+    rendered = chart(installed, *ON, *more)
+    said = taken(installed, rendered)
+    assert said.count("serverside-applied (server dry run)") == rendered.count("\nkind: ")
+    assert "statefulset.apps/nhc-remedy" in said
+
+
+def test_the_api_server_takes_what_kustomize_makes(installed: Any) -> None:
+    rendered = kustomized(installed)
+    said = taken(installed, rendered)
+    assert said.count("serverside-applied (server dry run)") == len(list(yaml.safe_load_all(rendered)))
+    for one in ("statefulset.apps/nhc-remedy", "deployment.apps/nhc-server"):
+        assert one in said
+
+
+def plain(value: Any) -> Any:
+    """Without what each tool adds by itself."""
+    if isinstance(value, dict):
+        kept = {key: plain(one) for key, one in value.items() if key not in NOT_OURS}
+        return {key: one for key, one in kept.items() if not (key in ("labels", "annotations") and one == {})}
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    return value
+
+
+def test_the_chart_and_kustomize_make_the_same(plane: Any) -> None:
+    def made(text: str) -> Dict[str, Any]:
+        found = {}
+        for name, doc in documents(text).items():
+            if doc["kind"] == "ConfigMap":
+                continue
+            for volume in doc.get("spec", {}).get("template", {}).get("spec", {}).get("volumes", []):
+                volume.pop("configMap", None)  # kustomize's names have a hash
+            found[name] = plain(doc)
+        return found
+
+    ours = made(kustomized(plane))
+    assert len(ours) == 13
+    assert made(chart(plane, *ON, "--set=console.enabled=false")) == ours
+
+
+def test_nothing_of_it_runs_with_rights_on_its_node(plane: Any) -> None:
+    for text, count in ((chart(plane, *ON), 3), (kustomized(plane), 2)):
+        sets = [doc for doc in documents(text).values() if doc["kind"] in ("StatefulSet", "Deployment")]
+        assert len(sets) == count
+        for doc in sets:
+            spec = doc["spec"]["template"]["spec"]
+            assert spec["securityContext"]["runAsNonRoot"] is True
+            assert not [key for key in ("hostPID", "hostNetwork", "hostIPC") if spec.get(key)]
+            assert not [one for one in spec["volumes"] if "hostPath" in one]
+            (container,) = spec["containers"]
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+            }  # fmt: skip
+            (store,) = [one for one in container["env"] if one["name"] == "NHC_STORE"]
+            assert store["valueFrom"]["secretKeyRef"] == {"name": "nhc-store", "key": "url"}
+            if doc["metadata"]["name"] != "nhc-remedy":
+                assert spec["automountServiceAccountToken"] is False
+
+
+def files(text: str, kind: str) -> str:
+    (found,) = [doc["data"][f"{kind}.toml"] for doc in documents(text).values()
+                if doc["kind"] == "ConfigMap" and doc["metadata"]["name"].startswith(f"nhc-{kind}")]  # fmt: skip
+    return str(found)
+
+
+def test_the_settings_are_ones_that_the_programs_take(plane: Any, tmp_path: Path) -> None:
+    values = {"remedy": {"jobSettings": {"services": "a.service", "deadline": 600, "rungs": ["reboot"]}},
+              "server": {"limits": {"body": "8MB", "waiting": 100}}}  # fmt: skip
+    (tmp_path / "values.yaml").write_text(json.dumps(values))
+    for text in (chart(plane, *ON, "-f", str(tmp_path / "values.yaml")), kustomized(plane)):
+        remedy = remedy_settings.parse(files(text, "remedy"))
+        assert (remedy.leader.by, remedy.leader.settings["namespace"]) == ("kubernetes-lease", SYSTEM)
+        assert remedy.sources.adapter == "kubernetes"
+        assert remedy.mode("mark").value == "dry-run"
+        for one in remedy.repairers:
+            assert plugins.repairer(one.type)(one.settings).jobs.image.startswith(IMAGE)
+            assert {rung.value for rung in one.rungs} == {"reboot"}
+        (tmp_path / "server.toml").write_text(files(text, "server"))
+        assert load_server(str(tmp_path / "server.toml")).listen == "0.0.0.0:20259"
+    (tmp_path / "console.toml").write_text(files(chart(plane, *ON), "console"))
+    assert console_settings.load(str(tmp_path / "console.toml")).listen == "0.0.0.0:9810"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--set=store.secret=",), "store.secret"),
+        (("--set=server.tlsSecret=",), "server.tlsSecret"),
+        (("--set=remedy.handoffs={nobody}",), "/remedy/handoffs/0"),
+        (("--set=remedy.jobSettings.image=mine",), "image"),
+        (("--set-string=remedy.settings=[leader]\nby = \"store\"\n",), "[leader]"),
+        (("--set=remedy.storage.size=much",), "/remedy/storage/size"),
+        (("--set=server.replicas=0",), "/server/replicas"),
+        (("--set-literal=console.settings=",), "people must be known"),
+    ],
+)  # fmt: skip
+def test_the_chart_refuses_values_that_make_no_sense(plane: Any, options: tuple[str, ...], said: str) -> None:
+    done = helm(plane, *TEMPLATE, f"--set=image.repository={IMAGE}", *ON, *options)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+@pytest.fixture
+def account(kube: Kube, installed: Any, tmp_path: Path) -> Any:
+    """A kubeconfig of the account that the manifests make, with the rights of all handoffs."""
+    install(kube)
+    text = chart(installed, *ON, f"--set=remedy.handoffs={{{','.join(name for name in ACTORS if name != 'kured')}}}")
+    kinds = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+    every = [doc for doc in yaml.safe_load_all(text) if doc and doc["kind"] in kinds]
+    wanted = [doc for doc in every if doc["metadata"]["name"].startswith("nhc-remedy")]
+    body = json.dumps({"apiVersion": "v1", "kind": "List", "items": wanted})
+    installed.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=body)
+    yield kube.kubeconfig(tmp_path, kube.token("nhc-remedy", SYSTEM))
+    installed.kubectl("delete", "--wait=false", "-f", "-", stdin=body)
+
+
+def test_the_loops_account_has_every_right_that_doctor_asks_for_and_may_not_delete_nodes(
+    kube: Kube, account: Path
+) -> None:
+    config = str(account)
+    adapter = Adapter({"NHC_KUBECONFIG": config}, {}, 10.0)
+    rights: List[Any] = list(adapter.rights())
+    rights += KubernetesJobs({"image": "nhc@sha256:" + "0" * 64, "namespace": SYSTEM, "kubeconfig": config}).rights()
+    for name in ACTORS:
+        more = {"template": f"{SYSTEM}/t"} if "remediation" in name else {"image": "nhc", "namespace": SYSTEM}
+        given = {} if name in ("cluster-api", "metal3", "karpenter") else more
+        rights += KubernetesHandoff({"to": name, "kubeconfig": config, **given}).rights()
+    adapter.close()
+    assert [right for right in rights if not right.granted] == []
+    for what in ("nodes", "pods", "secrets"):
+        said = kube.plane.kubectl("auth", "can-i", "delete" if what != "secrets" else "get", what,
+                                  f"--as=system:serviceaccount:{SYSTEM}:nhc-remedy", check=False)  # fmt: skip
+        assert said.stdout.strip() == "no", what
+
+
+def test_the_loop_runs_as_the_manifest_starts_it(kube: Kube, account: Path, tmp_path: Path) -> None:
+    """The container's own command, once, with the account's token, the Secret's store and the chart's settings."""
+    text = chart(kube.plane, *ON)
+    (container,) = documents(text)["StatefulSet/nhc-remedy"]["spec"]["template"]["spec"]["containers"]
+    settings = files(text, "remedy").replace("[leader]", f'[leader]\nkubeconfig = "{account}"', 1)
+    settings = settings.replace("[leader]", f'[evidence]\ndirectory = "{tmp_path}/evidence"\n[leader]', 1)
+    (tmp_path / "remedy.toml").write_text(settings)
+    argv = ["nhc", *container["args"][:-2], "--once"]
+    argv[argv.index("/etc/nhc/remedy.toml")] = str(tmp_path / "remedy.toml")
+    done = subprocess.run(
+        [sys.executable, "-m", *argv], capture_output=True, text=True, check=False, timeout=120,
+        env=environment(KUBECONFIG=str(account), NHC_STORE=f"sqlite:///{tmp_path}/store.db", POD_NAME="nhc-remedy-0"),
+        cwd=os.path.dirname(MANIFESTS.parent),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "0 opened" in done.stdout
+    lease = kube.admin.get(f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/nhc-remedy")
+    assert lease["metadata"]["name"] == "nhc-remedy"
+    assert (tmp_path / "store.db").exists()
