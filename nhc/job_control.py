@@ -18,10 +18,11 @@ from nhc.repair import Sent
 
 
 class Phase(str, Enum):
-    """Where a job is. HELD is a job that does not start until somebody lets it, whoever held it."""
+    """Where a job is. HELD does not start until somebody lets it, whoever held it; ENDING still leaves its nodes."""
 
     PENDING = "pending"
     RUNNING = "running"
+    ENDING = "ending"
     HELD = "held"
     FAILED = "failed"
     SUCCEEDED = "succeeded"
@@ -88,10 +89,11 @@ class JobView(NamedTuple):
     """A job as it is now. Times are Unix seconds.
 
     `run` is the same for as long as the job was not started anew: a failure is named by the run that failed. `nodes`
-    are those of this run, () while it has none. `wants` is how many nodes it needs. `number` is the number of our
-    newest restart that the job itself shows, 0 for none: so a call whose answer was lost is recognised. `held` says
-    that it is held, and by us; `final` that it ended for good and can only be made anew. `excludes` says that its
-    controller can keep it off nodes by their names. `busy_elsewhere` is why it must not be touched now, "" if it may.
+    are those of this run, () while it has none. `wants` is how many nodes it needs, 0 where nobody can say now.
+    `number` is the number of our newest restart that the job itself shows, 0 for none: so a call whose answer was lost
+    is recognised. `held` says that it is held, and by us; `final` that it ended for good and can only be made anew.
+    `excludes` says that its controller can keep it off nodes by their names. `busy_elsewhere` is why it must not be
+    touched now, "" if it may.
     """
 
     job: JobName

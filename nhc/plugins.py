@@ -75,6 +75,7 @@ LAUNCHERS: Dict[str, str] = {
 JOB_CONTROLLER_GROUP = "nhc.job_controllers"
 """Entry points of job controllers: what is called as `nhc.job_control.MakeJobController` says."""
 JOB_CONTROLLERS: Dict[str, str] = {
+    "kubernetes": "nhc_adapters.kubernetes.jobs.controller:KubernetesJobController",
     "slurm": "nhc_adapters.slurm.jobs:SlurmJobs",
 }
 """What makes a job controller (`nhc.job_control.JobController`)."""

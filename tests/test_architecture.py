@@ -228,7 +228,7 @@ KUBERNETES = (
     {"api"},
     {"nodes"},
     {"controller", "deep", "gates", "sink"},
-    {"doctor", "repair"},
+    {"doctor", "jobs", "repair"},
     {"commands"},
     {"plugin"},
 )

@@ -105,6 +105,8 @@ def first(
         return JobStep(StepKind.LEAVE, f"{len(past)} of {bounds.max_restarts} restarts are used up ({found.why})")
     if found.again and job.phase is Phase.RUNNING:
         return JobStep(StepKind.NOTE, found.why, nodes, exclude)
+    if job.phase is Phase.ENDING:
+        return JobStep(StepKind.WAIT, "it still leaves its nodes")
     if job.busy_elsewhere:
         return JobStep(StepKind.WAIT, job.busy_elsewhere)
     if job.final and not bounds.anew:

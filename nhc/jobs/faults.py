@@ -1,8 +1,8 @@
-"""What is known of the nodes of jobs: critical problems of the store, and nodes that their cluster has lost."""
+"""What the store knows of the nodes of jobs: their critical problems."""
 
 from __future__ import annotations
 
-from typing import Iterable, List, Mapping
+from typing import Iterable, List
 
 from sqlalchemy.engine import Connection
 
@@ -33,8 +33,3 @@ def of_store(connection: Connection, nodes: Iterable[str], settings: RestartSett
         for one in found
         if one.verdict == Verdict.CRIT.name and settings.counts(one.check)
     ]
-
-
-def of_cluster(down: Mapping[str, str], since: Mapping[str, float], now: float) -> List[JobNodeFault]:
-    """Nodes that are down or lost now. `since` is when each was first seen so, as far as this process remembers."""
-    return [JobNodeFault(node, what, since.get(node, now)) for node, what in down.items()]

@@ -81,7 +81,8 @@ def judge(
         return RunJudgement(
             RunFinding.NONE, f"it has {job.phase.value}" if job.phase is Phase.SUCCEEDED else "cancelled", job.run
         )
-    nodes = job.nodes or (before.nodes if before is not None and before.run == job.run else ())
+    earlier = before.nodes if before is not None and before.run == job.run else ()
+    nodes = tuple(dict.fromkeys([*earlier, *job.nodes]))
     losses = _relevant(job, rules.window)
     if not losses and job.phase is not Phase.FAILED:
         return _running(job, nodes, known, now, rules)

@@ -23,6 +23,8 @@ from nhc.store.errors import Conflict
 from nhc.store.jobs import JobRestart, WatchedJob
 
 ACTOR = "nhc job"
+DOWN_BEFORE = 3600.0
+"""Seconds for which this process remembers that a node was down. What agents report of it is in the store."""
 RECENT = 900.0
 """Seconds for which a job that had failed when it was first seen is still taken up."""
 
@@ -57,7 +59,7 @@ class JobLoop:
         self.store, self.settings, self.controllers = store, settings, dict(controllers)
         self.fence, self.clock, self.tell = fence, clock, tell
         self.hands = JobHands(store, fence, ACTOR, clock)
-        self._down: Dict[Tuple[str, str], float] = {}
+        self._down: Dict[Tuple[str, str], JobNodeFault] = {}
 
     def round(self, apply: bool = True) -> JobRound:
         """Go over all jobs once. Raises StoreError (LeadershipLost among them)."""
@@ -73,15 +75,17 @@ class JobLoop:
             tuple(dict.fromkeys(one.problems)),
         )
 
-    def down(self, controller: str, found: Mapping[str, str], asked: Iterable[str], now: float) -> List[JobNodeFault]:
-        """Nodes that are down now, each since it was first seen so."""
+    def down(self, name: str, found: Mapping[str, str], asked: Iterable[str], now: float) -> List[JobNodeFault]:
+        """The nodes of a controller that are down or were so within the hour: a node may come back at once."""
+        before = {key: one for key, one in self._down.items() if one.ended is None or now - one.ended < DOWN_BEFORE}
         for node in asked:
-            if node in found:
-                self._down.setdefault((controller, node), now)
-            else:
-                self._down.pop((controller, node), None)
-        since = {node: at for (name, node), at in self._down.items() if name == controller}
-        return faults.of_cluster(found, since, now)
+            known = before.get((name, node))
+            if node in found and (known is None or known.ended is not None):
+                before[name, node] = JobNodeFault(node, found[node], now)
+            elif node not in found and known is not None and known.ended is None:
+                before[name, node] = known._replace(ended=now)
+        self._down = before
+        return [one for (controller, _node), one in before.items() if controller == name]
 
 
 class _OneRound:
@@ -171,7 +175,7 @@ class _OneRound:
             if job is None:
                 self._end(row, "it is gone")
                 return
-        before = JobRun(row.run, row.node_names, row.phase in (Phase.RUNNING.value, Phase.FAILED.value))
+        before = JobRun(row.run, row.node_names, row.phase in _ACTIVE)
         found = judge(job, before, troubles, self.now, self.settings.rules)
         past, pairs = self._past(row)
         step = first(job, found, past, pairs, self._bounds(row), JobScene(self.now, self.held))
@@ -201,7 +205,8 @@ class _OneRound:
         said, name = row.said, row.text()
         if step.kind in (StepKind.BEGIN, StepKind.NOTE) and not self.apply:
             self.would.append(JobEvent(name, "restart", step.why))
-            self._keep(row, job)
+            if run == job.run:
+                self._keep(row, job)
             return
         if step.kind is StepKind.END:
             self._watch(row.controller, job, row)
@@ -219,6 +224,8 @@ class _OneRound:
             self.loop.hands.hold(row, controller, order, restart)
         elif step.kind is StepKind.WAIT:
             self.waiting.append(JobEvent(name, "waits", step.why))
+            if run != job.run:
+                return  # the run that failed is still to be restarted: it is not forgotten for the next one
         elif step.kind is StepKind.LEAVE:
             said = f"run {run}: {step.why}"
             if said != row.said:
@@ -227,7 +234,7 @@ class _OneRound:
 
     def _keep(self, row: WatchedJob, job: JobView, said: Optional[str] = None) -> None:
         """Write down what is seen, where that is new."""
-        same = (job.run, job.phase.value, job.nodes or row.node_names) == (row.run, row.phase, row.node_names)
+        same = (job.run, job.phase.value, _nodes(row, job)) == (row.run, row.phase, row.node_names)
         if not same or (said is not None and said != row.said):
             self._watch(row.controller, job, row, said)
 
@@ -314,6 +321,7 @@ class _OneRound:
         self.loop.tell(event)
 
 
+_ACTIVE = frozenset({Phase.RUNNING.value, Phase.ENDING.value, Phase.FAILED.value})
 _OVER = frozenset({Phase.SUCCEEDED, Phase.CANCELLED})
 
 
@@ -325,15 +333,21 @@ def _seen(
     now: float,
     said: Optional[str] = None,
 ) -> WatchedJob:
-    """The row of a job as it is now. A run keeps its nodes after its end, a held job the number that it needs."""
-    kept = row.nodes if row is not None and row.run == job.run and not job.nodes else " ".join(job.nodes)
-    wants = max(job.wants, 1) if row is None or job.phase is not Phase.HELD else row.wants
+    """The row of a job as it is now. A run keeps all nodes that it was seen on, a job how many it needs."""
+    same = row is not None and row.run == job.run
+    kept = " ".join(_nodes(row, job))
+    wants = max(job.wants, row.wants) if row is not None and same else job.wants or (row.wants if row else 0)
     before = row.said if row is not None else ""
     return WatchedJob(
         row.id if row is not None else 0, name, job.job.kind, job.job.namespace, job.job.name, job.job.uid, job.user,
         job.phase.value, job.run, kept, wants, settings.allowed(job.wish.max_restarts), job.wish.checkpoint,
         before if said is None else said, row.began if row is not None else now, now, None,
     )  # fmt: skip
+
+
+def _nodes(row: Optional[WatchedJob], job: JobView) -> Tuple[str, ...]:
+    before = row.node_names if row is not None and row.run == job.run else ()
+    return tuple(dict.fromkeys([*before, *job.nodes]))
 
 
 def _job_name(row: WatchedJob) -> JobName:

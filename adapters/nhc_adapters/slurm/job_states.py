@@ -38,9 +38,7 @@ CAUSES = {
 """What each state of a job that ended badly says (`src/common/slurm_protocol_defs.c`, job_state_string)."""
 
 ENDED_WELL = {"COMPLETED": Phase.SUCCEEDED, "CANCELLED": Phase.CANCELLED, "REVOKED": Phase.CANCELLED}
-ACTIVE = frozenset(
-    {"RUNNING", "SUSPENDED", "STOPPED", "CONFIGURING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING"}
-)
+ACTIVE = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "CONFIGURING", "STAGE_OUT", "SIGNALING", "RESIZING"})
 
 _FIELDS = {
     "JobState": r"^   JobState=(\S+)",
@@ -121,7 +119,7 @@ def job_of(job: SlurmJob, wish: Wish) -> JobView:
     number, _avoided = job.noted()
     ours = job.held() and job["Reason"] in OURS and number > 0
     started, ended = _time(job["StartTime"]), _time(job["EndTime"])
-    running = phase is Phase.RUNNING or phase is Phase.FAILED
+    running = phase in (Phase.RUNNING, Phase.ENDING, Phase.FAILED)
     return JobView(
         JobName(KIND, "", job.number),
         job["Restarts"] or "0",
@@ -157,6 +155,8 @@ def _phase(job: SlurmJob) -> Tuple[Phase, Tuple[JobLoss, ...]]:
         return ENDED_WELL[state], ()
     if state in ACTIVE:
         return Phase.RUNNING, ()
+    if state == "COMPLETING":
+        return Phase.ENDING, ()
     if state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED", "RESV_DEL_HOLD"):
         if "launch_fail" in job["Reason"].lower():
             return Phase.HELD, (

@@ -1,0 +1,315 @@
+"""Jobs in Kubernetes, restarted after infrastructure faults: Job, JobSet, TrainJob, PyTorchJob, MPIJob, Volcano's Job.
+
+    [controllers.kubernetes]
+    kubeconfig = "/etc/nhc/kubeconfig"   # in a pod its own account is used
+    context = "train"
+    namespaces = "team-a,team-b"         # default: all
+    kinds = "PyTorchJob,JobSet"          # default: all that the cluster serves
+
+HOLD suspends the job: its controller deletes its pods and counts no failure. RELEASE resumes it, with the nodes to
+avoid in its pods' affinity where its kind takes that. Each step is one patch under the resourceVersion that was read,
+so that a second one changes nothing. A job that ended for good is deleted, and made anew from what it was.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+
+from nhc.job_control import JobName, JobOrder, JobView, Wish
+from nhc.model import printable
+from nhc.ports import AdapterError, SettingError
+from nhc.repair import Answer, Sent
+from nhc_adapters.kubernetes.api.access import find
+from nhc_adapters.kubernetes.api.client import JSON_PATCH, MERGE_PATCH, Client, namespaced, node_path
+from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
+from nhc_adapters.kubernetes.jobs import batch_job, jobset, kueue, mpijob, pytorchjob, trainjob, volcano
+from nhc_adapters.kubernetes.jobs.kinds import (
+    AVOIDS,
+    HELD,
+    NOTE,
+    NUMBER,
+    RELEASED,
+    JobKind,
+    Object,
+    get,
+    name_of,
+    notes_of,
+)
+from nhc_adapters.kubernetes.jobs.manifest import made_anew, remembered
+from nhc_adapters.kubernetes.jobs.placement import at, fitting, hostnames_of, place, put
+from nhc_adapters.kubernetes.jobs.view import Seen, avoided, number_of, view, wish_of
+from nhc_adapters.kubernetes.nodes.marks import read_own_mark
+from nhc_adapters.repair.settings import AdapterSettings
+
+KNOWN = ("kubeconfig", "context", "namespaces", "kinds")
+KINDS: Dict[str, JobKind] = {
+    module.KIND.kind: module.KIND for module in (batch_job, jobset, trainjob, pytorchjob, mpijob, volcano)
+}
+TRIES = 3
+"""How often a patch is built anew after somebody else has written first."""
+
+
+class KubernetesJobController:
+    """The jobs of one cluster."""
+
+    def __init__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+        client: Optional[Client] = None,
+    ) -> None:
+        table = AdapterSettings(settings, KNOWN, "controllers.kubernetes")
+        self.namespaces = _words(table.text("namespaces"))
+        wanted = _words(table.text("kinds")) or tuple(KINDS)
+        for kind in wanted:
+            if kind not in KINDS:
+                raise SettingError("kinds", f"{printable(kind, 60)!r} is not one of {', '.join(KINDS)}")
+        self.kinds = [KINDS[kind] for kind in wanted]
+        kubeconfig = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
+        self.client = client or Client(find(kubeconfig, table.text("context")), patience=5.0, read_timeout=timeout)
+
+    # Reading.
+
+    def jobs(self) -> Sequence[JobView]:
+        """The jobs that ask for it by annotation, and those that show a restart of ours. Raises AdapterError."""
+        found = []
+        for kind in self.kinds:
+            for job in self._objects(kind):
+                wish = wish_of(job)
+                if (wish is not None or number_of(job)) and not _has_owner(job):
+                    found.append(view(self._seen(kind, job), wish or Wish(0)))
+        return found
+
+    def _objects(self, kind: JobKind) -> List[Object]:
+        named = [namespaced(one, kind.plural, group=kind.api) for one in self.namespaces]
+        paths = named or [f"/{kind.api}/{kind.plural}"]
+        found: List[Object] = []
+        for path in paths:
+            try:
+                found += self.client.items(path)
+            except ApiError as error:
+                if error.status != 404:  # the cluster does not serve this kind
+                    raise
+        return found
+
+    def _seen(self, kind: JobKind, job: Object) -> Seen:
+        path = namespaced(str(get(job, "metadata", "namespace")), "pods")
+        pods = list(self.client.items(path, labelSelector=kind.selector(job)))
+        managed = kueue.workload(self.client, job) if kueue.is_managed(job) else None
+        return Seen(kind, job, pods, managed[1] if managed is not None else None)
+
+    def look(self, job: JobName) -> Optional[JobView]:
+        """One job, None where it is gone, or another of its name stands there. Raises AdapterError."""
+        kind, found = self._get(job)
+        if found is None:
+            return None
+        return view(self._seen(kind, found), wish_of(found) or Wish(0))
+
+    def _get(self, job: JobName) -> Tuple[JobKind, Optional[Object]]:
+        kind = KINDS.get(job.kind)
+        if kind is None:
+            raise AdapterError(f"{printable(job.kind, 60)} is no kind of job that nhc knows")
+        try:
+            found = self.client.get(namespaced(job.namespace, kind.plural, job.name, kind.api))
+        except ApiError as error:
+            if error.status == 404:
+                return kind, None
+            raise
+        return kind, None if job.uid and get(found, "metadata", "uid") != job.uid else found
+
+    def manifest(self, job: JobView) -> str:
+        """The job as its user wrote it, to be made anew. Raises AdapterError."""
+        kind, found = self._get(job.job)
+        if found is None:
+            raise AdapterError(f"{job.job.text()} is gone")
+        return json.dumps(remembered(kind, found), separators=(",", ":"))
+
+    # Acting.
+
+    def hold(self, order: JobOrder) -> Sent:
+        """Suspend the job; take it away where it ended for good."""
+        return _answered(lambda: self._hold(order))
+
+    def _hold(self, order: JobOrder) -> str:
+        kind, job = self._get(order.job.job)
+        if job is None:
+            return "it is gone"
+        if order.manifest:
+            if not get(job, "metadata", "deletionTimestamp"):
+                body = {"propagationPolicy": "Foreground", "preconditions": {"uid": get(job, "metadata", "uid")}}
+                self.client.delete(_path(kind, job), body)
+            return "deleted"
+        notes = {NUMBER: str(order.number), HELD: printable(order.because, 300)}
+        if kueue.is_managed(job):
+            return self._hold_workload(kind, job, notes)
+        if kind.kind == volcano.KIND.kind:
+            self._annotate(kind, job, notes)
+            self._command(volcano.command(job, "AbortJob", order.key, printable(order.because, 200)))
+            return "aborted"
+
+        def suspend(now: Dict[str, Any]) -> None:
+            put(now, kind.suspend, True)
+            now["metadata"].setdefault("annotations", {}).update(notes)
+
+        self._change(kind, job, suspend)
+        return "suspended"
+
+    def _hold_workload(self, kind: JobKind, job: Object, notes: Mapping[str, str]) -> str:
+        found = kueue.workload(self.client, job)
+        if found is None:
+            raise AdapterError("Kueue has no Workload for it")
+        self._annotate(kind, job, notes)
+        kueue.set_active(self.client, *found, active=False)
+        return "its Workload is inactive"
+
+    def release(self, order: JobOrder) -> Sent:
+        """Resume the job, or make it anew, kept off the nodes to avoid where its kind takes that."""
+        return _answered(lambda: self._release(order))
+
+    def _release(self, order: JobOrder) -> str:
+        kind, job = self._get(order.job.job._replace(uid="") if order.manifest else order.job.job)
+        nodes = self._nodes()
+        if order.manifest and job is None:
+            whole = made_anew(kind, json.loads(order.manifest), order, nodes)
+            namespace = str(get(whole, "metadata", "namespace"))
+            self.client.post(namespaced(namespace, kind.plural, group=kind.api), whole)
+            return "made anew"
+        if job is None:
+            raise AdapterError("it is gone")
+        if number_of(job) != order.number or HELD not in notes_of(job):
+            return "it is released already"
+        gone: Dict[str, Optional[str]] = {HELD: None, RELEASED: f"{time.time():.3f}"}
+        if kueue.is_managed(job):
+            found = kueue.workload(self.client, job)
+            if found is None:
+                raise AdapterError("Kueue has no Workload for it")
+            kueue.set_active(self.client, *found, active=True)
+            self._annotate(kind, job, gone)
+            return "its Workload is active"
+        if kind.kind == volcano.KIND.kind:
+            self._command(volcano.command(job, "ResumeJob", order.key, ""))
+            self._annotate(kind, job, gone)
+            return "resumed"
+        if kind.clear_start and get(job, "status", "startTime"):
+            job = self.client.patch(f"{_path(kind, job)}/status", {"status": {"startTime": None}}, MERGE_PATCH)
+        self._change(kind, job, lambda now: _resume(kind, now, order, nodes, gone))
+        return "resumed"
+
+    def _annotate(self, kind: JobKind, job: Object, notes: Mapping[str, Optional[str]]) -> None:
+        self.client.patch(_path(kind, job), {"metadata": {"annotations": dict(notes)}}, MERGE_PATCH)
+
+    def _command(self, body: Dict[str, Any]) -> None:
+        path = namespaced(body["metadata"]["namespace"], "commands", group=volcano.COMMANDS)
+        try:
+            self.client.post(path, body)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+
+    def _change(self, kind: JobKind, job: Object, change: Callable[[Dict[str, Any]], None]) -> None:
+        """One patch of spec and annotations under the version that was read; built anew where somebody wrote first."""
+        for number in range(TRIES):
+            now: Dict[str, Any] = copy.deepcopy(dict(job))
+            change(now)
+            meta = now["metadata"]
+            patch = [
+                {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
+                {"op": "test", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]},
+                {"op": "replace", "path": "/spec", "value": now["spec"]},
+                {"op": "add", "path": "/metadata/annotations", "value": meta.get("annotations", {})},
+            ]
+            try:
+                self.client.patch(_path(kind, job), patch, JSON_PATCH)
+                return
+            except ApiError as error:
+                if not error.conflict or number == TRIES - 1:
+                    raise
+            job = self.client.get(_path(kind, job))
+
+    def note(self, job: JobName, text: str) -> None:
+        """A line in an annotation of the job. Raises AdapterError."""
+        kind, found = self._get(job)
+        if found is not None and notes_of(found).get(NOTE) != text:
+            self._annotate(kind, found, {NOTE: printable(text, 500)})
+
+    # Nodes.
+
+    def _nodes(self) -> List[Object]:
+        return list(self.client.items("/api/v1/nodes"))
+
+    def healthy(self, order: JobOrder) -> FrozenSet[str]:
+        """The nodes in service that the first of the job's pod templates fits on. Raises AdapterError."""
+        kind, job = self._get(order.job.job)
+        whole: Optional[Object] = json.loads(order.manifest) if order.manifest else job
+        if whole is None:
+            raise AdapterError(f"{order.job.job.text()} is gone")
+        places = kind.templates(whole)
+        template = at(whole, places[0]) if places else {}
+        return fitting(self._nodes(), template if isinstance(template, Mapping) else {}, avoided(whole))
+
+    def node_faults(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Nodes that are gone or not Ready, and those that nhc has marked. Raises AdapterError."""
+        found = {}
+        for name in names:
+            try:
+                why = _fault(self.client.get(node_path(name)))
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                why = "the node is gone"
+            if why:
+                found[name] = why
+        return found
+
+
+def _resume(
+    kind: JobKind, now: Dict[str, Any], order: JobOrder, nodes: Sequence[Object], notes: Mapping[str, Optional[str]]
+) -> None:
+    """Take the suspension away, and put the nodes to avoid in place of those that we had put in before."""
+    exclude = list(order.exclude) if kind.affinity else []
+    place(kind, now, avoided(now), exclude, hostnames_of(nodes))
+    put(now, kind.suspend, False)
+    annotations = now["metadata"].setdefault("annotations", {})
+    annotations[AVOIDS] = json.dumps(exclude)
+    for key, value in notes.items():
+        annotations.pop(key, None) if value is None else annotations.update({key: value})
+
+
+def _path(kind: JobKind, job: Object) -> str:
+    return namespaced(str(get(job, "metadata", "namespace")), kind.plural, name_of(job), kind.api)
+
+
+def _has_owner(job: Object) -> bool:
+    return any(one.get("controller") for one in get(job, "metadata", "ownerReferences") or ())
+
+
+def _fault(node: Object) -> str:
+    """Why a node is no place for a job, by its own status; what an operator cordoned is no fault."""
+    mark = read_own_mark(node)
+    if mark is not None:
+        return f"taken out of service: {mark.why}"
+    ready = next((one for one in get(node, "status", "conditions") or () if one.get("type") == "Ready"), None)
+    if ready is not None and ready.get("status") == "True":
+        return ""
+    return f"not Ready: {printable(str((ready or {}).get('message') or 'its kubelet says nothing'), 200)}"
+
+
+def _answered(work: Callable[[], str]) -> Sent:
+    """What became of a call: the server's no proves that nothing was begun, silence proves nothing."""
+    try:
+        return Sent(Answer.ACCEPTED, work())
+    except Unreachable as error:
+        return Sent(Answer.AMBIGUOUS, str(error))
+    except ApiError as error:
+        uncertain = error.status >= 500 or error.status == 408
+        return Sent(Answer.AMBIGUOUS if uncertain else Answer.REFUSED, str(error), retry_after=error.retry_after)
+    except AdapterError as error:
+        return Sent(Answer.REFUSED, str(error))
+
+
+def _words(text: str) -> Tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())

@@ -1,0 +1,145 @@
+"""What the kinds of jobs in Kubernetes have in common, and in what each differs: where it is suspended, how it ends."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.job_control import Phase
+
+WISH = "nhc/restart"
+"""Annotation of a job's user: restart it after infrastructure faults, at most so often ("3"; "" or "true": the site's
+number)."""
+CHECKPOINT = "nhc/checkpoint"
+NUMBER = "nhc/restarts"
+"""Annotation of ours: the number of our newest restart."""
+HELD = "nhc/held"
+"""Annotation of ours, while we hold it: why."""
+AVOIDS = "nhc/avoids"
+"""Annotation of ours: the nodes that we have put into its affinity, so that they, and nothing else, are taken out."""
+RELEASED = "nhc/released"
+"""Annotation of ours: when we let it start (Unix seconds). Pods that were lost before belong to an older run."""
+NOTE = "nhc/note"
+
+HYPERPOD = "sagemaker.amazonaws.com/enable-job-auto-resume"
+
+Path = Tuple[str, ...]
+Object = Mapping[str, Any]
+
+
+class JobEnding(NamedTuple):
+    """How a job ended, by its own status. `limit`: by a limit of its own."""
+
+    phase: Phase
+    at: Optional[float]
+    detail: str
+    limit: bool = False
+
+
+class JobKind(NamedTuple):
+    """One kind. `api` is its group's path (`apis/batch/v1`); `suspend` where its switch is, () where it has none.
+
+    `selector` finds the pods of a job by its name; `templates` are the pod templates in its spec. `affinity` says that
+    these may be changed while it is suspended. `gang`: its pods are worth nothing without one another.
+    """
+
+    kind: str
+    api: str
+    plural: str
+    suspend: Path
+    selector: Callable[[Object], str]
+    templates: Callable[[Object], List[Path]]
+    ending: Callable[[Object], Optional[JobEnding]]
+    counter: Callable[[Object], str]
+    pods: Callable[[Object], int]
+    affinity: bool
+    gang: bool
+    clear_start: bool = False
+    """Its scheduling can be changed only once its status has no start time (`batch/v1`)."""
+
+
+def get(value: Any, *path: str) -> Any:
+    """What is in nested objects, None where it is missing."""
+    for name in path:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    return value
+
+
+def name_of(value: Object) -> str:
+    return str(get(value, "metadata", "name") or "")
+
+
+def notes_of(value: Object) -> Dict[str, str]:
+    """Its annotations."""
+    found = get(value, "metadata", "annotations")
+    return {str(key): str(text) for key, text in found.items()} if isinstance(found, Mapping) else {}
+
+
+def conditions_of(value: Object) -> Dict[str, Mapping[str, Any]]:
+    """Its conditions that are true, by type."""
+    found = get(value, "status", "conditions")
+    rows = found if isinstance(found, list) else []
+    return {str(one.get("type")): one for one in rows if isinstance(one, Mapping) and one.get("status") == "True"}
+
+
+def by_conditions(good: Sequence[str], bad: Sequence[str]) -> Callable[[Object], Optional[JobEnding]]:
+    """The ending of a kind that says it in conditions of these types."""
+
+    def ending(value: Object) -> Optional[JobEnding]:
+        found = conditions_of(value)
+        for kind in bad:
+            if kind in found:
+                reason = str(found[kind].get("reason") or "")
+                text = ": ".join(part for part in (reason, str(found[kind].get("message") or "")) if part)
+                limit = "deadline" in reason.lower()
+                return JobEnding(Phase.FAILED, moment(found[kind].get("lastTransitionTime")), text or kind, limit)
+        for kind in good:
+            if kind in found:
+                return JobEnding(Phase.SUCCEEDED, moment(found[kind].get("lastTransitionTime")), "")
+        return None
+
+    return ending
+
+
+def replica_templates(*path: str) -> Callable[[Object], List[Path]]:
+    """The templates of a kind that has a table of replica specs at this path."""
+
+    def templates(value: Object) -> List[Path]:
+        found = get(value, *path)
+        return [(*path, str(role), "template") for role in found] if isinstance(found, Mapping) else []
+
+    return templates
+
+
+def replica_pods(*path: str) -> Callable[[Object], int]:
+    """How many pods such a kind wants."""
+
+    def pods(value: Object) -> int:
+        found = get(value, *path)
+        return sum(_count(get(one, "replicas"), 1) for one in found.values()) if isinstance(found, Mapping) else 0
+
+    return pods
+
+
+def labelled(label: str) -> Callable[[Object], str]:
+    """A selector of pods that carry their job's name in a label."""
+    return lambda value: f"{label}={name_of(value)}"
+
+
+def _count(value: Any, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def count(value: Any, default: int = 0) -> int:
+    """A whole number of an object, the default where it is none."""
+    return _count(value, default)
+
+
+def moment(text: Any) -> Optional[float]:
+    """A time of the API as Unix seconds; None for what is none."""
+    try:
+        return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None

@@ -1,0 +1,48 @@
+"""Jobs that Kueue admits. Their `suspend` is Kueue's: we stop them by their Workload's `active`, and never fight it.
+
+An inactive Workload is evicted and keeps its place in no queue; active again it is queued, and admitted as any other.
+Kueue takes a changed pod template for another job, so nothing in it is changed: such a job is kept off no node by name.
+"""
+
+from __future__ import annotations
+
+from typing import Optional, Tuple
+
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
+from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.jobs.kinds import Object, get, name_of
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+JOB_UID = "kueue.x-k8s.io/job-uid"
+VERSIONS = ("apis/kueue.x-k8s.io/v1beta2", "apis/kueue.x-k8s.io/v1beta1")
+
+
+def is_managed(job: Object) -> bool:
+    """Whether the job is in one of Kueue's queues."""
+    return bool(get(job, "metadata", "labels", QUEUE))
+
+
+def workload(client: Client, job: Object) -> Optional[Tuple[str, Object]]:
+    """The job's Workload, with the version of the API that serves it; None where Kueue has made none yet."""
+    meta = job["metadata"]
+    for version in VERSIONS:
+        path = namespaced(meta["namespace"], "workloads", group=version)
+        try:
+            found = list(client.items(path, labelSelector=f"{JOB_UID}={meta['uid']}"))
+        except ApiError as error:
+            if error.status == 404:
+                continue
+            raise
+        return (version, found[0]) if found else None
+    return None
+
+
+def is_active(found: Object) -> bool:
+    """Whether Kueue may admit it."""
+    return get(found, "spec", "active") is not False
+
+
+def set_active(client: Client, version: str, found: Object, active: bool) -> None:
+    """Evict a Workload and keep it out, or let Kueue queue it again. Raises ApiError, Unreachable."""
+    path = namespaced(str(get(found, "metadata", "namespace")), "workloads", name_of(found), group=version)
+    client.patch(path, {"spec": {"active": active}}, MERGE_PATCH)

@@ -1,0 +1,145 @@
+"""Where a job may run: nodes kept out of its pods' affinity by name, and the nodes in service that fit it. Pure."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Sequence
+
+from nhc_adapters.kubernetes.jobs.kinds import JobKind, conditions_of, get, name_of
+
+HOSTNAME = "kubernetes.io/hostname"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def without(affinity: Any, ours: Iterable[str], hostnames: Mapping[str, str]) -> Any:
+    """An affinity without the nodes that we have put in, as its user wrote it; None where nothing is left."""
+    row = _row(ours, hostnames)
+    if not isinstance(affinity, Mapping) or not row["values"]:
+        return affinity
+    changed: Dict[str, Any] = copy.deepcopy(dict(affinity))
+    terms = get(changed, "nodeAffinity", REQUIRED, "nodeSelectorTerms")
+    for term in terms if isinstance(terms, list) else []:
+        rows = term.get("matchExpressions") or []
+        if row in rows:  # a row that its user wrote in the same words stands before ours
+            del rows[len(rows) - 1 - rows[::-1].index(row)]
+        if not rows:
+            term.pop("matchExpressions", None)
+    if isinstance(terms, list) and not any(terms):
+        del changed["nodeAffinity"][REQUIRED]
+        if not changed["nodeAffinity"]:
+            del changed["nodeAffinity"]
+    return changed or None
+
+
+def _row(nodes: Iterable[str], hostnames: Mapping[str, str]) -> Dict[str, Any]:
+    """Our condition, always in the same words."""
+    return {"key": HOSTNAME, "operator": "NotIn", "values": sorted({hostnames.get(node, node) for node in nodes})}
+
+
+def keep_off(affinity: Any, nodes: Sequence[str], hostnames: Mapping[str, str]) -> Any:
+    """An affinity that keeps pods off these nodes as well. Terms are alternatives: each gets the condition."""
+    if not nodes:
+        return affinity
+    changed: Dict[str, Any] = copy.deepcopy(dict(affinity)) if isinstance(affinity, Mapping) else {}
+    required = changed.setdefault("nodeAffinity", {}).setdefault(REQUIRED, {})
+    terms = required.setdefault("nodeSelectorTerms", [])
+    if not terms:
+        terms.append({})
+    for term in terms:
+        term.setdefault("matchExpressions", []).append(_row(nodes, hostnames))
+    return changed
+
+
+def place(
+    kind: JobKind, job: Dict[str, Any], before: Sequence[str], exclude: Sequence[str], hostnames: Mapping[str, str]
+) -> None:
+    """Keep every pod of the job off these nodes, and no longer off those of before."""
+    if not kind.affinity:
+        return
+    for path in kind.templates(job):
+        spec = at(job, path).setdefault("spec", {})
+        affinity = keep_off(without(spec.get("affinity"), before, hostnames), exclude, hostnames)
+        if affinity:
+            spec["affinity"] = affinity
+        else:
+            spec.pop("affinity", None)
+
+
+def at(value: Any, path: Sequence[str]) -> Any:
+    """What stands at a path, through tables and lists."""
+    for name in path:
+        value = value[int(name)] if isinstance(value, list) else value[name]
+    return value
+
+
+def put(value: Dict[str, Any], path: Sequence[str], what: object) -> None:
+    """Set what stands at a path; tables on the way are made."""
+    for name in path[:-1]:
+        value = value.setdefault(name, {})
+    value[path[-1]] = what
+
+
+def hostnames_of(nodes: Sequence[Mapping[str, Any]]) -> Dict[str, str]:
+    """The hostname label of each node, which need not be its name."""
+    return {name_of(node): str(get(node, "metadata", "labels", HOSTNAME) or name_of(node)) for node in nodes}
+
+
+def fitting(nodes: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], ours: Iterable[str]) -> FrozenSet[str]:
+    """The nodes in service that a pod's selector, affinity and tolerations allow; `ours` in its affinity aside."""
+    spec = get(pod, "spec") or {}
+    affinity = without(spec.get("affinity"), ours, hostnames_of(nodes))
+    terms = get(affinity, "nodeAffinity", REQUIRED, "nodeSelectorTerms")
+    return frozenset(
+        name_of(node)
+        for node in nodes
+        if in_service(node, spec.get("tolerations") or ())
+        and all(get(node, "metadata", "labels", key) == one for key, one in (spec.get("nodeSelector") or {}).items())
+        and (not isinstance(terms, list) or any(_matches(node, term) for term in terms))
+    )
+
+
+def in_service(node: Mapping[str, Any], tolerations: Sequence[Mapping[str, Any]] = ()) -> bool:
+    """Whether it is Ready, and lets such a pod in."""
+    if (
+        "Ready" not in conditions_of(node)
+        or get(node, "spec", "unschedulable")
+        or get(node, "metadata", "deletionTimestamp")
+    ):
+        return False
+    taints = [one for one in get(node, "spec", "taints") or () if one.get("effect") in ("NoSchedule", "NoExecute")]
+    return all(any(_tolerates(one, taint) for one in tolerations) for taint in taints)
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    if toleration.get("effect") not in (None, "", taint.get("effect")):
+        return False
+    if not toleration.get("key"):
+        return toleration.get("operator") == "Exists"
+    same = toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
+    return toleration["key"] == taint.get("key") and same
+
+
+def _matches(node: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
+    rows: List[Mapping[str, Any]] = list(term.get("matchExpressions") or ())
+    fields = list(term.get("matchFields") or ())
+    labels = get(node, "metadata", "labels") or {}
+    named = {"metadata.name": name_of(node)}
+    return all(_holds(labels, row) for row in rows) and all(_holds(named, row) for row in fields)
+
+
+def _holds(labels: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    value, operator = labels.get(str(row.get("key"))), row.get("operator")
+    values: Sequence[Any] = row.get("values") or ()
+    if operator == "In":
+        return value in values
+    if operator == "NotIn":
+        return value not in values
+    if operator == "Exists":
+        return value is not None
+    if operator == "DoesNotExist":
+        return value is None
+    try:
+        mine, theirs = int(str(value)), int(str(values[0]))
+    except (ValueError, IndexError):
+        return False
+    return mine > theirs if operator == "Gt" else mine < theirs

@@ -1,0 +1,153 @@
+"""A job in Kubernetes as `nhc.job_control.JobView`: its object, its pods, and its Workload under Kueue. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.job_control import JobLoss, JobName, JobView, LossCause, Phase, Wish
+from nhc.model import printable
+from nhc_adapters.kubernetes.jobs import kueue, volcano
+from nhc_adapters.kubernetes.jobs.kinds import (
+    AVOIDS,
+    CHECKPOINT,
+    HELD,
+    HYPERPOD,
+    NUMBER,
+    RELEASED,
+    WISH,
+    JobEnding,
+    JobKind,
+    Object,
+    get,
+    moment,
+    name_of,
+    notes_of,
+)
+from nhc_adapters.kubernetes.jobs.pods import is_living, leaves, losses, nodes_of
+
+
+class Seen(NamedTuple):
+    """What was read of one job. `workload` is Kueue's, None where it has made none."""
+
+    kind: JobKind
+    job: Object
+    pods: Sequence[Object]
+    workload: Optional[Object] = None
+
+
+def wish_of(job: Object) -> Optional[Wish]:
+    """What its user asked for by annotations, None where that is nothing."""
+    notes = notes_of(job)
+    if WISH not in notes:
+        return None
+    said = notes[WISH].strip().lower()
+    if said in ("false", "no", "off"):
+        return None
+    most = int(said) if re.fullmatch(r"[0-9]{1,6}", said) else None
+    return Wish(most, printable(notes.get(CHECKPOINT, ""), 500))
+
+
+def number_of(job: Object) -> int:
+    """The number of our newest restart that it shows."""
+    said = notes_of(job).get(NUMBER, "")
+    return int(said) if re.fullmatch(r"[0-9]{1,6}", said) else 0
+
+
+def avoided(job: Object) -> List[str]:
+    """The nodes that we have put into its affinity."""
+    try:
+        found = json.loads(notes_of(job).get(AVOIDS, "[]"))
+    except ValueError:
+        return []
+    return [str(one) for one in found] if isinstance(found, list) else []
+
+
+def is_suspended(seen: Seen) -> bool:
+    """Whether it is stopped, by whomever."""
+    if seen.kind.kind == volcano.KIND.kind:
+        return volcano.is_stopped(seen.job)
+    return get(seen.job, *seen.kind.suspend) is True
+
+
+def is_held(seen: Seen) -> bool:
+    """Whether it is stopped, by us."""
+    if HELD not in notes_of(seen.job):
+        return False
+    if kueue.is_managed(seen.job):
+        return seen.workload is not None and not kueue.is_active(seen.workload)
+    return is_suspended(seen)
+
+
+def view(seen: Seen, wish: Wish) -> JobView:
+    """The value that the rest of nhc sees."""
+    job, kind = seen.job, seen.kind
+    meta: Mapping[str, Any] = job.get("metadata") or {}
+    released = float(notes_of(job).get(RELEASED) or 0.0) if _is_number(notes_of(job).get(RELEASED)) else 0.0
+    started = max(moment(get(job, "status", "startTime")) or 0.0, released)
+    pods = [pod for pod in seen.pods if (moment(get(pod, "metadata", "creationTimestamp")) or 0.0) >= int(released)]
+    ending = kind.ending(job)
+    phase = _phase(seen, ending, pods)
+    nodes = nodes_of(pods) if phase is not Phase.HELD else ()
+    return JobView(
+        JobName(kind.kind, str(meta.get("namespace") or ""), name_of(job), str(meta.get("uid") or "")),
+        f"{kind.counter(job)}.{number_of(job)}",
+        phase,
+        nodes,
+        len(nodes),
+        "",
+        started or None,
+        ending.at if ending is not None else None,
+        _losses(seen, ending, phase, pods),
+        wish,
+        number_of(job),
+        is_held(seen) and phase is Phase.HELD,
+        ending is not None and ending.phase is Phase.FAILED,
+        kind.affinity and not kueue.is_managed(job),
+        _untouchable(seen, phase),
+    )
+
+
+def _is_number(text: Optional[str]) -> bool:
+    return bool(re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text or ""))
+
+
+def _phase(seen: Seen, ending: Optional[JobEnding], pods: Sequence[Object]) -> Phase:
+    if get(seen.job, "metadata", "deletionTimestamp"):
+        return Phase.ENDING
+    if ending is not None:
+        return ending.phase
+    if is_suspended(seen):
+        return Phase.ENDING if any(is_living(pod) or leaves(pod) for pod in seen.pods) else Phase.HELD
+    return Phase.RUNNING if any(get(pod, "spec", "nodeName") and is_living(pod) for pod in pods) else Phase.PENDING
+
+
+def _losses(seen: Seen, ending: Optional[JobEnding], phase: Phase, pods: Sequence[Object]) -> Tuple[JobLoss, ...]:
+    """The losses of a job that has failed; of a gang that runs, those that its controller has not replaced."""
+    found = losses(pods)
+    if phase is Phase.FAILED and ending is not None:
+        at = ending.at if ending.at is not None else 0.0
+        if ending.limit:
+            return (JobLoss("", LossCause.LIMIT, printable(ending.detail, 200), at),)
+        return tuple(found) or (JobLoss("", LossCause.EXIT, printable(ending.detail, 200), at),)
+    living = sum(1 for pod in pods if is_living(pod))
+    if phase in (Phase.RUNNING, Phase.PENDING) and seen.kind.gang and living < seen.kind.pods(seen.job):
+        return tuple(found)
+    return ()
+
+
+def _untouchable(seen: Seen, phase: Phase) -> str:
+    job = seen.job
+    owner = next((one for one in get(job, "metadata", "ownerReferences") or () if one.get("controller")), None)
+    if owner is not None:
+        return f"it belongs to {owner.get('kind')} {owner.get('name')}"
+    if notes_of(job).get(HYPERPOD, "").lower() == "true":
+        return "HyperPod resumes it"
+    if phase is Phase.HELD and not is_held(seen):
+        return "somebody else has suspended it"
+    if kueue.is_managed(job) and seen.workload is None:
+        return "Kueue has no Workload for it"
+    if seen.kind.kind == volcano.KIND.kind and not is_held(seen):
+        return volcano.spent(job)
+    return ""
