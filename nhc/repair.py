@@ -193,6 +193,24 @@ class Completes(Protocol):
         ...
 
 
+@port
+class RunsCommands(Protocol):
+    """A repairer that can run a program of the site's own on the node, as root, once: for maintenance."""
+
+    def run_command(self, order: Order, argv: Sequence[str], seconds: float) -> Sent:
+        """Start `argv` on the node, as `Repairer.send` sends an order; it may take `seconds`.
+
+        The order's key names it, so that a second call with the same key starts nothing. `Repairer.progress` tells what
+        became of it: DONE where it ended with 0. The order's rung is not carried out. Never raises for what the node
+        does.
+        """
+        ...
+
+    def can_run(self, machine: Machine) -> str:
+        """Why no command can be run on this machine, "" where one can. Asks nobody."""
+        ...
+
+
 class Claim(NamedTuple):
     """Somebody else's repair or hold on a node: who, what, and where it was read."""
 

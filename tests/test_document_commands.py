@@ -100,6 +100,7 @@ NOT_RUN = {
     "nhc job": "acts on jobs by its own settings and store: tests/jobs, tests/adapters, tests/cli",
     "nhc remedy": "acts on nodes by its own settings and store: tests/remedy, tests/cli",
     "nhc gate": "takes nodes out of service: tests/gates, tests/adapters/test_slurm_gate.py",
+    "nhc train": "acts on nodes by its own settings and store: tests/trains, tests/adapters",
     "kubectl": "needs a cluster; nhc's part is judged",
     "helm": "needs a cluster: tests/adapters/kubernetes/test_manifests.py renders the chart",
     "podman": "builds an image",

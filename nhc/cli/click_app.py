@@ -13,7 +13,8 @@ import click
 from nhc import __version__
 from nhc.cli.option_groups import GroupedCommand, HeadedOption, OfferedChoice
 from nhc.cli.options import CHECK_LOCAL, Option, UsageError, check_local_options
-from nhc.exit_status import EXIT_USAGE
+from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
+from nhc.system.address_space import has_room
 
 Entry = Tuple[str, str]
 Table = Mapping[str, Union[Entry, Tuple[str, Any]]]
@@ -115,6 +116,15 @@ COMMANDS: Dict[str, Any] = {
         "revoke": ("nhc.cli.server:revoke", "End the tokens of a node."),
         "tokens": ("nhc.cli.server:tokens", "List the tokens, without themselves."),
     }),
+    "train": ("Maintain many nodes in waves: drain, work, verify, return.", {
+        "plan": ("nhc.cli.train_run:plan_command", "Show the waves of a train; nothing is done."),
+        "run": ("nhc.cli.train_run:run_command", "Carry out a train, or go on with it."),
+        "status": ("nhc.cli.train_persons:status", "Show trains, their nodes, and what holds them."),
+        "approve": ("nhc.cli.train_persons:approve", "Agree to a train that waits for persons."),
+        "hold": ("nhc.cli.train_persons:hold", "Let no node begin until it is resumed."),
+        "resume": ("nhc.cli.train_persons:resume", "Let a held or stopped train go on."),
+        "abort": ("nhc.cli.train_persons:abort", "End a train; nodes at work are finished."),
+    }),
     "remedy": ("Repair nodes and bring them back.", {
         "run": ("nhc.cli.remedy_run:command", "Run the loop: in the foreground, or one round."),
         "status": ("nhc.cli.remedy_status:command", "Show what the loop is at, and what holds it."),
@@ -142,6 +152,12 @@ COMMANDS: Dict[str, Any] = {
 }  # fmt: skip
 
 
+LARGE = frozenset({"console", "job", "notices", "remedy", "server", "store", "train"})
+"""Groups whose commands import a database's libraries."""
+ROOM = 64 << 20
+"""Bytes of address space that those take: `nhc remedy status` ends well with 40 MB to spare, and not with 36."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported on use; the table holds `module:attribute` and a summary, or a subtable."""
 
@@ -158,6 +174,11 @@ class LazyGroup(click.Group):
             return None
         first, second = entry
         if isinstance(second, dict):
+            if cmd_name in LARGE and not has_room(ROOM):
+                click.echo(
+                    f"nhc {cmd_name}: needs {ROOM >> 20} MB more of address space than it has (ulimit -v)", err=True
+                )
+                raise SystemExit(EXIT_UNKNOWN)
             return LazyGroup(cmd_name, second, first)
         module, _, attribute = first.partition(":")
         command: click.Command = getattr(__import__(module, fromlist=[attribute]), attribute)

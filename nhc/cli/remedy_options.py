@@ -40,18 +40,18 @@ class Cannot(Exception):
         self.status = status
 
 
-def carried_out(name: str, work: Callable[[], int]) -> None:
+def carried_out(name: str, work: Callable[[], int], group: str = "remedy") -> None:
     """Run a command: its status, or one line on standard error and 2 (wrong usage) or 3 (it cannot be done now)."""
     try:
         status = work()
     except Cannot as error:
-        print(f"nhc remedy {name}: {printable(str(error))}", file=sys.stderr)
+        print(f"nhc {group} {name}: {printable(str(error))}", file=sys.stderr)
         status = error.status
     except SettingsError as error:
-        print(f"nhc remedy {name}: {printable(str(error))}", file=sys.stderr)
+        print(f"nhc {group} {name}: {printable(str(error))}", file=sys.stderr)
         status = 2
     except StoreError as error:
-        print(f"nhc remedy {name}: {printable(str(error))}", file=sys.stderr)
+        print(f"nhc {group} {name}: {printable(str(error))}", file=sys.stderr)
         status = 3
     raise SystemExit(status)
 

@@ -23,9 +23,11 @@ from nhc.remedy.book import Written
 from nhc.remedy.controller import RemedyRound
 from nhc.remedy.settings import LeaderSettings
 from nhc.remedy.site import RemedySite, open_site
+from nhc.store import settings as store_settings
 from nhc.store.database import Fence
 from nhc.store.errors import LeadershipLost, StoreError
 from nhc.store.leader import Candidate, Leader, leads
+from nhc.store.pruning import Pruner
 from nhc.system import output_file
 from nhc.system.metrics_server import Pages, serve
 from nhc.timestamps import utc
@@ -91,6 +93,8 @@ class _Service:
         self.leader = None if self.dry else Leader(site.store, candidate(site.settings.leader, options["leader"]))
         self.pages, self.totals = Pages(), metrics.Totals()
         self.said: List[str] = []
+        keep = store_settings.load(url=site.settings.store).pruning()
+        self.pruner = Pruner(site.store, keep, "nhc remedy", log=self.say, forget=site.gatherer.delete)
         self.expired = 0.0
 
     def run(self) -> int:
@@ -105,8 +109,12 @@ class _Service:
             except OSError as error:
                 raise Cannot(f"--listen {self.options['listen']}: {error.strerror or error}") from None
         try:
-            return self._once() if self.options["once"] or self.dry else self._rounds()
+            if self.options["once"] or self.dry:
+                return self._once()
+            self.pruner.start()
+            return self._rounds()
         finally:
+            self.pruner.stop()
             if server is not None:
                 server.shutdown()
             if self.leader is not None:
@@ -161,6 +169,7 @@ class _Service:
         if not self.options["listen"] and not self.options["metrics_file"]:
             return
         text = metrics.render(self.site.store, done, self.totals, self.leader is not None)
+        text += "".join(family.render() for family in self.pruner.families())
         self.pages.update(text, "; ".join(done.problems))
         path = self.options["metrics_file"]
         if path:

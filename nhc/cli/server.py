@@ -56,7 +56,7 @@ def run(server_path: str, listen: str, path: str, url: str) -> None:
 
         store = opened(settings)
         try:
-            serve(server, store, settings.pace)
+            serve(server, store, settings.pace, settings.pruning())
         except CannotServe as error:
             print(f"nhc: {error}", file=sys.stderr)
             return EXIT_USAGE

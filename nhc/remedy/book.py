@@ -79,7 +79,12 @@ def state_of(attempt: Attempt) -> AttemptStatus:
 
 def seen_before(attempt: Attempt) -> Sighting:
     """What was seen of the machine before an attempt."""
-    value: Dict[str, object] = json.loads(attempt.before)
+    return sighting_in(attempt.before)
+
+
+def sighting_in(text: str) -> Sighting:
+    """A sighting that was kept as JSON."""
+    value: Dict[str, object] = json.loads(text)
     at = value.get("at", 0.0)
     texts = {name: str(value.get(name, "")) for name in ("instance", "boot", "power", "actor", "doing")}
     return Sighting(float(at) if isinstance(at, (int, float)) else 0.0, **texts)

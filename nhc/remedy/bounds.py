@@ -138,13 +138,15 @@ class Usage:
         for radius in self.radii(node):
             self.repairing[radius] = self.repairing.get(radius, 0) + change
 
-    def begin(self, done: BegunAction) -> None:
-        """An action that was begun, now or in the history."""
+    def begin(self, done: BegunAction, planned: bool = False) -> None:
+        """An action that was begun, now or in the history. Planned maintenance is no repair of a sick node: it counts
+        for rates, and not against what one node may have.
+        """
         kinds = (done.action,) if done.action == MARK else (done.action, "repair")
         for radius in self.radii(done.node):
             for kind in kinds:
                 insort(self._begun.setdefault((radius, kind), []), done.when)
-        if done.action != MARK:
+        if done.action != MARK and not planned:
             insort(self._repairs.setdefault(done.node, []), done.when)
 
     def begun(self, radius: Radius, action: str, since: float) -> int:

@@ -13,8 +13,11 @@ from nhc.remedy.book import EpisodeCase, state_of
 from nhc.remedy.bounds import FLEET, MARK, BegunAction, Bounds, Radius, Usage, sizes
 from nhc.remedy.breaker import NAME, BreakerInput, BreakerSettings
 from nhc.remedy.machine import OUT, REPAIRING, AttemptStatus, EpisodeState
-from nhc.store import attempts, episodes, holds, nodes
+from nhc.store import attempts, episodes, holds, nodes, trains
 from nhc.store.episodes import Episode
+
+TRAIN_AT_WORK = frozenset({"acting", "watching", "verifying"})
+"""States of a train's node (nhc.trains.machine) in which it counts as under repair."""
 
 
 class FleetGroups(NamedTuple):
@@ -72,6 +75,7 @@ def count(
     for case in cases:
         if case.state in REPAIRING and case.attempts:
             usage.count_repairing(case.episode.node)
+    _trains(connection, usage, out, since)
     ended = episodes.list_episodes(connection, is_open=False, ended_since=since)
     details_of = [(case.episode, case.detail) for case in cases] + [(row, _detail(row)) for row in ended]
     for row, detail in details_of:
@@ -90,6 +94,20 @@ def count(
         _repairs([one for one in found if one.written > begun], states_of),
     )  # fmt: skip
     return Counted(usage, seen)
+
+
+def _trains(connection: Connection, usage: Usage, out: Set[str], since: float) -> None:
+    """Maintenance trains spend from the same bounds: their nodes, marks and work are counted with the loop's."""
+    for one in trains.open_nodes(connection):
+        if one.node not in out:
+            usage.count_out(one.node)
+        if one.state in TRAIN_AT_WORK or one.step:
+            usage.count_repairing(one.node)
+    for one in trains.marked_since(connection, since):
+        usage.begin(BegunAction(one.marked or 0.0, one.node, MARK), planned=True)
+    for act in trains.acts_since(connection, since):
+        if act.state != "refused" and not act.step:  # the steps of one node are one piece of maintenance
+            usage.begin(BegunAction(act.written, act.node, act.rung), planned=True)
 
 
 def _repairs(found: Sequence[attempts.Attempt], states: Mapping[int, EpisodeState]) -> List[bool]:

@@ -141,12 +141,16 @@ class Gatherer:
         """Forget what is older than it is to be kept; how many files were deleted. Raises StoreError."""
         with self.store.write() as connection:
             gone = evidence.forget(connection, evidence.expired(connection, self.clock()))
+        self.delete(gone)
+        return len(gone)
+
+    def delete(self, gone: Sequence[str]) -> None:
+        """Delete the files of evidence that no row names any more."""
         for digest in gone:
             try:
                 os.unlink(f"{self.directory}/{digest[:2]}/{digest}")
             except OSError:
                 continue
-        return len(gone)
 
 
 def without_secrets(exhibit: Exhibit) -> bytes:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Callable, Iterable, Iterator, List, Optional, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+
+from sqlalchemy.engine import Connection
 
 from nhc.model import Report, printable
 from nhc.plugins import open_adapter, suite_runner
@@ -13,6 +15,7 @@ from nhc.policy.reconcile import BadReports, load_reports
 from nhc.ports import AdapterError, ConditionReport, ConditionReports, Marker, SettingError
 from nhc.remedy.book import Written
 from nhc.remedy.controller import RemedyController
+from nhc.remedy.counting import FleetGroups
 from nhc.remedy.crew import Crew, open_crew
 from nhc.remedy.effects import Hands
 from nhc.remedy.gather import Gatherer
@@ -26,6 +29,7 @@ from nhc.store.connect import open_store
 from nhc.store.database import Fence, Store
 from nhc.store.errors import StoreError
 from nhc.store.intake import Incoming, Receipt
+from nhc.store.nodes import StoredNode
 from nhc.suite_ports import SuiteRunner
 from nhc.system.bounded_read import read_text
 
@@ -73,10 +77,16 @@ class RemedySite:
         """The loop over this site."""
         return RemedyController(
             self.store, self.settings, self.hands, fence=fence, tell=tell, evidence=self.gatherer,
-            reports=lambda: self._reports(apply), suite=self.prover,
+            reports=lambda: self.reports(apply), suite=self.prover,
         )  # fmt: skip
 
-    def _reports(self, apply: bool) -> Iterable[ConditionReport]:
+    @staticmethod
+    def known(connection: Connection, fleet: FleetGroups) -> Dict[str, StoredNode]:
+        """What the store knows of the fleet's nodes, by the scheduler's names: what repairers need of a machine."""
+        rows = store_nodes.list_nodes(connection)
+        return {fleet.names.here(row.node): row for row in rows}
+
+    def reports(self, apply: bool) -> Iterable[ConditionReport]:
         """What is in no store: the cluster's conditions; in a dry run also the files, which are otherwise taken in.
 
         Raises AdapterError.

@@ -49,6 +49,7 @@ class ServerCounters:
         self.up = True
         self._times = [0] * (len(BUCKETS) + 1)
         self._sum = 0.0
+        self._more: Callable[[], str] = str
         self._said: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def refuse(self, why: str, peer: str, detail: str, now: float) -> None:
@@ -87,6 +88,10 @@ class ServerCounters:
         self._sum += seconds
         self._times[next((at for at, most in enumerate(BUCKETS) if seconds <= most), len(BUCKETS))] += 1
 
+    def also(self, more: Callable[[], str]) -> None:
+        """What another part counts, in the same format."""
+        self._more = more
+
     def text(self) -> str:
         """In Prometheus' text format."""
         lines: List[str] = []
@@ -106,4 +111,4 @@ class ServerCounters:
             total += count
             samples.append(f'{SECONDS}_bucket{{le="{"+Inf" if most == float("inf") else most}"}} {total}')
         family(SECONDS, *samples, f"{SECONDS}_sum {self._sum:.6f}", f"{SECONDS}_count {total}")
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines) + "\n" + self._more()

@@ -20,6 +20,7 @@ from nhc.server.writer import Writer
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 from nhc.store.intake import IntakeSettings
+from nhc.store.pruning import Pruner, PruneSettings
 
 LOOK = 2.0
 """Seconds between two looks at the store and the tokens: so long a revoked token stays good."""
@@ -34,8 +35,11 @@ class CannotServe(Exception):
     """It cannot begin: one line for a person."""
 
 
-def serve(settings: ServerSettings, store: Store, pace: IntakeSettings) -> None:
-    """Serve until SIGTERM or SIGINT. SIGHUP reads the certificate and its key again. Raises CannotServe, StoreError."""
+def serve(settings: ServerSettings, store: Store, pace: IntakeSettings, keep: Optional[PruneSettings] = None) -> None:
+    """Serve until SIGTERM or SIGINT. SIGHUP reads the certificate and its key again. `keep`: None prunes nothing.
+
+    Raises CannotServe, StoreError.
+    """
     try:
         for fd in [os.dup(0) for _ in range(FEWEST)]:
             os.close(fd)
@@ -43,13 +47,17 @@ def serve(settings: ServerSettings, store: Store, pace: IntakeSettings) -> None:
     except OSError as error:
         raise CannotServe(f"it cannot begin: {error.strerror or error}") from None
     try:
-        loop.run_until_complete(_serve(loop, settings, store, pace))
+        loop.run_until_complete(_serve(loop, settings, store, pace, keep or PruneSettings(every=0.0)))
     finally:
         loop.close()
 
 
-async def _serve(loop: asyncio.AbstractEventLoop, settings: ServerSettings, store: Store, pace: IntakeSettings) -> None:
+async def _serve(
+    loop: asyncio.AbstractEventLoop, settings: ServerSettings, store: Store, pace: IntakeSettings, keep: PruneSettings
+) -> None:
     counters = ServerCounters()
+    pruner = Pruner(store, keep, "nhc server", log=counters.note)
+    counters.also(lambda: "".join(family.render() for family in pruner.families()))
     tokens = KnownTokens(store, counters.note)
     tokens.refresh()
     writer = Writer(store, pace, counters, settings.waiting)
@@ -77,6 +85,7 @@ async def _serve(loop: asyncio.AbstractEventLoop, settings: ServerSettings, stor
         await runner.cleanup()
         raise CannotServe(f"{settings.listen}: {getattr(error, 'strerror', None) or error}") from None
     writer.start()
+    pruner.start()
     watching = loop.create_task(_watch(intake, tokens))
     bound = listening.sockets[0].getsockname()
     shown = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
@@ -85,6 +94,7 @@ async def _serve(loop: asyncio.AbstractEventLoop, settings: ServerSettings, stor
     counters.note("ending: what has come in is written")
     listening.close()
     watching.cancel()
+    pruner.stop()
     await runner.shutdown()
     await writer.close(ENDING)
     await runner.cleanup()

@@ -63,6 +63,18 @@ def release(connection: Connection, scope: str, name: str, *, by: str, now: floa
     return [one._replace(ended=now) for one in standing]
 
 
+def end(connection: Connection, number: int, *, by: str, now: float, why: str = "") -> bool:
+    """End one hold by its number; whether it was in force. Others on the same node stay."""
+    mine = sa.and_(holds.c.id == number, holds.c.ended.is_(None))
+    row = connection.execute(sa.select(holds).where(mine)).first()
+    if row is None:
+        return False
+    connection.execute(sa.update(holds).where(mine).values(ended=now))
+    told = {"scope": row.scope, "name": row.name, "why": printable(why, MESSAGE_LIMIT), "ended": 1}
+    audit.append(connection, now, by, "hold.released", node=row.name if row.scope == "node" else "", detail=told)
+    return True
+
+
 def in_force(connection: Connection, now: float) -> List[Hold]:
     """The holds that hold at this moment."""
     standing = sa.and_(holds.c.ended.is_(None), sa.or_(holds.c.until.is_(None), holds.c.until > now))

@@ -9,12 +9,13 @@ from typing import List
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.store import job_tables, schema
+from nhc.store import job_tables, maintenance_tables, schema
 from nhc.store.database import VERSION_TABLE, Store, revision
 from nhc.store.errors import StoreError
 
 _LOCK = 0x6E686353
 METADATA = job_tables.jobs.metadata
+assert maintenance_tables.trains.metadata is METADATA
 """All tables: those of `schema`, and those that the modules beside it add."""
 
 

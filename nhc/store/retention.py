@@ -20,6 +20,7 @@ from sqlalchemy.engine import Connection
 from nhc.store import audit, evidence
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
+from nhc.store.maintenance_tables import train_acts, train_approvals, train_nodes, trains
 from nhc.store.schema import audit as audit_table
 from nhc.store.schema import (
     audit_segments,
@@ -46,6 +47,7 @@ class Keep(NamedTuple):
     audit: float = 365 * DAY
     tokens: float = 365 * DAY
     deep: float = 180 * DAY
+    trains: float = 365 * DAY
 
 
 class Pruned(NamedTuple):
@@ -56,8 +58,12 @@ class Pruned(NamedTuple):
     segment: str = ""
 
 
-def prune(store: Store, keep: Keep, now: float, *, segments: str, by: str) -> Pruned:
+def prune(
+    store: Store, keep: Keep, now: float, *, segments: str, by: str, with_evidence: bool = True
+) -> Pruned:  # fmt: skip
     """Delete what is older than that, and archive old rows of the audit log in the directory `segments`.
+
+    `with_evidence` is for who deletes its files as well.
 
     Raises StoreError; what was deleted until then stays deleted.
     """
@@ -71,12 +77,15 @@ def prune(store: Store, keep: Keep, now: float, *, segments: str, by: str) -> Pr
     }
     # Last: its tests and results name it. One that a result still names stays.
     rows["sweeps"] = _some(store, sweeps, sweeps.c.id.in_(_old_sweeps(now - keep.deep)))
+    for table in (train_acts, train_approvals, train_nodes):  # the names of trains stay: none is used twice
+        rows[table.name] = _some(store, table, table.c.train.in_(_old_trains(now - keep.trains)))
     files: List[str] = []
-    with store.write() as connection:
-        over = evidence.expired(connection, now)
-        if over:
-            files = evidence.forget(connection, over)
-    rows["evidence"] = len(over)
+    if with_evidence:
+        with store.write() as connection:
+            over = evidence.expired(connection, now)
+            if over:
+                files = evidence.forget(connection, over)
+        rows["evidence"] = len(over)
     done = {name: count for name, count in rows.items() if count}
     if done:
         with store.write() as connection:
@@ -96,11 +105,20 @@ def due(store: Store, keep: Keep, now: float) -> Dict[str, int]:
         ("deep_results", _old_results(now - keep.deep)),
         ("sweep_tests", sweep_tests.c.sweep.in_(_old_sweeps(now - keep.deep, with_results=True))),
         ("sweeps", sweeps.c.id.in_(_old_sweeps(now - keep.deep, with_results=True))),
+        *(
+            (table.name, table.c.train.in_(_old_trains(now - keep.trains)))
+            for table in (train_acts, train_approvals, train_nodes)
+        ),
         ("evidence", evidence_table.c.expires <= now),
         ("audit", audit_table.c.seq < sa.func.coalesce(young, newest)),
     )
     with store.read() as connection:
         return {name: int(connection.scalar(sa.select(sa.func.count()).where(which)) or 0) for name, which in counted}
+
+
+def _old_trains(before: float) -> sa.Select[Tuple[int]]:
+    """Trains that ended before that."""
+    return sa.select(trains.c.id).where(trains.c.ended < before)
 
 
 def archive(store: Store, before: float, now: float, *, segments: str, by: str) -> str:

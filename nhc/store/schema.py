@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-REVISION = "0004"
+REVISION = "0005"
 """The newest migration: the schema that this nhc reads and writes."""
 
 metadata = sa.MetaData()

@@ -12,6 +12,7 @@ from nhc import settings_file
 from nhc.store.connect import DEFAULT, open_store
 from nhc.store.database import Store, connect
 from nhc.store.intake import IntakeSettings
+from nhc.store.pruning import PruneSettings
 from nhc.store.retention import DAY, Keep
 
 PATH = "/etc/nhc/store.toml"
@@ -27,6 +28,11 @@ class StoreSettings(NamedTuple):
     segments: str = SEGMENTS
     pace: IntakeSettings = IntakeSettings()
     keep: Keep = Keep()
+    every: float = DAY
+
+    def pruning(self) -> PruneSettings:
+        """What prunes by itself goes by this."""
+        return PruneSettings(self.keep, self.segments, self.every)
 
 
 def load(path: str = "", url: str = "") -> StoreSettings:
@@ -60,7 +66,9 @@ def _read(file: settings_file.Table) -> StoreSettings:
             audit=keep.seconds("audit", 365 * DAY, least=DAY),
             tokens=keep.seconds("tokens", 365 * DAY, least=DAY),
             deep=keep.seconds("deep", 180 * DAY, least=DAY),
+            trains=keep.seconds("trains", 365 * DAY, least=DAY),
         ),
+        every=keep.seconds("every", DAY, least=0.0),
     )
     file.finish()
     return found

@@ -117,6 +117,24 @@ def _gate(*words, scheduler="none", peer=False):
     return made
 
 
+def a_train(p):
+    """The file of a train."""
+    file = p.base / "train.toml"
+    with contextlib.suppress(OSError):
+        file.write_text('name = "another"\nwhy = "a drill"\nnodes = "n1"\n[[work]]\nrung = "reboot"\n')
+    return file
+
+
+def _train(*words):
+    """A command of `nhc train`, with the settings of `nhc remedy`."""
+
+    def made(p):
+        given = [word(p) if callable(word) else word for word in words]
+        return ["train", *given, *_remedy(peer=a_train in words)(p)[-2:]]
+
+    return made
+
+
 DOORS = {
     "nhc-healthcheck": Door(lambda p: ["-l", "-", "-a", "-c", p.config, "NHC_RM=none"], "nhc-healthcheck"),
     "nhc-prolog": Door(lambda p: ["-c", p.config, "NHC_RM=none"], "nhc-prolog"),
@@ -208,6 +226,13 @@ DOORS = {
     "remedy abort": Door(_remedy("abort", "1", "--why", "a drill")),
     "remedy simulate": Door(lambda p: [*_remedy("simulate", "-r", p.report)(p), "--policy", _remedy()(p)[-1]]),
     "remedy doctor": Door(_remedy("doctor", peer=True), peer=True),
+    "train plan": Door(_train("plan", a_train), peer=True),
+    "train run": Door(_train("run", a_train, "--apply", "--once"), peer=True),
+    "train status": Door(_train("status")),
+    "train approve": Door(_train("approve", "drill")),
+    "train hold": Door(_train("hold", "drill", "--why", "a drill")),
+    "train resume": Door(_train("resume", "drill", "--why", "a drill")),
+    "train abort": Door(_train("abort", "drill", "--why", "a drill")),
     "demo": Door(lambda p: ["demo", "--listen", "nowhere"]),
     "record": Door(lambda p: ["record", p.out / "recorded", "-c", p.config, "--profile", "none"]),
     "replay": Door(lambda p: ["replay", p.base / "kept"]),

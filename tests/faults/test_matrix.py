@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc.store import episodes, holds
+from nhc.store import episodes, holds, trains
 from nhc.store.connect import open_store
 from tests.faults.cells import COLUMNS, PEERS, ROOT, SPACE, carry_out, environment
 from tests.faults.doors import CONFIG, DOORS, KEPT, LOG, SUITE, Place, every_door
@@ -95,7 +95,7 @@ def world():
                 state.parent.chmod(0o755)
                 if door == "unmute":
                     shutil.copy(base / "mutes.json", state)
-                if door.startswith(("remedy", "job ")) and column not in SPACE:
+                if door.startswith(("remedy", "job ", "train", "spares")) and column not in SPACE:
                     shutil.copy(remedy_store(base), state / "store.db")
         with contextlib.suppress(OSError), open(base / "full" / "filler", "wb", 0) as file:
             while True:
@@ -121,13 +121,15 @@ def world():
 
 
 def remedy_store(base):
-    """A store with an episode that waits for a person, and a hold."""
+    """A store with an episode that waits for a person, a train that was stopped, and a hold."""
     path = base / "remedy.db"
     if not path.exists():
         store = open_store(f"sqlite:///{path}", anchor=str(base / "remedy.anchor"))
         with store.write() as connection:
             episodes.open_episode(connection, "n1", "check_x|Bad|", action="reboot", rung="reboot",
                                   state="awaiting-approval", now=time.time(), by="drill")  # fmt: skip
+            trains.create(connection, "drill", [["n1"]], plan="", digest="", state="stopped", node_state="waiting",
+                          by="drill", why="a drill", now=time.time())  # fmt: skip
             holds.hold(connection, "node", "n1", by="ann", why="a drill", now=time.time())
         store.close()
     return path
@@ -144,7 +146,7 @@ def knock(world, name, column):
     step = column[5:] if column in PEERS else "well"
     peer = (
         rest.address
-        if name in ("sync", "slurm sync", "remedy run", "remedy doctor") and step == "well"
+        if name in ("sync", "slurm sync", "remedy run", "remedy doctor", "train plan", "train run") and step == "well"
         else peers[step].address
     )
     cells = EXPECTED[name]

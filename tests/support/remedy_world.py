@@ -113,6 +113,10 @@ class World:
         self.now = self.ticks = start
         self.nodes = {f"n{number}": Node(f"n{number}") for number in range(count)}
         self.sent: List[Sending] = []
+        self.commands: List[Tuple[str, Tuple[str, ...], str]] = []
+        """Programs that were started on nodes: the node, the words, the order's key."""
+        self.fails: Dict[str, str] = {}
+        """Nodes on which programs fail, and what they say."""
         self.marked: List[str] = []
         self.cleared: List[str] = []
         self.took: Dict[str, float] = {}
@@ -357,10 +361,31 @@ class FakeRepairer:
         node = self.world.nodes[order.machine.node]
         if node.under_way:
             return Progress(Stage.WORKING, "under way")
+        if order.key in [key for _, _, key in self.world.commands]:
+            why = self.world.fails.get(node.name, "")
+            return Progress(Stage.FAILED if why else Stage.DONE, why or "ended with 0")
         done = f"boot{node.boot}" != before.boot
         if order.rung in (Rung.RESTART_APP, Rung.RESET_DEVICE, Rung.RELOAD_DRIVER):
             done = any(one.key == order.key for one in self.world.sent)
         return Progress(Stage.DONE, f"boot{node.boot}") if done else Progress(Stage.WORKING, "nothing is seen yet")
+
+    def can_run(self, machine: Machine) -> str:
+        return ""
+
+    def run_command(self, order: Order, argv: Sequence[str], seconds: float) -> Sent:
+        self.world.boundary("before a command is sent")
+        mood = self.world.lose.pop(0) if self.world.lose else ""
+        if mood == "refused":
+            return Sent(Answer.REFUSED, "not allowed")
+        if mood == "throttled":
+            return Sent(Answer.REFUSED, "no login", retry_after=30.0)
+        if mood == "dropped":
+            return Sent(Answer.AMBIGUOUS, "no answer within 30 s")
+        self.world.commands.append((order.machine.node, tuple(argv), order.key))
+        self.world.boundary("after a command is sent")
+        if mood == "lost":
+            return Sent(Answer.AMBIGUOUS, "the connection broke")
+        return Sent(Answer.ACCEPTED, "taken", order.key)
 
     def rights(self) -> Sequence[Right]:
         return [Right("everything", True)]

@@ -129,9 +129,23 @@ class NodeHand:
         """Put back what a repair that was killed had stopped. Never raises."""
         return self._tell("restore", order)
 
-    def _tell(self, word: str, order: Order) -> Sent:
+    def can_run(self, machine: Machine) -> str:
+        """Why no command can be run on this machine, "" where one can."""
+        if machine.uuid or machine.boot_id:
+            return ""
+        return f"neither the UUID nor the boot id of {machine.node} is known, so it cannot be compared"
+
+    def run_command(self, order: Order, argv: Sequence[str], seconds: float) -> Sent:
+        """Start a program on the node, once. Never raises."""
+        why = self.can_run(order.machine)
+        if why:
+            return Sent(Answer.REFUSED, f"not sent: {why}")
+        return self._tell("start", order, {"rung": "command", "argv": list(argv), "seconds": seconds})
+
+    def _tell(self, word: str, order: Order, more: Optional[Mapping[str, object]] = None) -> Sent:
+        asked = self._asked(order, more or {})
         try:
-            answer = self.reach.ask(order.machine, [word, self._asked(order)], self.timeout + 2 * LATER)
+            answer = self.reach.ask(order.machine, [word, asked], self.timeout + 2 * LATER)
         except NotBegun as error:
             return Sent(Answer.REFUSED, str(error), retry_after=LATER if error.later else 0.0)
         except AdapterError as error:
@@ -143,8 +157,9 @@ class NodeHand:
             return Sent(Answer.AMBIGUOUS, f"no answer that can be read: {message}")
         return Sent(Answer.ACCEPTED, message, order.key)
 
-    def _asked(self, order: Order) -> str:
-        return json.dumps(asked_of(order, self.services, self.stoppable, self.kubeconfig, float(self.wait)))
+    def _asked(self, order: Order, more: Mapping[str, object] = {}) -> str:
+        asked = asked_of(order, self.services, self.stoppable, self.kubeconfig, float(self.wait))
+        return json.dumps({**asked, **more})
 
     # Watching.
 

@@ -420,3 +420,45 @@ def test_a_machine_without_a_uuid_is_told_by_its_boot(node):
     assert hand(node).send(order(machine=Machine("n1", boot_id="other"))).answer is Answer.REFUSED
     assert hand(node).send(order(machine=Machine("n1", boot_id=BOOT))).answer is Answer.ACCEPTED
     assert ended(node).outcome == "done"
+
+
+# A program of the site's own.
+
+
+def test_a_command_runs_once_and_its_exit_status_is_told(node, tmp_path):
+    trace = tmp_path / "trace"
+    program = tmp_path / "flash"
+    program.write_text(f"#!/bin/sh\necho begun $1 >> {trace}\necho flashed 8 of 8\nexit $1\n")
+    program.chmod(0o755)
+    repairer = hand(node)
+    before = repairer.look(MACHINE)
+    asked = order(Rung.REBOOT)
+    sent = repairer.run_command(asked, [str(program), "0"], 20.0)
+    assert sent.answer is Answer.ACCEPTED, sent
+    ended(node)
+    assert repairer.run_command(asked, [str(program), "0"], 20.0).answer is Answer.ACCEPTED  # the same key
+    assert trace.read_text() == "begun 0\n"
+    done = repairer.progress(asked, sent, before)
+    assert (done.stage, done.message) == (Stage.DONE, f"{program} ended with 0: flashed 8 of 8")
+    bad = order(Rung.REBOOT, key="7b1f0a52-5f3c-4b57-9a3f-1f0e2d3c4b5a")
+    repairer.run_command(bad, [str(program), "3"], 20.0)
+    ended(node, bad.key)
+    assert repairer.progress(bad, sent, before).stage is Stage.FAILED
+    assert "systemctl reboot" not in node.calls()
+
+
+def test_a_command_that_does_not_end_is_killed_and_failed(node, tmp_path):
+    program = tmp_path / "sleeps"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+    repairer = hand(node)
+    sent = repairer.run_command(order(Rung.REBOOT), [str(program)], 0.5)
+    state = ended(node)
+    assert (state.outcome, "did not end within 0.5 s" in state.message) == ("failed", True)
+    assert repairer.progress(order(Rung.REBOOT), sent, repairer.look(MACHINE)).stage is Stage.FAILED
+
+
+def test_a_command_on_another_machine_is_refused(node):
+    other = Machine("n1", uuid="11111111-2222-3333-4444-555555555555")
+    sent = hand(node).run_command(order(Rung.REBOOT, machine=other), ["/bin/true"], 5.0)
+    assert (sent.answer, "UUID" in sent.message) == (Answer.REFUSED, True)

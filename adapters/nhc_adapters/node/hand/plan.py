@@ -42,6 +42,10 @@ def plan(facts: NodeFacts, asked: AskedRepair) -> Union[RepairPlan, Refusal]:
         return Refusal(other)
     if asked.rung == "reboot":
         return RepairPlan("reboot", (), (), frozenset(), (), (("systemctl", "reboot"),))
+    if asked.rung == "command":
+        if not asked.argv or not asked.argv[0].startswith("/"):
+            return Refusal("no command is named by its whole path")
+        return RepairPlan("command", (), (), frozenset(), (), (asked.argv,))
     if asked.rung == "restart-app":
         return _restart(facts, asked)
     if asked.rung not in ("reset-device", "reload-driver"):

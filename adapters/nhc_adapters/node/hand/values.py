@@ -78,7 +78,8 @@ class AskedRepair(NamedTuple):
     """A repair to carry out. `uuid` and `boot` name the machine that was judged, "" for unknown.
 
     `services` are what restart-app starts again, `stoppable` what may be stopped while a device is repaired.
-    `kubeconfig` is with what the node's own labels are changed, "" for not at all. Times are in seconds.
+    `kubeconfig` is with what the node's own labels are changed, "" for not at all. `argv` is what the rung `command`
+    runs, for at most `seconds`. Times are in seconds.
     """
 
     key: str
@@ -92,6 +93,8 @@ class AskedRepair(NamedTuple):
     stoppable: Tuple[str, ...] = ()
     kubeconfig: str = ""
     wait: float = 300.0
+    argv: Tuple[str, ...] = ()
+    seconds: float = 300.0
 
 
 class Undo(NamedTuple):
@@ -106,7 +109,7 @@ class RepairPlan(NamedTuple):
     """What is to be done. `undo` is put back in reverse order, each written down before it is taken away.
 
     `files` must be free before `commands` run; `modules` must have no users but one another. `judge` says how the
-    commands' effect is read (nvidia, amd, driver, services, reboot).
+    commands' effect is read (nvidia, amd, driver, services, reboot, command).
     """
 
     judge: str

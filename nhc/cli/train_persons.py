@@ -1,0 +1,178 @@
+"""`nhc train status|approve|hold|resume|abort`: what persons see of maintenance trains, and decide."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Dict, List, Optional
+
+import click
+
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.remedy_options import BY, FORMAT, SETTINGS, STORE, Cannot, carried_out, opened, person, show, table, when
+from nhc.cli.train_run import GROUP, counted
+from nhc.model import printable
+from nhc.store import trains
+from nhc.trains import persons
+from nhc.trains.machine import Stop, TrainState, by_state
+from nhc.trains.view import BadStop, StopDetail, read_detail
+
+NAME = click.argument("name", metavar="NAME")
+WHY = under("What is decided")("--why", required=True, metavar="TEXT", help="For everybody who reads the audit log.")
+
+
+@click.command("status", cls=GroupedCommand)
+@click.argument("name", metavar="[NAME]", required=False, default="")
+@SETTINGS
+@STORE
+@FORMAT
+def status(name: str, settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
+    """List the trains, or show the train NAME node by node, and what holds each.
+
+    Exit status: 0, 1 a train is stopped, held or waits for persons, 2 there is no such train, 3 the store cannot be
+    read.
+    """
+    carried_out("status", lambda: _status(name, settings_path, store_url, form), GROUP)
+
+
+def _status(name: str, path: Optional[str], url: Optional[str], form: str) -> int:
+    store = opened(path, url)
+    try:
+        with store.read() as connection:
+            found = trains.list_trains(connection)
+            if name:
+                found = [one for one in found if one.name == name]
+            rows = {one.id: trains.nodes_of(connection, one.id) for one in found}
+            agreed = {one.id: [by.by for by in trains.approvals_of(connection, one.id)] for one in found}
+            acts = {one.id: trains.acts_of(connection, one.id) for one in found} if name else {}
+    finally:
+        store.close()
+    if name and not found:
+        raise Cannot(f"there is no train {name}", 2)
+    waits = {TrainState.PLANNED.value, TrainState.HELD.value, TrainState.STOPPED.value}
+    values: List[Dict[str, Any]] = [{
+        "train": one.name, "state": one.state, "why": one.why, "by": one.by, "made": one.made, "ended": one.ended,
+        "agreed": agreed[one.id], "nodes": by_state([row.state for row in rows[one.id]]),
+    } for one in found]  # fmt: skip
+    if name:
+        values[0]["each"] = [
+            {"node": row.node, "wave": row.wave, "state": row.state, "step": row.step + 1, "outcome": row.outcome,
+             "waiting": _detail(row.detail).waiting} for row in rows[found[0].id]
+        ]  # fmt: skip
+        values[0]["work"] = [
+            {"node": act.node, "step": act.step + 1, "what": act.what, "by": act.repairer, "state": act.state,
+             "tries": act.tries, "message": act.message} for act in acts[found[0].id]
+        ]  # fmt: skip
+    if form == "json":
+        show(values[0] if name else values)
+    else:
+        lines = [
+            [printable(str(one["train"])), str(one["state"]), when(one["made"]), counted(one["nodes"]),
+             printable(str(one["why"]))] for one in values
+        ]  # fmt: skip
+        if name:
+            lines += [
+                [f"  {printable(row.node)}", row.state, f"wave {row.wave}", f"step {row.step + 1}",
+                 printable(row.outcome or _detail(row.detail).waiting)] for row in rows[found[0].id]
+            ]  # fmt: skip
+        for line in table(lines):
+            click.echo(line)
+        if not lines:
+            click.echo("there is no train")
+    return 1 if any(one.state in waits for one in found) else 0
+
+
+def _detail(text: str) -> StopDetail:
+    try:
+        return read_detail(text)
+    except BadStop as error:
+        return StopDetail(waiting=str(error))
+
+
+def _decided(word: str, work: Callable[[], str]) -> None:
+    def run() -> int:
+        try:
+            click.echo(work())
+        except persons.TrainRefused as error:
+            raise Cannot(str(error), 2) from None
+        return 0
+
+    carried_out(word, run, GROUP)
+
+
+def _changed(name: str, to: TrainState, path: Optional[str], url: Optional[str], by: str, why: str) -> str:
+    if not why.strip():
+        raise Cannot("--why is empty", 2)
+    store = opened(path, url)
+    try:
+        persons.change(store, name, to, by=person(by), why=why, now=time.time())
+        with store.read() as connection:
+            train = trains.get(connection, name)
+            rows = trains.nodes_of(connection, train.id) if train is not None else []
+    finally:
+        store.close()
+    at_work = [row for row in rows if row.ended is None and row.state != Stop.WAITING.value]
+    more = f"; {len(at_work)} node(s) are at work: nhc train run finishes them" if at_work else ""
+    return f"train {name} is {to.value if to is not TrainState.PLANNED else 'resumed'}{more}"
+
+
+@click.command("hold", cls=GroupedCommand)
+@NAME
+@WHY
+@BY
+@SETTINGS
+@STORE
+def hold(name: str, why: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
+    """Hold the train NAME: no node and no work begins. Work that was begun is finished, verified and put back.
+
+    Exit status: 0, 2 there is nothing to hold, 3 the store cannot be used.
+    """
+    _decided("hold", lambda: _changed(name, TrainState.HELD, settings_path, store_url, by, why))
+
+
+@click.command("resume", cls=GroupedCommand)
+@NAME
+@WHY
+@BY
+@SETTINGS
+@STORE
+def resume(name: str, why: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
+    """Let a train go on that is held, or that was stopped by failures; `nhc train run` carries it out.
+
+    Exit status: 0, 2 there is nothing to resume, 3 the store cannot be used.
+    """
+    _decided("resume", lambda: _changed(name, TrainState.PLANNED, settings_path, store_url, by, why))
+
+
+@click.command("abort", cls=GroupedCommand)
+@NAME
+@WHY
+@BY
+@SETTINGS
+@STORE
+def abort(name: str, why: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
+    """End the train NAME: no work begins. `nhc train run` finishes nodes that are at work, and puts others back.
+
+    Exit status: 0, 2 there is nothing to abort, 3 the store cannot be used.
+    """
+    _decided("abort", lambda: _changed(name, TrainState.ABORTING, settings_path, store_url, by, why))
+
+
+@click.command("approve", cls=GroupedCommand)
+@NAME
+@under("What is decided")("--why", default="", metavar="TEXT", help="For everybody who reads the audit log.")
+@SETTINGS
+@STORE
+def approve(name: str, why: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
+    """Agree to the train NAME. As many persons must agree as the policy asks for its repairs; who began it is one.
+
+    Exit status: 0, 2 there is no such train, or this person has agreed already, 3 the store cannot be used.
+    """
+
+    def work() -> str:
+        store = opened(settings_path, store_url)
+        try:
+            return persons.agree(store, name, by=person(""), why=why, now=time.time())
+        finally:
+            store.close()
+
+    _decided("approve", work)

@@ -1,0 +1,252 @@
+"""`nhc train plan` and `nhc train run`: what a maintenance train would do, and the train itself."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+import click
+
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.remedy_options import BY, FORMAT, SETTINGS, STORE, Cannot, carried_out, person, settings_of, show
+from nhc.matching.nodeset import fold
+from nhc.model import printable
+from nhc.plugins import NoAdapter
+from nhc.ports import AdapterError
+from nhc.remedy import counting
+from nhc.remedy.site import RemedySite, open_site
+from nhc.store import trains
+from nhc.store.errors import LeadershipLost, StoreError
+from nhc.store.leader import Leader, leads
+from nhc.store.trains import Train
+from nhc.timestamps import utc
+from nhc.trains import persons
+from nhc.trains.book import RideWritten
+from nhc.trains.engine import Engine, TrainRound, needed
+from nhc.trains.machine import TRAIN_ENDS, Stop, TrainState, by_state
+from nhc.trains.settings import TrainPlan, load, parse
+from nhc.trains.view import BadStop
+from nhc.trains.waves import BadTrain, Taken, take
+
+FILE = click.argument("file", metavar="FILE")
+GROUP = "train"
+
+
+@click.command("plan", cls=GroupedCommand)
+@FILE
+@SETTINGS
+@STORE
+@FORMAT
+def plan_command(file: str, settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
+    """Show the waves of the train in FILE over the fleet as it is now. Nothing is written and nothing is done.
+
+    Exit status: 0, 2 wrong usage, settings or plan, 3 the store or the adapter cannot be used.
+    """
+    carried_out("plan", lambda: _plan(file, settings_path, store_url, form), GROUP)
+
+
+def _plan(file: str, path: Optional[str], url: Optional[str], form: str) -> int:
+    plan = load(file)
+    site = _site(path, url)
+    try:
+        taken = _taken(site, plan)
+        _show(site, plan, taken, form)
+    finally:
+        site.close()
+    return 0
+
+
+def _site(path: Optional[str], url: Optional[str]) -> RemedySite:
+    try:
+        return open_site(settings_of(path, url))
+    except (NoAdapter, AdapterError) as error:
+        raise Cannot(str(error), 2) from None
+
+
+def _taken(site: RemedySite, plan: TrainPlan) -> Taken:
+    try:
+        states = site.hands.states()
+    except AdapterError as error:
+        raise Cannot(f"nodes cannot be read: {error}") from None
+    with site.store.read() as connection:
+        fleet = counting.fleet(connection, states)
+        rows = site.known(connection, fleet)
+    site.hands.crew.learn(rows)
+    try:
+        return take(plan, fleet.groups, site.settings.bounds)
+    except BadTrain as error:
+        raise Cannot(str(error), 2) from None
+
+
+def _show(site: RemedySite, plan: TrainPlan, taken: Taken, form: str) -> None:
+    asked = needed(plan, site.settings)
+    engine = Engine(site.store, site.settings, plan, site.hands)
+    nodes = [node for wave in taken.waves for node in wave]
+    cannot: Dict[str, List[str]] = {}
+    for node in nodes:
+        for number, work in enumerate(plan.work, 1):
+            why = engine.hands.can(node, work)
+            if why:
+                cannot.setdefault(f"step {number} ({work.what}): {why}", []).append(node)
+    if form == "json":
+        show({
+            "train": plan.name, "why": plan.why, "steps": [work.what for work in plan.work],
+            "waves": [list(wave) for wave in taken.waves], "left_out": dict(taken.left_out), "persons": asked,
+            "cannot": cannot,
+        })  # fmt: skip
+        return
+    click.echo(f"train {plan.name}: {printable(plan.why)}")
+    for number, work in enumerate(plan.work, 1):
+        click.echo(f"step {number}  {printable(work.what)}{'  (must end with 0)' if work.verifies else ''}")
+    for number, wave in enumerate(taken.waves, 1):
+        click.echo(f"wave {number}  {len(wave)} node(s)  {fold(wave)}")
+    for node, why in taken.left_out.items():
+        click.echo(f"left out  {printable(node)}  {printable(why)}")
+    for why, found in cannot.items():
+        click.echo(f"cannot  {fold(found)}  {printable(why)}")
+    click.echo(f"stops after more than {plan.failures.show()} failures; {asked} person(s) must agree")
+
+
+@click.command("run", cls=GroupedCommand)
+@FILE
+@under("What is done")("--apply", is_flag=True, help="Do it. Without this the plan is shown, and nothing is done.")
+@under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")
+@BY
+@SETTINGS
+@STORE
+@FORMAT
+def run_command(**options: Any) -> None:
+    """Carry out the train in FILE: drain, work, verify, return, wave by wave, within the bounds of remedy.toml.
+
+    A train that was killed goes on when it is run again; nothing is begun twice. Exit status: 0 every node is done (or
+    the plan was shown), 1 a node failed, was skipped or left, or the train waits for a person, 2 wrong usage or plan, 3
+    the store, the adapter or the lead cannot be had.
+    """
+    carried_out("run", lambda: _run(options), GROUP)
+
+
+def _run(options: Dict[str, Any]) -> int:
+    plan = load(options["file"])
+    site = _site(options["settings_path"], options["store_url"])
+    try:
+        if not options["apply"]:
+            _show(site, plan, _taken(site, plan), options["form"])
+            click.echo("dry run: nothing was done; --apply does it", err=True)
+            return 0
+        return TrainService(site, plan, options).run()
+    finally:
+        site.close()
+
+
+class TrainService:
+    """One process: rounds until the train has ended, or waits for a person, or a signal."""
+
+    def __init__(self, site: RemedySite, plan: TrainPlan, options: Dict[str, Any]) -> None:
+        self.site, self.plan, self.options = site, plan, options
+        self.stop = threading.Event()
+        self.leader = Leader(site.store, name="train")
+        self.said = ""
+
+    def run(self) -> int:
+        """Its exit status. Raises StoreError, Cannot."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: self.stop.set())
+        try:
+            if not self.leader.attempt() or self.leader.fence is None:
+                raise Cannot(f"another process runs a train in this store: {leads(self.site.store, 'train')}")
+            train = self._begun()
+            if train.ended is not None:
+                self.say(f"train {train.name} has ended: it is {train.state}; another pass needs another name")
+                return self._status()
+            return self._rounds()
+        finally:
+            self.leader.release()
+
+    def _begun(self) -> Train:
+        with self.site.store.read() as connection:
+            train = trains.get(connection, self.plan.name)
+        if train is None:
+            taken = _taken(self.site, self.plan)
+            assert self.leader.fence is not None
+            try:
+                return persons.begin(
+                    self.site.store, self.plan, taken, by=person(self.options["by"]), now=time.time(),
+                    fence=self.leader.fence,
+                )  # fmt: skip
+            except persons.TrainRefused as error:
+                raise Cannot(str(error), 2) from None
+        if train.digest != self.plan.digest:
+            if train.ended is None:
+                raise Cannot(f"train {train.name} is under way by another plan: resume it with that, or abort it", 2)
+            raise Cannot(f"there was a train {train.name} with another plan: give this one another name", 2)
+        return train
+
+    def _rounds(self) -> int:
+        engine = Engine(
+            self.site.store, self.site.settings, parse(self.plan.text, self.plan.path), self.site.hands,
+            fence=self.leader.fence, reports=lambda: list(self.site.reports(True)), tell=self.tell,
+        )  # fmt: skip
+        while not self.stop.is_set():
+            try:
+                if not self.leader.attempt():
+                    raise Cannot("another process runs trains in this store now")
+                done = engine.round()
+            except LeadershipLost as error:
+                raise Cannot(str(error)) from None
+            except BadStop as error:
+                raise Cannot(f"train {self.plan.name}: {error}") from None
+            except StoreError as error:
+                self.say(str(error))  # a store that is away is waited for
+            else:
+                if self._after(done) or self.options["once"]:
+                    return self._status()
+            self.stop.wait(self.plan.every)
+        return self._status()
+
+    def _after(self, done: TrainRound) -> bool:
+        """Whether nothing more is to be done by this process."""
+        for problem in done.problems:
+            self.say(problem)
+        if done.train in TRAIN_ENDS:
+            return True
+        if done.train in (TrainState.HELD, TrainState.STOPPED, TrainState.PLANNED):
+            open_ones = [one for one in done.waiting if one.state != Stop.WAITING.value]
+            if not open_ones and not done.moved:
+                word = "approve" if done.train is TrainState.PLANNED else "resume"
+                self.say(f"train {self.plan.name} is {done.train.value}: nhc train {word} {self.plan.name}")
+                return True
+        return False
+
+    def _status(self) -> int:
+        with self.site.store.read() as connection:
+            train = trains.get(connection, self.plan.name)
+            rows = trains.nodes_of(connection, train.id) if train is not None else []
+        counts = by_state([row.state for row in rows])
+        if self.options["form"] == "json":
+            show({"train": self.plan.name, "state": train.state if train else "", "nodes": counts})
+        else:
+            click.echo(f"train {self.plan.name} is {train.state if train else 'gone'}: {counted(counts)}")
+        return 0 if set(counts) <= {Stop.DONE.value} else 1
+
+    def tell(self, one: RideWritten) -> None:
+        """A step that is in the store."""
+        if self.options["form"] == "json":
+            return
+        row = one.ride.row
+        line = f"{utc(row.updated)}  {printable(row.node)}  wave {row.wave}  {row.state}"
+        click.echo(f"{line}  {printable(one.move.because)}".rstrip())
+
+    def say(self, text: str) -> None:
+        """A line for the log, once as long as nothing else is said."""
+        if text != self.said:
+            self.said = text
+            print(f"nhc train run: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def counted(counts: Dict[str, int]) -> str:
+    """`3 done, 1 failed`."""
+    pairs: List[Tuple[str, int]] = list(counts.items())
+    return ", ".join(f"{count} {state}" for state, count in pairs) or "no node"

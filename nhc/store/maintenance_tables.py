@@ -1,0 +1,107 @@
+"""The tables of maintenance trains and of spare nodes; part of `nhc.store.schema`'s metadata."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from nhc.store.schema import Id, metadata
+
+
+def _time(name: str, empty: bool = False) -> sa.Column[float]:
+    return sa.Column(name, sa.Double, nullable=empty)
+
+
+def _text(name: str) -> sa.Column[str]:
+    return sa.Column(name, sa.Text, nullable=False, server_default="")
+
+
+trains = sa.Table(
+    "trains",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    _text("state"),
+    _text("by"),
+    _text("why"),
+    _text("digest"),
+    sa.Column("plan", sa.Text, nullable=False),
+    _time("made"),
+    _time("updated"),
+    _time("ended", empty=True),
+    sa.Column("version", sa.Integer, nullable=False, server_default="1"),
+)
+"""A maintenance train: the same work on many nodes, in waves. `plan` is the text of its file, `digest` its SHA-256.
+
+A name is used once: what was done to a node under it is never done again.
+"""
+
+train_nodes = sa.Table(
+    "train_nodes",
+    metadata,
+    sa.Column("train", Id, sa.ForeignKey("trains.id"), nullable=False),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("wave", sa.Integer, nullable=False),
+    _text("state"),
+    sa.Column("step", sa.Integer, nullable=False, server_default="0"),
+    _time("marked", empty=True),
+    _time("updated"),
+    _time("ended", empty=True),
+    _text("outcome"),
+    sa.Column("detail", sa.Text, nullable=False, server_default="{}"),
+    sa.Column("version", sa.Integer, nullable=False, server_default="1"),
+    sa.PrimaryKeyConstraint("train", "node"),
+    sa.Index("train_nodes_ended", "ended"),
+)
+"""A node of a train. `step` counts the work that is done or begun; `detail` is JSON that only nhc.trains reads."""
+
+train_acts = sa.Table(
+    "train_acts",
+    metadata,
+    sa.Column("train", Id, sa.ForeignKey("trains.id"), nullable=False),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("step", sa.Integer, nullable=False),
+    _text("what"),
+    _text("rung"),
+    _text("repairer"),
+    sa.Column("key", sa.Text, nullable=False, unique=True),
+    _text("state"),
+    sa.Column("tries", sa.Integer, nullable=False, server_default="1"),
+    _text("message"),
+    _text("request_id"),
+    sa.Column("before", sa.Text, nullable=False, server_default="{}"),
+    _time("written"),
+    _time("ended", empty=True),
+    sa.PrimaryKeyConstraint("train", "node", "step"),
+    sa.Index("train_acts_written", "written"),
+)
+"""One piece of work on one node, written down before it is begun. The key of the table lets each be begun once."""
+
+train_approvals = sa.Table(
+    "train_approvals",
+    metadata,
+    sa.Column("train", Id, sa.ForeignKey("trains.id"), nullable=False),
+    sa.Column("by", sa.Text, nullable=False),
+    _time("at"),
+    _text("why"),
+    sa.PrimaryKeyConstraint("train", "by"),
+)
+"""Who has agreed to a train; two persons are two rows."""
+
+spares = sa.Table(
+    "spares",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    sa.Column("pool", sa.Text, nullable=False),
+    _text("state"),
+    _text("stands_for"),
+    sa.Column("episode", Id),
+    _text("token"),
+    _time("since"),
+    _time("verified", empty=True),
+    _time("updated"),
+    _text("why"),
+    sa.Column("version", sa.Integer, nullable=False, server_default="1"),
+)
+"""A spare node: waiting, on its way in, in service for another node, on its way back."""
+sa.Index("spares_stands_for", spares.c.stands_for, unique=True, sqlite_where=spares.c.stands_for != "",
+         postgresql_where=spares.c.stands_for != "")  # fmt: skip

@@ -1,0 +1,68 @@
+"""What persons may do to a train: begin it, agree to it, hold, resume and abort it. Each is one transaction."""
+
+from __future__ import annotations
+
+from typing import FrozenSet, Mapping, Optional
+
+from nhc.store import trains
+from nhc.store.database import Fence, Store
+from nhc.store.errors import Conflict
+from nhc.store.trains import Train
+from nhc.trains.machine import Stop, TrainState
+from nhc.trains.settings import TrainPlan
+from nhc.trains.waves import Taken
+
+
+class TrainRefused(Exception):
+    """What a person asked for cannot be done; one line that says why."""
+
+
+FROM: Mapping[TrainState, FrozenSet[TrainState]] = {
+    TrainState.HELD: frozenset({TrainState.PLANNED, TrainState.RUNNING, TrainState.STOPPED}),
+    TrainState.PLANNED: frozenset({TrainState.HELD, TrainState.STOPPED}),
+    TrainState.ABORTING: frozenset({TrainState.PLANNED, TrainState.RUNNING, TrainState.HELD, TrainState.STOPPED}),
+}
+"""From which states a person may bring a train into one. A train that is resumed runs once enough persons agree."""
+
+
+def begin(
+    store: Store, plan: TrainPlan, taken: Taken, *, by: str, now: float, fence: Fence
+) -> Train:  # fmt: skip
+    """Write a train down; who begins it agrees to it. Raises TrainRefused, StoreError."""
+    with store.write(fence) as connection:
+        try:
+            made = trains.create(
+                connection, plan.name, taken.waves, plan=plan.text, digest=plan.digest, state=TrainState.PLANNED.value,
+                node_state=Stop.WAITING.value, by=by, why=plan.why, now=now,
+            )  # fmt: skip
+        except Conflict as error:
+            raise TrainRefused(str(error)) from None
+        trains.approve(connection, made, by=by, why="began it", now=now)
+    return made
+
+
+def agree(store: Store, name: str, *, by: str, why: str, now: float) -> str:
+    """Agree to a train; what is told to the person. Raises TrainRefused, StoreError."""
+    with store.write() as connection:
+        train = _open(trains.get(connection, name), name)
+        if not trains.approve(connection, train, by=by, why=why, now=now):
+            raise TrainRefused(f"{by} has agreed to train {name} before")
+        count = len(trains.approvals_of(connection, train.id))
+    return f"{by} agrees to train {name}: {count} person(s) agree"
+
+
+def change(store: Store, name: str, to: TrainState, *, by: str, why: str, now: float) -> Train:
+    """Hold, resume or abort a train. Raises TrainRefused, StoreError."""
+    with store.write() as connection:
+        train = _open(trains.get(connection, name), name)
+        if TrainState(train.state) not in FROM[to]:
+            raise TrainRefused(f"train {name} is {train.state}: there is nothing to change")
+        return trains.save_train(connection, train, state=to.value, by=by, why=why, now=now)
+
+
+def _open(train: Optional[Train], name: str) -> Train:
+    if train is None:
+        raise TrainRefused(f"there is no train {name}")
+    if train.ended is not None:
+        raise TrainRefused(f"train {name} has ended: it is {train.state}")
+    return train

@@ -1,0 +1,60 @@
+"""How far a train is as a whole: whose turn it is, whether it must stop, whether it has ended. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Sequence
+
+from nhc.store.trains import TrainNode
+from nhc.trains.machine import STOP_ENDS, Stop, TrainState
+from nhc.trains.settings import TrainPlan
+
+
+class Turn(NamedTuple):
+    """The wave whose nodes may begin, 0 for none, and why none may."""
+
+    wave: int
+    why: str = ""
+
+
+def turn(plan: TrainPlan, rows: Sequence[TrainNode], state: TrainState, now: float) -> Turn:
+    """The first wave that has a node which has not ended; after a wave the plan's pause is waited for."""
+    if state is not TrainState.RUNNING:
+        return Turn(0, f"the train is {state.value}")
+    open_ones = [row for row in rows if Stop(row.state) not in STOP_ENDS]
+    if not open_ones:
+        return Turn(0, "every node is done with")
+    wave = min(row.wave for row in open_ones)
+    before = [row.ended or 0.0 for row in rows if row.wave < wave and row.ended is not None and _did(row)]
+    ready = max(before, default=0.0) + plan.waves.pause
+    begun = any(row.wave == wave and row.state != Stop.WAITING.value and _did(row) for row in rows)
+    if before and not begun and now < ready:
+        return Turn(0, f"wave {wave} begins in {ready - now:.0f} s")
+    return Turn(wave, f"it is wave {wave}'s turn")
+
+
+def _did(row: TrainNode) -> bool:
+    """Whether a node took part: a wave of nodes that were all skipped asks for no pause."""
+    return row.marked is not None
+
+
+def must_stop(plan: TrainPlan, rows: Sequence[TrainNode], since: float) -> str:
+    """Why no further node may begin, "" where it may. The train runs since `since`: whoever let it run knew of the
+    failures until then, so one that is newer is needed to stop it again.
+    """
+    failed = sorted((row for row in rows if row.state == Stop.FAILED.value), key=lambda row: row.ended or 0.0)
+    if not failed or (failed[-1].ended or 0.0) < since:
+        return ""
+    first = [row for row in failed if row.wave == 1]
+    if plan.waves.first and first:
+        return f"{first[0].node} of the first wave failed: {first[0].outcome}"
+    limit = plan.failures.of(len(rows))
+    if len(failed) > limit:
+        return f"{len(failed)} of {len(rows)} nodes failed, more than {plan.failures.show()}: {failed[-1].outcome}"
+    return ""
+
+
+def ended(rows: Sequence[TrainNode], state: TrainState) -> Optional[TrainState]:
+    """The end that a train has come to, None while a node is still open."""
+    if any(Stop(row.state) not in STOP_ENDS for row in rows):
+        return None
+    return TrainState.ABORTED if state is TrainState.ABORTING else TrainState.DONE

@@ -1,0 +1,184 @@
+"""A train's file (conf/train.toml.example): what is done, to which nodes, in which waves, and when it stops.
+
+Bounds, quiet hours, protected nodes and approvals are those of remedy.toml: a train has no looser ones of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import NamedTuple, Tuple
+
+from nhc import settings_file
+from nhc.remedy.bounds import REPAIRS, Limit
+from nhc.repair import Rung
+from nhc.settings_file import SettingsError, Table
+from nhc.system.bounded_read import cause, read_text
+
+HOUR = 3600.0
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+
+
+class Work(NamedTuple):
+    """One piece of work: a repairer's rung, or a command on the node (`argv`, as root, by a repairer that runs some).
+
+    `rung` is also by whose bounds, quiet hours and approvals it goes: a command counts as a reboot unless its
+    `counts-as` says otherwise. `takes` is how long its effect may take, in seconds. `verifies` says that a failure is
+    the node's and not the work's: it must end with 0.
+    """
+
+    rung: Rung
+    argv: Tuple[str, ...] = ()
+    takes: float = 1800.0
+    verifies: bool = False
+
+    @property
+    def what(self) -> str:
+        """In words, for a person."""
+        return f"command {' '.join(self.argv)}" if self.argv else self.rung.value
+
+
+class Waves(NamedTuple):
+    """How nodes are put in waves.
+
+    `first` nodes are the first wave; of it not one may fail. `size` bounds the others, `per` the nodes of one wave in
+    one blast radius (its kind and a limit). `pause` seconds lie between two waves.
+    """
+
+    first: int = 1
+    size: Limit = Limit(4, 0.05)
+    per: Tuple[Tuple[str, Limit], ...] = ()
+    pause: float = 600.0
+
+
+class TrainDrain(NamedTuple):
+    """How long running work may go on (seconds), and whether work is then done on a busy node; else it is skipped."""
+
+    deadline: float = 86400.0
+    force: bool = False
+    evict: bool = False
+
+
+class Proof(NamedTuple):
+    """When a node counts as healthy afterwards: times as in remedy.toml. `suite` is a deep suite whose newest verdict
+    must be healthy and newer than the work, "" for none.
+    """
+
+    healthy_for: float = 600.0
+    deadline: float = HOUR
+    grace: float = 120.0
+    suite: str = ""
+
+
+class TrainPlan(NamedTuple):
+    """All of a train's file. `patience` (seconds): a node that cannot begin or be marked for so long is skipped."""
+
+    path: str
+    digest: str
+    text: str
+    name: str
+    why: str
+    nodes: Tuple[str, ...]
+    groups: Tuple[str, ...]
+    without: Tuple[str, ...]
+    work: Tuple[Work, ...]
+    waves: Waves = Waves()
+    failures: Limit = Limit(1, 0.05)
+    drain: TrainDrain = TrainDrain()
+    proof: Proof = Proof()
+    patience: float = 86400.0
+    every: float = 15.0
+
+
+def load(path: str) -> TrainPlan:
+    """Read a file. Raises SettingsError."""
+    try:
+        text = read_text(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: {cause(error)}") from None
+    return parse(text, path)
+
+
+def parse(text: str, path: str) -> TrainPlan:
+    """The plan in a text. Raises SettingsError."""
+    file = settings_file.parse(text, path)
+    file.require("name", "why", "work")
+    name = file.text("name")
+    if not re.fullmatch(NAME, name):
+        raise file.wrong("name", "a name of letters, digits, '.', '_' and '-', at most 63")
+    proof = file.table("verify")
+    found = TrainPlan(
+        path, hashlib.sha256(text.encode()).hexdigest(), text, name, file.text("why"),
+        file.text_or_texts("nodes"), file.text_or_texts("groups"), file.text_or_texts("without"),
+        (*_works(file), *_verifying(proof)), _waves(file.table("waves")),
+        _limit(file.table("stop"), "failures", Limit(1, 0.05)),
+        _drain(file.table("drain")), _proof(proof), file.seconds("patience", 86400.0, least=1.0),
+        file.seconds("every", 15.0, least=0.2),
+    )  # fmt: skip
+    file.finish()
+    if not found.nodes and not found.groups:
+        raise SettingsError(f"{path}: nodes: missing: name nodes, or groups such as rack=r12")
+    for group in found.groups:
+        if not re.fullmatch(r"[a-z][a-z0-9_]*=.+", group):
+            raise file.error("groups", f"{group!r} is no group such as rack=r12")
+    return found
+
+
+def _works(file: Table) -> Tuple[Work, ...]:
+    rungs = {rung.value: rung for rung in REPAIRS}
+    found = []
+    for one in file.list_of_tables("work"):
+        argv = one.texts("command")
+        if bool(argv) == ("rung" in one):
+            raise one.error("command" if argv else "rung", "a [[work]] has either a rung or a command")
+        if argv and (not argv[0].startswith("/") or any("\0" in word for word in argv)):
+            raise one.error("command", f"{argv[0]!r}: the program is named by its whole path, as /usr/sbin/fwupdate")
+        rung = one.choice("counts-as", rungs, Rung.REBOOT) if argv else one.choice("rung", rungs, Rung.REBOOT)
+        if rung is Rung.REPLACE:
+            raise one.error("rung", "a train does not replace nodes: give them to the remedy loop")
+        found.append(Work(rung, argv, one.seconds("takes", 1800.0, least=1.0)))
+    if not found:
+        raise SettingsError(f"{file.path}: work: empty: name at least one [[work]]")
+    return tuple(found)
+
+
+def _verifying(table: Table) -> Tuple[Work, ...]:
+    argv = table.texts("command")
+    takes = table.seconds("command-takes", 1800.0, least=1.0)
+    if argv and not argv[0].startswith("/"):
+        raise table.error("command", f"{argv[0]!r}: the program is named by its whole path, as /usr/bin/nhc")
+    return (Work(Rung.RESTART_APP, argv, takes, True),) if argv else ()
+
+
+def _waves(table: Table) -> Waves:
+    default = Waves()
+    per = tuple((kind, _limit(table.table("per"), kind, Limit(1))) for kind in table.table("per").names())
+    return Waves(
+        table.count("first", default.first), _limit(table, "size", default.size), per,
+        table.seconds("pause", default.pause),
+    )  # fmt: skip
+
+
+def _limit(table: Table, key: str, default: Limit) -> Limit:
+    if key not in table:
+        return default
+    one = table.table(key)
+    if "nodes" not in one and "share" not in one:
+        raise table.wrong(key, 'a limit such as { nodes = 2, share = "5%" }')
+    return Limit(one.count("nodes", 0), one.share("share", 0.0))
+
+
+def _drain(table: Table) -> TrainDrain:
+    default = TrainDrain()
+    return TrainDrain(
+        table.seconds("deadline", default.deadline), table.choice("then", {"skip": False, "force": True}, False),
+        table.flag("evict", default.evict),
+    )  # fmt: skip
+
+
+def _proof(table: Table) -> Proof:
+    default = Proof()
+    return Proof(
+        table.seconds("healthy-for", default.healthy_for), table.seconds("deadline", default.deadline, least=1.0),
+        table.seconds("grace", default.grace), table.text("suite"),
+    )  # fmt: skip

@@ -1,0 +1,277 @@
+"""The next step of one node of a train. Pure: what is seen in (`StopView`, `TrainScene`), one `StopMove` out."""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, Optional
+
+from nhc.marks import may_mark
+from nhc.model import Verdict
+from nhc.ports import Effect, Mark
+from nhc.remedy import bounds
+from nhc.remedy.steps import FUTURE, NEW_BOOT
+from nhc.remedy.view import Health
+from nhc.repair import Stage
+from nhc.trains.machine import Stop, TrainState
+from nhc.trains.settings import Work
+from nhc.trains.view import StopMove, StopView, TrainScene
+
+ENABLED = 0.0
+"""Since when marking counts as enabled: the first day's bound is for what the loop does by itself, not for a person's
+train."""
+TRIES = 20
+"""How often work is asked for that is refused for now (throttled, not up yet)."""
+
+
+def step(view: StopView, scene: TrainScene) -> StopMove:
+    """What happens next to a node of a train."""
+    return _STEPS[view.state](view, scene)
+
+
+def wait(view: StopView, scene: TrainScene, bound: str, why: str) -> StopMove:
+    """Wait, and say for what; figures in `why` may change without a write."""
+    detail = view.detail
+    if detail.waiting.partition(":")[0] != bound:
+        detail = detail._replace(waiting=f"{bound}: {why}", waiting_since=detail.waiting_since or scene.now)
+    return StopMove(None, detail, f"{bound}: {why}", bound)
+
+
+def fresh(health: Optional[Health], scene: TrainScene) -> bool:
+    """Whether a report is young enough to be believed."""
+    return health is not None and -FUTURE <= scene.now - health.at <= scene.settings.sources.max_age
+
+
+def _go(view: StopView, to: Stop, because: str, **changes: object) -> StopMove:
+    detail = view.detail._replace(waiting="", waiting_since=0.0, because=because, **changes)  # type: ignore[arg-type]
+    return StopMove(to, detail, because)
+
+
+def _work(view: StopView, scene: TrainScene) -> Work:
+    return scene.plan.work[view.step]
+
+
+def _overdue(view: StopView, scene: TrainScene) -> bool:
+    since = view.detail.waiting_since or view.detail.entered
+    return bool(since) and scene.now - since > scene.plan.patience
+
+
+def _aborting(scene: TrainScene) -> bool:
+    return scene.train is TrainState.ABORTING
+
+
+# State by state.
+
+
+def _waiting(view: StopView, scene: TrainScene) -> StopMove:
+    if _aborting(scene):
+        return _go(view, Stop.SKIPPED, "the train was aborted before its turn")
+    if not scene.going or view.wave != scene.turn:
+        return StopMove(None, view.detail, scene.why, "turn")
+    if not view.known:
+        return wait(view, scene, "cluster", "the cluster cannot be asked about its nodes")
+    no = _unfit(view, scene)
+    if no:
+        return _go(view, Stop.SKIPPED, no)
+    assert view.seen is not None
+    if view.seen.hold:
+        return _later(view, scene, "node", f"left alone: {view.seen.hold}")
+    if view.held:
+        return _later(view, scene, "hold", view.held)
+    if scene.breaker:
+        return _later(view, scene, "breaker", scene.breaker)
+    held = bounds.may_mark(scene.settings.bounds, scene.usage, view.node, scene.now, ENABLED)
+    if held is not None:
+        return _later(view, scene, held.bound, held.why)
+    # Where the work itself may not begin now, a node is not taken out to wait for it.
+    held = bounds.may_repair(scene.settings.bounds, scene.usage, view.node, _work(view, scene).rung, scene.now)
+    if held is not None:
+        return _later(view, scene, held.bound, held.why)
+    return _go(view, Stop.MARKING, scene.plan.why)
+
+
+def _later(view: StopView, scene: TrainScene, bound: str, why: str) -> StopMove:
+    """Wait for room; a node that had none for the plan's patience is skipped."""
+    if _overdue(view, scene):
+        return _go(view, Stop.SKIPPED, f"waited {scene.plan.patience / 3600:g} h: {why}")
+    return wait(view, scene, bound, why)
+
+
+def _unfit(view: StopView, scene: TrainScene) -> str:
+    """Why a node is no matter for a train now, "" where it is."""
+    if view.seen is None:
+        return "the cluster does not know it any more"
+    if view.episode:
+        return f"episode {view.episode} repairs it"
+    effect, why = may_mark(view.seen, Mark(""))
+    if effect is not Effect.CHANGED or not view.seen.available:
+        return f"it is out of service: {why or view.seen.shown}"
+    if view.health is not None and fresh(view.health, scene) and view.health.verdict is Verdict.CRIT:
+        return "it is faulty: the remedy loop's, not a train's"
+    if not fresh(view.health, scene):
+        return "it has no fresh report, so nobody could tell how it is afterwards"
+    return scene.can(view.node, _work(view, scene))
+
+
+def _marking(view: StopView, scene: TrainScene) -> StopMove:
+    if not view.hold_stands:
+        return _go(view, Stop.LEFT, "a person ended the train's hold on it")
+    if _aborting(scene) or _overdue(view, scene):
+        why = "the train was aborted" if _aborting(scene) else f"the mark could not be set: {view.detail.waiting}"
+        return _go(view, Stop.RETURNING, why, ends=Stop.SKIPPED.value)
+    return StopMove(None, view.detail)
+
+
+def _taken(view: StopView) -> str:
+    """Who has the node now in place of us, "" for nobody."""
+    if not view.hold_stands:
+        return "a person ended the train's hold on it"
+    if view.seen is None:
+        return "the cluster does not know the node any more"
+    mark = view.seen.mark
+    if view.seen.available:
+        return "somebody put the node back into service"
+    if mark is None or not mark.ours:
+        by = (mark.owner or "somebody else") if mark is not None else "somebody else, with no reason given"
+        return f"the node is out by {by} now: {mark.why if mark is not None else view.seen.shown}"
+    return ""
+
+
+def _draining(view: StopView, scene: TrainScene) -> StopMove:
+    if not view.known:
+        return wait(view, scene, "cluster", "the cluster cannot be asked about its nodes")
+    taken = _taken(view)
+    if taken:
+        return _go(view, Stop.LEFT, taken)
+    assert view.seen is not None
+    if view.episode and not view.step:  # later ones wait for the end of our hold
+        return _go(view, Stop.LEFT, f"episode {view.episode} has the node")
+    begun = view.step > 0
+    if _aborting(scene):
+        return _unbegun(view, "the train was aborted", begun)
+    if view.seen.busy and not view.detail.forced:
+        late = scene.now - view.detail.entered > scene.plan.drain.deadline
+        if not late:
+            return wait(view, scene, "work", "work still runs on it")
+        why = f"work still runs {scene.plan.drain.deadline / 3600:g} h after the node was marked"
+        if not scene.plan.drain.force:
+            return _unbegun(view, why, begun)
+        return StopMove(None, view.detail._replace(forced=True, waiting="", waiting_since=0.0), f"{why}; forced")
+    return _before_work(view, scene, begun)
+
+
+def _before_work(view: StopView, scene: TrainScene, begun: bool) -> StopMove:
+    """Everything is read again right before work begins."""
+    assert view.seen is not None
+    work = _work(view, scene)
+    if not scene.going:
+        return wait(view, scene, "train", f"the train is {scene.train.value}")
+    if scene.now < view.detail.ask_after:
+        return wait(view, scene, "refused-for-now", f"the last try was refused until {view.detail.ask_after:.0f}")
+    if view.seen.hold:
+        return wait(view, scene, "node", f"left alone: {view.seen.hold}")
+    why = scene.can(view.node, work)
+    if why:
+        return _unbegun(view, why, begun)
+    for bound, said in (("hold", view.held), ("other-actor", view.claims), ("breaker", scene.breaker)):
+        if said:
+            return wait(view, scene, bound, said)
+    held = bounds.may_repair(scene.settings.bounds, scene.usage, view.node, work.rung, scene.now)
+    if held is not None and not begun:  # a node that is half done is finished: it counts against the level already
+        return wait(view, scene, held.bound, held.why)
+    if view.sighting is None:
+        return wait(view, scene, "unseen", view.unseen or "the machine was not looked at yet")
+    if view.sighting.actor:
+        return wait(view, scene, "other-actor", f"{view.sighting.actor}: {view.sighting.doing}")
+    boot = view.sighting.boot or (view.health.boot if view.health is not None else "")
+    told = f"step {view.step + 1} of {len(scene.plan.work)}: {work.what}"
+    return _go(view, Stop.ACTING, told, boot=boot, follow_id="", follow_message="")._replace(begins=True)
+
+
+def _unbegun(view: StopView, why: str, begun: bool) -> StopMove:
+    """Put a node back on which nothing was done; one that is half done stays out, for a person."""
+    if begun:
+        return _go(view, Stop.FAILED, f"after {view.step} step(s): {why}")
+    return _go(view, Stop.RETURNING, why, ends=Stop.SKIPPED.value)
+
+
+def _acting(view: StopView, scene: TrainScene) -> StopMove:
+    """Reached by a process that did not write it down itself: whether work was begun nobody knows."""
+    del scene
+    why = "the process stopped before it knew the answer: the effect is looked for"
+    return _go(view, Stop.WATCHING, why)._replace(act="ambiguous")
+
+
+def _watching(view: StopView, scene: TrainScene) -> StopMove:
+    act, seen, work, health = view.act, view.progress, _work(view, scene), view.health
+    if act is None:
+        return _go(view, Stop.FAILED, "nothing says what was begun")
+    if seen is not None and seen.stage is Stage.DONE:
+        return _effect(view, scene, seen.message)
+    if seen is not None and seen.stage is Stage.FAILED:
+        what = "the check after the work failed" if work.verifies else f"{work.what} failed"
+        return _go(view, Stop.FAILED, f"{what}: {seen.message}")._replace(act="failed")
+    if (
+        not work.argv and work.rung in NEW_BOOT and health is not None and view.detail.boot and health.boot
+        and health.boot != view.detail.boot and act.written < health.at <= scene.now + FUTURE
+    ):  # fmt: skip
+        return _effect(view, scene, f"the node reports another boot ({health.boot})")
+    if scene.now - view.detail.entered > work.takes:
+        why = f"no effect of {work.what} was seen within {work.takes:g} s"
+        return _go(view, Stop.FAILED, why)._replace(act="failed")
+    said = seen.message if seen is not None else view.unwatched or "its effect is looked for"
+    return wait(view, scene, "effect", said)
+
+
+def _effect(view: StopView, scene: TrainScene, why: str) -> StopMove:
+    last = view.step + 1 >= len(scene.plan.work)
+    move = _go(view, Stop.VERIFYING if last else Stop.DRAINING, why, effect=scene.now, healthy=0.0, ask_after=0.0)
+    return move._replace(act="succeeded", step=None if last else view.step + 1)
+
+
+def _verifying(view: StopView, scene: TrainScene) -> StopMove:
+    if not view.known:
+        return wait(view, scene, "cluster", "the cluster cannot be asked about its nodes")
+    taken = _taken(view)
+    if taken:
+        return _go(view, Stop.LEFT, taken)
+    proof, health, since = scene.plan.proof, view.health, view.detail.effect
+    newer = health is not None and fresh(health, scene) and health.at > since
+    if newer and health is not None and health.verdict is Verdict.CRIT and health.at > since + proof.grace:
+        told = health.faults[0].message if health.faults else "a check fails"
+        return _go(view, Stop.FAILED, f"not healthy after the work: {told}")
+    if newer and health is not None and health.healthy:
+        healthy = view.detail.healthy or health.at
+        kept = view._replace(detail=view.detail._replace(healthy=healthy))
+        if scene.now - healthy < proof.healthy_for:
+            so_far = max(scene.now - healthy, 0)
+            return wait(kept, scene, "verify", f"healthy for {so_far:.0f} s of {proof.healthy_for:g} s")
+        return _suite(kept, scene)
+    view = view._replace(detail=view.detail._replace(healthy=0.0))
+    if scene.now - max(since, view.detail.entered) > proof.deadline:
+        return _go(view, Stop.FAILED, f"no healthy report within {proof.deadline:g} s after the work")
+    return wait(view, scene, "verify", "waiting for a report newer than the work")
+
+
+def _suite(view: StopView, scene: TrainScene) -> StopMove:
+    name = scene.plan.proof.suite
+    if not name:
+        return _go(view, Stop.RETURNING, "healthy after the work", ends=Stop.DONE.value)
+    verdict, at = view.suite or ("", 0.0)
+    if at > view.detail.effect and verdict in ("OK", "WARN"):
+        return _go(view, Stop.RETURNING, f"healthy, and the suite {name} passed", ends=Stop.DONE.value)
+    if at > view.detail.effect and verdict == "CRIT":
+        return _go(view, Stop.FAILED, f"the deep suite {name} failed")
+    if scene.now - view.detail.effect > scene.plan.proof.deadline + scene.plan.proof.healthy_for:
+        return _go(view, Stop.FAILED, f"the deep suite {name} gave no verdict within {scene.plan.proof.deadline:g} s")
+    return wait(view, scene, "suite", f"no verdict of the deep suite {name} newer than the work")
+
+
+def _returning(view: StopView, scene: TrainScene) -> StopMove:
+    if scene.now - view.detail.entered > scene.plan.patience:
+        return _go(view, Stop.FAILED, f"the mark could not be cleared: {view.detail.waiting}")
+    return StopMove(None, view.detail)
+
+
+_STEPS: Dict[Stop, Callable[[StopView, TrainScene], StopMove]] = {
+    Stop.WAITING: _waiting, Stop.MARKING: _marking, Stop.DRAINING: _draining, Stop.ACTING: _acting,
+    Stop.WATCHING: _watching, Stop.VERIFYING: _verifying, Stop.RETURNING: _returning,
+}  # fmt: skip

@@ -1,0 +1,116 @@
+"""Which nodes a train takes, and in which waves. Pure.
+
+Nodes of one blast radius are spread over the waves as the plan says; the order is by name, so that the same plan over
+the same fleet gives the same waves.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
+
+from nhc.matching.nodeset import BadRange, expand
+from nhc.remedy.bounds import Bounds, Radius, protected
+from nhc.trains.settings import TrainPlan, Waves
+
+
+class BadTrain(ValueError):
+    """A plan that cannot be carried out on this fleet: one line for a person."""
+
+
+class Taken(NamedTuple):
+    """The nodes of a train in waves, and those that it leaves out with the reason."""
+
+    waves: Tuple[Tuple[str, ...], ...]
+    left_out: Mapping[str, str]
+
+
+def take(plan: TrainPlan, groups: Mapping[str, Sequence[Radius]], bounds: Bounds) -> Taken:
+    """The waves of a plan over a fleet: `groups` has each node with its radii. Raises BadTrain."""
+    left_out: Dict[str, str] = {}
+    chosen = _chosen(plan, groups, left_out)
+    for node in list(chosen):
+        held = protected(bounds, node)
+        if held is not None:
+            chosen.remove(node)
+            left_out[node] = held.why
+    if not chosen:
+        why = f": {next(iter(left_out.values()))}" if left_out else ""
+        raise BadTrain(f"{plan.path}: no node of the cluster is left for this train{why}")
+    return Taken(spread(chosen, plan.waves, groups), left_out)
+
+
+def _chosen(plan: TrainPlan, groups: Mapping[str, Sequence[Radius]], left_out: Dict[str, str]) -> List[str]:
+    found: Dict[str, None] = {}
+    for text in plan.nodes:
+        names = _names(plan, text, groups)
+        for name in names:
+            if name in groups:
+                found[name] = None
+            else:
+                left_out[name] = "the cluster does not know it"
+    for group in plan.groups:
+        kind, _, name = group.partition("=")
+        members = [node for node, radii in groups.items() if (kind, name) in radii]
+        if not members:
+            raise BadTrain(f"{plan.path}: groups: no node is in {group}")
+        found.update(dict.fromkeys(members))
+    without = {name for text in plan.without for name in _names(plan, text, groups)}
+    return sorted((name for name in found if name not in without), key=natural)
+
+
+def _names(plan: TrainPlan, text: str, groups: Mapping[str, Sequence[Radius]]) -> List[str]:
+    """Names of a nodeset (`gpu[001-128]`), or the cluster's nodes that match a pattern (`gpu*`)."""
+    if any(one in text for one in "*?"):
+        found = [name for name in groups if fnmatchcase(name, text)]
+        if not found:
+            raise BadTrain(f"{plan.path}: nodes: no node of the cluster matches {text!r}")
+        return found
+    try:
+        return expand(text)
+    except BadRange as error:
+        raise BadTrain(f"{plan.path}: nodes: {text!r}: {error}") from None
+
+
+def natural(name: str) -> Tuple[Tuple[int, int, str], ...]:
+    """A key by which n2 comes before n10."""
+    parts: List[Tuple[int, int, str]] = []
+    digits = ""
+    for char in (*name, ""):
+        if char.isdigit() and char.isascii():
+            digits += char
+            continue
+        if digits:
+            parts.append((0, int(digits), digits))
+            digits = ""
+        parts.append((1, 0, char))
+    return tuple(parts)
+
+
+def spread(nodes: Sequence[str], waves: Waves, groups: Mapping[str, Sequence[Radius]]) -> Tuple[Tuple[str, ...], ...]:
+    """Put nodes in waves: the first small, no later one larger than its size, none with too many of one radius."""
+    left = list(nodes)
+    most = max(waves.size.of(len(nodes)), 1)
+    sizes: Dict[Radius, int] = {}
+    for node in nodes:
+        for radius in groups.get(node, ()):
+            sizes[radius] = sizes.get(radius, 0) + 1
+    found: List[Tuple[str, ...]] = []
+    while left:
+        room = min(waves.first, most) if not found and waves.first else most
+        wave: List[str] = []
+        counts: Dict[Radius, int] = {}
+        for node in left:
+            if len(wave) == room:
+                break
+            mine = [radius for radius in groups.get(node, ()) for kind, _limit in waves.per if radius[0] == kind]
+            limits = dict(waves.per)
+            if any(counts.get(one, 0) >= max(limits[one[0]].of(sizes[one]), 1) for one in mine):
+                continue
+            for one in mine:
+                counts[one] = counts.get(one, 0) + 1
+            wave.append(node)
+        taken = set(wave)
+        left = [node for node in left if node not in taken]
+        found.append(tuple(wave))
+    return tuple(found)

@@ -1,0 +1,178 @@
+"""A maintenance train of four nodes on a real Slurm: drained, rebooted through RebootProgram, proved, resumed."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nhc.model import CheckResult, Outcome, Report, Verdict
+from nhc.render.json import to_dict
+from nhc.store import audit, nodes, trains
+from nhc.store.connect import open_store
+from tests.support.remedy_world import new_store
+from tests.support.require import need
+from tests.support.slurm import Cluster, missing, wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+NODES = ["t1", "t2", "t3", "t4"]
+EXTRA = "RebootProgram=/bin/true\nResumeTimeout=60\n"
+CODE = "import sys; from nhc.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.fixture(scope="module")
+def four(slurm_directory):
+    need("slurm", not missing(), ", ".join(missing()))
+    (slurm_directory / "train").mkdir()
+    cluster = Cluster(slurm_directory / "train", NODES, EXTRA)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+class Train:
+    """`nhc train` as a user starts it, over a store and reports of its own."""
+
+    def __init__(self, place, cluster):
+        self.place, self.cluster, self.child = place, cluster, None
+        store = new_store(str(place))
+        with store.write() as connection:
+            nodes.describe(
+                connection,
+                [nodes.NodeDescription(name, groups={"rack": f"r{at // 2}"}) for at, name in enumerate(NODES)],
+            )
+        store.close()
+        self.reports = place / "reports"
+        self.reports.mkdir()
+        (place / "remedy.toml").write_text(f"""
+store = "sqlite:///{place}/store.db"
+[sources]
+adapter = "slurm"
+reports = ["{self.reports}"]
+[bounds.fleet]
+out = {{ nodes = 2 }}
+repairing = {{ nodes = 2 }}
+[bounds.rack]
+out = {{ nodes = 2 }}
+[breaker]
+blind = {{ nodes = 100 }}
+[repairers.slurm]
+boot_time = "60"
+""")
+        self.plan = place / "train.toml"
+        self.plan.write_text("""
+name = "kernel-6.12"
+why = "kernel 6.12 with the new driver"
+nodes = "t[1-4]"
+every = "1s"
+[[work]]
+rung = "reboot"
+takes = "2m"
+[waves]
+first = 1
+size = { nodes = 2 }
+per.rack = { nodes = 1 }
+pause = "1s"
+[verify]
+healthy-for = "1s"
+grace = "0s"
+""")
+        self.boots = dict.fromkeys(NODES, 1)
+
+    def report(self):
+        """Every node reports that it is well."""
+        for name in NODES:
+            report = Report(name, f"{name}-boot{self.boots[name]}", time.time(), 0.1,
+                            (CheckResult("check_fs_used", Outcome(Verdict.OK)),))  # fmt: skip
+            path = self.reports / f"{name}.json"
+            path.with_suffix(".tmp").write_text(json.dumps(to_dict(report)))
+            path.with_suffix(".tmp").replace(path)
+
+    def words(self, *words):
+        return [sys.executable, "-c", CODE, "train", *words, "-s", str(self.place / "remedy.toml")]
+
+    @property
+    def env(self):
+        return {**self.cluster.env, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "HOME": str(self.place)}
+
+    def ask(self, *words):
+        return subprocess.run(
+            self.words(*words), env=self.env, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    def start(self):
+        with open(self.place / "log", "ab") as log:
+            words = self.words("run", str(self.plan), "--apply")
+            self.child = subprocess.Popen(words, env=self.env, stdout=log, stderr=log)
+
+    def rows(self):
+        store = open_store(f"sqlite:///{self.place}/store.db", create=False)
+        try:
+            with store.read() as connection:
+                train = trains.get(connection, "kernel-6.12")
+                if train is None:
+                    return {}, [], []
+                whats = [(one.what, one.node) for one in audit.entries(connection, limit=1000)]
+                found = {row.node: row for row in trains.nodes_of(connection, train.id)}
+                return found, trains.acts_of(connection, train.id), whats
+        finally:
+            store.close()
+
+
+@pytest.fixture
+def train(four, tmp_path):
+    made = Train(tmp_path, four)
+    yield made
+    if made.child is not None and made.child.poll() is None:
+        made.child.kill()
+        made.child.wait(30)
+
+
+def test_four_nodes_are_rebooted_once_each_though_the_process_is_killed(train, four):
+    train.report()
+    shown = train.ask("plan", str(train.plan))
+    assert "wave 1  1 node(s)  t1" in shown.stdout, shown
+    dry = train.ask("run", str(train.plan))
+    assert (dry.returncode, train.rows()[0]) == (0, {}), dry
+    train.start()
+    out, killed, issued, until = [], False, {}, time.monotonic() + 240
+    while train.child.poll() is None or not killed:
+        assert time.monotonic() < until, (train.place / "log").read_text()
+        train.report()
+        states = {name: four.show(name)["State"] for name in NODES}
+        out.append(sum("DRAIN" in state or "DOWN" in state for state in states.values()))
+        for name, state in states.items():
+            if "REBOOT_ISSUED" not in state:
+                continue
+            if not killed:
+                wait_for(
+                    "the answer to be written down", lambda name=name: train.rows()[0][name].state == "watching", 30
+                )
+                train.child.kill()
+                train.child.wait(30)
+                killed = True
+                train.start()
+            begun = issued.setdefault((name, train.boots[name]), time.monotonic())
+            if time.monotonic() > begun + 3:  # slurmctld's boot times waver by a second
+                train.boots[name] += 1
+                four.boot_node(name)
+        time.sleep(0.2)
+    log = (train.place / "log").read_text()
+    assert train.child.returncode == 0, log
+    rows, acts, whats = train.rows()
+    assert {name: row.state for name, row in rows.items()} == dict.fromkeys(NODES, "done"), log
+    assert sorted((act.node, act.state, act.tries) for act in acts) == [(name, "succeeded", 1) for name in NODES]
+    assert [whats.count(("train.act-written", name)) for name in NODES] == [1, 1, 1, 1]
+    assert train.boots == dict.fromkeys(NODES, 2)
+    assert max(out) <= 2
+    wait_for("the nodes to be in service", lambda: all(four.state(name) == "idle" for name in NODES), 30)
+    assert [four.reason(name) for name in NODES] == [""] * 4
+    again = train.ask("run", str(train.plan), "--apply")
+    assert (again.returncode, "has ended: it is done" in again.stderr) == (0, True), again
+    status = train.ask("status", "kernel-6.12")
+    assert status.returncode == 0
+    assert status.stdout.count("done") >= 5
