@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: From left to right: each imports what stands below it.
 LAYERS = (
     {"cli", "__main__"},
-    {"demo", "trains"},
+    {"demo", "drills", "trains"},
     {"agent", "console", "deep", "fleet", "gates", "hooks", "jobs", "notices", "remedy", "server"},
     {"planning"},
     {"checks", "run"},

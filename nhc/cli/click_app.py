@@ -135,6 +135,7 @@ COMMANDS: Dict[str, Any] = {
         "release": ("nhc.cli.remedy_release:command", "End a hold, give a node back, or close the breaker."),
         "abort": ("nhc.cli.remedy_abort:command", "Stop an episode."),
         "simulate": ("nhc.cli.remedy_simulate:command", "Play recorded history against another policy."),
+        "drill": ("nhc.cli.remedy_drill:command", "Play what other loops failed at, or a fault on a real node."),
         "doctor": ("nhc.cli.remedy_doctor:command", "Look for what would keep the loop from working."),
     }),
     "job": ("Restart jobs after infrastructure faults, and only after those.", {

@@ -225,6 +225,7 @@ DOORS = {
     "remedy release": Door(_remedy("release", "n1")),
     "remedy abort": Door(_remedy("abort", "1", "--why", "a drill")),
     "remedy simulate": Door(lambda p: [*_remedy("simulate", "-r", p.report)(p), "--policy", _remedy()(p)[-1]]),
+    "remedy drill": Door(_remedy("drill", "fault", "--node", "n1")),
     "remedy doctor": Door(_remedy("doctor", peer=True), peer=True),
     "train plan": Door(_train("plan", a_train), peer=True),
     "train run": Door(_train("run", a_train, "--apply", "--once"), peer=True),

@@ -1,0 +1,150 @@
+"""`nhc remedy drill`: see how the loop behaves where others' failed, on made-up nodes, or on a real one."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any, Dict, List, Optional, Sequence
+
+import click
+
+from nhc.cli.durations import DURATION
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.remedy_options import BY, FORMAT, SETTINGS, STORE, Cannot, carried_out, person, settings_of, show, table
+from nhc.drills.play import Drilled, Timing, play
+from nhc.drills.real import DrillRefused, Limits, RealDrill, left_over, undo
+from nhc.drills.scenarios import ALL, BY_NAME, Scenario
+from nhc.model import printable
+from nhc.plugins import NoAdapter
+from nhc.ports import AdapterError
+from nhc.remedy.site import RemedySite, open_site
+
+EVERY = "all"
+
+
+@click.command("drill", cls=GroupedCommand)
+@click.argument("scenario", metavar="[SCENARIO|all]", required=False, default="")
+@under("What is drilled")("--list", "listed", is_flag=True, help="List the scenarios.")
+@under("What is drilled")("--node", default="", metavar="NODE", help="The node. Made up, unless --real is given.")
+@under("What is drilled")("--real", is_flag=True, help="A fault is reported of a node of the cluster: "
+                          "shows how. Nothing is done to the machine, and all is undone.")  # fmt: skip
+@under("What is drilled")("--apply", is_flag=True, help="With --real: do it.")
+@under("What is assumed")("--nodes", "count", type=click.IntRange(1, 2000), default=20, show_default=True,
+                          help="Made-up nodes.")  # fmt: skip
+@under("What is assumed")("--repair-takes", type=DURATION, default="5m", show_default=True, metavar="TIME",
+                          help="How long a made-up repair takes.")  # fmt: skip
+@under("What is assumed")("--longest", type=DURATION, default="30m", show_default=True, metavar="TIME",
+                          help="With --real: when it is undone at the latest.")  # fmt: skip
+@BY
+@SETTINGS
+@STORE
+@FORMAT
+def command(**options: Any) -> None:
+    """Play what users of other repair loops complained of against this loop and its policy; show what took how long.
+
+    On made-up nodes everything happens in a temporary store and in a time of its own. On a real node (--real --apply)
+    the scenario `fault` reports a fault that is not there: the loop marks the node and gives it to a person, and the
+    drill undoes it, also on Ctrl-C; after a kill the next drill undoes it. Exit status: 0 the loop kept its promises, 1
+    it did not, 2 wrong usage, 3 the store or the adapter cannot be used.
+    """
+    carried_out("drill", lambda: _drill(options))
+
+
+def _drill(options: Dict[str, Any]) -> int:
+    if options["listed"]:
+        for line in table([[one.name, one.says, one.issue] for one in ALL]):
+            click.echo(line)
+        return 0
+    name = options["scenario"]
+    if name not in BY_NAME and name != EVERY:
+        what = "is no scenario" if name else "name a scenario"
+        raise Cannot(f"{f'{name!r} ' if name else ''}{what}: nhc remedy drill --list", 2)
+    if not options["node"]:
+        raise Cannot("--node is missing: a name for the drilled node", 2)
+    if options["real"]:
+        return _real(name, options)
+    if options["apply"]:
+        raise Cannot("--apply is for --real: on made-up nodes a drill is always played", 2)
+    settings = settings_of(options["settings_path"], options["store_url"])
+    chosen: Sequence[Scenario] = ALL if name == EVERY else [BY_NAME[name]]
+    found = [
+        play(one, settings, options["node"], nodes=options["count"], takes=options["repair_takes"]) for one in chosen
+    ]  # fmt: skip
+    return _shown(found, options["form"])
+
+
+def _real(name: str, options: Dict[str, Any]) -> int:
+    if name != "fault":
+        raise Cannot("on a real node there is the scenario fault alone: the others are played on made-up nodes", 2)
+    try:
+        site = open_site(settings_of(options["settings_path"], options["store_url"]))
+    except (NoAdapter, AdapterError) as error:
+        raise Cannot(str(error), 2) from None
+    try:
+        return _on(site, options)
+    except AdapterError as error:
+        raise Cannot(printable(str(error))) from None
+    except DrillRefused as error:
+        raise Cannot(str(error), 2) from None
+    finally:
+        site.close()
+
+
+def _on(site: RemedySite, options: Dict[str, Any]) -> int:
+    by, node = person(options["by"]), options["node"]
+    if options["apply"]:
+        for left in left_over(site.store):
+            done = undo(site, left, by=by, now=time.time())
+            click.echo(f"an earlier drill on {printable(left)} was undone: {printable('; '.join(done))}", err=True)
+    drill = RealDrill(site, node, by, limits=Limits(options["longest"]), tell=lambda one: _say(one, options["form"]))
+    drill.may()
+    if not options["apply"]:
+        click.echo(
+            f"would report a fault of {printable(node)} that is not there (check_drill), and watch the loop mark it"
+        )
+        click.echo("would then take the fault back, end the episode, and clear the mark of the drill")
+        click.echo("dry run: nothing was done; --apply does it", err=True)
+        return 0
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
+    try:
+        return _shown([drill.run()], options["form"])
+    except KeyboardInterrupt:
+        raise Cannot("the drill was stopped, and is undone", 1) from None
+
+
+def _end(_number: int, _frame: object) -> None:
+    """As Ctrl-C: what was begun is undone."""
+    raise KeyboardInterrupt
+
+
+def _say(one: Timing, form: str) -> None:
+    if form == "text":
+        click.echo(f"{one.after:8.1f} s  {one.state}  {printable(one.why)}".rstrip())
+
+
+def _shown(found: Sequence[Drilled], form: str) -> int:
+    if form == "json":
+        show([{
+            "scenario": one.scenario, "kept": one.kept, "seconds": one.seconds,
+            "states": [timing._asdict() for timing in one.timings],
+            "promises": [promise._asdict() for promise in one.promises],
+        } for one in found])  # fmt: skip
+    else:
+        for one in found:
+            for line in _lines(one):
+                click.echo(line)
+    return 0 if all(one.kept for one in found) else 1
+
+
+def _lines(one: Drilled) -> List[str]:
+    lines = [f"{one.scenario}: {'kept its promises' if one.kept else 'BROKE A PROMISE'}"]
+    before: Optional[float] = None
+    rows = []
+    for timing in one.timings:
+        took = "" if before is None else f"+{timing.after - before:.0f} s"
+        rows.append([f"  {timing.after:.0f} s", took, timing.state, printable(timing.why)])
+        before = timing.after
+    lines += list(table(rows))
+    lines += [f"  broken: {promise.name}: {printable(promise.broken)}" for promise in one.promises if promise.broken]
+    return lines

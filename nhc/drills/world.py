@@ -1,0 +1,198 @@
+"""The made-up nodes of a drill: a scheduler, a repairer and reports, in a time of their own. Nothing real is asked."""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.marks import may_clear, may_mark
+from nhc.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState
+from nhc.repair import LADDER, Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+
+CHECK = "check_drill"
+RACK = 4
+NEW_BOOT = (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE)
+
+
+class Killed(BaseException):
+    """The loop's process is gone at this moment, as by SIGKILL."""
+
+
+class DrillFault(NamedTuple):
+    """A fault of a made-up node, and the mildest rung that cures it (ESCALATE: none does)."""
+
+    reason: str = "DrillFault"
+    action: Action = Action.REBOOT
+    cure: Rung = Rung.REBOOT
+
+
+class DrillSent(NamedTuple):
+    """One order that reached a made-up machine."""
+
+    at: float
+    node: str
+    rung: Rung
+    key: str
+    because: str
+    episode: str
+
+
+class MadeUpNode:
+    """One machine. `work` are repairs under way: when they end, and which."""
+
+    def __init__(self, name: str, rack: str) -> None:
+        self.name, self.rack = name, rack
+        self.mark: Optional[Mark] = None
+        self.available, self.busy, self.unknown, self.silent = True, False, False, False
+        self.boot, self.booted = 1, 0.0
+        self.faults: Dict[str, DrillFault] = {}
+        self.work: List[Tuple[float, Rung]] = []
+
+
+class MadeUpWorld:
+    """Marker, repairer and clock in one. `takes` is how long a repair takes, in seconds."""
+
+    def __init__(self, names: Sequence[str], now: float, takes: float) -> None:
+        self.now, self.takes = now, takes
+        self.fleet = {name: MadeUpNode(name, f"r{at // RACK}") for at, name in enumerate(names)}
+        self.sent: List[DrillSent] = []
+        self.marked: List[Tuple[float, str]] = []
+        self.cleared: List[Tuple[float, str]] = []
+        self.answers: List[str] = []
+        """What the next orders are answered with: lost (it took effect), dropped (it did not), throttled."""
+        self.claimed: Dict[str, str] = {}
+        self.down = False
+        self.deaf: Dict[str, bool] = {}
+        """Machines on which no repair ever takes effect."""
+        self.kill: Callable[[str], bool] = lambda _moment: False
+        self.most_out = self.most_at_work = 0
+
+    # Time.
+
+    @property
+    def working(self) -> bool:
+        """Whether a repair is under way that will take effect."""
+        return any(node.work and not self.deaf.get(node.name) for node in self.fleet.values())
+
+    def pass_time(self, seconds: float) -> List[Report]:
+        """Let time pass; what the nodes report now."""
+        self.now += seconds
+        for node in self.fleet.values():
+            for when, rung in list(node.work):
+                if self.now >= when and not self.deaf.get(node.name):
+                    node.work.remove((when, rung))
+                    if rung in NEW_BOOT:
+                        node.boot, node.booted = node.boot + 1, self.now
+                    for reason, one in list(node.faults.items()):
+                        if one.cure is not Rung.ESCALATE and LADDER.index(rung) >= LADDER.index(one.cure):
+                            del node.faults[reason]
+        return [self.report(node) for node in self.fleet.values() if not node.work and not node.silent]
+
+    def report(self, node: MadeUpNode) -> Report:
+        """What nhc would say of a node."""
+        results = [
+            CheckResult(f"{CHECK}_{reason.lower()}", Outcome(Verdict.CRIT, reason, "a drill", action=one.action))
+            for reason, one in node.faults.items()
+        ]
+        calm = Outcome(Verdict.UNKNOWN, "DrillUnknown", "could not tell") if node.unknown else Outcome(Verdict.OK)
+        results.append(CheckResult(CHECK, calm))
+        return Report(node.name, f"boot{node.boot}", self.now, 0.1, tuple(results), version="drill")
+
+    def _moment(self, what: str) -> None:
+        if self.kill(what):
+            raise Killed(what)
+
+    # As a scheduler.
+
+    def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
+        """Raises AdapterError."""
+        if self.down:
+            raise AdapterError("the drill's scheduler does not answer")
+        return [_state(node) for name, node in sorted(self.fleet.items()) if names is None or name in names]
+
+    def mark(self, marks: Mapping[str, Mark], seen: Optional[object] = None) -> List[Applied]:
+        del seen
+        found = []
+        for name, mark in marks.items():
+            node = self.fleet[name]
+            effect, why = may_mark(_state(node), mark)
+            if effect is Effect.CHANGED:
+                if node.available:
+                    self.marked.append((self.now, name))
+                node.mark, node.available = mark, False
+            found.append(Applied(name, effect, why))
+        self._count()
+        self._moment("after a mark")
+        return found
+
+    def clear(self, names: Sequence[str], seen: Optional[object] = None) -> List[Applied]:
+        del seen
+        found = []
+        for name in names:
+            node = self.fleet[name]
+            effect, why = may_clear(_state(node))
+            if effect is Effect.CHANGED:
+                node.mark, node.available = None, True
+                self.cleared.append((self.now, name))
+            found.append(Applied(name, effect, why))
+        self._moment("after a clear")
+        return found
+
+    # As a repairer.
+
+    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
+        del machine, device
+        return "" if rung is not Rung.ESCALATE else "no repair"
+
+    def look(self, machine: Machine) -> Sighting:
+        node = self.fleet[machine.node]
+        return Sighting(self.now, f"i-{node.name}", f"boot{node.boot}", "running")
+
+    def claims(self, machine: Machine) -> Sequence[Claim]:
+        doing = self.claimed.get(machine.node, "")
+        return [Claim("the platform", doing, "the drill")] if doing else []
+
+    def send(self, order: Order) -> Sent:
+        self._moment("before an order")
+        mood = self.answers.pop(0) if self.answers else ""
+        if mood == "throttled":
+            return Sent(Answer.REFUSED, "too many requests", retry_after=60.0)
+        if mood == "dropped":
+            return Sent(Answer.AMBIGUOUS, "no answer, and no effect")
+        node = self.fleet[order.machine.node]
+        self.sent.append(DrillSent(self.now, node.name, order.rung, order.key, order.because, order.episode))
+        node.work.append((self.now + self.takes, order.rung))
+        self._count()
+        self._moment("after an order")
+        return Sent(Answer.AMBIGUOUS if mood == "lost" else Answer.ACCEPTED, mood or "accepted", order.key)
+
+    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
+        node = self.fleet[order.machine.node]
+        if node.work:
+            return Progress(Stage.WORKING, "under way")
+        there = any(one.key == order.key for one in self.sent)
+        done = f"boot{node.boot}" != before.boot if order.rung in NEW_BOOT else there
+        return Progress(Stage.DONE, f"boot{node.boot}") if done else Progress(Stage.WORKING, "nothing is seen yet")
+
+    def rights(self) -> Sequence[Right]:
+        return [Right("everything", True, "made up")]
+
+    # What others do.
+
+    def operator_resumes(self, name: str) -> None:
+        """A person puts the node back into service."""
+        self.fleet[name].mark, self.fleet[name].available = None, True
+
+    def operator_drains(self, name: str) -> None:
+        """A person takes the node out."""
+        self.fleet[name].mark, self.fleet[name].available = Mark("mine", owner="ann", since=self.now), False
+
+    def _count(self) -> None:
+        ours = [node for node in self.fleet.values() if node.mark is not None and node.mark.ours]
+        self.most_out = max(self.most_out, len(ours))
+        self.most_at_work = max(self.most_at_work, sum(bool(node.work) for node in self.fleet.values()))
+
+
+def _state(node: MadeUpNode) -> NodeState:
+    shown = "idle" if node.available else "drained"
+    return NodeState(node.name, shown, node.available, node.busy, node.mark, groups=("drill",))
