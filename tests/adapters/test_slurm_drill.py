@@ -1,4 +1,4 @@
-"""A drill on a real node of Slurm: marked by the loop, given to a person, undone; also after Ctrl-C and after a kill."""
+"""A drill on a real node of Slurm: marked by the loop, given to a person, undone; also after Ctrl-C and a kill."""
 
 import signal
 import subprocess
