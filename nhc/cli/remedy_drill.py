@@ -11,7 +11,7 @@ import click
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import BY, FORMAT, SETTINGS, STORE, Cannot, carried_out, person, settings_of, show, table
-from nhc.drills.play import Drilled, Timing, play
+from nhc.drills.play import Drilled, DrillTiming, play
 from nhc.drills.real import DrillRefused, Limits, RealDrill, left_over, undo
 from nhc.drills.scenarios import ALL, BY_NAME, Scenario
 from nhc.model import printable
@@ -118,7 +118,7 @@ def _end(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _say(one: Timing, form: str) -> None:
+def _say(one: DrillTiming, form: str) -> None:
     if form == "text":
         click.echo(f"{one.after:8.1f} s  {one.state}  {printable(one.why)}".rstrip())
 

@@ -34,7 +34,7 @@ LONGEST = 14 * 86400.0
 """Seconds of made-up time after which a drill that has not ended has failed."""
 
 
-class Timing(NamedTuple):
+class DrillTiming(NamedTuple):
     """A state that the drilled node's episode entered, and how many seconds after the fault."""
 
     after: float
@@ -53,7 +53,7 @@ class Drilled(NamedTuple):
     """What came of a drill."""
 
     scenario: str
-    timings: Tuple[Timing, ...]
+    timings: Tuple[DrillTiming, ...]
     promises: Tuple[Promise, ...]
     rounds: int
     seconds: float
@@ -96,7 +96,7 @@ class _Playing:
         self, scenario: Scenario, settings: RemedySettings, world: MadeUpWorld, store: Store, node: str
     ) -> None:
         self.scenario, self.settings, self.world, self.store, self.node = scenario, settings, world, store, node
-        self.timings: List[Timing] = []
+        self.timings: List[DrillTiming] = []
         self.began = world.now
 
     def _controller(self) -> RemedyController:
@@ -109,7 +109,7 @@ class _Playing:
     def _tell(self, one: Written) -> None:
         row = one.case.episode
         if row.node == self.node and one.move.event is not None:
-            self.timings.append(Timing(row.updated - self.began, row.state, one.move.because))
+            self.timings.append(DrillTiming(row.updated - self.began, row.state, one.move.because))
 
     def _stand(self) -> Stand:
         with self.store.read() as connection:

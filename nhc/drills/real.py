@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Callable, List, NamedTuple, Optional, Tuple
 
-from nhc.drills.play import Drilled, Promise, Timing
+from nhc.drills.play import Drilled, DrillTiming, Promise
 from nhc.drills.world import CHECK
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.ports import AdapterError, NodeState
@@ -90,7 +90,7 @@ class RealDrill:
 
     def __init__(
         self, site: RemedySite, node: str, by: str, *, limits: Limits = Limits(),  # noqa: B008 (a value)
-        tell: Callable[[Timing], None] = lambda _one: None, clock: Callable[[], float] = time.time,
+        tell: Callable[[DrillTiming], None] = lambda _one: None, clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
         self.site, self.node, self.by, self.limits = site, node, by, limits
@@ -167,15 +167,15 @@ class RealDrill:
             reports.receive(connection, [Incoming(report(self.node, Verdict.CRIT, now), SOURCE, now)])
 
     def _say(self, state: str, why: str) -> None:
-        self.tell(Timing(self.clock() - self.began, state, why))
+        self.tell(DrillTiming(self.clock() - self.began, state, why))
 
-    def _timings(self, row: Optional[Episode]) -> Tuple[Timing, ...]:
+    def _timings(self, row: Optional[Episode]) -> Tuple[DrillTiming, ...]:
         if row is None:
             return ()
         with self.site.store.read() as connection:
             rows = audit.entries(connection, episode=row.id, limit=200)
         return tuple(
-            Timing(one.at - self.began, one.what.partition(".")[2], "") for one in rows
+            DrillTiming(one.at - self.began, one.what.partition(".")[2], "") for one in rows
             if one.what.startswith("episode.") and one.what not in ("episode.waits", "episode.joined")
         )  # fmt: skip
 

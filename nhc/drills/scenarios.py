@@ -53,7 +53,7 @@ class Scenario(NamedTuple):
 
 def _sick(fault: DrillFault = DrillFault()) -> Callable[[Stand], None]:  # noqa: B008 (a value)
     def begin(stand: Stand) -> None:
-        stand.world.fleet[stand.node].faults[fault.reason] = fault
+        stand.world.fall_sick(stand.node, fault)
 
     return begin
 
@@ -73,13 +73,13 @@ def _ends(state: str, rungs: Sequence[Rung]) -> Callable[[Stand], str]:
 
 def _busy(stand: Stand) -> None:
     _sick()(stand)
-    stand.world.fleet[stand.node].busy = True
+    stand.world.work_runs(stand.node, True)
 
 
 def _answers(*moods: str) -> Callable[[Stand], None]:
     def begin(stand: Stand) -> None:
         _sick()(stand)
-        stand.world.answers = list(moods)
+        stand.world.answer(*moods)
 
     return begin
 
@@ -98,21 +98,21 @@ def _when(state: str, work: Callable[[Stand], None]) -> Callable[[Stand], None]:
 
 def _resumed(stand: Stand) -> None:
     stand.world.operator_resumes(stand.node)
-    stand.world.fleet[stand.node].busy = False
+    stand.world.work_runs(stand.node, False)
 
 
 def _drained(stand: Stand) -> None:
     stand.world.operator_drains(stand.node)
-    stand.world.fleet[stand.node].busy = False
+    stand.world.work_runs(stand.node, False)
 
 
 def _recovers(stand: Stand) -> None:
-    stand.world.fleet[stand.node].faults.clear()
+    stand.world.fall_sick(stand.node)
 
 
 def _storm(stand: Stand) -> None:
-    for node in stand.world.fleet.values():
-        node.faults["DrillFault"] = DrillFault()
+    for name in stand.world.fleet:
+        stand.world.fall_sick(name, DrillFault())
 
 
 def _after(seconds: float) -> Callable[[Stand], bool]:
@@ -147,7 +147,7 @@ def _two_faults(stand: Stand) -> None:
         return
     names = ["DrillA", "DrillB"]
     ordered = names if int(stand.world.now // 15) % 2 == 0 else names[::-1]
-    stand.world.fleet[stand.node].faults = {name: DrillFault(name) for name in ordered}
+    stand.world.fall_sick(stand.node, *map(DrillFault, ordered))
 
 
 def _told(stand: Stand) -> str:
@@ -159,9 +159,9 @@ def _told(stand: Stand) -> str:
 
 
 def _away(stand: Stand) -> None:
-    stand.world.down = stand.state == "draining" and stand.since < 600
+    stand.world.scheduler_away(stand.state == "draining" and stand.since < 600)
     if stand.since >= 600:
-        stand.world.fleet[stand.node].busy = False
+        stand.world.work_runs(stand.node, False)
 
 
 def _killed_once(moment: str) -> Callable[[Stand], None]:
@@ -175,24 +175,24 @@ def _killed_once(moment: str) -> Callable[[Stand], None]:
                 return True
             return False
 
-        stand.world.kill = kill
+        stand.world.kill_at(kill)
 
     return begin
 
 
 def _claimed(stand: Stand) -> None:
     _sick()(stand)
-    stand.world.claimed[stand.node] = "replaces it"
+    stand.world.claim(stand.node, "replaces it")
 
 
 def _claim_ends(stand: Stand) -> None:
     if stand.since >= 900:
-        stand.world.claimed.clear()
+        stand.world.claim(stand.node, "")
 
 
 def _no_effect(stand: Stand) -> None:
     _sick(DrillFault(action=Action.REPLACE, cure=Rung.REPLACE))(stand)
-    stand.world.deaf[stand.node] = True
+    stand.world.never_works(stand.node)
 
 
 def _services_start(stand: Stand) -> None:
@@ -200,7 +200,7 @@ def _services_start(stand: Stand) -> None:
     node = stand.world.fleet[stand.node]
     if node.boot > 1:
         early = stand.world.now - node.booted < 60
-        node.faults = {"DrillStarting": DrillFault("DrillStarting", cure=Rung.ESCALATE)} if early else {}
+        stand.world.fall_sick(stand.node, *([DrillFault("DrillStarting", cure=Rung.ESCALATE)] if early else []))
 
 
 REBOOTED = _ends("returned", [Rung.REBOOT])
@@ -212,7 +212,7 @@ ALL: Sequence[Scenario] = (
     Scenario("slow-services", "aws/eks-node-monitoring-agent#266", "After the boot a service fails for a minute.",
              _sick(), REBOOTED, _services_start),
     Scenario("unknown", "aws/containers-roadmap#2555", "Nothing can be checked: nothing may be done.",
-             lambda stand: setattr(stand.world.fleet[stand.node], "unknown", True), _nothing_done, over=_after(3600)),
+             lambda stand: stand.world.cannot_tell(stand.node), _nothing_done, over=_after(3600)),
     Scenario("storm", "kubernetes-sigs/karpenter#2811", "Every node fails at once: bounds and breaker must hold.",
              _storm, _not_one_more, over=_after(2 * 3600)),
     Scenario("busy", "kubernetes-sigs/karpenter#2042", "Work on the node never ends: the drain has a deadline.",

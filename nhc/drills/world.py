@@ -48,6 +48,26 @@ class MadeUpNode:
         self.faults: Dict[str, DrillFault] = {}
         self.work: List[Tuple[float, Rung]] = []
 
+    def be_sick(self, faults: Sequence[DrillFault]) -> None:
+        """These faults, in this order."""
+        self.faults = {one.reason: one for one in faults}
+
+    def be_busy(self, busy: bool) -> None:
+        """Whether work runs on it."""
+        self.busy = busy
+
+    def be_unknown(self) -> None:
+        """Its check gives no verdict."""
+        self.unknown = True
+
+    def booted_at(self, now: float) -> None:
+        """Another boot."""
+        self.boot, self.booted = self.boot + 1, now
+
+    def marked(self, mark: Optional[Mark], available: bool) -> None:
+        """As the scheduler has it now."""
+        self.mark, self.available = mark, available
+
 
 class MadeUpWorld:
     """Marker, repairer and clock in one. `takes` is how long a repair takes, in seconds."""
@@ -82,7 +102,7 @@ class MadeUpWorld:
                 if self.now >= when and not self.deaf.get(node.name):
                     node.work.remove((when, rung))
                     if rung in NEW_BOOT:
-                        node.boot, node.booted = node.boot + 1, self.now
+                        node.booted_at(self.now)
                     for reason, one in list(node.faults.items()):
                         if one.cure is not Rung.ESCALATE and LADDER.index(rung) >= LADDER.index(one.cure):
                             del node.faults[reason]
@@ -119,7 +139,7 @@ class MadeUpWorld:
             if effect is Effect.CHANGED:
                 if node.available:
                     self.marked.append((self.now, name))
-                node.mark, node.available = mark, False
+                node.marked(mark, False)
             found.append(Applied(name, effect, why))
         self._count()
         self._moment("after a mark")
@@ -132,7 +152,7 @@ class MadeUpWorld:
             node = self.fleet[name]
             effect, why = may_clear(_state(node))
             if effect is Effect.CHANGED:
-                node.mark, node.available = None, True
+                node.marked(None, True)
                 self.cleared.append((self.now, name))
             found.append(Applied(name, effect, why))
         self._moment("after a clear")
@@ -177,15 +197,49 @@ class MadeUpWorld:
     def rights(self) -> Sequence[Right]:
         return [Right("everything", True, "made up")]
 
+    # What happens in a scenario.
+
+    def fall_sick(self, name: str, *faults: DrillFault) -> None:
+        """The node has these faults and no others."""
+        self.fleet[name].be_sick(faults)
+
+    def work_runs(self, name: str, busy: bool) -> None:
+        """Work runs on the node, or runs no more."""
+        self.fleet[name].be_busy(busy)
+
+    def cannot_tell(self, name: str) -> None:
+        """The node's check gives no verdict from now on."""
+        self.fleet[name].be_unknown()
+
+    def answer(self, *moods: str) -> None:
+        """What the next orders are answered with."""
+        self.answers = list(moods)
+
+    def scheduler_away(self, away: bool) -> None:
+        """The scheduler does not answer, or does again."""
+        self.down = away
+
+    def kill_at(self, kill: Callable[[str], bool]) -> None:
+        """Whether the loop's process is killed at a moment."""
+        self.kill = kill
+
+    def claim(self, name: str, doing: str) -> None:
+        """Another actor works on the node, "" for no more."""
+        self.claimed = {name: doing} if doing else {}
+
+    def never_works(self, name: str) -> None:
+        """No repair of the node ever takes effect."""
+        self.deaf[name] = True
+
     # What others do.
 
     def operator_resumes(self, name: str) -> None:
         """A person puts the node back into service."""
-        self.fleet[name].mark, self.fleet[name].available = None, True
+        self.fleet[name].marked(None, True)
 
     def operator_drains(self, name: str) -> None:
         """A person takes the node out."""
-        self.fleet[name].mark, self.fleet[name].available = Mark("mine", owner="ann", since=self.now), False
+        self.fleet[name].marked(Mark("mine", owner="ann", since=self.now), False)
 
     def _count(self) -> None:
         ours = [node for node in self.fleet.values() if node.mark is not None and node.mark.ours]

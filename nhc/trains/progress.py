@@ -9,27 +9,27 @@ from nhc.trains.machine import STOP_ENDS, Stop, TrainState
 from nhc.trains.settings import TrainPlan
 
 
-class Turn(NamedTuple):
+class WaveTurn(NamedTuple):
     """The wave whose nodes may begin, 0 for none, and why none may."""
 
     wave: int
     why: str = ""
 
 
-def turn(plan: TrainPlan, rows: Sequence[TrainNode], state: TrainState, now: float) -> Turn:
+def turn(plan: TrainPlan, rows: Sequence[TrainNode], state: TrainState, now: float) -> WaveTurn:
     """The first wave that has a node which has not ended; after a wave the plan's pause is waited for."""
     if state is not TrainState.RUNNING:
-        return Turn(0, f"the train is {state.value}")
+        return WaveTurn(0, f"the train is {state.value}")
     open_ones = [row for row in rows if Stop(row.state) not in STOP_ENDS]
     if not open_ones:
-        return Turn(0, "every node is done with")
+        return WaveTurn(0, "every node is done with")
     wave = min(row.wave for row in open_ones)
     before = [row.ended or 0.0 for row in rows if row.wave < wave and row.ended is not None and _did(row)]
     ready = max(before, default=0.0) + plan.waves.pause
     begun = any(row.wave == wave and row.state != Stop.WAITING.value and _did(row) for row in rows)
     if before and not begun and now < ready:
-        return Turn(0, f"wave {wave} begins in {ready - now:.0f} s")
-    return Turn(wave, f"it is wave {wave}'s turn")
+        return WaveTurn(0, f"wave {wave} begins in {ready - now:.0f} s")
+    return WaveTurn(wave, f"it is wave {wave}'s turn")
 
 
 def _did(row: TrainNode) -> bool:
