@@ -129,11 +129,8 @@ class Adapter(Kubernetes):
     def evict(self, names: Sequence[str]) -> Mapping[str, str]:
         """One step of the drain of each node, through the Eviction API; as `nhc.ports`."""
         self._drains = {name: self._drains.get(name) or Drain(self.client, name, self.rules) for name in names}
-        found = {}
-        for name, drain in self._drains.items():
-            progress = drain.step()
-            found[name] = "" if progress.clean else progress.line()
-        return found
+        steps = self._each(list(self._drains), lambda name: self._drains[name].step())
+        return {one.node: "" if one.clean else one.line() for one in steps}
 
     def close(self) -> None:
         """End its connections."""

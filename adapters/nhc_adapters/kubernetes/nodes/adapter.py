@@ -104,9 +104,11 @@ class Kubernetes:
         if names is None or len(names) > BUSY_BY_NODE:
             pods = list(self.client.items("/api/v1/pods", fieldSelector=running))
         else:
-            pods = []
-            for name in names:
-                pods += self.client.items("/api/v1/pods", fieldSelector=f"{running},spec.nodeName={name}")
+            found = self._each(
+                list(names),
+                lambda name: list(self.client.items("/api/v1/pods", fieldSelector=f"{running},spec.nodeName={name}")),
+            )
+            pods = [pod for some in found for pod in some]
         return frozenset(str(pod.get("spec", {}).get("nodeName") or "") for pod in workload(pods))
 
     # Acting.
