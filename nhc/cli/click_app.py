@@ -47,6 +47,8 @@ COMMANDS: Dict[str, Any] = {
         "status": ("nhc.cli.deep_results:status", "Show the sweeps, and the age of each node's last deep verdict."),
         "show": ("nhc.cli.deep_results:show", "Show a sweep: whom it blames, and by which tests."),
         "history": ("nhc.cli.deep_results:history", "Show what deep checks found of a node."),
+        "stop": ("nhc.cli.deep_stop:command", "End a sweep, whoever runs it."),
+        "due": ("nhc.cli.deep_due:command", "Show who needs a deep check before a large job."),
         "simulate": ("nhc.cli.deep_simulate:command", "Play a sweep of many nodes on a made-up cluster."),
     }),
     "gate": ("Keep work off a node until its suite has passed.", {

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import signal
 import time
-import uuid
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Set, Tuple
 
 import click
 
 from nhc.cli.deep_results import show_sweep
+from nhc.cli.deep_sweep_plan import RefusedSweep, plan_of
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import person
 from nhc.cli.store import SETTINGS, URL, found, guarded
-from nhc.deep.group_output import AskedMeasurement
-from nhc.deep.group_test import Rules, Topology
+from nhc.deep.continuous import Endless
+from nhc.deep.continuous import run as run_endless
+from nhc.deep.continuous import window as read_window
 from nhc.deep.planner import next_round
-from nhc.deep.sweep import Surroundings, Sweeper
+from nhc.deep.rails import WAYS
+from nhc.deep.sweep import Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import BadPlan, SweepPlan, read, write
-from nhc.deep.topology_sources import BadTopology, guess_and_read, not_placed
-from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
+from nhc.deep.topology_sources import BadTopology, not_placed
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.group_launch import Launcher
-from nhc.matching.nodeset import expand, fold
+from nhc.matching.nodeset import fold
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.plugins import launcher as launcher_of
@@ -31,12 +33,6 @@ from nhc.store import deep
 from nhc.store.errors import LeadershipLost
 from nhc.store.leader import Leader
 from nhc.store.settings import opened
-from nhc.system.bounded_read import cause, read_text
-from nhc.units import size_bytes
-
-
-class _Refused(Exception):
-    """What is wrong with the command line or its files, in one line."""
 
 
 class _SweepInterrupted(Exception):
@@ -46,6 +42,7 @@ class _SweepInterrupted(Exception):
 _nodes = under("What is tested")
 _how = under("How it is tested")
 _yield = under("How it gives way")
+_when = under("When it runs")
 
 
 @click.command("sweep", cls=GroupedCommand)
@@ -62,6 +59,12 @@ _yield = under("How it gives way")
 @_how("--any-transport", is_flag=True, help="Take figures of data that did not travel by RDMA, too.")
 @_how("--failures", type=click.IntRange(1, 10), default=2, show_default=True,
       help="Bad tests with as many proven partners that convict a node.")  # fmt: skip
+@_how("--rails", "rail_set", metavar="SET", default="",
+      help="The rails, the same on each node: mlx5_[0-7]. Each alone is tested on nodes that fail.")  # fmt: skip
+@_how("--rail-by", type=click.Choice(sorted(WAYS)), default="hca", show_default=True,
+      help="How the tool is held to a rail: RDMA adapters, or network interfaces.")  # fmt: skip
+@_how("--rail-floor", type=click.FloatRange(0), default=0.0, metavar="GB/S",
+      help="The least bandwidth of one rail that is good. Default: its part of a good pair's.")  # fmt: skip
 @_how("--scale", is_flag=True, help="After the pairs, test all sound nodes at once.")
 @_how("--limit", type=DURATION, default="10m", show_default=True, metavar="TIME", help="The limit of one test.")
 @_how("--launcher", "launcher_name", default="slurm", show_default=True, help="What starts the tests.")
@@ -69,9 +72,17 @@ _yield = under("How it gives way")
       help="A setting of the launcher, as docs/deep-sweeps.md lists them. Repeatable.")  # fmt: skip
 @_yield("--most", type=click.IntRange(1, 100), default=100, show_default=True, metavar="PERCENT",
         help="The largest share of the nodes that is under test at once.")  # fmt: skip
+@_yield("--power", metavar="WATTS", default="", help="The most that nodes under test may draw at once: 200k.")
+@_yield("--watts", metavar="WATTS|FILE", default="",
+        help="What a node draws under test: one figure, or lines 'gpu[001-064] 10200'.")  # fmt: skip
 @_yield("--patience", type=DURATION, default="5m", show_default=True, metavar="TIME",
         help="How long a test waits for its nodes to be idle.")  # fmt: skip
 @_yield("--every", type=DURATION, default="2s", show_default=True, metavar="TIME", help="The pause between two looks.")
+@_when("--continuous", is_flag=True, help="Sweep after sweep for ever: idle nodes, the oldest verdict first.")
+@_when("--window", "window_text", metavar="TIME", default="",
+       help="Test from 22:00-06:00 each day, or for 4h from now; what runs then is ended.")  # fmt: skip
+@_when("--fresh", type=DURATION, default="7d", show_default=True, metavar="TIME",
+       help="With --continuous or --window: who has a verdict as young as this is not due.")  # fmt: skip
 @SETTINGS
 @URL
 @under("Who")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
@@ -83,55 +94,24 @@ def command(**options: Any) -> None:
 
     TOOL is a test of nccl-tests or rccl-tests built with MPI, or one that prints as they do; all_reduce_perf with the
     size unless it is given. Tests run on idle nodes alone, as exclusive jobs that a partition or QOS can preempt. A
-    sweep that is killed goes on with --go-on.
+    sweep that is killed goes on with --go-on; nhc deep stop ends one.
 
     Exit status: 0 nobody is to blame and all were tested, 1 somebody is, 2 wrong usage, 3 could not tell.
     """
     try:
         if options["dry_run"]:
-            _dry_run(_plan(options))
+            _dry_run(plan_of(options))
             return
-        guarded(lambda: _run(options))
-    except (_Refused, BadTopology, BadPlan, NoAdapter) as error:
+        endless = options["continuous"] or options["window_text"]
+        if endless and options["number"]:
+            raise RefusedSweep("--go-on is for one sweep; --continuous and --window go on by themselves")
+        guarded(lambda: _endless(options) if endless else _run(options))
+    except (RefusedSweep, BadTopology, BadPlan, NoAdapter) as error:
         click.echo(f"nhc deep sweep: {printable(str(error))}", err=True)
         raise SystemExit(EXIT_USAGE) from None
     except AdapterError as error:
         click.echo(f"nhc deep sweep: {printable(str(error))}", err=True)
         raise SystemExit(EXIT_UNKNOWN) from None
-
-
-def _plan(options: Dict[str, Any]) -> SweepPlan:
-    """The plan of a command line. Raises _Refused, BadTopology."""
-    try:
-        nodes = tuple(sorted(set(expand(options["node_set"]))))
-        size = size_bytes(options["size"])
-    except ValueError as error:
-        raise _Refused(str(error)) from None
-    if len(nodes) < 2:
-        raise _Refused("a sweep takes two nodes at least: --nodes gpu[001-064]")
-    topology = Topology()
-    if options["topology_path"]:
-        path = options["topology_path"]
-        try:
-            topology = guess_and_read(read_text(path), path)
-        except (OSError, UnicodeDecodeError) as error:
-            raise _Refused(f"{path}: {cause(error)}") from None
-    settings = []
-    for pair in options["pairs"]:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise _Refused(f"--set {pair}: is not NAME=VALUE")
-        settings.append((name, value))
-    argv: Tuple[str, ...] = options["tool"] or (
-        "env", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET", f"{options['collective']}_perf", "-b", str(size),
-        "-e", str(size), "-g", "1", "-n", "20", "-c", "1",
-    )  # fmt: skip
-    asked = AskedMeasurement(options["collective"], size, options["tasks"], not options["any_transport"])
-    return SweepPlan(
-        uuid.uuid4().hex[:16], nodes, topology, Rules(failures=options["failures"], scale=options["scale"]), argv,
-        asked, options["floor"], seconds=options["limit"], patience=options["patience"], most=options["most"] / 100,
-        settings=tuple(sorted(settings)),
-    )  # fmt: skip
 
 
 def _dry_run(plan: SweepPlan) -> None:
@@ -156,7 +136,7 @@ def _run(options: Dict[str, Any]) -> int:
     leader = Leader(store, name="sweep")
     try:
         if not leader.attempt():
-            raise _Refused(f"another runs a sweep on {store.name}")
+            raise RefusedSweep(f"another runs a sweep on {store.name}")
         number, plan, launcher = _begun(options, store)
         around = Surroundings(options["every"], time.time, time.sleep,
                               lambda line: click.echo(f"sweep {number}: {printable(line)}", err=True))  # fmt: skip
@@ -164,6 +144,8 @@ def _run(options: Dict[str, Any]) -> int:
         before = {one: signal.signal(one, _end) for one in (signal.SIGINT, signal.SIGTERM)}
         try:
             sweeper.run()
+        except SweepStopped as stopped:
+            click.echo(f"nhc deep sweep: stopped: {printable(str(stopped))}", err=True)
         except _SweepInterrupted:
             click.echo(f"nhc deep sweep: ended; go on with: nhc deep sweep --go-on {number}", err=True)
             return EXIT_UNKNOWN
@@ -179,6 +161,38 @@ def _run(options: Dict[str, Any]) -> int:
         store.close()
 
 
+def _endless(options: Dict[str, Any]) -> int:
+    """Pass after pass; 1 where one of them has blamed somebody."""
+    plan = plan_of(options)
+    try:
+        window = read_window(options["window_text"], time.time())
+    except ValueError as error:
+        raise RefusedSweep(f"--window {error}") from None
+    launcher: Launcher = launcher_of(options["launcher_name"])(dict(plan.settings))
+    store = opened(found(options["path"], options["url"]))
+    leader = Leader(store, name="sweep")
+    statuses: Set[int] = set()
+    before = {one: signal.signal(one, _end) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        if not leader.attempt():
+            raise RefusedSweep(f"another runs a sweep on {store.name}")
+        around = Surroundings(options["every"], time.time, time.sleep,
+                              lambda line: click.echo(printable(line), err=True))  # fmt: skip
+        wanted = Endless(plan, options["launcher_name"], person(options["by"]), options["fresh"], window,
+                         options["continuous"])  # fmt: skip
+        run_endless(wanted, store, launcher, leader, around,
+                    lambda number, _found: statuses.add(show_sweep(store, number, options["form"])))  # fmt: skip
+    except (_SweepInterrupted, LeadershipLost, SweepStopped) as error:
+        click.echo(f"nhc deep sweep: ended{f': {printable(str(error))}' if str(error) else ''}", err=True)
+        return EXIT_UNKNOWN
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        leader.release()
+        store.close()
+    return EXIT_UNHEALTHY if EXIT_UNHEALTHY in statuses else EXIT_HEALTHY
+
+
 def _begun(options: Dict[str, Any], store: Any) -> Tuple[int, SweepPlan, Launcher]:
     """The sweep to carry out: a new one, written down before anything is launched, or an open one."""
     number: Optional[int] = options["number"]
@@ -186,10 +200,10 @@ def _begun(options: Dict[str, Any], store: Any) -> Tuple[int, SweepPlan, Launche
         with store.read() as connection:
             row = deep.sweep(connection, number)
         if row is None or row.state != deep.OPEN:
-            raise _Refused(f"sweep {number} is {'not known' if row is None else row.state}")
+            raise RefusedSweep(f"sweep {number} is {'not known' if row is None else row.state}")
         plan = read(row.plan)
         return number, plan, launcher_of(row.launcher)(dict(plan.settings))
-    plan = _plan(options)
+    plan = plan_of(options)
     launcher: Launcher = launcher_of(options["launcher_name"])(dict(plan.settings))
     with store.write() as connection:
         row = deep.begin_sweep(

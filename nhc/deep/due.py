@@ -45,11 +45,18 @@ def due(nodes: Sequence[str], told: Told, rule: DeepRule, now: float) -> Tuple[D
     return tuple(one for one in found if one is not None)
 
 
-def oldest_first(nodes: Sequence[str], told: Told, suites: Sequence[str] = ()) -> List[str]:
-    """The nodes in the order in which they are to be tested: never tested, then by the age of the newest verdict."""
-    by_node = _by_node(told, suites)
-    newest = {node: max(one.at for one in some) for node, some in by_node.items()}
-    return sorted(set(nodes), key=lambda name: (newest.get(name, float("-inf")), name))
+def newest_of(told: Told) -> Mapping[str, float]:
+    """When each node's newest verdict was."""
+    return {node: max(one.at for one in some) for node, some in _by_node(told, ()).items()}
+
+
+def oldest_first(nodes: Sequence[str], told: Told, tried: Mapping[str, float]) -> List[str]:
+    """The nodes in the order in which they are to be tested: never tested, then the oldest verdict, by name.
+
+    `tried` says when a test of a node was tried, whatever came of it: who cannot be told does not keep others waiting.
+    """
+    newest = newest_of(told)
+    return sorted(set(nodes), key=lambda name: (max(newest.get(name, 0.0), tried.get(name, 0.0)), name))
 
 
 def _by_node(told: Told, suites: Sequence[str]) -> Mapping[str, List[LastVerdict]]:

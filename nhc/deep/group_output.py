@@ -10,6 +10,7 @@ from typing import NamedTuple, Optional, Sequence, Tuple
 
 from nhc.checks.deep_collective import NETWORKS, unproven, wrong_values
 from nhc.deep.group_test import GroupOutcome
+from nhc.deep.rails import strayed
 from nhc.facts.tools import collective
 from nhc.group_launch import GroupOutput
 
@@ -38,8 +39,8 @@ class MeasuredGroup(NamedTuple):
     missing: Tuple[str, ...] = ()
 
 
-def read(done: GroupOutput, nodes: Sequence[str], asked: AskedMeasurement) -> MeasuredGroup:
-    """What a run says."""
+def read(done: GroupOutput, nodes: Sequence[str], asked: AskedMeasurement, rail: str = "") -> MeasuredGroup:
+    """What a run says. With a `rail` it must have gone by that one alone, where the way has to be proved."""
     try:
         found = collective.parse(done.output)
     except ValueError as error:
@@ -65,7 +66,8 @@ def read(done: GroupOutput, nodes: Sequence[str], asked: AskedMeasurement) -> Me
     if asked.fabric and not names & NETWORKS:
         by = f"by {', '.join(sorted(names))}" if names else "in a way that nothing says (no NCCL INFO lines)"
         return MeasuredGroup(None, why=f"the data travelled {by}, not by the fabric")
-    return MeasuredGroup(row.busbw)
+    stray = strayed(done.output, rail) if asked.fabric else ""
+    return MeasuredGroup(None, why=stray) if stray else MeasuredGroup(row.busbw)
 
 
 def judged(values: Sequence[float], value: float, floor: float, share: float) -> Tuple[GroupOutcome, str]:

@@ -7,7 +7,7 @@ it ran and was good, it ran and was bad, or it could not be told (it did not sta
 from __future__ import annotations
 
 from enum import Enum
-from typing import FrozenSet, Mapping, NamedTuple, Tuple
+from typing import Mapping, NamedTuple, Tuple
 
 
 class Layer(str, Enum):
@@ -28,30 +28,34 @@ class GroupOutcome(str, Enum):
 
 
 class GroupTest(NamedTuple):
-    """One test to be run. `nodes` are sorted; `repeat` counts earlier tests of the very same nodes in this layer."""
+    """One test to be run. `nodes` are sorted; `repeat` counts earlier tests of the very same in this layer.
+
+    `rail` is the one that it is held to, "" for all of them.
+    """
 
     layer: Layer
     nodes: Tuple[str, ...]
     repeat: int = 0
+    rail: str = ""
 
     @property
     def name(self) -> str:
         """A key that no other test of the sweep has: what a killed sweep finds its results by."""
-        return f"{self.layer.value}:{'+'.join(self.nodes)}:{self.repeat}"
+        rail = f":{self.rail}" if self.rail else ""
+        return f"{self.layer.value}:{'+'.join(self.nodes)}:{self.repeat}{rail}"
 
 
 class GroupResult(NamedTuple):
     """What came of a test. `value` is the measured figure (GB/s), 0 where there is none.
 
-    `missing` are nodes that gave no result of their own. `rails` are the numbers of the rails that were bad, for a
-    test of the rails. `why` is one line: how it was bad, or why it could not be told.
+    `missing` are nodes that gave no result of their own. `why` is one line: how it was bad, or why it could not be
+    told.
     """
 
     test: GroupTest
     seen: GroupOutcome
     value: float = 0.0
     missing: Tuple[str, ...] = ()
-    rails: FrozenSet[int] = frozenset()
     why: str = ""
 
 
@@ -63,8 +67,8 @@ class Rules(NamedTuple):
     tested again before its link is blamed. `retries`: how often a test that could not be told is run again.
     `leaf_share` (0 to 1): where so large a share of a leaf's nodes fails, and two at least, the leaf is blamed and
     no node. `cap` (0 to 1) and `cap_nodes`: with more convictions than the larger of the two the test is doubted.
-    `smallest_group`: a group of so few nodes is not halved any more. `across`, `rails`, `scale`: whether pairs across
-    leaves, single rails and the whole are tested too.
+    `smallest_group`: a group of so few nodes is not halved any more. `across`, `scale`: whether pairs across
+    leaves and the whole are tested too. `rails` are the names of the rails that are tested one by one.
     """
 
     failures: int = 2
@@ -74,7 +78,7 @@ class Rules(NamedTuple):
     cap: float = 0.2
     cap_nodes: int = 3
     across: bool = True
-    rails: bool = False
+    rails: Tuple[str, ...] = ()
     scale: bool = False
     smallest_group: int = 4
 

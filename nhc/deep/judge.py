@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from enum import Enum
-from typing import DefaultDict, Dict, FrozenSet, List, NamedTuple, Sequence, Set, Tuple
+from typing import DefaultDict, Dict, List, NamedTuple, Sequence, Set, Tuple
 
 from nhc.deep.evidence import PairEvidence, bad_leaves, convicted, gather
 from nhc.deep.group_test import GroupOutcome, GroupResult, Layer, Rules, Topology
@@ -86,6 +86,16 @@ def _nothing_ran(results: Sequence[GroupResult]) -> Blame:
     )  # fmt: skip
 
 
+def _rails_said(tried: Dict[str, bool]) -> str:
+    """What the tests of a node's single rails say."""
+    bad = sorted(rail for rail, is_bad in tried.items() if is_bad)
+    if not bad:
+        return f"each of its {len(tried)} rails tested alone is good"
+    if len(bad) == len(tried) and len(tried) > 1:
+        return f"bad on each of its {len(tried)} rails: the host, not one adapter"
+    return f"bad on rail {', '.join(bad)} alone"
+
+
 class _Court:
     """The findings while they are collected."""
 
@@ -155,24 +165,27 @@ class _Court:
 
     def rails(self) -> None:
         """Name the rails on which convicted nodes are bad; where a blamed leaf is bad on one rail alone, that rail."""
-        bad: Dict[str, FrozenSet[int]] = {}
+        tried: Dict[str, Dict[str, bool]] = {}
         for result in self.results:
-            if result.test.layer is Layer.RAILS and result.seen is GroupOutcome.BAD:
-                bad.update(dict.fromkeys((self.guilty | self.spared).intersection(result.test.nodes), result.rails))
-        self.blames = [self._with_rails(blame, bad) for blame in self.blames]
+            if result.test.layer is Layer.RAILS and result.seen is not GroupOutcome.UNKNOWN:
+                for node in (self.guilty | self.spared).intersection(result.test.nodes):
+                    tried.setdefault(node, {})[result.test.rail] = result.seen is GroupOutcome.BAD
+        self.blames = [self._with_rails(blame, tried) for blame in self.blames]
 
-    def _with_rails(self, blame: Blame, bad: Dict[str, FrozenSet[int]]) -> Blame:
-        if blame.culprit is Culprit.NODE and bad.get(blame.names[0]):
-            shown = ", ".join(str(rail) for rail in sorted(bad[blame.names[0]]))
-            return blame._replace(message=f"{blame.message}; bad on rail {shown} alone")
+    def _with_rails(self, blame: Blame, tried: Dict[str, Dict[str, bool]]) -> Blame:
+        if blame.culprit is Culprit.NODE and tried.get(blame.names[0]):
+            return blame._replace(message=f"{blame.message}; {_rails_said(tried[blame.names[0]])}")
         if blame.culprit is Culprit.LEAF:
-            seen = {node: rails for node, rails in bad.items() if self.topology.leaf(node) == blame.names[0]}
-            if len(seen) > 1 and len(set(seen.values())) == 1 and len(next(iter(seen.values()))) == 1:
-                rail = min(next(iter(seen.values())))
-                message = f"rail {rail} of leaf {blame.names[0]} is bad at {len(seen)} nodes: its switch, not the nodes"
-                return Blame(
-                    Culprit.RAIL, (blame.names[0], f"rail {rail}"), message, self._behind(Layer.RAILS, list(seen))
-                )
+            leaf = blame.names[0]
+            bad = {node: [rail for rail, is_bad in rails.items() if is_bad]
+                   for node, rails in tried.items() if self.topology.leaf(node) == leaf}  # fmt: skip
+            alone = {rails[0] for rails in bad.values() if len(rails) == 1}
+            # With one rail tested alone nothing tells it from the whole leaf.
+            same = len(bad) > 1 and len(alone) == 1 and all(len(rails) == 1 for rails in bad.values())
+            if same and all(len(tried[node]) > 1 for node in bad):
+                rail = min(alone)
+                message = f"rail {rail} of leaf {leaf} is bad at {len(bad)} nodes: its switch, not the nodes"
+                return Blame(Culprit.RAIL, (leaf, rail), message, self._behind(Layer.RAILS, list(bad)))
         return blame
 
     def scale(self) -> None:

@@ -8,7 +8,7 @@ Halving is for what shows only at scale, while every pair is good. A killed swee
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import DefaultDict, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import DefaultDict, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from nhc.deep.evidence import PairEvidence, bad_leaves, convicted, gather, settled
 from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer, Rules, Topology
@@ -32,18 +32,19 @@ def next_round(
     plan = _pairs(names, topology, leaf, rules, Layer.LEAF)
     if plan:
         return plan
-    in_leaf = convicted(leaf, rules)
+    guilty = in_leaf = convicted(leaf, rules)
     sound = [node for node in names if leaf.proven(node) and node not in in_leaf]
     if rules.across and len({topology.leaf(node) for node in sound}) > 1:
         across = gather(results, Layer.ACROSS)
         plan = _pairs(sound, topology, across, rules, Layer.ACROSS)
         if plan:
             return plan
-        guilty = convicted(across, rules)
-        blamed = bad_leaves(sound, guilty, topology, rules)
-        sound = [node for node in sound if node not in guilty and topology.leaf(node) not in blamed]
+        over = convicted(across, rules)
+        blamed = bad_leaves(sound, over, topology, rules)
+        sound = [node for node in sound if node not in over and topology.leaf(node) not in blamed]
+        guilty = in_leaf | over
     if rules.rails:
-        plan = _rails(sorted(in_leaf), sound, results)
+        plan = _rails(names, guilty, sound, topology, results, rules)
         if plan:
             return plan
     return _scale(sound, results, rules) if rules.scale else None
@@ -190,15 +191,54 @@ class _Partners:
 # Rails, and the whole.
 
 
-def _rails(guilty: Sequence[str], sound: Sequence[str], results: Sequence[GroupResult]) -> Optional[Round]:
-    """One test of each rail for every convicted node, with a sound partner each: it names the adapter or the port."""
-    done = {node for result in results if result.test.layer is Layer.RAILS for node in result.test.nodes}
-    open_ones = [node for node in guilty if node not in done]
-    pairs = list(zip(open_ones, sound))
-    if not pairs:
+def _rails(
+    names: Sequence[str], guilty: FrozenSet[str], sound: Sequence[str], topology: Topology,
+    results: Sequence[GroupResult], rules: Rules,
+) -> Optional[Round]:  # fmt: skip
+    """The next rail of each convicted node, with a sound partner each: it names the adapter, or the rail of a leaf.
+
+    Of a leaf that is to blame as a whole a few nodes tell enough.
+    """
+    seen: DefaultDict[Tuple[str, str], List[GroupOutcome]] = defaultdict(list)
+    for result in results:
+        if result.test.layer is Layer.RAILS:
+            for node in result.test.nodes:
+                seen[node, result.test.rail].append(result.seen)
+    blamed = bad_leaves(names, guilty, topology, rules)
+    asked: DefaultDict[str, int] = defaultdict(int)
+    free = _FreePartners(sound, topology)
+    tests: List[GroupTest] = []
+    for node in sorted(guilty):
+        leaf = topology.leaf(node)
+        asked[leaf] += 1
+        rail = next((one for one in rules.rails if _rail_is_open(seen[node, one], rules)), None)
+        if rail is None or (leaf in blamed and asked[leaf] > FEW):
+            continue
+        other = free.of(leaf)
+        if other is None:
+            break
+        pair = (min(node, other), max(node, other))
+        tests.append(GroupTest(Layer.RAILS, pair, len(seen[node, rail]), rail))
+    return Round(tuple(tests), f"{len(tests)} tests of single rails of convicted nodes") if tests else None
+
+
+def _rail_is_open(seen: Sequence[GroupOutcome], rules: Rules) -> bool:
+    return len(seen) <= rules.retries and all(one is GroupOutcome.UNKNOWN for one in seen)
+
+
+class _FreePartners:
+    """Sound nodes, each handed out once a round: one of another leaf first, since a leaf may be bad to others only."""
+
+    def __init__(self, sound: Sequence[str], topology: Topology) -> None:
+        self._leaves: Dict[str, List[str]] = {}
+        for node in reversed(sound):
+            self._leaves.setdefault(topology.leaf(node), []).append(node)
+
+    def of(self, leaf: str) -> Optional[str]:
+        for name in (*(one for one in self._leaves if one != leaf), leaf):
+            if self._leaves.get(name):
+                return self._leaves[name].pop()
         return None
-    tests = tuple(GroupTest(Layer.RAILS, (min(pair), max(pair))) for pair in pairs)
-    return Round(tests, f"{len(tests)} tests of the single rails of convicted nodes")
 
 
 def _scale(sound: Sequence[str], results: Sequence[GroupResult], rules: Rules) -> Optional[Round]:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import random
 from typing import Dict, FrozenSet, List, NamedTuple, Sequence, Set, Tuple
 
-from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer, Rules, Topology
+from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Rules, Topology
 from nhc.deep.judge import Culprit, SweepJudgement, judge
 from nhc.deep.planner import next_round
 
 
 class Faults(NamedTuple):
-    """What is broken, and how often a test lies. Rates are 0 to 1, of one test."""
+    """What is broken, and how often a test lies. Rates are 0 to 1, of one test. `rails` are nodes with a rail each."""
 
     nodes: FrozenSet[str] = frozenset()
     links: FrozenSet[Tuple[str, str]] = frozenset()
+    rails: FrozenSet[Tuple[str, str]] = frozenset()
     uplinks: FrozenSet[str] = frozenset()
     false_bad: float = 0.0
     false_good: float = 0.0
@@ -57,7 +58,7 @@ def break_some(nodes: Sequence[str], topology: Topology, bad: int, links: int, u
     candidates = [(a, b) for a, b in zip(sound, sound[1:]) if topology.leaf(a) == topology.leaf(b)]
     while candidates and len(pairs) < links:
         pairs.add(candidates.pop(chance.randrange(len(candidates))))
-    return Faults(broken, frozenset(pairs), down)
+    return Faults(broken, frozenset(pairs), uplinks=down)
 
 
 def play(nodes: Sequence[str], topology: Topology, faults: Faults, rules: Rules, seed: int) -> SimulatedSweep:
@@ -85,11 +86,11 @@ def run(test: GroupTest, topology: Topology, faults: Faults, chance: random.Rand
     leaves = {topology.leaf(node) for node in test.nodes}
     broken = bool(inside & faults.nodes) or (len(leaves) > 1 and bool(leaves & faults.uplinks))
     broken = broken or any(set(link) <= inside for link in faults.links)
+    broken = broken or any(node in inside and test.rail in ("", rail) for node, rail in faults.rails)
     lie = chance.random() < (faults.false_good if broken else faults.false_bad)
     bad = broken != lie
-    rails = frozenset({0}) if bad and test.layer is Layer.RAILS else frozenset()
     return GroupResult(
-        test, GroupOutcome.BAD if bad else GroupOutcome.GOOD, 12.0 if bad else 360.0, (), rails, "slow" if bad else ""
+        test, GroupOutcome.BAD if bad else GroupOutcome.GOOD, 12.0 if bad else 360.0, (), "slow" if bad else ""
     )
 
 

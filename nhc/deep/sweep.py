@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional, Set
+from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from nhc.deep.group_output import judged
 from nhc.deep.group_output import read as read_output
 from nhc.deep.group_test import GroupOutcome, GroupTest
 from nhc.deep.judge import NodeStanding, SweepJudgement, judge
 from nhc.deep.planner import next_round
-from nhc.deep.sweep_plan import SweepPlan, key, planned_test, results, row_of
+from nhc.deep.rails import held
+from nhc.deep.sweep_plan import SweepPlan, floor_of, key, limit_broken, planned_test, results, row_of
 from nhc.group_launch import GroupJob, GroupOrder, Launcher
 from nhc.ports import AdapterError
 from nhc.store import deep
 from nhc.store.database import Store
-from nhc.store.deep import DONE, MEASURED, PLANNED, RUNNING, STOPPED, DeepResult, SweepTest
+from nhc.store.deep import DONE, MEASURED, PLANNED, RUNNING, STOPPED, STOPPING, DeepResult, SweepTest
 from nhc.store.errors import LeadershipLost
 from nhc.store.leader import Leader
 
@@ -34,12 +35,25 @@ SLACK = 60.0
 
 
 class Surroundings(NamedTuple):
-    """Clock, pause between two looks, and who is told of progress."""
+    """Clock, pause between two looks, who is told of progress, and until when tests may run (Unix time)."""
 
     every: float = 2.0
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
     say: Callable[[str], None] = lambda line: None
+    until: float = float("inf")
+
+
+class SweepStopped(Exception):
+    """The sweep was stopped before its end: by a person, or because its window has closed. What is certain by then."""
+
+    def __init__(self, why: str, judgement: SweepJudgement, by_window: bool) -> None:
+        super().__init__(why)
+        self.judgement, self.by_window = judgement, by_window
+
+
+class _ToStop(Exception):
+    """Why the sweep is to be stopped now."""
 
 
 class Sweeper:
@@ -52,10 +66,17 @@ class Sweeper:
         self._launcher, self._leader, self._around = launcher, leader, around
         self._since: Dict[str, float] = {}
         """Since when a test waits for its nodes, or a launched one is gone without a marker."""
-        self._failed: Dict[str, int] = {}
+        self._failed: Dict[str, Tuple[str, ...]] = {}
 
     def run(self) -> SweepJudgement:
-        """Carry the sweep to its end. Raises StoreError, LeadershipLost, BadPlan."""
+        """Carry the sweep to its end. Raises StoreError, LeadershipLost, BadPlan, SweepStopped."""
+        try:
+            return self._run()
+        except _ToStop as why:
+            by_window = self._around.clock() >= self._around.until
+            raise SweepStopped(str(why), self.stop(str(why)), by_window) from None
+
+    def _run(self) -> SweepJudgement:
         while True:
             self._lead()
             rows = self._rows()
@@ -70,11 +91,11 @@ class Sweeper:
                 deep.plan_tests(connection, [row_of(self._number, turn, test) for test in step.tests])
             self._around.say(f"round {turn}: {step.why}")
 
-    def stop(self, why: str) -> None:
-        """End what runs, and close the sweep as stopped. Raises StoreError, AdapterError."""
+    def stop(self, why: str) -> SweepJudgement:
+        """End what runs, and close the sweep as stopped; what is certain by then. Raises StoreError, AdapterError."""
         for job in self._launcher.jobs(self._plan.token).values():
             self._launcher.end(job.handle)
-        self._close(STOPPED, self._rows(), why)
+        return self._close(STOPPED, self._rows(), why)
 
     # One round.
 
@@ -98,7 +119,9 @@ class Sweeper:
                 layers.setdefault(row.layer, []).append(row.value)
         for row in rows:
             if row.state == MEASURED and row.value is not None:
-                seen, why = judged(layers[row.layer], row.value, self._plan.floor, self._plan.share)
+                seen, why = judged(
+                    layers[row.layer], row.value, floor_of(self._plan, row.layer, layers), self._plan.share
+                )
                 self._save(row._replace(state=seen.value, why=why))
 
     def _look(self, open_ones: List[SweepTest]) -> None:
@@ -119,7 +142,7 @@ class Sweeper:
         now, test = self._around.clock(), planned_test(row)
         done = self._launcher.finished(self._plan.token, key(test))
         if done is not None:
-            found = read_output(done, test.nodes, self._plan.asked)
+            found = read_output(done, test.nodes, self._plan.asked, test.rail)
             state = MEASURED if found.value is not None else found.seen.value
             self._save(row._replace(
                 state=state, value=found.value, why=found.why, missing=" ".join(found.missing), ended=now
@@ -159,20 +182,23 @@ class Sweeper:
                 if now - self._since.setdefault(f"{row.name} idle", now) >= self._plan.patience:
                     self._unknown(row, f"not idle within {self._plan.patience:.0f} s: {', '.join(taken[:3])}")
                 continue
-            if busy and len(busy) + len(test.nodes) > self._plan.at_once:
+            if limit_broken(self._plan, busy, test.nodes):
+                continue
+            failed = self._failed.get(row.name, ())
+            if len(failed) >= LAUNCHES:  # and this look shows that none of those launches has come to be
+                self._unknown(row, f"it cannot be launched: {failed[-1]}")
                 continue
             busy.update(test.nodes)
             self._one(row, test)
 
     def _one(self, row: SweepTest, test: GroupTest) -> None:
-        order = GroupOrder(key(test), test.nodes, self._plan.argv, self._plan.asked.tasks, self._plan.seconds)
+        argv = held(self._plan.argv, test.rail, self._plan.rail_by)
+        order = GroupOrder(key(test), test.nodes, argv, self._plan.asked.tasks, self._plan.seconds)
         try:
             handle = self._launcher.launch(self._plan.token, order)
         except AdapterError as error:
-            self._failed[row.name] = self._failed.get(row.name, 0) + 1
+            self._failed[row.name] = (*self._failed.get(row.name, ()), str(error))
             self._around.say(f"{row.name}: {error}")
-            if self._failed[row.name] >= LAUNCHES:
-                self._unknown(row, f"it cannot be launched: {error}")
             return
         self._save(row._replace(state=RUNNING, handle=handle, began=self._around.clock()))
 
@@ -181,6 +207,12 @@ class Sweeper:
     def _lead(self) -> None:
         if not self._leader.attempt():
             raise LeadershipLost(f"another runs a sweep on {self._store.name}")
+        if self._around.clock() >= self._around.until:
+            raise _ToStop("its window has closed")
+        with self._store.read() as connection:
+            row = deep.sweep(connection, self._number)
+        if row is not None and row.state == STOPPING:
+            raise _ToStop(row.message)
 
     def _rows(self) -> List[SweepTest]:
         with self._store.read() as connection:
@@ -202,8 +234,7 @@ class Sweeper:
         now = self._around.clock()
         with self._store.write(self._leader.fence) as connection:
             deep.end_sweep(connection, self._number, state, findings(found), why, now)
-            if state == DONE:
-                deep.add(connection, _verdicts(self._number, found, now))
+            deep.add(connection, _verdicts(self._number, found, now, whole=state == DONE))
         try:
             self._launcher.finish(self._plan.token)
         except AdapterError as error:
@@ -220,11 +251,14 @@ def findings(found: SweepJudgement) -> str:
 _WORDS = {NodeStanding.PASSED: "OK", NodeStanding.FAILED: "CRIT", NodeStanding.SUSPECT: "UNKNOWN"}
 
 
-def _verdicts(number: int, found: SweepJudgement, now: float) -> List[DeepResult]:
-    """A row for each node that was tested. One that was not keeps its last verdict, and that verdict's age."""
+def _verdicts(number: int, found: SweepJudgement, now: float, whole: bool) -> List[DeepResult]:
+    """A row for each node that was tested. One that was not keeps its last verdict, and that verdict's age.
+
+    Of a sweep that was stopped midway, only what is certain: a suspect might have been cleared by the next test.
+    """
     why = {blame.names[0]: blame.message for blame in reversed(found.blames) if len(blame.names) == 1}
     return [
         DeepResult(node, SUITE, "group", "", None, "", _WORDS[one], why.get(node, ""), now, sweep=number)
         for node, one in found.nodes.items()
-        if one in _WORDS
+        if one in _WORDS and (whole or one is not NodeStanding.SUSPECT)
     ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Dict, List, NamedTuple, Tuple
+from statistics import median
+from typing import Collection, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.deep.group_output import AskedMeasurement
 from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer, Rules, Topology
@@ -20,7 +21,9 @@ class SweepPlan(NamedTuple):
 
     `floor` in GB/s, 0 for `share` (0 to 1) of the median of all figures of a layer. `seconds` limits one test,
     `patience` is how long a test waits for its nodes. `most` (0 to 1) is the largest share of the nodes under test at
-    once.
+    once. `rail_by` is a way of `nhc.deep.rails`, `rail_floor` in GB/s for one rail, 0 for its part of what pairs have.
+    `watts` are what nodes draw under test; with `power` above 0 no more than that is drawn at once.
+    `continuous`: it is one pass of many.
     """
 
     token: str
@@ -35,6 +38,11 @@ class SweepPlan(NamedTuple):
     patience: float = 300.0
     most: float = 1.0
     settings: Tuple[Tuple[str, str], ...] = ()
+    rail_by: str = "hca"
+    rail_floor: float = 0.0
+    watts: Tuple[Tuple[str, float], ...] = ()
+    power: float = 0.0
+    continuous: bool = False
 
     @property
     def at_once(self) -> int:
@@ -47,6 +55,7 @@ def write(plan: SweepPlan) -> str:
     value: Dict[str, object] = {
         **plan._asdict(), "topology": {node: list(path) for node, path in plan.topology.path.items()},
         "rules": plan.rules._asdict(), "asked": plan.asked._asdict(), "settings": dict(plan.settings),
+        "watts": dict(plan.watts),
     }  # fmt: skip
     return json.dumps(value)
 
@@ -55,14 +64,42 @@ def read(text: str) -> SweepPlan:
     """The plan again. Raises BadPlan."""
     try:
         value = json.loads(text)
+        rules = value["rules"]
+        rails = tuple(rules.get("rails") or ())  # sweeps of an older nhc have false there
         value.update(
-            nodes=tuple(value["nodes"]), argv=tuple(value["argv"]), rules=Rules(**value["rules"]),
+            nodes=tuple(value["nodes"]), argv=tuple(value["argv"]), rules=Rules(**{**rules, "rails": rails}),
             topology=Topology({node: tuple(path) for node, path in value["topology"].items()}),
             asked=AskedMeasurement(**value["asked"]), settings=tuple(sorted(value["settings"].items())),
+            watts=tuple(sorted((node, float(watts)) for node, watts in dict(value.get("watts") or {}).items())),
         )  # fmt: skip
         return SweepPlan(**value)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadPlan(f"the sweep's plan cannot be read: {error}") from None
+
+
+def limit_broken(plan: SweepPlan, busy: Collection[str], more: Sequence[str]) -> bool:
+    """Whether a test of these nodes beside those would be more than may be under test, or draw more, at once.
+
+    One test alone is always let in, whatever it draws: else a sweep would wait for ever.
+    """
+    if not busy:
+        return False
+    watts = dict(plan.watts)
+    drawn = sum(watts.get(node, 0.0) for node in (*busy, *more))
+    return len(busy) + len(more) > plan.at_once or (plan.power > 0 and drawn > plan.power)
+
+
+def floor_of(plan: SweepPlan, layer: str, figures: Mapping[str, Sequence[float]]) -> float:
+    """The least figure that is good in a layer, 0 where the median of the layer itself says it.
+
+    A rail alone has its part of what a pair has with all rails: too few rails are tested for a median of their own.
+    """
+    if layer != Layer.RAILS.value:
+        return plan.floor
+    whole = plan.floor
+    if not whole and figures.get(Layer.LEAF.value):
+        whole = plan.share * median(figures[Layer.LEAF.value])
+    return plan.rail_floor or whole / max(1, len(plan.rules.rails))
 
 
 def key(test: GroupTest) -> str:
@@ -72,13 +109,14 @@ def key(test: GroupTest) -> str:
 
 def row_of(sweep: int, turn: int, test: GroupTest) -> SweepTest:
     """A test that is planned."""
-    return SweepTest(sweep, test.name, turn, test.layer.value, " ".join(test.nodes), test.repeat, PLANNED)
+    return SweepTest(sweep, test.name, turn, test.layer.value, " ".join(test.nodes), test.repeat, PLANNED,
+                     rails=test.rail)  # fmt: skip
 
 
 def planned_test(row: SweepTest) -> GroupTest:
     """The test of a row. Raises BadPlan."""
     try:
-        return GroupTest(Layer(row.layer), tuple(row.nodes.split()), row.repeat)
+        return GroupTest(Layer(row.layer), tuple(row.nodes.split()), row.repeat, row.rails)
     except ValueError as error:
         raise BadPlan(f"sweep {row.sweep}: {row.name}: {error}") from None
 

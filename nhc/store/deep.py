@@ -24,8 +24,8 @@ PLANNED, RUNNING, MEASURED = "planned", "running", "measured"
 
 A measured one has a figure, which is judged with the others of its round.
 """
-OPEN, DONE, STOPPED = "open", "done", "stopped"
-"""The states of a sweep."""
+OPEN, STOPPING, DONE, STOPPED = "open", "stopping", "done", "stopped"
+"""The states of a sweep. STOPPING: somebody has asked for its end, which whoever runs it sees at the next look."""
 
 
 class DeepResult(NamedTuple):
@@ -74,7 +74,10 @@ class StoredSweep(NamedTuple):
 
 
 class SweepTest(NamedTuple):
-    """One row. `turn` is the round, from 1; `nodes`, `missing` and `rails` are words with spaces between them."""
+    """One row. `turn` is the round, from 1; `nodes` and `missing` are words with spaces between them.
+
+    `rails` is the rail that the test is held to, "" for all.
+    """
 
     sweep: int
     name: str
@@ -207,14 +210,24 @@ def newest_sweeps(connection: Connection, limit: int = 20, state: str = "") -> L
 
 
 def end_sweep(connection: Connection, number: int, state: str, findings: str, message: str, now: float) -> None:
-    """Close a sweep with what it found. Raises Conflict where it is not open."""
+    """Close a sweep with what it found. Raises Conflict where it is closed already."""
     values = {
         "state": state, "findings": findings, "message": printable(message, MESSAGE_LIMIT), "ended": now,
         "updated": now,
     }  # fmt: skip
-    mine = sa.and_(sweeps.c.id == number, sweeps.c.state == OPEN)
+    mine = sa.and_(sweeps.c.id == number, sweeps.c.state.in_([OPEN, STOPPING]))
     if not connection.execute(sa.update(sweeps).where(mine).values(values)).rowcount:
         raise Conflict(f"sweep {number} is not open")
+
+
+def ask_to_stop(connection: Connection, number: int, why: str, now: float) -> None:
+    """Ask for the end of a sweep; asked for again, the first reason stays. Raises Conflict where it is closed."""
+    values = {"state": STOPPING, "message": printable(why, MESSAGE_LIMIT), "updated": now}
+    mine = sa.and_(sweeps.c.id == number, sweeps.c.state == OPEN)
+    if not connection.execute(sa.update(sweeps).where(mine).values(values)).rowcount:
+        row = sweep(connection, number)
+        if row is None or row.state != STOPPING:
+            raise Conflict(f"sweep {number} is {row.state if row else 'not known'}")
 
 
 def plan_tests(connection: Connection, tests: Sequence[SweepTest]) -> None:

@@ -44,8 +44,8 @@ def test_only_the_suites_of_the_rule_count():
 
 def test_the_oldest_verdict_comes_first_and_who_has_none_before_it():
     seen = told(("a", "quick", "OK", 1), ("b", "quick", "OK", 9), ("b", "sweep", "OK", 2), ("c", "sweep", "CRIT", 5))
-    assert oldest_first(["a", "b", "c", "d"], seen) == ["d", "c", "b", "a"]
-    assert oldest_first(["a", "b", "c", "d"], seen, ["quick"]) == ["c", "d", "b", "a"]
+    assert oldest_first(["a", "b", "c", "d"], seen, {}) == ["d", "c", "b", "a"]
+    assert oldest_first(["a", "b", "c", "d"], seen, {"d": NOW}) == ["c", "b", "a", "d"]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["quick", "burn"]),

@@ -106,20 +106,71 @@ def test_a_test_that_cannot_be_told_is_tried_again_and_then_left():
     assert any("sent no result to" in blame.message for blame in found.blames)
 
 
+RAILS = Rules(rails=("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"))
+
+
+def test_a_bad_leaf_that_is_bad_on_every_rail_stays_the_leaf():
+    nodes, topology = cluster(24, 6)
+
+    played = play(nodes, topology, Faults(uplinks=frozenset({"leaf1"})), RAILS, seed=1)
+
+    assert played.convicted() == frozenset()
+    assert names(played.judgement, Culprit.LEAF) == {("leaf1",)}
+    assert names(played.judgement, Culprit.RAIL) == set()
+    tested = {
+        node for one in played.results if one.test.rail for node in one.test.nodes if topology.leaf(node) == "leaf1"
+    }
+    assert len(tested) == 4  # of six: some tell enough
+
+
 def test_rails_name_the_adapter_of_a_bad_node():
     nodes, topology = cluster(8, 8)
 
-    played = play(nodes, topology, Faults(nodes=frozenset({"n3"})), Rules(rails=True), seed=1)
+    played = play(nodes, topology, Faults(rails=frozenset({("n3", "mlx5_2")})), RAILS, seed=1)
 
     assert [blame.message for blame in played.judgement.blames] == [
-        "n3: bad with 2 proven partners (n1, n4); bad on rail 0 alone"
+        "n3: bad with 2 proven partners (n1, n4); bad on rail mlx5_2 alone"
     ]
+
+
+def test_a_node_that_is_bad_on_every_rail_has_no_bad_adapter():
+    nodes, topology = cluster(8, 8)
+
+    played = play(nodes, topology, Faults(nodes=frozenset({"n3"})), RAILS, seed=1)
+
+    assert [blame.message for blame in played.judgement.blames] == [
+        "n3: bad with 2 proven partners (n1, n4); bad on each of its 4 rails: the host, not one adapter"
+    ]
+
+
+def test_rails_that_are_good_alone_are_said_to_be():
+    nodes, topology = cluster(8, 8)
+    seen = []
+    while (step := next_round(nodes, topology, seen, RAILS)) is not None:
+        seen += [
+            GroupResult(test, GroupOutcome.BAD if "n3" in test.nodes and not test.rail else GroupOutcome.GOOD)
+            for test in step.tests
+        ]
+    assert judge(nodes, topology, seen, RAILS).blames[0].message.endswith("; each of its 4 rails tested alone is good")
+
+
+def test_a_rail_test_that_could_not_be_told_is_run_again_and_then_left():
+    nodes, topology = cluster(8, 8)
+    seen = []
+    while (step := next_round(nodes, topology, seen, RAILS)) is not None:
+        for test in step.tests:
+            lost, bad = test.rail == "mlx5_0", "n3" in test.nodes and test.rail in ("", "mlx5_1")
+            seen.append(
+                GroupResult(test, GroupOutcome.UNKNOWN if lost else GroupOutcome.BAD if bad else GroupOutcome.GOOD)
+            )
+    assert sum(one.test.rail == "mlx5_0" for one in seen) == RAILS.retries + 1
+    assert judge(nodes, topology, seen, RAILS).blames[0].message.endswith("; bad on rail mlx5_1 alone")
 
 
 def test_two_nodes_with_the_same_bad_rail_are_two_bad_nodes():
     nodes, topology = cluster(12, 12)
 
-    played = play(nodes, topology, Faults(nodes=frozenset({"n01", "n03"})), Rules(rails=True), seed=1)
+    played = play(nodes, topology, Faults(rails=frozenset({("n01", "mlx5_0"), ("n03", "mlx5_0")})), RAILS, seed=1)
 
     assert played.convicted() == {"n01", "n03"}
 
@@ -127,10 +178,12 @@ def test_two_nodes_with_the_same_bad_rail_are_two_bad_nodes():
 def test_a_rail_that_is_bad_at_most_nodes_of_a_leaf_is_the_leafs():
     nodes, topology = cluster(24, 6)
 
-    played = play(nodes, topology, Faults(nodes=frozenset(nodes[:5])), Rules(rails=True), seed=1)
+    faults = Faults(rails=frozenset((node, "mlx5_3") for node in nodes[:5]))
+
+    played = play(nodes, topology, faults, RAILS, seed=1)
 
     assert played.convicted() == frozenset()
-    assert names(played.judgement, Culprit.RAIL) == {("leaf1", "rail 0")}
+    assert names(played.judgement, Culprit.RAIL) == {("leaf1", "mlx5_3")}
     assert names(played.judgement, Culprit.LEAF) == set()
 
 
@@ -159,7 +212,7 @@ def test_no_node_stands_in_two_tests_of_a_round_and_every_sweep_ends(fleet, data
     bad = data.draw(st.sets(st.sampled_from(nodes), max_size=len(nodes) // 3))
     faults = Faults(frozenset(bad), false_bad=0.1, false_good=0.05, unclear=0.1)
     chance = random.Random(seed)
-    rules = Rules(rails=True, scale=True)
+    rules = Rules(rails=("mlx5_0", "mlx5_1"), scale=True)
     seen, rounds = [], 0
     while (step := next_round(nodes, topology, seen, rules)) is not None:
         busy = [node for test in step.tests for node in test.nodes]

@@ -10,22 +10,23 @@ from hypothesis import strategies as st
 from nhc.deep.group_output import AskedMeasurement, judged, read
 from nhc.deep.group_test import GroupOutcome, Rules
 from nhc.deep.judge import NodeStanding
+from nhc.deep.rails import held
 from nhc.deep.simulate import cluster
-from nhc.deep.sweep import SUITE, Surroundings, Sweeper
+from nhc.deep.sweep import SUITE, Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import BadPlan, SweepPlan, key, planned_test, results, write
 from nhc.deep.sweep_plan import read as read_plan
 from nhc.group_launch import GroupJob, GroupOutput
 from nhc.ports import AdapterError
 from nhc.store import deep
 from nhc.store.connect import open_store
-from nhc.store.errors import LeadershipLost
+from nhc.store.errors import Conflict, LeadershipLost
 from nhc.store.leader import Leader
 
 HALF = "time  algbw  busbw #wrong"
 ASKED = AskedMeasurement("all_reduce", 8589934592, 1)
 
 
-def output(nodes, speed="380.00", wrong="0", network="IB"):
+def output(nodes, speed="380.00", wrong="0", network="IB", rail="mlx5_0"):
     """What nccl-tests prints, in the form of its source."""
     ratio = 2 * (len(nodes) - 1) / len(nodes)
     algbw = f"{float(speed) / ratio:.2f}"
@@ -35,7 +36,7 @@ def output(nodes, speed="380.00", wrong="0", network="IB"):
     return "\n".join([
         "# nThread 1 nGpus 1 minBytes 8589934592 maxBytes 8589934592 step: 2(factor) warmup iters: 1 iters: 20",
         *ranks,
-        f"x:1:2 [0] NCCL INFO NET/{network} : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>",
+        f"x:1:2 [0] NCCL INFO NET/{network} : Using [0]{rail}:1/IB [RO]; OOB eth0:10.0.0.1<0>",
         f"x:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/{network}/0",
         f"#  size  count  type  redop  root  {HALF}  {HALF}",
         f"  8589934592    2147483648     float     sum      -1    {row}    {row}",
@@ -99,6 +100,9 @@ class World:
         self.numbers = itertools.count(1)
         self.dies_after = -1
         self.finished_sweeps = []
+        self.slow_rails = set()
+        self.draws = {}
+        self.drawn = 0.0
 
     def idle(self, nodes):
         return frozenset(nodes) - self.taken
@@ -110,6 +114,7 @@ class World:
         self.launched.append(order.key)
         self.standing[order.key] = (GroupJob(str(next(self.numbers)), True), order)
         self.most = max(self.most, len(used) + len(order.nodes))
+        self.drawn = max(self.drawn, sum(self.draws.get(node, 0.0) for node in (*used, *order.nodes)))
         if self.chance.random() < self.lose:
             raise AdapterError("sbatch did not end within 30 s")
         return self.standing[order.key][0].handle
@@ -132,8 +137,12 @@ class World:
             if self.chance.random() < 0.7:
                 del self.standing[name]
                 if self.chance.random() >= self.preempt:
-                    speed = "20.00" if self.slow.intersection(order.nodes) else "380.00"
-                    self.markers[name] = GroupOutput(0, output(order.nodes, speed))
+                    rail = next((word[13:] for word in order.argv if word.startswith("NCCL_IB_HCA==")), "")
+                    slow = self.slow.intersection(order.nodes) or any(
+                        node in order.nodes and rail in ("", adapter) for node, adapter in self.slow_rails
+                    )
+                    speed = "20.00" if slow else "128.00" if rail else "380.00"
+                    self.markers[name] = GroupOutput(0, output(order.nodes, speed, rail=rail or "mlx5_0"))
         if self.dies_after == 0:
             raise KeyboardInterrupt
         self.dies_after -= 1
@@ -144,7 +153,14 @@ class Case:
         self.store = open_store(f"sqlite:///{tmp_path}/store.db")
         self.nodes, self.topology = cluster(count, leaf)
         self.plan = SweepPlan(
-            "token", tuple(self.nodes), self.topology, Rules(), ("tool",), ASKED, 300.0, **{"patience": 50.0, **changes}
+            "token",
+            tuple(self.nodes),
+            self.topology,
+            changes.pop("rules", Rules()),
+            ("tool",),
+            ASKED,
+            300.0,
+            **{"patience": 50.0, **changes},
         )
         with self.store.write() as connection:
             row = deep.begin_sweep(connection, write(self.plan), launcher="test", by="me", now=1000.0)
@@ -220,6 +236,99 @@ def test_a_bounded_share_is_under_test_at_once(tmp_path):
     assert failed(case.run(world)) == {"n03"}
     assert world.most <= 4
     case.store.close()
+
+
+def test_no_more_power_is_drawn_at_once_than_is_allowed(tmp_path):
+    nodes = cluster(16, 8)[0]
+    watts = {node: 10_000.0 if number % 2 else 4_000.0 for number, node in enumerate(nodes)}
+    case, world = Case(tmp_path, watts=tuple(sorted(watts.items())), power=30_000.0), World(slow=["n03"])
+    world.draws = watts
+    assert failed(case.run(world)) == {"n03"}
+    assert 28_000 <= world.drawn <= 30_000
+    case.store.close()
+
+
+def test_a_test_that_draws_too_much_alone_is_run_by_itself(tmp_path):
+    case, world = Case(tmp_path, watts=tuple((node, 9e9) for node in cluster(16, 8)[0]), power=1.0), World()
+    assert set(case.run(world).nodes.values()) == {NodeStanding.PASSED}
+    assert world.most == 2
+    case.store.close()
+
+
+RAILS = Rules(rails=("mlx5_0", "mlx5_1", "mlx5_2"))
+
+
+def test_the_rail_of_a_bad_node_is_named_by_runs_that_are_held_to_it(tmp_path):
+    case, world = Case(tmp_path, rules=RAILS), World()
+    world.slow_rails = {("n03", "mlx5_1")}
+    found = case.run(world)
+    assert failed(found) == {"n03"}
+    assert [blame.message.partition("; ")[2] for blame in found.blames] == ["bad on rail mlx5_1 alone"]
+    rails = [row for row in case.rows() if row.layer == "rails"]
+    assert sorted(row.rails for row in rails) == list(RAILS.rails)
+    bad = next(row for row in rails if row.state == "bad")
+    assert (bad.rails, bad.value, bad.why) == ("mlx5_1", 20.0, "20 GB/s, at least 100 expected")
+    case.store.close()
+
+
+def test_a_rail_of_a_leaf_is_told_from_the_leaf(tmp_path):
+    for rails, culprit, names in ((["mlx5_1"], "rail", ("leaf1", "mlx5_1")), (RAILS.rails, "leaf", ("leaf1",))):
+        place = tmp_path / culprit
+        place.mkdir()
+        case, world = Case(place, count=24, leaf=6, rules=RAILS, rail_floor=40.0), World()
+        world.slow_rails = {(f"n{number:02}", rail) for number in range(1, 6) for rail in rails}
+        found = case.run(world)
+        assert [(blame.culprit.value, blame.names) for blame in found.blames] == [(culprit, names)]
+        assert failed(found) == set()
+        case.store.close()
+
+
+def test_a_run_that_left_its_rail_says_nothing():
+    strayed = read(GroupOutput(0, output(["a", "b"], rail="mlx5_4")), ["a", "b"], ASKED, "mlx5_3")
+    assert strayed.value is None
+    assert strayed.why == "the data travelled by mlx5_4, not by rail mlx5_3 alone"
+    both = output(["a", "b"], rail="mlx5_3:1/RoCE [1]mlx5_4")
+    assert read(GroupOutput(0, both), ["a", "b"], ASKED, "mlx5_3").value is None
+    assert read(GroupOutput(0, output(["a", "b"], rail="mlx5_3")), ["a", "b"], ASKED, "mlx5_3").value == 380.0
+
+
+@pytest.mark.parametrize(("argv", "way", "wanted"), [
+    (("env", "NCCL_DEBUG=INFO", "all_reduce_perf", "-b", "8G"), "hca",
+     "env NCCL_DEBUG=INFO NCCL_IB_HCA==mlx5_3 UCX_NET_DEVICES=mlx5_3:1 NCCL_CROSS_NIC=0 all_reduce_perf -b 8G"),
+    (("ucx_perftest", "-t", "x"), "hca",
+     "env NCCL_IB_HCA==mlx5_3 UCX_NET_DEVICES=mlx5_3:1 NCCL_CROSS_NIC=0 ucx_perftest -t x"),
+    (("tool",), "interface", ("env NCCL_IB_DISABLE=1 NCCL_SOCKET_IFNAME==mlx5_3 UCX_NET_DEVICES=mlx5_3"
+                              " OMPI_MCA_btl_tcp_if_include=mlx5_3 tool")),
+])  # fmt: skip
+def test_a_command_is_held_to_a_rail_by_the_variables_that_its_tool_reads(argv, way, wanted):
+    assert " ".join(held(argv, "mlx5_3", way)) == wanted
+    assert held(argv, "", way) == argv
+
+
+def test_a_sweep_that_is_asked_to_stop_ends_its_tests_and_keeps_what_is_certain(case):
+    world = World(slow=["n03"])
+    looks = iter([False, True])
+    sleep = world.sleep
+
+    def asked(seconds):
+        sleep(seconds)
+        if next(looks, False):
+            with case.store.write() as connection:
+                deep.ask_to_stop(connection, case.number, "stopped by ada", world.now)
+                deep.ask_to_stop(connection, case.number, "stopped by bob", world.now)
+
+    world.sleep = asked
+    with pytest.raises(SweepStopped, match="stopped by ada"):
+        case.run(world)
+    assert world.standing == {}
+    with case.store.read() as connection:
+        row = deep.sweep(connection, case.number)
+        last = deep.last_verdicts(connection)
+    assert (row.state, row.message) == ("stopped", "stopped by ada")
+    good = {node for one in case.rows() if one.state == "good" for node in one.nodes.split()}
+    assert {one.node for one in last} == good
+    with pytest.raises(Conflict, match="is stopped"), case.store.write() as connection:
+        deep.ask_to_stop(connection, case.number, "again", 1.0)
 
 
 def test_a_node_with_work_is_left_alone_and_not_tested(case):

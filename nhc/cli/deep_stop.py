@@ -1,0 +1,79 @@
+"""`nhc deep stop`: end a sweep, whoever runs it."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from nhc.cli.durations import DURATION
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.remedy_options import person
+from nhc.cli.store import SETTINGS, URL, found, guarded
+from nhc.deep.sweep import Surroundings, Sweeper
+from nhc.deep.sweep_plan import BadPlan, read
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.model import printable
+from nhc.plugins import NoAdapter
+from nhc.plugins import launcher as launcher_of
+from nhc.ports import AdapterError
+from nhc.store import deep
+from nhc.store.database import Store
+from nhc.store.errors import Conflict
+from nhc.store.leader import Leader
+from nhc.store.settings import opened
+
+
+@click.command("stop", cls=GroupedCommand)
+@click.argument("number", type=int, metavar="ID")
+@SETTINGS
+@URL
+@under("Who")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
+@under("How it ends")("--wait", type=DURATION, default="1m", show_default=True, metavar="TIME",
+                      help="How long to wait for the process that runs the sweep.")  # fmt: skip
+def command(number: int, path: str, url: str, by: str, wait: float) -> None:
+    """End a sweep: its tests are ended, and what is certain by then is kept.
+
+    The process that runs it sees this at its next look. Where there is none, this command ends the tests itself.
+    Exit status: 0 the sweep is stopped, 2 there is no such sweep or it has ended, 3 not stopped yet.
+    """
+
+    def run() -> int:
+        store = opened(found(path, url), create=False)
+        try:
+            with store.write() as connection:
+                deep.ask_to_stop(connection, number, f"stopped by {person(by)}", time.time())
+        except Conflict as error:
+            click.echo(f"nhc deep stop: {printable(str(error))}", err=True)
+            return EXIT_USAGE
+        try:
+            return _stopped(store, number, wait)
+        except (AdapterError, NoAdapter, BadPlan) as error:
+            click.echo(f"nhc deep stop: {printable(str(error))}", err=True)
+            return EXIT_UNKNOWN
+
+    guarded(run)
+
+
+def _stopped(store: Store, number: int, wait: float) -> int:
+    """Wait for whoever runs the sweep; where nobody does, stop it here."""
+    until = time.monotonic() + wait
+    leader = Leader(store, name="sweep")
+    while True:
+        with store.read() as connection:
+            row = deep.sweep(connection, number)
+        if row is None or row.state != deep.STOPPING:
+            click.echo(f"sweep {number} is {row.state if row else 'gone'}")
+            return EXIT_HEALTHY
+        if leader.attempt():
+            try:
+                plan = read(row.plan)
+                launcher = launcher_of(row.launcher)(dict(plan.settings))
+                Sweeper(store, number, plan, launcher, leader, Surroundings()).stop(row.message)
+            finally:
+                leader.release()
+            continue
+        if time.monotonic() >= until:
+            click.echo(f"nhc deep stop: sweep {number} is not stopped yet: its process has not answered", err=True)
+            return EXIT_UNKNOWN
+        time.sleep(0.2)

@@ -1,0 +1,104 @@
+"""What a command line asks a sweep for: nodes, topology, rails, power, the tool and its limits, as a plan."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Dict, Sequence, Tuple
+
+from nhc.deep.group_output import AskedMeasurement
+from nhc.deep.group_test import Rules, Topology
+from nhc.deep.rails import NAME
+from nhc.deep.sweep_plan import SweepPlan
+from nhc.deep.topology_sources import guess_and_read
+from nhc.matching.nodeset import expand
+from nhc.system.bounded_read import cause, read_text
+from nhc.units import count, size_bytes
+
+
+class RefusedSweep(Exception):
+    """What is wrong with the command line or its files, in one line."""
+
+
+def plan_of(options: Dict[str, Any]) -> SweepPlan:
+    """The plan of a command line. Raises RefusedSweep, BadTopology."""
+    try:
+        nodes = tuple(sorted(set(expand(options["node_set"]))))
+        size = size_bytes(options["size"])
+    except ValueError as error:
+        raise RefusedSweep(str(error)) from None
+    if len(nodes) < 2:
+        raise RefusedSweep("a sweep takes two nodes at least: --nodes gpu[001-064]")
+    topology = Topology()
+    if options["topology_path"]:
+        path = options["topology_path"]
+        try:
+            topology = guess_and_read(read_text(path), path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise RefusedSweep(f"{path}: {cause(error)}") from None
+    settings = []
+    for pair in options["pairs"]:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise RefusedSweep(f"--set {pair}: is not NAME=VALUE")
+        settings.append((name, value))
+    argv: Tuple[str, ...] = options["tool"] or (
+        "env", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET", f"{options['collective']}_perf", "-b", str(size),
+        "-e", str(size), "-g", "1", "-n", "20", "-c", "1",
+    )  # fmt: skip
+    rails = _rails(options["rail_set"])
+    asked = AskedMeasurement(options["collective"], size, options["tasks"], not options["any_transport"])
+    return SweepPlan(
+        uuid.uuid4().hex[:16], nodes, topology,
+        Rules(failures=options["failures"], scale=options["scale"], rails=rails), argv, asked,
+        options["floor"], seconds=options["limit"], patience=options["patience"], most=options["most"] / 100,
+        settings=tuple(sorted(settings)), rail_by=options["rail_by"], rail_floor=options["rail_floor"],
+        watts=_watts(options["watts"], nodes, options["power"]), power=_power(options["power"]),
+    )  # fmt: skip
+
+
+def _rails(text: str) -> Tuple[str, ...]:
+    try:
+        rails = tuple(dict.fromkeys(expand(text)))
+    except ValueError as error:
+        raise RefusedSweep(f"--rails {text}: {error}") from None
+    wrong = next((rail for rail in rails if not NAME.fullmatch(rail)), "")
+    if wrong:
+        raise RefusedSweep(f"--rails {text}: {wrong!r} is no adapter's name, as mlx5_0 or eth2")
+    return rails
+
+
+def _power(text: str) -> float:
+    """Watts: `200k` is 200,000."""
+    try:
+        return float(count(text.removesuffix("W"))) if text else 0.0
+    except ValueError as error:
+        raise RefusedSweep(f"--power {text}: {error}") from None
+
+
+def _watts(text: str, nodes: Sequence[str], power: str) -> Tuple[Tuple[str, float], ...]:
+    """What each node draws: one figure for all, or a file with lines `gpu[001-064] 10200`."""
+    if not power:
+        return ()
+    if not text:
+        raise RefusedSweep("--power needs --watts: what a node draws under test, a figure or a file of them")
+    if text.removesuffix("W")[:1].isdigit() and "/" not in text:
+        return tuple((node, _power(text)) for node in nodes)
+    found: Dict[str, float] = {}
+    try:
+        lines = read_text(text).splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RefusedSweep(f"{text}: {cause(error)}") from None
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        try:
+            if len(words) != 2:
+                raise ValueError("expected a node set and its watts")
+            found.update(dict.fromkeys(expand(words[0]), _power(words[1])))
+        except (ValueError, RefusedSweep) as error:
+            raise RefusedSweep(f"{text}:{number}: {line.strip()!r}: {error}") from None
+    missing = [node for node in nodes if node not in found]
+    if missing:
+        raise RefusedSweep(f"{text}: says nothing of {missing[0]}")
+    return tuple((node, found[node]) for node in nodes)

@@ -1,0 +1,156 @@
+"""Sweeps one after another: idle nodes, the oldest verdict first, some at a time, in a window or for ever.
+
+Each pass is a sweep of its own over a bounded share of the fleet. What decides who is next is pure; the loop around it
+asks the launcher who is idle and the store who was tested when.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from typing import Callable, Collection, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.deep.due import Told, newest_of, oldest_first
+from nhc.deep.judge import SweepJudgement
+from nhc.deep.sweep import SUITE, Surroundings, Sweeper, SweepStopped
+from nhc.deep.sweep_plan import SweepPlan, read, write
+from nhc.group_launch import Launcher
+from nhc.ports import AdapterError
+from nhc.store import deep
+from nhc.store.database import Store
+from nhc.store.leader import Leader
+from nhc.units import seconds as seconds_of
+
+LEAST = 4
+"""Nodes of a pass: a suspect needs two others that prove each other."""
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)-([01]?\d|2[0-3]):([0-5]\d)")
+
+
+class SweepWindow(NamedTuple):
+    """When tests may run: until `until` (Unix time), or each day from `begin` to `end` (minutes of local time)."""
+
+    until: float = 0.0
+    begin: int = 0
+    end: int = 0
+
+    def closes(self, now: float) -> float:
+        """Until when it is open (Unix time), `now` or less where it is not."""
+        if self.until:
+            return self.until
+        if self.begin == self.end:
+            return float("inf")
+        local = time.localtime(now)
+        minute = local.tm_hour * 60 + local.tm_min
+        length = (self.end - self.begin) % 1440
+        since = (minute - self.begin) % 1440
+        return now + (length - since) * 60 - local.tm_sec if since < length else now
+
+
+def window(text: str, now: float) -> SweepWindow:
+    """`22:00-06:00` each day, or a duration from now on, as `4h`; "" for always. Raises ValueError."""
+    if not text:
+        return SweepWindow()
+    found = _CLOCK.fullmatch(text)
+    if found is None:
+        try:
+            return SweepWindow(now + seconds_of(text))
+        except ValueError:
+            raise ValueError(f"{text!r} is neither HH:MM-HH:MM nor a duration, as 22:00-06:00 or 4h") from None
+    begin, end = int(found[1]) * 60 + int(found[2]), int(found[3]) * 60 + int(found[4])
+    if begin == end:
+        raise ValueError(f"{text!r} begins when it ends")
+    return SweepWindow(begin=begin, end=end)
+
+
+def chosen(
+    nodes: Sequence[str], idle: Collection[str], told: Told, tried: Mapping[str, float], *,
+    fresh: float, most: int, now: float,
+) -> Tuple[str, ...]:  # fmt: skip
+    """The nodes of the next pass, () where nobody is due or too few are idle.
+
+    Due is who has no verdict younger than `fresh` seconds and was not `tried` in that time. Others that are idle help
+    out where fewer than LEAST are due: whoever is tested needs partners.
+    """
+    newest = newest_of(told)
+    order = oldest_first([node for node in nodes if node in idle], told, tried)
+    waiting = [node for node in order if max(newest.get(node, 0.0), tried.get(node, 0.0)) <= now - fresh]
+    if not waiting:
+        return ()
+    some = waiting[: max(LEAST, most)]
+    some += [node for node in order if node not in set(some)][: max(0, LEAST - len(some))]
+    return tuple(sorted(some)) if len(some) >= 2 else ()
+
+
+class Endless(NamedTuple):
+    """What goes on: `plan` for all nodes, `fresh` in seconds, `forever` or until nobody is due or the window closes."""
+
+    plan: SweepPlan
+    launcher: str
+    by: str
+    fresh: float
+    window: SweepWindow
+    forever: bool
+    pause: float = 60.0
+
+
+def run(
+    wanted: Endless, store: Store, launcher: Launcher, leader: Leader, around: Surroundings,
+    passed: Callable[[int, SweepJudgement], None],
+) -> None:  # fmt: skip
+    """Sweep after sweep. Raises StoreError, LeadershipLost, SweepStopped where somebody stopped one by hand."""
+    tried: Dict[str, float] = {}
+    while True:
+        now = around.clock()
+        closes = wanted.window.closes(now)
+        number = _open_one(store) if closes > now else None
+        if closes > now and number is None:
+            number = _next(wanted, store, launcher, around, tried, now)
+        if number is None:
+            if not wanted.forever:
+                return
+            around.sleep(min(wanted.pause, max(1.0, closes - now)) if closes > now else wanted.pause)
+            continue
+        with store.read() as connection:
+            row = deep.sweep(connection, number)
+        plan = read(row.plan if row else "")
+        tried.update(dict.fromkeys(plan.nodes, now))
+        try:
+            found = Sweeper(store, number, plan, launcher, leader, around._replace(until=closes)).run()
+        except SweepStopped as stopped:
+            if not stopped.by_window:
+                raise
+            found = stopped.judgement
+        passed(number, found)
+
+
+def _open_one(store: Store) -> Optional[int]:
+    """A pass that was killed: it is gone on with first."""
+    with store.read() as connection:
+        rows = deep.newest_sweeps(connection, state=deep.OPEN)
+    return next((row.id for row in rows if read(row.plan).continuous), None)
+
+
+def _next(
+    wanted: Endless, store: Store, launcher: Launcher, around: Surroundings, tried: Mapping[str, float], now: float
+) -> Optional[int]:
+    plan = wanted.plan
+    try:
+        idle = launcher.idle(plan.nodes)
+    except AdapterError as error:
+        around.say(f"the launcher does not answer: {error}")
+        return None
+    with store.read() as connection:
+        told = deep.last_told(connection, plan.nodes, [SUITE])
+    some = chosen(plan.nodes, idle, told, tried, fresh=wanted.fresh, most=plan.at_once, now=now)
+    if not some:
+        return None
+    part = plan._replace(
+        token=uuid.uuid4().hex[:16], nodes=some, most=1.0, continuous=True,
+        topology=plan.topology._replace(path={n: p for n, p in plan.topology.path.items() if n in set(some)}),
+        watts=tuple((node, watts) for node, watts in plan.watts if node in set(some)),
+    )  # fmt: skip
+    with store.write() as connection:
+        row = deep.begin_sweep(connection, write(part), launcher=wanted.launcher, by=wanted.by, now=now)
+    around.say(f"sweep {row.id}: {len(some)} of {len(idle)} idle nodes, the oldest verdicts first")
+    return row.id
