@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import click
 
+from nhc.cli.deep_delivery import to_server, to_store
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, OfferedChoice, under
 from nhc.cli.options import CHECK_LOCAL, FORMATS, UsageError, read
@@ -65,6 +66,11 @@ def _suites(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Li
 @under("How it runs")(
     "--record", metavar="DIR", default="", help="Keep all that the checks see in DIR, for `nhc replay DIR`."
 )
+@under("Where it goes")("--store", metavar="URL", default="", help="Keep the results in this store, too.")
+@under("Where it goes")(
+    "--server", metavar="FILE", default="",
+    help="Send the results to nhc's server, as [sinks.server] of this file says: /etc/nhc/agent.toml.",
+)  # fmt: skip
 @under("What is shown")(
     "-f", "--format", "form", type=OfferedChoice(FORMATS, "nhc.renderers"), default="text", show_default=True,
     help="Output format.",
@@ -116,6 +122,11 @@ def run_command(**options: Any) -> None:
     raise SystemExit(_show(ran, wanted, where, options))
 
 
+def suite_name(suite: str) -> str:
+    """What verdicts of a suite are filed under: its name, or a file's without folder and ending."""
+    return os.path.basename(suite).removesuffix(".conf").lower() or suite
+
+
 def _host(record: str) -> Host:
     """The machine to test; what is seen of it goes to a directory where one is given."""
     if not record:
@@ -147,6 +158,10 @@ def _show(ran: runner.Ran, wanted: runner.RunRequest, where: str, options: Dict[
     if name in hyperpod.SUITES:
         report = report._replace(labels={**report.labels, **hyperpod.labels(report)})
     problems = [runner.keep(report, where), _log(ran, wanted, options["hyperpod_log"], name)]
+    if options["store"]:
+        problems.append(to_store(report, suite_name(wanted.suite), options["store"]))
+    if options["server"]:
+        problems.append(to_server(report, suite_name(wanted.suite), options["server"]))
     for problem in filter(None, problems):
         click.echo(f"nhc deep run: {problem}", err=True)
     shown = {**_OPTIONS, "format": options["form"], **{key: options[key] for key in

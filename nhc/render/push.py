@@ -2,7 +2,8 @@
 
     {"nhc": "push", "schema": 1, "node": "n1", "lost": 0, "reports": [{"at": 1.5, "complete": true, "report": {...}}]}
 
-`at` is when the node was so (Unix time); its report begins with its oldest result. `lost` counts reports that the
+`at` is when the node was so (Unix time); its report begins with its oldest result. `suite` is there in a report of
+deep checks: it says what they found, and nothing of how the node is now. `lost` counts reports that the
 agent could not keep while the server was away. The reader takes nothing on trust: the bytes are bounded before and
 after they are unpacked.
 """
@@ -23,6 +24,8 @@ PATH = "/v1/reports"
 SCHEMA = 1
 MOST = 100
 """Reports in one push."""
+SUITE_LIMIT = 100
+"""Characters of a suite's name."""
 
 
 class TooLarge(ValueError):
@@ -35,6 +38,8 @@ class Pushed(NamedTuple):
     report: Report
     complete: bool
     at: float
+    suite: str = ""
+    """The suite of deep checks that it is of, "" for an ordinary report."""
 
 
 class Push(NamedTuple):
@@ -47,8 +52,9 @@ class Push(NamedTuple):
 
 def to_text(pushed: Pushed) -> str:
     """One report as a spool keeps it: what stands in the list of a push, on one line."""
+    suite = {"suite": pushed.suite} if pushed.suite else {}
     return json.dumps(
-        {"at": pushed.at, "complete": pushed.complete, "report": to_dict(pushed.report)}, separators=(",", ":")
+        {"at": pushed.at, "complete": pushed.complete, **suite, "report": to_dict(pushed.report)}, separators=(",", ":")
     )
 
 
@@ -97,17 +103,20 @@ def parse(body: bytes) -> Push:
         raise ValueError(f"reports is no list of 1 to {MOST}")
     if isinstance(lost, bool) or not isinstance(lost, int) or not 0 <= lost < 1 << 53:
         raise ValueError("lost is no count")
-    reports = []
-    for one in listed:
-        if not isinstance(one, dict) or not isinstance(one.get("complete"), bool):
-            raise ValueError("complete is neither true nor false")
-        at = one.get("at")
-        if isinstance(at, bool) or not isinstance(at, (int, float)) or not 0 <= at < 1e12:
-            raise ValueError("at is no time")
-        try:
-            reports.append(Pushed(from_dict(one.get("report")), one["complete"], float(at)))
-        except RecursionError:
-            raise ValueError("nested too deep") from None
-        except OverflowError:
-            raise ValueError("not a report: a number is beyond all measure") from None
-    return Push(node, tuple(reports), lost)
+    return Push(node, tuple(_pushed(one) for one in listed), lost)
+
+
+def _pushed(one: object) -> Pushed:
+    if not isinstance(one, dict) or not isinstance(one.get("complete"), bool):
+        raise ValueError("complete is neither true nor false")
+    at, suite = one.get("at"), one.get("suite", "")
+    if isinstance(at, bool) or not isinstance(at, (int, float)) or not 0 <= at < 1e12:
+        raise ValueError("at is no time")
+    if not isinstance(suite, str) or len(suite) > SUITE_LIMIT or not suite.isprintable():
+        raise ValueError("suite is no name")
+    try:
+        return Pushed(from_dict(one.get("report")), one["complete"], float(at), suite)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    except OverflowError:
+        raise ValueError("not a report: a number is beyond all measure") from None

@@ -186,7 +186,7 @@ class Intake:
 
     async def _written(self, pushed: push.Push) -> List[Received]:
         now = time.time()
-        incoming = [Incoming(one.report, SOURCE, now, one.complete, one.at) for one in pushed.reports]
+        incoming = [Incoming(one.report, SOURCE, now, one.complete, one.at, one.suite) for one in pushed.reports]
         try:
             return await self.writer.put(incoming)
         except Busy:

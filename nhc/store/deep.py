@@ -107,7 +107,15 @@ def add(connection: Connection, rows: Iterable[DeepResult]) -> int:
 
 
 def add_report(connection: Connection, report: Report, suite: str) -> int:
-    """Keep what a run of a suite on one node found: a row for each value measured, and for each verdict without one."""
+    """Keep what a run of a suite on one node found: a row for each value measured, and for each verdict without one.
+
+    A run that is kept already is left as it is: it may be sent twice. How many rows were new.
+    """
+    same = sa.and_(
+        deep_results.c.node == report.host, deep_results.c.suite == suite, deep_results.c.at == report.started
+    )
+    if connection.execute(sa.select(deep_results.c.id).where(same).limit(1)).first() is not None:
+        return 0
     versions = json.dumps({"nhc": report.version})
     rows = []
     for result in report.results:

@@ -38,7 +38,8 @@ class Incoming(NamedTuple):
     """One report as it came in. `source` says by which way (agent, sweep, slurm, ...); `received` is Unix time.
 
     `complete` is false while some of the node's checks have not been judged yet: it then ends no problem. `at` is when
-    the report was so, where that is not when it began: an agent's report begins with its oldest result.
+    the report was so, where that is not when it began: an agent's report begins with its oldest
+    result. With a `suite` it is of deep checks, and changes nothing of how the node stands.
     """
 
     report: Report
@@ -46,6 +47,7 @@ class Incoming(NamedTuple):
     received: float
     complete: bool = True
     at: float = 0.0
+    suite: str = ""
 
     @property
     def when(self) -> float:

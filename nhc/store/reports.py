@@ -9,7 +9,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from nhc.model import printable
-from nhc.store import coverage
+from nhc.store import coverage, deep
 from nhc.store.intake import (
     Findings,
     Incoming,
@@ -47,6 +47,19 @@ def receive(
     pace: IntakeSettings = IntakeSettings(),  # noqa: B008
 ) -> List[Received]:
     """Keep reports. Those of one node may come in any order, twice, and late; none harms what is known already."""
+    ordinary = iter(_receive(connection, [one for one in incoming if not one.suite], pace))
+    return [_receive_deep(connection, one, pace) if one.suite else next(ordinary) for one in incoming]
+
+
+def _receive_deep(connection: Connection, incoming: Incoming, pace: IntakeSettings) -> Received:
+    why = refusal(incoming, pace)
+    if why:
+        return Received(incoming.report.host, Receipt.REFUSED, why)
+    added = deep.add_report(connection, incoming.report, incoming.suite)
+    return Received(incoming.report.host, Receipt.CHANGED if added else Receipt.DUPLICATE)
+
+
+def _receive(connection: Connection, incoming: Sequence[Incoming], pace: IntakeSettings) -> List[Received]:
     known = _known(connection, {one.report.host for one in incoming if not refusal(one, pace)})
     taken = []
     for each in incoming:
