@@ -28,6 +28,7 @@ from nhc_adapters.kubernetes.deep import settings as deep_settings
 from nhc_adapters.kubernetes.deep.launcher import KubernetesLauncher
 from tests.support.kube import REPOSITORY, environment, eventually, started
 from tests.support.pod_kubelet import kubelet
+from tests.support.workload_operators import JOBSETS, MPIJOBS, Operators
 
 COUNT = 200
 NODES = [f"n{number:03}" for number in range(1, COUNT + 1)]
@@ -305,3 +306,63 @@ def test_what_a_reading_of_settings_gives() -> None:
         {"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute"},
         {"key": "c", "operator": "Exists", "effect": "NoSchedule"},
     )
+
+
+# With an operator.
+
+FAKE_MPI = """#!/bin/sh
+while [ $# -gt 0 ]; do
+    case $1 in
+        --allow-run-as-root) shift ;;
+        -np|--map-by|--bind-to) shift 2 ;;
+        *) break ;;
+    esac
+done
+exec "$@"
+"""
+
+
+@pytest.fixture
+def operators(deep_plane: Site) -> Iterator[Operators]:
+    for one in (MPIJOBS, JOBSETS):
+        deep_plane.plane.kubectl("apply", "-f", "-", stdin=json.dumps(one))
+        name = one["metadata"]["name"]
+        deep_plane.plane.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=20s")
+    for name, text in (("mpirun", FAKE_MPI), ("sleep-worker", "#!/bin/sh\nexec sleep 600\n")):
+        (deep_plane.place / "bin" / name).write_text(text)
+        (deep_plane.place / "bin" / name).chmod(0o755)
+    running = Operators(deep_plane.admin, SPACE)
+    yield running
+    running.close()
+    for one in (MPIJOBS, JOBSETS):
+        deep_plane.plane.kubectl("delete", "crd", one["metadata"]["name"], "--timeout=60s")
+    assert running.problems == []
+
+
+@pytest.mark.parametrize(("kind", "word"), [("auto", "mpijob"), ("jobset", "jobset")])
+def test_a_test_is_an_object_of_the_operator_that_is_there(
+    deep_plane: Site, operators: Operators, kind: str, word: str
+) -> None:
+    launcher = deep_plane.launcher(kind=kind)
+    (deep_plane.place / "hold").touch()
+    try:
+        handle = launcher.launch(word, order("k1", "n041", SLOW))
+        assert handle == f"{word}/nhc-{word}-k1"
+        eventually(lambda: launcher.jobs(word).get("k1") and launcher.jobs(word)["k1"].running, 60, 0.2)
+        assert launcher.idle(["n041", SLOW, "n043"]) == {"n043"}
+        (deep_plane.place / "hold").unlink()
+        eventually(lambda: launcher.jobs(word) == {}, 60, 0.2)
+        found = launcher.finished(word, "k1")
+        assert found is not None
+        assert found.status == 0
+        assert "# Avg bus bandwidth    : 20.00" in found.output
+        (deep_plane.place / "hold").touch()
+        second = launcher.launch(word, order("k2", "n044", "n045"))
+        eventually(lambda: launcher.jobs(word).get("k2") and launcher.jobs(word)["k2"].running, 60, 0.2)
+        launcher.end(second)
+        eventually(lambda: launcher.idle(["n044", "n045"]) == {"n044", "n045"}, 60, 0.5)
+        assert launcher.finished(word, "k2") is None
+    finally:
+        (deep_plane.place / "hold").unlink(missing_ok=True)
+        launcher.finish(word)
+    eventually(lambda: deep_plane.left() == [], 60, 0.5)

@@ -129,7 +129,8 @@ class _Making:
                 f"ppr:{self.order.tasks}:node", "--bind-to", "none", *settings.mpi_args, *self.order.argv)  # fmt: skip
         small = {"cpu": "100m", "memory": "256Mi"}
         launcher = self._pod({ROLE: FIRST}, self._container(_watched(argv), small), apart=False)
-        worker = self._pod({ROLE: OTHER}, self._container(("/usr/sbin/sshd", "-De"), settings.resources), apart=True)
+        # Without a command: the operator has its workers run sshd as the implementation needs it.
+        worker = self._pod({ROLE: OTHER}, self._container((), settings.resources), apart=True)
         return {
             "apiVersion": MPIJOB.version, "kind": "MPIJob", "metadata": self._metadata(),
             "spec": {
@@ -201,7 +202,8 @@ class _Making:
         own = [{"name": "NHC_TOKEN", "value": self.sweep}, {"name": "NHC_NODES", "value": " ".join(self.order.nodes)},
                {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]  # fmt: skip
         return {
-            "name": CONTAINER, "image": self.settings.image, "command": list(command), "env": [*own, *env],
+            **({"command": list(command)} if command else {}),
+            "name": CONTAINER, "image": self.settings.image, "env": [*own, *env],
             "resources": {"requests": dict(resources), "limits": dict(resources)},
             # RDMA registers memory; NCCL's rings within a node lie in /dev/shm.
             "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
