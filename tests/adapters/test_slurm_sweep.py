@@ -30,19 +30,23 @@ PartitionName=real Nodes=n[1-5] State=UP PriorityTier=10
 WITHIN = 10.0
 """Seconds in which a real job has to start although the sweep is on its node; 1 s on an idle machine."""
 
-# Prints as nccl-tests does under srun, one rank a node; slow wherever n3 takes part. While `hold` is there it runs on.
+# Prints as nccl-tests does under srun, one rank a node; slow wherever n3 takes part, or, where `rail` names one, where
+# that rail of n3 does. While `hold` is there it runs on.
 TOOL = r"""#!/bin/sh
 while [ -e %(place)s/hold ]; do sleep 0.1; done
 [ "$SLURM_PROCID" = 0 ] || exit 0
+hca=${NCCL_IB_HCA#=}
+rail=$(cat %(place)s/rail 2>/dev/null)
 speed=380.00
+[ -n "$hca" ] && speed=190.00
 rank=0
 echo "# nThread 1 nGpus 1 minBytes 8589934592 maxBytes 8589934592 step: 2(factor) warmup iters: 1 iters: 20"
 for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
     echo "#  Rank  $rank Group  0 Pid  1484$rank on  $node    device  0 [0000:1b:00] NVIDIA H100 80GB HBM3"
-    [ $node = n3 ] && speed=20.00
+    [ $node = n3 ] && [ -z "$hca" -o -z "$rail" -o "$hca" = "$rail" ] && speed=20.00
     rank=$((rank + 1))
 done
-echo "x:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>"
+echo "x:1:2 [0] NCCL INFO NET/IB : Using [0]${hca:-mlx5_0}:1/IB [RO]; OOB eth0:10.0.0.1<0>"
 echo "x:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA"
 echo "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong"
 echo "  8589934592    2147483648     float     sum      -1    22605  $speed  $speed      0    22628  $speed  $speed      0"
@@ -187,6 +191,54 @@ def test_real_work_takes_the_node_within_seconds_and_the_test_says_nothing(site)
     assert "n3: bad with " in out  # it was tested again once its nodes were idle
     lost = next(row for row in site.tests() if row.nodes == "n1 n2" and row.state == "unknown")
     assert lost.why == "preempted or cancelled: it left no completion marker"
+
+
+def test_the_rail_of_the_slow_node_is_named_by_runs_held_to_each(site):
+    (site.place / "rail").write_text("mlx5_1")
+    status, out, err = site.ended(site.sweep("--rails", "mlx5_[0-1]", "-f", "json"))
+    assert status == 1, err
+    found = json.loads(out)
+    assert [blame["message"].partition("; ")[2] for blame in found["blames"]] == ["bad on rail mlx5_1 alone"], err
+    rails = {test["rails"]: test["value"] for test in found["tests"] if test["layer"] == "rails"}
+    assert rails == {"mlx5_0": 190.0, "mlx5_1": 20.0}
+
+
+def test_a_sweep_is_stopped_by_a_command_whoever_runs_it(site):
+    (site.place / "hold").touch()
+    child = site.sweep()
+    until(lambda: len(site.running()) == 2, 60, what="two tests to run")
+    stop = [*site.argv("stop", "1"), "--by", "ada"]
+    done = subprocess.run(stop, env=site.env, capture_output=True, text=True, check=False, timeout=90)
+    assert (done.returncode, done.stdout) == (0, "sweep 1 is stopped\n"), done.stderr
+    status, _out, err = site.ended(child)
+    assert status == 3
+    assert "stopped: stopped by ada" in err
+    until(lambda: site.cluster.jobs() == [], 60, what="the tests to be gone")
+    again = subprocess.run(stop, env=site.env, capture_output=True, text=True, check=False, timeout=90)
+    assert (again.returncode, again.stderr) == (2, "nhc deep stop: sweep 1 is stopped\n")
+
+
+def test_a_sweep_that_nobody_runs_any_more_is_stopped_too(site):
+    (site.place / "hold").touch()
+    child = site.sweep()
+    until(lambda: len(site.running()) == 2, 60, what="two tests to run")
+    child.kill()
+    child.wait(20)
+    done = subprocess.run(site.argv("stop", "1"), env=site.env, capture_output=True, text=True, check=False, timeout=90)
+    assert (done.returncode, done.stdout) == (0, "sweep 1 is stopped\n"), done.stderr
+    until(lambda: site.cluster.jobs() == [], 60, what="the tests to be gone")
+
+
+def test_one_shot_from_cron_tests_who_is_due_and_a_job_of_many_nodes_may_ask(site):
+    status, out, err = site.ended(site.sweep("--window", "10m"))
+    assert status == 1, err
+    assert "n3: bad with 2 proven partners" in out
+    due = subprocess.run([*site.argv("due"), "--more-than", "2"], capture_output=True, text=True, check=False, timeout=60,
+                         env={**site.env, "SLURM_JOB_NODELIST": "n[1-3]"})  # fmt: skip
+    assert due.returncode == 1
+    assert due.stdout.startswith("n3 failed sweep ")
+    status, out, err = site.ended(site.sweep("--window", "10m"))
+    assert (status, out, err) == (0, "", "")  # nobody is due
 
 
 def test_ctrl_c_leaves_the_sweep_open_and_says_how_to_go_on(site):
