@@ -77,12 +77,19 @@ def node_state(
     words = [word for word in words if word]
     flags = flags_of(words)
     held = next((why for flag, why in HELD if flag in flags), "")
+    mark, available = read_reason(reason, user, since), not flags & OUT
+    # Our reason on a node that nothing keeps out is one that an earlier mark has left. slurmctld 23.11 to 25.11 without
+    # an accounting storage keeps it when the node is resumed, until a job runs there: what took it away,
+    # clusteracct_storage_g_node_up (src/interfaces/accounting_storage.c), ends before it does. The reason of a reboot
+    # that is ordered of a node in service counts.
+    if mark is not None and mark.ours and available and "REBOOT_REQUESTED" not in flags:
+        mark = None
     return NodeState(
         name=name,
         shown="+".join(words).lower() or "unknown",
-        available=not flags & OUT,
+        available=available,
         busy=bool(flags & BUSY),
-        mark=read_reason(reason, user, since),
+        mark=mark,
         hold=held,
         groups=tuple(sorted(set(partitions))),
         flags=flags,
