@@ -216,7 +216,8 @@ def test_leftover_processes_of_the_job_are_ended_and_another_users_are_not(clust
     # A daemon that leaves the job's session and process tree at once: Slurm does not find it to end it.
     job = cluster.submit(
         f"(setsid sh -c 'echo $$ > {pid_file}; exec sleep 300' </dev/null >/dev/null 2>&1 &)\n"
-        f"while [ ! -s {pid_file} ]; do sleep 0.05; done",
+        # It is there when it is the program that it is to be: until then the epilog would find a shell.
+        f'until [ "$(cat /proc/$(cat {pid_file})/comm)" = sleep ]; do sleep 0.05; done',
         "--nodelist=n2",
         f"--uid={nobody}",
         "--output=/dev/null",
