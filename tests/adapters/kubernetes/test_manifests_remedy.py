@@ -222,3 +222,45 @@ def test_the_loop_runs_as_the_manifest_starts_it(kube: Kube, account: Path, tmp_
     lease = kube.admin.get(f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/nhc-remedy")
     assert lease["metadata"]["name"] == "nhc-remedy"
     assert (tmp_path / "store.db").exists()
+
+
+def doctor(kube: Kube, config: Path, base: Path) -> subprocess.CompletedProcess[str]:
+    settings = f"""
+[actions]
+mark = "on"
+reboot = "on"
+[sources]
+adapter = "kubernetes"
+[sources.settings]
+NHC_KUBECONFIG = "{config}"
+[evidence]
+directory = "{base}/evidence"
+[repairers.kubernetes]
+image = "{IMAGE}@sha256:{"0" * 64}"
+namespace = "{SYSTEM}"
+kubeconfig = "{config}"
+"""
+    (base / "doctor.toml").write_text(settings)
+    kube.node("n1", fake=False)
+    return subprocess.run(
+        [sys.executable, "-m", "nhc", "remedy", "doctor", "--settings", str(base / "doctor.toml")],
+        capture_output=True, text=True, check=False, timeout=120, cwd=os.path.dirname(MANIFESTS.parent),
+        env=environment(NHC_STORE=f"sqlite:///{base}/store.db"),
+    )  # fmt: skip
+
+
+def test_doctor_finds_nothing_amiss_with_the_manifests_account(kube: Kube, account: Path, tmp_path: Path) -> None:
+    done = doctor(kube, account, tmp_path)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "create pods/eviction" in done.stdout
+    assert f"create jobs in {SYSTEM}" in done.stdout
+
+
+def test_doctor_names_the_rule_that_another_account_lacks(kube: Kube, installed: Any, tmp_path: Path) -> None:
+    config = kube.kubeconfig(tmp_path, kube.token("default", kube.namespace))
+    done = doctor(kube, config, tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    (line,) = [line for line in done.stdout.splitlines() if "patch nodes" in line]
+    assert line.startswith("FAILED")
+    assert '{apiGroups: [""], resources: [nodes], verbs: [patch]}' in line
+    assert "Traceback" not in done.stdout
