@@ -12,6 +12,7 @@ from nhc.ports import AdapterError
 from nhc.repair import HasRights, KnowsMachines, Machine, OtherActors
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
 from nhc_adapters.kubernetes.plugin import Adapter
+from nhc_adapters.kubernetes.repair.cluster import machine_of
 from nhc_adapters.kubernetes.repair.shown_on_nodes import of_kured, of_node
 from tests.support.crds import annotate, install, make, set_status
 from tests.support.kube import Kube
@@ -153,6 +154,11 @@ def test_who_may_not_look_for_others_says_so(kube: Kube, adapter: Adapter, tmp_p
     assert rights["list machines"].granted is False
     assert 'apiGroups: ["cluster.x-k8s.io"]' in rights["list machines"].message
     blind.close()
+
+
+def test_a_machine_without_a_uuid_of_its_own_is_known_by_its_boot() -> None:
+    info = {"bootID": "b1", "machineID": "0" * 31 + "a", "systemUUID": "0" * 31 + "A"}
+    assert machine_of({"metadata": {"name": "n1"}, "status": {"nodeInfo": info}}).uuid == ""
 
 
 def test_the_machine_behind_a_node_is_what_the_cluster_says(kube: Kube, adapter: Adapter) -> None:

@@ -47,9 +47,15 @@ def read_node(node: Mapping[str, Any]) -> KubeNode:
     )  # fmt: skip
     return KubeNode(
         str(meta.get("name", "")), str(meta.get("uid", "")), str((node.get("spec") or {}).get("providerID") or ""),
-        str(info.get("systemUUID") or "").lower(), str(info.get("bootID") or ""), ready,
+        _uuid(info), str(info.get("bootID") or ""), ready,
         bool(meta.get("deletionTimestamp")), texts(meta.get("labels")), texts(meta.get("annotations")),
     )  # fmt: skip
+
+
+def _uuid(info: Mapping[str, Any]) -> str:
+    """DMI's UUID as the kubelet read it; "" where it found none and wrote /etc/machine-id instead (cAdvisor)."""
+    uuid = str(info.get("systemUUID") or "").lower()
+    return "" if uuid.replace("-", "") == str(info.get("machineID") or "").lower() else uuid
 
 
 def machine_of(node: Mapping[str, Any]) -> Machine:
