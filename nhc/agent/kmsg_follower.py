@@ -14,7 +14,8 @@ from typing import Callable, Dict, List, Optional, Sequence
 
 from nhc.agent.event_loop import Loop, Timer
 from nhc.agent.kmsg_filing import Filing
-from nhc.facts.kmsg import Record, boot_time, parse_record
+from nhc.facts.kernel_lines import Record, parse_record
+from nhc.facts.kmsg import boot_time
 from nhc.host import Host
 from nhc.kernlog.catalogue import Matcher
 from nhc.kernlog.match import APP, Match

@@ -9,7 +9,8 @@ from nhc.agent.journal_follower import Journalctl
 from nhc.agent.npd_conditions import TRUE, RuleConditions
 from nhc.agent.npd_config import LogMonitor
 from nhc.facts.journal import FIELDS, same_entry
-from nhc.facts.kmsg import Record, boot_time, log_tail, parse_journal, parse_line, parse_record, rotated_to, unread
+from nhc.facts.kernel_lines import Record, parse_journal, parse_line, parse_record
+from nhc.facts.kmsg import boot_time, log_tail, rotated_to, unread
 from nhc.host import Host
 from nhc.kernlog.npd_rules import PERMANENT, needle
 
@@ -170,7 +171,7 @@ class FileFollower:
         stamp = self._stamp.search(line) if self._stamp else None
         when = None
         if stamp:
-            from nhc.facts.kmsg import bsd_time
+            from nhc.facts.kernel_lines import bsd_time
             from nhc.timestamps import from_iso
 
             written = _last(stamp)

@@ -13,9 +13,10 @@ import os
 import sys
 
 from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
+from nhc.hooks.lbnl_output import LbnlOutput, lbnl_text
 from nhc.language import lbnl_settings, site_settings
 from nhc.light import TYPE_CHECKING
-from nhc.model import CheckResult, Report, Verdict, describe, printable
+from nhc.model import Report, Verdict, printable
 from nhc.plan import Plan
 from nhc.run.call_check import shows_output
 
@@ -82,7 +83,7 @@ def _program() -> str:
 
 def _once(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     """One run, told as the original tells it."""
-    output = _Output(settings)
+    output = LbnlOutput(settings)
     for warning in warnings:
         output.log(f"WARNING:  {warning}")
     report = judge(settings, output)
@@ -92,7 +93,7 @@ def _once(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     return 0 if _watching(settings) and report.results else status
 
 
-def judge(settings: Dict[str, str], output: _Output) -> Optional[Report]:
+def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
     """Run the checks that the settings ask for; None where the configuration cannot be used.
 
     What nhc.conf sets is added to `settings`, so that it counts for marking as well.
@@ -148,7 +149,7 @@ def _for_context(plan: Plan, context: str) -> Plan:
     return plan._replace(items=tuple(item for item in plan.items if not item.contexts or context in item.contexts))
 
 
-def _tell(report: Report, settings: Mapping[str, str], output: _Output) -> int:
+def _tell(report: Report, settings: Mapping[str, str], output: LbnlOutput) -> int:
     """Log and print a report, mark the node, return the exit status."""
     for note in report.notes:
         output.log(f"WARNING:  {printable(note)}")
@@ -160,13 +161,13 @@ def _tell(report: Report, settings: Mapping[str, str], output: _Output) -> int:
             for line in result.outcome.evidence:
                 output.log(printable(line))
         if result.verdict in (Verdict.UNKNOWN, Verdict.WARN):
-            output.log(f"WARNING:  {output.name}:  {result.verdict.name}:  {_lbnl_text(result)}")
+            output.log(f"WARNING:  {output.name}:  {result.verdict.name}:  {lbnl_text(result)}")
     if not report.results:
         output.log(f"WARNING:  {output.name}:  no line of the configuration is for {report.host}: nothing was checked")
     failures = report.failures()
     output.mute = output.mute or _watching(settings)  # Torque marks a node whose health check prints ERROR
     for result in failures:
-        output.error(f"Health check failed:  {_lbnl_text(result)}")
+        output.error(f"Health check failed:  {lbnl_text(result)}")
     if len(failures) > 1:
         output.error(f"{len(failures)} health checks failed.")
     if not failures:
@@ -183,11 +184,6 @@ def _watching(settings: Mapping[str, str]) -> bool:
     return "EVAL_LINE" not in settings and watch_only(settings)
 
 
-def _lbnl_text(result: CheckResult) -> str:
-    """A result in the original's words: `check_fs_mount:  /scratch not mounted`."""
-    return printable(describe(result, ":  "))
-
-
 def exit_status(report: Report, check_all: bool) -> int:
     """The original's exit status, with 3 for what it does not know: nothing failed, something could not be told."""
     failures = report.failures()
@@ -198,7 +194,7 @@ def exit_status(report: Report, check_all: bool) -> int:
     return EXIT_UNKNOWN if report.verdict is Verdict.UNKNOWN else 0
 
 
-def _mark(report: Report, settings: Mapping[str, str], output: _Output) -> None:
+def _mark(report: Report, settings: Mapping[str, str], output: LbnlOutput) -> None:
     """Tell the resource manager: by the site's own helper programs where it names them, else by our adapter."""
     helper = settings.get("OFFLINE_NODE" if report.failures() else "ONLINE_NODE")
     if helper is None:
@@ -215,7 +211,7 @@ def _mark(report: Report, settings: Mapping[str, str], output: _Output) -> None:
     environment = {**settings, "NHC_RM": settings.get("NHC_RM") or resource_manager(seen)}
     # The original hands the message to the helper through `eval`; an argument cannot be misread.
     argv = [*helper.split(), _helpers_name(report.host, settings)]
-    argv += [_lbnl_text(report.failures()[0])] if report.failures() else []
+    argv += [lbnl_text(report.failures()[0])] if report.failures() else []
     if _watching(settings):
         from nhc.hooks.log import warn
 
@@ -234,60 +230,6 @@ def _helpers_name(node: str, settings: Mapping[str, str]) -> str:
     """What a helper program is told the node is called: $HOSTNAME as ever, unless the scheduler has another name."""
     name = settings.get("HOSTNAME") or site_settings.host_names()["HOSTNAME"]
     return name if node == name.partition(".")[0] else node
-
-
-class _Output:
-    """Where the original's lines go: its log, the caller's standard output, syslog."""
-
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self.name = settings["NAME"]
-        self.silent = settings["SILENT"] == "1"
-        self.mute = False
-        """Whether failures are kept from standard output; the log and syslog have them all the same."""
-        self.is_verbose = settings["VERBOSE"] == "1" or settings["DEBUG"] == "1"
-        target = lbnl_settings.LogFile() if "EVAL_LINE" in settings else lbnl_settings.log_target(settings["LOGFILE"])
-        self.fd = -1
-        if target.path:
-            mode = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if target.append else os.O_TRUNC) | os.O_CLOEXEC
-            try:
-                self.fd = os.open(target.path, mode | os.O_NONBLOCK, 0o640)
-            except OSError as error:
-                self._print(f"ERROR:  {self.name}:  Can't write {target.path}: {error.strerror}; logging here")
-
-    def log(self, text: str) -> None:
-        if self.silent:
-            return
-        if self.fd < 0:
-            self._print(text)
-            return
-        try:
-            os.write(self.fd, f"{text}\n".encode())
-        except OSError:  # the disk is full: the verdict matters more than its log
-            self._print(text)
-
-    def verbose(self, text: str) -> None:
-        if self.is_verbose:
-            self.log(text)
-
-    def trace(self, result: CheckResult) -> None:
-        self.log(f"DEBUG:  {result.verdict.name}  {_lbnl_text(result)}  [{result.source}, {result.elapsed:.3f}s]")
-        for line in result.outcome.evidence:
-            self.log(f"DEBUG:    | {printable(line)}")
-
-    def error(self, text: str) -> None:
-        """A failure: logged, printed and sent to syslog."""
-        said = f"ERROR:  {self.name}:  {text}"
-        self.log(said)
-        if self.fd >= 0 and not self.silent and not self.mute:
-            self._print(said)
-        import syslog
-
-        syslog.openlog(self.name, syslog.LOG_PID, syslog.LOG_DAEMON)
-        syslog.syslog(syslog.LOG_ERR, printable(text))
-
-    @staticmethod
-    def _print(text: str) -> None:
-        print(text, flush=True)
 
 
 def _detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
@@ -313,7 +255,7 @@ def _detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null, stream)
-        output = _Output(settings)
+        output = LbnlOutput(settings)
         for warning in warnings:
             output.log(f"WARNING:  {warning}")
         found = judge(settings, output)
@@ -327,7 +269,7 @@ def _detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     try:
         fork(child, pipes=0)
     except OSError as error:
-        _Output(settings).error(f"no process can be started for the checks: {error.strerror}")
+        LbnlOutput(settings).error(f"no process can be started for the checks: {error.strerror}")
         return EXIT_UNKNOWN
     if report is None:
         if settings.get("DETACHED_MODE_FAIL_NODATA") == "1" and not _watching(settings):
@@ -337,7 +279,7 @@ def _detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     if _watching(settings):
         return 0
     if report.failures():
-        print(f"ERROR Health check failed:  {_lbnl_text(report.failures()[0])}")
+        print(f"ERROR Health check failed:  {lbnl_text(report.failures()[0])}")
     return exit_status(report, settings["NHC_CHECK_ALL"] == "1")
 
 
@@ -351,7 +293,7 @@ def _boot_id() -> str:
 
 def _load_sensor(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     """Grid Engine's load sensor protocol: a report for every line on standard input, until `quit` or its end."""
-    output = _Output(settings)
+    output = LbnlOutput(settings)
     for warning in warnings:
         output.log(f"WARNING:  {warning}")
     gc.enable()  # a load sensor stays: `nhc.cli.entry` takes us for a run that is over in a moment
@@ -370,8 +312,8 @@ def load_values(report: Optional[Report], name: str, watching: bool = False) -> 
     if report is None:
         return ["begin", "end"]
     failures = report.failures()
-    diagnosis = f"NHC: {_lbnl_text(failures[0])}" if failures else "HEALTHY"
+    diagnosis = f"NHC: {lbnl_text(failures[0])}" if failures else "HEALTHY"
     if failures and watching:
-        diagnosis = f"NHC watch only: {_lbnl_text(failures[0])}"
+        diagnosis = f"NHC watch only: {lbnl_text(failures[0])}"
     healthy = "false" if failures and not watching else "true"
     return ["begin", f"{name}:healthy:{healthy}", f"{name}:diagnosis:{diagnosis}", "end"]

@@ -53,7 +53,7 @@ class LineFolder:
 
     def feed(self, text: str) -> None:
         """Complete lines of a log."""
-        from nhc.facts.kmsg import message
+        from nhc.facts.kernel_lines import message
 
         self.lines += text.count("\n") + (not text.endswith("\n") and text != "")
         done = 0
@@ -84,7 +84,7 @@ class LineFolder:
 
     def _apply(self, rules: RuleReader, text: str) -> None:
         """Put every line before the rules of node-problem-detector, which may span several."""
-        from nhc.facts.kmsg import message
+        from nhc.facts.kernel_lines import message
 
         for line in text.split("\n"):
             said = message(line.rstrip("\r")) if line else None
@@ -92,7 +92,7 @@ class LineFolder:
                 self._add(line.rstrip("\r"), f"{match.code}: {said}", match)
 
     def _rest(self, text: str) -> None:
-        from nhc.facts.kmsg import message
+        from nhc.facts.kernel_lines import message
 
         for line in text.split("\n"):
             if line.strip():

@@ -38,7 +38,7 @@ class LogFindings:
 
     def feed(self, text: str) -> None:
         """Complete lines of a log."""
-        from nhc.facts.kmsg import message
+        from nhc.facts.kernel_lines import message
 
         done = 0
         for found in _BOOT.finditer(text):
@@ -64,7 +64,7 @@ class LogFindings:
 
     def _take(self, text: str) -> None:
         from nhc.cli.log_records import record_of
-        from nhc.facts.kmsg import parse_line
+        from nhc.facts.kernel_lines import parse_line
         from nhc.kernlog.catalogue import Matcher
         from nhc.kernlog.judge import take_in
 

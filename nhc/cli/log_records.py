@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from nhc.facts.kmsg import message
+from nhc.facts.kernel_lines import message
 from nhc.kernlog.catalogue import lines_of
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 
 from nhc.facts.history import boot_id
-from nhc.facts.kmsg import boot_time, log_tail, parse_line
+from nhc.facts.kernel_lines import parse_line
+from nhc.facts.kmsg import boot_time, log_tail
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 

@@ -7,7 +7,8 @@ asked from the cursor's place on, and what it shows there is compared with the c
 
 from __future__ import annotations
 
-from nhc.facts.kmsg import Batch, boot_id, boot_time, parse_journal, read_kmsg
+from nhc.facts.kernel_lines import parse_journal
+from nhc.facts.kmsg import Batch, boot_id, boot_time, read_kmsg
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 

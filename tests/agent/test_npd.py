@@ -11,7 +11,7 @@ from nhc.agent.npd_conditions import FALSE, TRUE, UNKNOWN, RuleConditions
 from nhc.agent.npd_config import Default, go_duration, load_log_monitor, load_plugin_monitor
 from nhc.agent.npd_logs import FileFollower, LogReader
 from nhc.agent.npd_stats import Stats
-from nhc.facts.kmsg import Record
+from nhc.facts.kernel_lines import Record
 from nhc.model import Verdict
 from nhc.settings_file import SettingsError
 from nhc.testing import FakeHost

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.facts import kmsg
-from nhc.facts.kmsg import bsd_time, message, parse_journal, parse_line, parse_record
+from nhc.facts.kernel_lines import bsd_time, message, parse_journal, parse_line, parse_record
 from nhc.host import Host
 from nhc.system import kernel_ring
 from nhc.testing import FakeHost

@@ -145,7 +145,7 @@ PID = re.compile(r"(?<=pid )\d+|(?<=sector )\d+|(?<=logical block )\d+|(?<=pid=)
 @given(cells=st.sampled_from(SOURCES), stamp=st.sampled_from(STAMPS), bus=st.integers(0, 255), slot=st.integers(0, 31),
        domain=st.integers(0, 0xFFFF), number=st.integers(1, 10**9))  # fmt: skip
 def test_an_example_is_found_in_a_log_whatever_its_stamp_address_and_numbers(cells, stamp, bus, slot, domain, number):
-    from nhc.facts.kmsg import message
+    from nhc.facts.kernel_lines import message
 
     kind, code, _printed, _versions, example, _near = cells
     line = DIGIT.sub(f"{domain:04x}:{bus:02x}:{slot:02x}.0", PID.sub(str(number), example))

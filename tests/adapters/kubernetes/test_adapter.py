@@ -12,7 +12,8 @@ from nhc.testing_adapters import AdapterContract, AdapterWorld
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
-from nhc_adapters.kubernetes.nodes.marks import MARK, SET, Facts, Treatment
+from nhc_adapters.kubernetes.nodes.marks import Facts, Treatment
+from nhc_adapters.kubernetes.nodes.own_marks import MARK, SET
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.support.kube import Kube

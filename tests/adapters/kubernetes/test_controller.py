@@ -21,7 +21,7 @@ from nhc_adapters.kubernetes.controller.controller import Controller
 from nhc_adapters.kubernetes.controller.http_server import ControllerServer
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings, make
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
-from nhc_adapters.kubernetes.nodes.marks import MARK
+from nhc_adapters.kubernetes.nodes.own_marks import MARK
 from tests.support.kube import Kube
 from tests.support.waiting import until
 

@@ -22,7 +22,8 @@ from nhc_adapters.kubernetes.nodes.conditions import (
     read_conditions,
     write_conditions,
 )
-from nhc_adapters.kubernetes.nodes.marks import Op, Patch, annotations_of, apply
+from nhc_adapters.kubernetes.nodes.marks import Op, Patch, apply
+from nhc_adapters.kubernetes.nodes.own_marks import annotations_of
 
 Node = Mapping[str, Any]
 

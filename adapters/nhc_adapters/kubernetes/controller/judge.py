@@ -35,8 +35,8 @@ from nhc_adapters.kubernetes.nodes.evidence import (
     unsettled,
 )
 from nhc_adapters.kubernetes.nodes.manual import read_manual
-from nhc_adapters.kubernetes.nodes.marks import read_own_mark, released
 from nhc_adapters.kubernetes.nodes.overruled import Overruled, read_overruled
+from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault
 
 NEVER = "NeverReported"

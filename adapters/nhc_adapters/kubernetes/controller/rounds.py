@@ -19,7 +19,8 @@ from nhc_adapters.kubernetes.controller.settings import ControllerSettings, ceil
 from nhc_adapters.kubernetes.controller.tending import Tending
 from nhc_adapters.kubernetes.nodes.accelerators import asked_for, expected_accelerators
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
-from nhc_adapters.kubernetes.nodes.marks import Facts, read_own_mark, released
+from nhc_adapters.kubernetes.nodes.marks import Facts
+from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
 from nhc_adapters.kubernetes.nodes.view import node_state
 
 CHUNK = 200

@@ -15,8 +15,8 @@ from nhc_adapters.kubernetes.controller.rounds import Fleet
 from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN, read_conditions
 from nhc_adapters.kubernetes.nodes.drains import read_drain
 from nhc_adapters.kubernetes.nodes.manual import read_manual
-from nhc_adapters.kubernetes.nodes.marks import read_own_mark
 from nhc_adapters.kubernetes.nodes.overruled import read_overruled
+from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark
 
 HEADER = ("NODE", "VERDICT", "STATE", "SINCE", "MARKED BY", "REASONS", "DETAILS")
 

@@ -26,8 +26,8 @@ from nhc_adapters.kubernetes.nodes.conditions import (
 from nhc_adapters.kubernetes.nodes.evidence import SOURCE, read_sources
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.manual import read_manual
-from nhc_adapters.kubernetes.nodes.marks import read_own_mark, released
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, Bad, read_overruled, renewed
+from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
 
 Node = Mapping[str, Any]
 

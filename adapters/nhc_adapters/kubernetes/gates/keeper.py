@@ -34,7 +34,8 @@ from nhc_adapters.kubernetes.gates.plan import (
 )
 from nhc_adapters.kubernetes.nodes.conditions import NodeConditions
 from nhc_adapters.kubernetes.nodes.drain import DrainRules, pods_on, sort_pods
-from nhc_adapters.kubernetes.nodes.marks import Node, Op, Patch, apply, cordoned
+from nhc_adapters.kubernetes.nodes.marks import Op, Patch, apply
+from nhc_adapters.kubernetes.nodes.own_marks import Node, cordoned
 from nhc_adapters.kubernetes.nodes.vocabulary import parse_taint
 
 KNOWN = ("kubeconfig", "context", "taint", "hyperpod")

@@ -15,7 +15,8 @@ from nhc.gate_ports import GateNews, GroupOfNodes
 from nhc.model import printable
 from nhc.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition, read_conditions
-from nhc_adapters.kubernetes.nodes.marks import HOLD, Node, Op, Patch, annotations_of, labels_of, taints_of
+from nhc_adapters.kubernetes.nodes.marks import Op, Patch
+from nhc_adapters.kubernetes.nodes.own_marks import HOLD, Node, annotations_of, labels_of, taints_of
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint
 
 CONDITION = "NhcGatePassed"

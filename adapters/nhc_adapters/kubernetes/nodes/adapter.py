@@ -12,19 +12,9 @@ from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, Condition, write_conditions
 from nhc_adapters.kubernetes.nodes.evidence import REPORT, read_sources, source_types
 from nhc_adapters.kubernetes.nodes.manual import read_manual
-from nhc_adapters.kubernetes.nodes.marks import (
-    Facts,
-    Op,
-    Patch,
-    Treatment,
-    apply,
-    clear_patch,
-    plan_clear,
-    plan_mark,
-    read_own_mark,
-    released,
-)
+from nhc_adapters.kubernetes.nodes.marks import Facts, Op, Patch, Treatment, apply, clear_patch, plan_clear, plan_mark
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, Bad, overrule
+from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
 from nhc_adapters.kubernetes.nodes.view import TOPOLOGIES, node_state, workload
 from nhc_adapters.kubernetes.nodes.vocabulary import Foreign, Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load

@@ -18,7 +18,8 @@ from nhc.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainProgress, DrainRules
 from nhc_adapters.kubernetes.nodes.manual import read_manual
-from nhc_adapters.kubernetes.nodes.marks import DRAIN, Op, Patch, annotations_of, apply, read_own_mark, released
+from nhc_adapters.kubernetes.nodes.marks import Op, Patch, apply
+from nhc_adapters.kubernetes.nodes.own_marks import DRAIN, annotations_of, read_own_mark, released
 
 AT_ONCE = 10
 """Nodes drained at a time. Budgets decide how fast it goes, and many drains at once only wait for each other."""

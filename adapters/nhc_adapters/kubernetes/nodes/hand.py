@@ -18,7 +18,8 @@ from nhc_adapters.kubernetes.nodes.drain import Drain, DrainProgress, DrainRules
 from nhc_adapters.kubernetes.nodes.evidence import OPERATOR, read_sources
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.manual import MANUAL, Manual, read_manual
-from nhc_adapters.kubernetes.nodes.marks import HOLD, Facts, annotations_of, read_own_mark, released
+from nhc_adapters.kubernetes.nodes.marks import Facts
+from nhc_adapters.kubernetes.nodes.own_marks import HOLD, annotations_of, read_own_mark, released
 
 DONE, FAILED = 0, 1
 

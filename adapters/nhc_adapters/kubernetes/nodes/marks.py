@@ -8,40 +8,35 @@ that somebody changed meanwhile is theirs.
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.marks import mark_text, read_mark_text
+from nhc.marks import mark_text
 from nhc.ports import Mark
 from nhc_adapters.kubernetes.api.client import JSON_PATCH, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.nodes.evidence import REPORT, SOURCE
 from nhc_adapters.kubernetes.nodes.manual import MANUAL, Manual
+from nhc_adapters.kubernetes.nodes.own_marks import (
+    DRAIN,
+    MANAGER,
+    MARK,
+    REPAIR,
+    SET,
+    Node,
+    annotations_of,
+    cordoned,
+    labels_of,
+    read_own,
+    read_own_mark,
+    taints_of,
+    we_cordoned,
+)
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, StateWords, Vocabulary, fill, label_value, read_taint
-
-MARK = "nhc/mark"
-"""Annotation: our mark as text, the same that Slurm would show as a reason."""
-
-SET = "nhc/set"
-"""Annotation: what we set on the node, for clearing."""
-
-DRAIN = "nhc/drain"
-"""Annotation: how far a drain of ours has come."""
-
-REPAIR = "nhc/repair"
-"""Annotation: the repair that was asked of the platform (`reboot`, `replace`), where a vocabulary has a word for it."""
-
-HOLD = "nhc/hold"
-"""Annotation that an operator sets: leave this node alone; its value says why."""
-
-MANAGER = "nhc"
-"""Our name as a field manager: the API server remembers who set a field last."""
 
 ATTEMPTS = 8
 
 Op = Dict[str, Any]
-Node = Mapping[str, Any]
 Plan = Callable[[Node], List[Op]]
 
 
@@ -96,79 +91,6 @@ class Facts(NamedTuple):
     types: Sequence[str] = ()
     sources: Sequence[str] = (REPORT,)
     manual: Optional[Manual] = None
-
-
-@dataclass
-class Own:
-    """What we set on a node, as its annotation says. `note` is an operator's text that stood where our mark is."""
-
-    cordon: bool = False
-    note: str = ""
-    taints: List[str] = field(default_factory=list)
-    labels: Dict[str, str] = field(default_factory=dict)
-    annotations: Dict[str, str] = field(default_factory=dict)
-
-    def text(self) -> str:
-        said: Dict[str, Any] = {"cordon": True} if self.cordon else {}
-        if self.note:
-            said["note"] = self.note
-        for name in ("taints", "labels", "annotations"):
-            if getattr(self, name):
-                said[name] = getattr(self, name)
-        return json.dumps(said, separators=(",", ":"), sort_keys=True)
-
-
-def read_own(node: Node) -> Own:
-    """What we set on this node; nothing where the annotation is missing or makes no sense."""
-    said = annotations_of(node).get(SET)
-    if said is None:
-        # A mark left by hand or by another tool in our name: the cordon goes with it.
-        return Own(cordon=read_own_mark(node) is not None)
-    try:
-        raw = json.loads(said)
-        return Own(
-            raw.get("cordon") is True,
-            str(raw.get("note", "")),
-            [str(taint) for taint in raw.get("taints", ())],
-            {str(key): str(value) for key, value in raw.get("labels", {}).items()},
-            {str(key): str(value) for key, value in raw.get("annotations", {}).items()},
-        )
-    except (ValueError, AttributeError, TypeError):
-        return Own()
-
-
-def read_own_mark(node: Node) -> Optional[Mark]:
-    """Our mark on this node, None where it carries none."""
-    said = annotations_of(node).get(MARK)
-    mark = read_mark_text(said) if said else None
-    return mark if mark is not None and mark.ours else None
-
-
-def annotations_of(node: Node) -> Mapping[str, str]:
-    return node.get("metadata", {}).get("annotations") or {}
-
-
-def labels_of(node: Node) -> Mapping[str, str]:
-    return node.get("metadata", {}).get("labels") or {}
-
-
-def taints_of(node: Node) -> List[NodeTaint]:
-    return [read_taint(entry) for entry in node.get("spec", {}).get("taints") or ()]
-
-
-def cordoned(node: Node) -> bool:
-    return bool(node.get("spec", {}).get("unschedulable"))
-
-
-def released(node: Node) -> bool:
-    """Whether somebody undid by hand what our mark did: uncordoned the node, or took our taints off."""
-    own = read_own(node)
-    if own.cordon and not cordoned(node):
-        return True
-    if not own.taints or own.cordon:
-        return False
-    standing = {str(taint) for taint in taints_of(node)}
-    return not any(taint in standing for taint in own.taints)
 
 
 class Patch:
@@ -297,7 +219,7 @@ def clear_patch(node: Node, treatment: Treatment, state: str = "healthy") -> Pat
     patch.labels.update(wanted.labels)
     patch.annotations.update(wanted.annotations)
     note = own.note if read_own_mark(node) is not None else annotations_of(node).get(MARK)
-    if own.cordon and cordoned(node) and _we_cordoned(node) and not note:
+    if own.cordon and cordoned(node) and we_cordoned(node) and not note:
         patch.unschedulable = False
     patch.annotations.update({MARK: note or None, SET: None, DRAIN: None, REPAIR: None, SOURCE: None, MANUAL: None})
     return patch
@@ -315,20 +237,6 @@ def plan_state(node: Node, name: str, treatment: Treatment) -> List[Op]:
     patch.annotations.update(wanted.annotations)
     patch.annotations[SET] = own.text() if own.text() != "{}" else None
     return patch.ops()
-
-
-def _we_cordoned(node: Node) -> bool:
-    """Whether the cordon that stands is still ours: nobody uncordoned the node and cordoned it again since.
-
-    The API server keeps who set the field last; where it does not say (a client that leaves managedFields
-    out), our own annotation has to do.
-    """
-    owners = [
-        str(entry.get("manager"))
-        for entry in node.get("metadata", {}).get("managedFields") or ()
-        if "f:unschedulable" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
-    ]
-    return not owners or MANAGER in owners
 
 
 def escape(key: str) -> str:

@@ -11,7 +11,8 @@ from nhc.ports import Mark, NodeState
 from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN, read_conditions
 from nhc_adapters.kubernetes.nodes.evidence import read_sources, source_types
 from nhc_adapters.kubernetes.nodes.manual import read_manual
-from nhc_adapters.kubernetes.nodes.marks import (
+from nhc_adapters.kubernetes.nodes.overruled import OVERRULED
+from nhc_adapters.kubernetes.nodes.own_marks import (
     HOLD,
     MARK,
     Own,
@@ -23,7 +24,6 @@ from nhc_adapters.kubernetes.nodes.marks import (
     released,
     taints_of,
 )
-from nhc_adapters.kubernetes.nodes.overruled import OVERRULED
 from nhc_adapters.kubernetes.nodes.vocabulary import Foreign, NodeTaint
 
 TOPOLOGIES = (

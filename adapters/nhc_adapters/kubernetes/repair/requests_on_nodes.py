@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from nhc.model import printable
 from nhc.repair import RUNG_OF, Request, Rung
-from nhc_adapters.kubernetes.nodes.marks import annotations_of, labels_of
+from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, labels_of
 
 REQUEST = "nhc/request"
 """Annotation that a person sets: a repair (`reboot`), and of a device where it is for one (`reset-device gpu3`)."""

@@ -1,0 +1,118 @@
+"""What stands on a node, and what of it is ours: our annotations, and what they say that we have set."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional
+
+from nhc.marks import read_mark_text
+from nhc.ports import Mark
+from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, read_taint
+
+MARK = "nhc/mark"
+"""Annotation: our mark as text, the same that Slurm would show as a reason."""
+
+SET = "nhc/set"
+"""Annotation: what we set on the node, for clearing."""
+
+DRAIN = "nhc/drain"
+"""Annotation: how far a drain of ours has come."""
+
+REPAIR = "nhc/repair"
+"""Annotation: the repair that was asked of the platform (`reboot`, `replace`), where a vocabulary has a word for it."""
+
+HOLD = "nhc/hold"
+"""Annotation that an operator sets: leave this node alone; its value says why."""
+
+MANAGER = "nhc"
+"""Our name as a field manager: the API server remembers who set a field last."""
+
+Node = Mapping[str, Any]
+
+
+@dataclass
+class Own:
+    """What we set on a node, as its annotation says. `note` is an operator's text that stood where our mark is."""
+
+    cordon: bool = False
+    note: str = ""
+    taints: List[str] = field(default_factory=list)
+    labels: Dict[str, str] = field(default_factory=dict)
+    annotations: Dict[str, str] = field(default_factory=dict)
+
+    def text(self) -> str:
+        said: Dict[str, Any] = {"cordon": True} if self.cordon else {}
+        if self.note:
+            said["note"] = self.note
+        for name in ("taints", "labels", "annotations"):
+            if getattr(self, name):
+                said[name] = getattr(self, name)
+        return json.dumps(said, separators=(",", ":"), sort_keys=True)
+
+
+def read_own(node: Node) -> Own:
+    """What we set on this node; nothing where the annotation is missing or makes no sense."""
+    said = annotations_of(node).get(SET)
+    if said is None:
+        # A mark left by hand or by another tool in our name: the cordon goes with it.
+        return Own(cordon=read_own_mark(node) is not None)
+    try:
+        raw = json.loads(said)
+        return Own(
+            raw.get("cordon") is True,
+            str(raw.get("note", "")),
+            [str(taint) for taint in raw.get("taints", ())],
+            {str(key): str(value) for key, value in raw.get("labels", {}).items()},
+            {str(key): str(value) for key, value in raw.get("annotations", {}).items()},
+        )
+    except (ValueError, AttributeError, TypeError):
+        return Own()
+
+
+def read_own_mark(node: Node) -> Optional[Mark]:
+    """Our mark on this node, None where it carries none."""
+    said = annotations_of(node).get(MARK)
+    mark = read_mark_text(said) if said else None
+    return mark if mark is not None and mark.ours else None
+
+
+def annotations_of(node: Node) -> Mapping[str, str]:
+    return node.get("metadata", {}).get("annotations") or {}
+
+
+def labels_of(node: Node) -> Mapping[str, str]:
+    return node.get("metadata", {}).get("labels") or {}
+
+
+def taints_of(node: Node) -> List[NodeTaint]:
+    return [read_taint(entry) for entry in node.get("spec", {}).get("taints") or ()]
+
+
+def cordoned(node: Node) -> bool:
+    return bool(node.get("spec", {}).get("unschedulable"))
+
+
+def released(node: Node) -> bool:
+    """Whether somebody undid by hand what our mark did: uncordoned the node, or took our taints off."""
+    own = read_own(node)
+    if own.cordon and not cordoned(node):
+        return True
+    if not own.taints or own.cordon:
+        return False
+    standing = {str(taint) for taint in taints_of(node)}
+    return not any(taint in standing for taint in own.taints)
+
+
+def we_cordoned(node: Node) -> bool:
+    """Whether the cordon that stands is still ours: nobody uncordoned the node and cordoned it again since.
+
+    The API server keeps who set the field last; where it does not say (a client that leaves managedFields
+    out), our own annotation has to do.
+    """
+    owners = [
+        str(entry.get("manager"))
+        for entry in node.get("metadata", {}).get("managedFields") or ()
+        if "f:unschedulable" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+    ]
+    return not owners or MANAGER in owners
