@@ -21,7 +21,7 @@ AGAIN = (1.0, 60.0)
 STEADY = 30.0
 """Seconds it has to run before the wait is the first one again."""
 CHUNK = 1 << 16
-BREATH = 0.02
+PAUSE = 0.02
 """Seconds between reads of full chunks: journald keeps what we have not read, the loop has more to do."""
 LINE = 1 << 20
 """Bytes of a line without an end; what is longer is dropped."""
@@ -32,7 +32,7 @@ APART = 0.5
 class Journalctl:
     """One child. `words` are its options when it is started, `take` gets the whole lines that it writes.
 
-    `told` hears why nothing can be read, and "" once something is.
+    `told` is called with why nothing can be read, and "" once something is.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Journalctl:
             self._rest = b""
         if len(data) == CHUNK and self.pid:
             self.loop.forget(self._fd)
-            self._timer = self.loop.after(BREATH, self._watch)
+            self._timer = self.loop.after(PAUSE, self._watch)
         if lines:
             self.told("")
             self.take(lines)

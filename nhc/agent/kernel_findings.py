@@ -27,7 +27,7 @@ ASKED = 2.0
 """Seconds that a device has to say what a fault of it means; then the fault is told as the log has it: a driver that
 hangs is no sign of health."""
 AGAIN = 0.2
-"""Seconds after news of the log in which a round judges all of it."""
+"""Seconds after new lines of the log in which a round judges all of it."""
 
 
 class Listener(NamedTuple):

@@ -45,11 +45,11 @@ class KernelSources:
         self,
         items: Mapping[str, Item],
         wanted: bool,
-        heard: Callable[[], None],
+        found: Callable[[], None],
         app_fault: Callable[[EventDetails], None],
     ) -> None:
-        """Begin to follow what is `wanted`. `heard` is called for new findings, `app_fault` for an application's."""
-        self.follower = Follower(self._loop, self._host, self._state, heard, self._log)
+        """Begin to follow what is `wanted`. `found` is called for new findings, `app_fault` for an application's."""
+        self.follower = Follower(self._loop, self._host, self._state, found, self._log)
         faults = AppFaults(app_fault, self._host.monotonic)
         self.follower.call_for_apps(faults.publish)
         self.journal.call_for_apps(faults.publish)

@@ -25,7 +25,7 @@ from nhc.system.kernel_ring import KMSG
 
 BATCH = 4096
 """Records read before anything else gets its turn."""
-BREATH = 0.003
+PAUSE = 0.003
 """Seconds between batches while records come in crowds: the kernel's ring holds far more than come in that time."""
 CROWD = 16
 ALIKE = 8
@@ -59,7 +59,7 @@ class Follower:
         self._fd = -1
         self._gap = False
         self._handed = (0, 0)
-        self._breath: Optional[Timer] = None
+        self._pause: Optional[Timer] = None
         self._matcher = Matcher("")
         self._apps: Callable[[List[Match]], None] = lambda matches: None
 
@@ -91,8 +91,8 @@ class Follower:
         self.loop.watch(fd, lambda _events: self.read())
 
     def close(self) -> None:
-        if self._breath:
-            self._breath.cancel()
+        if self._pause:
+            self._pause.cancel()
         if self._fd >= 0:
             self.loop.forget(self._fd)
             os.close(self._fd)
@@ -131,10 +131,10 @@ class Follower:
             self._judge(raws)
         if len(raws) >= CROWD and self._fd >= 0:
             self.loop.forget(self._fd)
-            self._breath = self.loop.after(BREATH, self._again)
+            self._pause = self.loop.after(PAUSE, self._again)
 
     def _again(self) -> None:
-        self._breath = None
+        self._pause = None
         if self._fd >= 0:
             self.loop.watch(self._fd, lambda _events: self.read())
             self.read()

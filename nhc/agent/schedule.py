@@ -104,7 +104,7 @@ class Schedule:
         return min(times, default=now + 60.0)
 
     def overdue(self, now: float) -> List[str]:
-        """The checks that have not been judged for too long: a reader must not take their last word for news."""
+        """The checks that have not been judged for too long: their latest result must not pass for a new one."""
         late = []
         for entry in self.entries.values():
             last = self._since if entry.judged is None else max(entry.judged, self._since)

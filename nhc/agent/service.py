@@ -1,4 +1,4 @@
-"""The agent itself: rounds of checks, the live kernel log, what follows from both, and who hears of it."""
+"""The agent itself: rounds of checks, the live kernel log, what follows from both, and who is told."""
 
 from __future__ import annotations
 

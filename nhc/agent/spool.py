@@ -40,7 +40,7 @@ class Spool:
                 self._files.append(Kept(name, os.stat(path).st_size, int(name.partition("-")[0]) / 1000))
         self._number = max((int(one.name.partition("-")[2][: -len(SUFFIX)]) for one in self._files), default=0)
         self.lost = self._read_lost()
-        """Reports dropped since the server last heard of it."""
+        """Reports dropped since the server was last told."""
 
     def __len__(self) -> int:
         return len(self._files)
@@ -103,7 +103,7 @@ class Spool:
         self._save_lost()
 
     def told_lost(self, count: int) -> None:
-        """The server has heard of so many."""
+        """The server has been told of so many."""
         if count:
             self.lost = max(0, self.lost - count)
             self._save_lost()

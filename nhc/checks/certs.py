@@ -77,7 +77,7 @@ def check_tls_cert(
     Without names, the kubelet's own in /var/lib/kubelet/pki: it renews its client certificate when 10 to 30 % of
     its life is left, and a node whose certificate has ended is NotReady for good. CRIT where one has ended or is
     not yet good, WARN where less than 14 days are left, for certificates with a shorter life a tenth of it, so
-    that one that is about to be renewed is no news. Reads the files itself, without openssl; private keys beside
+    that one that is about to be renewed is not reported. Reads the files itself, without openssl; private keys beside
     a certificate are not looked at. SKIP where there is no kubelet certificate and none is named; UNKNOWN where
     one cannot be read.
 

@@ -42,7 +42,7 @@ def check_nvme_health(
     `nvme smart-log`. A dead controller and a warning of lost reliability, read-only media or failed backup
     memory is CRIT; low spare and temperature are WARN, as the drive still works. Used endurance may pass
     100 % without a failure (NVMe specification), so it is WARN only, from 90 %, unless -U is given. Media
-    errors count while they grow: a drive's old ones are no news. SKIP where there is no NVMe; UNKNOWN where
+    errors count while they grow: a drive's old ones are not reported. SKIP where there is no NVMe; UNKNOWN where
     neither tool is installed or may open the drive, as without root.
 
     Example: * |every 10m| check_nvme_health -u 80

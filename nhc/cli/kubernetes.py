@@ -81,7 +81,7 @@ def sync_command(**given: Any) -> None:
     """Bring all nodes in line with their conditions, once.
 
     A node with a bad condition is cordoned, tainted and labelled (and drained, where told) under the policy's
-    ceilings; one that nhc marked and that is well again is put back. What somebody else did to a node stands.
+    ceilings; one that nhc marked and that has recovered is put back. What somebody else did to a node stands.
     Exit status: 0 done, 1 something failed, 2 wrong usage, 3 the cluster cannot be used or another nhc acts.
     """
     _run(given, lambda kit, cluster, read: kit.sync(cluster, read(drain=given["drain"]), given["form"]))

@@ -1,4 +1,4 @@
-"""The console's web server: its parts, its listener, its life."""
+"""The console's web server: its parts, its listener, how it starts and ends."""
 
 from __future__ import annotations
 

@@ -56,13 +56,13 @@ def _ancestors() -> List[int]:
 def end(run: str, grace: float = GRACE) -> List[str]:
     """End all processes of a run in an orderly way: SIGTERM, time, SIGKILL. What could not be ended, a line each."""
     left = marked(run)
-    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, KILLED)):
+    for number, timeout in ((signal.SIGTERM, grace), (signal.SIGKILL, KILLED)):
         for process in left:
             try:
                 kill(process.pid, process.start, number)
             except OSError:
                 continue
-        until = time.monotonic() + patience
+        until = time.monotonic() + timeout
         while left and time.monotonic() < until:
             _reap()
             left = [process for process in left if is_alive(process)]

@@ -58,7 +58,7 @@ def parse_losses(text: str, now: float, booted: float) -> List[Loss]:
 def losses(host: Host, path: str) -> List[Loss]:
     """The losses since boot in a log file, what earlier runs read of it included. Raises OSError.
 
-    A loss is news once a second and kind. A file whose name ends in .gz is read whole each time.
+    A loss counts once a second and kind. A file whose name ends in .gz is read whole each time.
     """
     now, booted, boot = host.time(), boot_time(host), boot_id(host)
     if path.endswith(".gz"):

@@ -49,7 +49,7 @@ class SweepSettings:
 def carry_out(
     nodes: Sequence[Node], order: Sequence[int], settings: SweepSettings, counter: Any, write: int, count: int
 ) -> NoReturn:
-    """The whole life of a shard, which takes nodes in this order of their places: never returns."""
+    """All that a shard does, which takes nodes in this order of their places: never returns."""
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
@@ -205,7 +205,7 @@ class _Shard:
                 self._send(pack(index, failed(self.nodes[index], trouble, now - run.begin, run.attempts)))
 
     def _work(self, index: int, run: _NodeInHand) -> None:
-        """A worker's life: one node after the other, until there are none or others have taken its place."""
+        """What a worker does: one node after the other, until there are none or others have taken its place."""
         taken: Optional[Tuple[int, _NodeInHand]] = (index, run)
         while taken is not None:
             index, run = taken

@@ -118,7 +118,7 @@ class ReplaySystem(System):
         """Nothing, as for kill."""
 
     def syslog(self, text: str) -> None:
-        """Nothing: it is another machine's news."""
+        """Nothing: it is about another machine."""
 
     def time(self) -> float:
         return float(self.replay.machine["time"])

@@ -95,7 +95,7 @@ def detect(host: Host, ask: bool = True, base: Optional[str] = None) -> NodeType
 
 
 def known(host: Host, ask: bool) -> Tuple[NodeType, bool]:
-    """The type as it was found in this boot, else found out now and remembered; and whether it is news.
+    """The type as it was found in this boot, else found out now and remembered; and whether that is new.
 
     A type found without asking is looked up again once asking is allowed.
     """

@@ -81,13 +81,13 @@ def _automatic(host: Host, ask: bool) -> Optional[Profile]:
 
     if not node_type.worth_a_look(host):
         return None
-    found, news = node_type.known(host, ask)
+    found, is_new = node_type.known(host, ask)
     for index, name in enumerate(found.names):
         profile = _find(host, name)
         if profile is not None:
             exact = index == 0 and not found.problem
-            return profile._replace(why=found.why, note="" if exact or not news else _unknown(found, profile.name))
-    return Profile("", note=_unknown(found, "") if news else "")
+            return profile._replace(why=found.why, note="" if exact or not is_new else _unknown(found, profile.name))
+    return Profile("", note=_unknown(found, "") if is_new else "")
 
 
 def _worth_a_look(host: Host) -> bool:

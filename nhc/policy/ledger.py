@@ -28,7 +28,7 @@ class LedgerError(Exception):
 
 
 class LedgerEntry(NamedTuple):
-    """One line: an operation begun (`effect` "begun"), or how it ended. The file calls the operation "deed"."""
+    """One line: an operation begun (`effect` "begun"), or how it ended. In the file the operation's key is "deed"."""
 
     when: float
     node: str

@@ -78,7 +78,7 @@ def _nothing(_written: Written) -> None:
 class RemedyController:
     """One site's loop over one store. One at a time leads; `fence` is its number, and a lost lead ends a round.
 
-    `tell` hears of each move once it is in the store.
+    `tell` is called with each move once it is in the store.
     """
 
     def __init__(

@@ -201,7 +201,7 @@ def after(state: EpisodeState, event: EpisodeEvent) -> EpisodeState:
 class AttemptStatus(str, Enum):
     """How far one attempt is, and how it ended: what the store keeps as its state and outcome.
 
-    AMBIGUOUS is not the last word: the effect is looked for, and the attempt is resolved into another of the ends.
+    AMBIGUOUS is no end: the effect is looked for, and the attempt is resolved into another of the ends.
     """
 
     WRITTEN = "written"

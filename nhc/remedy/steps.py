@@ -61,7 +61,7 @@ def _go(view: EpisodeView, event: EpisodeEvent, because: str = "", **changes: ob
 
 
 def _wait_for(view: EpisodeView, scene: Scene, held: Held) -> Move:
-    """Wait for room; after the site's patience a person is told."""
+    """Wait for room; after `limits.patience` a person is told."""
     if outlasted(view, scene):
         return _go(view, EpisodeEvent.GIVEN_UP, f"waited {scene.settings.patience / 3600:g} h: {held.why}")
     return stay(view, scene, held.bound, held.why)

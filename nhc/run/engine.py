@@ -17,7 +17,7 @@ from nhc.render.plain import decode, encode
 from nhc.run import deadlines
 from nhc.run.call_check import call, encode_all, run_command
 from nhc.run.supervisor import Supervisor, Task, TaskResult
-from nhc.run.worker import LastWord
+from nhc.run.worker import MayEndRun
 from nhc.state.strikes import Strikes
 from nhc.state.stuck import StuckChecks
 from nhc.system import process
@@ -204,7 +204,7 @@ def _supervise(
         def work(task: int) -> List[Any]:
             value = _carry_out(jobs[open_jobs[task]], host)
             if not check_all and any(outcome[0] == Verdict.CRIT for outcome in value):
-                raise LastWord(value)  # the run may end here: nothing is begun until the supervisor has judged it
+                raise MayEndRun(value)  # the run may end here: nothing is begun until the supervisor has judged it
             return value
 
         return work

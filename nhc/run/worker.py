@@ -1,4 +1,4 @@
-"""The life of a worker process: claim a task, carry it out, say so. The watchdog forks it.
+"""What a worker process does: claim a task, carry it out, say so. The watchdog forks it.
 
 Messages travel over a pipe as a length and a marshalled tuple. They carry the times at which things happened,
 because the supervisor need not read them then. Nothing that a hung worker leaves behind may be something that
@@ -47,7 +47,7 @@ def unpacked(data: Union[bytes, bytearray]) -> int:
     return int.from_bytes(data[:NUMBER], "little")
 
 
-class LastWord(Exception):
+class MayEndRun(Exception):
     """Raised by a Work whose value may end the whole run: the worker says it and ends, which is heard at once."""
 
     def __init__(self, value: Any) -> None:
@@ -65,7 +65,7 @@ def live(
     order: Optional[TaskOrder] = None,
     waker: int = -1,
 ) -> None:
-    """A worker's life: claim a task, carry it out, say so, until there are no more.
+    """What a worker does: claim a task, carry it out, say so, until there are no more.
 
     It must not outlive its supervisor for long, which may be killed. While it waits for a command it sees that its
     results have no reader any more (`process.lifeline`); any other hang is ended by the kernel's alarm.
@@ -105,7 +105,7 @@ def live(
         _signal.setitimer(_signal.ITIMER_REAL, min(timeouts[number] + ORPHAN, 1e6))
         try:
             value = work(number)
-        except LastWord as last:
+        except MayEndRun as last:
             value, more = last.value, False
         said = pack("done", number, value, time.monotonic() - begun)
         if order is not None and more and not patient:

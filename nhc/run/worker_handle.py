@@ -122,8 +122,8 @@ def release(workers: Sequence[Worker], grace: float) -> None:
 
 def end_all(workers: Sequence[Worker], grace: float) -> None:
     """Wait for workers that nobody listens to any more to end, then kill them; a busy one has `grace` seconds more."""
-    patience = LET_GO + (grace if any(worker.task is not None for worker in workers) else 0.0)
-    until = time.monotonic() + patience
+    timeout = LET_GO + (grace if any(worker.task is not None for worker in workers) else 0.0)
+    until = time.monotonic() + timeout
     for worker in workers:
         if reap(worker.pid, until - time.monotonic()) is None:
             kill_all(worker)

@@ -77,5 +77,5 @@ class NodeLabels:
     def _client(self) -> Client:
         if self._opened is None:
             where = access.find(*self._where)
-            self._opened = Client(where, patience=0.0, connections=1, read_timeout=self._timeout, agent="nhc-remedy")
+            self._opened = Client(where, retry_for=0.0, connections=1, read_timeout=self._timeout, agent="nhc-remedy")
         return self._opened

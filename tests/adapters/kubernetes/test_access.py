@@ -183,7 +183,7 @@ def test_a_rotated_token_is_used_without_a_restart(kube: Kube, tmp_path: Path) -
 
 
 def test_a_server_that_we_do_not_trust_is_not_spoken_to(kube: Kube, tmp_path: Path) -> None:
-    client = Client(from_kubeconfig(str(kubeconfig(tmp_path, {"token": "t"}, server=kube.plane.url))), patience=0.1)
+    client = Client(from_kubeconfig(str(kubeconfig(tmp_path, {"token": "t"}, server=kube.plane.url))), retry_for=0.1)
     with pytest.raises(AdapterError, match="certificate"):
         client.get("/version")
     client.close()

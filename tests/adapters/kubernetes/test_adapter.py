@@ -42,7 +42,7 @@ class World(AdapterWorld):
         self.kube.admin.patch(node_path(node), change, MERGE_PATCH, fieldManager="kubectl")
 
     def broken(self) -> Marker:
-        return Kubernetes(Client(Access("https://127.0.0.1:9", verify=False), patience=0.2))
+        return Kubernetes(Client(Access("https://127.0.0.1:9", verify=False), retry_for=0.2))
 
 
 class TestContract(AdapterContract):

@@ -363,7 +363,8 @@ def test_it_tells_how_it_is_and_what_it_did(kube: Kube) -> None:
         told = get("/metrics")
         assert "nhc_kubernetes_nodes_marked 1\n" in told
         assert "nhc_kubernetes_nodes_unknown 0\n" in told
-        assert 'nhc_kubernetes_deeds_total{deed="mark",effect="changed"} 1\n' in told
+        assert 'nhc_kubernetes_operations_total{operation="mark",effect="changed"} 1\n' in told
+        assert 'nhc_kubernetes_deeds_total{deed="mark",effect="changed"} 1\n' in told  # the older name, for one release
         server.close()
 
 

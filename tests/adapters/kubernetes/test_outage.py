@@ -30,7 +30,7 @@ def deaf() -> Iterator[int]:
 
 
 def said_of(url: str) -> str:
-    client = Client(Access(url), patience=0.05, read_timeout=0.2)
+    client = Client(Access(url), retry_for=0.05, read_timeout=0.2)
     with pytest.raises(Unreachable) as caught:
         client.get("/version")
     return str(caught.value).removeprefix(f"{url}: ")
@@ -91,7 +91,7 @@ def test_a_controller_says_once_why_the_server_is_away_and_once_that_it_is_back(
     node = kube.node(fake=False)
     said: list[str] = []
     with Wire(kube.plane) as wire:
-        client = kube.client(kube.plane.token, wire.url, connections=8, patience=0.2)
+        client = kube.client(kube.plane.token, wire.url, connections=8, retry_for=0.2)
         lease = Lease(client, kube.namespace, every=0.1, duration=3.0, renew_within=2.0)
         controller = Controller(client, settings(kube), lease=lease, log=said.append)
         controller.nodes._retry = 0.1

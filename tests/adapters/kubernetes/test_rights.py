@@ -44,7 +44,7 @@ class Account:
             )
 
     def client(self) -> Client:
-        return self.kube.client(self.kube.token("default", self.kube.namespace), connections=8, patience=0.3)
+        return self.kube.client(self.kube.token("default", self.kube.namespace), connections=8, retry_for=0.3)
 
     def follow(self, lines: list[str]) -> None:
         """Add the rules that these lines ask for, where they ask for them."""
@@ -130,7 +130,7 @@ def test_each_missing_right_is_one_line_with_its_rule_and_following_the_lines_is
 def test_a_namespace_that_is_not_there_is_said_and_once_it_is_the_controller_leads(kube: Kube) -> None:
     away = f"{kube.prefix}-away"
     chosen = make(namespace=away, selector=f"test={kube.prefix}")
-    with running(kube.client(kube.plane.token, patience=0.3), chosen) as (controller, said):
+    with running(kube.client(kube.plane.token, retry_for=0.3), chosen) as (controller, said):
         until(lambda: any(f'namespaces "{away}" not found' in line for line in said))
         assert f'namespaces "{away}" not found' in controller.unready()
         kube.admin.post("/api/v1/namespaces", {"metadata": {"name": away}})

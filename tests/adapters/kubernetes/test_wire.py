@@ -41,7 +41,7 @@ def wire(plane: Any) -> Iterator[Wire]:
 
 @pytest.fixture
 def client(kube: Kube, wire: Wire) -> Client:
-    return kube.client(kube.plane.token, wire.url, patience=10.0, read_timeout=1.0)
+    return kube.client(kube.plane.token, wire.url, retry_for=10.0, read_timeout=1.0)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_an_error_that_no_retry_helps_is_said_at_once(kube: Kube, wire: Wire, cl
 
 
 def test_a_server_that_stays_away_is_given_up_in_time(kube: Kube, wire: Wire) -> None:
-    client = kube.client(kube.plane.token, wire.url, patience=0.5)
+    client = kube.client(kube.plane.token, wire.url, retry_for=0.5)
     wire.down(True)
     begin = time.monotonic()
 
@@ -161,7 +161,7 @@ def bad(reason: str = "Xid79") -> Condition:
 
 def test_a_node_speaks_again_when_the_server_is_back_and_says_what_is_so_then(kube: Kube, wire: Wire) -> None:
     node = kube.node(fake=False)
-    client = kube.client(kube.plane.token, wire.url, patience=0.2)
+    client = kube.client(kube.plane.token, wire.url, retry_for=0.2)
     reporter = Reporter(client, node, [load("nhc")])
     reporter.start()
     reporter.say([Condition("NhcHealthy", TRUE, "NhcHealthy", "fine")])

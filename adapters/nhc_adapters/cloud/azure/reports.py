@@ -104,7 +104,7 @@ def _path(which: Vm, called: str) -> str:
 
 
 def insight(azure: Azure, which: Vm, called: str) -> Optional[Insight]:
-    """The last word on a report, None while there is none. Raises CallFailed."""
+    """The status of a report, None while there is none. Raises CallFailed."""
     try:
         answer = azure.call("insights/read", "GET", f"{_path(which, called)}/insights", IMPACT).answer
     except CallFailed as error:

@@ -30,8 +30,8 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
-PATIENCE = 15.0
-"""Seconds over which one request is tried again before the caller hears of it."""
+RETRY_FOR = 15.0
+"""Seconds over which one request is tried again before the caller is told."""
 
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
@@ -74,12 +74,12 @@ class Client:
         access: Access,
         *,
         connections: int = 4,
-        patience: float = PATIENCE,
+        retry_for: float = RETRY_FOR,
         read_timeout: float = READ_TIMEOUT,
         agent: str = "nhc",
     ) -> None:
         self.access = access
-        self.patience = patience
+        self.retry_for = retry_for
         self.counts: Dict[str, int] = {}
         self.stopping = threading.Event()
         self._timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT, read=read_timeout)
@@ -136,7 +136,7 @@ class Client:
         query: Optional[Mapping[str, str]] = None,
         retry: bool = True,
     ) -> Dict[str, Any]:
-        """One request for a JSON object, tried again while `patience` lasts. Raises ApiError or Unreachable.
+        """One request for a JSON object, tried again for `retry_for` seconds. Raises ApiError or Unreachable.
 
         With `retry` off, an answer of the server is final (an eviction's 429 means a budget, not a crowd).
         """
@@ -163,7 +163,7 @@ class Client:
         retry: bool = True,
     ) -> bytes:
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        deadline = time.monotonic() + self.patience
+        deadline = time.monotonic() + self.retry_for
         attempt, asked_anew = 0, False
         while True:
             failure: AdapterError

@@ -125,7 +125,7 @@ class Lease:
     ) -> None:
         """Hold the Lease until `stop`, telling `changed` of every gain and loss. For a thread of its own.
 
-        `told` hears after each attempt why it failed, "" where it did not.
+        `told` is called after each attempt with why it failed, "" where it did not.
         """
         was = False
         while not stop.is_set():

@@ -47,7 +47,7 @@ class Outages:
             self._told.clear()
         self._log(f"{self._what or what} works again after {show_seconds(lasted)}")
 
-    def heard(self, what: str, cause: str) -> None:
+    def report(self, what: str, cause: str) -> None:
         """What a follower says of itself: "" while it works."""
         if cause:
             self.failed(what, cause)

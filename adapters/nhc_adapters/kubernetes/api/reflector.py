@@ -21,7 +21,7 @@ Changed = Callable[[str, Optional[Object]], None]
 
 
 class Reflector:
-    """Follows one collection. `changed` hears of every object that is new or different, None for one that is gone.
+    """Follows one collection. `changed` gets every object that is new or different, None for one that is gone.
 
     It is called from the thread that runs `run`, and from callers of `put`.
     """
@@ -39,7 +39,7 @@ class Reflector:
         selector: str = "",
         told: Callable[[str], None] = lambda cause: None,
     ) -> None:
-        """`told` hears why following fails, and "" when it works again."""
+        """`told` is called with why following fails, and "" when it works again."""
         self.client, self.path, self._told = client, path, told
         self.query = {"labelSelector": selector} if selector else {}
         self.objects: Dict[str, Object] = {}
@@ -48,7 +48,7 @@ class Reflector:
         """How often the whole collection was read."""
         self.error = ""
         """What went wrong last, "" while all is well."""
-        self.heard = float("-inf")
+        self.last_answer = float("-inf")
         """When the server last said anything, on the monotonic clock."""
         self._changed, self._trim = changed, trim
         self._idle, self._retry, self._clock = idle, retry, monotonic
@@ -69,7 +69,7 @@ class Reflector:
                 continue
             except Unreachable as error:
                 self.error = str(error)
-                if self._clock() - self.heard < self._idle:
+                if self._clock() - self.last_answer < self._idle:
                     failures = 0  # it was alive a moment ago: a broken connection, not a dead server
             except AdapterError as error:
                 self.error = str(error)
@@ -133,7 +133,7 @@ class Reflector:
             self._changed(key, kept)
 
     def _alive(self) -> None:
-        self.heard = self._clock()
+        self.last_answer = self._clock()
         self.error = ""
         self._told("")
 

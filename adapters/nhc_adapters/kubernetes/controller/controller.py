@@ -59,7 +59,7 @@ class Controller:
         lease: Optional[Lease] = None,
         log: Log = lambda line: None,
         clock: Callable[[], float] = time.time,
-        heard: Optional[Client] = None,
+        watch_client: Optional[Client] = None,
     ) -> None:
         self.client, self.settings, self.log, self.clock = client, settings, log, clock
         self.stop = threading.Event()
@@ -72,12 +72,12 @@ class Controller:
         self.rights = RightsWatch(client, settings, self.outages, log)
         types = kept_types(settings)
         self.nodes = Reflector(
-            heard or client,
+            watch_client or client,
             "/api/v1/nodes",
             self._changed,
             trim=lambda node: trim(node, types),
             selector=settings.selector,
-            told=lambda cause: self.outages.heard("following the nodes", cause),
+            told=lambda cause: self.outages.report("following the nodes", cause),
         )
         self.fleet = Fleet(
             settings, self.adapter, self.ledger, self.nodes.objects, clock, self.lease.held, log=self._say
@@ -105,7 +105,7 @@ class Controller:
                 logs=KernelLogs(self.detections.acknowledged_of(KERNEL_LOG), self.detections.standing_of(KERNEL_LOG)),
             )
 
-    # Life.
+    # Start and end.
 
     def start(self) -> None:
         """Start all threads; returns at once."""
@@ -183,7 +183,7 @@ class Controller:
 
     def _lease_told(self, cause: str) -> None:
         where = f"{self.lease.namespace}/{self.lease.name}"
-        self.outages.heard(f"holding the Lease {where}", cause)
+        self.outages.report(f"holding the Lease {where}", cause)
 
     def _led(self, leading: bool) -> None:
         if leading:

@@ -41,15 +41,17 @@ def metrics(controller: Controller, watched: Optional[WatchedSettings] = None) -
     failing = Family("nhc_kubernetes_failing", "gauge", "What fails now; the log says why.")
     for what in sorted(controller.outages.standing()):
         failing.add(1, what=what)
-    done = Family("nhc_kubernetes_deeds_total", "counter", "What was done to nodes, by operation and effect.")
+    operations = Family("nhc_kubernetes_operations_total", "counter", "Operations on nodes, by kind and effect.")
+    done = Family("nhc_kubernetes_deeds_total", "counter", "The older name of nhc_kubernetes_operations_total.")
     for key, times in sorted(controller.counts.items()):
         operation, effect = key.split("_", 1)
+        operations.add(times, operation=operation, effect=effect)
         done.add(times, deed=operation, effect=effect)
     requests = Family("nhc_kubernetes_requests_total", "counter", "Requests to the API server.")
     for method, times in sorted(controller.client.counts.items()):
         requests.add(times, method=method)
     drains = gauge("nhc_kubernetes_drains", "Drains under way.", len(controller.drains.running()))
-    return "".join(family.render() for family in (*families, failing, drains, done, requests))
+    return "".join(family.render() for family in (*families, failing, drains, operations, done, requests))
 
 
 class ControllerServer:
@@ -71,7 +73,7 @@ class ControllerServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Nothing: probes every few seconds are no news."""
+                """Nothing: probes come every few seconds."""
 
         try:
             self._server = ThreadingHTTPServer((host.strip("[]") or "127.0.0.1", int(port)), Handler)

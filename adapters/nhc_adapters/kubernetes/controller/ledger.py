@@ -18,7 +18,7 @@ from nhc_adapters.kubernetes.api.errors import ApiError
 NAME = "nhc-ledger"
 KEY = "deeds"
 LIMIT = 6000
-"""Deeds kept: 60 bytes each stay well below the 1 MiB of a ConfigMap."""
+"""Operations kept: 60 bytes each stay well below the 1 MiB of a ConfigMap."""
 
 
 class ClusterLedger:
@@ -79,7 +79,7 @@ class ClusterLedger:
 
 
 def _read(text: str) -> List[Past]:
-    """Deeds, one JSON list a line; a line that makes no sense is skipped."""
+    """Operations, one JSON list a line; a line that makes no sense is skipped."""
     found = []
     for line in text.splitlines():
         past = _line(line)

@@ -77,7 +77,7 @@ def labels(found: Installation) -> Iterator[DoctorFinding]:
 
 
 def agents(found: Installation) -> Iterator[DoctorFinding]:
-    """Whether the agents that there should be are there, and heard."""
+    """Whether the agents that there should be are there, and report."""
     for agent in found.agents:
         name, status = str(agent["metadata"]["name"]), agent.get("status") or {}
         wanted, ready = int(status.get("desiredNumberScheduled") or 0), int(status.get("numberReady") or 0)

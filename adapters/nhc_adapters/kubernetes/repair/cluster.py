@@ -88,7 +88,7 @@ class RepairCluster:
             if self._opened is None:
                 found = access.find(*self._where)
                 self._opened = Client(
-                    found, patience=0.0, connections=4, read_timeout=self._timeout, agent="nhc-remedy"
+                    found, retry_for=0.0, connections=4, read_timeout=self._timeout, agent="nhc-remedy"
                 )  # fmt: skip
             return self._opened
 

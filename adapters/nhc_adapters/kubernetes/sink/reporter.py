@@ -88,7 +88,7 @@ class Reporter:
             if not self._adopted:
                 before = dict(self.conditions.standing)
                 standing = self.conditions.adopt(one.type for one in self.said)
-                # What was so before we came is no news; what differs from it is.
+                # What was so before we came is no event; what differs from it is.
                 self._tell((standing.get(kind), now) for kind, now in before.items())
                 self._adopted = True
             self.conditions.flush()
@@ -103,7 +103,7 @@ class Reporter:
             self._thread.join(wait)
 
     def _tell(self, turned: Iterable[Turn]) -> None:
-        """Events of what turned bad, and of what was bad and is well again."""
+        """Events of what turned bad, and of what was bad and has recovered."""
         bad = {one.type: one.bad for one in self.said}
         for before, now in turned:
             is_bad = now.status == bad.get(now.type)

@@ -38,7 +38,7 @@ def sink(settings: Mapping[str, object], node: str, log: Callable[[str], None]) 
     except SettingsError as error:
         raise AdapterError(str(error)) from None
     where = access.find(kubeconfig, context)
-    client = Client(where, patience=RETRIED_FOR, connections=2, agent="nhc-agent")
+    client = Client(where, retry_for=RETRIED_FOR, connections=2, agent="nhc-agent")
     return NodeSink(client, other or node, [load(name) for name in names], heartbeat, log)
 
 
