@@ -19,9 +19,9 @@ from nhc.group_launch import GroupOrder
 from nhc.ports import AdapterError
 from nhc.store import deep
 from nhc.store.connect import open_store
-from tests.support.kube import eventually
 from tests.support.node_namespaces import nodes
 from tests.support.require import need
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = [f"n{number:02}" for number in range(1, 13)]
@@ -103,7 +103,7 @@ def nothing_left(request):
     if "mpi_fleet" in request.fixturenames:
         made = request.getfixturevalue("mpi_fleet")
         made.hold.unlink(missing_ok=True)
-        eventually(lambda: not made.running(), 30)
+        until(lambda: not made.running(), 30)
 
 
 def test_the_slow_one_of_twelve_nodes_is_named(mpi_fleet):
@@ -122,11 +122,11 @@ def test_the_slow_one_of_twelve_nodes_is_named(mpi_fleet):
 def test_a_sweep_killed_midway_leaves_no_process_and_goes_on(mpi_fleet):
     mpi_fleet.hold.touch()
     child = mpi_fleet.sweep("killed", count=6)
-    eventually(lambda: mpi_fleet.running().count("allreduce") == 6, 60, 0.2)
+    until(lambda: mpi_fleet.running().count("allreduce") == 6, 60, 0.2)
     assert "orted" in mpi_fleet.running()
     child.send_signal(signal.SIGKILL)
     child.wait(20)
-    eventually(lambda: not mpi_fleet.running(), 20, 0.2)  # nobody told the nodes: their guards saw it
+    until(lambda: not mpi_fleet.running(), 20, 0.2)  # nobody told the nodes: their guards saw it
     mpi_fleet.hold.unlink()
 
     status, out, err = mpi_fleet.ended(mpi_fleet.sweep("killed", "--go-on", "1"))
@@ -141,12 +141,12 @@ def test_a_sweep_killed_midway_leaves_no_process_and_goes_on(mpi_fleet):
 def test_real_work_on_a_node_ends_its_test_at_once_and_the_node_is_left_alone(mpi_fleet):
     mpi_fleet.hold.touch()
     child = mpi_fleet.sweep("taken", "--patience", "3s", count=4)
-    eventually(lambda: mpi_fleet.running().count("allreduce") == 4, 60, 0.2)
+    until(lambda: mpi_fleet.running().count("allreduce") == 4, 60, 0.2)
     (mpi_fleet.place / "sleepy-job").unlink(missing_ok=True)
     shutil.copy("/bin/sleep", mpi_fleet.place / "sleepy-job")
     work = mpi_fleet.spaces.run("n03", str(mpi_fleet.place / "sleepy-job"), "600")
     try:
-        eventually(lambda: "allreduce" not in mpi_fleet.running("n03", "n04"), 15, 0.2)
+        until(lambda: "allreduce" not in mpi_fleet.running("n03", "n04"), 15, 0.2)
         assert "allreduce" in mpi_fleet.running("n01")
         mpi_fleet.hold.unlink()
         status, out, err = mpi_fleet.ended(child)
@@ -176,7 +176,7 @@ def test_idle_is_what_the_node_itself_says(mpi_fleet, launcher):
     assert launcher.idle(["n01", "n02", "nowhere"]) == {"n01", "n02"}
     assert "not resolve" in launcher._probed["nowhere"][1]
     launcher.launch("idle", order("n01", "n02"))
-    eventually(lambda: launcher.jobs("idle")["k1"].running)
+    until(lambda: launcher.jobs("idle")["k1"].running)
     assert launcher.idle(["n01", "n02", "n07"]) == {"n07"}
     assert SshLauncher(mpi_fleet.settings).idle(["n01", "n07"]) == {"n07"}  # another process sees the lock
     launcher.end("k1")
@@ -187,29 +187,29 @@ def test_idle_is_what_the_node_itself_says(mpi_fleet, launcher):
 
 def test_what_ignores_the_request_to_end_is_killed_after_the_grace_period(mpi_fleet, launcher):
     launcher.launch("deaf", order("n01", "n02", argv=("sh", "-c", "trap '' TERM; while :; do sleep 0.2; done")))
-    eventually(lambda: mpi_fleet.running("n01", "n02").count("sh") >= 2, 30)
+    until(lambda: mpi_fleet.running("n01", "n02").count("sh") >= 2, 30)
     launcher.end("k1")
-    eventually(lambda: not mpi_fleet.running("n01", "n02"), 20)
+    until(lambda: not mpi_fleet.running("n01", "n02"), 20)
     assert launcher.finished("deaf", "k1") is None
 
 
 def test_a_test_runs_into_its_limit_although_nobody_ends_it(mpi_fleet, launcher):
     launcher.launch("limit", order("n01", "n02", seconds=-27.0))  # with the spare time: 3 s
-    eventually(lambda: launcher.jobs("limit")["k1"].running)
-    eventually(lambda: launcher.jobs("limit") == {}, 30)
+    until(lambda: launcher.jobs("limit")["k1"].running)
+    until(lambda: launcher.jobs("limit") == {}, 30)
     assert launcher.finished("limit", "k1") is None
     assert "the limit of 3 s has passed" in launcher._runs["limit", "k1"].problems[0]
 
 
 def test_a_guard_that_is_killed_is_cleaned_up_after_by_the_next(mpi_fleet, launcher):
     launcher.launch("orphan", order("n08", "n09"))
-    eventually(lambda: "sleep" in mpi_fleet.running("n09"), 30)
+    until(lambda: "sleep" in mpi_fleet.running("n09"), 30)
     before = mpi_fleet.spaces.processes("n09")
     guards = [pid for pid, comm in before.items() if comm.startswith("python")]
     assert guards
     for pid in guards:
         os.kill(pid, signal.SIGKILL)
-    eventually(lambda: launcher.jobs("orphan") == {}, 30)
+    until(lambda: launcher.jobs("orphan") == {}, 30)
     assert launcher.idle(["n08", "n09"]) == {"n08", "n09"}
     assert "sleep" not in mpi_fleet.running("n08", "n09")
 
@@ -217,7 +217,7 @@ def test_a_guard_that_is_killed_is_cleaned_up_after_by_the_next(mpi_fleet, launc
 def test_a_command_that_is_not_there_has_a_status_and_no_figure(mpi_fleet):
     launcher = SshLauncher({**mpi_fleet.settings, "mpirun": "/no/such/mpirun"})
     launcher.launch("none", order("n01", "n02"))
-    found = eventually(lambda: launcher.finished("none", "k1"))
+    found = until(lambda: launcher.finished("none", "k1"))
     assert (found.status, found.output) == (127, "/no/such/mpirun: No such file or directory\n")
     launcher.finish("none")
 

@@ -34,7 +34,7 @@ from nhc_adapters.kubernetes.deep.manifests import (
     owner_name,
 )
 from nhc_adapters.kubernetes.nodes.adapter import BUSY_BY_NODE, Kubernetes
-from nhc_adapters.kubernetes.nodes.marks import cordoned, taints_of
+from nhc_adapters.kubernetes.nodes.own_marks import cordoned, taints_of
 from nhc_adapters.kubernetes.nodes.view import hold, workload
 
 OUTPUT_LIMIT = 32 << 20
