@@ -165,7 +165,8 @@ def _tell(report: Report, settings: Mapping[str, str], output: LbnlOutput) -> in
     if not report.results:
         output.log(f"WARNING:  {output.name}:  no line of the configuration is for {report.host}: nothing was checked")
     failures = report.failures()
-    output.mute = output.mute or _watching(settings)  # Torque marks a node whose health check prints ERROR
+    if _watching(settings):
+        output.mute_failures()  # Torque marks a node whose health check prints ERROR
     for result in failures:
         output.error(f"Health check failed:  {lbnl_text(result)}")
     if len(failures) > 1:

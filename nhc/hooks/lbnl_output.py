@@ -23,8 +23,7 @@ class LbnlOutput:
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.name = settings["NAME"]
         self.silent = settings["SILENT"] == "1"
-        self.mute = False
-        """Whether failures are kept from standard output; the log and syslog have them all the same."""
+        self._mute = False
         self.is_verbose = settings["VERBOSE"] == "1" or settings["DEBUG"] == "1"
         target = lbnl_settings.LogFile() if "EVAL_LINE" in settings else lbnl_settings.log_target(settings["LOGFILE"])
         self.fd = -1
@@ -46,6 +45,10 @@ class LbnlOutput:
         except OSError:  # the disk is full: the verdict matters more than its log
             self._print(text)
 
+    def mute_failures(self) -> None:
+        """Keep failures from standard output; the log and syslog have them all the same."""
+        self._mute = True
+
     def verbose(self, text: str) -> None:
         if self.is_verbose:
             self.log(text)
@@ -59,7 +62,7 @@ class LbnlOutput:
         """A failure: logged, printed and sent to syslog."""
         said = f"ERROR:  {self.name}:  {text}"
         self.log(said)
-        if self.fd >= 0 and not self.silent and not self.mute:
+        if self.fd >= 0 and not self.silent and not self._mute:
             self._print(said)
         import syslog
 
