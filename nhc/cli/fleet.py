@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple, cast
 
 import click
 
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.exit_status import EXIT_USAGE
+
+if TYPE_CHECKING:
+    from nhc.fleet.sweep_options import SweepOptions
 
 _TIMES = "TIME"
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -159,7 +162,7 @@ def check(**options: Any) -> None:
     for value in options.pop("short_f"):
         options.update({"fanout": int(value)} if value.isdigit() else {"form": value})
     try:
-        status = run(options)
+        status = run(cast("SweepOptions", options))
     except UsageProblem as error:
         for line in str(error).splitlines():
             print(f"nhc fleet check: {printable(line)}", file=sys.stderr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, List, Mapping
+from typing import Any, List, Optional, Tuple
 
 from nhc import __version__
 from nhc.cli import fleet_options
@@ -14,6 +14,7 @@ from nhc.fleet.fold import nodes_of
 from nhc.fleet.history import SweepHistory, default_path
 from nhc.fleet.progress import ProgressLine
 from nhc.fleet.summary import Picture, write_out
+from nhc.fleet.sweep_options import ReportOptions, SweepOptions
 from nhc.matching.nodeset import fold
 from nhc.model import Verdict, printable
 
@@ -21,7 +22,7 @@ EXIT = {Verdict.SKIP: EXIT_UNKNOWN, Verdict.OK: EXIT_HEALTHY, Verdict.WARN: EXIT
         Verdict.UNKNOWN: EXIT_UNKNOWN, Verdict.CRIT: EXIT_UNHEALTHY}  # fmt: skip
 
 
-def run(options: Mapping[str, Any]) -> int:
+def run(options: SweepOptions) -> int:
     """Carry out `nhc fleet check`; the exit status. Raises Usage."""
     from nhc.fleet.sweep import sweep
 
@@ -86,7 +87,7 @@ def _worse(one: int, other: int) -> int:
     return max(one, other, key=(EXIT_HEALTHY, EXIT_UNKNOWN, EXIT_UNHEALTHY).index)
 
 
-def exit_status(picture: Picture, limit: Any) -> int:
+def exit_status(picture: Picture, limit: Optional[Tuple[Optional[int], float]]) -> int:
     """The worst node's status; 0 where no more nodes are unhealthy than the limit allows."""
     folder = picture.folder
     status = EXIT[folder.worst()]
@@ -97,7 +98,7 @@ def exit_status(picture: Picture, limit: Any) -> int:
     return EXIT_HEALTHY if folder.unhealthy() <= allowed else status
 
 
-def _show(options: Mapping[str, Any], picture: Picture, history: SweepHistory, number: int) -> None:
+def _show(options: SweepOptions, picture: Picture, history: SweepHistory, number: int) -> None:
     far = picture.outliers() if options["outliers"] else []
     form = options["form"]
     if options["json_path"]:
@@ -114,7 +115,7 @@ def _show(options: Mapping[str, Any], picture: Picture, history: SweepHistory, n
     sys.stdout.flush()
 
 
-def again(options: Mapping[str, Any]) -> int:
+def again(options: ReportOptions) -> int:
     """Carry out `nhc fleet report`. Raises HistoryError, OSError."""
     history = SweepHistory(options["history"] or default_path(), create=False)
     if options["listed"]:
@@ -140,8 +141,9 @@ def again(options: Mapping[str, Any]) -> int:
             colour = summary.wants_colour(options["color"], file)
             file.write(summary.text(picture, far, options["by"], colour, options["quiet"], options["skipped"]))
 
-    if options["output"] not in ("", None, "-"):
-        summary.write_file(options["output"], write)
+    output = options["output"]
+    if output and output != "-":
+        summary.write_file(output, write)
     else:
         write(sys.stdout)
         sys.stdout.flush()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple, Union
 
 from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
 from nhc.fleet import node_sources
+from nhc.fleet.sweep_options import SweepOptions
 from nhc.fleet.transport import Node, Transport
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def writable(path: str) -> None:
         raise UsageProblem(f"{path}: you cannot write to {directory}")
 
 
-def usable(options: Mapping[str, Any]) -> None:
+def usable(options: SweepOptions) -> None:
     """See that what is sent can be read and what is asked for exists, before it is asked for. Raises UsageProblem."""
     from nhc.fleet.bundles import BadSite
     from nhc.fleet.preflight import Wrong, asked_of, look
@@ -53,9 +54,9 @@ def usable(options: Mapping[str, Any]) -> None:
         raise UsageProblem("--vault-password-file and --ask-vault-pass go with -i")
     for name in options["vault_files"]:
         _readable(name.rpartition("@")[2], "--vault-password-file")
-    for name, flag in (("identity", "--identity"), ("ssh_config", "-F")):
-        if options[name]:
-            _readable(options[name], flag)
+    for path, flag in ((options["identity"], "--identity"), (options["ssh_config"], "-F")):
+        if path:
+            _readable(path, flag)
     if options["node_dir"] and not options["node_dir"].startswith("/"):
         raise UsageProblem(f"--node-dir {options['node_dir']}: not an absolute path")
     try:
@@ -72,7 +73,7 @@ def _readable(path: str, flag: str) -> None:
         raise UsageProblem(f"{flag} {path}: {error.strerror}") from None
 
 
-def vault(options: Mapping[str, Any]) -> Tuple[str, ...]:
+def vault(options: SweepOptions) -> Tuple[str, ...]:
     """Ansible's own options for the inventory's vault."""
     words: List[str] = []
     for name in options["vault_files"]:
@@ -93,7 +94,7 @@ def take_secrets() -> Dict[str, str]:
     return {name: os.environ.pop(name, "") for name in SECRETS}
 
 
-def nodes(options: Mapping[str, Any], secrets: Mapping[str, str]) -> List[Node]:
+def nodes(options: SweepOptions, secrets: Mapping[str, str]) -> List[Node]:
     """The nodes to judge, with what the command line says of all of them. Raises UsageProblem."""
     facts = tuple(fact for fact in (*options["facts"], options["group_by"]) if fact)
     try:
@@ -144,7 +145,7 @@ def _secret(secrets: Mapping[str, str], variable: str, prompt: str) -> str:
     return found
 
 
-def settings(options: Mapping[str, Any], nodes: List[Node]) -> Any:
+def settings(options: SweepOptions, nodes: List[Node]) -> Any:
     """How to go about the sweep. Raises UsageProblem."""
     from nhc.fleet import bundles, node_session, worker
     from nhc.fleet.sweep import names_of
@@ -155,8 +156,8 @@ def settings(options: Mapping[str, Any], nodes: List[Node]) -> Any:
     except bundles.BadSite as error:
         raise UsageProblem(str(error)) from None
     more: List[str] = ["--all"]
-    for name in ("check", "tag"):
-        for value in options[name]:
+    for name, values in (("check", options["check"]), ("tag", options["tag"])):
+        for value in values:
             more += [f"--{name}", value]
     if options["context"]:
         more += ["--context", options["context"]]
@@ -170,7 +171,7 @@ def settings(options: Mapping[str, Any], nodes: List[Node]) -> Any:
     )  # fmt: skip
 
 
-def _transports(options: Mapping[str, Any], nodes: List[Node]) -> Dict[str, Transport]:
+def _transports(options: SweepOptions, nodes: List[Node]) -> Dict[str, Transport]:
     """The transports that these nodes use; each is loaded only where one does."""
     wanted = {node.connection or options["transport"] for node in nodes}
     found: Dict[str, Transport] = {}
@@ -188,7 +189,7 @@ def _transports(options: Mapping[str, Any], nodes: List[Node]) -> Dict[str, Tran
     return found
 
 
-def _in_process(options: Mapping[str, Any], nodes: List[Node]) -> Dict[str, Transport]:
+def _in_process(options: SweepOptions, nodes: List[Node]) -> Dict[str, Transport]:
     """The transports that need no other program: one set of keys, one known_hosts, two names."""
     from nhc.fleet.ssh.paramiko_import import import_paramiko
 
@@ -218,7 +219,7 @@ def _with_libssh(paramiko: Paramiko) -> Union[Paramiko, Ssh]:
     return Ssh(paramiko)
 
 
-def marking(options: Mapping[str, Any]) -> Any:
+def marking(options: SweepOptions) -> Any:
     """What hands the reports to an adapter, checked before any node is asked. Raises UsageProblem."""
     from nhc.fleet.mark import BadMark, prepare
 

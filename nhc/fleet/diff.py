@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, Dict, List, Mapping, NamedTuple, Set, Tuple
+from typing import Any, Dict, List, NamedTuple, Set, Tuple
 
 from nhc.fleet.history import Sweep, SweepHistory, default_path
 from nhc.fleet.node_result import findings
 from nhc.fleet.summary import sweep_line
+from nhc.fleet.sweep_options import DiffOptions
 from nhc.matching.nodeset import fold
 from nhc.model import Verdict
 
@@ -113,7 +114,7 @@ def to_json(diff: Diff) -> Dict[str, Any]:
     }
 
 
-def run(options: Mapping[str, Any]) -> int:
+def run(options: DiffOptions) -> int:
     """Carry out `nhc fleet diff`. Raises HistoryError."""
     history = SweepHistory(options["history"] or default_path(), create=False)
     found = compare(history, history.find(options["old"]), history.find(options["new"]))

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable, Dict, List, Mapping, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 from nhc.fleet.history import SweepHistory
 from nhc.fleet.node_result import REACH
+from nhc.fleet.sweep_options import SweepOptions
 from nhc.matching.nodeset import fold
 from nhc.model import Report, printable
 from nhc.plugins import NoAdapter, open_adapter
@@ -29,20 +30,20 @@ class BadMark(ValueError):
     """The adapter or the policy cannot be used. One line."""
 
 
-def prepare(options: Mapping[str, Any]) -> Callable[[SweepHistory, int, Mapping[str, Any]], int]:
+def prepare(options: SweepOptions) -> Callable[[SweepHistory, int, SweepOptions], int]:
     """A function that marks once the sweep is over; everything that can be wrong is found now. Raises BadMark."""
     path = options["policy_path"] or (POLICY if os.path.exists(POLICY) else None)
     try:
         settings = load(path) if path else PolicyFile(Policy())
         if options["max_drained"]:
             settings = settings._replace(policy=settings.policy._replace(ceiling=read_ceiling(options["max_drained"])))
-        marker: Any = open_adapter(options["mark"])
+        marker: Any = open_adapter(options["mark"] or "")
     except (SettingsError, NoAdapter, AdapterError, ValueError) as error:
         raise BadMark(str(error)) from None
     if not isinstance(marker, Marker):
         raise BadMark(f"--mark {options['mark']}: this adapter knows nodes but cannot mark them")
 
-    def mark(history: SweepHistory, number: int, given: Mapping[str, Any]) -> int:
+    def mark(history: SweepHistory, number: int, given: SweepOptions) -> int:
         reports = [report for report in map(from_dict, history.records(number)) if _judged(report)]
         ledger = Ledger(given["ledger_path"], "nhc fleet check")
         try:
@@ -51,7 +52,7 @@ def prepare(options: Mapping[str, Any]) -> Callable[[SweepHistory, int, Mapping[
             print(f"nhc fleet check: --mark {given['mark']}: {error}", file=sys.stderr)
             return 3
         stream = sys.stdout if given["form"] == "text" else sys.stderr
-        stream.write(show(done, given["mark"]))
+        stream.write(show(done, given["mark"] or ""))
         return 1 if done.failed else 0
 
     return mark
