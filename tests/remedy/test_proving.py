@@ -20,8 +20,8 @@ from nhc.suite_ports import SuiteOrder
 from nhc_adapters.node.suite import NodeSuite
 from tests.adapters.test_slurm_gate import TOOL
 from tests.support.remedy_world import World, new_store
-from tests.support.slurm import wait_for
 from tests.support.ssh import sshd
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -89,7 +89,7 @@ def until(world, controller, what, rounds=600):
         world.tick(1.0)
         return what()
 
-    return wait_for("the loop", step, 60, every=0.02)
+    return until(step, 60, every=0.02, what="the loop")
 
 
 def settings(node):
@@ -151,7 +151,7 @@ def test_a_lost_connection_leaves_the_run_and_its_report_on_the_node(node):
     (node.place / "hold").touch()
     lost = threading.Thread(target=lambda: _quietly(node.runner(), order), daemon=True)
     lost.start()
-    wait_for("the suite to run", node.runs, 60)
+    until(node.runs, 60, what="the suite to run")
     with pytest.raises(AdapterError, match="under way"):
         node.runner().run(order)
     (node.place / "hold").unlink()
