@@ -81,7 +81,7 @@ def proved_by(world, runner):
     return SuiteProver(world, runner, 60.0)
 
 
-def until(world, controller, what, rounds=600):
+def rounds_until(world, controller, what, rounds=600):
     """Rounds of the loop, with real time for what runs in the background, until something is so."""
 
     def step():
@@ -100,13 +100,13 @@ def test_a_repaired_node_comes_back_only_when_its_suite_has_passed(world, node):
     (node.place / "hold").touch()
     world.fall_sick("n0")
     controller = world.controller(settings(node), suite=proved_by(world, node.runner()))
-    until(world, controller, node.runs)
+    rounds_until(world, controller, node.runs)
     for _ in range(5):
         controller.round()
         world.tick(1.0)
     assert world.cleared == [], "healthy reports alone do not bring it back"
     (node.place / "hold").unlink()
-    until(world, controller, lambda: world.cleared == ["n0"])
+    rounds_until(world, controller, lambda: world.cleared == ["n0"])
     assert node.runs() == 1
     with world.read() as connection:
         (one,) = [row for row in deep.history(connection, "n0") if row.test == "check_deep_triad:host_triad"]
@@ -117,7 +117,7 @@ def test_a_node_whose_suite_fails_is_repaired_further_and_never_put_back(world, 
     (node.place / "slow").touch()
     world.fall_sick("n0")
     controller = world.controller(settings(node), suite=proved_by(world, node.runner()))
-    until(world, controller, lambda: len(world.sendings("n0")) > 1)
+    rounds_until(world, controller, lambda: len(world.sendings("n0")) > 1)
     assert world.sendings("n0")[:2] == [Rung.REBOOT, Rung.POWER_CYCLE]
     assert world.cleared == []
 
@@ -125,9 +125,9 @@ def test_a_node_whose_suite_fails_is_repaired_further_and_never_put_back(world, 
 def test_a_controller_that_is_new_takes_the_report_that_the_node_has_kept(world, node):
     world.fall_sick("n0")
     first = world.controller(settings(node), suite=proved_by(world, node.runner()))
-    until(world, first, lambda: (node.place / "deep" / "runs").exists())
+    rounds_until(world, first, lambda: (node.place / "deep" / "runs").exists())
     second = world.controller(settings(node), suite=proved_by(world, node.runner()))
-    until(world, second, lambda: world.cleared == ["n0"])
+    rounds_until(world, second, lambda: world.cleared == ["n0"])
     assert node.runs() == 1
 
 
@@ -141,7 +141,7 @@ def test_a_node_that_is_not_reached_proves_nothing_and_is_said(world, node):
         found.extend(prover.complaints())
         return found
 
-    until(world, controller, complained)
+    rounds_until(world, controller, complained)
     assert "Connection refused" in found[0]
     assert world.cleared == []
 

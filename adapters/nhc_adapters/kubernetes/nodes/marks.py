@@ -160,7 +160,7 @@ def plan_mark(
     wanted = treatment.state("faulty", mark, known.reasons, known.types, repair)
     own, patch = read_own(node), Patch(node)
     if read_own_mark(node) is None:
-        own.note = annotations_of(node).get(MARK, "")  # an operator's, who may be about to cordon
+        own.keep_note(annotations_of(node).get(MARK, ""))  # an operator's, who may be about to cordon
     standing = taints_of(node)
     taints = list(standing)
     for taint in wanted.taints:
@@ -169,7 +169,7 @@ def plan_mark(
             if any((one.key, one.effect) == (taint.key, taint.effect) for one in standing):
                 continue
             taints.append(taint)
-            own.taints = [*dict.fromkeys([*own.taints, str(taint)])]
+            own.hold_taints([*own.taints, str(taint)])
     patch.taints = taints
     for values, mine, current, wish in (
         (patch.labels, own.labels, labels_of(node), wanted.labels),
@@ -180,7 +180,7 @@ def plan_mark(
                 values[key] = mine[key] = value
     if treatment.cordon and not cordoned(node):
         patch.unschedulable = True
-        own.cordon = True
+        own.hold_cordon()
     patch.annotations[MARK] = mark_text(mark, with_since=True)
     patch.annotations[SET] = own.text()
     if facts is not None:
@@ -232,7 +232,7 @@ def plan_state(node: Node, name: str, treatment: Treatment) -> List[Op]:
     keep = [taint for taint in taints_of(node) if str(taint) not in own.taints or taint in wanted.taints]
     new = [taint for taint in wanted.taints if taint not in keep]
     patch.taints = keep + new
-    own.taints = [str(taint) for taint in wanted.taints if str(taint) in own.taints or taint in new]
+    own.hold_taints([str(taint) for taint in wanted.taints if str(taint) in own.taints or taint in new])
     patch.labels.update(wanted.labels)
     patch.annotations.update(wanted.annotations)
     patch.annotations[SET] = own.text() if own.text() != "{}" else None

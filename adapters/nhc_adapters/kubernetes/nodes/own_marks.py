@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from nhc.marks import read_mark_text
 from nhc.ports import Mark
@@ -40,6 +40,18 @@ class Own:
     taints: List[str] = field(default_factory=list)
     labels: Dict[str, str] = field(default_factory=dict)
     annotations: Dict[str, str] = field(default_factory=dict)
+
+    def keep_note(self, text: str) -> None:
+        """An operator's text stood where our mark is to stand."""
+        self.note = text
+
+    def hold_cordon(self) -> None:
+        """The cordon is ours."""
+        self.cordon = True
+
+    def hold_taints(self, taints: Iterable[str]) -> None:
+        """These taints are ours, and no other."""
+        self.taints = list(dict.fromkeys(taints))
 
     def text(self) -> str:
         said: Dict[str, Any] = {"cordon": True} if self.cordon else {}
