@@ -11,7 +11,7 @@ from nhc.drills.real import left_over
 from nhc.store import attempts, episodes
 from nhc.store.connect import open_store
 from tests.support.remedy_world import new_store
-from tests.support.slurm import wait_for
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 NODE = "n2"
@@ -73,7 +73,7 @@ def test_the_loop_marks_the_node_and_the_drill_undoes_it(drill, cluster):
     assert status == 0, (out, err)
     rows, tried, left = drill.look()
     assert ([row.state for row in rows], tried, left) == (["escalated"], [], [])
-    wait_for("the node to be in service", lambda: cluster.state(NODE) == "idle")
+    until(lambda: cluster.state(NODE) == "idle", what="the node to be in service")
     assert cluster.reason(NODE) == ""
     assert "fault: kept its promises" in out
 
@@ -81,7 +81,7 @@ def test_the_loop_marks_the_node_and_the_drill_undoes_it(drill, cluster):
 @pytest.mark.parametrize("drill", ["10m"], indirect=True)
 def test_ctrl_c_undoes_it(drill, cluster):
     child = drill.start("--apply")
-    wait_for("the fault to be reported", lambda: drill.look()[2] == [NODE], 60)
+    until(lambda: drill.look()[2] == [NODE], 60, what="the fault to be reported")
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=60)
     assert (child.returncode, drill.look()[2]) == (1, []), (out, err)
@@ -90,14 +90,14 @@ def test_ctrl_c_undoes_it(drill, cluster):
 
 def test_after_a_kill_the_next_drill_undoes_it(drill, cluster):
     child = drill.start("--apply")
-    wait_for("the node to be marked", lambda: "drain" in cluster.show(NODE)["State"].lower(), 60)
+    until(lambda: "drain" in cluster.show(NODE)["State"].lower(), 60, what="the node to be marked")
     child.kill()
     child.communicate(timeout=30)
     status, out, err = drill.run("--apply")
     if "drill on" not in err:  # it was killed after it had undone everything
         assert status == 0, (out, err)
         return
-    wait_for("the node to be in service", lambda: cluster.state(NODE) == "idle")
+    until(lambda: cluster.state(NODE) == "idle", what="the node to be in service")
     assert drill.look()[2] == []
 
 

@@ -18,7 +18,7 @@ from nhc_adapters._command import run_command
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.job_states import new_note, parse_jobs
 from nhc_adapters.slurm.jobs import SlurmJobs
-from tests.support.slurm import wait_for
+from tests.support.waiting import until
 
 SETTINGS = """
 [actions]
@@ -45,7 +45,7 @@ class JobSite:
     def start(self, *options, script="sleep 600"):
         """A job that asks to be restarted, running; what is said and kept is looked at for this one alone."""
         self.number = self.cluster.submit(script, "--requeue", WISH, *options)
-        wait_for("the job to run", lambda: self.cluster.job(self.number)["JobState"] == "RUNNING")
+        until(lambda: self.cluster.job(self.number)["JobState"] == "RUNNING", what="the job to run")
         return self.number
 
     def run(self, argv, timeout, env):
@@ -80,7 +80,7 @@ class JobSite:
             job = self.cluster.job(number)
             return job if all(job.get(name, "").startswith(value) for name, value in fields.items()) else None
 
-        return wait_for(f"job {number} to be {fields}", like, 60, every=0.3)
+        return until(like, 60, every=0.3, what=f"job {number} to be {fields}")
 
     def restarts(self):
         number = self.row().id
@@ -139,7 +139,7 @@ def test_a_restart_waits_until_enough_healthy_nodes_exist(cluster, site):
 def test_an_exit_on_healthy_nodes_is_left_alone(cluster, site):
     number = site.start(script="sleep 1; exit 3")
     site.round()
-    wait_for("the job to fail", lambda: cluster.job(number)["JobState"] == "FAILED")
+    until(lambda: cluster.job(number)["JobState"] == "FAILED", what="the job to fail")
     for _ in range(3):
         site.round()
 
@@ -156,7 +156,7 @@ def test_a_time_limit_and_a_cancelled_job_are_left_alone_even_on_a_sick_node(clu
         cluster.run("scancel", number)
     else:
         cluster.scontrol("update", f"JobId={number}", "TimeLimit=0:01")
-    wait_for(f"the job to be {state}", lambda: cluster.job(number)["JobState"] == state, 120)
+    until(lambda: cluster.job(number)["JobState"] == state, 120, what=f"the job to be {state}")
     for _ in range(3):
         site.round()
 
@@ -182,7 +182,7 @@ def test_the_limit_holds_and_is_said_once(cluster, site):
     site.report("n1")
     cluster.scontrol("update", f"JobId={number}", "Comment=nhc-restart=0")
     site.until(number, JobState="FAILED")
-    wait_for("it to be said", lambda: site.round() and site.said, 20)
+    until(lambda: site.round() and site.said, 20, what="it to be said")
     for _ in range(3):
         site.round()
 
@@ -196,7 +196,7 @@ def test_an_answer_that_is_lost_is_looked_up_and_nothing_is_done_twice(cluster, 
     site.round()
     site.report(cluster.job(number)["NodeList"])
     site.lost.append(lost)
-    wait_for("the answer to be lost", lambda: site.round() and not site.lost, 30)
+    until(lambda: site.round() and not site.lost, 30, what="the answer to be lost")
     site.skew = 61.0  # by now the call would have shown its effect
     job = site.until(number, JobState="RUNNING", Restarts="1")
     site.round()
@@ -220,10 +220,10 @@ def test_the_exclusions_and_comments_of_others_stay(cluster, site):
 
 def test_what_its_user_forbids_is_not_done(cluster, site):
     number = cluster.submit("sleep 1; exit 3", "--no-requeue", WISH)
-    wait_for("the job to run", lambda: cluster.job(number)["JobState"] == "RUNNING")
+    until(lambda: cluster.job(number)["JobState"] == "RUNNING", what="the job to run")
     site.round()
     site.report(cluster.job(number)["NodeList"])
-    wait_for("the job to fail", lambda: cluster.job(number)["JobState"] == "FAILED")
+    until(lambda: cluster.job(number)["JobState"] == "FAILED", what="the job to fail")
 
     site.number = number
     assert site.waiting() == ["it was submitted with --no-requeue"]
@@ -232,7 +232,7 @@ def test_what_its_user_forbids_is_not_done(cluster, site):
 
 def test_jobs_that_did_not_ask_are_not_watched_but_for_the_partitions_named(cluster):
     number = cluster.submit("sleep 600", "--requeue")
-    wait_for("the job to run", lambda: cluster.job(number)["JobState"] == "RUNNING")
+    until(lambda: cluster.job(number)["JobState"] == "RUNNING", what="the job to run")
     assert [one for one in SlurmJobs({}, cluster.env).jobs() if one.job.name == number] == []
     found = SlurmJobs({"partitions": "other,work"}, cluster.env).jobs()
     (job,) = (one for one in found if one.job.name == number)

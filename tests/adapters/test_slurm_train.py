@@ -14,7 +14,7 @@ from nhc.store import audit, nodes, trains
 from nhc.store.connect import open_store
 from tests.support.remedy_world import new_store
 from tests.support.require import need
-from tests.support.slurm import Cluster, missing, wait_for
+from tests.support.slurm import Cluster, missing
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = ["t1", "t2", "t3", "t4"]
@@ -149,8 +149,10 @@ def test_four_nodes_are_rebooted_once_each_though_the_process_is_killed(train, f
             if "REBOOT_ISSUED" not in state:
                 continue
             if not killed:
-                wait_for(
-                    "the answer to be written down", lambda name=name: train.rows()[0][name].state == "watching", 30
+                until(
+                    lambda name=name: train.rows()[0][name].state == "watching",
+                    30,
+                    what="the answer to be written down",
                 )
                 train.child.kill()
                 train.child.wait(30)
@@ -169,7 +171,7 @@ def test_four_nodes_are_rebooted_once_each_though_the_process_is_killed(train, f
     assert [whats.count(("train.act-written", name)) for name in NODES] == [1, 1, 1, 1]
     assert train.boots == dict.fromkeys(NODES, 2)
     assert max(out) <= 2
-    wait_for("the nodes to be in service", lambda: all(four.state(name) == "idle" for name in NODES), 30)
+    until(lambda: all(four.state(name) == "idle" for name in NODES), 30, what="the nodes to be in service")
     assert [four.reason(name) for name in NODES] == [""] * 4
     again = train.ask("run", str(train.plan), "--apply")
     assert (again.returncode, "has ended: it is done" in again.stderr) == (0, True), again

@@ -26,8 +26,9 @@ from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client
 from nhc_adapters.kubernetes.api.credentials import Credentials
 from nhc_adapters.kubernetes.deep import settings as deep_settings
 from nhc_adapters.kubernetes.deep.launcher import KubernetesLauncher
-from tests.support.kube import REPOSITORY, environment, eventually, started
+from tests.support.kube import REPOSITORY, environment, started
 from tests.support.pod_kubelet import kubelet
+from tests.support.waiting import until
 from tests.support.workload_operators import JOBSETS, MPIJOBS, Operators
 
 COUNT = 200
@@ -174,22 +175,18 @@ def test_the_slow_one_of_200_nodes_is_named_and_nothing_is_left(deep_plane: Site
     first = [test for test in found["tests"] if test["turn"] == 1]
     assert len(first) == COUNT // 2
     assert all(test["value"] in (20.0, 380.0) for test in found["tests"])
-    eventually(
-        lambda: deep_plane.left() == [], 240, 1.0
-    )  # the garbage collector of the plane takes 20 objects a second
+    until(lambda: deep_plane.left() == [], 240, 1.0)  # the garbage collector of the plane takes 20 objects a second
 
 
 def test_a_real_pod_takes_its_node_within_seconds_and_the_test_says_nothing(deep_plane: Site) -> None:
     (deep_plane.place / "hold").touch()
     child = deep_plane.sweep("preempted", nodes="n[001-006]")
-    eventually(lambda: len(deep_plane.pods("Running")) == 6, 60)
+    until(lambda: len(deep_plane.pods("Running")) == 6, 60)
     begun = time.monotonic()
     path = deep_plane.real_pod("train", "n003")
-    eventually(lambda: deep_plane.admin.get(path)["spec"].get("nodeName") == "n003", 60)
+    until(lambda: deep_plane.admin.get(path)["spec"].get("nodeName") == "n003", 60)
     took = time.monotonic() - begun
-    eventually(
-        lambda: any(row.nodes == "n003 n004" and row.state == "unknown" for row in deep_plane.rows("preempted")), 60
-    )
+    until(lambda: any(row.nodes == "n003 n004" and row.state == "unknown" for row in deep_plane.rows("preempted")), 60)
     (deep_plane.place / "hold").unlink()
     deep_plane.admin.delete(path, {"gracePeriodSeconds": 0})
 
@@ -206,12 +203,12 @@ def test_a_real_pod_takes_its_node_within_seconds_and_the_test_says_nothing(deep
 def test_a_sweep_killed_midway_goes_on_and_makes_no_test_twice(deep_plane: Site) -> None:
     (deep_plane.place / "hold").touch()
     child = deep_plane.sweep("killed", nodes="n[041-046]")
-    eventually(lambda: len(deep_plane.pods("Running")) == 6, 60)
+    until(lambda: len(deep_plane.pods("Running")) == 6, 60)
     uids = {pod["metadata"]["uid"] for pod in deep_plane.pods()}
     child.send_signal(signal.SIGKILL)
     child.wait(20)
     (deep_plane.place / "hold").unlink()
-    eventually(lambda: len(deep_plane.pods("Succeeded")) == 6, 60)  # they end without us, and their output stays
+    until(lambda: len(deep_plane.pods("Succeeded")) == 6, 60)  # they end without us, and their output stays
 
     status, out, err = deep_plane.ended(deep_plane.sweep("killed", "--go-on", "1"))
 
@@ -220,7 +217,7 @@ def test_a_sweep_killed_midway_goes_on_and_makes_no_test_twice(deep_plane: Site)
     assert all(row.state in ("good", "bad") for row in deep_plane.rows("killed"))
     assert len([row for row in deep_plane.rows("killed") if row.turn == 1]) == 3
     assert len(uids) == 6
-    eventually(lambda: deep_plane.left() == [], 60, 0.5)
+    until(lambda: deep_plane.left() == [], 60, 0.5)
 
 
 # The launcher by itself.
@@ -236,19 +233,19 @@ def test_a_test_asked_for_twice_is_made_once_and_ended_once(deep_plane: Site) ->
     try:
         handle = launcher.launch("twice", order("k1", "n100", "n101"))
         assert launcher.launch("twice", order("k1", "n100", "n101")) == handle == "job/nhc-twice-k1"
-        eventually(lambda: launcher.jobs("twice").get("k1") and launcher.jobs("twice")["k1"].running)
+        until(lambda: launcher.jobs("twice").get("k1") and launcher.jobs("twice")["k1"].running)
         assert sorted(pod["spec"]["nodeName"] for pod in deep_plane.pods()) == ["n100", "n101"]
         assert launcher.idle(["n100", "n101", "n102", "none"]) == {"n102"}
         assert launcher.finished("twice", "k1") is None
         launcher.end(handle)
         launcher.end(handle)
-        eventually(lambda: launcher.jobs("twice") == {} and deep_plane.pods() == [])
+        until(lambda: launcher.jobs("twice") == {} and deep_plane.pods() == [])
         assert launcher.finished("twice", "k1") is None
     finally:
         (deep_plane.place / "hold").unlink()
         launcher.finish("twice")
         launcher.finish("twice")
-    eventually(lambda: deep_plane.left() == [], 60, 0.5)
+    until(lambda: deep_plane.left() == [], 60, 0.5)
 
 
 def test_a_node_is_not_idle_for_a_cordon_a_taint_or_its_kubelet(deep_plane: Site) -> None:
@@ -348,21 +345,21 @@ def test_a_test_is_an_object_of_the_operator_that_is_there(
     try:
         handle = launcher.launch(word, order("k1", "n041", SLOW))
         assert handle == f"{word}/nhc-{word}-k1"
-        eventually(lambda: launcher.jobs(word).get("k1") and launcher.jobs(word)["k1"].running, 60, 0.2)
+        until(lambda: launcher.jobs(word).get("k1") and launcher.jobs(word)["k1"].running, 60, 0.2)
         assert launcher.idle(["n041", SLOW, "n043"]) == {"n043"}
         (deep_plane.place / "hold").unlink()
-        eventually(lambda: launcher.jobs(word) == {}, 60, 0.2)
+        until(lambda: launcher.jobs(word) == {}, 60, 0.2)
         found = launcher.finished(word, "k1")
         assert found is not None
         assert found.status == 0
         assert "# Avg bus bandwidth    : 20.00" in found.output
         (deep_plane.place / "hold").touch()
         second = launcher.launch(word, order("k2", "n044", "n045"))
-        eventually(lambda: launcher.jobs(word).get("k2") and launcher.jobs(word)["k2"].running, 60, 0.2)
+        until(lambda: launcher.jobs(word).get("k2") and launcher.jobs(word)["k2"].running, 60, 0.2)
         launcher.end(second)
-        eventually(lambda: launcher.idle(["n044", "n045"]) == {"n044", "n045"}, 60, 0.5)
+        until(lambda: launcher.idle(["n044", "n045"]) == {"n044", "n045"}, 60, 0.5)
         assert launcher.finished(word, "k2") is None
     finally:
         (deep_plane.place / "hold").unlink(missing_ok=True)
         launcher.finish(word)
-    eventually(lambda: deep_plane.left() == [], 60, 0.5)
+    until(lambda: deep_plane.left() == [], 60, 0.5)

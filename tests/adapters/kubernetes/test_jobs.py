@@ -17,8 +17,8 @@ from nhc.store.connect import open_store
 from nhc.store.intake import Incoming
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced
 from nhc_adapters.kubernetes.jobs.controller import KubernetesJobController
-from tests.support.kube import eventually
 from tests.support.kube_jobs import Operator, api, install
+from tests.support.waiting import until
 
 SETTINGS = """
 [actions]
@@ -76,7 +76,7 @@ class JobCorner:
             on = sorted(pod["spec"].get("nodeName", "") for pod in self.pods() if pod["status"]["phase"] == "Running")
             return on if len(on) == count else None
 
-        return eventually(nodes, 40)
+        return until(nodes, 40)
 
     def fail_pod(self, node, **status):
         """What a kubelet would say of the pod on a node."""
@@ -104,7 +104,7 @@ class JobCorner:
         return done
 
     def until(self, condition, within=60):
-        return eventually(lambda: self.round() and condition(), within, every=0.2)
+        return until(lambda: self.round() and condition(), within, every=0.2)
 
     def restarts(self):
         with self.store.read() as connection:
@@ -138,7 +138,7 @@ def test_a_job_that_a_lost_gpu_failed_is_made_anew_off_the_node(corner):
     corner.round()
     corner.report(bad)
     corner.exit(bad)
-    eventually(lambda: any(c["type"] == "Failed" for c in corner.get()["status"].get("conditions", [])))
+    until(lambda: any(c["type"] == "Failed" for c in corner.get()["status"].get("conditions", [])))
     corner.until(lambda: corner.outcomes() == ["restarted"])
 
     after = corner.get()
@@ -156,7 +156,7 @@ def test_an_exit_on_healthy_nodes_and_a_memory_limit_are_left_alone(corner):
     bad, _good = corner.running_on()
     corner.round()
     corner.exit(bad, 137, "OOMKilled")
-    eventually(lambda: any(c["type"] == "Failed" for c in corner.get()["status"].get("conditions", [])))
+    until(lambda: any(c["type"] == "Failed" for c in corner.get()["status"].get("conditions", [])))
     for _ in range(3):
         corner.round()
 
@@ -212,7 +212,7 @@ def test_somebody_elses_suspension_is_not_taken_away(corner):
     job = corner.get()
     path = namespaced(corner.kube.namespace, "jobs", "j", "apis/batch/v1")
     corner.kube.admin.patch(path, {"spec": {"suspend": True}}, MERGE_PATCH)
-    view = eventually(lambda: _phase(corner, Phase.HELD))
+    view = until(lambda: _phase(corner, Phase.HELD))
     assert (view.held, view.busy_elsewhere) == (False, "somebody else has suspended it")
     order = JobOrder("k", 1, view, (), "x")
     assert corner.controller.release(order).message == "it is released already"
@@ -297,7 +297,7 @@ def test_a_kind_that_takes_no_affinity_waits_until_the_node_is_out_of_service(co
 
 def test_a_train_job_is_suspended_and_resumed(corner, operator):
     make(corner, "TrainJob")
-    eventually(lambda: len(corner.pods()) == 2 and all(pod["spec"].get("nodeName") for pod in corner.pods()))
+    until(lambda: len(corner.pods()) == 2 and all(pod["spec"].get("nodeName") for pod in corner.pods()))
     corner.running_on()
     corner.round()
     bad = corner.pods()[0]["spec"]["nodeName"]
@@ -363,7 +363,7 @@ def test_a_second_call_changes_nothing(corner, operator):
     (job,) = corner.controller.jobs()
     order = JobOrder("key", 1, job, (corner.nodes[0],), "n1: gone")
     assert [corner.controller.hold(order).answer for _ in range(2)] == [Answer.ACCEPTED] * 2
-    eventually(lambda: _phase(corner, Phase.HELD))
+    until(lambda: _phase(corner, Phase.HELD))
     assert [corner.controller.release(order).message for _ in range(2)] == ["resumed", "it is released already"]
     after = corner.get(*api("PyTorchJob"))
     assert excluded(after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]) == [[corner.nodes[0]]]
@@ -376,9 +376,9 @@ def test_nodes_that_were_avoided_before_are_let_in_again(corner, operator):
         (job,) = corner.controller.jobs()
         order = JobOrder(f"key{number}", number, job, (node,), "gone")
         assert corner.controller.hold(order).answer is Answer.ACCEPTED
-        eventually(lambda: _phase(corner, Phase.HELD))
+        until(lambda: _phase(corner, Phase.HELD))
         assert corner.controller.release(order).answer is Answer.ACCEPTED
-        eventually(lambda: _phase(corner, Phase.RUNNING))
+        until(lambda: _phase(corner, Phase.RUNNING))
     after = corner.get(*api("PyTorchJob"))
     assert excluded(after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]) == [[corner.nodes[1]]]
 

@@ -41,7 +41,7 @@ from nhc_adapters.kubernetes.jobs.kinds import (
 from nhc_adapters.kubernetes.jobs.manifest import made_anew, remembered
 from nhc_adapters.kubernetes.jobs.placement import at, fitting, hostnames_of, place, put
 from nhc_adapters.kubernetes.jobs.view import Seen, avoided, number_of, view, wish_of
-from nhc_adapters.kubernetes.nodes.marks import read_own_mark
+from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark
 from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = ("kubeconfig", "context", "namespaces", "kinds")
