@@ -384,7 +384,7 @@ def test_nodes_that_were_avoided_before_are_let_in_again(corner, operator):
 
 
 def test_a_cluster_that_is_away_is_one_line_and_ambiguous(kube):
-    controller = KubernetesJobController({}, client=kube.client("t", "http://127.0.0.1:9", patience=0.1))
+    controller = KubernetesJobController({}, client=kube.client("t", "http://127.0.0.1:9", retry_for=0.1))
     with pytest.raises(AdapterError, match=r"[Cc]onnection refused"):
         controller.jobs()
     job = JobView(JobName("Job", "a", "b"), "0", Phase.FAILED)

@@ -70,7 +70,7 @@ class KubernetesJobController:
                 raise SettingError("kinds", f"{printable(kind, 60)!r} is not one of {', '.join(KINDS)}")
         self.kinds = [KINDS[kind] for kind in wanted]
         kubeconfig = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
-        self.client = client or Client(find(kubeconfig, table.text("context")), patience=5.0, read_timeout=timeout)
+        self.client = client or Client(find(kubeconfig, table.text("context")), retry_for=5.0, read_timeout=timeout)
 
     # Reading.
 
