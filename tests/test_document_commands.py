@@ -102,6 +102,7 @@ NOT_RUN = {
     "nhc deep calibrate": "needs the reports of a fleet: tests/deep",
     "nhc job": "acts on jobs by its own settings and store: tests/jobs, tests/adapters, tests/cli",
     "nhc remedy": "acts on nodes by its own settings and store: tests/remedy, tests/cli",
+    "nhc job watch": "needs the log of a job: tests/jobs/test_watch.py",
     "nhc gate": "takes nodes out of service: tests/gates, tests/adapters/test_slurm_gate.py",
     "nhc train": "acts on nodes by its own settings and store: tests/trains, tests/adapters",
     "kubectl": "needs a cluster; nhc's part is judged",

@@ -143,6 +143,7 @@ COMMANDS: Dict[str, Any] = {
     "job": ("Restart jobs after infrastructure faults, and only after those.", {
         "run": ("nhc.cli.job_run:command", "Run the loop: in the foreground, or one round."),
         "status": ("nhc.cli.job_status:command", "Show the jobs, their restarts, and which nodes failed them."),
+        "watch": ("nhc.cli.job_watch:command", "Read a job's log, and name whom to test first."),
         "forget": ("nhc.cli.job_forget:command", "Let a job use the nodes again that failed it."),
     }),
     "demo": ("nhc.cli.demo:demo", "Watch nhc at work on a fleet that is made up."),

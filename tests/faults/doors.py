@@ -217,6 +217,7 @@ DOORS = {
     "server tokens": Door(lambda p: ["server", "tokens", "--url", p.base / "store.db"]),
     "job run": Door(_job("run", "--once")),
     "job status": Door(_job("status")),
+    "job watch": Door(lambda p: ["job", "watch", p.base / "train.log"]),
     "job forget": Door(_job("forget", "17")),
     "remedy run": Door(_remedy("run", "--once", peer=True), peer=True),
     "remedy status": Door(_remedy("status")),

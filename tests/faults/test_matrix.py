@@ -65,6 +65,7 @@ def world():
     (base / "nhc.conf").write_text(CONFIG)
     (base / "messages").write_text(LOG)
     (base / "suite.conf").write_text(SUITE)
+    (base / "train.log").write_text("step 1 loss 2.0\nstep 2 loss 1.9\n")
     shutil.copytree(KEPT, base / "kept")  # a checkout may be closed to others
     report = {**json.loads((KEPT / "report.json").read_text()), "host": "n1", "started": time.time()}
     (base / "report.json").write_text(json.dumps(report))

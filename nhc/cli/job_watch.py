@@ -1,0 +1,246 @@
+"""`nhc job watch`: what a job's log and flight records say against its nodes, and whom to test first."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any, Dict, Iterator, List, Optional, Sequence
+
+import click
+
+from nhc.cli.durations import DURATION
+from nhc.cli.job_options import JobCommandError, carried_out
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.remedy_options import person
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.jobs import flight_record
+from nhc.jobs.watch_judge import Findings, JobWatch
+from nhc.matching.nodeset import expand, fold
+from nhc.model import printable
+from nhc.system.bounded_read import cause, read_bytes, read_text
+
+PIECE = 1 << 20
+"""Characters of one line that are read; what follows counts as another line."""
+LOOK = 0.5
+"""Seconds between two looks at a log that grows."""
+SUSPECTS = 50
+"""Suspects that are kept in the store's audit log, the first ones."""
+_what, _who, _how = under("What is read"), under("Which node a rank is on"), under("How it goes on")
+
+
+class _WatchEnded(BaseException):
+    """A signal to end: what is known by then is judged."""
+
+
+@click.command("watch", cls=GroupedCommand)
+@click.argument("logs", nargs=-1, metavar="[LOG...]")
+@_what("--flight-records", "records", multiple=True, metavar="PATH",
+       help="PyTorch's NCCL flight records: files, or a directory of them. Repeatable.")  # fmt: skip
+@_what("--job", default="", metavar="ID", help="The job's name or number, for the output and the store.")
+@_who("--nodes", "node_set", default="", metavar="SET", help="The job's nodes in the order of ranks: gpu[001-016].")
+@_who("--per-node", type=click.IntRange(1), default=8, show_default=True, help="Ranks on each of --nodes.")
+@_who("--ranks", "rank_file", default="", metavar="FILE", help="Lines 'RANK NODE', instead of --nodes.")
+@_how("-f", "--follow", is_flag=True, help="Go on reading as the log grows, until the job ends or a signal.")
+@_how("--hang-after", type=DURATION, default="10m", show_default=True, metavar="TIME",
+      help="With --follow: no new step for so long is a hang.")  # fmt: skip
+@_how("--until-hang", is_flag=True, help="With --follow: end when the job hangs.")
+@under("What is kept")(
+    "--store", "store_url", default="", metavar="URL", help="Keep the order in this store's audit log."
+)
+@under("What is kept")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
+@under("What is shown")("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
+                        help="Output format.")  # fmt: skip
+def command(**options: Any) -> None:
+    """Read a job's log and name the suspects, in the order in which to test them.
+
+    LOG is a file, several (one a rank), or - for standard input. Looked for are NaN, jumps of the loss, ranks that are
+    slow, silent or failed first, device and network errors, NCCL's watchdog, and with --follow a hang. Flight records
+    show who has not come to the collective that the others wait in; a pickle is read without running anything in it.
+    The order is evidence, no verdict: test the first nodes with nhc deep sweep or nhc deep run.
+
+    Exit status: 0 nothing found, 1 something was, 2 wrong usage, 3 nothing in the log was understood.
+    """
+    carried_out("watch", lambda: _watch(options))
+
+
+def _watch(options: Dict[str, Any]) -> int:
+    logs: Sequence[str] = options["logs"] or (() if options["records"] else ("-",))
+    if options["follow"] and len(logs) != 1:
+        raise JobCommandError("--follow takes one log", EXIT_USAGE)
+    nodes = _nodes(options)
+    records, problems = _records(options["records"])
+    watch = JobWatch(nodes)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _end)
+    try:
+        for log in logs:
+            _read(watch, log, options)
+    except _WatchEnded:
+        pass
+    found = watch.findings(flight_record.lags(records))
+    for problem in problems:
+        click.echo(f"nhc job watch: {printable(problem)}", err=True)
+    _show(found, watch, options)
+    if options["store_url"]:
+        _keep(found, options)
+    if found.suspects or found.job:
+        return EXIT_UNHEALTHY
+    if problems or (logs and not found.told and not records):
+        click.echo("nhc job watch: no line was understood: no step, no loss, no error of a known form", err=True)
+        return EXIT_UNKNOWN
+    return EXIT_HEALTHY
+
+
+def _read(watch: JobWatch, log: str, options: Dict[str, Any]) -> None:
+    """Take every line of a log; say what is new where the log is followed."""
+    last_step, since, hangs = watch.step, time.monotonic(), False
+    for line in _lines(log, options["follow"]):
+        if line:
+            for said in watch.line(line):
+                if options["follow"] and options["form"] == "text":
+                    click.echo(printable(said), err=True)
+        if not options["follow"]:
+            continue
+        if watch.step != last_step:
+            last_step, since = watch.step, time.monotonic()
+            if hangs:
+                watch.moves_again()
+            hangs = False
+        elif not hangs and time.monotonic() - since >= options["hang_after"]:
+            hangs = True
+            click.echo(printable(watch.stalled(time.monotonic() - since)), err=True)
+            if options["until_hang"]:
+                return
+
+
+def _lines(path: str, follow: bool) -> Iterator[str]:
+    """Lines of a log; with `follow` an empty one at each look that brought nothing. Raises JobCommandError."""
+    try:
+        if path == "-":
+            stream = sys.stdin
+            while True:
+                line = stream.readline(PIECE)
+                if not line:
+                    return
+                yield line
+        with open(path, encoding="utf-8", errors="replace") as file:
+            rest = ""
+            while True:
+                piece = file.readline(PIECE)
+                if piece.endswith("\n") or len(piece) >= PIECE:
+                    yield rest + piece
+                    rest = ""
+                    continue
+                rest += piece
+                if not follow:
+                    if rest:
+                        yield rest
+                    return
+                if _shortened(path, file.tell()):
+                    file.seek(0)
+                    rest = ""
+                yield ""
+                time.sleep(LOOK)
+    except UnicodeDecodeError as error:
+        raise JobCommandError(f"{path}: {cause(error)}", EXIT_USAGE) from None
+    except OSError as error:
+        raise JobCommandError(f"{path}: {error.strerror}", EXIT_USAGE) from None
+
+
+def _shortened(path: str, at: int) -> bool:
+    """Whether the log was begun anew under us."""
+    try:
+        return os.stat(path).st_size < at
+    except OSError:
+        return False
+
+
+def _nodes(options: Dict[str, Any]) -> Dict[int, str]:
+    """The node of each rank, as the command line says. Raises JobCommandError."""
+    if options["rank_file"]:
+        path, found = options["rank_file"], {}
+        try:
+            text = read_text(path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise JobCommandError(f"{path}: {cause(error)}", EXIT_USAGE) from None
+        for number, line in enumerate(text.splitlines(), 1):
+            words = line.partition("#")[0].split()
+            if not words:
+                continue
+            if len(words) != 2 or not words[0].isdigit():
+                raise JobCommandError(f"{path}:{number}: {printable(line, 60)!r} is not 'RANK NODE'", EXIT_USAGE)
+            found[int(words[0])] = words[1]
+        return found
+    if not options["node_set"]:
+        return {}
+    try:
+        names = expand(options["node_set"])
+    except ValueError as error:
+        raise JobCommandError(f"--nodes: {error}", EXIT_USAGE) from None
+    each = options["per_node"]
+    return {at * each + slot: name for at, name in enumerate(names) for slot in range(each)}
+
+
+def _records(paths: Sequence[str]) -> tuple[List[flight_record.FlightRecord], List[str]]:
+    """The flight records, and what is wrong with files. Raises JobCommandError for a path that is not there."""
+    found: List[flight_record.FlightRecord] = []
+    problems: List[str] = []
+    for path in paths:
+        try:
+            names = sorted(f"{path}/{name}" for name in os.listdir(path)) if os.path.isdir(path) else [path]
+        except OSError as error:
+            raise JobCommandError(f"{path}: {error.strerror}", EXIT_USAGE) from None
+        for name in names:
+            try:
+                found.append(flight_record.read(read_bytes(name, flight_record.LIMIT), flight_record.rank_of(name)))
+            except OSError as error:
+                if not os.path.isdir(path):
+                    raise JobCommandError(f"{name}: {error.strerror}", EXIT_USAGE) from None
+                problems.append(f"{name}: {error.strerror}")
+            except flight_record.BadFlightRecord as error:
+                problems.append(f"{name}: {error}")
+    return found, problems
+
+
+def _show(found: Findings, watch: JobWatch, options: Dict[str, Any]) -> None:
+    if options["form"] == "json":
+        click.echo(json.dumps({
+            "job": options["job"], "step": found.steps, "lines": found.lines, "nodes": watch.nodes,
+            "findings": list(found.job), "suspects": [one._asdict() for one in found.suspects],
+        }, indent=2, ensure_ascii=False))  # fmt: skip
+        return
+    name = f"job {options['job']}: " if options["job"] else ""
+    click.echo(printable(f"{name}{found.lines} lines, last step {found.steps if found.steps >= 0 else 'none'}"))
+    for said in found.job:
+        click.echo(f"  {printable(said)}")
+    for number, one in enumerate(found.suspects, 1):
+        click.echo(printable(f"{number:>3}. {one.node} ({one.score})"))
+        for why in one.why:
+            click.echo(f"       {printable(why)}")
+    named = [one.node for one in found.suspects if not one.node.startswith("rank ")]
+    others = [node for node in watch.nodes if node not in named]
+    if named and len(named) + len(others) > 1:
+        click.echo(printable(f"test first: nhc deep sweep -n {','.join(named)}{f',{fold(others)}' if others else ''}"))
+
+
+def _keep(found: Findings, options: Dict[str, Any]) -> None:
+    from nhc.store import audit
+    from nhc.store.connect import open_store
+
+    store = open_store(options["store_url"])
+    try:
+        with store.write() as connection:
+            audit.append(connection, time.time(), person(options["by"]), "job.suspects", detail={
+                "job": options["job"], "step": found.steps, "findings": [printable(one, 300) for one in found.job],
+                "suspects": [{"node": one.node, "ranks": list(one.ranks[:16]), "score": one.score,
+                              "why": [printable(why, 200) for why in one.why]} for one in found.suspects[:SUSPECTS]],
+            })  # fmt: skip
+    finally:
+        store.close()
+
+
+def _end(_number: int, _frame: Optional[object]) -> None:
+    raise _WatchEnded

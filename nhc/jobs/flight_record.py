@@ -1,0 +1,162 @@
+"""PyTorch's NCCL flight record (`TORCH_NCCL_DUMP_ON_TIMEOUT`): who has not come to the collective that others wait in.
+
+Each rank leaves a file whose name ends in its number. PyTorch writes a pickle; JSON is read as well. A pickle can run
+any program while it is read, so this reader refuses every name in it: dicts, lists, texts and numbers are all that a
+record consists of (Python's documentation of pickle, "Restricting Globals"). Fields: torch/csrc/distributed/c10d/
+FlightRecorder.hpp, version 2.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import re
+from collections import Counter
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Tuple
+
+LIMIT = 256 << 20
+"""Bytes of one record that are read: 2000 entries with their stacks are some megabytes."""
+
+
+class BadFlightRecord(ValueError):
+    """A file that is no flight record: one line."""
+
+
+class GroupPlace(NamedTuple):
+    """How far a rank is in one process group: the last collective that it has begun to wait in, and that has ended."""
+
+    enqueued: int
+    completed: int
+    name: str
+
+
+class FlightRecord(NamedTuple):
+    """One rank's record: its place in each process group, and which ranks a group has, where the record says."""
+
+    rank: int
+    places: Mapping[str, GroupPlace]
+    members: Mapping[str, Tuple[int, ...]]
+
+
+class Lag(NamedTuple):
+    """A rank that the others of a group wait for."""
+
+    rank: int
+    why: str
+
+
+class _Plain(pickle.Unpickler):
+    """Reads containers, texts and numbers; whatever names a class or a function is refused."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise BadFlightRecord(f"it names {module}.{name}, which no flight record needs: not read")
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise BadFlightRecord("it refers to something outside itself: not read")
+
+
+def rank_of(path: str) -> int:
+    """The rank in a file's name. Raises BadFlightRecord."""
+    found = re.search(r"(\d+)(?:\.json|\.pkl|\.pickle)?$", path)
+    if found is None:
+        raise BadFlightRecord("its name does not end in a rank")
+    return int(found[1])
+
+
+def read(content: bytes, rank: int) -> FlightRecord:
+    """One record. Raises BadFlightRecord."""
+    try:
+        is_json = content.lstrip()[:1] in (b"{", b"[")
+        value = json.loads(content) if is_json else _Plain(io.BytesIO(content)).load()
+    except BadFlightRecord:
+        raise
+    except Exception as error:  # the unpickler raises whatever a broken stream leads it to
+        raise BadFlightRecord(f"cannot be read: {type(error).__name__}: {str(error)[:120]}") from None
+    try:
+        return _record(value, rank)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise BadFlightRecord(f"is not a flight record: {type(error).__name__}: {str(error)[:120]}") from None
+
+
+def _record(value: Any, rank: int) -> FlightRecord:
+    entries: List[Mapping[str, Any]] = value["entries"]
+    enqueued: Dict[str, int] = {}
+    completed: Dict[str, int] = {}
+    names: Dict[str, str] = {}
+    for entry in entries:
+        if entry.get("is_p2p"):
+            continue
+        group = _group(entry)
+        number = int(entry.get("collective_seq_id", entry.get("seq_id", 0)))
+        if number >= enqueued.get(group, 0):
+            enqueued[group] = number
+            names[group] = str(entry.get("profiling_name", ""))
+        if entry.get("state") == "completed":
+            completed[group] = max(completed.get(group, 0), number)
+    status: Mapping[str, Mapping[str, Any]] = value.get("pg_status") or {}
+    for group, one in status.items():
+        key = str(group)
+        enqueued[key] = max(enqueued.get(key, 0), int(one.get("last_enqueued_collective", 0)))
+        completed[key] = max(completed.get(key, 0), int(one.get("last_completed_collective", 0)))
+    places = {
+        group: GroupPlace(number, completed.get(group, 0), names.get(group, "")) for group, number in enqueued.items()
+    }
+    return FlightRecord(rank, places, _members(value.get("pg_config") or {}))
+
+
+def _group(entry: Mapping[str, Any]) -> str:
+    found = entry.get("process_group")
+    return str(found[0]) if isinstance(found, (list, tuple)) and found else str(entry.get("pg_id", 0))
+
+
+def _members(config: Mapping[str, Any]) -> Dict[str, Tuple[int, ...]]:
+    found = {}
+    for group, one in config.items():
+        ranks = one.get("ranks", "") if isinstance(one, Mapping) else ""
+        listed = ranks if isinstance(ranks, (list, tuple)) else re.findall(r"\d+", str(ranks))
+        if listed:
+            found[str(group)] = tuple(int(rank) for rank in listed)
+    return found
+
+
+def lags(records: Iterable[FlightRecord]) -> List[Lag]:
+    """The ranks that others wait for, by the records of one job. Pure.
+
+    In each group those that have begun fewer collectives than most; of those that have begun as many, those that have
+    not ended what others have. Members that left no record, where others did.
+    """
+    by_rank = {one.rank: one for one in records}
+    groups: Dict[str, Dict[int, GroupPlace]] = {}
+    members: Dict[str, set[int]] = {}
+    for one in by_rank.values():
+        for group, place in one.places.items():
+            groups.setdefault(group, {})[one.rank] = place
+        for group, ranks in one.members.items():
+            members.setdefault(group, set()).update(ranks)
+    found: List[Lag] = []
+    for group, places in sorted(groups.items()):
+        most = max(place.enqueued for place in places.values())
+        waiting = [rank for rank, place in places.items() if place.enqueued == most]
+        for rank, place in sorted(places.items()):
+            if place.enqueued < most:
+                name = next((places[one].name for one in waiting if places[one].name), "")
+                what = f"{name} {most}" if name else f"collective {most}"
+                found.append(Lag(rank, f"has not come to {what} of group {group}: it is at {place.enqueued}, "
+                                       f"{len(waiting)} ranks wait"))  # fmt: skip
+        if len(waiting) == len(places) and len(places) > 1:
+            found += _unfinished(group, places)
+        for rank in sorted(members.get(group, set()) - set(by_rank)):
+            found.append(Lag(rank, f"left no flight record, {len(by_rank)} others did"))
+    return list(dict.fromkeys(found))
+
+
+def _unfinished(group: str, places: Mapping[int, GroupPlace]) -> List[Lag]:
+    """Ranks that have not ended a collective that most have."""
+    counts = Counter(place.completed for place in places.values())
+    furthest = max(counts)
+    behind = [rank for rank, place in places.items() if place.completed < furthest]
+    if not behind or len(behind) * 2 > len(places):
+        return []
+    return [Lag(rank, f"has not ended collective {furthest} of group {group}, which "
+                      f"{len(places) - len(behind)} ranks have") for rank in sorted(behind)]  # fmt: skip

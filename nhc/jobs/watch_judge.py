@@ -1,0 +1,235 @@
+"""From what a job's log and flight records say to an order of suspects: whom to test first. Pure.
+
+An order, no verdict: evidence of a log convicts nobody. What names one rank where the others are sound weighs most;
+what all ranks say (every loss is NaN) names nobody and is reported as the job's own.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict, deque
+from typing import DefaultDict, Deque, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
+
+from nhc.jobs.flight_record import Lag
+from nhc.jobs.watch_log import LineKind, Told, named_host, read_line, root_cause
+
+SPIKE_WINDOW = 50
+"""Losses that a new one is compared with."""
+SPIKE_LEAST = 10
+SPIKE_DEVIATIONS = 8.0
+"""Robust deviations (1.4826 times the median absolute deviation) above the median that are a spike."""
+SLOW = 1.15
+"""A step time above the median of all ranks by this factor is slow; jitter of synchronous training is some percent."""
+SLOW_STEPS = 3
+"""Steps on which a rank must be slow, and most of its own, before it is a straggler."""
+EXAMPLES = 3
+
+WEIGHTS = {
+    "device-error": 10, "behind": 9, "first-failure": 7, "no-timeout": 6, "nan": 5, "network-error": 4, "straggler": 3,
+    "silent": 2,
+}  # fmt: skip
+"""How much one kind of evidence weighs; each counts once for a node."""
+
+
+class Suspect(NamedTuple):
+    """A node, or a rank whose node is not known; `score` orders them. `why` has one line for each kind of evidence."""
+
+    node: str
+    ranks: Tuple[int, ...]
+    score: int
+    why: Tuple[str, ...]
+
+
+class Findings(NamedTuple):
+    """What was found. `job` are things that name no rank; `steps` is the last step, -1 for none; `lines` were read."""
+
+    suspects: Tuple[Suspect, ...]
+    job: Tuple[str, ...]
+    steps: int
+    lines: int
+    told: int
+
+
+class JobWatch:
+    """Takes lines and keeps what the judgement needs, whatever the log's length."""
+
+    def __init__(self, nodes: Optional[Mapping[int, str]] = None) -> None:
+        self._nodes: Dict[int, str] = dict(nodes or {})
+        self._given = set(self._nodes)
+        self._evidence: DefaultDict[Tuple[int, str], Dict[str, str]] = defaultdict(dict)
+        self._losses: Deque[float] = deque(maxlen=SPIKE_WINDOW)
+        self._job: Dict[str, str] = {}
+        self._timeouts: Dict[int, str] = {}
+        self._seen: Set[int] = set()
+        self._times: DefaultDict[int, Deque[float]] = defaultdict(lambda: deque(maxlen=SPIKE_WINDOW))
+        self._last_step: Dict[int, int] = {}
+        self._nan_ranks: Set[int] = set()
+        self._root = 0
+        self._root_host = ""
+        self.step, self.lines, self.told = -1, 0, 0
+
+    def line(self, line: str) -> List[str]:
+        """Take a line; what is new for a person in it."""
+        self.lines += 1
+        if root_cause(line):
+            self._root, self._root_host = 12, ""
+        elif self._root:
+            self._root -= 1
+            self._root_host = named_host(line) or self._root_host
+        news: List[str] = []
+        for told in read_line(line):
+            self.told += 1
+            if told.rank >= 0 and told.kind is not LineKind.MAP:
+                self._seen.add(told.rank)
+            said = self._take(told)
+            if said:
+                news.append(said)
+        return news
+
+    def _take(self, told: Told) -> str:
+        kind = told.kind
+        if kind is LineKind.MAP:
+            if told.rank not in self._given:
+                self._nodes[told.rank] = told.node
+            return ""
+        if kind is LineKind.STEP:
+            self.step = max(self.step, int(told.value))
+            if told.rank >= 0:
+                self._last_step[told.rank] = int(told.value)
+            return ""
+        if kind is LineKind.TIME:
+            if told.rank >= 0:
+                self._times[told.rank].append(told.value)
+            return ""
+        if kind is LineKind.LOSS:
+            return self._loss(told.value)
+        if kind is LineKind.WATCHDOG:
+            first = not self._timeouts
+            self._timeouts.setdefault(told.rank, told.text)
+            return f"NCCL's watchdog: {told.text} timed out" if first else ""
+        if kind is LineKind.FIRST:
+            if not self._root:
+                return ""
+            self._root = 0
+            return self._blame(
+                told._replace(node=told.node or self._root_host), "first-failure", "failed first (torchrun)"
+            )
+        if kind is LineKind.NAN:
+            if told.rank >= 0:
+                self._nan_ranks.add(told.rank)
+            new = "nan" not in self._job
+            self._job.setdefault("nan", f"NaN at step {max(self.step, 0)}: {told.text}")
+            return self._job["nan"] if new else ""
+        return self._blame(told, kind.value, told.text)
+
+    def _blame(self, told: Told, kind: str, text: str) -> str:
+        if told.rank < 0 and not told.node:
+            new = kind not in self._job
+            self._job.setdefault(kind, text)
+            return text if new else ""
+        kinds = self._evidence[told.rank, told.node]
+        new = kind not in kinds
+        kinds.setdefault(kind, text)
+        return f"{self._name(told.rank, told.node)}: {text}" if new else ""
+
+    def _loss(self, value: float) -> str:
+        before = sorted(self._losses)
+        self._losses.append(value)
+        if len(before) < SPIKE_LEAST:
+            return ""
+        middle = statistics.median(before)
+        spread = 1.4826 * statistics.median(abs(one - middle) for one in before)
+        if value <= middle + SPIKE_DEVIATIONS * max(spread, 0.01 * abs(middle)):
+            return ""
+        self._losses.pop()  # a spike must not become what the next is compared with
+        new = "spike" not in self._job
+        said = f"the loss jumped to {value:g} at step {max(self.step, 0)}, from a median of {middle:g}"
+        self._job.setdefault("spike", said)
+        return said if new else ""
+
+    def stalled(self, seconds: float) -> str:
+        """Note that nothing has moved for so long; the line about it."""
+        said = f"no progress for {seconds:.0f} s after step {self.step}" if self.step >= 0 else (
+            f"no progress for {seconds:.0f} s, and no step was seen")  # fmt: skip
+        self._job["hang"] = said
+        return said
+
+    def moves_again(self) -> None:
+        """The job has made a step: it does not hang."""
+        self._job.pop("hang", None)
+
+    # The judgement.
+
+    def findings(self, behind: tuple[Lag, ...] | list[Lag] = ()) -> Findings:
+        """The order of suspects, with what flight records add."""
+        evidence: DefaultDict[Tuple[int, str], Dict[str, str]] = defaultdict(dict)
+        for key, kinds in self._evidence.items():
+            evidence[key].update(kinds)
+        ranks = self._seen | set(self._nodes) | {one.rank for one in behind}
+        for lag in behind:
+            evidence[lag.rank, ""].setdefault("behind", lag.why)
+        self._timed_out(evidence, ranks)
+        self._not_numbers(evidence, ranks)
+        self._slow(evidence)
+        self._silent(evidence)
+        return Findings(self._ordered(evidence), tuple(self._job.values()), self.step, self.lines, self.told)
+
+    def _timed_out(self, evidence: DefaultDict[Tuple[int, str], Dict[str, str]], ranks: Set[int]) -> None:
+        """Where most ranks report a timeout, those that do not never came to the collective."""
+        reported = {rank for rank in self._timeouts if rank >= 0}
+        absent = ranks - reported
+        if reported and absent and len(absent) * 2 < len(ranks):
+            for rank in absent:
+                what = f"reports no timeout, and {len(reported)} ranks waited in vain"
+                evidence[rank, ""].setdefault("no-timeout", what)
+
+    def _not_numbers(self, evidence: DefaultDict[Tuple[int, str], Dict[str, str]], ranks: Set[int]) -> None:
+        """NaN that few ranks name is theirs; what all have came by a collective, or is the program's own."""
+        if self._nan_ranks and len(self._nan_ranks) * 2 <= max(len(ranks), 2):
+            for rank in self._nan_ranks:
+                evidence[rank, ""].setdefault("nan", f"names NaN, {len(ranks) - len(self._nan_ranks)} others do not")
+
+    def _slow(self, evidence: DefaultDict[Tuple[int, str], Dict[str, str]]) -> None:
+        medians = {rank: statistics.median(times) for rank, times in self._times.items() if len(times) >= SLOW_STEPS}
+        if len(medians) < 3:
+            return
+        middle = statistics.median(medians.values())
+        for rank, value in medians.items():
+            late = sum(one > SLOW * middle for one in self._times[rank])
+            if value > SLOW * middle and late >= SLOW_STEPS:
+                evidence[rank, ""].setdefault(
+                    "straggler", f"takes {value:.3g} s for a step, the median is {middle:.3g} s"
+                )
+
+    def _silent(self, evidence: DefaultDict[Tuple[int, str], Dict[str, str]]) -> None:
+        """Ranks whose own steps ended before those of most others."""
+        if len(self._last_step) < 3:
+            return
+        usual = statistics.median(self._last_step.values())
+        for rank, step in self._last_step.items():
+            if step < usual:
+                evidence[rank, ""].setdefault("silent", f"is last heard of at step {step}, others at {usual:.0f}")
+
+    def _ordered(self, evidence: Mapping[Tuple[int, str], Mapping[str, str]]) -> Tuple[Suspect, ...]:
+        kinds: DefaultDict[str, Dict[str, str]] = defaultdict(dict)
+        ranks: DefaultDict[str, Set[int]] = defaultdict(set)
+        for (rank, node), found in evidence.items():
+            name = self._name(rank, node)
+            ranks[name].update({rank} - {-1})
+            for kind, text in found.items():
+                who = f"rank {rank}: " if rank >= 0 and self._nodes.get(rank) else ""
+                kinds[name].setdefault(kind, f"{who}{text}")
+        suspects = [
+            Suspect(name, tuple(sorted(ranks[name])), sum(WEIGHTS.get(kind, 1) for kind in found),
+                    tuple(found[kind] for kind in sorted(found, key=lambda kind: -WEIGHTS.get(kind, 1))))
+            for name, found in kinds.items() if found
+        ]  # fmt: skip
+        return tuple(sorted(suspects, key=lambda one: (-one.score, one.node)))
+
+    def _name(self, rank: int, node: str) -> str:
+        return node or self._nodes.get(rank, f"rank {rank}")
+
+    @property
+    def nodes(self) -> List[str]:
+        """The job's nodes, as far as they are known."""
+        return sorted(set(self._nodes.values()))

@@ -1,0 +1,150 @@
+"""What one line of a training job's log says: progress, loss, step time, NaN, NCCL's watchdog, errors, and whose.
+
+Pure. The forms are those of torchrun (`[rank3]:`), srun -l (`3: `), PyTorch's ProcessGroupNCCL, NCCL, Megatron-LM,
+DeepSpeed and Hugging Face's Trainer. A line that none of them fits says nothing, which is never taken for health.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from enum import Enum
+from typing import List, NamedTuple, Optional, Tuple
+
+LONGEST = 16384
+"""Characters of a line that are looked at."""
+
+
+class LineKind(str, Enum):
+    """What a line tells of."""
+
+    STEP = "step"
+    LOSS = "loss"
+    TIME = "time"
+    NAN = "nan"
+    WATCHDOG = "watchdog"
+    FIRST = "first-failure"
+    DEVICE = "device-error"
+    NETWORK = "network-error"
+    MAP = "rank-map"
+
+
+class Told(NamedTuple):
+    """One thing that a line says. `rank` is -1 and `node` "" where it does not name them.
+
+    `value` is a step's number, a loss, or seconds of one step.
+    """
+
+    kind: LineKind
+    rank: int = -1
+    node: str = ""
+    value: float = 0.0
+    text: str = ""
+
+
+_RANK = re.compile(r"\[(?:rank|Rank) ?(\d+)\]|\bRank (\d+)\]|\bon rank[ :]+(\d+)|\brank[ :=]+(\d+)\b", re.IGNORECASE)
+_TASK = re.compile(r"^ ?(\d{1,6}): ")
+_HOST = re.compile(r"^(?:\[?(?P<a>[A-Za-z][\w.-]*)\]?: )?(?:\s*\d+: )?(?P<b>[A-Za-z][\w.-]*):\d+:\d+ \[\d+\] NCCL ")
+_STEP = re.compile(r"\b(?:global[_ ]step|iteration|iter|step)['\"]?\s*[:=#]?\s*(\d+)", re.IGNORECASE)
+_NUMBER = r"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf(?:inity)?))"
+_LOSS = re.compile(rf"\bloss['\"]?\s*[:=]?\s+?{_NUMBER}|\bloss['\"]?\s*[:=]\s*{_NUMBER}", re.IGNORECASE)
+_NORM = re.compile(rf"\bgrad(?:ient)?[ _]norm['\"]?\s*[:=]\s*{_NUMBER}", re.IGNORECASE)
+_TIME = re.compile(
+    r"(?:elapsed time per iteration|(?:step|iter(?:ation)?)[ _]time)\s*(\(ms\)|\(s\))?\s*[:=]?\s*([\d.]+)\s*(ms|s)?\b",
+    re.IGNORECASE,
+)
+_NAN = re.compile(r"found NaN|Unexpected result (?:nan|inf)|(?:loss|grad\w*|weights?|output|tensor)\b.{0,40}\b"
+                  r"(?:is|are|contains?|became|has) (?:a )?(?:nan|inf)\b|NaN (?:or Inf )?(?:found|detected|encountered)",
+                  re.IGNORECASE)  # fmt: skip
+_WATCHDOG = re.compile(r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+), OpType=(\w+)")
+_FIRST = re.compile(r"Root Cause \(first observed failure\)", re.IGNORECASE)
+_EXIT = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)")
+_ON_HOST = re.compile(r"^\s*host\s*:\s*([A-Za-z][\w.-]*)\s*$")
+_DEVICE = re.compile(r"CUDA error: (?:an illegal|unspecified|uncorrectable|device-side|misaligned|the launch)|"
+                     r"uncorrectable ECC|HIP error: |NVRM: Xid|fallen off the bus|CUDNN_STATUS_EXECUTION_FAILED|"
+                     r"CUBLAS_STATUS_EXECUTION_FAILED|invalid device ordinal")  # fmt: skip
+_NETWORK = re.compile(r"NCCL WARN (?:NET/|Call to|socket|Got completion|Timeout waiting|.*(?:Connection|timed out|"
+                      r"failed))|ncclRemoteError|ncclSystemError")  # fmt: skip
+_INIT = re.compile(r"NCCL INFO .*\brank (\d+) nranks? (\d+)")
+_NCCL_TESTS = re.compile(r"Rank\s+(\d+)\b.*? on\s+([A-Za-z][\w.-]*)\s+device")
+
+
+def read_line(line: str) -> List[Told]:
+    """What a line says, nothing for most."""
+    line = line[:LONGEST].rstrip("\r\n")
+    if not line.strip():
+        return []
+    rank, node = whose(line)
+    mapped = _mapped(line, node)
+    if mapped is not None:
+        return [mapped]
+    found: List[Told] = []
+    for kind, pattern in ((LineKind.DEVICE, _DEVICE), (LineKind.NETWORK, _NETWORK), (LineKind.NAN, _NAN)):
+        if pattern.search(line):
+            found.append(Told(kind, rank, node, text=_short(line)))
+    timeout = _WATCHDOG.search(line)
+    if timeout:
+        found.append(Told(LineKind.WATCHDOG, rank, node, float(timeout[1]), f"{timeout[2]} {timeout[1]}"))
+    elastic = _EXIT.search(line)
+    if elastic:
+        found.append(Told(LineKind.FIRST, int(elastic[1]), node, text=_short(line)))
+    return found or _progress(line, rank, node)
+
+
+def root_cause(line: str) -> bool:
+    """Whether torchrun's block about the first failure begins here: the rank comes some lines below."""
+    return bool(_FIRST.search(line))
+
+
+def named_host(line: str) -> str:
+    """The host in torchrun's block, "" where the line is another."""
+    found = _ON_HOST.match(line)
+    return found[1] if found else ""
+
+
+def _progress(line: str, rank: int, node: str) -> List[Told]:
+    step, loss, norm, took = _STEP.search(line), _LOSS.search(line), _NORM.search(line), _TIME.search(line)
+    found: List[Told] = []
+    if step and (loss or took or norm):
+        found.append(Told(LineKind.STEP, rank, node, float(step[1])))
+    if loss:
+        found.append(_figure(LineKind.LOSS, (loss[1] or loss[2]), rank, node, line))
+    if norm and not math.isfinite(float(norm[1])):
+        found.append(Told(LineKind.NAN, rank, node, text=_short(line)))
+    if took:
+        seconds = float(took[2]) / (1000.0 if "ms" in (took[1] or "", took[3] or "") or took[1] == "(ms)" else 1.0)
+        found.append(Told(LineKind.TIME, rank, node, seconds))
+    return found
+
+
+def _figure(kind: LineKind, text: str, rank: int, node: str, line: str) -> Told:
+    value = float(text)
+    if not math.isfinite(value):
+        return Told(LineKind.NAN, rank, node, text=_short(line))
+    return Told(kind, rank, node, value)
+
+
+def whose(line: str) -> Tuple[int, str]:
+    """The rank and the node that a line is of, -1 and "" where it does not say."""
+    found = _RANK.search(line)
+    rank = next((int(one) for one in found.groups() if one), -1) if found else -1
+    if rank < 0:
+        task = _TASK.match(line)
+        rank = int(task[1]) if task else -1
+    host = _HOST.match(line)
+    return rank, (host["b"] if host else "")
+
+
+def _mapped(line: str, node: str) -> Optional[Told]:
+    """A line that says on which node a rank is."""
+    test = _NCCL_TESTS.search(line)
+    if test:
+        return Told(LineKind.MAP, int(test[1]), test[2])
+    init = _INIT.search(line)
+    if init and node:
+        return Told(LineKind.MAP, int(init[1]), node, float(init[2]))
+    return None
+
+
+def _short(line: str) -> str:
+    return " ".join(line.split())[:200]
