@@ -13,6 +13,7 @@ import click
 
 from nhc.cli.deep_delivery import to_server, to_store
 from nhc.cli.durations import DURATION
+from nhc.cli.gate import status as on_unknown
 from nhc.cli.option_groups import GroupedCommand, OfferedChoice, under
 from nhc.cli.options import CHECK_LOCAL, FORMATS, UsageError, read
 from nhc.cli.report_output import emit, write_atomically
@@ -50,6 +51,13 @@ def _suites(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Li
 )
 @under("The node")("--force", is_flag=True, help="Run although the node is in use. What is disturbed is said.")
 @under("How it runs")("-t", "--timeout", type=DURATION, default="0", metavar="TIME", help="Deadline of the whole run.")
+@under("How it runs")(
+    "--on-unknown",
+    type=click.Choice(["tell", "admit", "refuse"]),
+    default="tell",
+    show_default=True,
+    help="What an unknown verdict does: tell (exit status 3), admit (0) or refuse (1), for a container before a job.",
+)
 @under("How it runs")(
     "--since",
     type=float,
@@ -171,6 +179,8 @@ def _show(ran: runner.Ran, wanted: runner.RunRequest, where: str, options: Dict[
     except UsageError as error:
         click.echo(f"nhc deep run: {error}", err=True)
         return EXIT_USAGE
+    if options["on_unknown"] != "tell" and not ran.signal:
+        status = on_unknown(report, status, options["on_unknown"], "nhc deep run")
     if ran.signal == signal.SIGINT:
         return 128 + signal.SIGINT
     if ran.signal:

@@ -17,7 +17,7 @@ SHOWN = 3
 """Results named; the others are counted."""
 
 
-def status(report: Report, given: int, choice: str) -> int:
+def status(report: Report, given: int, choice: str, command: str = "nhc check local") -> int:
     """The exit status under this choice, of a report whose own would be `given`. Says what could not be told."""
     unsure = [result for result in report.results if result.verdict is Verdict.UNKNOWN]
     decides = report.verdict is Verdict.UNKNOWN
@@ -34,5 +34,5 @@ def status(report: Report, given: int, choice: str) -> int:
         done, status = f"let in (--on-unknown {ADMIT})", EXIT_HEALTHY
     else:
         done, status = f"not let in (--on-unknown {REFUSE})", EXIT_UNHEALTHY
-    sys.stderr.write(f"nhc check local: could not tell: {named or 'nothing was judged'}{more}: {done}\n")
+    sys.stderr.write(f"{command}: could not tell: {named or 'nothing was judged'}{more}: {done}\n")
     return status

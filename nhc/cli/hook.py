@@ -137,6 +137,10 @@ def _run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int
         return 0  # this hook has nothing to judge by
     devices = job_devices(environ)
     report = _judge(plan, host, state, name, boot_id, devices, deadline(context, everything))
+    if context == PROLOG and "NHC_PROLOG_SUITE" in everything:
+        from nhc.hooks.prejob import with_suite
+
+        report = with_suite(report, everything, environ)
     if age > 0 and devices is None:
         from nhc.hooks.recent import remember
 

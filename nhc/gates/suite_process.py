@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import tempfile
 import time
 from typing import Callable, List, Mapping, NamedTuple, Sequence
@@ -16,6 +15,7 @@ from nhc.model import Report, Verdict, describe, printable
 from nhc.render.json import parse
 from nhc.system import process
 from nhc.system.bounded_read import cause, read_text
+from nhc.system.own_command import own_command
 
 ENDING = 45.0
 """Seconds that a suite gets to end in order: 30 for its tools (`nhc.deep.leftovers`), the rest to put settings back."""
@@ -23,7 +23,6 @@ REPORT = 64 << 20
 """Bytes of a report that are read."""
 BUSY = "BUSY"
 """What a run comes to that did not begin since the node was in use."""
-ENTRY = "import sys; sys.path[:0] = {paths!r}; sys.argv[0] = 'nhc'; from nhc.cli.main import entry; entry()"
 
 
 class SuiteRun(NamedTuple):
@@ -32,15 +31,6 @@ class SuiteRun(NamedTuple):
     verdict: str
     why: str
     report: str = ""
-
-
-def command(words: Sequence[str]) -> List[str]:
-    """The argv of this very nhc with other words, whatever directory it is called in.
-
-    `-I` keeps the current directory and the user's environment out of Python's path.
-    """
-    paths = [path for path in sys.path if os.path.isabs(path)]
-    return [sys.executable, "-I", "-c", ENTRY.format(paths=paths), *words]
 
 
 def run(
@@ -61,7 +51,7 @@ def run(
     process.give_time_to_end(ENDING)
     try:
         done = process.run(
-            command([*words, "--timeout", f"{limit:.0f}s"]), timeout=limit + ENDING, env=environ, during=during,
+            own_command([*words, "--timeout", f"{limit:.0f}s"]), timeout=limit + ENDING, env=environ, during=during,
             watch=lambda what, pid: children.append(pid) if what == "started" else None,
         )  # fmt: skip
         children.clear()

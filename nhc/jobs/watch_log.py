@@ -53,9 +53,11 @@ _TIME = re.compile(
     r"(?:elapsed time per iteration|(?:step|iter(?:ation)?)[ _]time)\s*(\(ms\)|\(s\))?\s*[:=]?\s*([\d.]+)\s*(ms|s)?\b",
     re.IGNORECASE,
 )
-_NAN = re.compile(r"found NaN|Unexpected result (?:nan|inf)|(?:loss|grad\w*|weights?|output|tensor)\b.{0,40}\b"
-                  r"(?:is|are|contains?|became|has) (?:a )?(?:nan|inf)\b|NaN (?:or Inf )?(?:found|detected|encountered)",
-                  re.IGNORECASE)  # fmt: skip
+_NAN = re.compile(
+    r"found NaN|Unexpected result (?:nan|inf)|NaN (?:or Inf )?(?:found|detected|encountered)|"
+    r"(?:loss|grad\w*|weights?|output|tensor)\b.{0,40}\b(?:is|are|contains?|became|has) (?:a )?(?:nan|inf)\b",
+    re.IGNORECASE,
+)
 _WATCHDOG = re.compile(r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+), OpType=(\w+)")
 _FIRST = re.compile(r"Root Cause \(first observed failure\)", re.IGNORECASE)
 _EXIT = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)")

@@ -1,0 +1,75 @@
+"""A suite of seconds before a job: `NHC_PROLOG_SUITE`, within a budget that a prolog can afford.
+
+It runs after the prolog's own checks, and only where they passed. A suite that did not end in its budget, or could not
+begin beside another job, could not tell: `NHC_PROLOG_SUITE_UNKNOWN` says whether the job starts all the same.
+"""
+
+from __future__ import annotations
+
+from nhc.light import TYPE_CHECKING
+from nhc.model import CheckResult, Report, Verdict, crit, describe, printable, unknown
+
+if TYPE_CHECKING:
+    from typing import Mapping
+
+SUITE, BUDGET, UNTOLD = "NHC_PROLOG_SUITE", "NHC_PROLOG_SUITE_TIME", "NHC_PROLOG_SUITE_UNKNOWN"
+USUAL = "15s"
+MOST = 60.0
+"""Seconds that a budget may have: the wrapper's own limit and Slurm's PrologEpilogTimeout stand behind it."""
+ENDING = 10.0
+"""Seconds that the suite gets to end its tools and to put settings back, once its budget is spent."""
+ITSELF = "nhc_prolog_suite"
+"""What results about the suite itself are filed under."""
+KEPT = ("HOME", "LD_LIBRARY_PATH")
+
+
+def with_suite(report: Report, settings: Mapping[str, str], environ: Mapping[str, str]) -> Report:
+    """The report with the results of the suite that the settings name; the report itself where they name none."""
+    suite = settings.get(SUITE, "")
+    if not suite or report.verdict in (Verdict.CRIT, Verdict.UNKNOWN):
+        return report
+    found = _run(suite, report.host, settings, environ)
+    unsure = [one for one in found if one.verdict is Verdict.UNKNOWN]
+    bad = any(one.verdict is Verdict.CRIT for one in found)
+    if unsure and not bad and settings.get(UNTOLD, "admit") == "refuse":
+        told = printable(describe(unsure[0]), 300)
+        found = (*found, CheckResult(ITSELF, crit("PrejobUntold", f"the suite {suite} could not tell: {told}")))
+    return report._replace(results=(*report.results, *found))
+
+
+def _run(suite: str, node: str, settings: Mapping[str, str], environ: Mapping[str, str]) -> tuple[CheckResult, ...]:
+    from nhc.render.json import parse
+    from nhc.system import process
+    from nhc.system.own_command import own_command
+    from nhc.units import seconds
+
+    def itself(why: str) -> tuple[CheckResult, ...]:
+        return (CheckResult(ITSELF, unknown("PrejobNotRun", printable(f"suite {suite}: {why}", 400))),)
+
+    try:
+        budget = seconds(settings.get(BUDGET, "") or USUAL)
+    except ValueError as error:
+        return itself(f"{BUDGET}: {error}")
+    if not 0 < budget <= MOST:
+        return itself(f"{BUDGET}={settings[BUDGET]}: more than 0 and at most {MOST:g} seconds")
+    if settings.get(UNTOLD, "admit") not in ("admit", "refuse"):
+        return itself(f"{UNTOLD}={settings[UNTOLD]} is neither admit nor refuse")
+    words = ["deep", "run", suite, "-n", node, "--adapter", "none", "-f", "json", "-q", "--timeout", f"{budget:g}s"]
+    env = {name: value for name, value in environ.items() if name in KEPT or name.startswith("NHC_")}
+    process.give_time_to_end(ENDING)
+    try:
+        done = process.run(own_command(words), timeout=budget + ENDING, env={"PATH": process.PATH, **env})
+    except OSError as error:
+        return itself(f"it cannot be started: {error.strerror}")
+    finally:
+        process.give_time_to_end(process.GRACE)
+    if done.timed_out:
+        return itself(f"it did not end within {budget:g} s")
+    try:
+        report = parse(done.stdout)
+    except (ValueError, RecursionError):
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        return itself(said[-1] if said else f"it ended with status {done.status} and no report")
+    if report.host != node or report.labels.get("suite") != suite or not report.results:
+        return itself("its report is of another run, or judged nothing")
+    return report.results

@@ -1,0 +1,22 @@
+"""The argv by which this very nhc starts itself again, from whatever directory and installation."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from nhc.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List, Sequence
+
+ENTRY = "import sys; sys.path[:0] = {paths!r}; sys.argv[0] = 'nhc'; from nhc.cli.main import entry; entry()"
+
+
+def own_command(words: Sequence[str]) -> List[str]:
+    """`nhc WORDS` under the same Python.
+
+    `-I` keeps the current directory and the user's environment out of Python's path, as in the launchers.
+    """
+    paths = [path for path in sys.path if os.path.isabs(path)]
+    return [sys.executable, "-I", "-c", ENTRY.format(paths=paths), *words]
