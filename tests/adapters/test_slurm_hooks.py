@@ -248,3 +248,44 @@ def test_the_controllers_prolog_requeues_and_drains_nothing(cluster, hooks):
     marker.unlink()
     cluster.scontrol("update", f"JobId={job}", "StartTime=now")
     ended(cluster, job)
+
+
+def test_a_closed_gate_and_a_suite_before_the_job_keep_a_job_off_a_node(cluster, hooks, tmp_path):
+    """What a node of the cloud needs, which has its job before anything could drain it."""
+    from nhc.state.gate_record import GateRecord, GateState, write
+
+    quiet_health_check(hooks)
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    where = tmp_path / "gate.json"
+    kept = GateRecord(GateState.TESTING, "quick", "gpu", 1.0, boot, {}, "quick begins")
+    write(str(where), kept)
+    (tmp_path / "suite.conf").write_text(f"# context deep\n* || check_file_test -! -e {tmp_path}/broken\n")
+    suite = {"NHC_PROLOG_SUITE": str(tmp_path / "suite.conf"), "NHC_PROLOG_SUITE_TIME": "30s"}
+    hooks.configure(f"n1 |context prolog| check_gate -c -f {where}", **suite)
+    job = cluster.submit("true", "--nodelist=n1")
+    until(lambda: cluster.state("n1") in ("drain", "drng"), what="n1 to be drained")
+    assert cluster.reason("n1").startswith("NHC: check_gate: ")
+    until(lambda: requeued(cluster.job(job)), what="the job to be requeued")
+    write(str(where), kept._replace(state=GateState.PASSED))
+    cluster.run("scancel", job)
+    cluster.update("n1", State="RESUME")
+    until(lambda: in_service(cluster, "n1"), what="n1 to be in service")
+    ended(cluster, cluster.submit("true", "--nodelist=n1"))
+    (tmp_path / "broken").touch()
+    again = cluster.submit("true", "--nodelist=n1")
+    until(lambda: cluster.state("n1") in ("drain", "drng"), what="n1 to be drained by its suite")
+    until(lambda: requeued(cluster.job(again)), what="the job to be requeued")
+
+
+def test_a_verdict_that_is_old_keeps_a_node_out_of_large_jobs_alone(cluster, hooks, tmp_path):
+    from nhc.state.gate_record import GateRecord, GateState, write
+
+    quiet_health_check(hooks)
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    where = tmp_path / "gate.json"
+    write(str(where), GateRecord(GateState.PASSED, "quick", "gpu", 1.0, boot, {}, "passed long ago"))
+    hooks.configure(f"n1 |context prolog| check_gate -c -f {where} -a 7d -m 1")
+    ended(cluster, cluster.submit("true", "--nodelist=n1"))
+    cluster.submit("true", "--nodes=2", "--nodelist=n1,n2")
+    until(lambda: cluster.state("n1") in ("drain", "drng"), what="n1 to be drained")
+    assert "a job of 2 nodes asks for 7d" in cluster.reason("n1")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from nhc.gate_ports import GateNews, GroupOfNodes
 from nhc.state import gate_record as record
@@ -22,6 +23,7 @@ from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC
 from nhc_adapters.kubernetes.gates import autoscalers
 from nhc_adapters.kubernetes.gates.plan import CONDITION, GATE, TAINT, Words, condition_of, plan
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint
+from tests.adapters.kubernetes.test_manifests import SYSTEM
 from tests.adapters.test_slurm_gate import TOOL
 from tests.support.kube import REPOSITORY, Kube
 from tests.support.waiting import until
@@ -325,3 +327,54 @@ def test_only_a_word_that_lets_in_of_this_boot_opens(state: str, boot: str) -> N
 def test_a_hold_of_an_operator_is_left_alone() -> None:
     node = an_object(metadata={"annotations": {"nhc/hold": "memory test"}})
     assert plan(node, GROUP, Words(), 1.0) is None
+
+
+# With the rights that the manifests give, and no more.
+
+
+def test_the_component_is_taken_by_the_api_server_and_its_rights_suffice(
+    kube: Kube, installed: Any, tmp_path: Path
+) -> None:
+    """The node's gate as the agent's account on its node, `sync` as the controller's; the admission policy in force."""
+    (tmp_path / "deployed").mkdir()
+    overlay = os.path.relpath(REPOSITORY / "adapters/kubernetes", tmp_path / "deployed")
+    (tmp_path / "deployed/kustomization.yaml").write_text(
+        f"resources: [{overlay}/base]\ncomponents: [{overlay}/overlays/gate, {overlay}/image]\n"
+    )
+    rendered = kube.plane.kubectl(
+        "kustomize", "--load-restrictor=LoadRestrictionsNone", str(tmp_path / "deployed")
+    ).stdout
+    mine = [one for one in yaml.safe_load_all(rendered) if "nhc-gate" in one["metadata"]["name"]]
+    assert sorted(one["kind"] for one in mine) == [
+        "ClusterRole", "ClusterRoleBinding", "ConfigMap", "DaemonSet", "Deployment",
+    ]  # fmt: skip
+    rights = [one for one in mine if one["kind"].startswith("ClusterRole")]
+    everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": mine})
+    assert "(server dry run)" in kube.plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=everything).stdout
+    kube.plane.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": rights}))
+    name = kube.node(fake=False, spec=BORN)
+    pod = kube.admin.post(f"/api/v1/namespaces/{SYSTEM}/pods", {
+        "metadata": {"name": f"gate-{kube.prefix}", "namespace": SYSTEM},
+        "spec": {"nodeName": name, "serviceAccountName": "nhc-agent", "tolerations": [{"operator": "Exists"}],
+                 "containers": [{"name": "gate", "image": "none"}]},
+    })  # fmt: skip
+    (tmp_path / "node").mkdir()
+    (tmp_path / "sync").mkdir()
+    node, cluster = Site(kube, tmp_path / "node"), Site(kube, tmp_path / "sync")
+    # The pod itself stands on the node; a DaemonSet's, which is left alone, has such an owner.
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nhc-gate", "uid": "u", "controller": True}
+    kube.admin.patch(f"/api/v1/namespaces/{SYSTEM}/pods/gate-{kube.prefix}",
+                     {"metadata": {"ownerReferences": [owner]}}, MERGE_PATCH)  # fmt: skip
+    try:
+        for site, account, of in ((node, "nhc-agent", pod), (cluster, "nhc-controller", None)):
+            (site.place / "rights").mkdir()
+            config = kube.kubeconfig(site.place / "rights", kube.token(account, SYSTEM, of))
+            text = site.settings.read_text()
+            at = text.index("kubeconfig = ")
+            site.settings.write_text(f'{text[:at]}kubeconfig = "{config}"{text[text.index(chr(10), at) :]}')
+        assert "passed" in node.gate("run", "-n", name, "--apply")
+        cluster.sync("--apply")
+        assert not node.tainted(name)
+    finally:
+        kube.admin.delete(f"/api/v1/namespaces/{SYSTEM}/pods/gate-{kube.prefix}", {"gracePeriodSeconds": 0})
+        kube.plane.kubectl("delete", "clusterrole/nhc-gate", "clusterrolebinding/nhc-gate")
