@@ -17,7 +17,7 @@ from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import person
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.jobs import flight_record
-from nhc.jobs.watch_judge import Findings, JobWatch
+from nhc.jobs.watch_judge import JobFindings, JobWatch
 from nhc.matching.nodeset import expand, fold
 from nhc.model import printable
 from nhc.system.bounded_read import cause, read_bytes, read_text
@@ -205,7 +205,7 @@ def _records(paths: Sequence[str]) -> tuple[List[flight_record.FlightRecord], Li
     return found, problems
 
 
-def _show(found: Findings, watch: JobWatch, options: Dict[str, Any]) -> None:
+def _show(found: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
     if options["form"] == "json":
         click.echo(json.dumps({
             "job": options["job"], "step": found.steps, "lines": found.lines, "nodes": watch.nodes,
@@ -226,7 +226,7 @@ def _show(found: Findings, watch: JobWatch, options: Dict[str, Any]) -> None:
         click.echo(printable(f"test first: nhc deep sweep -n {','.join(named)}{f',{fold(others)}' if others else ''}"))
 
 
-def _keep(found: Findings, options: Dict[str, Any]) -> None:
+def _keep(found: JobFindings, options: Dict[str, Any]) -> None:
     from nhc.store import audit
     from nhc.store.connect import open_store
 

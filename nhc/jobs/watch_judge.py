@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from typing import DefaultDict, Deque, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from nhc.jobs.flight_record import Lag
-from nhc.jobs.watch_log import LineKind, Told, named_host, read_line, root_cause
+from nhc.jobs.watch_log import JobLineKind, Told, named_host, read_line, root_cause
 
 SPIKE_WINDOW = 50
 """Losses that a new one is compared with."""
@@ -40,7 +40,7 @@ class Suspect(NamedTuple):
     why: Tuple[str, ...]
 
 
-class Findings(NamedTuple):
+class JobFindings(NamedTuple):
     """What was found. `job` are things that name no rank; `steps` is the last step, -1 for none; `lines` were read."""
 
     suspects: Tuple[Suspect, ...]
@@ -79,7 +79,7 @@ class JobWatch:
         news: List[str] = []
         for told in read_line(line):
             self.told += 1
-            if told.rank >= 0 and told.kind is not LineKind.MAP:
+            if told.rank >= 0 and told.kind is not JobLineKind.MAP:
                 self._seen.add(told.rank)
             said = self._take(told)
             if said:
@@ -88,33 +88,33 @@ class JobWatch:
 
     def _take(self, told: Told) -> str:
         kind = told.kind
-        if kind is LineKind.MAP:
+        if kind is JobLineKind.MAP:
             if told.rank not in self._given:
                 self._nodes[told.rank] = told.node
             return ""
-        if kind is LineKind.STEP:
+        if kind is JobLineKind.STEP:
             self.step = max(self.step, int(told.value))
             if told.rank >= 0:
                 self._last_step[told.rank] = int(told.value)
             return ""
-        if kind is LineKind.TIME:
+        if kind is JobLineKind.TIME:
             if told.rank >= 0:
                 self._times[told.rank].append(told.value)
             return ""
-        if kind is LineKind.LOSS:
+        if kind is JobLineKind.LOSS:
             return self._loss(told.value)
-        if kind is LineKind.WATCHDOG:
+        if kind is JobLineKind.WATCHDOG:
             first = not self._timeouts
             self._timeouts.setdefault(told.rank, told.text)
             return f"NCCL's watchdog: {told.text} timed out" if first else ""
-        if kind is LineKind.FIRST:
+        if kind is JobLineKind.FIRST:
             if not self._root:
                 return ""
             self._root = 0
             return self._blame(
                 told._replace(node=told.node or self._root_host), "first-failure", "failed first (torchrun)"
             )
-        if kind is LineKind.NAN:
+        if kind is JobLineKind.NAN:
             if told.rank >= 0:
                 self._nan_ranks.add(told.rank)
             new = "nan" not in self._job
@@ -160,7 +160,7 @@ class JobWatch:
 
     # The judgement.
 
-    def findings(self, behind: tuple[Lag, ...] | list[Lag] = ()) -> Findings:
+    def findings(self, behind: tuple[Lag, ...] | list[Lag] = ()) -> JobFindings:
         """The order of suspects, with what flight records add."""
         evidence: DefaultDict[Tuple[int, str], Dict[str, str]] = defaultdict(dict)
         for key, kinds in self._evidence.items():
@@ -172,7 +172,7 @@ class JobWatch:
         self._not_numbers(evidence, ranks)
         self._slow(evidence)
         self._silent(evidence)
-        return Findings(self._ordered(evidence), tuple(self._job.values()), self.step, self.lines, self.told)
+        return JobFindings(self._ordered(evidence), tuple(self._job.values()), self.step, self.lines, self.told)
 
     def _timed_out(self, evidence: DefaultDict[Tuple[int, str], Dict[str, str]], ranks: Set[int]) -> None:
         """Where most ranks report a timeout, those that do not never came to the collective."""

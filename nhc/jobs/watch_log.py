@@ -15,7 +15,7 @@ LONGEST = 16384
 """Characters of a line that are looked at."""
 
 
-class LineKind(str, Enum):
+class JobLineKind(str, Enum):
     """What a line tells of."""
 
     STEP = "step"
@@ -35,7 +35,7 @@ class Told(NamedTuple):
     `value` is a step's number, a loss, or seconds of one step.
     """
 
-    kind: LineKind
+    kind: JobLineKind
     rank: int = -1
     node: str = ""
     value: float = 0.0
@@ -81,15 +81,15 @@ def read_line(line: str) -> List[Told]:
     if mapped is not None:
         return [mapped]
     found: List[Told] = []
-    for kind, pattern in ((LineKind.DEVICE, _DEVICE), (LineKind.NETWORK, _NETWORK), (LineKind.NAN, _NAN)):
+    for kind, pattern in ((JobLineKind.DEVICE, _DEVICE), (JobLineKind.NETWORK, _NETWORK), (JobLineKind.NAN, _NAN)):
         if pattern.search(line):
             found.append(Told(kind, rank, node, text=_short(line)))
     timeout = _WATCHDOG.search(line)
     if timeout:
-        found.append(Told(LineKind.WATCHDOG, rank, node, float(timeout[1]), f"{timeout[2]} {timeout[1]}"))
+        found.append(Told(JobLineKind.WATCHDOG, rank, node, float(timeout[1]), f"{timeout[2]} {timeout[1]}"))
     elastic = _EXIT.search(line)
     if elastic:
-        found.append(Told(LineKind.FIRST, int(elastic[1]), node, text=_short(line)))
+        found.append(Told(JobLineKind.FIRST, int(elastic[1]), node, text=_short(line)))
     return found or _progress(line, rank, node)
 
 
@@ -108,21 +108,21 @@ def _progress(line: str, rank: int, node: str) -> List[Told]:
     step, loss, norm, took = _STEP.search(line), _LOSS.search(line), _NORM.search(line), _TIME.search(line)
     found: List[Told] = []
     if step and (loss or took or norm):
-        found.append(Told(LineKind.STEP, rank, node, float(step[1])))
+        found.append(Told(JobLineKind.STEP, rank, node, float(step[1])))
     if loss:
-        found.append(_figure(LineKind.LOSS, (loss[1] or loss[2]), rank, node, line))
+        found.append(_figure(JobLineKind.LOSS, (loss[1] or loss[2]), rank, node, line))
     if norm and not math.isfinite(float(norm[1])):
-        found.append(Told(LineKind.NAN, rank, node, text=_short(line)))
+        found.append(Told(JobLineKind.NAN, rank, node, text=_short(line)))
     if took:
         seconds = float(took[2]) / (1000.0 if "ms" in (took[1] or "", took[3] or "") or took[1] == "(ms)" else 1.0)
-        found.append(Told(LineKind.TIME, rank, node, seconds))
+        found.append(Told(JobLineKind.TIME, rank, node, seconds))
     return found
 
 
-def _figure(kind: LineKind, text: str, rank: int, node: str, line: str) -> Told:
+def _figure(kind: JobLineKind, text: str, rank: int, node: str, line: str) -> Told:
     value = float(text)
     if not math.isfinite(value):
-        return Told(LineKind.NAN, rank, node, text=_short(line))
+        return Told(JobLineKind.NAN, rank, node, text=_short(line))
     return Told(kind, rank, node, value)
 
 
@@ -141,10 +141,10 @@ def _mapped(line: str, node: str) -> Optional[Told]:
     """A line that says on which node a rank is."""
     test = _NCCL_TESTS.search(line)
     if test:
-        return Told(LineKind.MAP, int(test[1]), test[2])
+        return Told(JobLineKind.MAP, int(test[1]), test[2])
     init = _INIT.search(line)
     if init and node:
-        return Told(LineKind.MAP, int(init[1]), node, float(init[2]))
+        return Told(JobLineKind.MAP, int(init[1]), node, float(init[2]))
     return None
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from nhc.jobs import flight_record
 from nhc.jobs.flight_record import BadFlightRecord, lags
 from nhc.jobs.watch_judge import JobWatch
-from nhc.jobs.watch_log import LineKind, read_line
+from nhc.jobs.watch_log import JobLineKind, read_line
 from tests.support.run import nhc
 from tests.support.slurm import wait_for
 
@@ -45,17 +45,17 @@ def judged(lines, behind=(), nodes=MAP):
 @pytest.mark.parametrize(
     ("line", "kind", "rank", "node", "value"),
     [
-        (MEGATRON, LineKind.TIME, -1, "", 1.2345),
-        ("[rank3]: step 12 loss 2.5", LineKind.LOSS, 3, "", 2.5),
-        ("{'loss': 1.25, 'grad_norm': 0.4, 'learning_rate': 5e-05, 'epoch': 0.1}", LineKind.LOSS, -1, "", 1.25),
-        ("5: step=9 loss=nan", LineKind.NAN, 5, "", 0.0),
-        (WATCHDOG.format(rank=3), LineKind.WATCHDOG, 3, "", 57.0),
+        (MEGATRON, JobLineKind.TIME, -1, "", 1.2345),
+        ("[rank3]: step 12 loss 2.5", JobLineKind.LOSS, 3, "", 2.5),
+        ("{'loss': 1.25, 'grad_norm': 0.4, 'learning_rate': 5e-05, 'epoch': 0.1}", JobLineKind.LOSS, -1, "", 1.25),
+        ("5: step=9 loss=nan", JobLineKind.NAN, 5, "", 0.0),
+        (WATCHDOG.format(rank=3), JobLineKind.WATCHDOG, 3, "", 57.0),
         ("n2:14840:14840 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.2<47623> with status=12 opcode=0",
-         LineKind.NETWORK, -1, "n2", 0.0),
-        ("[rank6]: RuntimeError: CUDA error: uncorrectable ECC error encountered", LineKind.DEVICE, 6, "", 0.0),
+         JobLineKind.NETWORK, -1, "n2", 0.0),
+        ("[rank6]: RuntimeError: CUDA error: uncorrectable ECC error encountered", JobLineKind.DEVICE, 6, "", 0.0),
         ("n4:1484:1484 [1] NCCL INFO comm 0x55d0 rank 7 nranks 8 cudaDev 1 nvmlDev 1 busId 43000 - Init COMPLETE",
-         LineKind.MAP, 7, "n4", 8.0),
-        ("#  Rank  5 Group  0 Pid  14841 on  n3    device  1 [0000:43:00] NVIDIA H100", LineKind.MAP, 5, "n3", 0.0),
+         JobLineKind.MAP, 7, "n4", 8.0),
+        ("#  Rank  5 Group  0 Pid  14841 on  n3    device  1 [0000:43:00] NVIDIA H100", JobLineKind.MAP, 5, "n3", 0.0),
     ],
 )  # fmt: skip
 def test_lines_of_each_form(line, kind, rank, node, value):
@@ -69,7 +69,7 @@ def test_lines_of_each_form(line, kind, rank, node, value):
      "infinite data loader ready", "rank 3 joined", "nan_to_num is on"],
 )  # fmt: skip
 def test_other_lines_say_nothing(line):
-    assert [one for one in read_line(line) if one.kind is not LineKind.STEP] == []
+    assert [one for one in read_line(line) if one.kind is not JobLineKind.STEP] == []
 
 
 @given(st.text())
