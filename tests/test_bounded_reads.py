@@ -256,6 +256,7 @@ OWN = {
     "nhc/fleet/inventory.py": "the first 4 KiB",
     "nhc/archive/build.py": "files of the package",
     "nhc/cli/fleet_options.py": "one byte, to see that it can be read",
+    "nhc/cli/job_watch.py": "a log, 1 MiB of a line at a time",
     "nhc/deep/leftovers.py": "/proc/PID/environ, 1 MiB of it",
     "nhc/fleet/bundles.py": "nhc.pyz, which we built",
     "nhc/fleet/html.py": "a file of the package",
