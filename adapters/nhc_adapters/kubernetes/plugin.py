@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.marks import cause_of
 from nhc.model import printable
@@ -21,7 +21,14 @@ from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
 from nhc_adapters.kubernetes.repair import requests_on_nodes
 from nhc_adapters.kubernetes.repair.claims import ClusterClaims
 from nhc_adapters.kubernetes.repair.cluster import machine_of
-from nhc_adapters.kubernetes.repair.requests_on_nodes import SOURCES, asks_hyperpod
+from nhc_adapters.kubernetes.repair.requests_on_nodes import SOURCES, RequestRead, asks_hyperpod
+
+
+class _ShownNode(NamedTuple):
+    """The machine behind a node, and what a person asks for on it."""
+
+    machine: Machine
+    read: RequestRead
 
 
 class Adapter(Kubernetes):
@@ -48,8 +55,8 @@ class Adapter(Kubernetes):
         access = find(kubeconfig, given.get("NHC_KUBE_CONTEXT", ""))
         super().__init__(Client(access, connections=IN_FLIGHT, read_timeout=timeout), Treatment(spoken))
         self._drains: Dict[str, Drain] = {}
-        self._shown: Dict[str, Mapping[str, Any]] = {}
-        """The node objects as they were read last."""
+        self._shown: Dict[str, _ShownNode] = {}
+        """What is kept of the nodes as they were read last: an object itself is 20 kB."""
         self.sources = _words(given, "NHC_KUBE_REQUESTS", SOURCES, "nhc")
         if "hyperpod" in self.sources and any(name.startswith("hyperpod") for name in names):
             raise AdapterError("NHC_KUBE_REQUESTS: hyperpod: marks in HyperPod's words (NHC_KUBE_VOCABULARY) would "
@@ -64,7 +71,10 @@ class Adapter(Kubernetes):
     def objects(self, names: Optional[Sequence[str]] = None) -> List[Dict[str, Any]]:
         """As the base's, and remembered."""
         found = super().objects(names)
-        shown: Dict[str, Mapping[str, Any]] = {str(node["metadata"]["name"]): node for node in found}
+        shown = {
+            str(node["metadata"]["name"]): _ShownNode(machine_of(node), requests_on_nodes.asked(node, self.sources))
+            for node in found
+        }
         self._shown = shown if names is None else {**self._shown, **shown}
         return found
 
@@ -79,18 +89,13 @@ class Adapter(Kubernetes):
 
     def machines(self) -> Mapping[str, Machine]:
         """The machines of the nodes that were read last."""
-        return {name: machine_of(node) for name, node in self._shown.items()}
+        return {name: shown.machine for name, shown in self._shown.items()}
 
     def requests(self) -> Tuple[Mapping[str, Request], Sequence[str]]:
         """What persons ask for on the nodes that were read last."""
-        found: Dict[str, Request] = {}
-        problems: List[str] = []
-        for name, node in self._shown.items():
-            asked = requests_on_nodes.asked(node, self.sources)
-            if asked.request is not None:
-                found[name] = asked.request
-            problems += [asked.problem] if asked.problem else []
-        return found, problems
+        read = {name: shown.read for name, shown in self._shown.items()}
+        found = {name: one.request for name, one in read.items() if one.request is not None}
+        return found, [one.problem for one in read.values() if one.problem]
 
     def answer(self, node: str, request: Request, text: str, returned: bool) -> str:
         """Take a request off its node, with the answer."""
