@@ -117,6 +117,8 @@ class Sweeper:
         for row in rows:
             if row.value is not None:
                 layers.setdefault(row.layer, []).append(row.value)
+        for values in layers.values():
+            values.sort()  # each figure is held to their median: what is sorted is sorted again in no time
         for row in rows:
             if row.state == MEASURED and row.value is not None:
                 seen, why = judged(

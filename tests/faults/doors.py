@@ -160,7 +160,7 @@ DOORS = {
     "deep show": Door(lambda p: ["deep", "show", "1", "--url", p.base / "store.db"]),
     "deep history": Door(lambda p: ["deep", "history", "n1", "--url", p.base / "store.db"]),
     "deep stop": Door(lambda p: ["deep", "stop", "1", "--url", p.base / "store.db"]),
-    "deep due": Door(lambda p: ["deep", "due", "-n", "n[1-2]", "--more-than", "4", "--url", p.base / "store.db"]),
+    "deep due": Door(lambda p: ["deep", "due", "-n", "n[1-2]", "--url", p.base / "store.db"]),
     "deep simulate": Door(lambda p: ["deep", "simulate", "--nodes", "64", "--bad", "2"]),
     "gate run": Door(_gate("run", "--apply")),
     "gate boot": Door(_gate("boot", "--apply")),
