@@ -25,7 +25,7 @@ SERVICES = {
     "postgresql": ("postgresql",),
     "moto": ("moto",),
     "ipmi": ("simulator",),
-    "intake": ("tests/server/",),
+    "intake": ("tests/server/", "pushed_to"),
 }
 
 
@@ -48,6 +48,10 @@ TOGETHER = {
 }
 
 
+#: Long files whose tests share nothing: whichever process is free takes the next of them.
+ONE_BY_ONE = ("tests/faults/test_matrix.py", "tests/remedy/test_properties.py")
+
+
 def pytest_addoption(parser):
     parser.addoption("--part", choices=["quick", "slow"], help="tests that are not marked slow, or those alone")
 
@@ -57,7 +61,7 @@ def _together(item):
     for place, (group, members) in enumerate(TOGETHER.items()):
         if any(item.nodeid.startswith(one) if "/" in one else item.get_closest_marker(one) for one in members):
             return place, group
-    return len(TOGETHER), item.nodeid.partition("::")[0]
+    return len(TOGETHER), item.nodeid if item.nodeid.startswith(ONE_BY_ONE) else item.nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -199,6 +199,7 @@ def fires(promtool, directory, cases):
     return found
 
 
+@pytest.mark.slow
 def test_every_alert_fires_when_it_should_and_only_then(promtool, tmp_path):
     assert set(CASES) == {one.name for one in ALERTS} - {"NhcWatchdog"}
     bad, good = tmp_path / "bad", tmp_path / "good"

@@ -52,7 +52,7 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def pushed_to(tmp_path, monkeypatch):
     monkeypatch.setattr("nhc.agent.server_sink.BACKOFF", (0.05, 0.3))
     made = Place(tmp_path)
     yield made
@@ -64,111 +64,111 @@ def deliver(sink, boot):
     sink.deliver(Delivery(report(boot=boot), True))
 
 
-def test_a_report_is_pushed_at_once_and_leaves_nothing_on_the_disk(place):
-    sink = place.sink()
+def test_a_report_is_pushed_at_once_and_leaves_nothing_on_the_disk(pushed_to):
+    sink = pushed_to.sink()
     deliver(sink, "b1")
-    until(lambda: place.boots() == ["b1"])
+    until(lambda: pushed_to.boots() == ["b1"])
     assert sink.problem() == ""
-    assert place.waiting() == []
+    assert pushed_to.waiting() == []
 
 
-def test_what_says_the_same_is_pushed_once_in_a_while(place):
-    sink = place.sink(every="1h")
+def test_what_says_the_same_is_pushed_once_in_a_while(pushed_to):
+    sink = pushed_to.sink(every="1h")
     for _ in range(5):
         deliver(sink, "b1")
     deliver(sink, "b2")
-    until(lambda: place.boots() == ["b1", "b2"])
-    assert 'receipt="same"' not in place.server.get("/metrics")[1]
+    until(lambda: pushed_to.boots() == ["b1", "b2"])
+    assert 'receipt="same"' not in pushed_to.server.get("/metrics")[1]
 
 
-def test_reports_wait_for_a_server_that_is_away_and_come_in_their_order(place):
-    place.server.stop()
-    sink = place.sink()
+def test_reports_wait_for_a_server_that_is_away_and_come_in_their_order(pushed_to):
+    pushed_to.server.stop()
+    sink = pushed_to.sink()
     for number in range(5):
         deliver(sink, f"b{number}")
         time.sleep(0.01)
     until(lambda: "Connection refused" in sink.problem())
-    until(lambda: len(place.waiting()) == 5)
+    until(lambda: len(pushed_to.waiting()) == 5)
     sink.close()  # the agent is restarted meanwhile
-    again = place.sink()
+    again = pushed_to.sink()
     deliver(again, "b5")
-    place.server.start()
-    until(lambda: place.boots() == [f"b{number}" for number in range(6)])
+    pushed_to.server.start()
+    until(lambda: pushed_to.boots() == [f"b{number}" for number in range(6)])
     until(lambda: again.problem() == "")
-    assert place.waiting() == []
+    assert pushed_to.waiting() == []
 
 
-def test_a_server_that_is_restarted_while_agents_push_loses_nothing(place):
-    sink = place.sink()
+def test_a_server_that_is_restarted_while_agents_push_loses_nothing(pushed_to):
+    sink = pushed_to.sink()
     sent = []
     for number in range(60):
         sent.append(f"b{number}")
         deliver(sink, sent[-1])
         time.sleep(0.02)
         if number == 20:
-            place.server.stop()
+            pushed_to.server.stop()
         if number == 40:
-            place.server.start()
-    until(lambda: place.boots() == sent)
+            pushed_to.server.start()
+    until(lambda: pushed_to.boots() == sent)
 
 
-def test_a_wrong_token_is_said_and_taken_up_when_it_is_right(place):
-    good = place.token.read_text()
-    place.token.write_text("nhc_wrong")
-    sink = place.sink()
+def test_a_wrong_token_is_said_and_taken_up_when_it_is_right(pushed_to):
+    good = pushed_to.token.read_text()
+    pushed_to.token.write_text("nhc_wrong")
+    sink = pushed_to.sink()
     deliver(sink, "b1")
     until(lambda: "HTTP 401: the token is not known" in sink.problem())
-    assert "nhc_wrong" not in sink.problem() + "".join(place.lines)
-    place.token.unlink()
+    assert "nhc_wrong" not in sink.problem() + "".join(pushed_to.lines)
+    pushed_to.token.unlink()
     until(lambda: "token: No such file" in sink.problem())
-    place.token.write_text(good)
-    until(lambda: place.boots() == ["b1"])
+    pushed_to.token.write_text(good)
+    until(lambda: pushed_to.boots() == ["b1"])
 
 
-def test_what_the_server_never_takes_does_not_hold_up_the_rest(place):
-    place.server.stop()
-    sink = place.sink()
+def test_what_the_server_never_takes_does_not_hold_up_the_rest(pushed_to):
+    pushed_to.server.stop()
+    sink = pushed_to.sink()
     deliver(sink, "b1")
-    until(lambda: place.waiting())
+    until(lambda: pushed_to.waiting())
     sink.close()
-    spool = Spool(str(place.path / "spool"), 1 << 20, 1e9)
+    spool = Spool(str(pushed_to.path / "spool"), 1 << 20, 1e9)
     spool.add('{"at": 1, "complete": "perhaps", "report": 7}', time.time())
-    again = place.sink()
+    again = pushed_to.sink()
     deliver(again, "b2")
-    place.server.start()
-    until(lambda: place.boots() == ["b1", "b2"])
-    until(lambda: any("complete is neither true nor false" in line for line in place.lines))
-    until(lambda: place.waiting() == [])
+    pushed_to.server.start()
+    until(lambda: pushed_to.boots() == ["b1", "b2"])
+    until(lambda: any("complete is neither true nor false" in line for line in pushed_to.lines))
+    until(lambda: pushed_to.waiting() == [])
 
 
-def test_a_full_spool_drops_the_oldest_and_the_server_hears_how_many(place):
-    place.server.stop()
-    sink = place.sink(**{"spool-size": 4096})
+def test_a_full_spool_drops_the_oldest_and_the_server_hears_how_many(pushed_to):
+    pushed_to.server.stop()
+    sink = pushed_to.sink(**{"spool-size": 4096})
     for number in range(30):
         deliver(sink, f"b{number}")
     until(lambda: sink.problem())
     sink.close()
-    kept = len(place.waiting())
+    kept = len(pushed_to.waiting())
     assert 0 < kept < 30
-    again = place.sink(**{"spool-size": 4096})
-    place.server.start()
-    until(lambda: f"n1 lost {30 - kept} reports" in place.server.said())
-    assert place.boots() == [f"b{number}" for number in range(30 - kept, 30)]
+    again = pushed_to.sink(**{"spool-size": 4096})
+    pushed_to.server.start()
+    until(lambda: f"n1 lost {30 - kept} reports" in pushed_to.server.said())
+    assert pushed_to.boots() == [f"b{number}" for number in range(30 - kept, 30)]
     deliver(again, "last")
-    until(lambda: place.boots()[-1] == "last")
-    assert place.server.said().count(" lost ") == 1
+    until(lambda: pushed_to.boots()[-1] == "last")
+    assert pushed_to.server.said().count(" lost ") == 1
 
 
-def test_a_disk_that_takes_nothing_leaves_the_newest_in_memory(place):
-    (place.path / "file").write_text("")
-    place.server.stop()
-    sink = place.sink(spool=str(place.path / "file" / "spool"))
+def test_a_disk_that_takes_nothing_leaves_the_newest_in_memory(pushed_to):
+    (pushed_to.path / "file").write_text("")
+    pushed_to.server.stop()
+    sink = pushed_to.sink(spool=str(pushed_to.path / "file" / "spool"))
     for number in range(25):
         deliver(sink, f"b{number}")
-    assert any("no report outlasts a restart" in line for line in place.lines)
-    place.server.start()
-    until(lambda: place.boots() == [f"b{number}" for number in range(5, 25)])
-    until(lambda: "n1 lost 5 reports" in place.server.said())
+    assert any("no report outlasts a restart" in line for line in pushed_to.lines)
+    pushed_to.server.start()
+    until(lambda: pushed_to.boots() == [f"b{number}" for number in range(5, 25)])
+    until(lambda: "n1 lost 5 reports" in pushed_to.server.said())
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_disk_that_takes_nothing_leaves_the_newest_in_memory(place):
         ((429, {"Retry-After": "-5"}, b'{"error": 7}'), "HTTP 429: 7"),
     ],
 )
-def test_any_other_answer_is_no_answer_and_the_report_stays(place, answer, said):
+def test_any_other_answer_is_no_answer_and_the_report_stays(pushed_to, answer, said):
     asked = []
 
     def reply(_request):
@@ -191,10 +191,10 @@ def test_any_other_answer_is_no_answer_and_the_report_stays(place, answer, said)
         return Reply(status, body, headers)
 
     with serving(answering(reply)) as peer:
-        sink = place.sink(url=f"http://127.0.0.1:{peer.server_port}")
+        sink = pushed_to.sink(url=f"http://127.0.0.1:{peer.server_port}")
         deliver(sink, "b1")
         until(lambda: said in sink.problem())
-        until(lambda: len(place.waiting()) == 1)
+        until(lambda: len(pushed_to.waiting()) == 1)
         until(lambda: len(asked) > 1)
         if answer[1].get("Retry-After") == "1":
             assert asked[1] - asked[0] >= 1.0
@@ -261,33 +261,33 @@ def test_every_report_is_taken_once_in_order_or_counted_as_lost(tmp_path_factory
     assert len(taken) + len(rest) + spool.lost == added
 
 
-def test_a_real_agent_pushes_what_its_checks_found(place):
-    (place.path / "nhc.conf").write_text("* |every 1s| check_file_test -e /no/such/file\n")
-    (place.path / "agent.toml").write_text(f"""
+def test_a_real_agent_pushes_what_its_checks_found(pushed_to):
+    (pushed_to.path / "nhc.conf").write_text("* |every 1s| check_file_test -e /no/such/file\n")
+    (pushed_to.path / "agent.toml").write_text(f"""
 [agent]
 node = "n1"
-config = ["{place.path}/nhc.conf"]
-state = "{place.path}/agent-state"
-socket = "{place.path}/agent.sock"
+config = ["{pushed_to.path}/nhc.conf"]
+state = "{pushed_to.path}/agent-state"
+socket = "{pushed_to.path}/agent.sock"
 kernel-log = false
 listen = []
 [events]
 path = ""
 [sinks.server]
-url = "{place.server.url}"
-token-file = "{place.token}"
-spool = "{place.path}/spool"
+url = "{pushed_to.server.url}"
+token-file = "{pushed_to.token}"
+spool = "{pushed_to.path}/spool"
 every = "1s"
 """)
     agent = subprocess.Popen(
-        [sys.executable, "-m", "nhc", "agent", "run", "-s", str(place.path / "agent.toml")],
+        [sys.executable, "-m", "nhc", "agent", "run", "-s", str(pushed_to.path / "agent.toml")],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "NHC_STATE_DIR": str(place.path / "agent-state"), "NHC_MUTES": "/no/such"},
+        env={**os.environ, "NHC_STATE_DIR": str(pushed_to.path / "agent-state"), "NHC_MUTES": "/no/such"},
     )  # fmt: skip
     try:
 
         def node():
-            with place.server.store() as store, store.read() as connection:
+            with pushed_to.server.store() as store, store.read() as connection:
                 return nodes.get(connection, "n1")
 
         until(lambda: node() is not None and node().verdict == "CRIT")

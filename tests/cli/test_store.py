@@ -38,6 +38,7 @@ def nhc(url, tmp_path):  # noqa: F811
     return run
 
 
+@pytest.mark.slow
 def test_from_nothing_to_a_pruned_store(nhc, tmp_path):
     assert nhc("store", "status")[0] == 3
     status, out, _ = nhc("store", "migrate")

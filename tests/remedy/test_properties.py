@@ -162,18 +162,21 @@ class Loop(RuleBasedStateMachine):
 
         def hear(_what):
             if self.world.boundaries == wanted:
+                before = {name: node.mark for name, node in self.world.nodes.items()}
                 do()
+                self.by_hand |= {name for name, node in self.world.nodes.items() if node.mark != before[name]}
 
         self.world.at_boundary = hear
 
     def round(self):
         before = {name: node.mark for name, node in self.world.nodes.items()}
+        self.by_hand = set()
         try:
             self.controller.round()
         except Killed:
             self.controller = self.world.controller(BOUNDED)
         for name, mark in before.items():
-            if mark is not None and not mark.ours:
+            if mark is not None and not mark.ours and name not in self.by_hand:
                 now = self.world.nodes[name].mark
                 assert now is not None and not now.ours, f"{name}: somebody else's mark was touched"  # noqa: PT018
 
