@@ -175,6 +175,36 @@ class JobNotes(Protocol):
         """Raises nhc.ports.AdapterError."""
 
 
+class Submission(NamedTuple):
+    """What a user submits: words for the scheduler's own command, or the text of manifests for `namespace`.
+
+    `wish` None: it does not ask to be restarted. `spares` are nodes more than the job needs, for its own steps.
+    """
+
+    words: Tuple[str, ...]
+    manifests: str = ""
+    namespace: str = ""
+    wish: Optional[Wish] = None
+    spares: int = 0
+
+
+class Submitted(NamedTuple):
+    """The names of what was submitted, and why the rest was not. `ambiguous`: nobody knows whether it was."""
+
+    jobs: Tuple[str, ...]
+    problem: str = ""
+    ambiguous: bool = False
+
+
+@port
+class JobSubmits(Protocol):
+    """A job controller that users submit jobs through."""
+
+    def submit(self, submission: Submission) -> Submitted:
+        """Submit, each job once. Never raises for what others do."""
+        ...
+
+
 class MakeJobController(Protocol):
     """How nhc constructs a job controller: what stands under its name is called like this, and reaches nobody yet."""
 

@@ -145,6 +145,8 @@ COMMANDS: Dict[str, Any] = {
         "status": ("nhc.cli.job_status:command", "Show the jobs, their restarts, and which nodes failed them."),
         "watch": ("nhc.cli.job_watch:command", "Read a job's log, and name whom to test first."),
         "forget": ("nhc.cli.job_forget:command", "Let a job use the nodes again that failed it."),
+        "submit": ("nhc.cli.job_submit:command", "Submit a job so that it is restarted."),
+        "step": ("nhc.cli.job_step:command", "Within an allocation of Slurm: run a step again without a failed node."),
     }),
     "demo": ("nhc.cli.demo:demo", "Watch nhc at work on a fleet that is made up."),
     "record": ("nhc.cli.record:record_command", "Record what the checks see of this node, for replay."),

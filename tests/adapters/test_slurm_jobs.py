@@ -1,6 +1,9 @@
 """Jobs of a real slurmctld, restarted after infrastructure faults by the whole loop over a real store."""
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +23,7 @@ from nhc_adapters.slurm.job_states import new_note, parse_jobs
 from nhc_adapters.slurm.jobs import SlurmJobs
 from tests.support.waiting import until
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = """
 [actions]
 restart = "on"
@@ -315,3 +319,64 @@ def test_why_a_job_ended(state, cause):
         0, f"JobId=1 JobName=a\n   JobState={state} Reason=None\n   Comment=nhc-restart\n", ""))  # fmt: skip
     (job,) = controller.jobs()
     assert (job.phase, [loss.cause for loss in job.losses]) == (Phase.FAILED, [cause])
+
+
+def nhc_in(cluster, *words):
+    """nhc as a user of the cluster calls it."""
+    env = {**cluster.env, "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY}/adapters"}
+    return subprocess.run([sys.executable, "-m", "nhc", *words], env=env, cwd=cluster.directory, capture_output=True,
+                          text=True, timeout=60, check=False)  # fmt: skip
+
+
+def test_a_submitted_job_asks_to_be_restarted_and_knows_its_checkpoint(cluster):
+    done = nhc_in(cluster, "job", "submit", "--max-restarts", "2", "--checkpoint", "/ckpt/a", "--", "--comment=mine",
+                  "--output=submitted", "--wrap", "echo $NHC_CHECKPOINT; sleep 600")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    number = done.stdout.strip().rpartition("/")[2]
+    wait_for("the job to run", lambda: cluster.job(number)["JobState"] == "RUNNING")
+    job = SlurmJobs({}, cluster.env).look(JobName("batch", "", number))
+    assert tuple(job.wish) == (2, "/ckpt/a")
+    assert cluster.job(number)["Comment"] == "mine nhc-restart=2 nhc-checkpoint=/ckpt/a"
+    assert cluster.job(number)["Requeue"] == "1"
+    wait_for("its output", lambda: (cluster.directory / "submitted").read_text() == "/ckpt/a\n")
+
+
+def test_a_submission_that_slurm_refuses_is_one_line(cluster):
+    done = nhc_in(cluster, "job", "submit", "--", "--partition=none", "--wrap", "true")
+    assert done.returncode == 1
+    assert done.stderr.startswith("nhc job submit: sbatch: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert nhc_in(cluster, "job", "submit", "--spares", "1", "--", "--wrap", "true").stderr == (
+        "nhc job submit: --spares: say among the words how many nodes the job needs: --nodes=4\n"
+    )
+
+
+def test_a_step_is_run_again_on_a_spare_node_within_its_allocation(cluster):
+    place = cluster.directory / "steps"
+    place.mkdir(exist_ok=True)
+    said = f'echo "$NHC_RESTART $SLURM_STEP_NODELIST" >> {place}/ran'
+    step = f'{said}; test "$NHC_RESTART" = 1 || sleep 600'
+    wrap = (
+        f"export PYTHONPATH={REPOSITORY}:{REPOSITORY}/adapters; "
+        f"{sys.executable} -m nhc job step --max-restarts 1 -- --ntasks=1 sh -c '{step}'; echo $? > {place}/status"
+    )
+    done = nhc_in(cluster, "job", "submit", "--spares", "1", "--", "-N", "1", "--output=step", "--wrap", wrap)
+    assert done.returncode == 0, done.stderr
+    number = done.stdout.strip().rpartition("/")[2]
+    wait_for("the step to run", (place / "ran").exists, 60)
+    first = (place / "ran").read_text().split()[1]
+    batch = cluster.job(number)["BatchHost"]
+    assert cluster.job(number)["NumNodes"] == "2"
+    if first == batch:  # the batch script is on the first node: it would die with it
+        Slurm({}, cluster.env).mark({first: Mark("check_gpu: gone", Action.REBOOT)})
+        cluster.run("scancel", f"{number}.0")
+    else:
+        cluster.kill(f"slurmd.{first}")
+        cluster.update(first, State="DOWN", Reason="died")
+    wait_for("the step to end", (place / "status").exists, 90)
+
+    ran = [line.split() for line in (place / "ran").read_text().splitlines()]
+    assert [restart for restart, _node in ran] == ["0", "1"]
+    assert ran[1][1] != first
+    assert (place / "status").read_text() == "0\n"
+    assert "restart 1 of 1 on" in (cluster.directory / "step").read_text()

@@ -12,7 +12,7 @@ from tests.support.require import need
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = ROOT / "adapters/systemd"
 ROLE = ROOT / "playbooks/collections/ansible_collections/nhc/nhc/roles/nhc"
-CONTROL_HOST = {"nhc-deep-sweep.service", "nhc-remedy.service", "nhc-server.service"}
+CONTROL_HOST = {"nhc-deep-sweep.service", "nhc-job.service", "nhc-remedy.service", "nhc-server.service"}
 """What runs on one host of a site, not on every node; the role is for nodes."""
 MANAGED = "# Ansible managed\n"
 

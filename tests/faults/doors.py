@@ -218,6 +218,8 @@ DOORS = {
     "job run": Door(_job("run", "--once")),
     "job status": Door(_job("status")),
     "job watch": Door(lambda p: ["job", "watch", p.base / "train.log"]),
+    "job submit": Door(lambda p: ["job", "submit", "-f", p.base / "no.yaml"]),
+    "job step": Door(lambda p: ["job", "step", "--", "true"]),
     "job forget": Door(_job("forget", "17")),
     "remedy run": Door(_remedy("run", "--once", peer=True), peer=True),
     "remedy status": Door(_remedy("status")),

@@ -153,6 +153,8 @@ class Operator:
                 continue
             mine = f"{path}/{pod['metadata']['name']}"
             if pod["metadata"].get("deletionTimestamp"):
+                if pod["status"]["phase"] in ("Pending", "Running"):  # a kubelet says how it ended before it goes
+                    self.client.patch(f"{mine}/status", {"status": {"phase": "Failed"}}, MERGE_PATCH)
                 self.client.delete(mine, {"gracePeriodSeconds": 0})
             elif pod["status"]["phase"] == "Pending":
                 ready = [{"type": "Ready", "status": "True"}]

@@ -13,10 +13,11 @@ SLURM_RESTART_COUNT raised, as after any requeue.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from typing import FrozenSet, Iterable, Mapping, Optional, Sequence, Tuple
 
-from nhc.job_control import JobName, JobOrder, JobView, Phase, Wish
+from nhc.job_control import JobName, JobOrder, JobView, Phase, Submission, Submitted, Wish
 from nhc.matching.nodeset import fold
 from nhc.ports import AdapterError, NodeState
 from nhc.repair import Answer, Sent
@@ -25,6 +26,7 @@ from nhc_adapters._command import Commands, Runner, complaint, run_command
 from nhc_adapters.repair.settings import AdapterSettings
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.job_states import OURS, SlurmJob, job_of, new_note, parse_jobs
+from nhc_adapters.slurm.job_words import wished_words
 
 KNOWN = ("partitions", "path", "conf")
 
@@ -50,6 +52,8 @@ class SlurmJobs:
         given = {"NHC_RM_PATH": table.text("path")}
         if table.text("conf"):
             given["SLURM_CONF"] = table.text("conf")
+        self.environ = dict(os.environ if environ is None else environ)
+        self._run = run
         self.partitions = frozenset(part.strip() for part in table.text("partitions").split(",") if part.strip())
         self.command = Commands(given, environ, timeout, run)
         self.command.env["SLURM_TIME_FORMAT"] = "%s"
@@ -166,6 +170,32 @@ class SlurmJobs:
         if text not in others:
             whole = f"{others} | {text}" if others else text
             self.command.ask("scontrol", "update", f"JobId={_number(job.name)}", f"AdminComment={whole}")
+
+    def submit(self, submission: Submission) -> Submitted:
+        """sbatch, in the user's own environment, with the wish in the job's comment."""
+        if submission.manifests:
+            return Submitted((), "Slurm takes words for sbatch, and no manifests")
+        words = list(submission.words)
+        env = {**self.environ, **self.command.env}
+        if submission.wish is not None:
+            try:
+                words = wished_words(words, submission.wish, submission.spares)
+            except AdapterError as error:
+                return Submitted((), str(error))
+            if submission.wish.checkpoint:
+                env["NHC_CHECKPOINT"] = submission.wish.checkpoint
+            if submission.spares:
+                env["NHC_SPARES"] = str(submission.spares)
+        try:
+            done = self._run(["sbatch", "--parsable", *words], self.command.timeout, env)
+        except OSError as error:
+            return Submitted((), f"sbatch cannot be run: {error.strerror or error}")
+        if done.timed_out:
+            return Submitted((), f"sbatch did not end within {self.command.timeout:g} s", ambiguous=True)
+        if done.status:
+            said = complaint(done)
+            return Submitted((), f"sbatch: {said}", any(word in said.lower() for word in UNCERTAIN))
+        return Submitted((f"batch/{done.stdout.strip().partition(';')[0]}",))
 
     # Nodes.
 

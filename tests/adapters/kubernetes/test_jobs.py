@@ -4,8 +4,9 @@ import json
 import time
 
 import pytest
+import yaml
 
-from nhc.job_control import JobName, JobOrder, JobView, Phase
+from nhc.job_control import JobName, JobOrder, JobView, Phase, Submission, Wish
 from nhc.jobs.loop import JobLoop
 from nhc.jobs.settings import parse
 from nhc.model import CheckResult, Outcome, Report, Verdict
@@ -17,7 +18,9 @@ from nhc.store.connect import open_store
 from nhc.store.intake import Incoming
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced
 from nhc_adapters.kubernetes.jobs.controller import KubernetesJobController
+from tests.support.kube import REPOSITORY
 from tests.support.kube_jobs import Operator, api, install
+from tests.support.run import nhc
 from tests.support.waiting import until
 
 SETTINGS = """
@@ -203,6 +206,29 @@ def test_a_restart_waits_until_enough_nodes_are_ready(corner):
     corner.kube.admin.patch(f"/api/v1/nodes/{third}", {"spec": {"unschedulable": None}}, MERGE_PATCH)
     corner.until(lambda: corner.outcomes() == ["restarted"])
     assert bad not in corner.running_on()
+
+
+def test_the_rights_that_we_publish_are_enough_and_no_more(corner, operator):
+    """The loop as the account of adapters/kubernetes/jobs: every kind listed, one restarted, pods not deleted."""
+    rights = yaml.safe_load_all((REPOSITORY / "adapters/kubernetes/jobs/rbac.yaml").read_text())
+    account, role, binding = rights
+    namespace = corner.kube.namespace
+    account["metadata"]["namespace"] = binding["subjects"][0]["namespace"] = namespace
+    role["metadata"]["name"] = binding["metadata"]["name"] = binding["roleRef"]["name"] = f"nhc-jobs-{namespace}"
+    corner.kube.admin.post(namespaced(namespace, "serviceaccounts"), account)
+    for plural, body in (("clusterroles", role), ("clusterrolebindings", binding)):
+        corner.kube.admin.post(f"/apis/rbac.authorization.k8s.io/v1/{plural}", body)
+    client = corner.kube.client(corner.kube.token("nhc-jobs", namespace))
+    corner.controller.client = client
+    corner.controller.namespaces = ()
+    corner.job()
+    bad, _good = corner.running_on()
+    corner.round()
+    corner.report(bad)
+    corner.exit(bad)
+    corner.until(lambda: corner.outcomes() == ["restarted"])
+    with pytest.raises(AdapterError, match="403 Forbidden"):
+        client.delete(namespaced(namespace, "pods", corner.pods()[0]["metadata"]["name"]))
 
 
 def test_somebody_elses_suspension_is_not_taken_away(corner):
@@ -391,3 +417,65 @@ def test_a_cluster_that_is_away_is_one_line_and_ambiguous(kube):
     assert controller.hold(JobOrder("k", 1, job, (), "x")).answer is Answer.AMBIGUOUS
     with pytest.raises(AdapterError, match="kinds: 'Pod' is not one of Job"):
         KubernetesJobController({"kinds": "Pod"}, client=kube.admin)
+
+
+def test_a_submitted_job_loses_no_retry_to_an_eviction(corner, tmp_path):
+    """`backoffLimit: 0`: one failure that counts would end it."""
+    manifest = {
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"},
+        "spec": {"parallelism": 2, "completions": 2, "backoffLimit": 0, "template": corner.template()},
+    }  # fmt: skip
+    (tmp_path / "job.yaml").write_text(json.dumps(manifest))
+    path = corner.kube.kubeconfig(tmp_path)
+    done = nhc("job", "submit", "-f", tmp_path / "job.yaml", "--max-restarts", "2", "--checkpoint", "/ckpt",
+               "--kubeconfig", path)  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, f"Job/{corner.kube.namespace}/j\n"), done.stderr
+    job = corner.get()
+    assert job["metadata"]["annotations"]["nhc/restart"] == "2"
+    assert job["spec"]["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["env"] == [{"name": "NHC_CHECKPOINT", "value": "/ckpt"}]
+
+    first, _second = corner.running_on()
+    pod = next(one["metadata"]["name"] for one in corner.pods() if one["spec"]["nodeName"] == first)
+    path = namespaced(corner.kube.namespace, "pods", pod)
+    corner.kube.admin.post(f"{path}/eviction", {"apiVersion": "policy/v1", "kind": "Eviction",
+                                                "metadata": {"name": pod}})  # fmt: skip
+    until(lambda: all(one["metadata"]["name"] != pod for one in corner.pods()))
+    corner.running_on()
+    assert not any(one["type"] == "Failed" for one in corner.get()["status"].get("conditions", []))
+    again = nhc("job", "submit", "-f", tmp_path / "job.yaml", "--kubeconfig", corner.kube.kubeconfig(tmp_path))
+    assert again.returncode == 1
+    assert "already exists" in again.stderr
+    assert len(again.stderr.splitlines()) == 1
+
+
+def test_a_submitted_jobset_restarts_for_disruptions_without_counting(corner, operator):
+    body = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "j"},
+            "spec": spec_of(corner, "JobSet")}  # fmt: skip
+    done = corner.controller.submit(Submission((), json.dumps(body), corner.kube.namespace, Wish(None, "s3://b/c")))
+    assert done.jobs == (f"JobSet/{corner.kube.namespace}/j",), done.problem
+    spec = corner.get(*api("JobSet"))["spec"]
+    assert spec["failurePolicy"] == {"maxRestarts": 1, "rules": [{
+        "name": "nhcInfrastructure", "action": "RestartJobSetAndIgnoreMaxRestarts",
+        "onJobFailureReasons": ["PodFailurePolicy"]}]}  # fmt: skip
+    inner = spec["replicatedJobs"][0]["template"]["spec"]
+    assert inner["podFailurePolicy"]["rules"] == [
+        {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    ]
+    assert inner["template"]["spec"]["containers"][0]["env"] == [{"name": "NHC_CHECKPOINT", "value": "s3://b/c"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "the manifests are no YAML"), ("", "the manifests hold nothing"),
+        ('{"apiVersion": "v1", "kind": "Pod"}', "Pod is no kind of job that nhc knows (Job, "),
+        ('{"apiVersion": "batch/v1", "kind": "Job"}', "the Job has no metadata.name or no spec"),
+        ("- 1", "None is no kind of job"),
+    ],
+)  # fmt: skip
+def test_manifests_that_are_none_are_one_line(kube, text, said):
+    done = KubernetesJobController({}, client=kube.admin).submit(Submission((), text, "", Wish()))
+    assert done.jobs == ()
+    assert done.problem.startswith(said)

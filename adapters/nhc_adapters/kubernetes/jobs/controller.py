@@ -18,7 +18,7 @@ import json
 import time
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.job_control import JobName, JobOrder, JobView, Wish
+from nhc.job_control import JobName, JobOrder, JobView, Submission, Submitted, Wish
 from nhc.model import printable
 from nhc.ports import AdapterError, SettingError
 from nhc.repair import Answer, Sent
@@ -40,6 +40,7 @@ from nhc_adapters.kubernetes.jobs.kinds import (
 )
 from nhc_adapters.kubernetes.jobs.manifest import made_anew, remembered
 from nhc_adapters.kubernetes.jobs.placement import at, fitting, hostnames_of, place, put
+from nhc_adapters.kubernetes.jobs.submit import kind_of, wished
 from nhc_adapters.kubernetes.jobs.view import Seen, avoided, number_of, view, wish_of
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark
 from nhc_adapters.repair.settings import AdapterSettings
@@ -235,6 +236,37 @@ class KubernetesJobController:
         kind, found = self._get(job)
         if found is not None and notes_of(found).get(NOTE) != text:
             self._annotate(kind, found, {NOTE: printable(text, 500)})
+
+    def submit(self, submission: Submission) -> Submitted:
+        """Create the objects of manifests, one after another; what is a job with what was wished for."""
+        import yaml
+
+        made: List[str] = []
+        try:
+            for document in yaml.safe_load_all(submission.manifests):
+                if document:
+                    made.append(self._create(document, submission))  # noqa: PERF401 (what was made stays known)
+        except (yaml.YAMLError, RecursionError) as error:
+            return Submitted(tuple(made), f"the manifests are no YAML: {printable(' '.join(str(error).split()), 200)}")
+        except Unreachable as error:
+            return Submitted(tuple(made), str(error), ambiguous=True)
+        except AdapterError as error:
+            return Submitted(tuple(made), str(error))
+        return Submitted(tuple(made), "" if made else "the manifests hold nothing")
+
+    def _create(self, document: Any, submission: Submission) -> str:
+        name, api = kind_of(document, KINDS)
+        if not name:
+            known = ", ".join(KINDS)
+            raise AdapterError(
+                f"{printable(str(get(document, 'kind')), 60)} is no kind of job that nhc knows ({known})"
+            )
+        kind = KINDS[name]
+        whole = wished(document, kind, submission.wish) if submission.wish is not None else document
+        namespace = submission.namespace or str(get(whole, "metadata", "namespace") or self.client.access.namespace)
+        whole["metadata"]["namespace"] = namespace
+        self.client.post(namespaced(namespace, kind.plural, group=api), whole, retry=False)
+        return f"{name}/{namespace}/{name_of(whole)}"
 
     # Nodes.
 

@@ -1,0 +1,106 @@
+"""The commands of `nhc job`: what they show, and how they fail."""
+
+import json
+import time
+
+import pytest
+
+from nhc.store import jobs
+from nhc.store.connect import open_store
+from nhc.store.jobs import WatchedJob
+from tests.support.run import nhc
+
+
+@pytest.fixture
+def settings(tmp_path):
+    path = tmp_path / "jobs.toml"
+    path.write_text(f'store = "sqlite:///{tmp_path}/store.db"\n[controllers.slurm]\ntimeout = "1s"\n')
+    store = open_store(f"sqlite:///{tmp_path}/store.db")
+    now = time.time()
+    with store.write() as connection:
+        for namespace in ("team", "other"):
+            row = WatchedJob(0, "kubernetes", "PyTorchJob", namespace, "llama", "u", "", "running", "0.0", "n1 n2", 2,
+                             3, "/ckpt", "", now, now, None)  # fmt: skip
+            job = jobs.watch(connection, row)
+            jobs.begin(connection, job, key=namespace, run="0.0", why="n1: GpuLost", nodes=["n1"], exclude=["n1"],
+                       manifest="", now=now, by="nhc job")  # fmt: skip
+    store.close()
+    return path
+
+
+def test_status_lists_jobs_and_nodes_that_fail_many(settings):
+    done = nhc("job", "status", "-s", settings)
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [
+        "PyTorchJob/other/llama  running  1 of 3 restarts; restart 1 holding  n1 n2",
+        "PyTorchJob/team/llama  running  1 of 3 restarts; restart 1 holding  n1 n2",
+        "n1 failed 2 jobs within 7 days",
+    ]
+
+
+def test_status_shows_one_job_with_its_restarts_and_nodes(settings):
+    done = nhc("job", "status", "team/llama", "-f", "json", "-s", settings)
+    value = json.loads(done.stdout)
+    assert (value["job"], value["checkpoint"], value["restarts"][0]["avoids"]) == (
+        "PyTorchJob/team/llama", "/ckpt", ["n1"],
+    )  # fmt: skip
+    assert value["failed_on"][0]["node"] == "n1"
+    text = nhc("job", "status", "team/llama", "-s", settings).stdout
+    assert "  restart 1  " in text
+    assert "  failed on n1  " in text
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("status", "llama"), 2, "llama is one of PyTorchJob/other/llama, PyTorchJob/team/llama: say which"),
+        (("forget", "none"), 1, "no job is called none: `nhc job status` lists them"),
+    ],
+)
+def test_a_name_that_names_no_job_or_several_is_one_line(settings, words, status, said):
+    done = nhc("job", *words, "-s", settings)
+    assert (done.returncode, done.stderr) == (status, f"nhc job {words[0]}: {said}\n")
+
+
+def test_forget_lets_a_job_use_its_nodes_again(settings):
+    done = nhc("job", "forget", "team/llama", "n1", "-s", settings, "--by", "ann")
+    assert (done.returncode, done.stdout) == (0, "PyTorchJob/team/llama: 1 nodes forgotten\n")
+    assert "failed on" not in nhc("job", "status", "team/llama", "-s", settings).stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('[controllers.slurm]\n[limits]\nmax-restarts = "x"\n', ":3: limits.max-restarts: 'x' is not a whole number"),
+        ("store = 'x'\n", ": controllers: missing: who runs the jobs? [controllers.slurm], for example"),
+        ("[controllers.slurm]\n[actions]\nrestart = 'yes'\n",
+         ":3: actions.restart: 'yes' is not one of on, dry-run, off"),
+        ("[controllers.slurm]\nevry = 1\n[actions]\nrestrt = 'on'\n",
+         ":4: actions.restrt: there is no such key: did you mean 'restart'?"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_settings_names_its_place(tmp_path, content, said):
+    path = tmp_path / "jobs.toml"
+    path.write_text(content)
+    done = nhc("job", "run", "--once", "-s", path)
+    assert (done.returncode, done.stderr) == (2, f"nhc job run: {path}{said}\n")
+
+
+def test_a_controller_that_is_none_or_its_setting_is_one_line(tmp_path):
+    path = tmp_path / "jobs.toml"
+    for line, said in (("[controllers.pbs]", "there is no job controller called 'pbs'"),
+                       ("[controllers.slurm]\npartition = 'a'", "partition: no such setting")):  # fmt: skip
+        path.write_text(f'store = "{tmp_path}/s.db"\n{line}\n')
+        done = nhc("job", "run", "--once", "-s", path)
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_submit_and_step_say_what_they_need(tmp_path):
+    assert nhc("job", "submit").stderr == (
+        "nhc job submit: say what to submit: words for sbatch, or -f FILE for Kubernetes\n"
+    )
+    assert nhc("job", "step", "--", "true").stderr.startswith("nhc job step: there is no SLURM_JOB_NODELIST")
+    gone = nhc("job", "submit", "-f", tmp_path / "no.yaml")
+    assert (gone.returncode, gone.stderr) == (2, f"nhc job submit: {tmp_path}/no.yaml: No such file or directory\n")
