@@ -333,12 +333,12 @@ def test_a_submitted_job_asks_to_be_restarted_and_knows_its_checkpoint(cluster):
                   "--output=submitted", "--wrap", "echo $NHC_CHECKPOINT; sleep 600")  # fmt: skip
     assert done.returncode == 0, done.stderr
     number = done.stdout.strip().rpartition("/")[2]
-    wait_for("the job to run", lambda: cluster.job(number)["JobState"] == "RUNNING")
+    until(lambda: cluster.job(number)["JobState"] == "RUNNING", what="the job to run")
     job = SlurmJobs({}, cluster.env).look(JobName("batch", "", number))
     assert tuple(job.wish) == (2, "/ckpt/a")
     assert cluster.job(number)["Comment"] == "mine nhc-restart=2 nhc-checkpoint=/ckpt/a"
     assert cluster.job(number)["Requeue"] == "1"
-    wait_for("its output", lambda: (cluster.directory / "submitted").read_text() == "/ckpt/a\n")
+    until(lambda: (cluster.directory / "submitted").read_text() == "/ckpt/a\n", what="its output")
 
 
 def test_a_submission_that_slurm_refuses_is_one_line(cluster):
@@ -363,7 +363,7 @@ def test_a_step_is_run_again_on_a_spare_node_within_its_allocation(cluster):
     done = nhc_in(cluster, "job", "submit", "--spares", "1", "--", "-N", "1", "--output=step", "--wrap", wrap)
     assert done.returncode == 0, done.stderr
     number = done.stdout.strip().rpartition("/")[2]
-    wait_for("the step to run", (place / "ran").exists, 60)
+    until((place / "ran").exists, 60, what="the step to run")
     first = (place / "ran").read_text().split()[1]
     batch = cluster.job(number)["BatchHost"]
     assert cluster.job(number)["NumNodes"] == "2"
@@ -373,7 +373,7 @@ def test_a_step_is_run_again_on_a_spare_node_within_its_allocation(cluster):
     else:
         cluster.kill(f"slurmd.{first}")
         cluster.update(first, State="DOWN", Reason="died")
-    wait_for("the step to end", (place / "status").exists, 90)
+    until((place / "status").exists, 90, what="the step to end")
 
     ran = [line.split() for line in (place / "ran").read_text().splitlines()]
     assert [restart for restart, _node in ran] == ["0", "1"]

@@ -181,6 +181,21 @@ def test_a_job_that_its_scheduler_started_anew_is_held_and_kept_off_the_node(wor
     assert len(restarts(world)) == 1
 
 
+def test_a_run_that_still_leaves_its_nodes_is_not_forgotten_for_the_next_one(world):
+    body = world.submit()
+    world.rounds(1)
+    world.out["n0"] = "DOWN"
+    world.requeue(body)
+    body.phase, body.nodes = Phase.ENDING, ("n1",)
+    assert [one.why for one in world.round().waiting] == ["it still leaves its nodes"]
+    del world.out["n0"]  # it came back at once
+    body.phase, body.avoid = Phase.PENDING, frozenset(world.nodes)
+    world.rounds(3)
+
+    assert [act.what for act in world.acts] == ["hold", "release"]
+    assert [(one.run, one.nodes) for one in restarts(world)] == [("1", "n0")]
+
+
 def test_a_job_that_runs_elsewhere_already_is_counted_and_not_touched(world):
     body = world.submit()
     world.rounds(1)
