@@ -20,6 +20,7 @@ from sqlalchemy.engine import Connection
 from nhc.store import audit, evidence
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
+from nhc.store.job_tables import jobs
 from nhc.store.maintenance_tables import train_acts, train_approvals, train_nodes, trains
 from nhc.store.schema import audit as audit_table
 from nhc.store.schema import (
@@ -48,6 +49,7 @@ class Keep(NamedTuple):
     tokens: float = 365 * DAY
     deep: float = 180 * DAY
     trains: float = 365 * DAY
+    jobs: float = 365 * DAY
 
 
 class Pruned(NamedTuple):
@@ -74,6 +76,7 @@ def prune(
         "coverage": _old(store, coverage, coverage.c.ended, now - keep.history),
         "problems": _old(store, problems, problems.c.ended, now - keep.problems),
         "tokens": _old(store, tokens, tokens.c.ended, now - keep.tokens),
+        "jobs": _old(store, jobs, jobs.c.ended, now - keep.jobs),  # with their restarts and nodes
     }
     # Last: its tests and results name it. One that a result still names stays.
     rows["sweeps"] = _some(store, sweeps, sweeps.c.id.in_(_old_sweeps(now - keep.deep)))
@@ -102,6 +105,7 @@ def due(store: Store, keep: Keep, now: float) -> Dict[str, int]:
         ("coverage", coverage.c.ended < now - keep.history),
         ("problems", problems.c.ended < now - keep.problems),
         ("tokens", tokens.c.ended < now - keep.tokens),
+        ("jobs", jobs.c.ended < now - keep.jobs),
         ("deep_results", _old_results(now - keep.deep)),
         ("sweep_tests", sweep_tests.c.sweep.in_(_old_sweeps(now - keep.deep, with_results=True))),
         ("sweeps", sweeps.c.id.in_(_old_sweeps(now - keep.deep, with_results=True))),

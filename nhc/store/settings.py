@@ -67,6 +67,7 @@ def _read(file: settings_file.Table) -> StoreSettings:
             tokens=keep.seconds("tokens", 365 * DAY, least=DAY),
             deep=keep.seconds("deep", 180 * DAY, least=DAY),
             trains=keep.seconds("trains", 365 * DAY, least=DAY),
+            jobs=keep.seconds("jobs", 365 * DAY, least=DAY),
         ),
         every=keep.seconds("every", DAY, least=0.0),
     )

@@ -5,6 +5,7 @@ import pytest
 from nhc.store import audit, jobs
 from nhc.store.errors import Conflict
 from nhc.store.jobs import WatchedJob
+from nhc.store.retention import Keep, due, prune
 
 
 def row(name="17", number=0, namespace="", kind="batch", **changes):
@@ -84,3 +85,19 @@ def test_an_ended_job_is_not_listed_among_those_watched(store):
         jobs.end_job(connection, job, 30.0, "nhc job", "it has succeeded")
         assert jobs.list_jobs(connection) == []
         assert [one.ended for one in jobs.list_jobs(connection, is_open=False)] == [30.0]
+
+
+def test_a_job_that_ended_long_ago_goes_with_its_restarts_and_nodes(store, tmp_path):
+    day = 86400.0
+    with store.write() as connection:
+        old, new = jobs.watch(connection, row("1")), jobs.watch(connection, row("2"))
+        for number, one in enumerate((old, new)):
+            begun(connection, one, key=f"k{number}")
+        jobs.end_job(connection, old, 1.0, "nhc job", "it is gone")
+    keep = Keep(jobs=5 * day)
+    assert due(store, keep, 6 * day + 2)["jobs"] == 1
+    assert prune(store, keep, 6 * day + 2, segments=str(tmp_path / "segments"), by="test").rows["jobs"] == 1
+    with store.read() as connection:
+        assert [one.name for one in jobs.list_jobs(connection, is_open=None)] == ["2"]
+        assert (jobs.restarts(connection, old.id), jobs.pairs(connection, old.id)) == ([], [])
+        assert len(jobs.restarts(connection, new.id)) == 1
