@@ -39,6 +39,10 @@ PREFIXES = ("NHC_", "SLURM_CONF", "AWS_")
 """What of the environment the suite is given."""
 
 
+BETWEEN = 2.0
+"""Seconds between two tries to hold a node whose scheduler does not answer."""
+
+
 class _GateEnded(BaseException):
     """A signal to end."""
 
@@ -64,6 +68,8 @@ def run_command(**options: Any) -> None:
 @SETTINGS
 @NODE
 @APPLY
+@under("What is done")("--patience", type=DURATION, default="0", metavar="TIME",
+                       help="Try again for so long where the scheduler does not answer.")  # fmt: skip
 @FORM
 def boot_command(**options: Any) -> None:
     """Hold this node where its gate is due, within seconds, and test nothing: for the time before slurmd starts.
@@ -121,10 +127,15 @@ def _boot(options: Dict[str, Any]) -> int:
     world = _world(options)
     if world is None:
         return _no_gate(options)
-    outcome = Gate(world).once(apply=options["apply"], hold_only=True)
+    until = time.monotonic() + options["patience"]
+    while True:
+        outcome = Gate(world).once(apply=options["apply"], hold_only=True)
+        standing = Gate(world).look().standing
+        out = world.keeper is None or (standing is not None and (standing.held or bool(standing.other)))
+        if outcome.lets_in or out or not options["apply"] or time.monotonic() >= until:
+            break
+        time.sleep(BETWEEN)
     _show(world, outcome, options, _line(world, outcome, options["apply"]))
-    standing = Gate(world).look().standing
-    out = world.keeper is None or (standing is not None and (standing.held or bool(standing.other)))
     if outcome.lets_in or out or not options["apply"]:
         return EXIT_HEALTHY
     if not world.rules.closed:

@@ -333,13 +333,29 @@ def test_persons_open_and_close_gates(node, cluster):
 
 def test_a_scheduler_that_does_not_answer_is_said_and_nothing_is_tested(node, cluster):
     one = node("n1")
-    away = str(one.settings.read_text()).replace(str(cluster.conf), "/nonexistent/slurm.conf")
+    away = one.settings.read_text().replace(str(cluster.conf), "/nonexistent/slurm.conf")
+    away = away.replace("[adapter]", '[adapter]\ntimeout = "2s"')
     one.settings.write_text(away)
     said = one.gate("boot", "--apply", status=1)
     assert "the scheduler does not answer" in said
     one.settings.write_text(away + 'cannot-tell = "open"\n')
     assert "open by policy" in one.gate("boot", "--apply")
     assert one.runs() == 0
+
+
+def test_boot_waits_for_a_controller_that_comes_back(node, cluster):
+    one = node("n1")
+    cluster.kill("slurmctld")
+    words = [*one.argv("boot", "--apply"), "--patience", "90s"]
+    boot = subprocess.Popen(words, env=one.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: (one.place / "gate.json").exists(), what="the record", within=60)
+        cluster.start_controller()
+        assert boot.wait(90) == 0
+    finally:
+        boot.kill()
+        boot.wait()
+    assert one.held()
 
 
 def test_status_and_doctor(node):

@@ -12,8 +12,13 @@ from tests.support.require import need
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = ROOT / "adapters/systemd"
 ROLE = ROOT / "playbooks/collections/ansible_collections/nhc/nhc/roles/nhc"
-CONTROL_HOST = {"nhc-deep-sweep.service", "nhc-job.service", "nhc-remedy.service", "nhc-server.service"}
+CONTROL_HOST = {
+    "nhc-console.service", "nhc-deep-sweep.service", "nhc-job.service", "nhc-notices.service", "nhc-remedy.service",
+    "nhc-server.service",
+}  # fmt: skip
 """What runs on one host of a site, not on every node; the role is for nodes."""
+BY_HAND = {"nhc-gate-boot.service", "nhc-gate.service"}
+"""What takes nodes out of service: installed where a site has written its gate.toml, never by a role's default."""
 MANAGED = "# Ansible managed\n"
 
 
@@ -40,4 +45,4 @@ def test_the_role_installs_the_unit_that_packages_install(unit: str) -> None:
 
 def test_each_unit_has_its_template() -> None:
     templates = {path.name[: -len(".j2")] for path in (ROLE / "templates").glob("nhc-*.j2")}
-    assert {path.name for path in UNITS.iterdir()} == templates | CONTROL_HOST
+    assert {path.name for path in UNITS.iterdir()} == templates | CONTROL_HOST | BY_HAND

@@ -4,6 +4,7 @@
     [adapter]
     path = "/opt/slurm/bin"      # where Slurm's commands are
     conf = "/etc/slurm/slurm.conf"
+    timeout = "30s"              # for one command
 
 A drain rather than a reservation or a node feature: it needs nothing that an administrator has to make beforehand,
 it holds through restarts of slurmctld and the registration of slurmd, and it can be set while the node is still down.
@@ -17,11 +18,12 @@ from typing import List, Mapping, Optional
 from nhc.gate_ports import GATE_TAG, GateLimit, GateNews, GateStanding
 from nhc.model import printable
 from nhc.ports import AdapterError, Applied, Effect, NodeState
+from nhc.units import seconds
 from nhc_adapters._command import Runner, complaint, plain, run_command
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.states import OUT
 
-KNOWN = ("path", "conf")
+KNOWN = ("path", "conf", "timeout")
 WHY_LIMIT = 200
 """Characters of a reason; people read less."""
 GONE = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "FUTURE"})
@@ -46,7 +48,11 @@ class SlurmGate:
         given = {"NHC_RM_PATH": settings.get("path", "")}
         if settings.get("conf"):
             given["SLURM_CONF"] = settings["conf"]
-        self._slurm = Slurm(given, environ, timeout, run)
+        try:
+            limit = seconds(settings["timeout"]) if settings.get("timeout") else timeout
+        except ValueError as error:
+            raise AdapterError(f"adapter.timeout: {error}") from None
+        self._slurm = Slurm(given, environ, limit, run)
         self.command = self._slurm.command
 
     def standing(self, node: str) -> Optional[GateStanding]:
@@ -133,11 +139,11 @@ class SlurmGate:
                 config[key.strip()] = value.strip()
         found = []
         suspend = config.get("SuspendTime", "")
-        seconds = _seconds(suspend)
+        after = _seconds(suspend)
         excused = config.get("SuspendExcStates", "").upper()
-        if seconds is not None and "DRAIN" not in excused:
+        if after is not None and "DRAIN" not in excused:
             found.append(GateLimit(
-                "slurm.conf SuspendTime", seconds, "a node that is held and idle is powered down",
+                "slurm.conf SuspendTime", after, "a node that is held and idle is powered down",
                 "SuspendExcStates=DRAIN (Slurm 23.02 and later), or a longer SuspendTime",
             ))  # fmt: skip
         return found + _prolog(config)
