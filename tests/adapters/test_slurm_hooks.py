@@ -225,9 +225,12 @@ def test_leftover_processes_of_the_job_are_ended_and_another_users_are_not(clust
     ended(cluster, job)
     pid = int(pid_file.read_text())
     until(lambda: not alive(pid), what="the leftover to be ended")
+    # Whatever else of this user was there, of another cluster on this machine for one, stands in the same line.
     until(
-        lambda: f"cleaned up after the job: process {pid} (sleep)" in hooks.said("epilog"), what="the epilog to say so"
-    )
+        lambda: any("cleaned up after the job: " in line and f"process {pid} (sleep)" in line
+                    for line in hooks.said("epilog").splitlines()),
+        what="the epilog to say so", said=lambda: f"{pid}: {hooks.said('epilog')}",
+    )  # fmt: skip
     until(lambda: cluster.state("n2") == "idle", what="n2 to be idle")
 
 
