@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     {"cli", "__main__"},
     {"demo", "drills", "trains"},
-    {"agent", "console", "deep", "fleet", "gates", "hooks", "jobs", "notices", "remedy", "server"},
+    {"agent", "console", "deep", "fleet", "gates", "hooks", "jobs", "notices", "remedy", "server", "top"},
     {"planning"},
     {"checks", "run"},
     {"kernlog", "language", "policy", "state", "store"},
@@ -68,6 +68,8 @@ LAYERS = (
 )
 LEVEL = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
 SAME_LAYER = {
+    ("top", "console"),  # the same sources and snapshots
+    ("top", "remedy"),
     ("__main__", "cli"),
     ("check", "plugins"),  # a check that is not built in is asked for there
     ("declare", "check"),

@@ -95,6 +95,17 @@ def clean_streams(colours: bool = False) -> None:
         setattr(sys, name, made)
 
 
+def bare_streams() -> None:
+    """Let a library draw on the terminal itself through `sys.__stdout__`, where what it draws is printable already.
+
+    `clean_streams` has taken the interpreter's own streams apart, and would not let its cursor movements through.
+    """
+    for name in ("stdout", "stderr"):
+        raw = io.FileIO(getattr(sys, name).fileno(), "wb", closefd=False)
+        stream = io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", write_through=True)
+        setattr(sys, f"__{name}__", stream)
+
+
 def forgive_streams() -> None:
     """Let nothing that a stream cannot take end a run: it has more to do than to print. `failure` tells of it."""
     for stream in (sys.stderr, sys.stdout):

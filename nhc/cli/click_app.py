@@ -99,6 +99,7 @@ COMMANDS: Dict[str, Any] = {
         "run": ("nhc.cli.console:run", "Show a fleet in a browser."),
         "token": ("nhc.cli.console:token", "Make a token that a person logs in with."),
     }),
+    "top": ("nhc.cli.top:top", "Watch a fleet in a terminal."),
     "notices": ("Tell people what is wrong: mail, chat, pagers, tickets, webhooks.", {
         "run": ("nhc.cli.notices_run:command", "Send notices as incidents begin, change and end."),
         "test": ("nhc.cli.notices:test", "Send a test to a channel."),

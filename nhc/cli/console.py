@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from nhc.console.server import Server
     from nhc.console.settings import ConsoleSettings
+    from nhc.console.sources import FleetSource
 
 SETTINGS = "/etc/nhc/console.toml"
 
@@ -31,11 +32,13 @@ SETTINGS = "/etc/nhc/console.toml"
     "-r", "--report", "reports", multiple=True, metavar="PATH",
     help="Show reports in files or a directory, without a store: a sweep's, or what agents write. Repeatable.",
 )  # fmt: skip
+@click.option("--adapter", metavar="NAME", help="Show a cluster without a store, by this adapter: kubernetes, slurm …")
 @click.option("--listen", metavar="ADDRESS", help="HOST:PORT or unix:PATH. Default: 127.0.0.1:9810.")
 @click.option("--check-settings", is_flag=True, help="Read the settings, say what is wrong, and end.")
 def run(
-    path: Optional[str], store: Optional[str], reports: Tuple[str, ...], listen: Optional[str], check_settings: bool
-) -> None:
+    path: Optional[str], store: Optional[str], reports: Tuple[str, ...], adapter: Optional[str], listen: Optional[str],
+    check_settings: bool,
+) -> None:  # fmt: skip
     """Show a fleet in a browser.
 
     Who says no name can only look, from this machine alone. docs/console.md says how people are known, and what
@@ -50,10 +53,10 @@ def run(
         raise click.ClickException(
             f"nhc console needs the Python package {error.name}: {how_to_install(error.name or '', 'console')}"
         ) from None
-    if store and reports:
-        raise click.UsageError("--store and --report exclude each other")
+    if sum(map(bool, (store, reports, adapter))) > 1:
+        raise click.UsageError("--store, --report and --adapter exclude each other")
     try:
-        found = _settings(path)
+        found = settings_of(path)
         found = found._replace(listen=listen or found.listen, store=store or found.store)
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
@@ -66,13 +69,14 @@ def run(
         click.echo(f"{path or SETTINGS}: nothing is wrong" if there else f"no {SETTINGS}: the defaults hold")
         return
     try:
-        asyncio.run(_serve(_server(found, reports)))
+        asyncio.run(_serve(_server(found, reports, adapter)))
     except (OSError, StoreError) as error:
         said = error.strerror or str(error) if isinstance(error, OSError) else str(error)
         raise click.ClickException(f"{found.listen}: {said}" if isinstance(error, OSError) else said) from None
 
 
-def _settings(path: Optional[str]) -> ConsoleSettings:
+def settings_of(path: Optional[str]) -> ConsoleSettings:
+    """The console's settings: a file, the usual one where it is there, or the defaults. Raises SettingsError."""
     from nhc.console import settings as console_settings
 
     if path is None and not os.path.exists(SETTINGS):
@@ -80,15 +84,32 @@ def _settings(path: Optional[str]) -> ConsoleSettings:
     return console_settings.load(path or SETTINGS)
 
 
-def _server(found: ConsoleSettings, reports: Tuple[str, ...]) -> Server:
+def _server(found: ConsoleSettings, reports: Tuple[str, ...], adapter: Optional[str]) -> Server:
     from nhc.console.server import Server
     from nhc.console.sources import ReportsSource, StoreSource
     from nhc.store.connect import open_store
 
     if reports:
         return Server(found, ReportsSource(reports, found.stale), None)
+    if adapter:
+        return Server(found, cluster(adapter, found.stale), None)
     store = open_store(found.store, create=False)
     return Server(found, StoreSource(store, found.stale), store)
+
+
+def cluster(name: str, stale: float) -> FleetSource:
+    """A cluster as a fleet, by an adapter's name. Raises UsageError, ClickException."""
+    from nhc.console.cluster_source import ClusterSource
+    from nhc.plugins import NoAdapter, open_adapter
+    from nhc.ports import AdapterError
+
+    settings = {key: value for key, value in os.environ.items() if key.startswith("NHC_")}
+    try:
+        return ClusterSource(name, open_adapter(name, settings), stale)
+    except NoAdapter as error:
+        raise click.UsageError(str(error)) from None
+    except AdapterError as error:
+        raise click.ClickException(str(error)) from None
 
 
 async def _serve(server: Server) -> None:

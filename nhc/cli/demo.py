@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
+
+from nhc.cli.clean_output import bare_streams
 
 
 @click.command()
@@ -12,12 +16,15 @@ import click
 @click.option("--faults", type=click.FloatRange(0, 10_000), default=20.0, show_default=True, help="Faults a minute.")
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same faults.")
 @click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:9810", show_default=True, help="The page's address.")
-def demo(count: int, faults: float, seed: int, listen: str) -> None:
+@click.option("--top", "in_terminal", is_flag=True, help="Show nhc top in this terminal instead of the page.")
+def demo(count: int, faults: float, seed: int, listen: str, in_terminal: bool) -> None:
     """Watch nhc at work on a fleet that is made up.
 
     One process, no root, no cluster: faults come, nodes are marked, repaired and returned; replacements wait for
     you on the page. It ends with Ctrl-C and leaves nothing.
     """
+    if in_terminal and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("--top needs a terminal")
     try:
         from nhc.console.settings import ConsoleSettings, parse_listen
         from nhc.demo.play import play
@@ -31,7 +38,9 @@ def demo(count: int, faults: float, seed: int, listen: str) -> None:
         ) from None
     try:
         parse_listen(ConsoleSettings(listen=listen))
-        play(count, seed, faults, listen, lambda line: click.echo(line, err=True))
+        if in_terminal:
+            bare_streams()
+        play(count, seed, faults, listen, lambda line: click.echo(line, err=True), in_terminal)
     except OSError as error:
         raise click.ClickException(f"{listen}: {error.strerror or error}") from None
     except SettingsError as error:

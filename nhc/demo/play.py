@@ -66,6 +66,8 @@ deadline = "2m"
 """
 """Everything is on and fast; a replacement waits for a person, bounds hold what is too much at once."""
 
+STALE = 30.0
+"""Seconds after which a report of the made-up fleet is not believed."""
 TICK = 1.0
 """Seconds between two steps of the made-up fleet."""
 
@@ -92,7 +94,7 @@ def make(directory: str, count: int, seed: int, listen: str) -> Demo:
     hands = Hands(DemoMarker(fleet), Crew([Hand(RepairerSettings("demo", "demo"), DemoRepairer(fleet))]))
     token = secrets.token_urlsafe(12)
     found = console_settings.parse(
-        f'listen = "{listen}"\nrefresh = "1s"\nstale = "30s"\n[people.you]\nroles = ["operator", "admin"]\n'
+        f'listen = "{listen}"\nrefresh = "1s"\nstale = "{STALE:g}s"\n[people.you]\nroles = ["operator", "admin"]\n'
         f'[[people.you.tokens]]\nsha256 = "{hashlib.sha256(token.encode()).hexdigest()}"\n'
     )
     server = Server(found, StoreSource(store, found.stale), store)
@@ -108,8 +110,11 @@ def step(demo: Demo, faults: float) -> int:
     return len(demo.controller.round().ended)
 
 
-def play(count: int, seed: int, faults: float, listen: str, tell: Callable[[str], None]) -> None:
-    """Until Ctrl-C. `faults` come a minute. Raises OSError where it cannot listen, StoreError."""
+def play(count: int, seed: int, faults: float, listen: str, tell: Callable[[str], None], in_terminal: bool) -> None:
+    """Until Ctrl-C, or until `nhc top` ends where it is shown in the terminal instead of a browser.
+
+    `faults` come a minute. Raises OSError where it cannot listen, StoreError.
+    """
     with tempfile.TemporaryDirectory(prefix="nhc-demo-") as directory:
         demo = make(directory, count, seed, listen)
         stop = threading.Event()
@@ -129,10 +134,14 @@ def play(count: int, seed: int, faults: float, listen: str, tell: Callable[[str]
         def ready(address: str) -> None:
             tell(f"{count} made-up nodes, the remedy loop and the console: http://{address}")
             tell(f"To agree to replacements, log in with the token {demo.token}")
+            tell(f"In another terminal: nhc top --store sqlite:///{directory}/store.db --act")
             tell("Ctrl-C ends it; nothing is left.")
 
         try:
-            asyncio.run(_serve(demo.server, ready, trouble))
+            if in_terminal:
+                _show_top(demo.store)
+            else:
+                asyncio.run(_serve(demo.server, ready, trouble))
         except KeyboardInterrupt:
             pass
         finally:
@@ -142,6 +151,12 @@ def play(count: int, seed: int, faults: float, listen: str, tell: Callable[[str]
             demo.store.close()
         if trouble:
             raise trouble[0]
+
+
+def _show_top(store: Store) -> None:
+    from nhc.top.app import TopApp, TopSettings
+
+    TopApp(StoreSource(store, STALE), store, TopSettings(every=1.0, person="you")).run()
 
 
 async def _serve(server: Server, ready: Callable[[str], None], trouble: List[BaseException]) -> None:

@@ -1,0 +1,140 @@
+"""`nhc top`: a fleet in a terminal."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from contextlib import ExitStack
+
+import click
+
+from nhc.cli.clean_output import bare_streams
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Optional, Tuple
+
+    from nhc.console.sources import FleetSource
+    from nhc.store.database import Store
+
+_where = under("What is shown")
+_how = under("How")
+WIDTH = 200
+"""Columns of a line of --once, where nobody says how many there are."""
+
+
+@click.command(cls=GroupedCommand)
+@_where("--store", metavar="URL", help="The fleet store. Default: what /etc/nhc/console.toml says.")
+@_where("-r", "--report", "reports", multiple=True, metavar="PATH",
+        help="Reports in files or a directory: a sweep's, or what agents write. Repeatable.")  # fmt: skip
+@_where("--adapter", metavar="NAME", help="A cluster without a store, by this adapter: kubernetes, slurm …")
+@_how("--every", default=2.0, show_default=True, type=click.FloatRange(0.2, 3600), metavar="SECONDS",
+      help="Between two looks.")  # fmt: skip
+@_how("--stale", metavar="DURATION", help="A report older than this is not believed. Default: what the settings say.")
+@_how("--colors", type=click.Choice(["auto", "16", "none"]), default="auto", show_default=True,
+      help="What the terminal can do. $NO_COLOR is none.")  # fmt: skip
+@_how("--act", is_flag=True, help="Approve and refuse repairs, hold and release nodes. Without it, nothing is decided.")
+@_how("--by", default="", metavar="NAME", help="Who decides. Default: the user.")
+@_how("--once", is_flag=True, help="Print one picture as text, and end.")
+def top(
+    store: Optional[str], reports: Tuple[str, ...], adapter: Optional[str], every: float, stale: Optional[str],
+    colors: str, act: bool, by: str, once: bool,
+) -> None:  # fmt: skip
+    """Watch a fleet in a terminal: problems first, a map by group, nodes, repairs.
+
+    Keys: 1 to 4 choose a view, / filters, Enter looks closer, Escape goes back, g groups the map by another fact, p
+    pauses, q ends. docs/top.md.
+
+    Exit status: 0, 2 wrong usage, 3 the fleet cannot be read.
+    """
+    if sum(map(bool, (store, reports, adapter))) > 1:
+        raise click.UsageError("--store, --report and --adapter exclude each other")
+    if act and (reports or adapter):
+        raise click.UsageError("--act needs a store: decisions are written there")
+    if not once and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("nhc top needs a terminal; --once prints one picture as text")
+    _prepare(colors)
+    with ExitStack() as stack:
+        source, opened = _source(stack, store, reports, adapter, stale)
+        if once:
+            _print_once(source)
+            return
+        from nhc.top.app import TopApp, TopSettings
+
+        bare_streams()
+        TopApp(source, opened, TopSettings(every, _person(by) if act else "")).run()
+
+
+def _prepare(colors: str) -> None:
+    """Tell the library what the terminal can do, before it is imported. Raises ClickException where it is missing."""
+    if colors == "none":
+        os.environ["NO_COLOR"] = "1"
+    elif colors == "16":
+        os.environ["TEXTUAL_COLOR_SYSTEM"] = "standard"
+    try:
+        importlib.import_module("nhc.top.app")
+    except ModuleNotFoundError as error:
+        from nhc.extras import how_to_install
+
+        raise click.ClickException(
+            f"nhc top needs the Python package {error.name}: {how_to_install(error.name or '', 'console')}"
+        ) from None
+
+
+def _source(
+    stack: ExitStack, url: Optional[str], reports: Tuple[str, ...], adapter: Optional[str], stale: Optional[str]
+) -> Tuple[FleetSource, Optional[Store]]:
+    from nhc.cli.console import cluster, settings_of
+    from nhc.console.sources import ReportsSource, StoreSource
+    from nhc.settings_file import SettingsError
+    from nhc.store.connect import open_store
+    from nhc.store.errors import StoreError
+    from nhc.units import seconds
+
+    try:
+        found = settings_of(None)
+        limit = seconds(stale) if stale else found.stale
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--stale") from None
+    if reports:
+        return ReportsSource(reports, limit), None
+    if adapter:
+        return cluster(adapter, limit), None
+    try:
+        store = open_store(url or found.store, create=False)
+    except StoreError as error:
+        raise _Unreadable(str(error)) from None
+    stack.callback(store.close)
+    return StoreSource(store, limit), store
+
+
+def _print_once(source: FleetSource) -> None:
+    import shutil
+
+    from nhc.console.sources import SourceError
+    from nhc.store.errors import StoreError
+    from nhc.top import frame
+
+    try:
+        snapshot = source.snapshot()
+    except (SourceError, StoreError) as error:
+        raise _Unreadable(str(error)) from None
+    width = shutil.get_terminal_size((WIDTH, 24)).columns
+    for line in frame.plain(snapshot, width):
+        click.echo(line)
+
+
+def _person(by: str) -> str:
+    from nhc.cli.remedy_options import person
+
+    return person(by)
+
+
+class _Unreadable(click.ClickException):
+    """The fleet cannot be read."""
+
+    exit_code = 3

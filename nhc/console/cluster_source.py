@@ -1,0 +1,75 @@
+"""A cluster as the console's fleet, without a store: its nodes, their conditions, and the marks that they carry."""
+
+from __future__ import annotations
+
+import time
+from typing import Callable, Dict, List, Optional
+
+from nhc.console.snapshot import NodeRow, ProblemRow, Snapshot, take
+from nhc.console.sources import SourceError, problem_rows
+from nhc.marks import cause_of
+from nhc.model import Report
+from nhc.ports import AdapterError, ConditionReport, ConditionReports, NodeSource, NodeState
+
+
+class ClusterSource:
+    """A scheduler's view of its nodes: verdicts by their conditions where it has such, else by the marks alone.
+
+    A node without a condition of ours is never healthy: nobody has judged it. `keep` is for how many seconds an answer
+    is shown again, so that many viewers cost the cluster no more than one.
+    """
+
+    def __init__(
+        self, name: str, adapter: NodeSource, stale: float, keep: float = 5.0, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.name, self.adapter, self.stale, self.keep, self.clock = name, adapter, stale, keep, clock
+        self._read_at = float("-inf")
+        self._states: List[NodeState] = []
+        self._reports: Dict[str, ConditionReport] = {}
+
+    def snapshot(self) -> Snapshot:
+        self._refresh()
+        rows = [self._row(state) for state in sorted(self._states)]
+        problems = [row for name in sorted(self._reports) for row in self._problems(self._reports[name])]
+        marked = [
+            _marked(state) for state in self._states if state.mark is not None and state.name not in self._reports
+        ]
+        return take(rows, [*problems, *marked], self.clock(), self.stale)
+
+    def report(self, node: str) -> Optional[Report]:
+        self._refresh()
+        found = self._reports.get(node)
+        return found.report if found else None
+
+    def _refresh(self) -> None:
+        now = self.clock()
+        if 0 <= now - self._read_at < self.keep:
+            return
+        try:
+            self._states = self.adapter.nodes()
+            if isinstance(self.adapter, ConditionReports):
+                self._reports = {one.report.host: one for one in self.adapter.condition_reports()}
+        except AdapterError as error:
+            raise SourceError(str(error)) from None
+        self._read_at = now
+
+    def _row(self, state: NodeState) -> NodeRow:
+        found = self._reports.get(state.name)
+        groups = {"state": state.shown, **{f"group{place}": name for place, name in enumerate(state.groups, 1)}}
+        if found is not None:
+            since = min(found.since.values(), default=None)
+            return NodeRow(state.name, found.report.verdict.name, self._read_at, since, "", groups, self.name)
+        verdict = "CRIT" if state.mark is not None else ""
+        return NodeRow(state.name, verdict, self._read_at if verdict else None, None, "", groups, self.name)
+
+    @staticmethod
+    def _problems(found: ConditionReport) -> List[ProblemRow]:
+        rows = problem_rows(found.report)
+        causes = {(result.check, result.outcome.reason): cause_of(result) for result in found.report.results}
+        return [row._replace(began=found.since.get(causes.get((row.check, row.reason), ""), row.began)) for row in rows]
+
+
+def _marked(state: NodeState) -> ProblemRow:
+    """A node that is out of service, where nothing but its mark says why."""
+    why, since = ("", None) if state.mark is None else (state.mark.why, state.mark.since)
+    return ProblemRow(state.name, "mark", "OutOfService", "", "CRIT", "none", why, since or 0.0)

@@ -1,0 +1,76 @@
+"""The repairs that are under way, and what a person decides about them: read from the store, written into it."""
+
+from __future__ import annotations
+
+import time
+from typing import List, NamedTuple, Optional
+
+from nhc.remedy import detail as details
+from nhc.remedy import persons
+from nhc.remedy.persons import RequestRefused
+from nhc.store import episodes, holds
+from nhc.store.database import Store
+
+ROWS = 200
+
+
+class RepairLine(NamedTuple):
+    """An open episode of the remedy loop."""
+
+    number: int
+    node: str
+    state: str
+    rung: str
+    cause: str
+    waiting: str
+    updated: float
+
+    @property
+    def asks(self) -> bool:
+        """Whether it waits for a person."""
+        return self.state == "awaiting-approval"
+
+
+def open_repairs(store: Store) -> List[RepairLine]:
+    """The open episodes, those that wait for a person first. Raises StoreError."""
+    with store.read() as connection:
+        found = episodes.list_episodes(connection, is_open=True, limit=ROWS)
+    lines = []
+    for row in found:
+        try:
+            waiting = details.read(row.detail).waiting
+        except details.BadDetail as error:
+            waiting = str(error)
+        lines.append(RepairLine(row.id, row.node, row.state, row.rung, row.cause, waiting, row.updated))
+    return sorted(lines, key=lambda line: (not line.asks, -line.updated))
+
+
+def held(store: Store) -> List[str]:
+    """What is held now, one line each. Raises StoreError."""
+    with store.read() as connection:
+        return [f"{one.name or 'the fleet'} by {one.by}: {one.why}" for one in holds.in_force(connection, time.time())]
+
+
+def decide(store: Store, by: str, line: RepairLine, agree: bool, why: str) -> str:
+    """Agree to a repair or refuse it; what to tell the person. Raises RequestRefused, StoreError."""
+    if not agree and not why.strip():
+        raise RequestRefused("say why it is refused")
+    return persons.decide(store, line.number, by=by, agree=agree, why=why, now=time.time())
+
+
+def hold(store: Store, by: str, node: str, why: str, until: Optional[float] = None) -> str:
+    """Have nothing done to a node; what to tell the person. Raises RequestRefused, StoreError."""
+    if not why.strip():
+        raise RequestRefused("say why it is held")
+    with store.write() as connection:
+        holds.hold(connection, "node", node, by=by, why=why, now=time.time(), until=until)
+    return f"{node} is held by {by}"
+
+
+def release(store: Store, by: str, node: str, why: str) -> str:
+    """End what holds a node; what to tell the person. Raises RequestRefused, StoreError."""
+    with store.write() as connection:
+        ended = holds.release(connection, "node", node, by=by, now=time.time(), why=why)
+    if not ended:
+        raise RequestRefused(f"nothing holds {node}")
+    return f"{node} is released by {by}"

@@ -1,0 +1,266 @@
+"""`nhc top` with its keys, over a store, and on a terminal of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import time
+
+import pytest
+from textual.widgets import Input, Static
+
+from nhc.console.sources import SourceError, StoreSource
+from nhc.demo.play import make, step
+from nhc.store import audit
+from nhc.top.app import TopApp, TopSettings
+from nhc.top.map_view import MapView
+from nhc.top.tables import LiveTable
+from tests.support.run import nhc
+from tests.support.terminal import terminal
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A fleet that has been at work: faults, repairs, one that waits for a person."""
+    made = make(str(tmp_path), 72, 3, "127.0.0.1:1")
+    deadline = time.monotonic() + 60
+    step(made, 30)
+    while time.monotonic() < deadline:
+        step(made, 1)
+        with made.store.read() as connection:
+            from nhc.store import episodes
+
+            if any(one.state == "awaiting-approval" for one in episodes.list_episodes(connection, is_open=True)):
+                break
+    else:
+        raise AssertionError("no repair waits for a person")
+    yield made
+    made.controller.hands.close()
+    made.store.close()
+
+
+def drive(app, story):
+    """Run the story with the application on a terminal of 140 by 40."""
+
+    async def play():
+        async with app.run_test(size=(140, 40)) as pilot:
+            await until(pilot, lambda: app.seen is not None)
+            await story(pilot)
+
+    asyncio.run(play())
+
+
+async def until(pilot, happened, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        await pilot.pause(0.02)
+
+
+async def asked(pilot, key):
+    """A key that asks a question; it is there when this returns."""
+    await pilot.press(key)
+    await until(pilot, lambda: isinstance(pilot.app.focused, Input))
+
+
+def made_app(site, person=""):
+    return TopApp(StoreSource(site.store, 30.0), site.store, TopSettings(0.3, person))
+
+
+def text_of(app, name):
+    return str(app.query_one(name, Static).render())
+
+
+def test_from_a_problem_to_its_nodes_to_one_node(site):
+    app = made_app(site)
+
+    async def story(pilot):
+        assert text_of(app, "#summary").startswith("72 nodes: ")
+        table = app.query_one("#problems-table", LiveTable)
+        check, _, reason = table.chosen.partition("\n")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.wanted.cause == (check, reason))
+        nodes = app.query_one("#nodes-table", LiveTable)
+        assert nodes.keys
+        await pilot.press("enter")
+        await until(pilot, lambda: reason in text_of(app, "#pane-text"))
+        assert nodes.chosen in text_of(app, "#pane-text")
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: len(nodes.keys) == 72)
+
+    drive(app, story)
+
+
+def test_the_map_and_its_keys(site):
+    app = made_app(site)
+
+    async def story(pilot):
+        await pilot.press("2")
+        view = app.query_one(MapView)
+        assert [line.group for line in view.lines_of] == ["r01", "r02", "r03", "r04"]
+        await pilot.press("n")
+        assert view.lines_of[view.cursor].sick
+        group = view.lines_of[view.cursor].group
+        await pilot.press("enter")
+        await until(pilot, lambda: app.wanted.group == ("rack", group))
+        assert len(app.query_one("#nodes-table", LiveTable).keys) == 18
+        await pilot.press("2", "g")
+        await until(pilot, lambda: [line.group for line in view.lines_of] == ["leaf1", "leaf2"])
+
+    drive(app, story)
+
+
+def test_what_is_typed_and_chosen_stays_while_the_fleet_changes(site):
+    app = made_app(site)
+
+    async def story(pilot):
+        await pilot.press("3")
+        nodes = app.query_one("#nodes-table", LiveTable)
+        for _ in range(30):
+            await pilot.press("down")
+        chosen = nodes.chosen
+        before, picture = list(nodes.keys), app.seen
+        step(site, 25)
+        await until(pilot, lambda: nodes.keys != before and app.seen is not picture)
+        assert nodes.chosen == chosen
+        await pilot.press("slash", *"gpu72")
+        field = app.query_one("#filter", Input)
+        picture = app.seen
+        step(site, 5)
+        await until(pilot, lambda: app.seen is not picture)
+        assert (field.value, field.has_focus) == ("gpu72", True)
+        await pilot.press("enter")
+        await until(pilot, lambda: nodes.keys == ["gpu72"])
+
+    drive(app, story)
+
+
+def test_who_only_looks_is_offered_nothing_to_decide(site):
+    app = made_app(site)
+
+    async def story(pilot):
+        await pilot.press("4")
+        await pilot.press("a", "x", "h", "r")
+        assert len(app.screen_stack) == 1
+        with site.store.read() as connection:
+            assert not [one for one in audit.entries(connection, limit=500) if one.actor == "you"]
+
+    drive(app, story)
+
+
+def test_a_repair_is_agreed_to_by_typing_the_nodes_name(site):
+    app = made_app(site, "anna")
+
+    async def story(pilot):
+        await pilot.press("4")
+        asking = app.seen.repairs[0]
+        assert asking.asks
+        await asked(pilot, "a")
+        await pilot.press(*"wrong", "enter", *"because", "enter")
+        assert "is not" in str(app.screen.query_one("#wrong").render())
+        await pilot.press("escape")
+        await until(pilot, lambda: "nothing was done" in text_of(app, "#said"))
+        await asked(pilot, "a")
+        await pilot.press(*asking.node, "enter", "enter")
+        await until(pilot, lambda: f"anna agreed to {asking.rung} of {asking.node}" in text_of(app, "#said"))
+        with site.store.read() as connection:
+            entries = [one for one in audit.entries(connection, limit=1000) if one.actor == "anna"]
+        assert [one.node for one in entries] == [asking.node]
+        step(site, 0)
+        with site.store.read() as connection:
+            from nhc.store import episodes
+
+            assert episodes.get(connection, asking.number).state != "awaiting-approval"
+
+    drive(app, story)
+
+
+def test_a_hold_needs_a_reason_and_a_release_ends_it(site):
+    app = made_app(site, "anna")
+
+    async def story(pilot):
+        await pilot.press("3")
+        name = app.query_one("#nodes-table", LiveTable).chosen
+        await asked(pilot, "h")
+        await pilot.press(*name, "enter", "enter")
+        assert "say why" in str(app.screen.query_one("#wrong").render())
+        await pilot.press(*"fan", "enter")
+        await until(pilot, lambda: text_of(app, "#said") == f"{name} is held by anna")
+        await asked(pilot, "r")
+        await pilot.press(*name, "enter", "enter")
+        await until(pilot, lambda: text_of(app, "#said") == f"{name} is released by anna")
+        await asked(pilot, "r")
+        await pilot.press(*name, "enter", "enter")
+        await until(pilot, lambda: text_of(app, "#said") == f"nothing holds {name}")
+
+    drive(app, story)
+
+
+def test_a_store_that_goes_away_is_said_and_the_last_picture_stays(site):
+    class Fickle(StoreSource):
+        away = False
+
+        def snapshot(self):
+            if self.away:
+                raise SourceError("the disk is gone")
+            return super().snapshot()
+
+    source = Fickle(site.store, 30.0)
+    app = TopApp(source, None, TopSettings(0.2))
+
+    async def story(pilot):
+        source.away = True
+        await until(pilot, lambda: "the disk is gone; shown is what was read" in text_of(app, "#trouble"))
+        assert text_of(app, "#summary").startswith("72 nodes: ")
+        source.away = False
+        await until(pilot, lambda: text_of(app, "#trouble") == "")
+
+    drive(app, story)
+
+
+def argv(site, *words):
+    return [sys.executable, "-m", "nhc", "top", "--store", site.store.name, "--every", "0.5", *words]
+
+
+ENV = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("colors", "never"), [("16", r"\x1b\[[0-9;]*[34]8;[25];"), ("none", r"\x1b\[[0-9;]*[34]8;5;")])
+def test_on_a_real_terminal(site, colors, never):
+    with terminal(argv(site, "--colors", colors), ENV) as screen:
+        screen.until("72 nodes: ")
+        screen.type("2")
+        screen.until("Map by rack")
+        screen.type("3")
+        screen.until("gpu0")
+        screen.type("q")
+        assert screen.end() == 0
+    assert "Traceback" not in screen.text
+    assert not re.search(never, screen.seen), "a colour that this terminal does not have"
+
+
+@pytest.mark.parametrize(("words", "status", "said"), [
+    (["--store", "sqlite:////no/such/store.db"], 3, "/no/such/store.db"),
+    (["-r", "/no/such"], 3, "/no/such"),
+    (["-r", "/tmp", "--store", "sqlite:///x"], 2, "exclude each other"),
+    (["-r", "/tmp", "--act"], 2, "needs a store"),
+    (["-r", "/tmp", "--stale", "soon"], 2, "soon"),
+    (["--adapter", "kubernets"], 2, "did you mean kubernetes?"),
+])  # fmt: skip
+def test_what_cannot_be_shown_is_one_line(words, status, said):
+    done = nhc("top", "--once", *words)
+    assert done.returncode == status, done
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_a_terminal_it_says_what_there_is(site):
+    done = nhc("top", "--store", site.store.name)
+    assert (done.returncode, "--once" in done.stderr) == (2, True)
+    once = nhc("top", "--store", site.store.name, "--once")
+    assert once.returncode == 0
+    assert once.stdout.startswith("72 nodes: ")
+    assert re.search(r"^(CRIT|WARN) \d+ \w+ \(check_", once.stdout, re.MULTILINE)
