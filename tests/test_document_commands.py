@@ -78,6 +78,7 @@ NOT_RUN = {
     "nhc server run": "runs until it is ended: tests/server",
     "nhc demo": "runs until it is ended: tests/demo",
     "nhc console run": "runs until it is ended: tests/console",
+    "nhc top": "runs until it is ended: tests/top",
     "make ": "makes the environment that this runs in; `make -n` says that the target is there",
     ".venv/bin/python -m pytest": "runs this; its files and markers are looked up",
     "ansible-playbook": "needs machines: tests/ansible runs these playbooks; their files are looked up",

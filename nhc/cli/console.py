@@ -105,7 +105,7 @@ def cluster(name: str, stale: float) -> FleetSource:
 
     settings = {key: value for key, value in os.environ.items() if key.startswith("NHC_")}
     try:
-        return ClusterSource(name, open_adapter(name, settings), stale)
+        return ClusterSource(name, open_adapter(name, settings, os.environ), stale)
     except NoAdapter as error:
         raise click.UsageError(str(error)) from None
     except AdapterError as error:

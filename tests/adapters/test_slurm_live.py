@@ -24,6 +24,7 @@ from nhc.system.process import Completed
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.rest import SlurmRest
 from tests.support.require import need
+from tests.support.run import nhc
 from tests.support.waiting import until
 
 MARK = Mark("check_x: bad", Action.REBOOT)
@@ -277,3 +278,13 @@ def test_a_real_slurmrestd_is_read_and_written_or_says_that_it_cannot_be(cluster
         assert slurm.nodes(["n2"])[0].available  # the reason stays until its slurmd has answered
     with pytest.raises(AdapterError, match="none: No such file"):
         SlurmRest({**settings, "NHC_SLURMREST_TOKEN_FILE": f"{tmp_path}/none"}, {}).nodes()
+
+
+@pytest.mark.service
+def test_nhc_top_shows_a_slurm_cluster_without_a_store(cluster, slurm):
+    """Slurm knows no verdicts: a node that is out of service is shown with its reason, the rest as not judged."""
+    slurm.mark({"n2": MARK})
+    done = nhc("top", "--adapter", "slurm", "--once", env={**cluster.env, "COLUMNS": "200"})
+    assert done.returncode == 0, done
+    assert "1 CRIT" in done.stdout.splitlines()[0]
+    assert "CRIT 1 OutOfService (mark) n2: check_x: bad" in done.stdout

@@ -204,6 +204,7 @@ DOORS = {
     "notices test": Door(_notices("test", "hook", peer=True), peer=True),
     "notices status": Door(_notices("status")),
     "console run": Door(lambda p: ["console", "run", "--check-settings"]),
+    "top": Door(lambda p: ["top", "--once", "-r", p.report]),
     "console token": Door(lambda p: ["console", "token", "anna"]),
     "store migrate": Door(lambda p: ["store", "migrate", "--url", p.out / "store.db"]),
     "store check": Door(lambda p: ["store", "check", "--url", p.base / "store.db"]),
