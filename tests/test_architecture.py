@@ -344,6 +344,7 @@ LIBRARIES_ATTRIBUTES = {
     "nhc.archive.build": {"compress_type", "external_attr"},  # zipfile
     "nhc.console.server": {"minimum_version", "verify_mode"},  # ssl
     "nhc.archive.importer": {"has_location"},  # importlib
+    "nhc.top.app": {"active", "label", "value"},  # textual
     "nhc.check": {"__doc__"},
     "nhc.cli.click_app": {"message", "name"},  # click
     "nhc.cli.report_output": {"failure"},  # of the stream that stands in for standard output

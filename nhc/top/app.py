@@ -18,7 +18,7 @@ from nhc.remedy.persons import RequestRefused
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 from nhc.top import frame, repairs, rows
-from nhc.top.ask import Ask, Confirmed, Question
+from nhc.top.ask import ActQuestion, Ask, Confirmed
 from nhc.top.frame import NodeFilter, age
 from nhc.top.map_view import MapView
 from nhc.top.repairs import RepairLine
@@ -284,7 +284,7 @@ class TopApp(App[None]):
             return
         what = f"{'Agree to' if agree else 'Refuse'} {line.rung} of {line.node}\n{line.cause}\n{line.waiting}"
         self._ask(
-            Question(what, line.node, not agree),
+            ActQuestion(what, line.node, not agree),
             lambda store, why: repairs.decide(store, self.settings.person, line, agree, why),
         )
 
@@ -293,7 +293,7 @@ class TopApp(App[None]):
         if not name:
             self._say("choose a node first (3)")
             return
-        question = Question(f"Hold {name}: no mark, no repair, no clear until it is released.", name, True)
+        question = ActQuestion(f"Hold {name}: no mark, no repair, no clear until it is released.", name, True)
         self._ask(question, lambda store, why: repairs.hold(store, self.settings.person, name, why))
 
     def action_release(self) -> None:
@@ -301,10 +301,10 @@ class TopApp(App[None]):
         if not name:
             self._say("choose a node first (3)")
             return
-        question = Question(f"Release {name}: the loop may act on it again.", name, False)
+        question = ActQuestion(f"Release {name}: the loop may act on it again.", name, False)
         self._ask(question, lambda store, why: repairs.release(store, self.settings.person, name, why))
 
-    def _ask(self, question: Question, act: Callable[[Store, str], str]) -> None:
+    def _ask(self, question: ActQuestion, act: Callable[[Store, str], str]) -> None:
         def answered(answer: Optional[Confirmed]) -> None:
             if answer is None or self.store is None:
                 self._say("nothing was done")

@@ -11,7 +11,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
 
-class Question(NamedTuple):
+class ActQuestion(NamedTuple):
     """`what` is going to happen, `confirm` is to be typed, `needs_why` says that a reason has to be given."""
 
     what: str
@@ -34,7 +34,7 @@ class Ask(ModalScreen[Optional[Confirmed]]):
     Ask > Vertical { width: 70; height: auto; border: round $primary; padding: 1 2; background: $surface; }
     """
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: ActQuestion) -> None:
         super().__init__()
         self.question = question
 
