@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: check test quick lint types build pyz kube bench fuzz clean setup system-packages fresh fresh-services services
+.PHONY: check test quick lint types build pyz packages release verify-release lock kube bench fuzz clean setup system-packages fresh fresh-services services
 
 check: $(VENV)/.run  ## judge this machine with the built-in checks
 	@$(BIN)/nhc check local --all; [ $$? -ne 2 ]
@@ -35,6 +35,25 @@ build: pyz  ## wheel, sdist and nhc.pyz into dist/
 
 pyz: $(VENV)/.build  ## the one file that runs on any node, dist/nhc.pyz
 	$(BIN)/python -m nhc.archive.build dist/nhc.pyz
+
+RELEASE = PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=packaging $(BIN)/python -m nhc_release
+
+packages: setup  ## deb, rpm, image, chart, collection and the rest from this checkout as it is, into dist/; see docs/releasing.md
+	$(RELEASE) packages $(if $(OUT),--out "$(OUT)")
+
+# KEY=FILE signs, SIGNERS=FILE verifies the signature, ONCE=1 leaves the second build out.
+release: setup  ## the same twice, compared and signed, from a clean checkout with a dated changelog entry
+	$(RELEASE) release $(if $(OUT),--out "$(OUT)") $(if $(KEY),--key "$(KEY)") $(if $(SIGNERS),--allowed-signers "$(SIGNERS)") $(if $(ONCE),--once)
+
+verify-release: setup  ## what lies in dist/ again: digests, signature (SIGNERS=FILE), linters
+	$(RELEASE) verify $(if $(OUT),--out "$(OUT)") $(if $(SIGNERS),--allowed-signers "$(SIGNERS)")
+
+# The versions and digests of all that packages carry along; `pip install uv` first.
+LOCK = uv pip compile --quiet --no-header --generate-hashes --universal --upgrade
+lock:  ## take the newest libraries into the packages
+	$(LOCK) --python-version 3.9 packaging/node.in -o packaging/node.txt
+	$(LOCK) --python-version 3.11 pyproject.toml -c packaging/node.txt -o packaging/libraries.txt \
+	  $(foreach extra,agent aws console fleet kubernetes remedy,--extra $(extra))
 
 # SUITE=trixie tries Debian's next release.
 SUITE ?= bookworm
@@ -98,6 +117,7 @@ $(VENV)/.dev: pyproject.toml $(LAUNCHERS)
 # What the tests start for real. Without root, or on another system, those tests skip and say what is missing.
 PACKAGES := bash slurmctld slurmd slurm-client slurmrestd slurm-wlm-jwt-plugin munge openssh-server openssh-client iproute2 e2fsprogs \
 	util-linux procps chromium chromium-driver gcc libc6-dev python3-venv clustershell sudo openssl systemd \
+	lintian rpm rpmlint mandoc zsh fish skopeo umoci dpkg-dev debhelper dh-python binutils mmdebstrap bsdextrautils \
 	iputils-ping ipmitool openipmi postgresql prometheus prometheus-alertmanager \
 	stress-ng stressapptest memtester fio iperf3 perftest libfabric-bin openmpi-bin libopenmpi-dev \
 	$(if $(shell command -v containerd),,containerd)

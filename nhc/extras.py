@@ -14,9 +14,14 @@ DISTRIBUTION = "nodehealth"
 EXTRAS = ("fleet", "ansible", "kubernetes", "agent", "remedy", "aws")
 """The optional parts that pyproject.toml names, each with the libraries that it needs."""
 
+PACKAGED = "/usr/share/nodehealth/"
+"""Where the deb and rpm packages have nhc's code; the libraries of its extras are a package beside it."""
+
 
 def how_to_install(package: str, extra: str = "") -> str:
     """What to type to get the Python package `package`, which belongs to nhc's extra `extra` (one of EXTRAS) if any."""
+    if __file__.startswith(PACKAGED):
+        return "install the package nodehealth-libs, of the same version"
     if extra not in EXTRAS:
         return f"pip install {package}"
     wheel = f"{DISTRIBUTION}-{__version__}-py3-none-any.whl"

@@ -17,6 +17,7 @@ OTHERS = {
     "lbnl": "the same lines for LBNL NHC and for nhc",
     "machines": "machines with systemd",
     "npd": "node-problem-detector's place in a cluster",
+    "packaging": "packaging/: what is released, built and installed",
 }
 TESTS = sorted(path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py"))
 FLAT = [path for path in TESTS if len(path.parts) == 2]
