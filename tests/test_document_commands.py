@@ -31,6 +31,7 @@ from nhc.language import loader, site_scripts
 from nhc.language.site_settings import read as read_settings
 from nhc.policy import policy_file
 from nhc.remedy import settings as remedy
+from nhc_adapters.kubernetes.controller import settings as kubernetes_settings
 from tests.support.documents import PAGES, ROOT, Block, blocks, of_nhc, spans, wrong_usage
 from tests.support.slurmrest import FakeSlurmRest
 
@@ -147,9 +148,9 @@ def nhc_conf(block: Block, place: Path) -> None:
     config.write_text(text + "\n")
     found = loader.validate([str(config)])
     assert [str(problem) for problem in found.problems] == []
-    assert len(loader.load([str(config)], "gpu001").items) == len(
-        re.findall(r"^[^#\n]*?\|[^|\n]*\| ", text, re.MULTILINE)
-    )
+    plan = loader.load([str(config)], "gpu001")
+    lines = re.findall(r"^[^#\n]*?\|[^|\n]*\| ", text, re.MULTILINE)
+    assert len(plan.items) + len(plan.settings) == len(lines)
 
 
 def policy(block: Block, place: Path) -> None:
@@ -222,6 +223,22 @@ def server_sink(block: Block, place: Path) -> None:
     PushSettings(agent_settings.parse(block.text, "agent.toml").sinks["server"])
 
 
+def agent_toml(block: Block, place: Path) -> None:
+    """Part of agent.toml; the sinks that it names take their settings, and nothing in it is the default unsaid."""
+    found = agent_settings.parse(block.text, "agent.toml")
+    assert found != agent_settings.parse("", "agent.toml")
+    for name in found.sinks:
+        plugins.sink(name)
+
+
+def kubernetes_toml(block: Block, place: Path) -> None:
+    """Part of kubernetes.toml, as the controller reads it; every condition that it names is one that takes a node out."""
+    (place / "kubernetes.toml").write_text(block.text)
+    found = kubernetes_settings.read(str(place / "kubernetes.toml"))
+    assert found.apply == ("apply = true" in block.text)
+    assert [fault.type for fault in found.faults] == re.findall(r'"(\w+)[="]', block.text.partition("faults = ")[2])
+
+
 READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("README.md", "# /etc/nhc/nhc.conf"): nhc_conf,
     ("docs/agent.md", '{"plugin": "custom"'): detector,
@@ -239,6 +256,13 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/kubernetes.md", "[ceiling]"): policy,
     ("docs/deep-checks.md", "# context deep"): nhc_conf,
     ("docs/migration.md", "HealthCheckProgram="): slurm_conf,
+    ("docs/migration-azure.md", "# every node"): nhc_conf,
+    ("docs/migration-gpud.md", "[agent]"): agent_toml,
+    ("docs/migration-node-problem-detector.md", "[agent]"): agent_toml,
+    ("docs/migration-node-problem-detector.md", "[sinks.kubernetes]"): agent_toml,
+    ("docs/migration-node-problem-detector.md", "apply = false"): kubernetes_toml,
+    ("docs/migration-nvsentinel.md", "[sinks.kubernetes]"): agent_toml,
+    ("docs/migration-nvsentinel.md", "apply = "): kubernetes_toml,
     ("docs/slurm.md", "# slurm.conf"): slurm_conf,
     ("docs/store.md", "[sinks.server]"): server_sink,
 }

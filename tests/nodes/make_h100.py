@@ -1,7 +1,8 @@
-"""Make the recorded machine `h100-xid79` anew: python tests/nodes/make_h100.py DIRECTORY
+"""Make the recorded machine `h100-xid79` or `h100-healthy` anew: python tests/nodes/make_h100.py DIRECTORY
 
-The node is eight H100s under the fake NVML (tests/support/nvml), one of them lost, and the kernel lines that
-such a loss leaves. Everything else of it is the real engine, host and recorder.
+The node is eight H100s under the fake NVML (tests/support/nvml). In a directory of any other name than `h100-healthy`
+one of them is lost, and the kernel's lines are those that such a loss leaves. Everything else of it is the real engine,
+host and recorder.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ KERNEL = (
 )
 
 
+def healthy(directory: str) -> bool:
+    return Path(directory).name == "h100-healthy"
+
+
 def record(directory: str) -> None:
     """In the process that has the fake library: run the checks and keep everything."""
     from nhc.cli.record import judge
@@ -56,7 +61,7 @@ def record(directory: str) -> None:
     )
     fake.system.node = "gpu017"
     fake.system.uptime = 86500.0
-    fake.system.kernel = list(KERNEL)
+    fake.system.kernel = list(KERNEL[:1] if healthy(directory) else KERNEL)
     fake.system.ask = lambda question, answer: answer()  # type: ignore[method-assign]
     host = RecordingHost(directory, fake.root, fake.system)
     plan = loader.load_text(CHECKS, "nhc.conf", "gpu017")
@@ -76,7 +81,7 @@ def main() -> int:
     os.makedirs(directory)
     with tempfile.TemporaryDirectory() as scratch:
         nvml = Nvml(Path(scratch))
-        environment = nvml.environment(nvml.scenario("h100", "3.lost"))
+        environment = nvml.environment(nvml.scenario("h100", *() if healthy(directory) else ("3.lost",)))
         nvml.close()
         return subprocess.run([sys.executable, __file__, directory], env=environment, check=False).returncode
 
