@@ -232,11 +232,12 @@ def agent_toml(block: Block, place: Path) -> None:
 
 
 def kubernetes_toml(block: Block, place: Path) -> None:
-    """Part of kubernetes.toml, as the controller reads it; every condition that it names is one that takes a node out."""
+    """Part of kubernetes.toml, as the controller reads it; each condition that it names takes a node out."""
     (place / "kubernetes.toml").write_text(block.text)
     found = kubernetes_settings.read(str(place / "kubernetes.toml"))
     assert found.apply == ("apply = true" in block.text)
-    assert [fault.type for fault in found.faults] == re.findall(r'"(\w+)[="]', block.text.partition("faults = ")[2])
+    (faults,) = re.findall(r"^faults = \[(.*)\]$", block.text, re.MULTILINE)
+    assert [fault.type for fault in found.faults] == re.findall(r'"(\w+)[="]', faults)
 
 
 READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
