@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import threading
+import uuid
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -40,8 +41,19 @@ def node(number: int) -> dict[str, object]:
                 "karpenter.sh/nodepool": "training" if number % 2 else "inference",
             },
         },
-        "status": {"capacity": resources, "allocatable": resources},
-    }
+        # What a machine is told from another of its name by. Nothing here reboots: whoever plays with the nodes
+        # changes the boot id (docs/tutorial.md).
+        "spec": {"providerID": f"fake://gpu-{number:03}"},
+        "status": {
+            "capacity": resources,
+            "allocatable": resources,
+            "nodeInfo": {
+                "bootID": "boot-1", "machineID": f"{number:032x}", "systemUUID": str(uuid.UUID(int=number)),
+                "architecture": "amd64", "operatingSystem": "linux", "osImage": "fake", "kernelVersion": "fake",
+                "containerRuntimeVersion": "kwok", "kubeletVersion": "kwok", "kubeProxyVersion": "kwok",
+            },
+        },
+    }  # fmt: skip
 
 
 def main() -> int:
