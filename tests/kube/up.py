@@ -41,19 +41,17 @@ def node(number: int) -> dict[str, object]:
                 "karpenter.sh/nodepool": "training" if number % 2 else "inference",
             },
         },
-        # What a machine is told from another of its name by. Nothing here reboots: whoever plays with the nodes
-        # changes the boot id (docs/tutorial.md).
         "spec": {"providerID": f"fake://gpu-{number:03}"},
-        "status": {
-            "capacity": resources,
-            "allocatable": resources,
-            "nodeInfo": {
-                "bootID": "boot-1", "machineID": f"{number:032x}", "systemUUID": str(uuid.UUID(int=number)),
-                "architecture": "amd64", "operatingSystem": "linux", "osImage": "fake", "kernelVersion": "fake",
-                "containerRuntimeVersion": "kwok", "kubeletVersion": "kwok", "kubeProxyVersion": "kwok",
-            },
-        },
-    }  # fmt: skip
+        "status": {"capacity": resources, "allocatable": resources},
+    }
+
+
+def identity(number: int) -> dict[str, object]:
+    """What a machine is told from another of its name by. Nothing here reboots: whoever plays with the nodes changes
+    the boot id (docs/tutorial.md).
+    """
+    info = {"bootID": "boot-1", "machineID": f"{number:032x}", "systemUUID": str(uuid.UUID(int=number))}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"gpu-{number:03}"}, "status": {"nodeInfo": info}}
 
 
 def main() -> int:
@@ -77,6 +75,10 @@ def main() -> int:
     try:
         wanted = {"apiVersion": "v1", "kind": "List", "items": [node(n) for n in range(1, chosen.nodes + 1)]}
         running.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(wanted))
+        running.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=120s")
+        wanted["items"] = [identity(n) for n in range(1, chosen.nodes + 1)]
+        status = ("--subresource=status", "--force-conflicts", "--validate=false")
+        running.kubectl("apply", "--server-side", *status, "-f", "-", stdin=json.dumps(wanted))
         running.kubectl("create", "namespace", "nhc-system")
         sys.stdout.write(
             f"Kubernetes {build.KUBERNETES} with {chosen.nodes} fake nodes. In another terminal:\n\n"
