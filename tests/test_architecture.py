@@ -75,6 +75,8 @@ SAME_LAYER = {
     ("declare", "check"),
     ("job_control", "repair"),  # the answer to a call that is sent once
     ("gate_ports", "ports"),
+    ("console", "deep"),  # who is due for a deep check is deep's to say
+    ("console", "remedy"),  # what a person decides on the page is what `nhc remedy` decides
     ("deep", "fleet"),  # tests over SSH go by fleet's transport
     ("language", "policy"),  # the form of a ceiling is policy's
     ("marks", "ports"),  # the rules of what ports describe

@@ -1,8 +1,8 @@
-"""What a person may do from the page: agree to a repair or refuse it, hold and release, each once and written down.
+"""What a person may do from the page: agree to a repair, refuse or abort it, hold and release, once and written down.
 
-The page never acts on a node. It writes a decision into the store; the loop reads it, judges the fault again at that
-moment, and acts within its bounds. A decision names what the person was shown: where the episode has moved on since,
-it is refused.
+The page never acts on a node. It writes a decision into the store, by the functions that `nhc remedy` uses; the loop
+reads it, judges the fault again at that moment, and acts within its bounds. A decision names what the person was shown:
+where the episode has moved on since, it is refused.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ import hashlib
 import json
 from typing import Dict, Mapping
 
+from sqlalchemy.engine import Connection
+
 from nhc.console.access import Person
 from nhc.console.screens import Missing
 from nhc.model import printable
-from nhc.store import attempts, episodes, evidence, holds
+from nhc.remedy import persons
+from nhc.remedy.book import EpisodeCase
+from nhc.store import episodes, evidence, holds
 from nhc.store.database import Store
 
 WHY_LEAST = 3
@@ -26,12 +30,16 @@ class ActionRefused(Exception):
 
 
 def shown_digest(store: Store, number: int) -> str:
-    """What stands on an episode's page now, as one digest: state, rung, version, evidence."""
+    """What stands on an episode's page now, as one digest: state, rung, evidence. Raises Missing, StoreError."""
     with store.read() as connection:
         one = episodes.get(connection, number)
         if one is None:
             raise Missing(f"there is no episode {number}")
-        pieces = [piece.sha256 for piece in evidence.of_episode(connection, number)]
+        return _digest(connection, one)
+
+
+def _digest(connection: Connection, one: episodes.Episode) -> str:
+    pieces = [piece.sha256 for piece in evidence.of_episode(connection, one.id)]
     text = json.dumps([one.id, one.node, one.cause, one.state, one.rung, sorted(pieces)])
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -46,24 +54,48 @@ def decide(store: Store, person: Person, number: int, form: Mapping[str, str], n
         raise ActionRefused("a decision is approved or refused")
     if decision == "refused" and len(reason) < WHY_LEAST:
         raise ActionRefused("say why it is refused")
-    if form.get("digest") != shown_digest(store, number):
-        raise ActionRefused("the episode has moved on since this page was shown: look again")
-    with store.write() as connection:
-        one = episodes.get(connection, number)
-        if one is None:
-            raise Missing(f"there is no episode {number}")
-        if one.state != "awaiting-approval":
-            raise ActionRefused(f"episode {number} waits for no approval: it is {one.state}")
-        if not person.may_touch(one.node):
-            raise ActionRefused(f"{person.name} may decide nothing about {one.node}")
-        if form.get("confirm", "") != one.node:
-            raise ActionRefused(f"type the node's name, {one.node}, to confirm")
-        tried = attempts.attempts_of(connection, number)
-        attempts.decide(
-            connection, one, len(tried) + 1, rung=one.rung, asked=one.updated, evidence_digest=form.get("digest", ""),
-            by=person.name, decision=decision, now=now, reason=reason,
+    shown_digest(store, number)  # one that is not there is Missing
+    try:
+        said = persons.decide(
+            store, number, by=person.name, agree=decision == "approved", why=reason, now=now,
+            check=_confirmed(person, form),
         )  # fmt: skip
-    return {"episode": number, "decision": decision, "by": person.name}
+    except persons.RequestRefused as error:
+        raise ActionRefused(str(error)) from None
+    return {"episode": number, "decision": decision, "by": person.name, "said": said}
+
+
+def abort(store: Store, person: Person, number: int, form: Mapping[str, str], now: float) -> Dict[str, object]:
+    """End an episode, as `nhc remedy abort` does. `form`: digest, confirm, reason.
+
+    Raises ActionRefused, Missing, StoreError (Conflict where the loop changed it at this moment).
+    """
+    reason = form.get("reason", "").strip()
+    if len(reason) < WHY_LEAST:
+        raise ActionRefused("say why it is aborted")
+    shown_digest(store, number)
+    try:
+        said = persons.abort(
+            store, number, by=person.name, why=printable(reason, 500), now=now, check=_confirmed(person, form)
+        )
+    except persons.RequestRefused as error:
+        raise ActionRefused(str(error)) from None
+    return {"episode": number, "by": person.name, "said": said}
+
+
+def _confirmed(person: Person, form: Mapping[str, str]) -> persons.Check:
+    """That this person may, means this node, and was shown the episode as it is; within the transaction that acts."""
+
+    def check(connection: Connection, case: EpisodeCase) -> None:
+        node = case.episode.node
+        if form.get("digest") != _digest(connection, case.episode):
+            raise ActionRefused("the episode has moved on since this page was shown: look again")
+        if not person.may_touch(node):
+            raise ActionRefused(f"{person.name} may decide nothing about {node}")
+        if form.get("confirm", "") != node:
+            raise ActionRefused(f"type the node's name, {node}, to confirm")
+
+    return check
 
 
 def set_hold(store: Store, person: Person, form: Mapping[str, str], nodes: int, now: float) -> Dict[str, object]:

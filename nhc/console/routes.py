@@ -175,6 +175,14 @@ async def _decide(console: Console, request: web.Request) -> web.StreamResponse:
     return _json(done)
 
 
+async def _abort(console: Console, request: web.Request) -> web.StreamResponse:
+    form = await _form(request)
+    number = _number(request, "id")
+    done = await asyncio.to_thread(acts.abort, console.kept(), request[PERSON], number, form, console.clock())
+    console.hub.notify("episodes")
+    return _json(done)
+
+
 async def _hold(console: Console, request: web.Request) -> web.StreamResponse:
     form = await _form(request)
     concerned = _concerned(console.snapshot(), form.get("scope", "node"), form.get("name", ""))
@@ -292,6 +300,7 @@ ROUTES = (
         lambda _c, s, r: screens.audit_page(s, _number(r, "after"), r.query.get("node", "")))),
     PageRoute("GET", "/metrics", Scope.STATE, _metrics),
     PageRoute("POST", "/api/episode/{id}/decision", Scope.APPROVE, _decide),
+    PageRoute("POST", "/api/episode/{id}/abort", Scope.APPROVE, _abort),
     PageRoute("POST", "/api/hold", Scope.ACT, _hold),
     PageRoute("POST", "/api/release", Scope.ACT, _release),
 )  # fmt: skip

@@ -7,7 +7,7 @@ reads again; a repair that was sent by then is not unsent, and the answer says s
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 from sqlalchemy.engine import Connection
 
@@ -24,6 +24,14 @@ from nhc.store.episodes import Episode, EpisodeStep
 
 class RequestRefused(Exception):
     """What a person asked for cannot be done; one line that says why."""
+
+
+Check = Callable[[Connection, EpisodeCase], None]
+"""What must hold of an episode besides, asked within the transaction; raises what says why it does not."""
+
+
+def _anybody(_connection: Connection, _case: EpisodeCase) -> None:
+    """Nothing more is asked: who may run `nhc remedy` on the store may decide."""
 
 
 def case_of(connection: Connection, number: int) -> EpisodeCase:
@@ -44,10 +52,16 @@ def evidence_digest(connection: Connection, number: int) -> str:
     return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest() if found else ""
 
 
-def decide(store: Store, number: int, *, by: str, agree: bool, why: str, now: float) -> str:
-    """Agree to an episode's next repair, or refuse it; what the person is told. Raises RequestRefused, StoreError."""
+def decide(
+    store: Store, number: int, *, by: str, agree: bool, why: str, now: float, check: Check = _anybody
+) -> str:  # fmt: skip
+    """Agree to an episode's next repair, or refuse it; what the person is told.
+
+    Raises RequestRefused, StoreError, and what `check` raises.
+    """
     with store.write() as connection:
         case = case_of(connection, number)
+        check(connection, case)
         if case.state is not EpisodeState.AWAITING_APPROVAL:
             raise RequestRefused(f"episode {number} is {case.state.value}: it waits for nobody's approval")
         attempts.decide(
@@ -59,10 +73,11 @@ def decide(store: Store, number: int, *, by: str, agree: bool, why: str, now: fl
     return f"{by} {what} {case.episode.rung} of {case.episode.node} (episode {number})"
 
 
-def abort(store: Store, number: int, *, by: str, why: str, now: float) -> str:
-    """End an episode; what is told to the person. Raises RequestRefused, StoreError."""
+def abort(store: Store, number: int, *, by: str, why: str, now: float, check: Check = _anybody) -> str:
+    """End an episode; what is told to the person. Raises RequestRefused, StoreError, and what `check` raises."""
     with store.write() as connection:
         case = case_of(connection, number)
+        check(connection, case)
         if case.state in ENDS:
             raise RequestRefused(f"episode {number} has ended already: {case.state.value}")
         said = f"episode {number} of {case.episode.node} is aborted"

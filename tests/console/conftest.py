@@ -75,8 +75,8 @@ class Site:
 class Running:
     """A console that listens, in a thread of its own."""
 
-    def __init__(self, found, source, store):
-        self.server = Server(found, source, store)
+    def __init__(self, found, source, store, clock=time.time):
+        self.server = Server(found, source, store, clock)
         self.address = found.listen
         self.loop = asyncio.new_event_loop()
         self.up = threading.Event()

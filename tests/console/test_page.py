@@ -9,7 +9,7 @@ from nhc.console.settings import parse
 from nhc.console.snapshot import NodeRow, take
 from nhc.console.sources import StoreSource
 from nhc.model import Verdict
-from nhc.store import attempts
+from nhc.store import attempts, episodes
 from tests.console.conftest import TOKENS, Running, Site, report, settings
 from tests.support import browser as browsers
 from tests.support.slurm import free_ports
@@ -161,6 +161,29 @@ def test_a_repair_is_agreed_to_on_the_page(at, browser, running):
     with running.site.store.read() as connection:
         (made,) = attempts.decisions(connection, 1)
     assert (made.decided_by, made.decision, made.reason) == ("olga", "approved", "seen")
+
+
+def test_an_episode_is_aborted_on_the_page(at, browser, running):
+    with running.site.store.write() as connection:
+        made, _new = episodes.open_episode(
+            connection, "b2", "check_gpu_lost|GpuFallenOffBus|", action="reboot", state="draining",
+            now=running.site.now, by="nhc", rung="reboot",
+        )  # fmt: skip
+    log_in(browser, running)
+    at(f"episode/{made.id}")
+    form = browser.find_element("css selector", "section[aria-label=Abort] form")
+    form.find_element("name", "reason").send_keys("mine")
+    for typed, said in (("b1", "type the node"), ("b2", "is aborted")):
+        form.find_element("name", "confirm").clear()
+        form.find_element("name", "confirm").send_keys(typed)
+        form.find_element("tag name", "button").click()
+        script = "return document.querySelector('[aria-label=Abort] [role=alert]').textContent.includes"
+        browsers.until_script(browser, f"{script}('{said}')", said)
+
+    with running.site.store.read() as connection:
+        assert episodes.get(connection, made.id).state == "aborted"
+    at(f"episode/{made.id}")
+    assert browser.find_elements("css selector", "section[aria-label=Abort]") == []
 
 
 @pytest.mark.parametrize("width", [360, 1280])

@@ -30,6 +30,19 @@ export function decisionForm(one) {
   return el("section", { class: "card", "aria-label": "Decision" }, el("h2", {}, "Decide"), form, note);
 }
 
+export function abortForm(one) {
+  const note = el("p", { role: "alert" });
+  const form = el("form", { class: "act" },
+    el("p", {}, `This ends episode ${one.id}. ${one.node} stays as it is; a repair that was sent is not taken back.`),
+    el("label", {}, `Type the node's name, ${one.node}`, el("input", { name: "confirm", autocomplete: "off", required: true })),
+    el("label", {}, "Why", el("input", { name: "reason", required: true, maxlength: 500 })),
+    el("div", {}, el("button", {}, "Abort")));
+  form.addEventListener("submit", sender(form, note, `/api/episode/${one.id}/abort`, (data) => ({
+    digest: one.digest, confirm: String(data.get("confirm")), reason: String(data.get("reason")),
+  }), (value) => `Written down: ${value.said}.`));
+  return el("section", { class: "card", "aria-label": "Abort" }, el("h2", {}, "Abort"), form, note);
+}
+
 export function holdForm(scope, name, count) {
   const note = el("p", { role: "alert" });
   const shown = el("p", {}, count === null ? "" : "It concerns 1 node.");

@@ -1,7 +1,7 @@
 // The screens. Each answers an address: `show` gives its content, `heard` what it does when something is new.
 
 import { ask, fleet, go, may, page, say } from "/static/app.js";
-import { decisionForm, holdForm, releaseForm } from "/static/acts.js";
+import { abortForm, decisionForm, holdForm, releaseForm } from "/static/acts.js";
 import { age, el, facts, link, nodeLink, said, sign, stamp, table, WORDS } from "/static/dom.js";
 import { FleetMap } from "/static/map.js";
 
@@ -180,6 +180,7 @@ async function episode([id]) {
     table("Decisions", ["Who", "Decision", "Repair", "Why", "When"], one.decisions.map((row) => [row.decided_by, row.decision, row.rung, said(row.reason), stamp(row.decided)]), "Nobody has decided yet."),
     table("Evidence", ["Piece", "Bytes", "SHA-256", "Kept until", "Note"], one.evidence.map((row) => [row.name, row.size, said(row.sha256), stamp(row.expires), said(row.cut ? `cut; ${row.message}` : row.message)]), "None was collected."),
     table("What happened", ["When", "Who", "What", "Detail"], one.events.map((row) => [stamp(row.at), row.actor, row.what, said(Object.entries(row.detail).map(([key, value]) => `${key}: ${typeof value === "object" ? JSON.stringify(value) : value}`).join("; "))])),
+    one.ended === null && may("approve") ? abortForm(one) : "",
   ] };
 }
 
