@@ -15,8 +15,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from nhc import __version__
-from nhc.console import acts, screens
+from nhc.console import acts, screens, work
 from nhc.console.access import Person, Scope
+from nhc.console.deep_coverage import DeepReader, deep_coverage, letters_of_deep
 from nhc.console.doors import LIFETIME, PERSON, Doors
 from nhc.console.hub import Hub
 from nhc.console.metrics import exposition
@@ -52,6 +53,10 @@ class Console(Protocol):
 
     def kept(self) -> Store:
         """The store. Raises Missing where there is none."""
+        ...
+
+    def told(self) -> DeepReader:
+        """The reader of deep verdicts. Raises Missing where there is no store."""
         ...
 
 
@@ -145,7 +150,21 @@ async def _node(console: Console, request: web.Request) -> web.StreamResponse:
         value["episodes"] = (
             await asyncio.to_thread(screens.list_episodes, console.store, console.clock(), None, name)
         )["episodes"]
+        value["work"] = await asyncio.to_thread(work.work_of, console.store, name, console.clock())
     return _json(value)
+
+
+async def _deep(console: Console, request: web.Request) -> web.StreamResponse:
+    reader, snapshot = console.told(), console.snapshot()
+    fact, suite = request.query.get("fact", ""), request.query.get("suite", "")
+    return _json(await asyncio.to_thread(
+        lambda: deep_coverage(snapshot, reader.told(), fact, suite, console.clock())
+    ))  # fmt: skip
+
+
+async def _deep_letters(console: Console, _request: web.Request) -> web.StreamResponse:
+    reader, snapshot = console.told(), console.snapshot()
+    return _json(await asyncio.to_thread(lambda: letters_of_deep(snapshot, reader.told(), console.clock())))
 
 
 def _window(console: Console, request: web.Request) -> screens.Window:
@@ -279,6 +298,9 @@ ROUTES = (
     PageRoute("GET", "/api/fleet", Scope.STATE, _of_snapshot(lambda s, _r: screens.fleet(s))),
     PageRoute("GET", "/api/check/{check}", Scope.STATE, _of_snapshot(
         lambda s, r: screens.letters_of_check(s, r.match_info["check"]))),
+    PageRoute("GET", "/api/deep", Scope.STATE, _deep),
+    PageRoute("GET", "/api/deep/letters", Scope.STATE, _deep_letters),
+    PageRoute("GET", "/api/job/{id}", Scope.STATE, _of_store(lambda _c, s, r: work.job(s, _number(r, "id")))),
     PageRoute("GET", "/api/causes", Scope.STATE, _of_snapshot(lambda s, _r: screens.causes(s))),
     PageRoute("GET", "/api/cause", Scope.STATE, _of_snapshot(
         lambda s, r: screens.cause(s, r.query.get("check", ""), r.query.get("reason", "")))),

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from nhc.console import screens
 from nhc.console.access import Scope
+from nhc.console.deep_coverage import DeepReader
 from nhc.console.doors import Doors, add_headers, guard
 from nhc.console.hub import Hub
 from nhc.console.routes import ROUTES, plain_errors
@@ -39,6 +40,7 @@ class Server:
         self.settings, self.source, self.store, self.clock = settings, source, store, clock
         self.hub = Hub(source, settings.refresh, clock)
         self.doors = Doors(settings, clock)
+        self.deep = DeepReader(store, clock) if store is not None else None
         self.started = clock()
 
     def snapshot(self) -> Snapshot:
@@ -52,6 +54,12 @@ class Server:
         if self.store is None:
             raise screens.Missing("there is no fleet store here: reports alone are shown")
         return self.store
+
+    def told(self) -> DeepReader:
+        """The reader of deep verdicts. Raises Missing where there is no store."""
+        self.kept()
+        assert self.deep is not None
+        return self.deep
 
     def app(self) -> web.Application:
         """The application with its guard, its routes and the reader of the source."""

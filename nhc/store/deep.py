@@ -153,12 +153,13 @@ def last_verdicts(connection: Connection, node: str = "") -> List[LastVerdict]:
 
 
 def last_told(
-    connection: Connection, nodes: Optional[Sequence[str]] = None, suites: Sequence[str] = ()
+    connection: Connection, nodes: Optional[Sequence[str]] = None, suites: Sequence[str] = (), since: float = 0.0
 ) -> Dict[Tuple[str, str], LastVerdict]:
     """The newest run of each suite that could tell, by node and suite: its worst verdict and its age.
 
     A run of which one part could not tell proves nothing, and hides no older one that could. `nodes` None is all;
-    without `suites` all count. This is what a gate asks: is there a verdict, which, and how old.
+    without `suites` all count; runs from before `since` (Unix seconds) do not. This is what a gate asks: is there a
+    verdict, which, and how old.
     """
     found: Dict[Tuple[str, str], LastVerdict] = {}
     rank = sa.case({verdict.name: int(verdict) for verdict in Verdict}, value=deep_results.c.verdict, else_=0)
@@ -169,6 +170,8 @@ def last_told(
     telling = runs.having(sa.func.max(rank).in_([int(Verdict.OK), int(Verdict.WARN), int(Verdict.CRIT)]))
     if suites:
         telling = telling.where(deep_results.c.suite.in_(list(suites)))
+    if since:
+        telling = telling.where(deep_results.c.at >= since)
     names = None if nodes is None else sorted(set(nodes))
     for at in range(0, 1 if names is None else len(names), CHUNK):
         some = telling if names is None else telling.where(deep_results.c.node.in_(names[at : at + CHUNK]))
@@ -180,6 +183,17 @@ def last_told(
         for row in connection.execute(sa.select(numbered).where(numbered.c.place == 1)):
             found[row.node, row.suite] = LastVerdict(row.node, row.suite, Verdict(row.worst).name, row.at)
     return found
+
+
+def newest_id(connection: Connection) -> int:
+    """The number of the newest result, 0 where there is none."""
+    return int(connection.scalar(sa.select(sa.func.max(deep_results.c.id))) or 0)
+
+
+def nodes_since(connection: Connection, number: int) -> List[str]:
+    """The nodes that have a result with a larger number than this one."""
+    asked = sa.select(deep_results.c.node).where(deep_results.c.id > number).distinct()
+    return [str(row.node) for row in connection.execute(asked)]
 
 
 def history(connection: Connection, node: str, limit: int = 100) -> List[DeepResult]:

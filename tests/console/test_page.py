@@ -9,7 +9,7 @@ from nhc.console.settings import parse
 from nhc.console.snapshot import NodeRow, take
 from nhc.console.sources import StoreSource
 from nhc.model import Verdict
-from nhc.store import attempts, episodes
+from nhc.store import attempts, deep, episodes, jobs, trains
 from tests.console.conftest import TOKENS, Running, Site, report, settings
 from tests.support import browser as browsers
 from tests.support.slurm import free_ports
@@ -19,6 +19,7 @@ EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"doc
 READY = "return document.body.dataset.ready && document.querySelector('main').dataset.screen"
 SCREENS = (
     "map", "problems", "checks", "node/b1", "episodes", "episode/1", "timeline/b1", "held", "offenders", "health",
+    "deep?fact=rack", "map?check=deep", "job/1",
     "find?text=b", "cause?check=check_gpu_lost&reason=GpuFallenOffBus", "login",
 )  # fmt: skip
 
@@ -27,6 +28,7 @@ SCREENS = (
 def running(tmp_path_factory):
     site = Site(tmp_path_factory.mktemp("site"))
     site.hear(report("a2", Verdict.WARN, "GpuHot", started=site.now - 5, target=EVIL, message=f"hot {EVIL}"))
+    put_to_work(site)
     found = settings(free_ports(1)[0])
     made = Running(found, StoreSource(site.store, found.stale), site.store)
     made.site = site
@@ -34,6 +36,19 @@ def running(tmp_path_factory):
     yield made
     made.stop()
     site.store.close()
+
+
+def put_to_work(site):
+    """A job that failed on b1, a train that it is in, a deep verdict of it."""
+    with site.store.write() as connection:
+        seen = jobs.WatchedJob(0, "kube", "PyTorchJob", "team", EVIL, "u1", "ann", "Running", "r2", "b3", 2, 3, "", "",
+                               site.now - 900, site.now, None)  # fmt: skip
+        job = jobs.watch(connection, seen)
+        jobs.begin(connection, job, key="k1", run="r1", why=EVIL, nodes=["b1"], exclude=["b1"], manifest="",
+                   now=site.now, by="nhc job run")  # fmt: skip
+        trains.create(connection, "driver-570", [["b1"]], plan="", digest="", state="running", node_state="waiting",
+                      by="ann", why="a new driver", now=site.now)  # fmt: skip
+        deep.add(connection, [deep.DeepResult("b1", "quick", "gemm", "", None, "", "CRIT", "", site.now - 7200)])
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +100,32 @@ def test_text_of_a_node_never_becomes_markup(at):
         assert "<img src=x onerror=" in text(browser), screen
         assert browser.title.endswith("nhc console")
         assert browser.execute_script("return document.images.length") == 0
+
+
+def test_a_node_is_shown_with_the_work_on_it(at):
+    browser = at("node/b1")
+    said = text(browser)
+    assert "Maintenance train driver-570, wave 1: waiting" in said
+    assert "By ann: a new driver" in said
+    assert "Deep checks" in said
+    browser.find_element("css selector", "a[href='/view/job/1']").click()
+    browsers.until_script(browser, f"{READY} === 'job'", "the job's screen")
+    assert "Nodes that it is kept off" in text(browser)
+    assert "<img src=x onerror=" in text(browser)
+
+
+def test_the_coverage_of_deep_checks_keeps_its_view_in_the_address(at):
+    from selenium.webdriver.support.ui import Select
+
+    browser = at("deep")
+    assert "8 nodes are due" in text(browser)
+    Select(browser.find_elements("css selector", "main select")[0]).select_by_value("rack")
+    browsers.until_script(browser, "return location.search.includes('fact=rack')", "the address")
+    browsers.until_script(browser, "return document.querySelector('main').textContent.includes('r-b')", "the groups")
+    browser.find_element("link text", "On the map").click()
+    browsers.until_script(browser, "return document.querySelector('canvas')?.dataset.drawn === '8'", "the map")
+    label = browser.find_element("tag name", "canvas").get_attribute("aria-label")
+    assert "1 CRIT, 7 never tested" in label
 
 
 def test_the_map_shows_a_change_as_it_comes(at, running):

@@ -51,7 +51,8 @@ function flow(names, groups, cell, width) {
 }
 
 export class FleetMap {
-  constructor(open, say) {
+  constructor(open, say, words = WORDS) {
+    this.words = words;
     this.open = open;
     this.say = say;
     this.at = 0;
@@ -152,7 +153,7 @@ export class FleetMap {
   label() {
     const counts = {};
     for (const letter of this.letters) counts[letter] = (counts[letter] || 0) + 1;
-    return "Map of " + this.letters.length + " nodes: " + [..."cuwsno"].filter((one) => counts[one]).map((one) => `${counts[one]} ${WORDS[one]}`).join(", ") + ". Arrow keys go from node to node.";
+    return "Map of " + this.letters.length + " nodes: " + [..."cuwsno"].filter((one) => counts[one]).map((one) => `${counts[one]} ${this.words[one]}`).join(", ") + ". Arrow keys go from node to node.";
   }
 
   hit(event) {
@@ -169,7 +170,7 @@ export class FleetMap {
 
   hover(event) {
     const index = this.hit(event);
-    this.canvas.title = index < 0 ? "" : `${this.layout.names[index]}: ${WORDS[this.letters[index]]}`;
+    this.canvas.title = index < 0 ? "" : `${this.layout.names[index]}: ${this.words[this.letters[index]]}`;
   }
 
   click(event) {
@@ -191,7 +192,7 @@ export class FleetMap {
     this.pen.lineWidth = 2;
     this.pen.strokeRect(x[this.at] - 1, y[this.at] - 1, cell + 1, cell + 1);
     this.pen.lineWidth = 1;
-    this.say(`${this.layout.names[this.at]}: ${WORDS[this.letters[this.at]]}`);
+    this.say(`${this.layout.names[this.at]}: ${this.words[this.letters[this.at]]}`);
   }
 
   sick(step) {

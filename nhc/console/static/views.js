@@ -8,6 +8,8 @@ import { FleetMap } from "/static/map.js";
 const now = () => page.fleet?.at ?? Date.now() / 1000;
 const left = (count) => (count ? el("p", {}, `${count.toLocaleString("en")} more are not shown.`) : null);
 
+const DEEP = "deep"; // no check is called so: their names begin with check_
+
 async function again(kinds, kind, show) {
   if (kinds.includes(kind)) await show();
 }
@@ -19,7 +21,8 @@ async function map(_rest, query) {
   const fact = query.get("by") ?? (page.layout.facts.includes("rack") ? "rack" : page.layout.facts[0] ?? "");
   const check = query.get("check") ?? "";
   const wanted = new Set((query.get("show") ?? "").split("").filter((one) => one in WORDS));
-  const picture = new FleetMap((name) => go(`/view/node/${encodeURIComponent(name)}`), say);
+  const words = check === DEEP ? { ...WORDS, s: "tested too long ago", n: "never tested" } : WORDS;
+  const picture = new FleetMap((name) => go(`/view/node/${encodeURIComponent(name)}`), say, words);
   const address = (changes) => {
     const next = new URLSearchParams(location.search);
     for (const [key, value] of Object.entries(changes)) value ? next.set(key, value) : next.delete(key);
@@ -30,7 +33,7 @@ async function map(_rest, query) {
   const checks = await ask(`/api/checks?fact=${encodeURIComponent(fact)}`);
   const names = [...new Set(checks.rows.map((row) => row.check))];
   const colour = el("select", { onchange: () => go(address({ check: colour.value })) },
-    ["", ...names].map((one) => el("option", { value: one, selected: one === check }, one || "the node's verdict")));
+    ["", ...(page.me.store ? [DEEP] : []), ...names].map((one) => el("option", { value: one, selected: one === check }, one === DEEP ? "the last deep verdict" : one || "the node's verdict")));
   const boxes = [..."cuwsno"].map((letter) => el("label", {}, el("input", {
     type: "checkbox", checked: wanted.has(letter),
     onchange: (event) => {
@@ -38,9 +41,9 @@ async function map(_rest, query) {
       go(address({ show: [...wanted].join("") }), true);
       picture.filter(wanted.size ? wanted : null);
     },
-  }), ` ${WORDS[letter]}`));
+  }), ` ${words[letter]}`));
   const groups = el("div", {});
-  const letters = async () => (check ? (await ask(`/api/check/${encodeURIComponent(check)}`)).letters : page.fleet.letters);
+  const letters = async () => (check ? (await ask(check === DEEP ? "/api/deep/letters" : `/api/check/${encodeURIComponent(check)}`)).letters : page.fleet.letters);
   const summary = async () => {
     const value = await ask(`/api/groups?fact=${encodeURIComponent(fact)}`);
     groups.replaceChildren(table(`Nodes by ${fact || "nothing"}`, [fact || "all", "Nodes", ...[..."cuwsno"].map((one) => WORDS[one])],
@@ -125,8 +128,49 @@ async function node([name]) {
     el("p", { class: "bar" }, page.me.store ? link(`/view/timeline/${encodeURIComponent(name)}`, "Timeline") : "", ...Object.entries(one.links).map(([title, address]) => el("a", { href: address, rel: "noreferrer" }, title))),
     table("Problems", ["Verdict", "Check", "Target", "Message", "Since", "Suggested"], one.problems.map((row) => [sign(row.verdict), row.reason || row.check, row.target, said(row.message), age(one.at - row.began), row.action === "none" ? "" : row.action]), "No problem stands."),
     ...evidence.flatMap((result) => [el("h2", {}, `Evidence of ${result.check}`), el("pre", { tabindex: 0 }, result.evidence.join("\n"))]),
+    ...(one.work ? workOf(one.work) : []),
     one.episodes?.length ? episodeTable(one.episodes, one.at) : "",
     may("act") && page.me.store ? holdForm("node", name, 1) : "",
+  ] };
+}
+
+function workOf(work) {
+  const jobLink = (row) => link(`/view/job/${row.id}`, row.job);
+  return [
+    ...work.spares.map((row) => el("p", {}, nodeLink(row.node), ` is a spare of ${row.pool}: ${row.state}`, row.stands_for ? [" for ", nodeLink(row.stands_for)] : "", `, since ${stamp(row.since)}`, row.why ? `: ${row.why}` : "")),
+    ...work.trains.map((row) => el("p", {}, `Maintenance train ${row.train}, wave ${row.wave}: ${row.outcome || row.state} ${stamp(row.ended ?? row.updated)}. By ${row.by}: ${row.why}`)),
+    table("Deep checks", ["Suite", "Verdict", "Age", "When"], work.deep.map((row) => [row.suite, sign(row.verdict), age(row.age), stamp(row.at)]), "No deep check was run here."),
+    work.running.length ? table("Watched jobs here", ["Job", "User", "Phase", "Run"], work.running.map((row) => [jobLink(row), row.user, row.phase, row.run])) : "",
+    work.failed.length ? table("Jobs that failed here", ["Job", "User", "Run", "Why", "When", "Restart"], work.failed.map((row) => [jobLink(row), row.user, row.run, said(row.why), stamp(row.at), row.restart === null ? "none" : `number ${row.restart}: ${row.outcome || row.state}`])) : "",
+  ];
+}
+
+async function job([id]) {
+  const one = await ask(`/api/job/${id}`);
+  const links = (names) => el("td", { class: "said" }, names.flatMap((name) => [nodeLink(name), " "]));
+  return { content: [
+    el("h1", {}, `Job ${one.job}`),
+    facts([["Controller", one.controller], ["User", one.user], ["Phase", one.phase], ["Run", one.run], ["Nodes wanted", one.wants], ["Restarts allowed", one.max_restarts], ["Checkpoint", one.checkpoint], ["Watched since", stamp(one.began)], ["Ended", stamp(one.ended)], ["Said last", one.said]]),
+    el("p", {}, "On ", one.nodes.flatMap((name) => [nodeLink(name), " "])),
+    table("Restarts", ["Number", "Run", "State", "Why", "Failed nodes", "Message", "Written"], one.restarts.map((row) => [row.number, row.run, row.outcome || row.state, said(row.why), links(row.nodes), said(row.message), stamp(row.written)]), "It was never restarted."),
+    table("Nodes that it is kept off", ["Node", "Run", "Why", "When"], one.pairs.map((row) => [nodeLink(row.node), row.run, said(row.why), stamp(row.at)]), "None."), left(one.left_out) ?? "",
+  ] };
+}
+
+async function deep(_rest, query) {
+  const fact = query.get("fact") ?? "", suite = query.get("suite") ?? "";
+  const value = await ask(`/api/deep?${new URLSearchParams({ fact, suite })}`);
+  const address = (changes) => `/view/deep?${new URLSearchParams({ fact, suite, ...changes })}`;
+  const by = el("select", { onchange: () => go(address({ fact: by.value })) }, ["", ...value.facts].map((one) => el("option", { value: one, selected: one === fact }, one || "the whole fleet")));
+  const of = el("select", { onchange: () => go(address({ suite: of.value })) }, ["", ...value.suites].map((one) => el("option", { value: one, selected: one === suite }, one || "any")));
+  return { content: [
+    el("h1", {}, "Deep checks"),
+    el("p", { class: "bar" }, el("label", {}, "By ", by), el("label", {}, "Suite ", of), link(`/view/map?check=${DEEP}`, "On the map")),
+    el("p", {}, `${value.due.toLocaleString("en")} nodes are due: they have no good verdict of the last ${value.younger_days} days. Verdicts of the last ${value.days} days count.`),
+    table("Nodes by the age of their last verdict", [fact || "Fleet", "Nodes", ...value.ages.map((one) => `Under ${one}`), "Older", "Never", "Bad", "Due"],
+      value.rows.map((row) => [row.group || (fact ? "(not known)" : "all"), row.nodes, ...row.ages, row.older, row.never, row.bad, row.due]), "There is no node."), left(value.left_out) ?? "",
+    value.never.count ? el("p", {}, `Never tested: ${value.never.count.toLocaleString("en")} nodes, ${value.never.nodes}${value.never.count > 200 ? ", …" : ""}`) : "",
+    table("Who is due, the oldest verdict first", ["Node", "Verdict", "Suite", "Age", "Why"], value.late.map((row) => [nodeLink(row.node), sign(row.verdict), row.suite, age(row.age), said(row.why)]), "Nobody who was tested."), left(value.late_left_out) ?? "",
   ] };
 }
 
@@ -222,6 +266,7 @@ export const SCREENS = {
   map: { title: "Map", show: map }, problems: { title: "Problems", show: problems }, checks: { title: "Checks", show: checks },
   episodes: { title: "Repairs", show: episodes, store: true }, held: { title: "Held back", show: held, store: true },
   offenders: { title: "Offenders", show: offenders, store: true }, audit: { title: "Audit", show: audit, store: true, right: "audit" },
+  deep: { title: "Deep checks", show: deep, store: true }, job: { title: "Job", show: job, hidden: true },
   health: { title: "Health", show: health }, cause: { title: "Cause", show: cause, hidden: true }, node: { title: "Node", show: node, hidden: true },
   timeline: { title: "Timeline", show: timeline, hidden: true }, episode: { title: "Episode", show: episode, hidden: true }, find: { title: "Find", show: find, hidden: true },
 };

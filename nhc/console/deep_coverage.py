@@ -1,0 +1,141 @@
+"""How far deep checks reach: each node's last deep verdict with its age, groups by age, and who is due.
+
+Nothing about a fleet's deep checks changes within a minute, and reading all of it takes longer than a viewer waits:
+`DeepReader` reads it whole once an hour, and every minute what is new, for all viewers.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from nhc.console.snapshot import Snapshot
+from nhc.deep.due import DAY, DeepRule, due
+from nhc.matching.nodeset import fold
+from nhc.store import deep
+from nhc.store.database import Store
+from nhc.store.deep import LastVerdict
+
+AGES: Tuple[Tuple[str, float], ...] = (("1 day", DAY), ("7 days", 7 * DAY), ("30 days", 30 * DAY))
+"""Limits of the age groups; what is older than the last of them is one group, what was never tested another."""
+BACK = 90 * DAY
+"""How far back verdicts are looked for: an older one says no more of a node than none."""
+RULE = DeepRule()
+"""Who is due: without a good verdict of the last seven days, as `nhc deep due` asks by default."""
+FRESH = 60.0
+WHOLE = 3600.0
+ROWS = 200
+
+Told = Dict[Tuple[str, str], LastVerdict]
+Value = Dict[str, object]
+
+
+class DeepReader:
+    """The last deep verdict of each node and suite, shared by all viewers."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self.store, self.clock = store, clock
+        self._lock = threading.Lock()
+        self._told: Told = {}
+        self._read = self._whole = float("-inf")
+        self._marks = (0, 0)
+
+    def told(self) -> Told:
+        """The verdicts, at most a minute old. Raises StoreError."""
+        with self._lock:
+            now = self.clock()
+            if now - self._whole >= WHOLE or now < self._whole:
+                with self.store.read() as connection:
+                    newest = deep.newest_id(connection)
+                    self._told = deep.last_told(connection, since=now - BACK)
+                self._whole, self._read, self._marks = now, now, (newest, newest)
+            elif now - self._read >= FRESH:
+                # From the mark before the last one on: PostgreSQL gives numbers before it commits, so that a row with a
+                # smaller number may come into sight after one with a larger.
+                with self.store.read() as connection:
+                    newest = deep.newest_id(connection)
+                    names = deep.nodes_since(connection, self._marks[0])
+                    new = deep.last_told(connection, names, since=now - BACK) if names else {}
+                self._told = {**self._told, **new}
+                self._read, self._marks = now, (self._marks[1], newest)
+            return self._told
+
+
+class AgeGroup(NamedTuple):
+    """Nodes of one group of a fact, by the age of their last deep verdict. `ages` in the order of `AGES`."""
+
+    group: str
+    nodes: int
+    ages: Tuple[int, ...]
+    older: int
+    never: int
+    bad: int
+    due: int
+
+
+def newest(told: Mapping[Tuple[str, str], LastVerdict], suite: str = "") -> Dict[str, LastVerdict]:
+    """Each node's newest verdict, of one suite or of any."""
+    found: Dict[str, LastVerdict] = {}
+    for one in told.values():
+        if (not suite or one.suite == suite) and (one.node not in found or found[one.node].at < one.at):
+            found[one.node] = one
+    return found
+
+
+def deep_coverage(
+    snapshot: Snapshot, told: Mapping[Tuple[str, str], LastVerdict], fact: str, suite: str, now: float
+) -> Value:
+    """The screen: groups of a fact by age, who is due and why, the oldest verdicts first."""
+    last = newest(told, suite)
+    rule = RULE._replace(suites=(suite,) if suite else ())
+    late = due(snapshot.names, told, rule, now) if snapshot.names else ()
+    rows = _groups(snapshot, last, {one.node for one in late}, fact, now)
+    never = [one.node for one in late if one.age is None]
+    tested = sorted((one for one in late if one.age is not None), key=lambda one: -(one.age or 0.0))
+    shown = tested[:ROWS]
+    return {
+        "at": now, "fact": fact, "suite": suite, "days": round(BACK / DAY), "younger_days": round(rule.younger / DAY),
+        "facts": sorted({name for row in snapshot.nodes.values() for name in row.groups}),
+        "suites": sorted({one.suite for one in told.values()}), "ages": [name for name, _limit in AGES],
+        "rows": [row._asdict() for row in rows[: 10 * ROWS]], "left_out": max(0, len(rows) - 10 * ROWS),
+        "due": len(late), "never": {"count": len(never), "nodes": fold(never[:ROWS])},
+        "late": [{**one._asdict(), **_verdict(last.get(one.node))} for one in shown],
+        "late_left_out": len(tested) - len(shown),
+    }  # fmt: skip
+
+
+def _verdict(one: Optional[LastVerdict]) -> Value:
+    return {"verdict": one.verdict, "suite": one.suite} if one else {"verdict": "", "suite": ""}
+
+
+def _groups(
+    snapshot: Snapshot, last: Mapping[str, LastVerdict], late: set[str], fact: str, now: float
+) -> List[AgeGroup]:
+    members: Dict[str, List[str]] = {}
+    for name in snapshot.names:
+        members.setdefault(snapshot.nodes[name].groups.get(fact, ""), []).append(name)
+    rows = []
+    for group, names in members.items():
+        counts = [0] * (len(AGES) + 1)
+        for name in names:
+            if name in last:
+                age = last[name].age(now)
+                counts[next((place for place, (_text, limit) in enumerate(AGES) if age < limit), len(AGES))] += 1
+        rows.append(AgeGroup(
+            group, len(names), tuple(counts[:-1]), counts[-1], sum(name not in last for name in names),
+            sum(name in last and last[name].verdict == "CRIT" for name in names), sum(name in late for name in names),
+        ))  # fmt: skip
+    return sorted(rows, key=lambda row: (-row.due, row.group))
+
+
+def letters_of_deep(snapshot: Snapshot, told: Mapping[Tuple[str, str], LastVerdict], now: float) -> Value:
+    """The map recoloured by the last deep verdict: too old is stale, a node without one was never tested."""
+    last = newest(told)
+    worst = {"OK": "o", "WARN": "w", "CRIT": "c"}
+    letters = "".join(
+        "n" if name not in last
+        else "s" if last[name].verdict != "CRIT" and last[name].age(now) >= RULE.younger
+        else worst.get(last[name].verdict, "u")
+        for name in snapshot.names
+    )  # fmt: skip
+    return {"layout": snapshot.layout, "at": now, "letters": letters, "check": "deep"}

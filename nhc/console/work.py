@@ -1,0 +1,41 @@
+"""What the node's screen shows of the work on it: deep verdicts, jobs, trains, spares. And a job's own screen."""
+
+from __future__ import annotations
+
+from nhc.console.screens import ROWS, Missing, Value
+from nhc.store import deep, jobs, node_work
+from nhc.store.database import Store
+
+
+def work_of(store: Store, name: str, now: float) -> Value:
+    """The work on one node, as texts with who and why. Raises StoreError."""
+    with store.read() as connection:
+        told = deep.last_verdicts(connection, name)
+        running = node_work.running_jobs(connection, name)
+        failed = node_work.failed_jobs(connection, name)
+        trains = node_work.trains_of(connection, name)
+        spares = node_work.spares_of(connection, name)
+    return {
+        "deep": [{**one._asdict(), "age": one.age(now)} for one in told],
+        "running": [{"id": one.id, "job": one.text(), "user": one.user, "phase": one.phase, "run": one.run}
+                    for one in running],
+        "failed": [{**one._asdict(), "job": "/".join(part for part in (one.kind, one.namespace, one.name) if part),
+                    "id": one.job} for one in failed],
+        "trains": [one._asdict() for one in trains],
+        "spares": [one._asdict() for one in spares],
+    }  # fmt: skip
+
+
+def job(store: Store, number: int) -> Value:
+    """One watched job: its restarts, and the nodes that it failed on. Raises Missing, StoreError."""
+    with store.read() as connection:
+        found = node_work.job(connection, number)
+        if found is None:
+            raise Missing(f"there is no job {number}")
+        restarts = jobs.restarts(connection, number)
+        pairs = jobs.pairs(connection, number)
+    return {
+        **found._asdict(), "job": found.text(), "nodes": list(found.node_names)[:ROWS],
+        "restarts": [{**one._asdict(), "nodes": one.nodes.split()[:ROWS]} for one in restarts[-ROWS:]],
+        "pairs": [one._asdict() for one in pairs[:ROWS]], "left_out": max(0, len(pairs) - ROWS),
+    }  # fmt: skip

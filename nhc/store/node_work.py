@@ -1,0 +1,106 @@
+"""What the store knows of the work on one node: jobs that failed there, maintenance trains, its place as a spare."""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Optional
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from nhc.store.job_tables import job_nodes, job_restarts, jobs
+from nhc.store.jobs import WatchedJob
+from nhc.store.maintenance_tables import spares, train_nodes, trains
+
+
+class FailedJob(NamedTuple):
+    """A job that failed on a node in one of its runs, and the restart that followed; "" and None where none did."""
+
+    job: int
+    kind: str
+    namespace: str
+    name: str
+    user: str
+    run: str
+    why: str
+    at: float
+    restart: Optional[int]
+    state: str
+    outcome: str
+
+
+class NodeTrain(NamedTuple):
+    """A maintenance train that the node is in. `ended` is None while the train still has work on it."""
+
+    train: str
+    by: str
+    why: str
+    wave: int
+    state: str
+    outcome: str
+    updated: float
+    ended: Optional[float]
+
+
+class NodeSpare(NamedTuple):
+    """A spare that is this node, or that stands for it."""
+
+    node: str
+    pool: str
+    state: str
+    stands_for: str
+    since: float
+    why: str
+
+
+def failed_jobs(connection: Connection, node: str, limit: int = 50) -> List[FailedJob]:
+    """The jobs that failed on a node, the newest first."""
+    restarted = sa.and_(job_restarts.c.job == job_nodes.c.job, job_restarts.c.run == job_nodes.c.run)
+    asked = (
+        sa.select(
+            job_nodes.c.job, jobs.c.kind, jobs.c.namespace, jobs.c.name, jobs.c.user, job_nodes.c.run, job_nodes.c.why,
+            job_nodes.c.at, job_restarts.c.number, sa.func.coalesce(job_restarts.c.state, ""),
+            sa.func.coalesce(job_restarts.c.outcome, ""),
+        )
+        .join_from(job_nodes, jobs, jobs.c.id == job_nodes.c.job)
+        .outerjoin(job_restarts, restarted)
+        .where(job_nodes.c.node == node)
+        .order_by(job_nodes.c.at.desc(), job_nodes.c.job)
+        .limit(limit)
+    )  # fmt: skip
+    return [FailedJob._make(row) for row in connection.execute(asked)]
+
+
+def running_jobs(connection: Connection, node: str, limit: int = 50) -> List[WatchedJob]:
+    """The watched jobs whose newest run has this node and that have not ended."""
+    # The nodes are words with a space between them; the pattern finds more, words alone are believed.
+    asked = sa.select(jobs).where(jobs.c.ended.is_(None), jobs.c.nodes.contains(node, autoescape=True))
+    found = (WatchedJob._make(row) for row in connection.execute(asked.order_by(jobs.c.id.desc())))
+    return [row for row in found if node in row.node_names][:limit]
+
+
+def job(connection: Connection, number: int) -> Optional[WatchedJob]:
+    """A job by its number, None where there is none."""
+    row = connection.execute(sa.select(jobs).where(jobs.c.id == number)).first()
+    return WatchedJob._make(row) if row else None
+
+
+def trains_of(connection: Connection, node: str, limit: int = 10) -> List[NodeTrain]:
+    """The trains that a node is or was in, the newest first."""
+    asked = (
+        sa.select(
+            trains.c.name, trains.c.by, trains.c.why, train_nodes.c.wave, train_nodes.c.state, train_nodes.c.outcome,
+            train_nodes.c.updated, train_nodes.c.ended,
+        )
+        .join_from(train_nodes, trains, trains.c.id == train_nodes.c.train)
+        .where(train_nodes.c.node == node)
+        .order_by(train_nodes.c.train.desc())
+        .limit(limit)
+    )  # fmt: skip
+    return [NodeTrain._make(row) for row in connection.execute(asked)]
+
+
+def spares_of(connection: Connection, node: str) -> List[NodeSpare]:
+    """The node as a spare, and the spare that stands for it."""
+    columns = [spares.c[name] for name in NodeSpare._fields]
+    asked = sa.select(*columns).where(sa.or_(spares.c.node == node, spares.c.stands_for == node))
+    return [NodeSpare._make(row) for row in connection.execute(asked.order_by(spares.c.node))]

@@ -1,0 +1,67 @@
+"""What the node's screen says of the work on it, and the screen of a job."""
+
+import pytest
+
+from nhc.store import deep, jobs, trains
+from nhc.store.deep import DeepResult
+from nhc.store.jobs import WatchedJob
+from nhc.store.maintenance_tables import spares
+
+
+@pytest.fixture
+def busy(site):
+    """llama failed on b1 and was restarted once; it runs on b3 and b31 now. A train and a spare concern b1."""
+    with site.store.write() as connection:
+        seen = WatchedJob(0, "kube", "PyTorchJob", "team", "llama", "u1", "ann", "Running", "r2", "b3 b31", 2, 3, "",
+                          "", site.now - 900, site.now, None)  # fmt: skip
+        job = jobs.watch(connection, seen)
+        restart = jobs.begin(connection, job, key="k1", run="r1", why="GpuFallenOffBus", nodes=["b1"],
+                             exclude=["b1"], manifest="", now=site.now - 600, by="nhc job run")  # fmt: skip
+        jobs.save(connection, restart, job, state=jobs.ENDED, outcome=jobs.RESTARTED, now=site.now - 500, by="nhc")
+        trains.create(connection, "driver-570", [["b1"], ["b2"]], plan="", digest="", state="running",
+                      node_state="waiting", by="ann", why="a new driver", now=site.now)  # fmt: skip
+        connection.execute(spares.insert(), {
+            "node": "b4", "pool": "h100", "state": "serving", "stands_for": "b1", "since": site.now - 60,
+            "updated": site.now, "why": "b1 is in repair",
+        })  # fmt: skip
+        deep.add(connection, [DeepResult("b1", "quick", "gemm", "gpu0", None, "", "CRIT", "", site.now - 7200)])
+    site.job = job
+    return site
+
+
+def work(console, node):
+    return console.ask("GET", f"/api/node/{node}")[1]["work"]
+
+
+def test_a_node_is_shown_with_the_jobs_that_failed_on_it_and_their_restarts(console, busy):
+    (failed,) = work(console, "b1")["failed"]
+    assert (failed["job"], failed["run"], failed["why"]) == ("PyTorchJob/team/llama", "r1", "GpuFallenOffBus")
+    assert (failed["restart"], failed["outcome"], failed["id"]) == (1, "restarted", busy.job.id)
+    assert work(console, "b2")["failed"] == []
+
+
+def test_a_job_runs_on_the_nodes_it_names_and_on_no_other(console, busy):
+    assert [one["job"] for one in work(console, "b3")["running"]] == ["PyTorchJob/team/llama"]
+    assert work(console, "b1")["running"] == []
+    assert work(console, "b2")["running"] == []
+
+
+def test_trains_spares_and_deep_verdicts_say_who_and_why(console, busy):
+    seen = work(console, "b1")
+    assert [(one["train"], one["by"], one["why"], one["wave"]) for one in seen["trains"]] == [
+        ("driver-570", "ann", "a new driver", 1)
+    ]
+    assert [(one["node"], one["state"], one["stands_for"], one["why"]) for one in seen["spares"]] == [
+        ("b4", "serving", "b1", "b1 is in repair")
+    ]
+    assert work(console, "b4")["spares"] == seen["spares"]
+    assert seen["deep"][0]["verdict"] == "CRIT"
+    assert seen["deep"][0]["age"] >= 7200
+
+
+def test_a_job_has_a_screen_of_its_own(console, busy):
+    seen = console.ask("GET", f"/api/job/{busy.job.id}")[1]
+    assert (seen["job"], seen["nodes"]) == ("PyTorchJob/team/llama", ["b3", "b31"])
+    assert [(one["number"], one["outcome"], one["nodes"]) for one in seen["restarts"]] == [(1, "restarted", ["b1"])]
+    assert [(one["node"], one["run"]) for one in seen["pairs"]] == [("b1", "r1")]
+    assert console.ask("GET", "/api/job/99")[0] == 404
