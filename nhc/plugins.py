@@ -72,6 +72,10 @@ LAUNCHERS: Dict[str, str] = {
 """What makes a launcher (`nhc.group_launch.Launcher`) of the tests of a sweep."""
 
 
+SPARE_POOLS: Dict[str, str] = {"slurm": "nhc_adapters.slurm.spares:SlurmSpares"}
+"""What makes a keeper of spare nodes (`nhc.spare_ports.SparePool`)."""
+
+
 JOB_CONTROLLER_GROUP = "nhc.job_controllers"
 """Entry points of job controllers: what is called as `nhc.job_control.MakeJobController` says."""
 JOB_CONTROLLERS: Dict[str, str] = {
@@ -217,6 +221,11 @@ def launcher(name: str) -> Any:
     if name not in LAUNCHERS:
         raise NoAdapter(f"there is no launcher called {name!r}: known are {', '.join(sorted(LAUNCHERS))}")
     return _load(LAUNCHERS[name], name, "launcher")
+
+
+def spare_pool(name: str) -> Any:
+    """What makes the keeper of spare nodes called `name`. Raises NoAdapter."""
+    return _of(SPARE_POOLS, name, "keeper of spares")
 
 
 def gatekeeper(name: str) -> Any:

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: From left to right: each imports what stands below it.
 LAYERS = (
     {"cli", "__main__"},
-    {"demo", "drills", "trains"},
+    {"demo", "drills", "spares", "trains"},
     {"agent", "console", "deep", "fleet", "gates", "hooks", "jobs", "notices", "remedy", "server", "top"},
     {"planning"},
     {"checks", "run"},
@@ -43,6 +43,7 @@ LAYERS = (
         "render",
         "repair",
         "sinks",
+        "spare_ports",
         "suite_ports",
         "testing_adapters",
         "testing_repairers",
@@ -85,6 +86,7 @@ SAME_LAYER = {
     ("settings_file", "units"),
     ("prometheus_family", "model"),
     ("sinks", "ports"),
+    ("spare_ports", "ports"),
     ("suite_ports", "repair"),
     ("testing_adapters", "marks"),
     ("testing_adapters", "ports"),  # the contract of what ports describe

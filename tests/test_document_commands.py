@@ -112,6 +112,7 @@ NOT_RUN = {
     "nhc remedy": "acts on nodes by its own settings and store: tests/remedy, tests/cli",
     "nhc job watch": "needs the log of a job: tests/jobs/test_watch.py",
     "nhc gate": "takes nodes out of service: tests/gates, tests/adapters/test_slurm_gate.py",
+    "nhc spares": "acts on nodes by its own settings and store: tests/spares, tests/adapters",
     "nhc train": "acts on nodes by its own settings and store: tests/trains, tests/adapters",
     "kubectl": "needs a cluster; nhc's part is judged",
     "helm": "needs a cluster: tests/adapters/kubernetes/test_manifests.py renders the chart",

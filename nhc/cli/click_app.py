@@ -119,6 +119,11 @@ COMMANDS: Dict[str, Any] = {
         "revoke": ("nhc.cli.server:revoke", "End the tokens of a node."),
         "tokens": ("nhc.cli.server:tokens", "List the tokens, without themselves."),
     }),
+    "spares": ("Spare nodes that stand in for those that are out.", {
+        "status": ("nhc.cli.spares:status", "Show the spares, and for whom they stand in."),
+        "verify": ("nhc.cli.spares:verify", "Say which spares may be trusted with work."),
+        "swap": ("nhc.cli.spares:swap", "Swap spares in and back, once."),
+    }),
     "train": ("Maintain many nodes in waves: drain, work, verify, return.", {
         "plan": ("nhc.cli.train_run:plan_command", "Show the waves of a train; nothing is done."),
         "run": ("nhc.cli.train_run:run_command", "Carry out a train, or go on with it."),
@@ -159,7 +164,7 @@ COMMANDS: Dict[str, Any] = {
 }  # fmt: skip
 
 
-LARGE = frozenset({"console", "job", "notices", "remedy", "server", "store", "train"})
+LARGE = frozenset({"console", "job", "notices", "remedy", "server", "spares", "store", "train"})
 """Groups whose commands import a database's libraries."""
 ROOM = 64 << 20
 """Bytes of address space that those take: `nhc remedy status` ends well with 40 MB to spare, and not with 36."""

@@ -135,6 +135,22 @@ def _train(*words):
     return made
 
 
+def _spares(*words):
+    """A command of `nhc spares`, with the settings of `nhc remedy`, and a Slurm that is not there."""
+
+    def made(p):
+        file = p.base / "spares.toml"
+        with contextlib.suppress(OSError):
+            (p.base / "slurm.conf").write_text("ClusterName=x\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=9\n")
+            file.write_text(
+                f'[pools.gpu]\ntype = "slurm"\nreservation = "spare"\nfor = "n*"\n'
+                f'timeout = "2s"\nconf = "{p.base}/slurm.conf"\n'
+            )
+        return ["spares", *words, "--pools", file, *_remedy()(p)[-2:]]
+
+    return made
+
+
 DOORS = {
     "nhc-healthcheck": Door(lambda p: ["-l", "-", "-a", "-c", p.config, "NHC_RM=none"], "nhc-healthcheck"),
     "nhc-prolog": Door(lambda p: ["-c", p.config, "NHC_RM=none"], "nhc-prolog"),
@@ -233,6 +249,9 @@ DOORS = {
     "remedy simulate": Door(lambda p: [*_remedy("simulate", "-r", p.report)(p), "--policy", _remedy()(p)[-1]]),
     "remedy drill": Door(_remedy("drill", "fault", "--node", "n1")),
     "remedy doctor": Door(_remedy("doctor", peer=True), peer=True),
+    "spares status": Door(_spares("status")),
+    "spares verify": Door(_spares("verify")),
+    "spares swap": Door(_spares("swap", "--apply")),
     "train plan": Door(_train("plan", a_train), peer=True),
     "train run": Door(_train("run", a_train, "--apply", "--once"), peer=True),
     "train status": Door(_train("status")),

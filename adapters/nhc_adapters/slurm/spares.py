@@ -1,0 +1,82 @@
+"""Spare nodes in reservations of Slurm: a reserved node takes no work of others until its reservation is deleted.
+
+    [pools.gpu]
+    type = "slurm"
+    reservation = "nhc-spare"
+
+Each spare has a reservation of its own, `nhc-spare-NODE`: one that holds several cannot give up its last node, and not
+every release of Slurm takes one out of a list (`Nodes-=`). The site makes the first ones:
+`scontrol create reservation ReservationName=nhc-spare-n9 Nodes=n9 Users=root StartTime=now Duration=UNLIMITED`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import List, Mapping, Optional
+
+from nhc.ports import AdapterError, Applied, Effect, SettingError
+from nhc_adapters._command import Commands, Runner, complaint, plain, run_command
+from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.slurm.states import parse_show
+
+
+class SlurmSpares:
+    """The reservations whose names begin with the pool's."""
+
+    def __init__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+        run: Runner = run_command,
+    ) -> None:
+        table = AdapterSettings(settings, ("reservation", "path", "conf"))
+        self.reservation = table.text("reservation")
+        if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.reservation):
+            raise SettingError("reservation", "the begin of the names of reservations, of letters, digits, _ . and -")
+        given = {"NHC_RM_PATH": table.text("path")}
+        if table.text("conf"):
+            given["SLURM_CONF"] = table.text("conf")
+        self.command = Commands(given, environ, timeout, run)
+
+    def waiting(self) -> List[str]:
+        """The nodes that have a reservation of the pool. Raises AdapterError."""
+        done = self.command("scontrol", "show", "reservation", "-o")
+        if done.status:
+            raise AdapterError(f"scontrol show reservation: {complaint(done)}")
+        found = []
+        for line in done.stdout.splitlines():
+            fields = dict(re.findall(r"(?:^|\s)([A-Z][A-Za-z]+)=(\S*)", line))
+            name, nodes = fields.get("ReservationName", ""), fields.get("Nodes", "")
+            if name == f"{self.reservation}-{nodes}":  # another's, or one with other nodes, is left alone
+                found.append(nodes)
+        return sorted(found)
+
+    def into_service(self, node: str) -> Applied:
+        """Delete the node's reservation."""
+        return self._change(node, False, "delete", f"ReservationName={self.reservation}-{plain(node)}")
+
+    def back(self, node: str) -> Applied:
+        """Reserve a node that runs nothing. Slurm itself refuses one on which work runs."""
+        try:
+            states = parse_show(self.command.ask("scontrol", "-a", "show", "node", plain(node)))
+        except (AdapterError, ValueError) as error:
+            return Applied(node, Effect.FAILED, str(error))
+        if not states or states[0].busy:
+            return Applied(node, Effect.FAILED, "work still runs on it" if states else "Slurm does not know it")
+        return self._change(
+            node, True, "create", "reservation", f"ReservationName={self.reservation}-{plain(node)}", f"Nodes={node}",
+            "Users=root", "StartTime=now", "Duration=UNLIMITED",
+        )  # fmt: skip
+
+    def _change(self, node: str, reserved: bool, *words: str) -> Applied:
+        name = f"reservation {self.reservation}-{node}"
+        try:
+            if (node in self.waiting()) is reserved:
+                return Applied(node, Effect.UNCHANGED, f"{name} is {'there' if reserved else 'gone'} already")
+            done = self.command("scontrol", *words)
+            if (node in self.waiting()) is reserved:  # what slurmctld did counts, not what scontrol said
+                return Applied(node, Effect.CHANGED, f"{name} is {'there' if reserved else 'gone'}")
+        except AdapterError as error:
+            return Applied(node, Effect.FAILED, str(error))
+        return Applied(node, Effect.FAILED, complaint(done))

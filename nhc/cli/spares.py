@@ -1,0 +1,165 @@
+"""`nhc spares status|verify|swap`: spare nodes, how verified they are, and which goes in for which."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import click
+
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, Cannot, carried_out, settings_of, show, table
+from nhc.model import printable
+from nhc.plugins import NoAdapter
+from nhc.ports import AdapterError, Effect
+from nhc.remedy.site import RemedySite, open_site
+from nhc.spare_ports import SparePool
+from nhc.spares.decide import unverified
+from nhc.spares.settings import PATH, PoolSettings, load
+from nhc.spares.swap import PoolRound, SpareDone, open_pool, round_of
+from nhc.store.leader import Leader, leads
+
+GROUP = "spares"
+POOLS = under("Where")(
+    "-p", "--pools", "pools_path", default=PATH, show_default=True, metavar="FILE", help="The pools (TOML)."
+)
+Pools = List[Tuple[PoolSettings, SparePool]]
+
+
+def _with(path: str, settings: Optional[str], store: Optional[str], work: Callable[[RemedySite, Pools], int]) -> int:
+    """Open what the settings name, and close it at the end."""
+    pools = load(path)
+    try:
+        keepers = [(pool, open_pool(pool)) for pool in pools]
+        site = open_site(settings_of(settings, store))
+    except (NoAdapter, AdapterError) as error:
+        raise Cannot(str(error), 2) from None
+    try:
+        return work(site, keepers)
+    finally:
+        site.close()
+
+
+def _problems(found: List[PoolRound]) -> bool:
+    for one in found:
+        if one.problem:
+            print(f"nhc spares: {one.pool.name}: {printable(one.problem)}", file=sys.stderr)
+    return any(one.problem for one in found)
+
+
+@click.command("status", cls=GroupedCommand)
+@POOLS
+@SETTINGS
+@STORE
+@FORMAT
+def status(pools_path: str, settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
+    """Show each pool: the spares that wait, those in service and for whom, and who waits for one.
+
+    Exit status: 0, 1 a pool could not be read, 2 wrong settings, 3 the store cannot be used.
+    """
+    carried_out("status", lambda: _with(pools_path, settings_path, store_url, lambda site, pools: _status(
+        site, pools, form, False)), GROUP)  # fmt: skip
+
+
+@click.command("verify", cls=GroupedCommand)
+@POOLS
+@SETTINGS
+@STORE
+@FORMAT
+def verify(pools_path: str, settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
+    """Say of each spare whether it may be trusted with work: a fresh healthy report, and the deep suite of its pool.
+
+    Exit status: 0 each pool has as many verified spares as it wants, 1 one has fewer, or could not be read, 2 wrong
+    settings, 3 the store cannot be used.
+    """
+    carried_out("verify", lambda: _with(pools_path, settings_path, store_url, lambda site, pools: _status(
+        site, pools, form, True)), GROUP)  # fmt: skip
+
+
+def _status(site: RemedySite, pools: Pools, form: str, judged: bool) -> int:
+    found = round_of(site, pools, apply=False, now=time.time())
+    failed = _problems(found)
+    values: List[Dict[str, Any]] = []
+    lines: List[List[str]] = []
+    for one in found:
+        if one.view is None:
+            continue
+        doubts = {node: unverified(one.view, node) for node in one.view.waiting}
+        good = [node for node, why in doubts.items() if not why]
+        few = len(good) + len(one.view.in_use) < one.pool.size
+        failed = failed or (judged and few)
+        values.append({
+            "pool": one.pool.name, "wanted": one.pool.size, "verified": len(good), "waiting": doubts,
+            "in_use": [row._asdict() for row in one.view.in_use],
+            "waits": [wait._asdict() for wait in one.decision.waits],
+        })  # fmt: skip
+        lines.append([one.pool.name, f"{len(good)} verified of {one.pool.size} wanted", "", ""])
+        lines += [[f"  {node}", "waits", "", printable(why or "verified")] for node, why in doubts.items()]
+        lines += [[f"  {row.node}", row.state, f"for {printable(row.stands_for)}", printable(row.why)]
+                  for row in one.view.in_use]  # fmt: skip
+        others = [wait for wait in one.decision.waits if wait.node not in doubts]
+        lines += [[f"  {printable(wait.node)}", "has no spare", "", printable(wait.why)] for wait in others]
+    if form == "json":
+        show(values)
+    else:
+        for line in table(lines):
+            click.echo(line)
+    return 1 if failed else 0
+
+
+@click.command("swap", cls=GroupedCommand)
+@under("What is done")("--apply", is_flag=True, help="Do it. Without this it is shown, and nothing is done.")
+@POOLS
+@SETTINGS
+@STORE
+@FORMAT
+def swap(
+    apply: bool, pools_path: str, settings_path: Optional[str], store_url: Optional[str], form: str
+) -> None:  # fmt: skip
+    """Let verified spares stand in for nodes that are out for too long, and bring spares back. One round: for cron.
+
+    Exit status: 0 done, or nothing was to be done, 1 a step failed, or a pool could not be read, 2 wrong settings, 3
+    the store or the lead cannot be had.
+    """
+    carried_out("swap", lambda: _with(pools_path, settings_path, store_url, lambda site, pools: _swap(
+        site, pools, apply, form)), GROUP)  # fmt: skip
+
+
+def _swap(site: RemedySite, pools: Pools, apply: bool, form: str) -> int:
+    leader = Leader(site.store, name="spares")
+    try:
+        if apply and not leader.attempt():
+            raise Cannot(f"another process swaps spares in this store: {leads(site.store, 'spares') or 'unknown'}")
+        fence = leader.fence if apply else None
+        found = round_of(site, pools, apply=apply, now=time.time(), fence=fence, tell=lambda one: _tell(one, form))
+    finally:
+        leader.release()
+    failed = _problems(found)
+    if form == "json":
+        show([{
+            "pool": one.pool.name, "problem": one.problem,
+            "steps": [step._replace(row=None)._asdict() for step in one.decision.steps],
+            "done": [{"spare": done.step.spare, "effect": done.applied.effect.value, "message": done.applied.message}
+                     for done in one.done],
+            "waits": [wait._asdict() for wait in one.decision.waits],
+        } for one in found])  # fmt: skip
+    else:
+        for one in found:
+            for step in () if apply else one.decision.steps:
+                click.echo(f"would {step.action}  {printable(step.spare)}  for {printable(step.stands_for)}: "
+                           f"{printable(step.why)}")  # fmt: skip
+            for wait in one.decision.waits:
+                click.echo(f"waits  {printable(wait.node)}  {printable(wait.why)}")
+        if not apply:
+            click.echo("dry run: nothing was done; --apply does it", err=True)
+    bad = [done for one in found for done in one.done if done.applied.effect is Effect.FAILED]
+    return 1 if failed or bad else 0
+
+
+def _tell(one: SpareDone, form: str) -> None:
+    if form == "text":
+        said = f": {printable(one.applied.message)}" if one.applied.message else ""
+        step = one.step
+        click.echo(f"{step.action}  {printable(step.spare)}  for {printable(step.stands_for)}  "
+                   f"{one.applied.effect.value}{said}")  # fmt: skip

@@ -1,0 +1,143 @@
+"""Which spare goes in for which node, and which one comes back. Pure.
+
+Never two spares for one node, never more in service than the pool allows, never a spare that is not verified. A spare
+comes back when the node that it stood in for is in service again.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.model import Verdict
+from nhc.ports import NodeState
+from nhc.remedy.machine import OUT, EpisodeState
+from nhc.remedy.view import Health
+from nhc.spares.settings import PoolSettings
+from nhc.store.episodes import Episode
+from nhc.store.spares import ENTERING, LEAVING, SpareInUse
+
+
+class SpareView(NamedTuple):
+    """All that bears on one pool. `waiting` are its spares that wait, `marked` when each node was marked (Unix time).
+
+    `verdicts` are the newest of the pool's deep suite by node, with their times. `episodes` are the open ones and the
+    newest ended one of each node.
+    """
+
+    pool: PoolSettings
+    waiting: Sequence[str]
+    in_use: Sequence[SpareInUse]
+    states: Mapping[str, NodeState]
+    health: Mapping[str, Health]
+    verdicts: Mapping[str, Tuple[str, float]]
+    episodes: Mapping[str, Episode]
+    marked: Mapping[str, float]
+    held: Mapping[str, str]
+    max_age: float
+    now: float
+
+
+class SpareStep(NamedTuple):
+    """One thing to do: `swap-in` of a spare for a node, or `back`. `row` is the spare's, where it has one."""
+
+    action: str
+    spare: str
+    stands_for: str
+    why: str
+    episode: int = 0
+    row: Optional[SpareInUse] = None
+
+
+class SpareWait(NamedTuple):
+    """A node or a spare for which nothing is done now, and why."""
+
+    node: str
+    why: str
+
+
+class SpareDecision(NamedTuple):
+    """The steps, and what waits."""
+
+    steps: Tuple[SpareStep, ...]
+    waits: Tuple[SpareWait, ...]
+
+
+def unverified(view: SpareView, node: str) -> str:
+    """Why a spare is not to be trusted with work, "" where it is."""
+    health = view.health.get(node)
+    state = view.states.get(node)
+    if state is None:
+        return "the cluster does not know it"
+    if state.mark is not None and state.mark.ours:
+        return f"it is marked: {state.mark.why}"
+    if health is None or not 0 <= view.now - health.at + 60 <= view.max_age + 60:
+        return "it has no fresh report"
+    if health.verdict not in (Verdict.OK, Verdict.WARN):
+        return f"its newest report is {health.verdict.name}"
+    if not view.pool.suite:
+        return ""
+    verdict, at = view.verdicts.get(node, ("", 0.0))
+    if verdict not in ("OK", "WARN"):
+        return f"the deep suite {view.pool.suite} {'failed' if verdict else 'has not run on it'}"
+    if view.now - at > view.pool.verified:
+        return f"the deep suite {view.pool.suite} passed {(view.now - at) / 86400:.1f} days ago"
+    return ""
+
+
+def decide(view: SpareView) -> SpareDecision:
+    """The next steps of one pool."""
+    steps: List[SpareStep] = []
+    waits: List[SpareWait] = []
+    for row in view.in_use:
+        if row.state == ENTERING:
+            steps.append(SpareStep("swap-in", row.node, row.stands_for, row.why, row.episode or 0, row))
+        elif row.state == LEAVING or _is_back(view, row.stands_for):
+            why = row.why if row.state == LEAVING else f"{row.stands_for} is in service again"
+            steps.append(SpareStep("back", row.node, row.stands_for, why, row.episode or 0, row))
+    room = view.pool.most - len(view.in_use)
+    served = {row.stands_for for row in view.in_use}
+    taken = {row.node for row in view.in_use}
+    free = []
+    for node in view.waiting:
+        why = unverified(view, node)
+        if why:
+            waits.append(SpareWait(node, f"not verified: {why}"))
+        elif node not in taken:
+            free.append(node)
+    for node, since, number in _missing(view):
+        if node in served:
+            continue
+        why = f"out for {(view.now - since) / 60:.0f} min"
+        if view.held.get(node):
+            waits.append(SpareWait(node, view.held[node]))
+        elif room <= 0:
+            waits.append(SpareWait(node, f"{view.pool.most} spare(s) are in service, no more are allowed"))
+        elif not free:
+            waits.append(SpareWait(node, "no verified spare waits"))
+        else:
+            steps.append(SpareStep("swap-in", free.pop(0), node, why, number))
+            room -= 1
+    return SpareDecision(tuple(steps), tuple(waits))
+
+
+def _is_back(view: SpareView, node: str) -> bool:
+    """Whether a node is in service again: available, and in no episode that has it out."""
+    state, episode = view.states.get(node), view.episodes.get(node)
+    out = episode is not None and episode.ended is None and EpisodeState(episode.state) in OUT
+    return state is not None and state.available and not out
+
+
+def _missing(view: SpareView) -> List[Tuple[str, float, int]]:
+    """Nodes of the pool's kind that an episode has taken out for too long, the longest first, with since when."""
+    found: Dict[str, Tuple[float, int]] = {}
+    for node, episode in view.episodes.items():
+        if node in view.waiting or not any(fnmatchcase(node, pattern) for pattern in view.pool.serves):
+            continue
+        state = view.states.get(node)
+        gone = state is None or not state.available
+        left = episode.state == EpisodeState.ESCALATED.value
+        since = view.marked.get(node, 0.0) or episode.opened
+        if gone and (EpisodeState(episode.state) in OUT or left) and view.now - since >= view.pool.after:
+            found[node] = (since, episode.id)
+    return [(node, since, number) for node, (since, number) in sorted(found.items(), key=lambda one: one[1])]

@@ -1,0 +1,130 @@
+"""One round over the pools: read, decide, write down, do. A round that is cut off is gone on with by the next one."""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from nhc import plugins
+from nhc.ports import AdapterError, Applied, Effect
+from nhc.remedy import counting, health
+from nhc.remedy import detail as details
+from nhc.remedy.looking import held_by
+from nhc.remedy.site import RemedySite
+from nhc.spare_ports import SparePool
+from nhc.spares.decide import SpareDecision, SpareStep, SpareView, SpareWait, decide
+from nhc.spares.settings import PoolSettings
+from nhc.store import deep, episodes, holds, spares
+from nhc.store.database import Fence
+from nhc.store.episodes import Episode
+from nhc.store.errors import Conflict
+from nhc.store.spares import IN_SERVICE, LEAVING
+
+ACTOR = "nhc spares"
+DAY = 86400.0
+
+
+class SpareDone(NamedTuple):
+    """A step, and what came of it."""
+
+    step: SpareStep
+    applied: Applied
+
+
+class PoolRound(NamedTuple):
+    """One pool: what was seen, decided and done. `problem` says why it could not be read, "" where it could."""
+
+    pool: PoolSettings
+    view: Optional[SpareView]
+    decision: SpareDecision
+    done: Tuple[SpareDone, ...]
+    problem: str = ""
+
+
+def open_pool(pool: PoolSettings) -> SparePool:
+    """What keeps a pool's nodes. Raises NoAdapter, AdapterError."""
+    made: SparePool = plugins.spare_pool(pool.type)(pool.settings, None, pool.timeout)
+    return made
+
+
+def look(site: RemedySite, pool: PoolSettings, keeper: SparePool, now: float) -> SpareView:
+    """All that bears on a pool. Raises AdapterError, StoreError."""
+    waiting = keeper.waiting()
+    states = site.hands.states()
+    own = list(site.reports(True))
+    with site.store.read() as connection:
+        fleet = counting.fleet(connection, states)
+        rows = [row for row in spares.in_use(connection) if row.pool == pool.name]
+        healths = health.together([
+            health.stored(connection, fleet.names, list(waiting)), health.reported(own, fleet.names, "adapter"),
+        ])  # fmt: skip
+        found: Dict[str, Episode] = {}
+        ended = episodes.list_episodes(connection, is_open=False, ended_since=now - 30 * DAY)
+        for row in (*ended, *episodes.list_episodes(connection, is_open=True)):
+            found[row.node] = row
+        verdicts = {
+            fleet.names.here(one.node): (one.verdict, one.at) for one in deep.last_verdicts(connection)
+            if one.suite == pool.suite
+        } if pool.suite else {}  # fmt: skip
+        standing = holds.in_force(connection, now)
+    return SpareView(
+        pool, waiting, rows, {state.name: state for state in states}, healths, verdicts, found,
+        {node: _marked(row) for node, row in found.items()},
+        {node: held_by(standing, node, fleet) for node in found}, site.settings.sources.max_age, now,
+    )  # fmt: skip
+
+
+def _marked(row: Episode) -> float:
+    try:
+        return details.read(row.detail).marked
+    except details.BadDetail:
+        return 0.0
+
+
+def round_of(
+    site: RemedySite, pools: Sequence[Tuple[PoolSettings, SparePool]], *, apply: bool, now: float,
+    fence: Optional[Fence] = None, tell: Callable[[SpareDone], None] = lambda _one: None,
+) -> List[PoolRound]:  # fmt: skip
+    """Go over all pools once. Raises StoreError."""
+    found = []
+    for pool, keeper in pools:
+        try:
+            view = look(site, pool, keeper, now)
+        except AdapterError as error:
+            found.append(PoolRound(pool, None, SpareDecision((), ()), (), str(error)))
+            continue
+        decision = decide(view)
+        done: List[SpareDone] = []
+        for step in decision.steps if apply else ():
+            done.append(SpareDone(step, _carry_out(site, pool, keeper, step, now, fence)))
+            tell(done[-1])
+        found.append(PoolRound(pool, view, decision, tuple(done)))
+    return found
+
+
+def _carry_out(
+    site: RemedySite, pool: PoolSettings, keeper: SparePool, step: SpareStep, now: float, fence: Optional[Fence]
+) -> Applied:
+    """Written down, then done, then written down what came of it. Both calls change nothing where they took effect."""
+    entering = step.action == "swap-in"
+    try:
+        with site.store.write(fence) as connection:
+            row = step.row
+            if row is None:
+                row = spares.begin(connection, step.spare, pool.name, step.stands_for, episode=step.episode, by=ACTOR,
+                                   why=step.why, now=now)  # fmt: skip
+            elif not entering and row.state != LEAVING:
+                row = spares.save(connection, row, LEAVING, by=ACTOR, why=step.why, now=now)
+        applied = keeper.into_service(step.spare) if entering else keeper.back(step.spare)
+        if applied.effect not in (Effect.CHANGED, Effect.UNCHANGED):
+            return applied
+        with site.store.write(fence) as connection:
+            if entering:
+                spares.save(connection, row, IN_SERVICE, by=ACTOR, why=row.why, now=now)
+            else:
+                spares.end(connection, row, by=ACTOR, why=row.why, now=now)
+    except Conflict as error:
+        return Applied(step.spare, Effect.REFUSED, str(error))
+    return applied
+
+
+__all__ = ["PoolRound", "SpareDone", "SpareWait", "look", "open_pool", "round_of"]

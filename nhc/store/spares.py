@@ -1,0 +1,75 @@
+"""Spare nodes that are in use, or on their way: a row each, written down before anything is done to the node.
+
+A node has at most one spare that stands in for it: the table's index says so. A spare that waits has no row.
+"""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Optional
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from nhc.model import printable
+from nhc.store import audit
+from nhc.store.episodes import MESSAGE_LIMIT
+from nhc.store.errors import Conflict
+from nhc.store.maintenance_tables import spares
+
+ENTERING, IN_SERVICE, LEAVING = "entering", "in-service", "leaving"
+
+
+class SpareInUse(NamedTuple):
+    """One row. `stands_for` is the node that is out, `episode` its episode, `since` when the spare was chosen."""
+
+    node: str
+    pool: str
+    state: str
+    stands_for: str
+    episode: Optional[int]
+    since: float
+    updated: float
+    why: str
+    version: int
+
+
+_COLUMNS = [spares.c[name] for name in SpareInUse._fields]
+
+
+def in_use(connection: Connection) -> List[SpareInUse]:
+    """All rows, by node."""
+    return [SpareInUse._make(row) for row in connection.execute(sa.select(*_COLUMNS).order_by(spares.c.node))]
+
+
+def begin(
+    connection: Connection, node: str, pool: str, stands_for: str, *, episode: int, by: str, why: str, now: float
+) -> SpareInUse:
+    """Write down that a spare is about to stand in. Raises Conflict where the spare, or the node, has one already."""
+    taken = sa.or_(spares.c.node == node, spares.c.stands_for == stands_for)
+    if connection.execute(sa.select(spares.c.node).where(taken)).first() is not None:
+        raise Conflict(f"{node} stands in already, or {stands_for} has a spare")
+    row = SpareInUse(node, pool, ENTERING, stands_for, episode, now, now, printable(why, MESSAGE_LIMIT), 1)
+    connection.execute(sa.insert(spares).values(**row._asdict()))
+    told = {"pool": pool, "stands_for": stands_for, "why": row.why}
+    audit.append(connection, now, by, "spare.entering", node=node, episode=episode, detail=told)
+    return row
+
+
+def save(connection: Connection, row: SpareInUse, state: str, *, by: str, why: str, now: float) -> SpareInUse:
+    """Change a spare's state. Raises Conflict where somebody else changed it since it was read."""
+    same = sa.and_(spares.c.node == row.node, spares.c.version == row.version)
+    values = {"state": state, "why": printable(why, MESSAGE_LIMIT), "updated": now, "version": row.version + 1}
+    if connection.execute(sa.update(spares).where(same).values(values)).rowcount != 1:
+        raise Conflict(f"spare {row.node} was changed by another")
+    audit.append(connection, now, by, f"spare.{state}", node=row.node, episode=row.episode or 0,
+                 detail={"pool": row.pool, "stands_for": row.stands_for, "why": values["why"]})  # fmt: skip
+    return row._replace(state=state, why=str(values["why"]), updated=now, version=row.version + 1)
+
+
+def end(connection: Connection, row: SpareInUse, *, by: str, why: str, now: float) -> None:
+    """A spare waits again: its row goes. Raises Conflict."""
+    same = sa.and_(spares.c.node == row.node, spares.c.version == row.version)
+    if connection.execute(sa.delete(spares).where(same)).rowcount != 1:
+        raise Conflict(f"spare {row.node} was changed by another")
+    audit.append(connection, now, by, "spare.waiting", node=row.node, episode=row.episode or 0,
+                 detail={"pool": row.pool, "stood_for": row.stands_for, "why": printable(why, 300)})  # fmt: skip
