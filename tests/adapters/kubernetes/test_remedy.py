@@ -8,6 +8,7 @@ from typing import Any, Sequence
 
 import pytest
 
+from nhc.policy.decide import Ceiling, Policy
 from nhc.ports import ConditionReports, Evicts
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
@@ -15,6 +16,9 @@ from nhc.remedy.effects import Hands
 from nhc.remedy.settings import RepairerSettings, parse
 from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.store import attempts, episodes
+from nhc_adapters.kubernetes.api.lease import Lease
+from nhc_adapters.kubernetes.controller.controller import Controller
+from nhc_adapters.kubernetes.controller.settings import make
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.support.kube import Kube
 from tests.support.remedy_world import new_store
@@ -113,3 +117,50 @@ def test_from_a_condition_to_a_returned_node(kube: Kube, adapter: Adapter, tmp_p
     assert not node["spec"].get("unschedulable")
     assert not node["spec"].get("taints")
     assert not kube.get(well)["spec"].get("unschedulable")
+
+
+def marked(kube: Kube, node: str) -> bool:
+    found = kube.get(node)
+    return "nhc/mark" in (found["metadata"].get("annotations") or {}) and bool(found["spec"].get("unschedulable"))
+
+
+def test_the_controller_beside_the_loop_leaves_the_mark_until_the_loop_has_proved_the_node(
+    kube: Kube, adapter: Adapter, tmp_path: Path
+) -> None:
+    """The controller marked first; its condition is good right after the reboot, before the loop has proved anything."""
+    sick, witness = kube.node("sick"), kube.node("witness")
+    kube.ready(sick, witness)
+    store, rebooter = new_store(str(tmp_path)), Rebooter(kube)
+    hands = Hands(adapter, Crew([Hand(RepairerSettings("test", "test"), rebooter)]), workers=0)
+    text = SETTINGS.replace("out = { nodes = 1 }", "out = { nodes = 2 }")
+    loop = RemedyController(store, parse(text), hands, reports=adapter.condition_reports)
+    lease = Lease(kube.admin, kube.namespace, every=0.2, duration=3.0, renew_within=2.0)
+    policy = Policy(ceiling=Ceiling(share=1.0))
+    chosen = make(apply=True, policy=policy, namespace=kube.namespace, selector=f"test={kube.prefix}")
+    controller = Controller(kube.client(kube.plane.token, connections=36), chosen, lease=lease)
+    controller.start()
+
+    def sent() -> bool:
+        loop.round()
+        return bool(rebooter.sent)
+
+    def over() -> bool:
+        loop.round()
+        with store.read() as connection:
+            return any(row.ended is not None for row in episodes.list_episodes(connection))
+
+    try:
+        kube.set_condition(sick, "NhcHealthy", "False", "Xid95", "check_gpu_xid: Xid 95 on gpu3 [action: reboot]")
+        until(lambda: marked(kube, sick), 30.0, 0.1)
+        until(sent, 60.0, 0.3)
+        kube.set_condition(witness, "NhcHealthy", "False", "Xid95", "check_gpu_xid: Xid 95 on gpu1 [action: reboot]")
+        until(lambda: marked(kube, witness), 30.0, 0.1)
+        kube.set_condition(witness, "NhcHealthy", "True", "NodeIsHealthy")
+        until(lambda: not marked(kube, witness), 30.0, 0.1)  # the controller has cleared what is its own
+        assert marked(kube, sick)
+        until(over, 60.0, 0.3)
+    finally:
+        controller.close()
+        store.close()
+    assert not marked(kube, sick)
+    assert len(rebooter.sent) == 1

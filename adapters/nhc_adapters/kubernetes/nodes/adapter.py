@@ -12,7 +12,17 @@ from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, Condition, write_conditions
 from nhc_adapters.kubernetes.nodes.evidence import REPORT, read_sources, source_types
 from nhc_adapters.kubernetes.nodes.manual import read_manual
-from nhc_adapters.kubernetes.nodes.marks import Facts, Op, Patch, Treatment, apply, clear_patch, plan_clear, plan_mark
+from nhc_adapters.kubernetes.nodes.marks import (
+    Facts,
+    Op,
+    Patch,
+    Treatment,
+    apply,
+    clear_patch,
+    plan_clear,
+    plan_mark,
+    plan_sources,
+)
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, Bad, overrule
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
 from nhc_adapters.kubernetes.nodes.view import TOPOLOGIES, node_state, workload
@@ -114,7 +124,8 @@ class Kubernetes:
         """Take nodes out of service; as `nhc.ports.Marker`.
 
         `objects` are node objects seen a moment ago, which save a read each; `facts` say what each mark stands on:
-        a report, unless told otherwise.
+        a report, unless told otherwise. A mark that the controller has set stands on a report besides from then on, so
+        the controller does not clear it when its condition is good: whoever marks by reports (the remedy loop) does.
         """
         objects, given = objects or {}, facts or {}
 
@@ -131,10 +142,13 @@ class Kubernetes:
                 if read_own_mark(node) is not None and released(node):
                     effect, why = Effect.REFUSED, "somebody put it back by hand; the mark's remains are to be taken off"
                 refused[:] = [] if effect is Effect.CHANGED else [Applied(name, effect, why)]
+                sources = read_sources(node)
+                reported = Facts(sources=tuple(dict.fromkeys((*sources, REPORT))))
+                if effect is Effect.UNCHANGED and name not in given and reported.sources != sources:
+                    return plan_sources(node, reported.sources)
                 if effect is not Effect.CHANGED:
                     return []
-                known = given.get(name) or Facts(sources=read_sources(node) or (REPORT,))
-                return plan_mark(node, wanted, self.treatment, known)
+                return plan_mark(node, wanted, self.treatment, given.get(name) or reported)
 
             return self._apply(name, plan, refused, objects.get(name))
 

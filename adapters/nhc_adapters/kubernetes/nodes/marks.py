@@ -191,6 +191,13 @@ def plan_mark(
     return patch.ops()
 
 
+def plan_sources(node: Node, sources: Sequence[str]) -> List[Op]:
+    """The patch that has a mark of ours stand on these sources, and leaves the rest of it."""
+    patch = Patch(node)
+    patch.annotations[SOURCE] = " ".join(sources)
+    return patch.ops()
+
+
 def plan_clear(node: Node, treatment: Treatment, state: str = "healthy") -> List[Op]:
     """The patch that takes our mark off: only what we set, and only where it still is as we set it.
 
