@@ -127,7 +127,7 @@ def marked(kube: Kube, node: str) -> bool:
 def test_the_controller_beside_the_loop_leaves_the_mark_until_the_loop_has_proved_the_node(
     kube: Kube, adapter: Adapter, tmp_path: Path
 ) -> None:
-    """The controller marked first; its condition is good right after the reboot, before the loop has proved anything."""
+    """The controller marked first; its condition is good right after the reboot, before anything is proved."""
     sick, witness = kube.node("sick"), kube.node("witness")
     kube.ready(sick, witness)
     store, rebooter = new_store(str(tmp_path)), Rebooter(kube)
