@@ -20,7 +20,7 @@ from nhc.jobs.flight_record import BadFlightRecord, lags
 from nhc.jobs.watch_judge import JobWatch
 from nhc.jobs.watch_log import JobLineKind, read_line
 from tests.support.run import nhc
-from tests.support.slurm import wait_for
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 MAP = {rank: f"n{rank // 2 + 1}" for rank in range(8)}
@@ -262,7 +262,7 @@ def test_a_hang_is_seen_while_the_log_is_followed(tmp_path):
             with log.open("a") as file:
                 file.write(f"[rank0]: step {step} loss 2.0\n")
             time.sleep(0.2)
-        wait_for("the hang", lambda: "no progress for" in (tmp_path / "err").read_text(), 30)
+        until(lambda: "no progress for" in (tmp_path / "err").read_text(), 30, what="the hang")
         assert "after step 4" in (tmp_path / "err").read_text()
         child.send_signal(signal.SIGTERM)
         out, _err = child.communicate(timeout=30)

@@ -67,9 +67,6 @@ def started(directory: Path, **options: Any) -> Iterator[Any]:
         running.stop()
 
 
-eventually = until
-
-
 @dataclass
 class Kube:
     """One test's corner of the plane."""

@@ -26,11 +26,6 @@ def missing() -> List[str]:
     return [command for command in NEEDED if shutil.which(command, path=ROOT_PATH) is None]
 
 
-def wait_for(what: str, condition: Callable[[], Any], seconds: float = 20.0, every: float = 0.05) -> Any:
-    """As `tests.support.waiting.until`, the words first."""
-    return until(condition, seconds, every, what=what)
-
-
 def free_ports(count: int) -> List[int]:
     """Ports below the range that the kernel hands out to clients, so that none is taken before a daemon binds it."""
     found: List[int] = []

@@ -12,8 +12,9 @@ from nhc.console.cluster_source import ClusterSource
 from nhc.console.snapshot import fold_causes
 from nhc.console.sources import SourceError
 from nhc_adapters.kubernetes.plugin import Adapter
-from tests.support.kube import Kube, eventually
+from tests.support.kube import Kube
 from tests.support.run import nhc
+from tests.support.waiting import until
 
 
 def test_conditions_are_verdicts(kube: Kube, tmp_path: Path) -> None:
@@ -33,7 +34,7 @@ def test_conditions_are_verdicts(kube: Kube, tmp_path: Path) -> None:
         assert source.report(sick) is not None
         assert source.report(unjudged) is None
         kube.set_condition(sick, "NhcHealthy", "True", "NodeIsHealthy")
-        eventually(lambda: source.snapshot().letters == "ono")
+        until(lambda: source.snapshot().letters == "ono")
     finally:
         adapter.close()
 
