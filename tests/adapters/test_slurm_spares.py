@@ -15,7 +15,8 @@ from nhc.store import audit, episodes, spares
 from nhc.store.connect import open_store
 from nhc_adapters.slurm.spares import SlurmSpares
 from tests.support.remedy_world import new_store
-from tests.support.slurm import ROOT_PATH, wait_for
+from tests.support.slurm import ROOT_PATH
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = "import sys; from nhc.cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -99,18 +100,18 @@ def test_a_spare_goes_in_and_comes_back(reserved, tmp_path):
     again = run.ask("swap", "--apply")
     assert (again.returncode, again.stdout, run.rows()[0]) == (0, "", [("n3", "in-service", "n1")]), again
     job = reserved.run("sbatch", "--parsable", "-o", "/dev/null", "-w", "n3", "--wrap", "sleep 300").stdout.strip()
-    wait_for("the job to run on the spare", lambda: reserved.state("n3") in ("mix", "alloc"), 60)
+    until(lambda: reserved.state("n3") in ("mix", "alloc"), 60, what="the job to run on the spare")
     with store.write() as connection:
         step = episodes.EpisodeStep("test", "episode.returned")
         episodes.save_step(connection, row, step, now=time.time(), state="returned", ended=time.time())
     store.close()
     reserved.update("n1", State="RESUME")
-    wait_for("n1 to be in service", lambda: reserved.state("n1") == "idle")
+    until(lambda: reserved.state("n1") == "idle", what="n1 to be in service")
     busy = run.ask("swap", "--apply")
     assert (busy.returncode, "work still runs on it" in busy.stdout) == (1, True), busy
     assert run.rows()[0] == [("n3", "leaving", "n1")]
     reserved.run("scancel", job)
-    wait_for("the spare to be idle", lambda: reserved.show("n3")["State"] == "IDLE", 60)
+    until(lambda: reserved.show("n3")["State"] == "IDLE", 60, what="the spare to be idle")
     assert run.ask("swap", "--apply").returncode == 0
     assert (pool.waiting(), run.rows()[0]) == (["n3"], [])
     assert run.rows()[1] == ["spare.entering", "spare.in-service", "spare.leaving", "spare.waiting"]
