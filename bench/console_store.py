@@ -3,7 +3,7 @@
     python bench/console_store.py                              # 10,000 nodes and 30 days: half a minute
     python bench/console_store.py --nodes 100000 --days 365    # a year of a large fleet: minutes, some GB
 
-A node has on average one problem in ten days, one repair in thirty, a deep check of three results a month, a failed job
+A node has on average one problem in ten days, one repair in a hundred, a deep check a month, a failed job
 in sixty days. The store is SQLite; what is asked is what the routes ask. Limit: 100 ms for the median of each screen.
 """
 
@@ -24,12 +24,14 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from bench.common import verdict
 from nhc.console import screens, work
-from nhc.console.deep_coverage import DeepReader, deep_coverage
+from nhc.console.deep_coverage import DeepReader
 from nhc.console.sources import StoreSource
+from nhc.model import CheckResult, Outcome, Report, Verdict
 from nhc.store import schema
 from nhc.store.connect import open_store
 from nhc.store.database import Store
 from nhc.store.job_tables import job_nodes, job_restarts, jobs
+from nhc.store.nodes import pack
 
 DAY = 86400.0
 BATCH = 20_000
@@ -61,7 +63,8 @@ class Past:
     def __init__(self, nodes: int, days: float, now: float) -> None:
         self.names = [f"gpu-{number:06}" for number in range(nodes)]
         self.days, self.now, self.chance = days, now, random.Random(7)
-        self.episodes = int(nodes * days / 30)
+        self.episodes = int(nodes * days / 100)
+        self.report = pack(Report("gpu", "b", now, 1.0, (CheckResult("check_1", Outcome(Verdict.OK)),)))
 
     def _some(self, every: float) -> Iterator[tuple[str, float]]:
         for _ in range(int(len(self.names) * self.days / every)):
@@ -83,8 +86,8 @@ class Past:
                    "ended": at + 3600 if at < self.now - 3600 else None}  # fmt: skip
 
     def repairs(self) -> Iterator[Row]:
-        """One in thirty days a node; those of the last hour are under way."""
-        for number, (name, at) in enumerate(self._some(30), 1):
+        """One in a hundred days a node; those of the last hour are under way."""
+        for number, (name, at) in enumerate(self._some(100), 1):
             over = at < self.now - 3600
             yield {"id": number, "node": name, "cause": f"check_1|Reason1|{number}", "action": "reboot",
                    "state": "returned" if over else "draining", "rung": "reboot", "opened": at, "updated": at,
@@ -122,7 +125,7 @@ class Past:
         """A kept report in ten days a node."""
         for place, (name, at) in enumerate(self._some(10)):
             yield {"node": name, "started": at + place * 1e-3, "boot_id": "b", "verdict": "OK", "source": "agent",
-                   "digest": "d", "report": b"x" * 200}  # fmt: skip
+                   "digest": "d", "report": self.report}  # fmt: skip
 
     def jobs(self) -> Iterator[Row]:
         """A job in six hundred days a node, ten nodes each."""
@@ -203,7 +206,7 @@ def ask(store: Store, past: Past, times: int) -> None:
     began = time.perf_counter()
     clock = [now]
     reader = DeepReader(store, lambda: clock[0])
-    told = reader.told()
+    reader.told()
     print(f"all deep verdicts, once an hour in the background: {time.perf_counter() - began:.2f} s")
 
     def newer() -> object:
@@ -227,7 +230,7 @@ def ask(store: Store, past: Past, times: int) -> None:
         "audit of a node": lambda: screens.audit_page(store, 0, node()),
         "a job": lambda: work.job(store, 1),
         "deep verdicts that are new": newer,
-        "deep coverage by rack": lambda: deep_coverage(snapshot, told, "rack", "", now),
+        "deep coverage by rack": lambda: reader.view(snapshot, "rack", ""),
         "problems by cause": lambda: screens.causes(snapshot),
         "groups of the map": lambda: screens.groups(snapshot, "rack"),
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from typing import Callable, Deque, List, NamedTuple, Optional, Set
+from typing import Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Set
 
 from nhc.console.snapshot import Snapshot, changes
 from nhc.console.sources import FleetSource, SourceError
@@ -19,6 +19,10 @@ RING = 240
 """Events kept for those who come back: two minutes at two a second."""
 QUEUE = 60
 """Events that may wait for one viewer; one that does not read them is let go and comes back by itself."""
+
+
+ANSWERS = 256
+"""Answers of one snapshot that are kept: views that several people look at."""
 
 
 class StreamMessage(NamedTuple):
@@ -38,6 +42,7 @@ class Hub:
         self.read_at = 0.0
         self.number = 0
         self.dropped = 0
+        self._answers: Dict[str, asyncio.Future[Mapping[str, object]]] = {}
         self._ring: Deque[StreamMessage] = deque(maxlen=RING)
         self._viewers: Set[asyncio.Queue[Optional[StreamMessage]]] = set()
 
@@ -57,6 +62,7 @@ class Hub:
                 self._tell("trouble", {"why": self.problem})
             return
         old, self.snapshot, self.read_at = self.snapshot, new, self.clock()
+        self._answers = {}
         if self.problem:
             self.problem = ""
             self._tell("trouble", {"why": ""})
@@ -69,6 +75,18 @@ class Hub:
             self._tell("letters", {"layout": new.layout, "changes": changed})
         if old.problems != new.problems:
             self._tell("problems", {})
+
+    async def once(self, key: str, make: Callable[[], Mapping[str, object]]) -> Mapping[str, object]:
+        """What `make` returns, made once for all who ask for `key` of this snapshot: five hundred maps are one sum.
+
+        Raises what `make` raises.
+        """
+        answer = self._answers.get(key)
+        if answer is None:
+            if len(self._answers) >= ANSWERS:
+                self._answers = {}
+            answer = self._answers[key] = asyncio.ensure_future(asyncio.to_thread(make))
+        return await asyncio.shield(answer)  # one who leaves does not take it from the others
 
     def notify(self, kind: str) -> None:
         """Tell every viewer that something of a kind (episodes, holds) is new."""

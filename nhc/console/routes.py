@@ -17,7 +17,7 @@ from aiohttp.typedefs import Handler
 from nhc import __version__
 from nhc.console import acts, screens, work
 from nhc.console.access import Person, Scope
-from nhc.console.deep_coverage import DeepReader, deep_coverage, letters_of_deep
+from nhc.console.deep_coverage import DeepReader, letters_of_deep
 from nhc.console.doors import LIFETIME, PERSON, Doors
 from nhc.console.hub import Hub
 from nhc.console.metrics import exposition
@@ -127,7 +127,7 @@ async def _log_out(console: Console, request: web.Request) -> web.StreamResponse
 def _of_snapshot(show: Callable[[Snapshot, web.Request], screens.Value]) -> Answer:
     async def answer(console: Console, request: web.Request) -> web.StreamResponse:
         snapshot = console.snapshot()
-        value = await asyncio.to_thread(show, snapshot, request)
+        value = await console.hub.once(request.path_qs, lambda: show(snapshot, request))
         return _json({**value, "trouble": console.hub.problem})
 
     return answer
@@ -157,9 +157,7 @@ async def _node(console: Console, request: web.Request) -> web.StreamResponse:
 async def _deep(console: Console, request: web.Request) -> web.StreamResponse:
     reader, snapshot = console.told(), console.snapshot()
     fact, suite = request.query.get("fact", ""), request.query.get("suite", "")
-    return _json(await asyncio.to_thread(
-        lambda: deep_coverage(snapshot, reader.told(), fact, suite, console.clock())
-    ))  # fmt: skip
+    return _json(await asyncio.to_thread(reader.view, snapshot, fact, suite))
 
 
 async def _deep_letters(console: Console, _request: web.Request) -> web.StreamResponse:

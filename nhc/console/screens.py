@@ -133,13 +133,13 @@ def timeline(store: Store, name: str, window: Window, gap: float) -> Value:
     """A node's problems, verdicts, repairs and gaps in a span of time."""
     with store.read() as connection:
         rows = problems.list_problems(connection, nodes=[name], is_open=None, since=window.began, limit=ROWS)
-        past = nodes.history(connection, name, window.began, window.ended)
+        past = nodes.verdicts(connection, name, window.began, window.ended, ROWS)
         gaps = coverage.gaps(connection, name, window.began, window.ended, gap)
         entries = audit.entries(connection, node=name, limit=ROWS, newest=True)
     return {
         "node": name, "began": window.began, "ended": window.ended,
         "problems": [row._asdict() for row in rows if row.began <= window.ended],
-        "verdicts": [{"started": one.started, "verdict": one.verdict, "boot_id": one.boot_id} for one in past[-ROWS:]],
+        "verdicts": [one._asdict() for one in past],
         "gaps": [{"began": one.began, "ended": one.ended} for one in gaps],
         "events": [_entry(one) for one in entries if window.began <= one.at <= window.ended],
     }  # fmt: skip
@@ -205,9 +205,9 @@ def held_back(store: Store, now: float) -> Value:
 def offenders(store: Store, now: float) -> Value:
     """Nodes with several episodes in thirty days, and how long repairs take from fault to mark, repair and return."""
     with store.read() as connection:
-        found = episodes.list_episodes(connection, ended_since=now - 30 * DAY, limit=100_000)
+        found = episodes.ended_since(connection, now - 30 * DAY, 100_000)
     count = Counter(one.node for one in found)
-    durations = sorted((one.ended or now) - one.opened for one in found if one.state == "returned")
+    durations = sorted(one.ended - one.opened for one in found if one.state == "returned")
     outcomes = Counter(one.state for one in found)
     return {
         "days": 30, "episodes": len(found), "outcomes": dict(outcomes),

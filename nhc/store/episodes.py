@@ -146,5 +146,21 @@ def list_episodes(
     return [Episode._make(row) for row in connection.execute(asked.order_by(episodes.c.id))]
 
 
+class EndedEpisode(NamedTuple):
+    """What statistics need of an episode that has ended."""
+
+    node: str
+    state: str
+    opened: float
+    ended: float
+
+
+def ended_since(connection: Connection, since: float, limit: int) -> List[EndedEpisode]:
+    """The episodes that ended since then, the newest `limit` of them."""
+    columns = [episodes.c[name] for name in EndedEpisode._fields]
+    asked = sa.select(*columns).where(episodes.c.ended >= since).order_by(episodes.c.ended.desc()).limit(limit)
+    return [EndedEpisode._make(row) for row in connection.execute(asked)]
+
+
 def _required(connection: Connection, number: int) -> Episode:
     return Episode._make(connection.execute(sa.select(episodes).where(episodes.c.id == number)).one())

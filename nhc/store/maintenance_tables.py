@@ -51,6 +51,7 @@ train_nodes = sa.Table(
     sa.Column("version", sa.Integer, nullable=False, server_default="1"),
     sa.PrimaryKeyConstraint("train", "node"),
     sa.Index("train_nodes_ended", "ended"),
+    sa.Index("train_nodes_node", "node"),
 )
 """A node of a train. `step` counts the work that is done or begun; `detail` is JSON that only nhc.trains reads."""
 

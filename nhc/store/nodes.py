@@ -152,6 +152,22 @@ def history(
     return found[::-1]
 
 
+class PastVerdict(NamedTuple):
+    """What a node's report was, without the report."""
+
+    started: float
+    boot_id: str
+    verdict: str
+
+
+def verdicts(connection: Connection, node: str, since: float, until: float, limit: int) -> List[PastVerdict]:
+    """A node's past verdicts of a time, the oldest first; where there are more than `limit`, the newest of them."""
+    here = sa.and_(report_history.c.node == node, report_history.c.started >= since, report_history.c.started <= until)
+    columns = [report_history.c[name] for name in PastVerdict._fields]
+    asked = sa.select(*columns).where(here).order_by(report_history.c.started.desc()).limit(limit)
+    return [PastVerdict._make(row) for row in connection.execute(asked)][::-1]
+
+
 def pack(report: Report) -> bytes:
     """A report as it is kept. Level 1: half the time of zlib's default, for a tenth more bytes."""
     return zlib.compress(json.dumps(to_dict(report), separators=(",", ":")).encode(), 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-REVISION = "0005"
+REVISION = "0006"
 """The newest migration: the schema that this nhc reads and writes."""
 
 metadata = sa.MetaData()
@@ -114,6 +114,7 @@ sa.Index(
     postgresql_where=problems.c.ended.is_(None),
 )
 sa.Index("problems_ended", problems.c.ended)
+sa.Index("problems_node", problems.c.node, problems.c.began)
 
 episodes = sa.Table(
     "episodes",
@@ -140,6 +141,7 @@ sa.Index(
     postgresql_where=episodes.c.ended.is_(None),
 )
 sa.Index("episodes_ended", episodes.c.ended)
+sa.Index("episodes_node", episodes.c.node, episodes.c.id)
 
 attempts = sa.Table(
     "attempts",

@@ -55,10 +55,27 @@ def test_the_map_is_coloured_by_the_last_deep_verdict(console, tested):
 
 
 def test_the_lists_are_bounded_and_say_so(console, tested, monkeypatch):
-    monkeypatch.setattr(deep_coverage, "ROWS", 1)
+    monkeypatch.setattr(deep_coverage, "ROWS", 1)  # before the first view is made
     seen = console.ask("GET", "/api/deep?fact=rack")[1]
     assert (len(seen["late"]), seen["late_left_out"], seen["due"]) == (1, 1, 6)
     assert seen["never"] == {"count": 4, "nodes": "a4"}
+
+
+def test_a_view_is_kept_until_verdicts_are_read_anew(site):
+    from nhc.console.sources import StoreSource
+
+    now = [site.now]
+    snapshot = StoreSource(site.store, 600).snapshot()
+    reader = DeepReader(site.store, lambda: now[0])
+    first = reader.view(snapshot, "rack", "")
+    keep(site, result("a1", "CRIT", site.now))
+    assert reader.view(snapshot, "rack", "") is first
+    assert reader.view(snapshot, "", "") is not first
+    now[0] += 61
+    assert [row["bad"] for row in reader.view(snapshot, "rack", "")["rows"]] == [1, 0]
+    for number in range(3 * deep_coverage.ANSWERS):  # the words of an address
+        reader.view(snapshot, f"fact{number}", "")
+    assert len(reader._answers) <= deep_coverage.ANSWERS
 
 
 def test_without_a_store_there_is_no_such_screen(console):

@@ -172,6 +172,19 @@ def test_checks_by_group_and_groups(console):
     assert [(row["group"], row["nodes"]) for row in groups] == [("r-b", 4), ("r-a", 4)]
 
 
+def test_a_view_of_one_snapshot_is_made_once_for_all_who_look(console, monkeypatch):
+    from nhc.console import screens
+
+    made, real = [], screens.groups
+    monkeypatch.setattr(screens, "groups", lambda snapshot, fact: made.append(snapshot) or real(snapshot, fact))
+    asked = [console.ask("GET", "/api/groups?fact=rack")[0] for _ in range(30)]
+
+    assert asked == [200] * 30
+    assert len(made) == len({id(one) for one in made}) < 30  # each snapshot once
+    monkeypatch.setattr(screens, "groups", real)
+    assert console.ask("GET", "/api/groups?fact=pool")[1]["rows"][0]["group"] == ""  # another view is another answer
+
+
 def test_a_timeline_shows_gaps_as_gaps(console, site):
     seen = console.ask("GET", f"/api/node/b1/timeline?from={site.now - 7200}&to={site.now}")[1]
 

@@ -10,9 +10,9 @@ from nhc.store.maintenance_tables import spares
 
 @pytest.fixture
 def busy(site):
-    """llama failed on b1 and was restarted once; it runs on b3 and b31 now. A train and a spare concern b1."""
+    """llama failed on b1 and was restarted once; it runs on b3 and b22 now. A train and a spare concern b1."""
     with site.store.write() as connection:
-        seen = WatchedJob(0, "kube", "PyTorchJob", "team", "llama", "u1", "ann", "Running", "r2", "b3 b31", 2, 3, "",
+        seen = WatchedJob(0, "kube", "PyTorchJob", "team", "llama", "u1", "ann", "Running", "r2", "b3 b22", 2, 3, "",
                           "", site.now - 900, site.now, None)  # fmt: skip
         job = jobs.watch(connection, seen)
         restart = jobs.begin(connection, job, key="k1", run="r1", why="GpuFallenOffBus", nodes=["b1"],
@@ -61,7 +61,7 @@ def test_trains_spares_and_deep_verdicts_say_who_and_why(console, busy):
 
 def test_a_job_has_a_screen_of_its_own(console, busy):
     seen = console.ask("GET", f"/api/job/{busy.job.id}")[1]
-    assert (seen["job"], seen["nodes"]) == ("PyTorchJob/team/llama", ["b3", "b31"])
+    assert (seen["job"], seen["nodes"]) == ("PyTorchJob/team/llama", ["b3", "b22"])
     assert [(one["number"], one["outcome"], one["nodes"]) for one in seen["restarts"]] == [(1, "restarted", ["b1"])]
     assert [(one["node"], one["run"]) for one in seen["pairs"]] == [("b1", "r1")]
     assert console.ask("GET", "/api/job/99")[0] == 404
