@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from typing import Any, Callable, Iterable, Iterator, List, Sequence
@@ -199,24 +200,37 @@ def _sweeps(path: str) -> Iterator[Report]:
 @SETTINGS
 @URL
 @under("What may be done")("--apply/--dry-run", "apply", default=False, help="Do it, or only count (the default).")
-def prune(path: str, url: str, apply: bool) -> None:
+@_where(
+    "--evidence", default="", metavar="DIR", help="The evidence's files. Default: as remedy.toml of this store says."
+)
+def prune(path: str, url: str, apply: bool, evidence: str) -> None:
     """Delete what is older than the settings keep it; move old rows of the audit log into files.
 
-    Exit status: 0 done, 2 wrong settings, 3 the store or a file could not be written.
+    Expired evidence goes with its files, where their directory is known and is on this machine. Exit status: 0 done,
+    2 wrong settings, 3 the store or a file could not be written.
     """
     settings = found(path, url)
+    directory = evidence or _evidence_of(settings.url)
 
     def run() -> int:
+        from nhc.store import evidence_files
         from nhc.store.retention import due
         from nhc.store.retention import prune as delete
         from nhc.store.settings import opened
 
         store, now = opened(settings, create=False), time.time()
+        with_files = bool(directory) and os.path.isdir(directory)
+        counts = due(store, settings.keep, now)
+        if not with_files and counts.pop("evidence", 0):
+            where = f"{directory} is no directory here" if directory else "no remedy.toml here names this store"
+            print(f"evidence: left, {printable(where)}: nhc remedy run prunes it, or --evidence DIR", file=sys.stderr)
         if not apply:
-            print("would go: " + _counted(due(store, settings.keep, now).items()))
+            print("would go: " + _counted(counts.items()))
             return EXIT_HEALTHY
-        done = delete(store, settings.keep, now, segments=settings.segments, by=who())
+        done = delete(store, settings.keep, now, segments=settings.segments, by=who(), with_evidence=with_files)
         print("gone: " + _counted(done.rows.items()))
+        if with_files and done.files:
+            print(f"evidence: {evidence_files.delete(directory, done.files, now)} files deleted in {directory}")
         if done.segment:
             print(f"audit: archived in {done.segment}")
         return EXIT_HEALTHY
@@ -259,6 +273,18 @@ def status(path: str, url: str, form: str) -> None:
         return EXIT_HEALTHY
 
     guarded(run)
+
+
+def _evidence_of(url: str) -> str:
+    """The directory of evidence that the remedy loop of this store uses, "" where its settings are not here."""
+    from nhc.remedy.settings import PATH, load
+
+    try:
+        remedy = load(PATH) if os.path.exists(PATH) else None
+    except SettingsError as error:
+        print(f"nhc: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_USAGE) from None
+    return remedy.evidence_directory if remedy is not None and remedy.store == url else ""
 
 
 def _counted(rows: Iterable[tuple[str, int]]) -> str:

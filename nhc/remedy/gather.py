@@ -18,7 +18,7 @@ from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc.remedy.book import EpisodeCase
 from nhc.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
-from nhc.store import evidence
+from nhc.store import evidence, evidence_files
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 
@@ -109,19 +109,10 @@ class Gatherer:
         digest = hashlib.sha256(content).hexdigest()
         folder = f"{self.directory}/{digest[:2]}"
         path = f"{folder}/{digest}"
-        if not os.path.exists(path):
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-            temporary = f"{path}.{os.getpid()}.{threading.get_ident()}"
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                with os.fdopen(fd, "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(temporary, path)
-            except OSError:
-                os.unlink(temporary)
-                raise
+        try:
+            os.utime(path)  # it is there already; nobody deletes a fresh one before its new row is there
+        except FileNotFoundError:
+            _write_new(folder, path, content)
         return Piece(name, exhibit.kind, digest, len(content), cut)
 
     def _write(self, case: EpisodeCase, pieces: Sequence[Piece]) -> None:
@@ -146,11 +137,23 @@ class Gatherer:
 
     def delete(self, gone: Sequence[str]) -> None:
         """Delete the files of evidence that no row names any more."""
-        for digest in gone:
-            try:
-                os.unlink(f"{self.directory}/{digest[:2]}/{digest}")
-            except OSError:
-                continue
+        evidence_files.delete(self.directory, gone, self.clock())
+
+
+def _write_new(folder: str, path: str, content: bytes) -> None:
+    """Raises OSError."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    temporary = f"{path}.{os.getpid()}.{threading.get_ident()}"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise
 
 
 def without_secrets(exhibit: Exhibit) -> bytes:

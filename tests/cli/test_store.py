@@ -1,5 +1,6 @@
 """`nhc store` and `nhc server`'s tokens as a person uses them, on both databases."""
 
+import hashlib
 import json
 import os
 import re
@@ -7,12 +8,15 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from nhc.render.json import render
 from nhc.server.settings import load as load_server
+from nhc.store import episodes, evidence
+from nhc.store.connect import open_store
 from nhc.store.settings import StoreSettings, load
 from tests.store.conftest import postgresql, url  # noqa: F401 (fixtures)
 from tests.support.intake import XID, report
@@ -69,6 +73,40 @@ def test_from_nothing_to_a_pruned_store(nhc, tmp_path):
     assert nhc("store", "prune", "--apply")[1].startswith("gone: 1 of report_history")
     status, out, _ = nhc("store", "verify")
     assert (status, "whole" in out) == (0, True)
+
+
+@pytest.mark.slow
+def test_expired_evidence_goes_with_its_files_and_nothing_else(nhc, tmp_path, url):  # noqa: F811
+    nhc("store", "migrate")
+    folder, old, now = tmp_path / "evidence", time.time() - 40 * 86400, time.time()
+    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("gone", "shared", "fresh", "other", "link")}
+    for name, digest in digests.items():
+        (folder / digest[:2]).mkdir(parents=True, exist_ok=True)
+        (folder / digest[:2] / digest).write_text(name)
+        os.utime(folder / digest[:2] / digest, (now, now) if name == "fresh" else (old, old))
+    link = folder / digests["link"][:2] / digests["link"]
+    link.rename(tmp_path / "elsewhere")
+    link.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "outside").write_text("not evidence")
+    store = open_store(url, anchor=str(tmp_path / "anchor"), create=False)
+    with store.write() as connection:
+        first, _ = episodes.open_episode(
+            connection, "n1", "c", action="mark", rung="", state="detected", now=old, by="t"
+        )
+        for name in ("gone", "shared", "fresh", "link"):
+            evidence.add(connection, first, name, now=old, sha256=digests[name], expires=now - 86400)
+        evidence.add(connection, first, "shared", now=old, sha256=digests["shared"], expires=now + 86400)
+        evidence.add(connection, first, "bad", now=old, sha256="../outside", expires=now - 86400)
+    store.close()
+    status, out, err = nhc("store", "prune", "--apply")  # where the files are is not known: nothing of it goes
+    assert (status, "evidence" in out, "evidence: left, no remedy.toml" in err) == (0, False, True)
+    assert nhc("store", "prune", "--evidence", folder)[1].count("5 of evidence") == 1
+    assert len([path for path in folder.rglob("*") if path.is_file()]) == 5
+    status, out, _ = nhc("store", "prune", "--apply", "--evidence", folder)
+    assert (status, "5 of evidence" in out, "evidence: 1 files deleted" in out) == (0, True, True), out
+    left = {path.name for path in folder.rglob("*") if path.is_file()}
+    assert left == set(digests.values()) - {digests["gone"]}
+    assert (tmp_path / "elsewhere").read_text() + (tmp_path / "outside").read_text() == "linknot evidence"
 
 
 def test_a_changed_row_is_found(nhc, tmp_path, url):  # noqa: F811

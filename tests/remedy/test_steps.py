@@ -1,5 +1,6 @@
 """What the loop does in its less common turns: approvals, replacements, repairs of two calls, evidence, holds."""
 
+import os
 import threading
 import time
 
@@ -254,6 +255,7 @@ def test_evidence_is_kept_before_the_repair_and_a_failure_is_said(world, tmp_pat
     kept = [path for path in (tmp_path / "kept").rglob("*") if path.is_file()]
     assert [path.read_bytes() for path in kept] == [b"log"]  # the same content is kept once
     world.now += 120
+    os.utime(kept[0], (world.now - 7200, world.now - 7200))
     assert gatherer.expire() == 1
     assert not [path for path in (tmp_path / "kept").rglob("*") if path.is_file()]
 

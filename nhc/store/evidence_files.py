@@ -1,0 +1,45 @@
+"""The files of evidence: DIRECTORY/ab/abcd…, named by the SHA-256 of their content.
+
+A piece is on the disk before its row names it, and one that lies there already is not written again. So a file that was
+written, or met again, a moment ago may be about to get a row: `delete` leaves it, and the row that comes ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from contextlib import suppress
+from typing import Iterable
+
+FRESH = 3600.0
+"""Seconds: the least that evidence.keep may be. So the file of an expired row is fresh only where its content was met
+again."""
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def delete(directory: str, digests: Iterable[str], now: float) -> int:
+    """Delete the files of these digests, which no row names any more; how many went.
+
+    Only regular files, and only where their name says they are: what is no digest is never part of a path, and no
+    symbolic link is followed out of the directory. What cannot be deleted is left.
+    """
+    gone = 0
+    for digest in digests:
+        if not _DIGEST.fullmatch(digest):
+            continue
+        with suppress(OSError):
+            gone += _delete(f"{directory}/{digest[:2]}", digest, now)
+    return gone
+
+
+def _delete(folder: str, name: str, now: float) -> int:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        if not stat.S_ISREG(found.st_mode) or 0 <= now - found.st_mtime < FRESH:
+            return 0
+        os.unlink(name, dir_fd=fd)
+        return 1
+    finally:
+        os.close(fd)
