@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: check test quick lint types build pyz packages release verify-release lock kube bench fuzz clean setup system-packages fresh fresh-services services
+.PHONY: check test quick lint types build pyz site packages release verify-release lock kube bench fuzz clean setup system-packages fresh fresh-services services
 
 check: $(VENV)/.run  ## judge this machine with the built-in checks
 	@$(BIN)/nhc check local --all; [ $$? -ne 2 ]
@@ -47,6 +47,9 @@ release: setup  ## the same twice, compared and signed, from a clean checkout wi
 
 verify-release: setup  ## what lies in dist/ again: digests, signature (SIGNERS=FILE), linters
 	$(RELEASE) verify $(if $(OUT),--out "$(OUT)") $(if $(SIGNERS),--allowed-signers "$(SIGNERS)")
+
+site: setup  ## the documents as static pages, with reference from the code, into build/site; `python -m http.server` shows them
+	PYTHONPATH=packaging $(BIN)/python -m nhc_docs build/site
 
 # The versions and digests of all that packages carry along; `pip install uv` first.
 LOCK = uv pip compile --quiet --no-header --generate-hashes --universal --upgrade

@@ -1,0 +1,105 @@
+"""The site is built without a warning, its links lead somewhere, and nothing in it comes from another host."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+from nhc.check import find_all
+from nhc.cli.click_app import application
+from nhc_docs import reference, staging
+from nhc_release.manpages import commands
+from tests.support.run import ROOT
+
+
+class Page(HTMLParser):
+    """What a page links to, what it loads, and the names within it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.names: set[str] = {"", "__top"}
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {key: value or "" for key, value in attrs}
+        self.names |= {given[key] for key in ("id", "name") if key in given}
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        if tag == "link" and given.get("rel") not in ("canonical", "next", "prev"):
+            self.loads.append(given.get("href", ""))
+        if "src" in given:
+            self.loads.append(given["src"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> dict[Path, Page]:
+    out = tmp_path_factory.mktemp("site")
+    env = {"PYTHONPATH": f"{ROOT}:{ROOT}/adapters:{ROOT}/packaging", "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-m", "nhc_docs", str(out)]
+    done = subprocess.run(command, cwd=ROOT, env=env, text=True, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return {path: Page(path) for path in out.rglob("*.html")}
+
+
+@pytest.mark.slow
+def test_every_link_within_the_site_leads_to_a_page_and_a_name_in_it(site):
+    wrong = []
+    for path, page in site.items():
+        if path.name == "404.html":
+            continue  # its links are absolute, for a server
+        for link in page.links:
+            file, name = urldefrag(link)
+            if re.match(r"[a-z]+:", file):
+                continue
+            target = (path.parent / unquote(file)).resolve() if file else path
+            target = target / "index.html" if target.is_dir() else target
+            if not target.exists() or (target in site and unquote(name) not in site[target].names):
+                wrong.append(f"{path.name}: {link}")
+    assert wrong == []
+
+
+@pytest.mark.slow
+def test_nothing_is_loaded_from_another_host(site):
+    assert {load for page in site.values() for load in page.loads if re.match(r"([a-z]+:)?//", load)} == set()
+    assert {path.name for path in site if re.search(r"url\(['\"]?(https?:)?//", path.read_text())} == set()
+
+
+@pytest.mark.slow
+def test_every_document_is_a_page_and_the_menu_has_it(site):
+    pages = {str(path).partition("/docs/")[2] for path in site}
+    written = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"README"}
+    assert {f"{name}.html" for name in written} <= pages
+    menu = {str(target) for _heading, entries in staging.chapters(ROOT) for _title, target in entries}
+    assert {f"docs/{name}.md" for name in written} <= menu
+
+
+def test_the_reference_has_every_check_command_and_settings_file():
+    headings = {name: re.findall(r"^## (.+)$", text, re.MULTILINE) for name, text in reference.pages(ROOT).items()}
+    assert headings["checks.md"] == [check.name for check in find_all() if not check.distribution]
+    assert headings["commands.md"] == [" ".join(one.words) for one in commands(application)]
+    assert {"agent.toml", "kubernetes.toml", "remedy.toml", "policy.toml"} <= set(headings["settings.md"])
+    assert {"GpuLost", "Xid79"} <= set(headings["reasons.md"])
+
+
+def test_the_metrics_of_every_part_are_in_the_reference():
+    text = reference.metrics(ROOT)
+    names = re.findall(r"^\| `(\w+)` \| (?:gauge|counter|histogram) \| \S", text, re.MULTILINE)
+    assert {
+        "nhc_node_verdict", "nhc_problem", "nhc_agent_healthy", "nhc_kubernetes_nodes_marked", "nhc_remedy_episodes",
+        "nhc_kubernetes_operations_total", "nhc_agent_config_refused",
+    } <= set(names)  # fmt: skip
+
+
+def test_lists_are_indented_as_python_markdown_wants_them():
+    given = "Text\n1. **One.**\n   More:\n\n       code\n   - inner\n     text\n\nEnd\n"
+    assert staging.indented(given) == (
+        "Text\n\n1. **One.**\n    More:\n\n        code\n\n    - inner\n        text\n\nEnd\n"
+    )
