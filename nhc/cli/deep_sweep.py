@@ -9,7 +9,8 @@ from typing import Any, Dict, Optional, Set, Tuple
 import click
 
 from nhc.cli.deep_results import show_sweep
-from nhc.cli.deep_sweep_plan import RefusedSweep, plan_of
+from nhc.cli.deep_sweep_job import suspicion
+from nhc.cli.deep_sweep_plan import RefusedSweep, plan_of, settings_of
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import person
@@ -29,8 +30,10 @@ from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.plugins import launcher as launcher_of
 from nhc.ports import AdapterError
+from nhc.settings_file import SettingsError
 from nhc.store import deep
-from nhc.store.errors import LeadershipLost
+from nhc.store.database import Store
+from nhc.store.errors import LeadershipLost, StoreError
 from nhc.store.leader import Leader
 from nhc.store.settings import opened
 
@@ -48,6 +51,10 @@ _when = under("When it runs")
 @click.command("sweep", cls=GroupedCommand)
 @click.argument("tool", nargs=-1, metavar="[-- TOOL ARGUMENT...]")
 @_nodes("-n", "--nodes", "node_set", metavar="SET", default="", help="The nodes: gpu[001-064].")
+@_nodes("--job", default="", metavar="ID",
+        help="The nodes of this job, its suspects first: 17, or Job/team/llama. With --nodes: those, too.")  # fmt: skip
+@_nodes("--suspects", "suspect_set", metavar="SET", default="",
+        help="Of the nodes, whom to test first, in this order, with partners that are proven before.")  # fmt: skip
 @_nodes("--topology", "topology_path", metavar="FILE", default="",
         help="Slurm's topology.conf, ibnetdiscover's output, or lines 'n[1-32] spine1/leaf3'.")  # fmt: skip
 @_nodes("--go-on", "number", type=int, default=0, metavar="ID", help="Go on with this sweep.")
@@ -99,14 +106,15 @@ def command(**options: Any) -> None:
     Exit status: 0 nobody is to blame and all were tested, 1 somebody is, 2 wrong usage, 3 could not tell.
     """
     try:
-        if options["dry_run"]:
-            _dry_run(plan_of(options))
-            return
         endless = options["continuous"] or options["window_text"]
+        if (endless or options["number"]) and (options["job"] or options["suspect_set"]):
+            raise RefusedSweep("--job and --suspects are for one new sweep")
+        if options["dry_run"]:
+            guarded(lambda: _dry_run(options))
         if endless and options["number"]:
             raise RefusedSweep("--go-on is for one sweep; --continuous and --window go on by themselves")
         guarded(lambda: _endless(options) if endless else _run(options))
-    except (RefusedSweep, BadTopology, BadPlan, NoAdapter) as error:
+    except (RefusedSweep, BadTopology, BadPlan, NoAdapter, SettingsError) as error:
         click.echo(f"nhc deep sweep: {printable(str(error))}", err=True)
         raise SystemExit(EXIT_USAGE) from None
     except AdapterError as error:
@@ -114,10 +122,32 @@ def command(**options: Any) -> None:
         raise SystemExit(EXIT_UNKNOWN) from None
 
 
-def _dry_run(plan: SweepPlan) -> None:
-    step = next_round(plan.nodes, plan.topology, [], plan.rules)
+def _planned(options: Dict[str, Any], store: Optional[Store]) -> SweepPlan:
+    """The plan of the command line, with what is known of the job that it names."""
+    if not options["job"]:
+        return plan_of(options)
+    job = suspicion(options["job"], options["launcher_name"], settings_of(options), store)
+    plan = plan_of(options, job.nodes, job.suspects)
+    told = f"; first {', '.join(plan.suspects)}" if plan.suspects else ""
+    click.echo(printable(f"job {options['job']}: {fold(job.nodes)} by {job.source}{told}"), err=True)
+    return plan
+
+
+def _dry_run(options: Dict[str, Any]) -> int:
+    store: Optional[Store] = None
+    if options["job"]:
+        try:
+            store = opened(found(options["path"], options["url"]), create=False)
+        except StoreError as error:
+            click.echo(f"nhc deep sweep: {printable(str(error))}", err=True)
+    try:
+        plan = _planned(options, store)
+    finally:
+        if store is not None:
+            store.close()
+    step = next_round(plan.nodes, plan.topology, [], plan.rules, plan.suspects)
     if step is None:
-        return
+        return EXIT_HEALTHY
     loose = not_placed(plan.nodes, plan.topology)
     if loose:
         click.echo(f"{len(loose)} nodes have no place in the topology and count as one leaf: {fold(loose)}")
@@ -125,10 +155,14 @@ def _dry_run(plan: SweepPlan) -> None:
     for test in step.tests:
         click.echo(f"  {' '.join(test.nodes)}")
     met = {node for test in step.tests for node in test.nodes}
-    left = sorted(set(plan.nodes) - met)
+    first = [node for node in plan.suspects if node not in met]
+    if first:
+        click.echo(f"next, with proven partners, in this order: {', '.join(first)}")
+    left = sorted(set(plan.nodes) - met - set(first))
     if left:
         click.echo(f"later, with a proven partner: {fold(left)}")
     click.echo(f"on each node {plan.asked.tasks} ranks of: {' '.join(plan.argv)}")
+    return EXIT_HEALTHY
 
 
 def _run(options: Dict[str, Any]) -> int:
@@ -203,7 +237,7 @@ def _begun(options: Dict[str, Any], store: Any) -> Tuple[int, SweepPlan, Launche
             raise RefusedSweep(f"sweep {number} is {'not known' if row is None else row.state}")
         plan = read(row.plan)
         return number, plan, launcher_of(row.launcher)(dict(plan.settings))
-    plan = plan_of(options)
+    plan = _planned(options, store)
     launcher: Launcher = launcher_of(options["launcher_name"])(dict(plan.settings))
     with store.write() as connection:
         row = deep.begin_sweep(

@@ -19,13 +19,20 @@ class RefusedSweep(Exception):
     """What is wrong with the command line or its files, in one line."""
 
 
-def plan_of(options: Dict[str, Any]) -> SweepPlan:
-    """The plan of a command line. Raises RefusedSweep, BadTopology."""
+def plan_of(options: Dict[str, Any], more: Sequence[str] = (), first: Sequence[str] = ()) -> SweepPlan:
+    """The plan of a command line. `more` are nodes beside --nodes, `first` suspects after --suspects.
+
+    Raises RefusedSweep, BadTopology.
+    """
     try:
-        nodes = tuple(sorted(set(expand(options["node_set"]))))
+        nodes = tuple(sorted({*expand(options["node_set"]), *more}))
+        suspects = tuple(dict.fromkeys([*expand(options["suspect_set"]), *first]))
         size = size_bytes(options["size"])
     except ValueError as error:
         raise RefusedSweep(str(error)) from None
+    strange = next((node for node in suspects if node not in nodes), "")
+    if strange:
+        raise RefusedSweep(f"--suspects {options['suspect_set']}: {strange} is none of the nodes")
     if len(nodes) < 2:
         raise RefusedSweep("a sweep takes two nodes at least: --nodes gpu[001-064]")
     topology = Topology()
@@ -35,12 +42,6 @@ def plan_of(options: Dict[str, Any]) -> SweepPlan:
             topology = guess_and_read(read_text(path), path)
         except (OSError, UnicodeDecodeError) as error:
             raise RefusedSweep(f"{path}: {cause(error)}") from None
-    settings = []
-    for pair in options["pairs"]:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise RefusedSweep(f"--set {pair}: is not NAME=VALUE")
-        settings.append((name, value))
     argv: Tuple[str, ...] = options["tool"] or (
         "env", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET", f"{options['collective']}_perf", "-b", str(size),
         "-e", str(size), "-g", "1", "-n", "20", "-c", "1",
@@ -51,9 +52,22 @@ def plan_of(options: Dict[str, Any]) -> SweepPlan:
         uuid.uuid4().hex[:16], nodes, topology,
         Rules(failures=options["failures"], scale=options["scale"], rails=rails), argv, asked,
         options["floor"], seconds=options["limit"], patience=options["patience"], most=options["most"] / 100,
-        settings=tuple(sorted(settings)), rail_by=options["rail_by"], rail_floor=options["rail_floor"],
+        settings=tuple(sorted(settings_of(options).items())), rail_by=options["rail_by"],
+        rail_floor=options["rail_floor"],
         watts=_watts(options["watts"], nodes, options["power"]), power=_power(options["power"]),
+        suspects=suspects,
     )  # fmt: skip
+
+
+def settings_of(options: Dict[str, Any]) -> Dict[str, str]:
+    """The settings of the launcher. Raises RefusedSweep."""
+    settings = {}
+    for pair in options["pairs"]:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise RefusedSweep(f"--set {pair}: is not NAME=VALUE")
+        settings[name] = value
+    return settings
 
 
 def _rails(text: str) -> Tuple[str, ...]:

@@ -28,6 +28,8 @@ LOOK = 0.5
 """Seconds between two looks at a log that grows."""
 SUSPECTS = 50
 """Suspects that are kept in the store's audit log, the first ones."""
+NODES = 16 << 10
+"""Characters of the job's nodes that are kept there, folded: of a quarter of what a row may hold."""
 _what, _who, _how = under("What is read"), under("Which node a rank is on"), under("How it goes on")
 
 
@@ -85,7 +87,7 @@ def _watch(options: Dict[str, Any]) -> int:
         click.echo(f"nhc job watch: {printable(problem)}", err=True)
     _show(found, watch, options)
     if options["store_url"]:
-        _keep(found, options)
+        _keep(found, watch, options)
     if found.suspects or found.job:
         return EXIT_UNHEALTHY
     if problems or (logs and not found.told and not records):
@@ -223,10 +225,15 @@ def _show(found: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
     named = [one.node for one in found.suspects if not one.node.startswith("rank ")]
     others = [node for node in watch.nodes if node not in named]
     if named and len(named) + len(others) > 1:
-        click.echo(printable(f"test first: nhc deep sweep -n {','.join(named)}{f',{fold(others)}' if others else ''}"))
+        which = f"-n {fold([*named, *others])} --suspects {','.join(named)}"
+        if options["store_url"] and options["job"]:
+            which = f"--job {options['job']}"
+            if options["store_url"].startswith("sqlite:"):  # another may hold a password
+                which += f" --url {options['store_url']}"
+        click.echo(printable(f"test first: nhc deep sweep {which}"))
 
 
-def _keep(found: JobFindings, options: Dict[str, Any]) -> None:
+def _keep(found: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
     from nhc.store import audit
     from nhc.store.connect import open_store
 
@@ -234,7 +241,8 @@ def _keep(found: JobFindings, options: Dict[str, Any]) -> None:
     try:
         with store.write() as connection:
             audit.append(connection, time.time(), person(options["by"]), "job.suspects", detail={
-                "job": options["job"], "step": found.steps, "findings": [printable(one, 300) for one in found.job],
+                "job": options["job"], "step": found.steps, "nodes": fold(watch.nodes)[:NODES],
+                "findings": [printable(one, 300) for one in found.job],
                 "suspects": [{"node": one.node, "ranks": list(one.ranks[:16]), "score": one.score,
                               "why": [printable(why, 200) for why in one.why]} for one in found.suspects[:SUSPECTS]],
             })  # fmt: skip

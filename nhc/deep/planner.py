@@ -3,6 +3,8 @@
 Rounds, not tests, cost time: a round's tests run side by side. So everything that a pair shows is found with pairs:
 one round of disjoint pairs inside each leaf, then suspects with proven partners, and only then pairs across leaves.
 Halving is for what shows only at scale, while every pair is good. A killed sweep goes on from its results alone.
+Where somebody names suspects before the first test, the others prove one another first, so that a suspect meets a
+proven partner and a bad one spoils no pair of two that are unknown.
 """
 
 from __future__ import annotations
@@ -22,14 +24,18 @@ class Round(NamedTuple):
 
 
 def next_round(
-    nodes: Sequence[str], topology: Topology, results: Sequence[GroupResult], rules: Rules
-) -> Optional[Round]:
-    """The tests to run now, None where the sweep is done. The same input gives the same round."""
+    nodes: Sequence[str], topology: Topology, results: Sequence[GroupResult], rules: Rules,
+    suspects: Sequence[str] = (),
+) -> Optional[Round]:  # fmt: skip
+    """The tests to run now, None where the sweep is done. The same input gives the same round.
+
+    `suspects` are in the order in which to test them. They change who meets whom and when, never what convicts.
+    """
     names = sorted(set(nodes))
     if len(names) < 2 or hopeless(names, results):
         return None
     leaf = gather(results, Layer.LEAF)
-    plan = _pairs(names, topology, leaf, rules, Layer.LEAF)
+    plan = _pairs(names, topology, leaf, rules, Layer.LEAF, suspects)
     if plan:
         return plan
     guilty = in_leaf = convicted(leaf, rules)
@@ -69,9 +75,13 @@ FEW = 4
 # Pairs.
 
 
-def _pairs(names: Sequence[str], topology: Topology, seen: PairEvidence, rules: Rules, layer: Layer) -> Optional[Round]:
+def _pairs(
+    names: Sequence[str], topology: Topology, seen: PairEvidence, rules: Rules, layer: Layer,
+    suspects: Sequence[str] = (),
+) -> Optional[Round]:  # fmt: skip
     """First everybody once; then suspects with proven partners; then pairs that were bad though both are good."""
-    fresh = [node for node in names if not seen.tried(node)]
+    waiting = _waiting(names, suspects, seen, rules)
+    fresh = [node for node in names if not seen.tried(node) and node not in waiting]
     pairs = (inside if layer is Layer.LEAF else outside)(fresh, topology)
     if pairs:
         return Round(_tests(pairs, layer, seen), f"{len(pairs)} pairs {_WHERE[layer]}")
@@ -81,8 +91,11 @@ def _pairs(names: Sequence[str], topology: Topology, seen: PairEvidence, rules: 
     if layer is Layer.ACROSS:
         open_ones = [node for node in open_ones if seen.tried(node)]  # a few nodes of a leaf stand for its uplinks
     if not proven:
-        pairs = _other_pairs(open_ones, seen)
+        pairs = _other_pairs([node for node in open_ones if node not in waiting], seen)
+        pairs = pairs or _other_pairs(open_ones, seen)
         return Round(_tests(pairs, layer, seen), f"{len(pairs)} other pairs {_WHERE[layer]}") if pairs else None
+    place = {node: at for at, node in enumerate(suspects)}
+    open_ones.sort(key=lambda node: place.get(node, len(place)))  # stable: where nobody is suspect, by name
     busy: Set[str] = set()
     pairs = []
     partners = _Partners(proven, topology)
@@ -99,6 +112,22 @@ def _pairs(names: Sequence[str], topology: Topology, seen: PairEvidence, rules: 
     return (
         Round(_tests(pairs, layer, seen), f"{len(pairs)} pairs with proven partners {_WHERE[layer]}") if pairs else None
     )
+
+
+def _waiting(
+    names: Sequence[str], suspects: Sequence[str], seen: PairEvidence, rules: Rules
+) -> FrozenSet[str]:  # fmt: skip
+    """The suspects that wait for a proven partner: the first half of all nodes at most, so that there are partners.
+
+    Nobody waits once every other node has been told of and none is proven: then no better partner is to come.
+    """
+    known = set(names)
+    first = frozenset([node for node in dict.fromkeys(suspects) if node in known][: len(names) // 2])
+    others = [node for node in names if node not in first]
+    if len(others) < 2:
+        return frozenset()
+    told = all(node in seen.good or node in seen.bad or seen.gave_up(node) > rules.retries for node in others)
+    return frozenset() if told and not any(seen.proven(node) for node in names) else first
 
 
 def _tests(pairs: Iterable[Tuple[str, str]], layer: Layer, seen: PairEvidence) -> Tuple[GroupTest, ...]:

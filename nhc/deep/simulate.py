@@ -61,13 +61,15 @@ def break_some(nodes: Sequence[str], topology: Topology, bad: int, links: int, u
     return Faults(broken, frozenset(pairs), uplinks=down)
 
 
-def play(nodes: Sequence[str], topology: Topology, faults: Faults, rules: Rules, seed: int) -> SimulatedSweep:
+def play(
+    nodes: Sequence[str], topology: Topology, faults: Faults, rules: Rules, seed: int, suspects: Sequence[str] = ()
+) -> SimulatedSweep:
     """Run a sweep on the made-up cluster until the planner asks no more."""
     chance = random.Random(f"{seed}:noise")  # noqa: S311 (a simulation)
     results: List[GroupResult] = []
     rounds: List[int] = []
     while True:
-        step = next_round(nodes, topology, results, rules)
+        step = next_round(nodes, topology, results, rules, suspects)
         if step is None:
             break
         rounds.append(len(step.tests))

@@ -67,6 +67,7 @@ class Sweeper:
         self._since: Dict[str, float] = {}
         """Since when a test waits for its nodes, or a launched one is gone without a marker."""
         self._failed: Dict[str, Tuple[str, ...]] = {}
+        self._places = {node: at for at, node in enumerate(plan.suspects)}
 
     def run(self) -> SweepJudgement:
         """Carry the sweep to its end. Raises StoreError, LeadershipLost, BadPlan, SweepStopped."""
@@ -83,7 +84,8 @@ class Sweeper:
             if any(row.state in (PLANNED, RUNNING, MEASURED) for row in rows):
                 self._round(rows)
                 continue
-            step = next_round(self._plan.nodes, self._plan.topology, results(rows), self._plan.rules)
+            step = next_round(self._plan.nodes, self._plan.topology, results(rows), self._plan.rules,
+                              self._plan.suspects)  # fmt: skip
             if step is None:
                 return self._end(rows)
             turn = max((row.turn for row in rows), default=0) + 1
@@ -177,7 +179,7 @@ class Sweeper:
         if not waiting:
             return
         idle = self._launcher.idle(sorted({node for row in waiting for node in row.nodes.split()}))
-        for row in waiting:
+        for row in sorted(waiting, key=self._place):
             test, now = planned_test(row), self._around.clock()
             taken = [node for node in test.nodes if node not in idle]
             if taken or not busy.isdisjoint(test.nodes):
@@ -192,6 +194,10 @@ class Sweeper:
                 continue
             busy.update(test.nodes)
             self._one(row, test)
+
+    def _place(self, row: SweepTest) -> int:
+        """Where not all tests may run at once, those of the first suspects go first; else they go by name."""
+        return min(self._places.get(node, len(self._places)) for node in row.nodes.split())
 
     def _one(self, row: SweepTest, test: GroupTest) -> None:
         argv = held(self._plan.argv, test.rail, self._plan.rail_by)

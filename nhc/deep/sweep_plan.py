@@ -23,7 +23,7 @@ class SweepPlan(NamedTuple):
     `patience` is how long a test waits for its nodes. `most` (0 to 1) is the largest share of the nodes under test at
     once. `rail_by` is a way of `nhc.deep.rails`, `rail_floor` in GB/s for one rail, 0 for its part of what pairs have.
     `watts` are what nodes draw under test; with `power` above 0 no more than that is drawn at once.
-    `continuous`: it is one pass of many.
+    `continuous`: it is one pass of many. `suspects` are nodes in the order in which to test them.
     """
 
     token: str
@@ -43,6 +43,7 @@ class SweepPlan(NamedTuple):
     watts: Tuple[Tuple[str, float], ...] = ()
     power: float = 0.0
     continuous: bool = False
+    suspects: Tuple[str, ...] = ()
 
     @property
     def at_once(self) -> int:
@@ -70,6 +71,7 @@ def read(text: str) -> SweepPlan:
             nodes=tuple(value["nodes"]), argv=tuple(value["argv"]), rules=Rules(**{**rules, "rails": rails}),
             topology=Topology({node: tuple(path) for node, path in value["topology"].items()}),
             asked=AskedMeasurement(**value["asked"]), settings=tuple(sorted(value["settings"].items())),
+            suspects=tuple(value.get("suspects") or ()),
             watts=tuple(sorted((node, float(watts)) for node, watts in dict(value.get("watts") or {}).items())),
         )  # fmt: skip
         return SweepPlan(**value)

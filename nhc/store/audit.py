@@ -88,14 +88,17 @@ def genesis(store: str) -> str:
 
 
 def entries(
-    connection: Connection, *, node: str = "", episode: int = 0, after: int = 0, limit: int = 100, newest: bool = False
-) -> List[Entry]:
-    """Rows of a node or an episode, or all; those above number `after`, the first or the newest `limit` of them."""
+    connection: Connection, *, node: str = "", episode: int = 0, what: str = "", after: int = 0, limit: int = 100,
+    newest: bool = False,
+) -> List[Entry]:  # fmt: skip
+    """Rows of a node, an episode or one kind (`what`), or all: above number `after`, the first or newest `limit`."""
     asked = sa.select(audit).where(audit.c.seq > after)
     if node:
         asked = asked.where(audit.c.node == node)
     if episode:
         asked = asked.where(audit.c.episode == episode)
+    if what:
+        asked = asked.where(audit.c.what == what)
     found = connection.execute(asked.order_by(audit.c.seq.desc() if newest else audit.c.seq).limit(limit))
     rows = [_entry(row) for row in found]
     return rows[::-1] if newest else rows

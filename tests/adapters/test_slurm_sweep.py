@@ -249,3 +249,56 @@ def test_ctrl_c_leaves_the_sweep_open_and_says_how_to_go_on(site):
     status, _out, err = site.ended(child)
     assert status == 3
     assert "go on with: nhc deep sweep --go-on 1" in err
+
+
+def a_failed_job(site, nodes):
+    """A job that ran on these nodes and failed: its number."""
+    job = site.cluster.submit("exit 1", "-p", "real", "-w", nodes, "-N", "4")
+    until(lambda: site.cluster.job(job)["JobState"] == "FAILED", 60, what="the job to fail")
+    return str(job)
+
+
+def watched(site, job, *more):
+    log = site.place / "train.log"
+    log.write_text(
+        "[rank0]: step 12 loss 2.5\n[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+    )
+    words = ["job", "watch", str(log), "--nodes", "n[2-5]", "--per-node", "1", "--job", job, *more]
+    return subprocess.run([sys.executable, "-m", "nhc", *words], env=site.env, capture_output=True, text=True,
+                          check=False, timeout=60)  # fmt: skip
+
+
+def test_the_nodes_of_a_failed_job_are_tested_its_suspect_with_a_proven_partner(site):
+    job = a_failed_job(site, "n[2-5]")
+    said = watched(site, job, "--store", site.url)
+    assert f"nhc deep sweep --job {job} --url {site.url}\n" in said.stdout, said.stderr
+    words = ["--tasks", "1", "--floor", "300", "--set", f"directory={site.place}/shared", "--set", "partition=hc"]
+    seen = subprocess.run([*site.argv("sweep", "--dry-run", "--job", job)], env=site.env, capture_output=True,
+                          text=True, check=False, timeout=60)  # fmt: skip
+    assert "next, with proven partners, in this order: n3\n" in seen.stdout, seen.stderr
+
+    child = subprocess.Popen(
+        [*site.argv("sweep", "--every", "0.3s", "--job", job, *words, "-f", "json"), "--", f"{site.place}/tool"],
+        env=site.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=site.place,
+    )  # fmt: skip
+    site.children.append(child)
+    status, out, err = site.ended(child)
+
+    assert status == 1, err
+    assert f"job {job}: n[2-5] by slurm; first n3\n" in err
+    found = json.loads(out)
+    assert found["nodes"] == {"n2": "passed", "n3": "failed", "n4": "passed", "n5": "passed"}
+    first = [test["nodes"].split() for test in found["tests"] if test["turn"] == 1]
+    assert first == [["n2", "n4"]]
+    assert next(test["turn"] for test in found["tests"] if "n3" in test["nodes"].split()) == 2
+
+
+def test_a_job_that_slurm_has_forgotten_is_known_from_the_audit_log(site):
+    assert watched(site, "999", "--store", site.url).returncode == 1
+    seen = subprocess.run([*site.argv("sweep", "--dry-run", "--job", "999")], env=site.env, capture_output=True,
+                          text=True, check=False, timeout=60)  # fmt: skip
+    assert seen.stderr == "job 999: n[2-5] by nhc job watch; first n3\n"
+    unknown = subprocess.run([*site.argv("sweep", "--dry-run", "--job", "998")], env=site.env, capture_output=True,
+                             text=True, check=False, timeout=60)  # fmt: skip
+    assert (unknown.returncode, len(unknown.stderr.splitlines())) == (2, 1)
+    assert "--job 998: nobody knows its nodes" in unknown.stderr

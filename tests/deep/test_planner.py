@@ -278,3 +278,74 @@ def test_a_killed_sweep_goes_on_from_its_results():
 
     assert step is not None
     assert step.tests == tuple(result.test for result in whole.results[whole.rounds[0] :][: whole.rounds[1]])
+
+
+# Suspects that somebody names before the first test.
+
+
+def first_tests(played):
+    """The number of the round in which each node was first tested, and the nodes proven before each round."""
+    rounds, at = [], 0
+    for size in played.rounds:
+        rounds.append([one for one in played.results[at : at + size] if one.test.layer is Layer.LEAF])
+        at += size
+    first, proven = {}, [set()]
+    for number, tests in enumerate(rounds):
+        good = {node for one in tests if one.seen is GroupOutcome.GOOD for node in one.test.nodes}
+        proven.append(proven[-1] | good)
+        for one in tests:
+            for node in one.test.nodes:
+                first.setdefault(node, (number, one))
+    return first, proven
+
+
+@given(st.integers(0, 10**6), st.integers(8, 120), st.data())
+@settings(max_examples=60)
+def test_suspects_meet_proven_partners_in_their_order_and_the_verdict_is_the_same(seed, count, data):
+    nodes, topology = cluster(count, 16)
+    suspects = data.draw(st.lists(st.sampled_from(nodes), min_size=1, max_size=count // 2 - 1, unique=True))
+    bad = data.draw(st.integers(0, min(2, len(suspects))))
+    faults = Faults(frozenset(suspects[:bad]))  # what the job's evidence says is true of some, and of others it is not
+
+    played = play(nodes, topology, faults, Rules(), seed, suspects)
+
+    first, proven = first_tests(played)
+    for suspect in suspects:
+        number, one = first[suspect]
+        (partner,) = set(one.test.nodes) - {suspect}
+        assert partner in proven[number], f"{suspect} met {partner}, which nothing had proven"
+    order = [first[suspect][0] for suspect in suspects]
+    assert order == sorted(order)
+    plain = play(nodes, topology, faults, Rules(), seed)
+    assert played.convicted() == plain.convicted()
+    assert played.judgement.nodes == plain.judgement.nodes
+
+
+@given(fleets, st.data(), st.integers(0, 10**6))
+def test_whoever_is_suspect_and_whatever_is_broken_every_node_is_tested_and_the_sweep_ends(fleet, data, seed):
+    nodes, topology = fleet
+    suspects = data.draw(st.lists(st.sampled_from([*nodes, "elsewhere"]), max_size=len(nodes)))
+    bad = data.draw(st.sets(st.sampled_from(nodes), max_size=len(nodes)))
+    faults = Faults(frozenset(bad), false_bad=0.1, false_good=0.05, unclear=0.1)
+    chance = random.Random(seed)
+    seen, rounds = [], 0
+    while (step := next_round(nodes, topology, seen, Rules(), suspects)) is not None:
+        busy = [node for test in step.tests for node in test.nodes]
+        assert len(busy) == len(set(busy)) > 0
+        assert len({result.test.name for result in seen} & {test.name for test in step.tests}) == 0
+        seen += [run(test, topology, faults, chance) for test in step.tests]
+        rounds += 1
+        assert rounds <= 4 * len(nodes) + 20
+    if any(result.seen is GroupOutcome.GOOD for result in seen):
+        assert {node for result in seen for node in result.test.nodes} == set(nodes)
+
+
+def test_where_no_other_pair_is_good_the_suspects_meet_one_another():
+    nodes, topology = cluster(4, 4)
+    others = (GroupTest(Layer.LEAF, ("n1", "n2")), GroupOutcome.BAD)
+
+    first = next_round(nodes, topology, [], Rules(), ["n4", "n3"])
+    then = next_round(nodes, topology, [GroupResult(*others)], Rules(), ["n4", "n3"])
+
+    assert [test.nodes for test in first.tests] == [("n1", "n2")]
+    assert [test.nodes for test in then.tests] == [("n3", "n4")]

@@ -217,11 +217,14 @@ def test_the_command_reads_a_log_and_records_and_keeps_the_order(tmp_path):
                "--job", "17", "--store", f"sqlite:///{tmp_path}/store.db")  # fmt: skip
     assert (done.returncode, done.stderr) == (1, "")
     assert "  1. n3 (15)" in done.stdout
-    assert "test first: nhc deep sweep -n n3,n[1-2,4]" in done.stdout
+    assert f"test first: nhc deep sweep --job 17 --url sqlite:///{tmp_path}/store.db\n" in done.stdout
     with sqlite3.connect(tmp_path / "store.db") as store:
         ((what, detail),) = store.execute("select what, detail from audit")
     assert what == "job.suspects"
     assert json.loads(detail)["suspects"][0]["node"] == "n3"
+    assert json.loads(detail)["nodes"] == "n[1-4]"
+    printed = nhc("job", "watch", log, "--flight-records", tmp_path / "dumps", "--nodes", "n[1-4]", "--per-node", "2")
+    assert "test first: nhc deep sweep -n n[1-4] --suspects n3\n" in printed.stdout
 
 
 @pytest.mark.parametrize(
