@@ -98,6 +98,7 @@ NOT_RUN = {
     "ssh-keygen -Y verify": "needs a release: tests/packaging/test_signing.py runs these words",
     "sha256sum": "needs a release: tests/packaging/test_signing.py",
     "nhc deep sweep -n": "needs a Slurm cluster: tests/adapters/test_slurm_sweep.py",
+    "nhc deep sweep --job": "needs a Slurm cluster: tests/adapters/test_slurm_sweep.py",
     "nhc deep sweep --continuous": "runs for ever: tests/deep/test_continuous.py",
     "nhc deep sweep --window": "needs a Slurm cluster: tests/adapters/test_slurm_sweep.py",
     "nhc deep due": "needs a store: tests/adapters/test_slurm_sweep.py, tests/server/test_deep_results.py",
