@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import click
 
-from nhc.cli.deep_delivery import to_server, to_store
+from nhc.cli.deep_delivery import suite_name, to_server, to_store
 from nhc.cli.durations import DURATION
 from nhc.cli.gate import status as on_unknown
 from nhc.cli.option_groups import GroupedCommand, OfferedChoice, under
@@ -128,11 +128,6 @@ def run_command(**options: Any) -> None:
     if options["record"]:
         _keep_recording(options["record"], ran, host, node, started)
     raise SystemExit(_show(ran, wanted, where, options))
-
-
-def suite_name(suite: str) -> str:
-    """What verdicts of a suite are filed under: its name, or a file's without folder and ending."""
-    return os.path.basename(suite).removesuffix(".conf").lower() or suite
 
 
 def _host(record: str) -> Host:

@@ -5,6 +5,7 @@ So each node's last deep verdict has an age there. What cannot be brought is sai
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Callable, List
 
@@ -16,6 +17,11 @@ from nhc.settings_file import load as load_settings
 
 TRIES = (0.0, 2.0, 10.0)
 """Seconds before each try to reach the server: a run of an hour is worth a quarter of a minute."""
+
+
+def suite_name(suite: str) -> str:
+    """What verdicts of a suite are filed under: its name, or a file's without folder and ending."""
+    return os.path.basename(suite).removesuffix(".conf").lower() or suite
 
 
 def to_store(report: Report, suite: str, url: str) -> str:

@@ -146,3 +146,25 @@ def audit(settings: GateSettings, by: str, say: Callable[[str], None]) -> Tell:
                 say(f"not in the audit log: {printable(str(error))}")
 
     return tell
+
+
+def results(settings: GateSettings, suite: str, say: Callable[[str], None]) -> Callable[[str], None]:
+    """Who keeps the report of each run: the store, where the settings name one, as for any other run of a suite.
+
+    So one rule (`nhc.store.deep.last_told`) judges the verdicts of gates, sweeps, repairs and runs by hand.
+    """
+    if not settings.store:
+        return lambda report: None
+
+    def keep(report: str) -> None:
+        from nhc.cli.deep_delivery import suite_name, to_store
+        from nhc.render.json import parse
+
+        try:
+            said = to_store(parse(report), suite_name(suite), settings.store)
+        except (ValueError, RecursionError) as error:
+            said = f"the suite's report cannot be read: {error}: it is not in the store"
+        if said:
+            say(printable(said))
+
+    return keep

@@ -23,6 +23,7 @@ from nhc.cli.gate_options import (
     here,
     hook_of,
     keeper_of,
+    results,
     settings_of,
     suite_text,
 )
@@ -91,6 +92,7 @@ def _world(options: Dict[str, Any]) -> Optional[GateWorld]:
         found.node, found.rules, found.host, keeper_of(settings), hook_of(found.rules),
         suite_text(found.rules, found.host), record.path(), "slurm" if settings.scheduler == "slurm" else "none",
         environ, _say, audit(settings, f"gate of {found.node}", _say),
+        results(settings, found.rules.suite, _say),
     )  # fmt: skip
 
 

@@ -26,7 +26,10 @@ Tell = Callable[[str, str, Mapping[str, object]], None]
 
 
 class GateWorld(NamedTuple):
-    """What a gate works with. `suite_text` is what the suite runs, `adapter` whom `nhc deep run` asks for idleness."""
+    """What a gate works with. `suite_text` is what the suite runs, `adapter` whom `nhc deep run` asks for idleness.
+
+    `keep` takes the report (JSON) of each run of the suite, for the store.
+    """
 
     node: str
     rules: GateRules
@@ -39,6 +42,7 @@ class GateWorld(NamedTuple):
     environ: Mapping[str, str]
     say: Callable[[str], None]
     tell: Tell = lambda what, node, detail: None
+    keep: Callable[[str], None] = lambda report: None
     clock: Callable[[], float] = time.time
 
 
@@ -136,6 +140,8 @@ class Gate:
         )
         kept, lets_in = after(kept, world.rules, ran.verdict, ran.why, world.clock(), self._keep_report(ran.report))
         self._write(kept, f"gate.{kept.state.value}")
+        if ran.report:
+            world.keep(ran.report)
         world.say(f"{world.node}: {kept.state.value}: {kept.why}")
         if lets_in:
             return self._open(kept, decision)

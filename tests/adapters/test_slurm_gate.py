@@ -371,3 +371,20 @@ def test_status_and_doctor(node):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "scheduler slurm: answers" in done.stdout
+
+
+def due(one):
+    argv = [sys.executable, "-m", "nhc", "deep", "due", "-n", one.name, "--younger-than", "7d", "--more-than", "0",
+            "--url", f"sqlite:///{one.place}/store.db"]  # fmt: skip
+    return subprocess.run(argv, env=one.env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_gate_s_verdict_counts_in_the_store_as_any_other(node):
+    one = node()
+    one.gate("run", "--apply")
+    assert due(one).returncode == 0, due(one).stdout
+    (one.place / "slow").touch()
+    one.gate("close", one.name, "--why", "new firmware", "--apply")
+    one.gate("run", "--apply", status=1)
+    assert "n1 failed suite " in due(one).stdout
+    assert due(one).returncode == 1

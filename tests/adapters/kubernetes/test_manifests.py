@@ -88,6 +88,23 @@ def test_the_api_server_takes_the_example_of_a_gate_before_a_job(kube: Kube) -> 
     assert "job.batch/train created (server dry run)" in said.stdout
 
 
+def test_the_api_server_takes_the_example_of_a_suite_before_a_job(kube: Kube) -> None:
+    example = MANIFESTS / "examples/prejob-suite.yaml"
+    kube.plane.kubectl(  # a pod's account, which no controller makes in time
+        "apply", "-n", kube.namespace, "-f", "-",
+        stdin=json.dumps({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}),
+    )  # fmt: skip
+    said = kube.plane.kubectl(
+        "apply", "-n", kube.namespace, "--dry-run=server", "--validate=strict", "-f", str(example)
+    )
+    assert "pod/train created (server dry run)" in said.stdout
+    (container,) = yaml.safe_load(example.read_text())["spec"]["initContainers"]
+    argv = [sys.executable, "-m", "nhc", *container["command"][1:], "--help"]
+    assert container["command"][:4] == ["nhc", "deep", "run", "prejob"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr  # every option of it is one that nhc has
+
+
 @pytest.fixture
 def gate(tmp_path: Path) -> Any:
     """The example's gate before a job, run with checks of the test's own by somebody without rights."""
