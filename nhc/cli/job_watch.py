@@ -29,7 +29,8 @@ LOOK = 0.5
 SUSPECTS = 50
 """Suspects that are kept in the store's audit log, the first ones."""
 NODES = 16 << 10
-"""Characters of the job's nodes that are kept there, folded: of a quarter of what a row may hold."""
+"""Characters of the job's nodes, folded, that are kept there: a quarter of what a row may hold. More are not cut, which
+would make another name of the last, but left out."""
 _what, _who, _how = under("What is read"), under("Which node a rank is on"), under("How it goes on")
 
 
@@ -237,11 +238,12 @@ def _keep(found: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
     from nhc.store import audit
     from nhc.store.connect import open_store
 
+    nodes = fold(watch.nodes)
     store = open_store(options["store_url"])
     try:
         with store.write() as connection:
             audit.append(connection, time.time(), person(options["by"]), "job.suspects", detail={
-                "job": options["job"], "step": found.steps, "nodes": fold(watch.nodes)[:NODES],
+                "job": options["job"], "step": found.steps, "nodes": nodes if len(nodes) <= NODES else "",
                 "findings": [printable(one, 300) for one in found.job],
                 "suspects": [{"node": one.node, "ranks": list(one.ranks[:16]), "score": one.score,
                               "why": [printable(why, 200) for why in one.why]} for one in found.suspects[:SUSPECTS]],
