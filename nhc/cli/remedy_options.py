@@ -45,15 +45,22 @@ def carried_out(name: str, work: Callable[[], int], group: str = "remedy") -> No
     try:
         status = work()
     except Cannot as error:
-        print(f"nhc {group} {name}: {printable(str(error))}", file=sys.stderr)
+        print(f"nhc {group} {name}: {_explained(str(error))}", file=sys.stderr)
         status = error.status
     except SettingsError as error:
-        print(f"nhc {group} {name}: {printable(str(error))}", file=sys.stderr)
+        print(f"nhc {group} {name}: {_explained(str(error))}", file=sys.stderr)
         status = 2
     except StoreError as error:
         print(f"nhc {group} {name}: {printable(str(error))}", file=sys.stderr)
         status = 3
     raise SystemExit(status)
+
+
+def _explained(why: str) -> str:
+    """Why a command cannot be carried out; where the settings are only the defaults, that there is no file."""
+    if why.startswith(f"{PATH}: ") and not os.path.exists(PATH):
+        return f"there is no {PATH}: name the settings with -s ({printable(why[len(PATH) + 2 :])})"
+    return printable(why)
 
 
 def settings_of(path: Optional[str], store: Optional[str] = None) -> RemedySettings:

@@ -13,7 +13,7 @@ from nhc.job_control import JobView, Phase
 from nhc.jobs.judge import RunFinding, RunJudgement
 
 RESEND = 60.0
-"""Seconds after which a call that shows no effect is sent again: longer than the timeout of any call (30 s)."""
+"""Seconds after which a call that shows no effect is sent again: twice what `nhc.jobs.settings` lets a call take."""
 
 
 class StepKind(str, Enum):

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Mapping, NamedTuple, Optional, Tuple
 
 from nhc import settings_file
+from nhc.jobs.decide import RESEND
 from nhc.jobs.judge import EvidenceRules
 from nhc.policy.decide import Rate
 from nhc.policy.policy_file import rate
@@ -133,6 +134,6 @@ def _controller(name: str, table: Table) -> JobControllerSettings:
     return JobControllerSettings(
         name,
         table.text("type", name),
-        table.seconds("timeout", 30.0, least=1.0),
+        table.seconds("timeout", 30.0, least=1.0, most=RESEND / 2),
         {key: table.converted(key, str, "") for key in table.names() if key not in known},
     )

@@ -68,6 +68,7 @@ class TopApp(App[None]):
         Binding("h", "hold", "Hold"),
         Binding("r", "release", "Release"),
         Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),  # the library's own only says which key ends it
     ]
 
     def __init__(

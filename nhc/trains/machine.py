@@ -77,7 +77,7 @@ TRANSITIONS: Mapping[Tuple[Stop, Stop], str] = {
     (Stop.MARKING, Stop.LEFT): "the mark is not ours to set, or a person ended the hold",
     (Stop.MARKING, Stop.RETURNING): "the train is aborted, or the mark could not be set for too long",
     (Stop.DRAINING, Stop.ACTING): "idle, ours, nobody else at work, room in every bound",
-    (Stop.DRAINING, Stop.LEFT): "our mark or our hold is gone, or an episode has the node",
+    (Stop.DRAINING, Stop.LEFT): "our mark or our hold is gone, an episode has the node, or it is faulty by now",
     (Stop.DRAINING, Stop.RETURNING): "work did not end in time, or the train is aborted: put back as it was",
     (Stop.DRAINING, Stop.FAILED): "the train is aborted between two pieces of work, or the next one is refused",
     (Stop.ACTING, Stop.WATCHING): "the answer is an acceptance, or is ambiguous",

@@ -104,11 +104,16 @@ def _unfit(view: StopView, scene: TrainScene) -> str:
     effect, why = may_mark(view.seen, Mark(""))
     if effect is not Effect.CHANGED or not view.seen.available:
         return f"it is out of service: {why or view.seen.shown}"
-    if view.health is not None and fresh(view.health, scene) and view.health.verdict is Verdict.CRIT:
+    if _faulty(view, scene):
         return "it is faulty: the remedy loop's, not a train's"
     if not fresh(view.health, scene):
         return "it has no fresh report, so nobody could tell how it is afterwards"
     return scene.can(view.node, _work(view, scene))
+
+
+def _faulty(view: StopView, scene: TrainScene) -> bool:
+    health = view.health
+    return health is not None and fresh(health, scene) and health.verdict is Verdict.CRIT
 
 
 def _marking(view: StopView, scene: TrainScene) -> StopMove:
@@ -146,14 +151,14 @@ def _draining(view: StopView, scene: TrainScene) -> StopMove:
         return _go(view, Stop.LEFT, f"episode {view.episode} has the node")
     begun = view.step > 0
     if _aborting(scene):
-        return _unbegun(view, "the train was aborted", begun)
+        return _unbegun(view, scene, "the train was aborted", begun)
     if view.seen.busy and not view.detail.forced:
         late = scene.now - view.detail.entered > scene.plan.drain.deadline
         if not late:
             return wait(view, scene, "work", "work still runs on it")
         why = f"work still runs {scene.plan.drain.deadline / 3600:g} h after the node was marked"
         if not scene.plan.drain.force:
-            return _unbegun(view, why, begun)
+            return _unbegun(view, scene, why, begun)
         return StopMove(None, view.detail._replace(forced=True, waiting="", waiting_since=0.0), f"{why}; forced")
     return _before_work(view, scene, begun)
 
@@ -170,7 +175,7 @@ def _before_work(view: StopView, scene: TrainScene, begun: bool) -> StopMove:
         return wait(view, scene, "node", f"left alone: {view.seen.hold}")
     why = scene.can(view.node, work)
     if why:
-        return _unbegun(view, why, begun)
+        return _unbegun(view, scene, why, begun)
     for bound, said in (("hold", view.held), ("other-actor", view.claims), ("breaker", scene.breaker)):
         if said:
             return wait(view, scene, bound, said)
@@ -186,10 +191,15 @@ def _before_work(view: StopView, scene: TrainScene, begun: bool) -> StopMove:
     return _go(view, Stop.ACTING, told, boot=boot, follow_id="", follow_message="")._replace(begins=True)
 
 
-def _unbegun(view: StopView, why: str, begun: bool) -> StopMove:
-    """Put a node back on which nothing was done; one that is half done stays out, for a person."""
+def _unbegun(view: StopView, scene: TrainScene, why: str, begun: bool) -> StopMove:
+    """Put a node back on which nothing was done; one that is half done stays out, for a person.
+
+    One that has a fault by now stays out, too: the mark may be the fault's, and its repair is not the train's.
+    """
     if begun:
         return _go(view, Stop.FAILED, f"after {view.step} step(s): {why}")
+    if _faulty(view, scene):
+        return _go(view, Stop.LEFT, f"{why}; it is faulty by now, and stays out of service: the remedy loop's")
     return _go(view, Stop.RETURNING, why, ends=Stop.SKIPPED.value)
 
 

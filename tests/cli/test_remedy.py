@@ -254,3 +254,10 @@ def test_mistakes_are_one_line(site, words, text, status, said):
     assert found[0] == status
     assert said in found[2]
     assert len(found[2].strip().splitlines()) == 1
+
+
+def test_without_settings_one_line_says_so_and_what_to_do():
+    argv = [sys.executable, "-m", "nhc", "remedy", "run", "--once"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert "there is no /etc/nhc/remedy.toml: name the settings with -s" in done.stderr

@@ -5,7 +5,10 @@ import json
 import pytest
 
 from nhc.job_control import LossCause, Phase
+from nhc.jobs.decide import RESEND
+from nhc.jobs.settings import parse
 from nhc.model import Verdict
+from nhc.settings_file import SettingsError
 from nhc.store import audit, holds, jobs
 from tests.support.job_world import SETTINGS, World
 
@@ -375,3 +378,9 @@ def test_healthy_reports_speak_for_the_application(world):
     world.fail(body, LossCause.EXIT, "", "exit status 1")
     world.rounds(20)
     assert world.acts == []
+
+
+def test_a_call_may_not_take_so_long_that_it_is_sent_again_while_it_is_under_way():
+    assert parse(SETTINGS + '\n[controllers.late]\ntype = "slurm"\ntimeout = "30s"\n').controllers[-1].timeout < RESEND
+    with pytest.raises(SettingsError, match=r"controllers\.late\.timeout"):
+        parse(SETTINGS + '\n[controllers.late]\ntype = "slurm"\ntimeout = "90s"\n')

@@ -242,6 +242,14 @@ def test_on_a_real_terminal(site, colors, never):
     assert not re.search(never, screen.seen), "a colour that this terminal does not have"
 
 
+@pytest.mark.slow
+def test_ctrl_c_ends_it(site):
+    with terminal(argv(site), ENV) as screen:
+        screen.until("72 nodes: ")
+        screen.type("\x03")
+        assert screen.end() == 0
+
+
 @pytest.mark.parametrize(("words", "status", "said"), [
     (["--store", "sqlite:////no/such/store.db"], 3, "/no/such/store.db"),
     (["-r", "/no/such"], 3, "/no/such"),

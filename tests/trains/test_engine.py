@@ -133,6 +133,18 @@ def test_work_that_does_not_end_in_time_is_skipped_and_the_node_put_back(world):
     assert "work still runs" in line.rows()["n0"].outcome
 
 
+def test_a_node_that_falls_sick_while_its_work_ends_is_not_put_back(world):
+    line = Line(world, PLAN + '[drain]\ndeadline = "5m"\n')
+    line.begin()
+    world.nodes["n0"].busy = True
+    line.run(2)
+    assert line.states()["n0"] == "draining"
+    world.fall_sick("n0", Sickness(cure=Rung.POWER_CYCLE))
+    line.run(40)
+    assert (line.states()["n0"], world.sendings("n0"), world.nodes["n0"].available) == ("left", [], False)
+    assert "faulty by now" in line.rows()["n0"].outcome
+
+
 @pytest.mark.parametrize("mood", ["lost", "dropped", "throttled", "refused"])
 def test_whatever_the_answer_is_nothing_is_begun_twice(world, mood):
     line = Line(world)
