@@ -72,7 +72,10 @@ LAUNCHERS: Dict[str, str] = {
 """What makes a launcher (`nhc.group_launch.Launcher`) of the tests of a sweep."""
 
 
-SPARE_POOLS: Dict[str, str] = {"slurm": "nhc_adapters.slurm.spares:SlurmSpares"}
+SPARE_POOLS: Dict[str, str] = {
+    "kubernetes": "nhc_adapters.kubernetes.spares:KubernetesSpares",
+    "slurm": "nhc_adapters.slurm.spares:SlurmSpares",
+}
 """What makes a keeper of spare nodes (`nhc.spare_ports.SparePool`)."""
 
 

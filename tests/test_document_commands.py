@@ -31,6 +31,7 @@ from nhc.language import loader, site_scripts
 from nhc.language.site_settings import read as read_settings
 from nhc.policy import policy_file
 from nhc.remedy import settings as remedy
+from nhc.spares import settings as spares
 from nhc_adapters.kubernetes.controller import settings as kubernetes_settings
 from tests.support.documents import PAGES, ROOT, Block, blocks, of_nhc, spans, wrong_usage
 from tests.support.slurmrest import FakeSlurmRest
@@ -246,6 +247,18 @@ def kubernetes_toml(block: Block, place: Path) -> None:
     assert [fault.type for fault in found.faults] == re.findall(r'"(\w+)[="]', faults)
 
 
+def spare_pools(block: Block, place: Path) -> None:
+    """Pools of spares.toml: whoever keeps them takes their settings. None is reached."""
+    config = place / "kubeconfig"
+    config.write_text(json.dumps({
+        "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": "https://127.0.0.1:9"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }))  # fmt: skip
+    for pool in spares.parse(block.text):
+        plugins.spare_pool(pool.type)(pool.settings, {"NHC_KUBECONFIG": str(config)})
+
+
 READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("README.md", "# /etc/nhc/nhc.conf"): nhc_conf,
     ("docs/agent.md", '{"plugin": "custom"'): detector,
@@ -271,6 +284,7 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/migration-nvsentinel.md", "[sinks.kubernetes]"): agent_toml,
     ("docs/migration-nvsentinel.md", "apply = "): kubernetes_toml,
     ("docs/slurm.md", "# slurm.conf"): slurm_conf,
+    ("docs/spares.md", "[pools."): spare_pools,
     ("docs/store.md", "[sinks.server]"): server_sink,
 }
 

@@ -103,6 +103,10 @@ class Patch:
         self.taints: Optional[List[NodeTaint]] = None
         self.unschedulable: Optional[bool] = None
 
+    def leave_taints(self, taints: Sequence[NodeTaint]) -> None:
+        """The node is to have these taints, and no other."""
+        self.taints = list(taints)
+
     def ops(self) -> List[Op]:
         """The operations, the test first; empty where nothing would change."""
         found: List[Op] = []
