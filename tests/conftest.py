@@ -4,6 +4,7 @@ skip is a failure where everything must be there."""
 import gc
 import os
 import resource
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,6 +28,12 @@ SERVICES = {
     "ipmi": ("simulator",),
     "intake": ("tests/server/", "pushed_to"),
 }
+
+
+def pytest_configure():
+    """In the background a shell has its children ignore Ctrl-C, and theirs: tests send it, and expect what it does."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(hookwrapper=True)

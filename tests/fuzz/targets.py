@@ -19,7 +19,7 @@ from nhc.agent.npd_config import go_duration, load_log_monitor, load_plugin_moni
 from nhc.checks.kmsg import outcome
 from nhc.cli.log import LineFolder, as_object, as_text
 from nhc.cli.record import judge
-from nhc.facts import kmsg
+from nhc.facts import kernel_lines
 from nhc.kernlog import findings
 from nhc.kernlog.catalogue import Matcher
 from nhc.kernlog.judge import take_in
@@ -145,9 +145,9 @@ LINES = st.lists(
 
 def every_line_has_a_meaning_or_none(given: list[str]) -> None:
     for line in given:
-        kmsg.parse_line(line, 1.7e9)
-        kmsg.parse_record(line)
-        kmsg.parse_journal(line)
+        kernel_lines.parse_line(line, 1.7e9)
+        kernel_lines.parse_record(line)
+        kernel_lines.parse_journal(line)
     state: dict[str, Any] = {}
     findings.enter_boot(state, "b", lambda _finding: None)
     take_in(state, [(line, None) for line in given], 1.7e9)

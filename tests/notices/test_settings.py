@@ -26,7 +26,7 @@ def read(text):
 
 def test_the_example_says_what_the_defaults_are():
     found = notices_settings.load(str(ROOT / "conf" / "notices.toml.example"))
-    assert found.pace == notices_settings.Pace()
+    assert found.pace == notices_settings.NoticeTiming()
     assert set(found.channels) == {"am", "ops-mail"}
     plain = read("")
     assert (found.every, found.give_up, found.keep, found.least, found.group_by) == (

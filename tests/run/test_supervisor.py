@@ -288,9 +288,9 @@ def test_a_command_that_dies_a_moment_after_its_worker_is_not_called_stuck(monke
 def test_what_cannot_be_killed_costs_one_last_breath_however_many_there_are(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "fifo")
     monkeypatch.setattr("nhc.system.process_identity.is_alive", lambda _process: True)
-    done, wall = supervise([hang_fifo(tmp_path / "fifo") for _ in range(6)], deadline=0.6)
+    done, wall = supervise([hang_fifo(tmp_path / "fifo") for _ in range(6)], deadline=3.0)
     assert values(done) == ["timeout"] * 6
-    assert wall < 0.6 + 0.3
+    assert wall < 3.0 + 1.0
 
 
 @contextmanager
