@@ -25,6 +25,7 @@ from nhc.console.settings import ConsoleSettings
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource, SourceError
 from nhc.matching.nodeset import fold
+from nhc.render.page_parts import PARTS, part
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 
@@ -88,10 +89,12 @@ async def _static(_console: Console, request: web.Request) -> web.StreamResponse
 
 
 def _names() -> List[str]:
-    return [entry.name for entry in (resources.files("nhc.console") / "static").iterdir()]
+    return [*(entry.name for entry in (resources.files("nhc.console") / "static").iterdir()), *PARTS]
 
 
 def _file(name: str) -> str:
+    if name in PARTS:
+        return part(name)
     return (resources.files("nhc.console") / "static" / name).read_text(encoding="utf-8")
 
 

@@ -1,9 +1,9 @@
 """A sweep as one HTML file that needs nothing else: heat map, filters, each node's evidence.
 
-The page is data/report.html with its style and script put in; a Content-Security-Policy names their digests, so
-that nothing else in it can run, whatever a node's kernel log said. Above MANY nodes the results that are well are
-counted, not listed, which keeps fifty thousand nodes within a few MB; of a node that is well the report is then not
-even read: what the page shows of it stands before and behind its results.
+The page is data/report.html with its style and script put in, which begin with the console's palette, letters and map.
+A Content-Security-Policy names their digests, so that nothing else in it can run, whatever a node's kernel log said.
+Above MANY nodes the results that are well are counted, not listed, which keeps fifty thousand nodes within a few MB; of
+a node that is well the report is then not even read: what the page shows of it stands before and behind its results.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from nhc.fleet.summary import Picture
 from nhc.fleet.transport import Node
 from nhc.matching.nodeset import fold
 from nhc.model import Verdict
+from nhc.render.page_parts import one_script, part
 from nhc.timestamps import utc_milliseconds
 
 MANY = 2000
@@ -35,7 +36,7 @@ _QUIET = ("", "none", "inspect")
 
 def write_html(file: Any, picture: Picture, history: SweepHistory, sweep: int, far: Sequence[Outlier]) -> None:
     """Write the page, node by node."""
-    style, script = _read("report.css"), _read("report.js")
+    style, script = part("palette.css") + _read("report.css"), one_script() + _read("report.js")
     page = _read("report.html")
     for name, text in (("STYLE_HASH", _digest(style)), ("SCRIPT_HASH", _digest(script)), ("STYLE", style)):
         page = page.replace(f"@{name}@", text)

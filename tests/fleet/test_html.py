@@ -9,6 +9,7 @@ import shutil
 import struct
 import subprocess
 import zlib
+from importlib import resources
 
 import pytest
 
@@ -19,6 +20,8 @@ from nhc.fleet.node_result import NodeResult, line
 from nhc.fleet.summary import picture_of, write_file
 from nhc.fleet.transport import Node
 from nhc.model import Action, CheckResult, Report, crit, ok, unknown
+from nhc.render.page_parts import one_script, part
+from tests.support import browser as browsers
 from tests.support.require import need
 
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -100,7 +103,7 @@ def test_nothing_that_a_node_says_runs(dom, page):
 def test_the_screenshot_shows_the_colours_of_the_verdicts(page, browser, tmp_path):
     browser(f"--screenshot={tmp_path / 'page.png'}", page.as_uri(), profile=tmp_path / "profile")
     colours = pixels(tmp_path / "page.png")
-    red, green, purple = (198, 40, 40), (31, 122, 71), (122, 79, 176)
+    red, green, purple = (179, 20, 29), (37, 105, 106), (116, 67, 176)  # nhc/render/page/palette.css
     assert colours.get(green, 0) > 9 * 200  # ten cells of 18 by 18 less their corners
     assert colours.get(red, 0) > 150
     assert colours.get(purple, 0) > 150
@@ -241,6 +244,93 @@ def test_no_word_is_broken_inside(crowded, browser, tmp_path):
           const style = getComputedStyle(cell); out.push(style.overflowWrap, style.wordBreak); }""")  # fmt: skip
     assert "anywhere" not in out
     assert "break-all" not in out
+
+
+# What it has in common with the console.
+
+
+@pytest.fixture(scope="module")
+def driven():
+    made = browsers.start()
+    yield made
+    made.quit()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_accessible_in_both_colour_schemes(page, driven, scheme):
+    axe = (resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+    browsers.scheme(driven, scheme)
+    driven.get(f"{page.as_uri()}#gpu07")
+    browsers.until_script(driven, "return document.body.dataset.ready", "the page")
+    driven.execute_script(f"{axe}; window.axe = axe;")
+    found = driven.execute_async_script(
+        "const done = arguments[arguments.length - 1];"
+        "axe.run(document, {resultTypes: ['violations']}).then((r) => done(r.violations.map((v) =>"
+        "[v.impact, v.id, v.nodes.map((n) => n.html + ' ' + n.failureSummary).slice(0, 3)])))"
+    )
+    assert [one for one in found if one[0] in ("serious", "critical")] == []
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """8,000 nodes in 250 racks, each 40th CRIT for a reason of its own: more of all than the page lists."""
+    directory = tmp_path_factory.mktemp("large")
+    kept = history.SweepHistory("")
+    number = kept.begin("nhc fleet check", "0.1.0", 1000.0, 8000)
+    for index in range(8000):
+        bad = index % 32 == 7
+        outcome = crit(f"Bad{index}", "it is broken") if bad else ok("fine")
+        node = Node(f"n{index:04}", facts={"rack": f"r{index // 32:03}"})
+        report = Report(node.name, "b", 1000.0, 0.1, (CheckResult("check_one", outcome),), version="0.1.0")
+        text = line(NodeResult(node, report, 0.2, how="pushed", hostname=node.name))
+        kept.add(number, node.name, int(report.verdict), 0.2, zlib.compress(text.encode()))
+    kept.end(number)
+    picture = picture_of(kept, kept.find("last"))
+    path = directory / "report.html"
+    write_file(str(path), lambda file: write_html(file, picture, kept, number, []))
+    kept.close()
+    return path
+
+
+def test_a_large_fleet_is_one_picture_within_the_consoles_bounds(large, driven):
+    from selenium.webdriver.common.keys import Keys
+
+    driven.get(large.as_uri())
+    browsers.until_script(driven, "return document.querySelector('canvas')?.dataset.drawn === '8000'", "the map")
+    count = "return document.querySelectorAll(arguments[0]).length"
+    assert driven.execute_script(count, ".cell") == 0
+    assert driven.execute_script("return document.querySelectorAll('*').length") < 4000
+    canvas = driven.find_element("tag name", "canvas")
+    assert canvas.get_attribute("aria-label").startswith("Map of 8000 nodes: 250 CRIT, 7750 OK")
+    stops = "return [...document.querySelectorAll('#map, #map *')].filter((one) => one.tabIndex >= 0).length"
+    assert driven.execute_script(stops) == 1
+    assert driven.execute_script(count, "#groups tbody tr") == 200
+    assert "50 more groups are not shown" in driven.find_element("id", "groups").text
+
+    driven.find_element("id", "more").click()
+    assert driven.execute_script(count, "#problems tbody tr") == 200
+    assert "50 more are not shown" in driven.find_element("id", "left").text
+
+    canvas = driven.find_element("tag name", "canvas")  # the console's keys: the next sick node, and open it
+    canvas.send_keys(Keys.ARROW_DOWN, Keys.ENTER)
+    assert driven.find_element("css selector", "#node h2").text == "n0007 CRIT"
+    assert driven.find_element("id", "said").get_attribute("textContent") == "n0007: CRIT"
+
+    driven.find_element("id", "search").send_keys("n000")  # ten nodes are cells again
+    browsers.until_script(driven, "return document.querySelectorAll('.cell').length === 10", "the cells")
+    assert driven.execute_script("return document.getElementById('map').getAttribute('role')") == "listbox"
+
+
+def test_palette_and_letters_are_the_consoles(page, driven):
+    """One source: what stands in the page is what the console serves."""
+    text = page.read_text()
+    assert part("palette.css") in text
+    assert one_script() in text
+    driven.get(page.as_uri())
+    found = driven.execute_script(
+        "return [...document.querySelectorAll('.cell')].map((one) => one.textContent).join('')"
+    )
+    assert found == "·······CU···"
 
 
 def pixels(path):

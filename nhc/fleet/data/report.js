@@ -3,7 +3,9 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const VERDICTS = ["CRIT", "UNKNOWN", "WARN", "OK", "SKIP"];
-  const LETTER = { CRIT: "!", UNKNOWN: "?", WARN: "w", OK: "", SKIP: "-" };
+  const { FleetMap, LETTER, MARKS, table } = page; // the console's
+  const CELLS = 3000; // above it the map is a canvas, as the console's: so many elements make a browser slow
+  const MOST = 200; // rows of a list, as in the console
   const FIRST = 25; // problems shown before the button for all of them is used
   const $ = (id) => document.getElementById(id);
   const make = (tag, text, cls) => {
@@ -143,9 +145,28 @@
     }
     shown = [];
     state.at = -1;
+    const many = some.length > CELLS;
+    for (const [name, value] of [["role", "listbox"], ["tabindex", "0"]]) many ? $("map").removeAttribute(name) : $("map").setAttribute(name, value);
+    $("groups").replaceChildren();
+    if (many) return picture(some, groups);
     const rows = [...groups.keys()].sort(byName).map((name) => row(name, groups.get(name)));
     $("map").removeAttribute("aria-activedescendant");
     $("map").replaceChildren(...rows);
+  }
+
+  // A large map: the console's picture, one tab stop, and the same in words beside it.
+  const large = new FleetMap((name) => show(nodes.find((node) => node.name === name)), (text) => { $("said").textContent = text; });
+  function picture(some, groups) {
+    const names = [...groups.keys()].sort(byName);
+    const place = new Map(names.map((name, at) => [name, at]));
+    $("map").removeAttribute("aria-activedescendant");
+    $("map").replaceChildren(large.box);
+    const layout = { names: some.map((node) => node.name), values: { group: names }, places: { group: some.map((node) => place.get(node.group)) } };
+    large.show(layout, some.map((node) => LETTER[verdictOf(node)]).join(""), "group");
+    const count = (name, verdict) => groups.get(name).filter((node) => verdictOf(node) === verdict).length;
+    $("groups").replaceChildren(table("Nodes by group", ["Group", "Nodes", ...VERDICTS],
+      names.slice(0, MOST).map((name) => [name, groups.get(name).length, ...VERDICTS.map((verdict) => count(name, verdict))])));
+    if (names.length > MOST) $("groups").append(make("p", `${names.length - MOST} more groups are not shown.`));
   }
 
   // The map. Its cells are no tab stops: the map is one, and arrow keys move within it.
@@ -159,7 +180,7 @@
     for (const node of some) {
       const verdict = verdictOf(node);
       count[verdict] = (count[verdict] || 0) + 1;
-      const cell = make("div", LETTER[verdict], `cell ${verdict}`);
+      const cell = make("div", MARKS[LETTER[verdict]], `cell ${verdict}`);
       cell.id = `c${shown.length}`;
       cell.setAttribute("role", "option");
       cell.dataset.node = node.name;
@@ -235,7 +256,7 @@
       panel.hidden = true;
       state.node = "";
       if (cell) cell.classList.remove("chosen");
-      $("map").focus();
+      ($("map").querySelector("canvas") ?? $("map")).focus();
     });
     panel.replaceChildren(close, head, make("p", about.filter(Boolean).join(" · "), "quiet"));
     for (const note of node.notes) panel.append(make("p", `Note: ${note}`));
@@ -273,11 +294,12 @@
     const order = (a, b) =>
       VERDICTS.indexOf(a.result.verdict) - VERDICTS.indexOf(b.result.verdict) || b.names.length - a.names.length;
     const sorted = [...found.entries()].sort(([, a], [, b]) => order(a, b));
-    const few = state.all ? sorted : sorted.slice(0, FIRST);
+    const few = sorted.slice(0, state.all ? MOST : FIRST);
     $("problems").tBodies[0].replaceChildren(...few.map(([place, { names }]) => problemRow(data.problems[place], names)));
     $("section-problems").hidden = !sorted.length;
-    $("more").hidden = few.length === sorted.length;
-    $("more").textContent = `Show all ${sorted.length} problems`;
+    $("more").hidden = state.all || few.length === sorted.length;
+    $("more").textContent = sorted.length > MOST ? `Show ${MOST} of ${sorted.length} problems` : `Show all ${sorted.length} problems`;
+    $("left").textContent = state.all && sorted.length > MOST ? `${sorted.length - MOST} more are not shown: the filters find them.` : "";
   }
 
   function problemRow(problem, names) {

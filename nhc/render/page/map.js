@@ -1,8 +1,8 @@
 // All nodes in one picture, up to 100,000: a canvas, hit by arithmetic. The table beside it says the same in words.
 
-import { el, WORDS } from "/static/dom.js";
+import { el, MARKS, WORDS } from "/static/dom.js";
 
-const COLOURS = { o: "#25696a", w: "#f0b429", u: "#7443b0", c: "#b3141d", s: "#6b6f76", n: "#00000000" };
+const PROPERTIES = { o: "--ok", w: "--warn", u: "--unknown", c: "--crit", s: "--stale", n: "--never", k: "--skip" }; // palette.css
 const LARGEST = 20;
 const LETTERED = 10;
 const SEEN = 6; // pixels of a sick node at least: one of three would be lost among a hundred thousand
@@ -75,6 +75,9 @@ export class FleetMap {
     this.canvas.style.setProperty("height", `${this.places.height}px`);
     this.pen = this.canvas.getContext("2d");
     this.pen.scale(ratio, ratio);
+    const style = getComputedStyle(document.documentElement);
+    this.colours = Object.fromEntries(Object.entries(PROPERTIES).map(([letter, name]) => [letter, style.getPropertyValue(name).trim()]));
+    this.dark = style.getPropertyValue("--warn-text").trim();
     this.paint();
   }
 
@@ -111,8 +114,8 @@ export class FleetMap {
   cells() {
     // One colour at a time, the worst last, so that a sick node lies on top.
     const { pen, places: { x, y, cell }, letters } = this;
-    for (const letter of "onswuc") {
-      pen.fillStyle = letter === "n" ? "#8b8f9655" : COLOURS[letter];
+    for (const letter of "oknswuc") {
+      pen.fillStyle = letter === "n" ? `${this.colours.n}55` : this.colours[letter];
       const size = "wuc".includes(letter) ? Math.max(cell - 1, SEEN) : Math.max(1, cell - 1);
       for (let index = 0; index < letters.length; index++) {
         if (letters[index] === letter && this.wants(index)) pen.fillRect(x[index], y[index], size, size);
@@ -135,15 +138,15 @@ export class FleetMap {
       pen.strokeRect(x[index] + 1.5, y[index] + 1.5, cell - 4, cell - 4);
       pen.setLineDash([]);
     } else {
-      pen.fillStyle = COLOURS[letter];
+      pen.fillStyle = this.colours[letter];
       pen.fillRect(x[index], y[index], cell - 1, cell - 1);
     }
     if (cell >= LETTERED) {
-      pen.fillStyle = letter === "w" ? "#1a1300" : letter === "n" ? getComputedStyle(this.canvas).color : "#ffffff";
+      pen.fillStyle = letter === "w" ? this.dark : letter === "n" ? getComputedStyle(this.canvas).color : "#ffffff";
       pen.font = `700 ${Math.floor(cell * 0.6)}px ui-monospace, monospace`;
       pen.textAlign = "center";
       pen.textBaseline = "middle";
-      pen.fillText({ o: "·", w: "W", u: "U", c: "C", s: "s", n: "?" }[letter], x[index] + (cell - 1) / 2, y[index] + cell / 2);
+      pen.fillText(MARKS[letter], x[index] + (cell - 1) / 2, y[index] + cell / 2);
       pen.textAlign = "start";
       pen.textBaseline = "alphabetic";
     }
@@ -153,7 +156,7 @@ export class FleetMap {
   label() {
     const counts = {};
     for (const letter of this.letters) counts[letter] = (counts[letter] || 0) + 1;
-    return "Map of " + this.letters.length + " nodes: " + [..."cuwsno"].filter((one) => counts[one]).map((one) => `${counts[one]} ${this.words[one]}`).join(", ") + ". Arrow keys go from node to node.";
+    return "Map of " + this.letters.length + " nodes: " + [..."cuwsnok"].filter((one) => counts[one]).map((one) => `${counts[one]} ${this.words[one]}`).join(", ") + ". Arrow keys go from node to node.";
   }
 
   hit(event) {

@@ -1,7 +1,8 @@
 // Elements from data. Texts become text nodes and nothing else: what a node sends can never become markup.
 
-export const WORDS = { c: "CRIT", u: "UNKNOWN", w: "WARN", s: "stale", n: "never reported", o: "OK" };
-const LETTER = { CRIT: "c", UNKNOWN: "u", WARN: "w", OK: "o", SKIP: "u", "": "n" };
+export const WORDS = { c: "CRIT", u: "UNKNOWN", w: "WARN", s: "stale", n: "never reported", o: "OK", k: "SKIP" };
+export const LETTER = { CRIT: "c", UNKNOWN: "u", WARN: "w", OK: "o", SKIP: "k", "": "n" };
+export const MARKS = { o: "·", w: "W", u: "U", c: "C", s: "s", n: "?", k: "-" }; // what stands in a cell beside its colour
 
 export function el(name, attributes = {}, ...children) {
   const made = document.createElement(name);
