@@ -172,6 +172,24 @@ def test_checks_by_group_and_groups(console):
     assert [(row["group"], row["nodes"]) for row in groups] == [("r-b", 4), ("r-a", 4)]
 
 
+def test_offenders_are_counted(console, site):
+    with site.store.write() as connection:
+        for number, (node, took, state) in enumerate(
+            [("a1", 100, "returned"), ("a1", 300, "returned"), ("a2", 200, "returned"), ("a1", 9, "escalated")]
+        ):
+            one, _new = episodes.open_episode(
+                connection, node, f"c{number}", action="reboot", state="draining", now=site.now - 1000, by="nhc"
+            )
+            episodes.save_step(connection, one, step("nhc", "ended"), now=site.now, state=state,
+                               ended=site.now - 1000 + took)  # fmt: skip
+
+    seen = console.ask("GET", "/api/offenders")[1]
+    assert (seen["episodes"], seen["outcomes"]) == (4, {"returned": 3, "escalated": 1})
+    assert seen["repeat"] == [{"node": "a1", "episodes": 3}]
+    assert seen["median_seconds_to_return"] == pytest.approx(200)
+    assert seen["p90_seconds_to_return"] == pytest.approx(300)
+
+
 def test_a_view_of_one_snapshot_is_made_once_for_all_who_look(console, monkeypatch):
     from nhc.console import screens
 
