@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+from operator import itemgetter
 
 from nhc.light import TYPE_CHECKING
 from nhc.model import SCHEMA, Action, CheckResult, Metric, Outcome, Report, Verdict, printable
@@ -123,8 +124,55 @@ def from_dict(value: Any) -> Report:
     )
 
 
+_ALL = itemgetter(
+    "verdict", "action", "check", "reason", "message", "target", "source", "line",
+    "metrics", "evidence", "tags", "elapsed", "strike", "strikes",
+)  # fmt: skip
+_VERDICTS = {verdict.name: verdict for verdict in Verdict}
+_ACTIONS = {action.value: action for action in Action}
+
+
 def from_result(value: Any) -> CheckResult:
     """The result that `to_result` made plain. Raises ValueError."""
+    try:
+        word, todo, check, reason, message, target, source, line, metrics, evidence, tags, elapsed, strike, strikes = (
+            _ALL(value)
+        )
+        verdict, action = _VERDICTS[word], _ACTIONS[todo]
+    except (KeyError, TypeError):
+        return read_by_field(value)
+    # As `to_result` writes it, every field of its own type: one look at each. All else is gone through field by field.
+    if (
+        type(check) is type(reason) is type(message) is type(target) is type(source) is type(line) is str
+        and type(metrics) is type(evidence) is type(tags) is list
+        and type(elapsed) is float
+        and type(strike) is type(strikes) is int
+        and 0.0 <= elapsed < _ENDLESS
+        and 0 <= strike <= strikes <= _LARGEST
+    ):
+        return CheckResult(
+            check,
+            Outcome(
+                verdict,
+                reason,
+                message,
+                target,
+                tuple([_read_metric(metric) for metric in metrics]) if metrics else (),
+                action,
+                tuple([str(one) for one in evidence]) if evidence else (),
+            ),
+            elapsed,
+            source,
+            line,
+            tuple([str(tag) for tag in tags]) if tags else (),
+            strike,
+            strikes,
+        )
+    return read_by_field(value)
+
+
+def read_by_field(value: Any) -> CheckResult:
+    """A result that lacks fields, which are then their defaults, or has others than `to_result` writes."""
     if not isinstance(value, dict):
         raise ValueError("not a report: a result is not a JSON object")
     try:
@@ -156,10 +204,15 @@ def from_result(value: Any) -> CheckResult:
 def _read_metric(value: Any) -> Metric:
     if not isinstance(value, dict):
         raise ValueError("not a report: a metric is not a JSON object")
+    name, number, unit = value.get("name"), value.get("value"), value.get("unit")
+    if type(name) is type(unit) is str and type(number) is float and -_ENDLESS < number < _ENDLESS:
+        return Metric(name, number, unit)
     return Metric(_get(value, "name", str), _get(value, "value", (int, float)), _get(value, "unit", str, ""))
 
 
 _REQUIRED = object()
+_ENDLESS = float("inf")
+_LARGEST = 1 << 64
 
 
 def _get(value: Mapping[str, Any], name: str, kind: Any, default: Any = _REQUIRED) -> Any:
@@ -170,8 +223,8 @@ def _get(value: Mapping[str, Any], name: str, kind: Any, default: Any = _REQUIRE
         return found
     if not isinstance(found, kind) or isinstance(found, bool):
         raise ValueError(f"not a report: {name} is {type(found).__name__}")
-    if isinstance(found, float) and not abs(found) < float("inf"):
+    if isinstance(found, float) and not abs(found) < _ENDLESS:
         raise ValueError(f"not a report: {name} is {found}")
-    if isinstance(found, int) and abs(found) > 1 << 64:
+    if isinstance(found, int) and abs(found) > _LARGEST:
         raise ValueError(f"not a report: {name} is beyond all measure")  # float() would overflow on it
     return found

@@ -41,6 +41,20 @@ class _Taken(NamedTuple):
     judged: IntakeDecision
 
 
+class _Packed:
+    """Reports as they are kept. One that goes both to its node and into the history is packed once."""
+
+    def __init__(self) -> None:
+        self._made: Dict[int, bytes] = {}
+
+    def of(self, incoming: Incoming) -> bytes:
+        """The bytes of a report of this batch."""
+        found = self._made.get(id(incoming))
+        if found is None:
+            found = self._made[id(incoming)] = pack(incoming.report)
+        return found
+
+
 def receive(
     connection: Connection,
     incoming: Sequence[Incoming],
@@ -68,8 +82,9 @@ def _receive(connection: Connection, incoming: Sequence[Incoming], pace: IntakeS
         if judged.receipt is not Receipt.REFUSED:
             known[each.report.host] = judged.after
         taken.append(_Taken(each, found, judged))
-    _save_nodes(connection, taken)
-    _save_history(connection, taken)
+    packed = _Packed()
+    _save_nodes(connection, taken, packed)
+    _save_history(connection, taken, packed)
     _save_problems(connection, taken)
     for one in taken:
         if one.judged.closed is not None:
@@ -99,10 +114,9 @@ def _locked(connection: Connection, names: Sequence[str]) -> Dict[str, KnownNode
     return found
 
 
-def _save_nodes(connection: Connection, taken: Sequence[_Taken]) -> None:
+def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed) -> None:
     """The newest state of each node once; its report where it is to be kept, its labels where they may be others."""
     after: Dict[str, KnownNode] = {}
-    stored: Dict[str, bytes] = {}
     changed: Dict[str, Incoming] = {}
     for one in taken:
         judged = one.judged
@@ -110,20 +124,17 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken]) -> None:
             continue
         after[judged.after.node] = judged.after
         if judged.store:
-            stored[judged.after.node] = b""
             changed[judged.after.node] = one.incoming
-    for name in stored:
-        stored[name] = pack(changed[name].report)
     labels = _labels(connection, {name: one for name, one in changed.items() if one.report.labels})
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     rows: Dict[Tuple[bool, bool], List[Dict[str, object]]] = {}
     for name in sorted(after):
         row: Dict[str, object] = dict(after[name]._asdict())
-        if name in stored:
-            row["report"] = stored[name]
+        if name in changed:
+            row["report"] = packed.of(changed[name])
         if name in labels:
             row.update(labels[name])
-        rows.setdefault((name in stored, name in labels), []).append(row)
+        rows.setdefault((name in changed, name in labels), []).append(row)
     for (with_report, with_labels), values in rows.items():
         columns = [
             *KnownNode._fields,
@@ -150,7 +161,7 @@ def _labels(connection: Connection, changed: Dict[str, Incoming]) -> Dict[str, D
     return found
 
 
-def _save_history(connection: Connection, taken: Sequence[_Taken]) -> None:
+def _save_history(connection: Connection, taken: Sequence[_Taken], packed: _Packed) -> None:
     rows = []
     for one in taken:
         report, judged = one.incoming.report, one.judged
@@ -161,7 +172,8 @@ def _save_history(connection: Connection, taken: Sequence[_Taken]) -> None:
             continue
         rows.append({
             "node": report.host, "started": one.incoming.when, "boot_id": printable(report.boot_id, 100), "digest": key,
-            "source": printable(one.incoming.source, 100), "verdict": report.verdict.name, "report": pack(report),
+            "source": printable(one.incoming.source, 100), "verdict": report.verdict.name,
+            "report": packed.of(one.incoming),
         })  # fmt: skip
     if rows:
         insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
