@@ -15,10 +15,13 @@ from nhc.server.counters import ServerCounters
 
 
 class Guard:
-    """All connections of one server. A connection is ended that brings no whole head within `slow` seconds."""
+    """All connections of one server. A connection is ended that brings no whole head within `slow` seconds.
 
-    def __init__(self, most: int, slow: float, counters: ServerCounters) -> None:
-        self.most, self.slow, self.counters = most, slow, counters
+    Between two requests it may be idle for `keep` seconds, unless connections are getting short: see `crowded`.
+    """
+
+    def __init__(self, most: int, slow: float, keep: float, counters: ServerCounters) -> None:
+        self.most, self.slow, self.keep, self.counters = most, slow, keep, counters
         self._of: weakref.WeakKeyDictionary[asyncio.BaseTransport, Guarded] = weakref.WeakKeyDictionary()
 
     def add(self, transport: asyncio.BaseTransport, guarded: Guarded) -> bool:
@@ -30,6 +33,11 @@ class Guard:
         self._of[transport] = guarded
         return True
 
+    @property
+    def crowded(self) -> bool:
+        """Whether more than half of the connections are open: an answer then ends its own, and the next finds room."""
+        return self.counters.connections * 2 > self.most
+
     def busy(self, request: Request) -> None:
         """A request has come in whole as far as its head."""
         guarded = self._of.get(request.transport) if request.transport is not None else None
@@ -40,7 +48,7 @@ class Guard:
         """It was answered: the next may come."""
         guarded = self._of.get(request.transport) if request.transport is not None else None
         if guarded is not None:
-            guarded.arm()
+            guarded.rest()
 
 
 class Guarded(asyncio.Protocol):
@@ -50,7 +58,7 @@ class Guarded(asyncio.Protocol):
         self._guard, self._inner, self._loop = guard, inner, loop
         self._transport: Optional[asyncio.Transport] = None
         self._timer: Optional[asyncio.TimerHandle] = None
-        self._counted = False
+        self._counted = self._resting = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -64,12 +72,21 @@ class Guarded(asyncio.Protocol):
 
     def arm(self) -> None:
         """Begin to wait for a head."""
+        self._wait(self._guard.slow)
+
+    def rest(self) -> None:
+        """Wait for the next request, the head of which is waited for from its first byte on."""
+        self._wait(self._guard.keep + self._guard.slow)  # aiohttp ends the connection after `keep`, in good order
+        self._resting = True
+
+    def _wait(self, seconds: float) -> None:
         self.disarm()
         if self._transport is not None and not self._transport.is_closing():
-            self._timer = self._loop.call_later(self._guard.slow, self._over)
+            self._timer = self._loop.call_later(seconds, self._over)
 
     def disarm(self) -> None:
         """Wait no more."""
+        self._resting = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -80,6 +97,8 @@ class Guarded(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if self._resting:
+            self.arm()
         self._inner.data_received(data)
 
     def eof_received(self) -> Optional[bool]:

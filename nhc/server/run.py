@@ -26,7 +26,8 @@ LOOK = 2.0
 """Seconds between two looks at the store and the tokens: so long a revoked token stays good."""
 ENDING = 10.0
 """Seconds in which what has come in is written once the server is told to end."""
-KEEP_ALIVE = 15.0
+KEEP_ALIVE = 75.0
+"""Seconds that a connection may be idle: an agent pushes once a minute, and TLS anew costs as much as its push."""
 FEWEST = 8
 """Descriptors without which it does not begin."""
 
@@ -61,7 +62,7 @@ async def _serve(
     tokens = KnownTokens(store, counters.note)
     tokens.refresh()
     writer = Writer(store, pace, counters, settings.waiting)
-    guard = Guard(settings.connections, settings.slow, counters)
+    guard = Guard(settings.connections, settings.slow, KEEP_ALIVE, counters)
     intake = Intake(settings, tokens, writer, counters, guard)
     context = tls(settings)
     end = asyncio.Event()

@@ -80,6 +80,51 @@ def test_postgresql_is_killed_in_the_middle(postgresql, tmp_path):
         assert server.stop() == 0
 
 
+FAILING = """
+CREATE FUNCTION fail() RETURNS trigger AS $$ BEGIN RAISE EXCEPTION 'the disk says no'; END $$ LANGUAGE plpgsql;
+CREATE CONSTRAINT TRIGGER failing AFTER INSERT ON report_history DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION fail();
+"""
+
+
+def test_a_commit_that_fails_is_told_to_all_whose_reports_it_held(postgresql, tmp_path):
+    """Pushes that come together share a transaction. Where its commit fails none is answered with 200, and once
+    the database commits again each is taken once."""
+    url = postgresql.database()
+    server = Server(tmp_path, url, SETTINGS)
+    try:
+        names = [f"n{number}" for number in range(12)]
+        tokens = {name: server.token(name) for name in names}
+        bodies = {name: packed(report(name), node=name) for name in names}
+
+        def pushed_together():
+            answers = {}
+            ready = threading.Barrier(len(names))
+
+            def one(name):
+                ready.wait()
+                answers[name] = server.push(bodies[name], tokens[name])[0]
+
+            threads = [threading.Thread(target=one, args=(name,)) for name in names]
+            [thread.start() for thread in threads]
+            [thread.join(60) for thread in threads]
+            return answers
+
+        database = url.rpartition("/")[2]
+        postgresql.sql(database, FAILING)
+        assert pushed_together() == dict.fromkeys(names, 503)
+        assert [kept(server, name) for name in names] == [set()] * len(names)
+        assert "the disk says no" not in str(server.push(bodies["n1"], tokens["n1"])[1])
+        postgresql.sql(database, "DROP TRIGGER failing ON report_history")
+        assert pushed_together() == dict.fromkeys(names, 200)
+        assert pushed_together() == dict.fromkeys(names, 200)
+        with server.store() as store, store.read() as connection:
+            assert [len(nodes.history(connection, name)) for name in names] == [1] * len(names)
+        assert "Traceback" not in server.said()
+    finally:
+        assert server.stop() == 0
+
+
 def test_a_server_that_is_told_to_end_writes_what_it_took(tmp_path):
     server = Server(tmp_path, f"sqlite:///{tmp_path}/store.db", SETTINGS)
     clients = [Client(server, server.token())]

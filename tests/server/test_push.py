@@ -9,9 +9,11 @@ import zlib
 import pytest
 
 from nhc.render import push
+from nhc.server.app import INLINE
 from nhc.store import nodes
 from nhc.store import tokens as token_table
-from tests.support.intake import OK, XID, packed, report
+from tests.support.intake import OK, XID, Server, packed, report
+from tests.support.waiting import until
 
 
 def stands(intake, node="n1"):
@@ -175,6 +177,55 @@ def test_too_many_connections_lock_nobody_out_for_long(intake, token):
         assert status == 200
     finally:
         [connection.close() for connection in idle]
+
+
+def asked(connection, token, body):
+    """The head of the answer to a push over a connection that stays open."""
+    head = f"POST /v1/reports HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Encoding: gzip\r\n"
+    connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    connection.settimeout(20)
+    said = b""
+    while b'"refused": []}' not in said:
+        data = connection.recv(4096)
+        assert data, said
+        said += data
+    return said.decode().partition("\r\n\r\n")[0]
+
+
+def test_a_connection_may_rest_longer_than_a_head_may_take(intake, token):
+    """Half a head is given one second here, an agent that comes back in a minute is not."""
+    with raw(intake) as connection:
+        assert asked(connection, token, packed(report())).startswith("HTTP/1.1 200")
+        connection.settimeout(2.5)
+        with pytest.raises(socket.timeout):
+            connection.recv(1)
+        assert asked(connection, token, packed(report())).startswith("HTTP/1.1 200")
+        began = time.monotonic()
+        connection.sendall(b"POST /v1/reports HTTP/1.1\r\nHost: x\r\n")
+        assert gone(connection) == ""
+        assert time.monotonic() - began < 12
+
+
+def test_a_crowded_server_ends_connections_once_they_are_answered(tmp_path):
+    server = Server(tmp_path, f"sqlite:///{tmp_path}/store.db", "[limits]\nconnections = 6\n")
+    try:
+        token = server.token()
+        body = packed(report())
+        with raw(server), raw(server), raw(server):  # and the one that asks: four of six
+
+            def crowded():
+                with raw(server) as connection:
+                    return "connection: close" in asked(connection, token, body).lower()
+
+            until(crowded)
+            large = packed(*(report(at=time.time() - 1000 + number, results=(OK,) * 60) for number in range(50)))
+            assert len(push.unpack(large, 1 << 24)) > INLINE  # one that is read beside the others
+            assert server.push(large, token)[:2] == (200, {"taken": 50, "refused": []})
+            for _ in range(10):  # more than there is room for, if each stayed
+                assert crowded()
+        until(lambda: not crowded())
+    finally:
+        assert server.stop() == 0
 
 
 def test_a_revoked_token_is_no_token(intake):
