@@ -84,6 +84,7 @@ bench: setup  ## every benchmark on an idle machine; LBNL=DIR and NPD=BINARY add
 	$(BIN)/python bench/kmsg_to_taint.py $(if $(NPD),--npd $(NPD))
 	$(BIN)/python bench/slurm_scale.py
 	$(BIN)/python bench/store.py
+	$(BIN)/python bench/intake.py
 	@[ -z "$(LBNL)" ] || { set -x; $(BIN)/python bench/local.py --lbnl $(LBNL) --nhc $(BIN)/nhc && \
 	  $(BIN)/python bench/prolog.py --lbnl $(LBNL) --nhc-prolog $(BIN)/nhc-prolog; }
 	@if command -v clush >/dev/null && command -v pdsh >/dev/null; then PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python bench/fleet.py; \
