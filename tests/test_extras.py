@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nhc.extras import EXTRAS, how_to_install
 
-NOT_FOR_USERS = {"build", "dev", "release"}
+NOT_FOR_USERS = {"build", "dev", "docs", "release"}
 
 
 def test_every_extra_is_known_to_the_hints() -> None:
