@@ -42,7 +42,7 @@ SETTINGS: Dict[str, Tuple[str, ...]] = {
 EXAMPLES: Dict[str, Tuple[str, ...]] = {
     "nodehealth": ("nhc.conf", "policy.toml", "kubernetes.toml"),
     "nodehealth-hooks": ("gate.toml",),
-    "nodehealth-server": ("jobs.toml", "notices.toml", "train.toml"),
+    "nodehealth-server": ("jobs.toml", "notices.toml", "spares.toml", "train.toml"),
     "nodehealth-console": ("console.toml",),
 }
 USER = ("nodehealth-console", "nodehealth-server")
