@@ -133,7 +133,8 @@ def _planned(options: Dict[str, Any], store: Optional[Store]) -> SweepPlan:
     return plan
 
 
-def _dry_run(options: Dict[str, Any]) -> int:
+def _new_plan(options: Dict[str, Any]) -> SweepPlan:
+    """The plan of a new sweep. The store is only read for it: wrong usage must not leave an empty store behind."""
     store: Optional[Store] = None
     if options["job"]:
         try:
@@ -141,10 +142,14 @@ def _dry_run(options: Dict[str, Any]) -> int:
         except StoreError as error:
             click.echo(f"nhc deep sweep: {printable(str(error))}", err=True)
     try:
-        plan = _planned(options, store)
+        return _planned(options, store)
     finally:
         if store is not None:
             store.close()
+
+
+def _dry_run(options: Dict[str, Any]) -> int:
+    plan = _new_plan(options)
     step = next_round(plan.nodes, plan.topology, [], plan.rules, plan.suspects)
     if step is None:
         return EXIT_HEALTHY
@@ -166,12 +171,20 @@ def _dry_run(options: Dict[str, Any]) -> int:
 
 
 def _run(options: Dict[str, Any]) -> int:
-    store = opened(found(options["path"], options["url"]))
+    by, new = person(options["by"]), None
+    if not options["number"]:
+        plan = _new_plan(options)
+        new = plan, launcher_of(options["launcher_name"])(dict(plan.settings))
+    store = opened(found(options["path"], options["url"]), create=new is not None)
     leader = Leader(store, name="sweep")
     try:
         if not leader.attempt():
             raise RefusedSweep(f"another runs a sweep on {store.name}")
-        number, plan, launcher = _begun(options, store)
+        if new is None:
+            number, plan, launcher = _stored(store, options["number"])
+        else:
+            plan, launcher = new
+            number = _kept(store, plan, options["launcher_name"], by)
         around = Surroundings(options["every"], time.time, time.sleep,
                               lambda line: click.echo(f"sweep {number}: {printable(line)}", err=True))  # fmt: skip
         sweeper = Sweeper(store, number, plan, launcher, leader, around)
@@ -203,6 +216,7 @@ def _endless(options: Dict[str, Any]) -> int:
     except ValueError as error:
         raise RefusedSweep(f"--window {error}") from None
     launcher: Launcher = launcher_of(options["launcher_name"])(dict(plan.settings))
+    by = person(options["by"])
     store = opened(found(options["path"], options["url"]))
     leader = Leader(store, name="sweep")
     statuses: Set[int] = set()
@@ -212,7 +226,7 @@ def _endless(options: Dict[str, Any]) -> int:
             raise RefusedSweep(f"another runs a sweep on {store.name}")
         around = Surroundings(options["every"], time.time, time.sleep,
                               lambda line: click.echo(printable(line), err=True))  # fmt: skip
-        wanted = Endless(plan, options["launcher_name"], person(options["by"]), options["fresh"], window,
+        wanted = Endless(plan, options["launcher_name"], by, options["fresh"], window,
                          options["continuous"])  # fmt: skip
         run_endless(wanted, store, launcher, leader, around,
                     lambda number, _found: statuses.add(show_sweep(store, number, options["form"])))  # fmt: skip
@@ -227,23 +241,20 @@ def _endless(options: Dict[str, Any]) -> int:
     return EXIT_UNHEALTHY if EXIT_UNHEALTHY in statuses else EXIT_HEALTHY
 
 
-def _begun(options: Dict[str, Any], store: Any) -> Tuple[int, SweepPlan, Launcher]:
-    """The sweep to carry out: a new one, written down before anything is launched, or an open one."""
-    number: Optional[int] = options["number"]
-    if number:
-        with store.read() as connection:
-            row = deep.sweep(connection, number)
-        if row is None or row.state != deep.OPEN:
-            raise RefusedSweep(f"sweep {number} is {'not known' if row is None else row.state}")
-        plan = read(row.plan)
-        return number, plan, launcher_of(row.launcher)(dict(plan.settings))
-    plan = _planned(options, store)
-    launcher: Launcher = launcher_of(options["launcher_name"])(dict(plan.settings))
+def _stored(store: Store, number: int) -> Tuple[int, SweepPlan, Launcher]:
+    """An open sweep to go on with. Raises RefusedSweep."""
+    with store.read() as connection:
+        row = deep.sweep(connection, number)
+    if row is None or row.state != deep.OPEN:
+        raise RefusedSweep(f"sweep {number} is {'not known' if row is None else row.state}")
+    plan = read(row.plan)
+    return number, plan, launcher_of(row.launcher)(dict(plan.settings))
+
+
+def _kept(store: Store, plan: SweepPlan, launcher: str, by: str) -> int:
+    """Write a new sweep down, before anything is launched; its number."""
     with store.write() as connection:
-        row = deep.begin_sweep(
-            connection, write(plan), launcher=options["launcher_name"], by=person(options["by"]), now=time.time()
-        )
-    return row.id, plan, launcher
+        return deep.begin_sweep(connection, write(plan), launcher=launcher, by=by, now=time.time()).id
 
 
 def _end(_number: int, _frame: object) -> None:

@@ -1,0 +1,34 @@
+"""`nhc deep sweep` with wrong usage: one line, and no store where there was none."""
+
+import pytest
+
+from tests.support.run import nhc
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("-n", "n[1-"), 2, "n[1-"),
+        (("-n", "n[1-4]", "--limit", "10m", "--topology", "/nowhere"), 2, "/nowhere"),
+        (("-n", "n[1-4]", "--launcher", "ssh", "--set", "colour=red"), 3, "no setting 'colour'"),
+        (("-n", "n[1-4]", "--launcher", "pigeon"), 2, "pigeon"),
+        (("--job", "17", "--launcher", "ssh"), 2, "nobody knows its nodes"),
+        (("--continuous", "--go-on", "1"), 2, "--go-on is for one sweep"),
+        (("-n", "n[1-4]", "--window", "whenever"), 2, "--window"),
+        ((), 2, ""),
+    ],
+)
+def test_wrong_usage_leaves_no_store_behind(tmp_path, words, status, said):
+    done = nhc("deep", "sweep", "--url", f"sqlite:///{tmp_path}/store.db", *words)
+
+    assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
+    assert said in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_to_go_on_needs_a_store_that_is_there(tmp_path):
+    done = nhc("deep", "sweep", "--url", f"sqlite:///{tmp_path}/store.db", "--go-on", "1")
+
+    assert done.returncode == 3
+    assert f"{tmp_path}/store.db" in done.stderr
+    assert list(tmp_path.iterdir()) == []
