@@ -15,6 +15,7 @@ from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc.system.bounded_read import parse_json, read_text
 from nhc.units import seconds as seconds_of
+from nhc.units import show_size
 
 KNOWN = ("state", "directory", "ssh-config", "ssh-options", "mpirun", "mpi-args", "rsh", "python", "grace", "work",
          "allow")  # fmt: skip
@@ -23,6 +24,9 @@ CONNECT = 20.0
 """Seconds for a connection and the guard's start."""
 ALIVE, SILENCE = 5.0, 30.0
 """Seconds between two words to each guard, and how many without one end a test there."""
+
+LINE = 1 << 20
+"""Bytes of the longest line of a guard: 64 KiB of a tool's output, of which JSON takes six for each at most."""
 
 
 class SshSettings(NamedTuple):
@@ -86,7 +90,7 @@ class GuardSession:
         self._stream.send(b"%d\n%s" % (len(text), text), deadline)
 
     def answer(self, within: float) -> Optional[Mapping[str, object]]:
-        """The next answer, None where there is none in this time. Raises Trouble where no more will come."""
+        """The next answer, None where there is none in this time. Raises Trouble where no more will come, or it is no answer of a guard's."""
         until = time.monotonic() + within
         while b"\n" not in self._rest:
             try:
@@ -99,6 +103,9 @@ class GuardSession:
                 said = (self._stream.complaint().strip().splitlines() or ["the guard ended without a word"])[-1]
                 raise Trouble("Ended", printable(said, 200))
             self._rest += some
+            if len(self._rest) > LINE and b"\n" not in self._rest:
+                self._rest = b""
+                raise Trouble("BadAnswer", f"what answers is no guard: a line of more than {show_size(LINE / 1024)}")
         line, _, self._rest = self._rest.partition(b"\n")
         try:
             found = parse_json(line.decode(errors="replace"))

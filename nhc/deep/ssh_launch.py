@@ -32,6 +32,7 @@ KILLED = 10.0
 AT_ONCE = 32
 """Connections that are made at the same time."""
 OUTPUT_LIMIT = 32 << 20
+"""Bytes of a test's output as it is written here: what is no UTF-8 takes three for one. More is not kept."""
 
 
 class SshLauncher:
@@ -142,7 +143,8 @@ class GroupRun:
         self._token = f"{sweep}-{order.key}"
         self._over = threading.Event()
         self._ready: set[str] = set()
-        self._output: List[str] = []
+        self._output: List[bytes] = []
+        self._room = OUTPUT_LIMIT
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._serve, args=(node,), daemon=True) for node in order.nodes]
 
@@ -199,12 +201,19 @@ class GroupRun:
                     self._ready.add(session.node)
                     self.going = len(self._ready) == len(self.order.nodes)
             if "out" in answer:
-                self._output.append(str(answer["out"]))
+                self._keep(str(answer["out"]))
             if isinstance(answer.get("end"), int):
                 self._write(int(str(answer["end"])))
                 self._over.set()
             if "left" in answer:
                 self._fail(f"{session.node}: {answer.get('why')}")
+
+    def _keep(self, text: str) -> None:
+        """Some of the tool's output. A character that UTF-8 does not have becomes a question mark."""
+        data = text.encode("utf-8", "replace")
+        with self._lock:
+            self._output.append(data[: self._room])
+            self._room -= len(self._output[-1])
 
     def _leave(self, session: GuardSession) -> None:
         """Tell the guard to end, and hear that it has. Raises Trouble."""
@@ -242,9 +251,9 @@ class GroupRun:
     def _write(self, status: int) -> None:
         """The output, and then the marker that says that it is whole."""
         try:
-            for name, text in (("output", "".join(self._output)), ("marker", f"{self._sweep} {status}\n")):
-                with open(f"{self._place}/{name}.new", "w", encoding="utf-8") as file:
-                    file.write(text)
+            for name, data in (("output", b"".join(self._output)), ("marker", f"{self._sweep} {status}\n".encode())):
+                with open(f"{self._place}/{name}.new", "wb") as file:
+                    file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
                 os.replace(f"{self._place}/{name}.new", f"{self._place}/{name}")

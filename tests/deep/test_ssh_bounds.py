@@ -1,0 +1,82 @@
+"""What answers in place of a guard, or prints without end, takes a bounded amount of memory and disk here.
+
+`ssh` is a program of this test that runs what it is given on this machine; the node's Python is another that answers.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from nhc.deep.ssh_guard import LINE, GuardSession, read_settings
+from nhc.deep.ssh_launch import OUTPUT_LIMIT, SshLauncher
+from nhc.fleet.ssh.transport_openssh import OpenSSH
+from nhc.fleet.transport import Trouble
+from nhc.group_launch import GroupOrder
+from tests.support.waiting import until
+
+SSH = '#!/bin/sh\nfor word; do :; done\nexec /bin/sh -c "$word"\n'
+ENDLESS = "#!/usr/bin/env python3\nimport sys\nwhile True:\n    sys.stdout.write('x' * 65536)\n"
+TALKER = """#!/usr/bin/env python3
+import json, sys
+out = sys.stdout.buffer
+def say(ascii, **what):
+    out.write(json.dumps(what, ensure_ascii=ascii).encode() + b"\\n")
+    out.flush()
+sys.stdin.buffer.read(int(sys.stdin.buffer.readline()))
+say(True, ready=True)
+for line in sys.stdin.buffer:
+    order = json.loads(line)
+    if order.get("go"):
+        say(True, out="begin \\ud800\\n")
+        for _ in range(40):  # of 300,000 bytes that are no UTF-8 each, as the guard sends them
+            say(False, out="\\ufffd" * 300000)
+        say(True, end=0)
+    if order.get("quit"):
+        say(True, left=[], why="it was told to end")
+        break
+"""
+
+
+def program(path, text):
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def ssh(tmp_path):
+    return OpenSSH(program=str(program(tmp_path / "ssh", SSH)))
+
+
+def test_a_line_without_an_end_is_refused(tmp_path, ssh):
+    settings = read_settings({"python": str(program(tmp_path / "python", ENDLESS))})
+    session = GuardSession(ssh, settings, "n1", "t", 60)
+    try:
+        with pytest.raises(Trouble, match="no guard: a line of more than 1") as refused:
+            until(lambda: session.answer(5) is not None, 60)
+        assert "\n" not in str(refused.value)
+        assert len(session._rest) <= LINE
+    finally:
+        session.close()
+
+
+def test_a_node_whose_line_has_no_end_is_not_idle(tmp_path, ssh):
+    began = time.monotonic()
+    launcher = SshLauncher({"python": str(program(tmp_path / "python", ENDLESS))}, ssh)
+    assert launcher.idle(["n1"]) == frozenset()
+    assert time.monotonic() - began < 20  # at once, and not when the time for an answer is over
+
+
+def test_the_output_that_is_written_is_bounded_and_can_be_read(tmp_path, ssh):
+    settings = {"python": str(program(tmp_path / "python", TALKER)), "state": str(tmp_path / "state")}
+    launcher = SshLauncher(settings, ssh)
+    launcher.launch("s", GroupOrder("k1", ("n1",), ("true",), 1, 60.0))
+    try:
+        until(lambda: launcher.finished("s", "k1"), 60)
+        assert (tmp_path / "state/s/k1/output").stat().st_size == OUTPUT_LIMIT
+        done = launcher.finished("s", "k1")
+        assert (done.status, done.output[:8]) == (0, "begin ?\n")
+    finally:
+        launcher.finish("s")
