@@ -12,6 +12,7 @@ import sys
 
 import click
 
+from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
 from nhc.light import TYPE_CHECKING
 from nhc.settings_file import SettingsError
 
@@ -23,6 +24,25 @@ if TYPE_CHECKING:
     from nhc.console.sources import FleetSource
 
 SETTINGS = "/etc/nhc/console.toml"
+
+
+class Unusable(click.ClickException):
+    """Settings, or an installation, that cannot be used."""
+
+    exit_code = EXIT_USAGE
+
+
+class Unreadable(click.ClickException):
+    """The fleet cannot be read, or the address cannot be had."""
+
+    exit_code = EXIT_UNKNOWN
+
+
+def missing_package(command: str, name: Optional[str]) -> Unusable:
+    """What to say where a Python package is not there, to be raised."""
+    from nhc.extras import how_to_install
+
+    return Unusable(f"{command} needs the Python package {name}: {how_to_install(name or '', 'console')}")
 
 
 @click.command()
@@ -43,23 +63,22 @@ def run(
 
     Who says no name can only look, from this machine alone. docs/console.md says how people are known, and what
     each may do.
+
+    Exit status: 0 ended by a signal, or nothing is wrong (--check-settings); 2 wrong usage or settings, or a Python
+    package is missing; 3 the fleet cannot be read, or the address of --listen cannot be had.
     """
     try:
         from nhc.console import settings as console_settings
         from nhc.store.errors import StoreError
     except ModuleNotFoundError as error:
-        from nhc.extras import how_to_install
-
-        raise click.ClickException(
-            f"nhc console needs the Python package {error.name}: {how_to_install(error.name or '', 'console')}"
-        ) from None
+        raise missing_package("nhc console", error.name) from None
     if sum(map(bool, (store, reports, adapter))) > 1:
         raise click.UsageError("--store, --report and --adapter exclude each other")
     try:
         found = settings_of(path)
         found = found._replace(listen=listen or found.listen, store=store or found.store)
     except SettingsError as error:
-        raise click.ClickException(str(error)) from None
+        raise Unusable(str(error)) from None
     try:
         console_settings.parse_listen(found)
     except SettingsError as error:
@@ -72,7 +91,7 @@ def run(
         asyncio.run(_serve(_server(found, reports, adapter)))
     except (OSError, StoreError) as error:
         said = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-        raise click.ClickException(f"{found.listen}: {said}" if isinstance(error, OSError) else said) from None
+        raise Unreadable(f"{found.listen}: {said}" if isinstance(error, OSError) else said) from None
 
 
 def settings_of(path: Optional[str]) -> ConsoleSettings:
@@ -98,7 +117,7 @@ def _server(found: ConsoleSettings, reports: Tuple[str, ...], adapter: Optional[
 
 
 def cluster(name: str, stale: float) -> FleetSource:
-    """A cluster as a fleet, by an adapter's name. Raises UsageError, ClickException."""
+    """A cluster as a fleet, by an adapter's name. Raises UsageError, Unreadable."""
     from nhc.console.cluster_source import ClusterSource
     from nhc.plugins import NoAdapter, open_adapter
     from nhc.ports import AdapterError
@@ -109,7 +128,7 @@ def cluster(name: str, stale: float) -> FleetSource:
     except NoAdapter as error:
         raise click.UsageError(str(error)) from None
     except AdapterError as error:
-        raise click.ClickException(str(error)) from None
+        raise Unreadable(str(error)) from None
 
 
 async def _serve(server: Server) -> None:

@@ -47,7 +47,7 @@ def top(
     Keys: 1 to 4 choose a view, / filters, Enter looks closer, Escape goes back, g groups the map by another fact, p
     pauses, q ends. docs/top.md.
 
-    Exit status: 0, 2 wrong usage, 3 the fleet cannot be read.
+    Exit status: 0, 2 wrong usage or settings, or a Python package is missing, 3 the fleet cannot be read.
     """
     if sum(map(bool, (store, reports, adapter))) > 1:
         raise click.UsageError("--store, --report and --adapter exclude each other")
@@ -68,7 +68,7 @@ def top(
 
 
 def _prepare(colors: str) -> None:
-    """Tell the library what the terminal can do, before it is imported. Raises ClickException where it is missing."""
+    """Tell the library what the terminal can do, before it is imported. Raises Unusable where it is missing."""
     if colors == "none":
         os.environ["NO_COLOR"] = "1"
     elif colors == "16":
@@ -76,17 +76,15 @@ def _prepare(colors: str) -> None:
     try:
         importlib.import_module("nhc.top.app")
     except ModuleNotFoundError as error:
-        from nhc.extras import how_to_install
+        from nhc.cli.console import missing_package
 
-        raise click.ClickException(
-            f"nhc top needs the Python package {error.name}: {how_to_install(error.name or '', 'console')}"
-        ) from None
+        raise missing_package("nhc top", error.name) from None
 
 
 def _source(
     stack: ExitStack, url: Optional[str], reports: Tuple[str, ...], adapter: Optional[str], stale: Optional[str]
 ) -> Tuple[FleetSource, Optional[Store]]:
-    from nhc.cli.console import cluster, settings_of
+    from nhc.cli.console import Unreadable, Unusable, cluster, settings_of
     from nhc.console.sources import ReportsSource, StoreSource
     from nhc.settings_file import SettingsError
     from nhc.store.connect import open_store
@@ -97,7 +95,7 @@ def _source(
         found = settings_of(None)
         limit = seconds(stale) if stale else found.stale
     except SettingsError as error:
-        raise click.ClickException(str(error)) from None
+        raise Unusable(str(error)) from None
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--stale") from None
     if reports:
@@ -107,7 +105,7 @@ def _source(
     try:
         store = open_store(url or found.store, create=False)
     except StoreError as error:
-        raise _Unreadable(str(error)) from None
+        raise Unreadable(str(error)) from None
     stack.callback(store.close)
     return StoreSource(store, limit), store
 
@@ -115,6 +113,7 @@ def _source(
 def _print_once(source: FleetSource) -> None:
     import shutil
 
+    from nhc.cli.console import Unreadable
     from nhc.console.sources import SourceError
     from nhc.store.errors import StoreError
     from nhc.top import frame
@@ -122,7 +121,7 @@ def _print_once(source: FleetSource) -> None:
     try:
         snapshot = source.snapshot()
     except (SourceError, StoreError) as error:
-        raise _Unreadable(str(error)) from None
+        raise Unreadable(str(error)) from None
     width = shutil.get_terminal_size((WIDTH, 24)).columns
     for line in frame.plain(snapshot, width):
         click.echo(line)
@@ -132,9 +131,3 @@ def _person(by: str) -> str:
     from nhc.cli.remedy_options import person
 
     return person(by)
-
-
-class _Unreadable(click.ClickException):
-    """The fleet cannot be read."""
-
-    exit_code = 3

@@ -9,15 +9,17 @@ import sys
 import time
 
 import pytest
+from click.testing import CliRunner
 from textual.widgets import Input, Static
 
+from nhc.cli.top import top
 from nhc.console.sources import SourceError, StoreSource
 from nhc.demo.play import make, step
 from nhc.store import audit
 from nhc.top.app import TopApp, TopSettings
 from nhc.top.map_view import MapView
 from nhc.top.tables import LiveTable
-from tests.support.run import nhc
+from tests.support.run import ROOT, nhc
 from tests.support.terminal import terminal
 
 
@@ -263,6 +265,20 @@ def test_what_cannot_be_shown_is_one_line(words, status, said):
     assert done.returncode == status, done
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_settings_that_cannot_be_used_are_wrong_usage(tmp_path, monkeypatch):
+    (tmp_path / "console.toml").write_text('stale = "never"\n')
+    monkeypatch.setattr("nhc.cli.console.SETTINGS", str(tmp_path / "console.toml"))
+    done = CliRunner().invoke(top, ["--once", "-r", str(tmp_path)])
+    assert (done.exit_code, "console.toml:1: stale: 'never'" in done.output) == (2, True), done.output
+
+
+def test_a_library_that_is_missing_is_named_with_how_to_install_it(tmp_path):
+    (tmp_path / "textual.py").write_text("raise ModuleNotFoundError('No module named textual', name='textual')\n")
+    done = nhc("top", "--once", "-r", tmp_path, env={"PYTHONPATH": f"{tmp_path}:{ROOT}:{ROOT / 'adapters'}"})
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert "nhc top needs the Python package textual: pip install" in done.stderr
 
 
 def test_without_a_terminal_it_says_what_there_is(site):
