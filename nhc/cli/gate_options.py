@@ -91,7 +91,9 @@ def suite_text(rules: GateRules, host: Host) -> str:
 
 
 def settings_of(path: str) -> GateSettings:
-    """The settings of a command line. Raises SettingsError."""
+    """The settings of a command line. Raises SettingsError, CannotGate where nobody has written any."""
+    if path == PATH and not os.path.exists(PATH):
+        raise CannotGate(f"there is no {PATH}: name the settings with -s", EXIT_USAGE)
     return load(path)
 
 

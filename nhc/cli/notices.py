@@ -55,6 +55,8 @@ def settings_of(path: str) -> NoticesSettings:
         from nhc.extras import how_to_install
 
         raise SettingsError(f"{error.name} is missing: {how_to_install(error.name or '', 'remedy')}") from None
+    if path == SETTINGS and not os.path.exists(SETTINGS):
+        raise SettingsError(f"there is no {SETTINGS}: name the settings with -s")
     return load(path)
 
 

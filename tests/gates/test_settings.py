@@ -18,6 +18,7 @@ from nhc.settings_file import SettingsError
 from nhc.state import gate_record as record
 from nhc.state.gate_record import BadRecord, GateRecord, GateState
 from nhc.testing import FakeHost
+from tests.support.run import nhc
 
 WHOLE = """
 scheduler = "slurm"
@@ -174,3 +175,13 @@ def test_the_example_is_what_is_read() -> None:
     found = load(str(Path(__file__).resolve().parents[2] / "conf/gate.toml.example"))
     (group,) = found.groups
     assert group._replace(nodes=()) == GateRules("gpu", ())
+
+
+@pytest.mark.parametrize("words", [
+    ("run",), ("boot",), ("status",), ("doctor",), ("sync",), ("open", "n1", "--why", "w"),
+    ("close", "n1", "--why", "w"),
+])  # fmt: skip
+def test_without_settings_one_line_says_so_and_what_to_do(words) -> None:
+    done = nhc("gate", *words)
+    said = f"nhc gate {words[0]}: there is no /etc/nhc/gate.toml: name the settings with -s\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)

@@ -6,7 +6,7 @@ import pytest
 
 from nhc.notices import settings as notices_settings
 from nhc.settings_file import SettingsError
-from tests.support.run import ROOT
+from tests.support.run import ROOT, nhc
 
 
 @pytest.fixture
@@ -73,3 +73,10 @@ def test_secrets_are_changed_one_after_the_other(secret):
     path = secret("whsec_" + "bmV3" * 8 + "\nwhsec_" + "b2xk" * 8 + "\n", 0o640)
     found = read(f"[channels.a]\nkind = 'webhook'\nurl = 'http://h/'\nsecret-file = '{path}'")
     assert found.channels["a"].way.secrets == (b"new" * 8, b"old" * 8)
+
+
+@pytest.mark.parametrize("words", [("run",), ("run", "--check-settings"), ("status",), ("test", "mail")])
+def test_without_settings_one_line_says_so_and_what_to_do(words):
+    done = nhc("notices", *words)
+    said = f"nhc notices {words[0]}: there is no /etc/nhc/notices.toml: name the settings with -s\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
