@@ -187,7 +187,7 @@ def _open(node: Node, words: Words, known: GateNotes, now: float, why: str, stat
     patch = Patch(node)
     gone = {str(words.taint), *known.taints}
     ours = (words.taint.key, words.taint.effect)
-    patch.taints = [one for one in taints_of(node) if str(one) not in gone and (one.key, one.effect) != ours]
+    patch.leave_taints([one for one in taints_of(node) if str(one) not in gone and (one.key, one.effect) != ours])
     _drop_hyperpod(node, patch, known)
     patch.labels[GATE] = state
     known = GateNotes(facts(node), now, 0.0)
