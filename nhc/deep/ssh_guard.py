@@ -90,7 +90,10 @@ class GuardSession:
         self._stream.send(b"%d\n%s" % (len(text), text), deadline)
 
     def answer(self, within: float) -> Optional[Mapping[str, object]]:
-        """The next answer, None where there is none in this time. Raises Trouble where no more will come, or it is no answer of a guard's."""
+        """The next answer, None where there is none in this time. Raises Trouble where no more will come.
+
+        A line that is longer than any of a guard's is Trouble, too.
+        """
         until = time.monotonic() + within
         while b"\n" not in self._rest:
             try:
