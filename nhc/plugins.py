@@ -73,10 +73,11 @@ LAUNCHERS: Dict[str, str] = {
 
 
 SPARE_POOLS: Dict[str, str] = {
+    "hyperpod": "nhc_adapters.cloud.aws.capacity:HyperPodCapacity",
     "kubernetes": "nhc_adapters.kubernetes.spares:KubernetesSpares",
     "slurm": "nhc_adapters.slurm.spares:SlurmSpares",
 }
-"""What makes a keeper of spare nodes (`nhc.spare_ports.SparePool`)."""
+"""What makes a keeper of spare nodes (`nhc.spare_ports.SparePool`), or what adds them (`CapacityPool`)."""
 
 
 JOB_CONTROLLER_GROUP = "nhc.job_controllers"

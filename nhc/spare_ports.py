@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import List, Mapping, Optional, Protocol
+from enum import Enum
+from typing import List, Mapping, NamedTuple, Optional, Protocol, Tuple, Union
+from typing import runtime_checkable as port
 
-from nhc.ports import Applied
+from nhc.ports import AdapterError, Applied
 
 
 class SparePool(Protocol):
@@ -23,12 +25,75 @@ class SparePool(Protocol):
         ...
 
 
+class AddedPhase(str, Enum):
+    """How far a node that was added is, by its provider."""
+
+    COMING = "coming"
+    RUNNING = "running"
+    FAILED = "failed"
+    LEAVING = "leaving"
+    GONE = "gone"
+
+
+class AddedNode(NamedTuple):
+    """A node that was added. `names` are those that the scheduler may know it by, `said` is the provider's word."""
+
+    phase: AddedPhase
+    said: str
+    names: Tuple[str, ...] = ()
+
+
+class AddFailed(AdapterError):
+    """No node is known to be added. `refused`: surely none was; otherwise the same token must be asked again."""
+
+    def __init__(self, message: str, refused: bool) -> None:
+        super().__init__(message)
+        self.refused = refused
+
+
+@port
+class CapacityPool(Protocol):
+    """What adds a node where one is needed, in place of nodes that wait."""
+
+    token_valid: float
+    """Seconds for which the provider answers a token that it has seen with the same node."""
+    deletes: bool
+    """Whether an added node is deleted when the node that it stood in for is back; else it is kept."""
+
+    def name(self) -> str:
+        """What nodes are added to."""
+        ...
+
+    def room(self) -> int:
+        """How many more nodes it may have. Raises AdapterError."""
+        ...
+
+    def add(self, token: str) -> str:
+        """Ask for one node; its id. The same token never makes a second one. Raises AddFailed."""
+        ...
+
+    def find(self, added: str) -> AddedNode:
+        """The node with this id. Raises AdapterError."""
+        ...
+
+    def launched(self, since: float) -> List[str]:
+        """Ids of nodes that were launched since then (Unix time), for a person. Raises AdapterError."""
+        ...
+
+    def delete(self, added: str) -> Applied:
+        """Delete this node. REFUSED where it surely was not begun, FAILED where that is not known. Never raises."""
+        ...
+
+
+Keeper = Union[SparePool, CapacityPool]
+
+
 class MakeSparePool(Protocol):
     """How nhc constructs one: what stands under its name is called like this, and reaches nobody yet."""
 
     def __call__(
         self, settings: Optional[Mapping[str, str]] = None, environ: Optional[Mapping[str, str]] = None,
         timeout: float = 30.0,
-    ) -> SparePool:  # fmt: skip
+    ) -> Keeper:  # fmt: skip
         """`settings` are its table in the settings of spares. Raises nhc.ports.AdapterError."""
         ...

@@ -14,7 +14,7 @@ from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.ports import AdapterError, Effect
 from nhc.remedy.site import RemedySite, open_site
-from nhc.spare_ports import SparePool
+from nhc.spare_ports import Keeper
 from nhc.spares.decide import unverified
 from nhc.spares.settings import PATH, PoolSettings, load
 from nhc.spares.swap import PoolRound, SpareDone, open_pool, round_of
@@ -24,7 +24,7 @@ GROUP = "spares"
 POOLS = under("Where")(
     "-p", "--pools", "pools_path", default=PATH, show_default=True, metavar="FILE", help="The pools (TOML)."
 )
-Pools = List[Tuple[PoolSettings, SparePool]]
+Pools = List[Tuple[PoolSettings, Keeper]]
 
 
 def _with(path: str, settings: Optional[str], store: Optional[str], work: Callable[[RemedySite, Pools], int]) -> int:
@@ -87,14 +87,16 @@ def _status(site: RemedySite, pools: Pools, form: str, judged: bool) -> int:
             continue
         doubts = {node: unverified(one.view, node) for node in one.view.waiting}
         good = [node for node, why in doubts.items() if not why]
-        few = len(good) + len(one.view.in_use) < one.pool.size
+        few = len(good) + one.view.addable + len(one.view.in_use) < one.pool.size
         failed = failed or (judged and few)
         values.append({
             "pool": one.pool.name, "wanted": one.pool.size, "verified": len(good), "waiting": doubts,
+            "addable": one.view.addable,
             "in_use": [row._asdict() for row in one.view.in_use],
             "waits": [wait._asdict() for wait in one.decision.waits],
         })  # fmt: skip
-        lines.append([one.pool.name, f"{len(good)} verified of {one.pool.size} wanted", "", ""])
+        there = f"{one.view.addable} may be added to {one.view.adds}" if one.view.adds else f"{len(good)} verified"
+        lines.append([one.pool.name, f"{there} of {one.pool.size} wanted", "", ""])
         lines += [[f"  {node}", "waits", "", printable(why or "verified")] for node, why in doubts.items()]
         lines += [[f"  {row.node}", row.state, f"for {printable(row.stands_for)}", printable(row.why)]
                   for row in one.view.in_use]  # fmt: skip

@@ -7,7 +7,7 @@ comes back when the node that it stood in for is in service again.
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import Verdict
 from nhc.ports import NodeState
@@ -22,7 +22,8 @@ class SpareView(NamedTuple):
     """All that bears on one pool. `waiting` are its spares that wait, `marked` when each node was marked (Unix time).
 
     `verdicts` are the newest of the pool's deep suite by node, with their times. `episodes` are the open ones and the
-    newest ended one of each node.
+    newest ended one of each node. A pool whose spares are added when they are needed names what it adds to (`adds`),
+    how many more may be there (`addable`), and the episodes for which it added one already (`had`).
     """
 
     pool: PoolSettings
@@ -36,6 +37,9 @@ class SpareView(NamedTuple):
     held: Mapping[str, str]
     max_age: float
     now: float
+    adds: str = ""
+    addable: int = 0
+    had: FrozenSet[int] = frozenset()
 
 
 class SpareStep(NamedTuple):
@@ -90,12 +94,12 @@ def decide(view: SpareView) -> SpareDecision:
     steps: List[SpareStep] = []
     waits: List[SpareWait] = []
     for row in view.in_use:
-        if row.state == ENTERING:
+        if row.state == ENTERING and not (view.adds and _is_back(view, row.stands_for)):
             steps.append(SpareStep("swap-in", row.node, row.stands_for, row.why, row.episode or 0, row))
         elif row.state == LEAVING or _is_back(view, row.stands_for):
             why = row.why if row.state == LEAVING else f"{row.stands_for} is in service again"
             steps.append(SpareStep("back", row.node, row.stands_for, why, row.episode or 0, row))
-    room = view.pool.most - len(view.in_use)
+    room, addable = view.pool.most - len(view.in_use), view.addable
     served = {row.stands_for for row in view.in_use}
     taken = {row.node for row in view.in_use}
     free = []
@@ -109,16 +113,32 @@ def decide(view: SpareView) -> SpareDecision:
         if node in served:
             continue
         why = f"out for {(view.now - since) / 60:.0f} min"
-        if view.held.get(node):
-            waits.append(SpareWait(node, view.held[node]))
-        elif room <= 0:
-            waits.append(SpareWait(node, f"{view.pool.most} spare(s) are in service, no more are allowed"))
-        elif not free:
-            waits.append(SpareWait(node, "no verified spare waits"))
-        else:
-            steps.append(SpareStep("swap-in", free.pop(0), node, why, number))
-            room -= 1
+        refused = _refused(view, node, number, room, addable if view.adds else len(free))
+        if refused:
+            waits.append(SpareWait(node, refused))
+            continue
+        spare = added_name(view.adds, node) if view.adds else free.pop(0)
+        steps.append(SpareStep("swap-in", spare, node, why, number))
+        room, addable = room - 1, addable - 1
     return SpareDecision(tuple(steps), tuple(waits))
+
+
+def _refused(view: SpareView, node: str, number: int, room: int, left: int) -> str:
+    """Why a node that is out gets no spare now, "" where it gets one. `left` are the spares that could go in."""
+    if view.held.get(node):
+        return view.held[node]
+    if room <= 0:
+        return f"{view.pool.most} spare(s) are in service, no more are allowed"
+    if number in view.had:
+        return f"a node was added for episode {number} already"
+    if left <= 0:
+        return f"{view.adds} has as many nodes as the pool allows" if view.adds else "no verified spare waits"
+    return ""
+
+
+def added_name(adds: str, node: str) -> str:
+    """How a spare is called that is added for a node: it has no name of its own before it runs."""
+    return f"{adds}+{node}"
 
 
 def _is_back(view: SpareView, node: str) -> bool:

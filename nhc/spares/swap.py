@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc import plugins
 from nhc.ports import AdapterError, Applied, Effect
@@ -10,14 +10,15 @@ from nhc.remedy import counting, health
 from nhc.remedy import detail as details
 from nhc.remedy.looking import held_by
 from nhc.remedy.site import RemedySite
-from nhc.spare_ports import SparePool
+from nhc.spare_ports import CapacityPool, Keeper
+from nhc.spares import capacity
 from nhc.spares.decide import SpareDecision, SpareStep, SpareView, SpareWait, decide
 from nhc.spares.settings import PoolSettings
 from nhc.store import deep, episodes, holds, spares
 from nhc.store.database import Fence
 from nhc.store.episodes import Episode
 from nhc.store.errors import Conflict
-from nhc.store.spares import IN_SERVICE, LEAVING
+from nhc.store.spares import ENTERING, IN_SERVICE, LEAVING
 
 ACTOR = "nhc spares"
 DAY = 86400.0
@@ -40,15 +41,19 @@ class PoolRound(NamedTuple):
     problem: str = ""
 
 
-def open_pool(pool: PoolSettings) -> SparePool:
+def open_pool(pool: PoolSettings) -> Keeper:
     """What keeps a pool's nodes. Raises NoAdapter, AdapterError."""
-    made: SparePool = plugins.spare_pool(pool.type)(pool.settings, None, pool.timeout)
+    made: Keeper = plugins.spare_pool(pool.type)(pool.settings, None, pool.timeout)
     return made
 
 
-def look(site: RemedySite, pool: PoolSettings, keeper: SparePool, now: float) -> SpareView:
+def look(site: RemedySite, pool: PoolSettings, keeper: Keeper, now: float) -> SpareView:
     """All that bears on a pool. Raises AdapterError, StoreError."""
-    waiting = keeper.waiting()
+    adds, addable, waiting = "", 0, []
+    if isinstance(keeper, CapacityPool):
+        adds, addable = keeper.name(), keeper.room()
+    else:
+        waiting = keeper.waiting()
     states = site.hands.states()
     own = list(site.reports(True))
     with site.store.read() as connection:
@@ -66,10 +71,15 @@ def look(site: RemedySite, pool: PoolSettings, keeper: SparePool, now: float) ->
             if one.suite == pool.suite
         } if pool.suite else {}  # fmt: skip
         standing = holds.in_force(connection, now)
+        addable -= sum(row.state == ENTERING and not row.token for row in rows)  # asked for, and perhaps not shown yet
+        had: FrozenSet[int] = frozenset()
+        if adds:
+            had = frozenset(one.id for one in found.values() if spares.was_added(connection, one.id))
     return SpareView(
         pool, waiting, rows, {state.name: state for state in states}, healths, verdicts, found,
         {node: _marked(row) for node, row in found.items()},
         {node: held_by(standing, node, fleet) for node in found}, site.settings.sources.max_age, now,
+        adds, addable, had,
     )  # fmt: skip
 
 
@@ -81,7 +91,7 @@ def _marked(row: Episode) -> float:
 
 
 def round_of(
-    site: RemedySite, pools: Sequence[Tuple[PoolSettings, SparePool]], *, apply: bool, now: float,
+    site: RemedySite, pools: Sequence[Tuple[PoolSettings, Keeper]], *, apply: bool, now: float,
     fence: Optional[Fence] = None, tell: Callable[[SpareDone], None] = lambda _one: None,
 ) -> List[PoolRound]:  # fmt: skip
     """Go over all pools once. Raises StoreError."""
@@ -102,9 +112,11 @@ def round_of(
 
 
 def _carry_out(
-    site: RemedySite, pool: PoolSettings, keeper: SparePool, step: SpareStep, now: float, fence: Optional[Fence]
+    site: RemedySite, pool: PoolSettings, keeper: Keeper, step: SpareStep, now: float, fence: Optional[Fence]
 ) -> Applied:
     """Written down, then done, then written down what came of it. Both calls change nothing where they took effect."""
+    if isinstance(keeper, CapacityPool):
+        return capacity.carry_out(site, pool, keeper, step, now, fence, ACTOR)
     entering = step.action == "swap-in"
     try:
         with site.store.write(fence) as connection:

@@ -17,10 +17,15 @@ from nhc.store.errors import Conflict
 from nhc.store.maintenance_tables import spares
 
 ENTERING, IN_SERVICE, LEAVING = "entering", "in-service", "leaving"
+ADDED, LOST = "spare.added", "spare.lost"
+"""Of the audit log: a node was added, and it is not known whether one was."""
 
 
 class SpareInUse(NamedTuple):
-    """One row. `stands_for` is the node that is out, `episode` its episode, `since` when the spare was chosen."""
+    """One row. `stands_for` is the node that is out, `episode` its episode, `since` when the spare was chosen.
+
+    `token` is the provider's own id of a node that was added for it, "" for a spare that had waited.
+    """
 
     node: str
     pool: str
@@ -31,6 +36,7 @@ class SpareInUse(NamedTuple):
     updated: float
     why: str
     version: int
+    token: str = ""
 
 
 _COLUMNS = [spares.c[name] for name in SpareInUse._fields]
@@ -66,10 +72,26 @@ def save(connection: Connection, row: SpareInUse, state: str, *, by: str, why: s
     return row._replace(state=state, why=str(values["why"]), updated=now, version=row.version + 1)
 
 
-def end(connection: Connection, row: SpareInUse, *, by: str, why: str, now: float) -> None:
-    """A spare waits again: its row goes. Raises Conflict."""
+def added(connection: Connection, row: SpareInUse, token: str, *, by: str, now: float) -> SpareInUse:
+    """Write down the id of the node that was added. Raises Conflict."""
+    same = sa.and_(spares.c.node == row.node, spares.c.version == row.version)
+    values = {"token": token, "updated": now, "version": row.version + 1}
+    if connection.execute(sa.update(spares).where(same).values(values)).rowcount != 1:
+        raise Conflict(f"spare {row.node} was changed by another")
+    audit.append(connection, now, by, ADDED, node=row.node, episode=row.episode or 0,
+                 detail={"pool": row.pool, "stands_for": row.stands_for, "id": token})  # fmt: skip
+    return row._replace(token=token, updated=now, version=row.version + 1)
+
+
+def end(connection: Connection, row: SpareInUse, *, by: str, why: str, now: float, what: str = "spare.waiting") -> None:
+    """A spare waits again, or is no spare any more (`what`): its row goes. Raises Conflict."""
     same = sa.and_(spares.c.node == row.node, spares.c.version == row.version)
     if connection.execute(sa.delete(spares).where(same)).rowcount != 1:
         raise Conflict(f"spare {row.node} was changed by another")
-    audit.append(connection, now, by, "spare.waiting", node=row.node, episode=row.episode or 0,
+    audit.append(connection, now, by, what, node=row.node, episode=row.episode or 0,
                  detail={"pool": row.pool, "stood_for": row.stands_for, "why": printable(why, 300)})  # fmt: skip
+
+
+def was_added(connection: Connection, episode: int) -> bool:
+    """Whether a node was added for this episode at any time, or may have been."""
+    return any(audit.entries(connection, episode=episode, what=what, limit=1) for what in (ADDED, LOST))

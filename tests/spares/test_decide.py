@@ -131,3 +131,22 @@ def test_the_example_is_read_and_mistakes_are_one_line():
         with pytest.raises(SettingsError) as caught:
             parse(text)
         assert said in str(caught.value)
+
+
+@given(
+    st.sets(st.sampled_from(["n1", "n2", "n3"])), st.dictionaries(st.sampled_from(["n1", "n2", "n3"]),
+    st.sampled_from([ENTERING, IN_SERVICE, LEAVING]), max_size=2), st.integers(1, 3), st.integers(-1, 3),
+    st.sets(st.sampled_from([1, 2, 3])),
+)  # fmt: skip
+def test_what_is_added_is_bounded_whatever_is_seen(out, used, most, addable, had):
+    rows = [in_use(f"ml/gpus+{node}", node, state) for node, state in used.items()]
+    found = {name: episode(name, number=int(name[1])) for name in sorted(out)}
+    seen = view(POOL._replace(most=most), (), rows, sorted(out), found)._replace(adds="ml/gpus", addable=addable,
+                                                                                had=frozenset(had))  # fmt: skip
+    new = [step for step in decide(seen).steps if step.row is None]
+    assert len(new) <= max(0, min(addable, most - len(rows)))
+    assert {step.stands_for for step in new} <= out - set(used)
+    assert not {step.episode for step in new} & had
+    assert len({step.spare for step in decide(seen).steps}) == len(decide(seen).steps)
+    back = {step.stands_for for step in decide(seen).steps if step.action == "back"}
+    assert back == {node for node, state in used.items() if state == LEAVING or node not in out}

@@ -26,7 +26,7 @@ NOW = datetime(2026, 11, 1, 12, tzinfo=timezone.utc)
 CHANGES = {
     "RebootInstances", "StopInstances", "StartInstances", "TerminateInstances", "ReportInstanceStatus",
     "SetInstanceHealth", "EnterStandby", "TerminateInstanceInAutoScalingGroup", "BatchRebootClusterNodes",
-    "BatchReplaceClusterNodes", "CompleteLifecycleAction",
+    "BatchReplaceClusterNodes", "CompleteLifecycleAction", "BatchAddClusterNodes", "BatchDeleteClusterNodes",
 }  # fmt: skip
 
 
@@ -100,6 +100,8 @@ class FakeAws(FakeCloud):
         self.recovery = "None"
         self.nodes: dict[str, dict[str, Any]] = {}
         self.batch_error = ""
+        self.tokens: dict[str, list[str]] = {}
+        self.page = 100
         self.pending: list[tuple[str, str]] = []
         self.asked: list[dict[str, Any]] = []
         self._number = 0
@@ -408,25 +410,74 @@ class FakeAws(FakeCloud):
         arn = "arn:aws:sagemaker:us-east-1:123456789012:cluster/abcdefghijkl"
         return {"ClusterArn": arn, "ClusterStatus": "InService", "InstanceGroups": [], "NodeRecovery": self.recovery}
 
-    def do_DescribeClusterNode(self, ClusterName, NodeId):
+    def do_DescribeClusterNode(self, ClusterName, NodeId="", NodeLogicalId=""):
+        NodeId = NodeId or next((one for one, seen in self.nodes.items() if seen.get("Logical") == NodeLogicalId), "")
         if NodeId not in self.nodes:
-            raise AwsError("ResourceNotFound", f"no node {NodeId}")
+            raise AwsError("ResourceNotFound", f"no node {NodeId or NodeLogicalId}")
         seen = self.nodes[NodeId]
+        if seen["Status"] == "Pending" and NodeLogicalId:
+            pending = {"InstanceGroupName": seen["InstanceGroupName"], "InstanceStatus": {"Status": "Pending"}}
+            return {"NodeDetails": {**pending, "NodeLogicalId": NodeLogicalId}}
         status = {"Status": seen["Status"], "Message": seen["Message"]}
         details = {"InstanceId": NodeId, "InstanceGroupName": seen["InstanceGroupName"], "InstanceStatus": status}
-        return {"NodeDetails": {**details, "LaunchTime": seen["LaunchTime"]}}
+        more = {"PrivateDnsHostname": seen["Host"]} if "Host" in seen else {}
+        return {"NodeDetails": {**details, "LaunchTime": seen["LaunchTime"], **more}}
 
-    def do_ListClusterNodes(self, ClusterName, CreationTimeAfter=NOW, InstanceGroupNameContains="", MaxResults=None):
+    def do_ListClusterNodes(
+        self, ClusterName, CreationTimeAfter=NOW, InstanceGroupNameContains="", MaxResults=100,
+        IncludeNodeLogicalIds=False, NextToken="0",
+    ):  # fmt: skip
         after = CreationTimeAfter.replace(tzinfo=timezone.utc)
+        size, start = min(MaxResults, self.page), int(NextToken)
         found = [
             {
                 "InstanceId": one, "InstanceGroupName": seen["InstanceGroupName"], "InstanceType": "ml.p5.48xlarge",
                 "LaunchTime": seen["LaunchTime"], "InstanceStatus": {"Status": seen["Status"]},
+                **({"NodeLogicalId": seen["Logical"]} if IncludeNodeLogicalIds and "Logical" in seen else {}),
             }
             for one, seen in self.nodes.items()
             if seen["LaunchTime"] >= after and InstanceGroupNameContains in seen["InstanceGroupName"]
+            and (IncludeNodeLogicalIds or seen["Status"] != "Pending")
         ]  # fmt: skip
-        return {"ClusterNodeSummaries": found}
+        more = {"NextToken": str(start + size)} if len(found) > start + size else {}
+        return {"ClusterNodeSummaries": found[start : start + size], **more}
+
+    def do_BatchAddClusterNodes(self, ClusterName, NodesToAdd, ClientToken=""):
+        wanted = NodesToAdd[0]
+        name, count = wanted["InstanceGroupName"], wanted["IncrementTargetCountBy"]
+        if self.batch_error:
+            bad = {"InstanceGroupName": name, "ErrorCode": self.batch_error, "FailedCount": count, "Message": "no"}
+            return {"Successful": [], "Failed": [bad]}
+        made = self.tokens.setdefault(ClientToken, [])
+        while len(made) < count:
+            one = self.node(name)
+            self.nodes[one].update(Status="Pending", Logical=f"node-{one[2:]}", LaunchTime=self.tick())
+            made.append(one)
+            self.pending.append(("node_run", one))
+        good = [{"NodeLogicalId": self.nodes[one]["Logical"], "InstanceGroupName": name,
+                 "Status": self.nodes[one]["Status"]} for one in made]  # fmt: skip
+        return {"Successful": good, "Failed": []}
+
+    def do_BatchDeleteClusterNodes(self, ClusterName, NodeIds=(), NodeLogicalIds=()):
+        assert not NodeIds
+        good, bad = [], []
+        for one in NodeLogicalIds:
+            known = [instance for instance, seen in self.nodes.items() if seen.get("Logical") == one]
+            code = self.batch_error or ("" if known else "NodeIdNotFound")
+            if code:
+                bad.append({"NodeLogicalId": one, "Code": code, "Message": f"{code} {one}"})
+                continue
+            good.append(one)
+            self.nodes[known[0]]["Status"] = "ShuttingDown"
+            self.pending.append(("node_gone", known[0]))
+        return {name: some for name, some in
+                (("SuccessfulNodeLogicalIds", good), ("FailedNodeLogicalIds", bad)) if some}  # fmt: skip
+
+    def _effect_node_run(self, one: str) -> None:
+        self.nodes[one]["Status"] = "Running"
+
+    def _effect_node_gone(self, one: str) -> None:
+        del self.nodes[one]
 
     def do_BatchRebootClusterNodes(self, ClusterName, NodeIds=()):
         return self._batch(NodeIds, "nothing")

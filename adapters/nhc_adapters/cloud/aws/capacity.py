@@ -1,0 +1,141 @@
+"""Spares of SageMaker HyperPod: a node is added to an instance group when one of it is out for too long.
+
+    [pools.gpu]
+    type = "hyperpod"
+    cluster = "ml-cluster"       # name or ARN
+    group = "gpus"               # the instance group
+    group-limit = "66"           # the group never gets more nodes than this by nhc
+    after-repair = "keep"        # or delete
+    region, profile, endpoint, proxy
+
+BatchAddClusterNodes is for clusters whose NodeProvisioningMode is Continuous. A request with the same ClientToken is
+answered with the same NodeLogicalId for 8 hours; the id stays when HyperPod replaces the instance under it
+[botocore's model of sagemaker, service-2.json].
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any, Dict, List, Mapping, Optional
+
+from nhc.ports import Applied, Effect
+from nhc.repair import Answer
+from nhc.spare_ports import AddedNode, AddedPhase, AddFailed
+from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.repair.calls import CallFailed
+from nhc_adapters.repair.settings import AdapterSettings
+
+KNOWN = ("cluster", "group", "group-limit", "after-repair", "region", "profile", "endpoint", "proxy")
+PAGES = 100
+"""Pages of 100 nodes: more than the largest cluster has; an answer that never ends is not read for ever."""
+_CLUSTER = r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:[0-9]{12}:cluster/[a-z0-9]{12}|[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
+_GONE = ("ResourceNotFound", "ResourceNotFoundException")
+_PHASES = {
+    "Running": AddedPhase.RUNNING, "Failure": AddedPhase.FAILED, "ShuttingDown": AddedPhase.LEAVING,
+    "NotFound": AddedPhase.GONE, "Pending": AddedPhase.COMING, "SystemUpdating": AddedPhase.COMING,
+    "DeepHealthCheckInProgress": AddedPhase.COMING,
+}  # fmt: skip
+
+
+class HyperPodCapacity:
+    """One instance group of one cluster; as `nhc.spare_ports.CapacityPool`."""
+
+    token_valid = 8 * 3600.0
+
+    def __init__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+    ) -> None:
+        table = AdapterSettings(settings, KNOWN)
+        self.cluster, self.group = table.text("cluster"), table.text("group")
+        if not re.fullmatch(_CLUSTER, self.cluster):
+            raise table.wrong("cluster", "the name or the ARN of a HyperPod cluster")
+        if not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", self.group) or len(self.group) > 63:
+            raise table.wrong("group", "an instance group: up to 63 letters, digits and single -")
+        if not re.fullmatch(r"[1-9][0-9]{0,5}", table.text("group-limit")):
+            raise table.wrong("group-limit", "the most nodes that the group may have")
+        self.limit = int(table.text("group-limit"))
+        self.deletes = table.choice("after-repair", ("keep", "delete")) == "delete"
+        self.aws = Aws(table, environ, timeout)
+
+    def name(self) -> str:
+        """CLUSTER/GROUP."""
+        return f"{self.cluster}/{self.group}"
+
+    def room(self) -> int:
+        """How many nodes the group is below its limit. Nodes that are being provisioned count. Raises CallFailed."""
+        return max(0, self.limit - len(self._nodes()))
+
+    def launched(self, since: float) -> List[str]:
+        """The ids of the group's nodes that were launched since then, and of those not launched yet."""
+        found = []
+        for one in self._nodes():
+            at = one.get("LaunchTime")
+            if not one.get("InstanceId") or (isinstance(at, datetime) and at.timestamp() >= since):
+                found.append(str(one.get("NodeLogicalId") or one.get("InstanceId")))
+        return sorted(found)
+
+    def _nodes(self) -> List[Mapping[str, Any]]:
+        found: List[Mapping[str, Any]] = []
+        words: Dict[str, Any] = {"InstanceGroupNameContains": self.group, "IncludeNodeLogicalIds": True}
+        for _page in range(PAGES):
+            answer = self.aws.call("sagemaker", "ListClusterNodes", ClusterName=self.cluster, MaxResults=100, **words)
+            found += [one for one in answer.get("ClusterNodeSummaries") or [] if one["InstanceGroupName"] == self.group]
+            if not answer.get("NextToken"):
+                return found
+            words["NextToken"] = answer["NextToken"]
+        raise CallFailed(Answer.REFUSED, f"sagemaker:ListClusterNodes: {self.name()} has more than {PAGES} pages")
+
+    def add(self, token: str) -> str:
+        """Raise the group's target by one; the new node's NodeLogicalId. Raises AddFailed."""
+        operation, wanted = "BatchAddClusterNodes", [{"InstanceGroupName": self.group, "IncrementTargetCountBy": 1}]
+        try:
+            answer = self.aws.call(
+                "sagemaker", "BatchAddClusterNodes", ClusterName=self.cluster, ClientToken=token, NodesToAdd=wanted
+            )
+        except CallFailed as error:
+            raise AddFailed(str(error), error.answer is Answer.REFUSED) from None
+        made = [str(one.get("NodeLogicalId") or "") for one in answer.get("Successful") or []]
+        if len(made) == 1 and made[0]:
+            return made[0]
+        for failed in answer.get("Failed") or []:
+            said = f"{operation}: {failed.get('ErrorCode')}: {failed.get('Message') or 'no reason given'}"
+            raise AddFailed(said, not made)
+        raise AddFailed(f"{operation} names {len(made)} nodes, not one", False)
+
+    def find(self, added: str) -> AddedNode:
+        """The node as HyperPod shows it. Raises CallFailed."""
+        try:
+            answer = self.aws.call("sagemaker", "DescribeClusterNode", ClusterName=self.cluster, NodeLogicalId=added)
+        except CallFailed as error:
+            if error.code in _GONE:
+                return AddedNode(AddedPhase.GONE, f"{added} is not of {self.cluster}")
+            raise
+        found: Mapping[str, Any] = answer.get("NodeDetails") or {}
+        status: Mapping[str, Any] = found.get("InstanceStatus") or {}
+        shown, instance = str(status.get("Status") or ""), str(found.get("InstanceId") or "")
+        host = str(found.get("PrivateDnsHostname") or "")
+        # EKS names a node by its instance; in Slurm it is the host's name.
+        names = [f"hyperpod-{instance}"] if instance else []
+        names += [host, host.partition(".")[0]] if host else []
+        message = f": {status['Message']}" if status.get("Message") else ""
+        phase = _PHASES.get(shown, AddedPhase.COMING)
+        return AddedNode(phase, f"{added} ({instance or 'no instance yet'}) is {shown}{message}", tuple(names))
+
+    def delete(self, added: str) -> Applied:
+        """Delete this node and lower the group's target by it. One request."""
+        try:
+            answer = self.aws.call(
+                "sagemaker", "BatchDeleteClusterNodes", ClusterName=self.cluster, NodeLogicalIds=[added]
+            )
+        except CallFailed as error:
+            return Applied(added, Effect.REFUSED if error.answer is Answer.REFUSED else Effect.FAILED, str(error))
+        for failed in answer.get("FailedNodeLogicalIds") or []:
+            said = f"BatchDeleteClusterNodes: {failed.get('Code')}: {failed.get('Message')}"
+            return Applied(added, Effect.REFUSED, said)
+        if added in (answer.get("SuccessfulNodeLogicalIds") or []):
+            return Applied(added, Effect.CHANGED, f"HyperPod deletes {added}")
+        return Applied(added, Effect.FAILED, f"BatchDeleteClusterNodes says nothing of {added}")
