@@ -114,6 +114,7 @@ ADAPTERS_SEE = {
     "prometheus_family",
     "settings_file",
     "sinks",
+    "spare_ports",
     "suite_ports",
     "system",
     "timestamps",
