@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from typing import Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Set
+from typing import Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from nhc.console.snapshot import Snapshot, changes
 from nhc.console.sources import FleetSource, SourceError
@@ -23,6 +23,9 @@ QUEUE = 60
 
 ANSWERS = 256
 """Answers of one snapshot that are kept: views that several people look at."""
+
+MINUTE = 60.0
+"""Seconds for which an answer of `Hub.once_a_minute` is shown."""
 
 
 class StreamMessage(NamedTuple):
@@ -43,6 +46,7 @@ class Hub:
         self.number = 0
         self.dropped = 0
         self._answers: Dict[str, asyncio.Future[Mapping[str, object]]] = {}
+        self._counts: Dict[str, Tuple[float, asyncio.Future[Mapping[str, object]]]] = {}
         self._ring: Deque[StreamMessage] = deque(maxlen=RING)
         self._viewers: Set[asyncio.Queue[Optional[StreamMessage]]] = set()
 
@@ -87,6 +91,20 @@ class Hub:
                 self._answers = {}
             answer = self._answers[key] = asyncio.ensure_future(asyncio.to_thread(make))
         return await asyncio.shield(answer)  # one who leaves does not take it from the others
+
+    async def once_a_minute(self, key: str, make: Callable[[], Mapping[str, object]]) -> Mapping[str, object]:
+        """What `make` returns, made at most once a minute for all who ask for `key`; what failed is made anew.
+
+        For counts over weeks, of which a minute changes nothing. Keys are names of screens: nobody can add any. Raises
+        what `make` raises.
+        """
+        now = self.clock()
+        at, answer = self._counts.get(key, (0.0, None))
+        failed = answer is not None and answer.done() and (answer.cancelled() or answer.exception() is not None)
+        if answer is None or failed or not 0 <= now - at < MINUTE:
+            answer = asyncio.ensure_future(asyncio.to_thread(make))
+            self._counts[key] = now, answer
+        return await asyncio.shield(answer)
 
     def notify(self, kind: str) -> None:
         """Tell every viewer that something of a kind (episodes, holds) is new."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from importlib import resources
 from typing import Awaitable, Callable, Dict, List, Mapping, NamedTuple, Protocol
 
@@ -168,6 +169,12 @@ async def _deep_letters(console: Console, _request: web.Request) -> web.StreamRe
     return _json(await asyncio.to_thread(lambda: letters_of_deep(snapshot, reader.told(), console.clock())))
 
 
+async def _offenders(console: Console, _request: web.Request) -> web.StreamResponse:
+    store = console.kept()
+    made = partial(screens.offenders, store, console.clock())
+    return _json(await console.hub.once_a_minute("offenders", made))
+
+
 def _window(console: Console, request: web.Request) -> screens.Window:
     now = console.clock()
     try:
@@ -317,7 +324,7 @@ ROUTES = (
     PageRoute("GET", "/api/episode/{id}", Scope.STATE, _of_store(
         lambda _c, s, r: {**screens.episode(s, _number(r, "id")), "digest": acts.shown_digest(s, _number(r, "id"))})),
     PageRoute("GET", "/api/held", Scope.STATE, _of_store(lambda c, s, _r: screens.held_back(s, c.clock()))),
-    PageRoute("GET", "/api/offenders", Scope.STATE, _of_store(lambda c, s, _r: screens.offenders(s, c.clock()))),
+    PageRoute("GET", "/api/offenders", Scope.STATE, _offenders),
     PageRoute("GET", "/api/hold/preview", Scope.ACT, _preview),
     PageRoute("GET", "/api/audit", Scope.AUDIT, _of_store(
         lambda _c, s, r: screens.audit_page(s, _number(r, "after"), r.query.get("node", "")))),

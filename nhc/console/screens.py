@@ -210,7 +210,7 @@ def offenders(store: Store, now: float) -> Value:
     durations = sorted(one.ended - one.opened for one in found if one.state == "returned")
     outcomes = Counter(one.state for one in found)
     return {
-        "days": 30, "episodes": len(found), "outcomes": dict(outcomes),
+        "at": now, "days": 30, "episodes": len(found), "outcomes": dict(outcomes),
         "repeat": [{"node": name, "episodes": times} for name, times in count.most_common(50) if times > 1],
         "median_seconds_to_return": durations[len(durations) // 2] if durations else None,
         "p90_seconds_to_return": durations[int(len(durations) * 0.9)] if durations else None,

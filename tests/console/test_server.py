@@ -1,17 +1,23 @@
 """The console's server: who gets in, what each may do, what is shown, what is decided."""
 
+import asyncio
 import socket
 import threading
 import urllib.request
+from functools import partial
 
 import pytest
 
 from nhc.console.access import GRANTS, Role, Scope
 from nhc.console.doors import HEADERS
+from nhc.console.hub import Hub
 from nhc.console.routes import ROUTES
+from nhc.console.sources import StoreSource
 from nhc.model import Verdict
 from nhc.store import attempts, audit, episodes, holds
-from tests.console.conftest import ROLES, report
+from nhc.store.errors import StoreError
+from tests.console.conftest import ROLES, Running, report, settings
+from tests.support.slurm import free_ports
 from tests.support.waiting import until
 
 SAMPLE = {"node": "b1", "name": "console.html", "rest": "x", "check": "check_gpu_lost"}
@@ -188,6 +194,40 @@ def test_offenders_are_counted(console, site):
     assert seen["repeat"] == [{"node": "a1", "episodes": 3}]
     assert seen["median_seconds_to_return"] == pytest.approx(200)
     assert seen["p90_seconds_to_return"] == pytest.approx(300)
+
+
+def test_the_store_counts_offenders_once_a_minute_for_all_who_look(site):
+    clock, found = [site.now], settings(free_ports(1)[0])
+    console = Running(found, StoreSource(site.store, found.stale), site.store, lambda: clock[0])
+    try:
+        asked = [console.ask("GET", "/api/offenders")[1] for _ in range(5)]
+        with site.store.write() as connection:
+            episodes.save_step(
+                connection, site.episode, step("nhc", "ended"), now=site.now, state="returned", ended=site.now
+            )
+        clock[0] += 59
+        asked.append(console.ask("GET", "/api/offenders")[1])
+        clock[0] += 1
+        later = console.ask("GET", "/api/offenders")[1]
+    finally:
+        console.stop()
+    assert [(one["episodes"], one["at"]) for one in asked] == [(0, site.now)] * 6
+    assert (later["episodes"], later["at"]) == (1, site.now + 60)
+    assert later["median_seconds_to_return"] == pytest.approx(20)
+
+
+def test_a_count_that_failed_is_made_anew(site):
+    hub = Hub(StoreSource(site.store, 600), 60, lambda: site.now)
+
+    async def story():
+        with pytest.raises(StoreError):
+            await hub.once_a_minute("one", fails)
+        return [await hub.once_a_minute("one", partial(dict, n=number)) for number in (1, 2)]
+
+    def fails():
+        raise StoreError("away")
+
+    assert asyncio.run(story()) == [{"n": 1}, {"n": 1}]
 
 
 def test_a_view_of_one_snapshot_is_made_once_for_all_who_look(console, monkeypatch):
