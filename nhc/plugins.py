@@ -94,7 +94,10 @@ GATEKEEPERS: Dict[str, str] = {
 }
 """What makes a gatekeeper (`nhc.gate_ports.Gatekeeper`)."""
 
-SUITE_RUNNERS: Dict[str, str] = {"ssh": "nhc_adapters.node.suite:NodeSuite"}
+SUITE_RUNNERS: Dict[str, str] = {
+    "ssh": "nhc_adapters.node.suite:NodeSuite",
+    "job": "nhc_adapters.kubernetes.deep.suite_runner:SuiteJobs",
+}
 """What makes a runner of suites on other nodes (`nhc.suite_ports.SuiteRunner`)."""
 
 LIFECYCLE_HOOKS: Dict[str, str] = {"aws": "nhc_adapters.cloud.aws.lifecycle:AwsLifecycleHook"}

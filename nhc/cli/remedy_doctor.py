@@ -66,6 +66,7 @@ def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
         if error:
             found.append(Examined(f"repairer {name}", False, error))
         found += [Examined(f"repairer {name}: {right.name}", right.granted, right.message) for right in rights]
+    found += _suite_rights(site, settings)
     served = {rung for hand in site.hands.crew.hands for rung in hand.settings.rungs}
     for rung in REPAIRS:
         mode = settings.mode(rung.value)
@@ -93,6 +94,15 @@ def _adapter(site: RemedySite) -> Examined:
     except AdapterError as error:
         return Examined(name, False, str(error))
     return Examined(name, bool(nodes), f"knows {len(nodes)} nodes")
+
+
+def _suite_rights(site: RemedySite, settings: RemedySettings) -> List[Examined]:
+    name = f"verify.{settings.verify.runner}"
+    try:
+        rights = site.prover.rights() if site.prover is not None else ()
+    except AdapterError as error:
+        return [Examined(name, False, str(error))]
+    return [Examined(f"{name}: {right.name}", right.granted, right.message) for right in rights]
 
 
 def _adapter_rights(site: RemedySite) -> List[Examined]:

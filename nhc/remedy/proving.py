@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.marks import healthy
 from nhc.model import Report, Verdict, describe, printable
 from nhc.ports import AdapterError
 from nhc.remedy.book import EpisodeCase
 from nhc.render.json import parse
-from nhc.repair import Machine
+from nhc.repair import HasRights, Machine, Right
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
@@ -79,6 +79,10 @@ class SuiteProver:
         """What kept suites from telling, for a person."""
         with self._lock:
             return [proof.said for proof in self._proofs.values() if proof.passed is None and proof.said]
+
+    def rights(self) -> Sequence[Right]:
+        """What its runner needs, tried without effect; none where the runner cannot say. Raises AdapterError."""
+        return self._runner.rights() if isinstance(self._runner, HasRights) else ()
 
     def _prove(self, proof: _Proof, order: SuiteOrder) -> None:
         found = ReportRead(None, f"{order.machine.node}: {order.suite} was not run")

@@ -314,14 +314,17 @@ def _effect(table: Table) -> EffectTimeouts:
 
 def _verify(table: Table) -> VerifySettings:
     default = VerifySettings()
-    own = table.table("ssh")
+    if "job" in table and "ssh" in table:
+        raise table.error("job", "stands beside verify.ssh: a suite is run by a Job or over SSH, not by both")
+    runner = "job" if "job" in table else "ssh"
+    own = table.table(runner)
     found = VerifySettings(
         table.seconds("healthy-for", default.healthy_for),
         table.seconds("deadline", default.deadline, least=1.0),
         table.seconds("grace", default.grace),
         table.text("suite"),
         table.seconds("suite-limit", default.suite_limit, least=1.0),
-        "ssh",
+        runner,
         {key: own.converted(key, str, "") for key in own.names()},
     )
     if found.suite and found.suite_limit > found.deadline:

@@ -36,7 +36,8 @@ class Adapter(Kubernetes):
 
     NHC_KUBECONFIG, NHC_KUBE_CONTEXT, NHC_KUBE_VOCABULARY (names with commas); NHC_KUBE_REQUESTS: whose words persons
     use to ask for a repair (nhc, hyperpod); NHC_KUBE_EVICT: what a drain may do besides (force, delete-emptydir-data);
-    NHC_KUBE_KARPENTER_REPAIRS=1: Karpenter's gate NodeRepair is on; NHC_KUBE_KURED: NAMESPACE/NAME of its DaemonSet.
+    NHC_KUBE_KARPENTER_REPAIRS=1: Karpenter's gate NodeRepair is on; NHC_KUBE_KURED: NAMESPACE/NAME of its DaemonSet;
+    NHC_KUBE_OWN_POD: the uid of the pod that asks, which does not make its node busy.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Adapter(Kubernetes):
         kubeconfig = given.get("NHC_KUBECONFIG", "") or (environ or {}).get("KUBECONFIG", "")
         access = find(kubeconfig, given.get("NHC_KUBE_CONTEXT", ""))
         super().__init__(Client(access, connections=IN_FLIGHT, read_timeout=timeout), Treatment(spoken))
+        self.own_pod = given.get("NHC_KUBE_OWN_POD", "")
         self._drains: Dict[str, Drain] = {}
         self._shown: Dict[str, _ShownNode] = {}
         """What is kept of the nodes as they were read last: an object itself is 20 kB."""

@@ -16,6 +16,7 @@ from nhc import plugins
 from nhc.console import settings as console_settings
 from nhc.remedy import settings as remedy_settings
 from nhc.server.settings import load as load_server
+from nhc_adapters.kubernetes.deep.suite_runner import SuiteJobs
 from nhc_adapters.kubernetes.plugin import Adapter
 from nhc_adapters.kubernetes.repair.handoff import ACTORS, KubernetesHandoff
 from nhc_adapters.kubernetes.repair.repairer import KubernetesJobs
@@ -104,7 +105,7 @@ def test_the_chart_and_kustomize_make_the_same(plane: Any) -> None:
         return found
 
     ours = made(kustomized(plane))
-    assert len(ours) == 13
+    assert len(ours) == 16
     assert made(chart(plane, *ON, "--set=console.enabled=false")) == ours
 
 
@@ -191,6 +192,7 @@ def test_the_loops_account_has_every_right_that_doctor_asks_for_and_may_not_dele
     adapter = Adapter({"NHC_KUBECONFIG": config}, {}, 10.0)
     rights: List[Any] = list(adapter.rights())
     rights += KubernetesJobs({"image": "nhc@sha256:" + "0" * 64, "namespace": SYSTEM, "kubeconfig": config}).rights()
+    rights += SuiteJobs({"image": "nhc@sha256:" + "0" * 64, "namespace": SYSTEM, "kubeconfig": config}).rights()
     for name in ACTORS:
         more = {"template": f"{SYSTEM}/t"} if "remediation" in name else {"image": "nhc", "namespace": SYSTEM}
         given = {} if name in ("cluster-api", "metal3", "karpenter") else more

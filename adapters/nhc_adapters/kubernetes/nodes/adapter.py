@@ -63,6 +63,8 @@ class Kubernetes:
         self.topologies = tuple(topologies)
         self.foreign = foreign_marks(self.treatment.vocabularies)
         self.selector = selector
+        self.own_pod = ""
+        """The uid of the pod that we are, which is no work of others."""
         self.changed: Dict[str, Dict[str, Any]] = {}
         """Node objects as the last operation left them, by name: newer than any watch for a moment."""
         self._in_flight = in_flight
@@ -109,7 +111,8 @@ class Kubernetes:
                 lambda name: list(self.client.items("/api/v1/pods", fieldSelector=f"{running},spec.nodeName={name}")),
             )
             pods = [pod for some in found for pod in some]
-        return frozenset(str(pod.get("spec", {}).get("nodeName") or "") for pod in workload(pods))
+        others = [pod for pod in workload(pods) if not self.own_pod or pod["metadata"].get("uid") != self.own_pod]
+        return frozenset(str(pod.get("spec", {}).get("nodeName") or "") for pod in others)
 
     # Acting.
 

@@ -1,0 +1,136 @@
+"""The Job that runs a suite of deep checks on one node: what it is made of, and what is read from it. Pure.
+
+The pod is the gate's (adapters/kubernetes/overlays/gate): privileged, with the node's processes and network, and with
+the node's own /var/lib/nhc, where `nhc deep run` keeps its reports.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from nhc.suite_ports import SuiteOrder
+from nhc_adapters.kubernetes.repair.jobs import COMPONENT, NAME, NODE_LABEL, STAYS, label_of, read_job
+
+CONTAINER = "suite"
+ORDER = "nhc/suite-order"
+"""Annotation: which run a Job is. The name has a part of its hash only."""
+STARTING = 300
+"""Seconds for what comes before the program: the image is pulled (a vendor's image with CUDA has gigabytes)."""
+ENDING = 60
+"""Seconds that the program has to end its tools, as for a gate."""
+
+
+class SuiteJobSettings(NamedTuple):
+    """What a site says of the Jobs. `keep` is how many seconds an ended Job stays to be seen."""
+
+    namespace: str
+    image: str
+    pull_policy: str = "IfNotPresent"
+    pull_secret: str = ""
+    account: str = "nhc-remedy-suite"
+    priority: str = "system-node-critical"
+    runtime_class: str = ""
+    nhc: str = "nhc"
+    keep: int = 86400
+
+
+def order_key(order: SuiteOrder) -> str:
+    """The same for the same run: who asks again, after a restart too, finds the Job that is there."""
+    words = f"{order.machine.node}\n{order.suite}\n{order.since:.3f}"
+    return hashlib.sha256(words.encode()).hexdigest()
+
+
+def job_name(order: SuiteOrder, number: int) -> str:
+    """The Job of a run; `number` counts those that could not tell."""
+    return f"nhc-suite-{order_key(order)[:24]}-{number}"
+
+
+def manifest(order: SuiteOrder, settings: SuiteJobSettings, number: int) -> Dict[str, Any]:
+    """The Job of a run."""
+    node = order.machine.node
+    labels = {NAME: "nhc", COMPONENT: "suite", NODE_LABEL: label_of(node)}
+    notes = {ORDER: order_key(order), "nhc/node": node, "nhc/suite": order.suite}
+    env: List[Dict[str, Any]] = [
+        # Else the node would count as busy because of this very pod.
+        {"name": "NHC_KUBE_OWN_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+        {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+        {"name": "TMPDIR", "value": "/var/lib/nhc"},
+    ]
+    container: Dict[str, Any] = {
+        "name": CONTAINER, "image": settings.image, "imagePullPolicy": settings.pull_policy,
+        "command": [settings.nhc, "deep", "run", order.suite, "--adapter", "kubernetes", "-n", node, "-f", "json", "-q",
+                    "--since", f"{order.since:.0f}", "--timeout", f"{order.seconds:.0f}s"],
+        "env": env, "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {"privileged": True, "runAsUser": 0, "runAsNonRoot": False, "readOnlyRootFilesystem": True},
+        "volumeMounts": [
+            {"name": "state", "mountPath": "/var/lib/nhc"}, {"name": "run", "mountPath": "/run/nhc"},
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 (collectives within the node)
+        ],
+    }  # fmt: skip
+    spec: Dict[str, Any] = {
+        "nodeName": node,  # past the scheduler: the node is cordoned, and this pod is for no other
+        "restartPolicy": "Never", "hostPID": True, "hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet",
+        "serviceAccountName": settings.account, "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": ENDING, "tolerations": [{"operator": "Exists"}], "containers": [container],
+        "volumes": [
+            {"name": "state", "hostPath": {"path": "/var/lib/nhc", "type": "DirectoryOrCreate"}},
+            {"name": "run", "hostPath": {"path": "/run/nhc", "type": "DirectoryOrCreate"}},
+            {"name": "shm", "emptyDir": {"medium": "Memory"}},
+        ],
+    }  # fmt: skip
+    if settings.priority:
+        spec["priorityClassName"] = settings.priority
+    if settings.runtime_class:
+        spec["runtimeClassName"] = settings.runtime_class
+    if settings.pull_secret:
+        spec["imagePullSecrets"] = [{"name": settings.pull_secret}]
+    return {
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": job_name(order, number), "namespace": settings.namespace, "labels": labels,
+                     "annotations": notes},
+        "spec": {
+            "completions": 1, "parallelism": 1, "backoffLimit": 0, "podReplacementPolicy": "Failed",
+            "activeDeadlineSeconds": round(order.seconds) + STARTING + ENDING,
+            "ttlSecondsAfterFinished": settings.keep,
+            "template": {"metadata": {"labels": labels, "annotations": {**notes, **STAYS}}, "spec": spec},
+        },
+    }  # fmt: skip
+
+
+class SuiteEnd(NamedTuple):
+    """How a Job ended: the pod, and its program's exit status, None where neither is there any more."""
+
+    pod: str
+    status: Optional[int]
+    why: str
+
+
+def read_end(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> SuiteEnd:
+    """How an ended Job ended; of several pods (Kubernetes does not promise one a Job) the first that told."""
+    why = read_job(job, pods).why
+    found = SuiteEnd("", None, why)
+    for pod in sorted(pods, key=lambda one: str(one.get("metadata", {}).get("creationTimestamp", ""))):
+        for one in (pod.get("status") or {}).get("containerStatuses") or ():
+            status = ((one.get("state") or {}).get("terminated") or {}).get("exitCode")
+            if isinstance(status, int) and (found.status is None or found.status not in (0, 1)):
+                found = SuiteEnd(str(pod["metadata"]["name"]), status, why)
+    return found
+
+
+def report_in(log: str) -> str:
+    """The last whole report in a pod's log, "" where there is none: what the program said besides stands around it."""
+    found, at, decoder = "", 0, json.JSONDecoder()
+    while at < len(log):
+        if log[at] == "{":
+            try:
+                value, end = decoder.raw_decode(log, at)
+            except (ValueError, RecursionError):
+                value, end = None, at
+            if isinstance(value, dict) and "host" in value:
+                found = log[at:end]
+            at = max(end, at)
+        line = log.find("\n", at)
+        at = len(log) if line < 0 else line + 1
+    return found

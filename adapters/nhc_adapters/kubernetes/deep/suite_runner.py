@@ -1,0 +1,205 @@
+"""A suite on another node by a Job that is pinned to it: `nhc deep run` in a pod, without SSH.
+
+    [verify.job]
+    image = "registry.example.com/nhc@sha256:..."   # this nhc with the suite's tools
+    namespace = "nhc-system"                        # must allow privileged pods
+    runtime-class = "nvidia"
+
+The Job's name is made of the node, the suite and `since`: it is created once, and whoever asks again (another
+controller, after a restart) follows the one that runs or reads the one that has ended. One that could not tell makes
+room for a next number, at most TRIES. The report is the pod's log: a termination message holds 4,096 bytes of it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from nhc.model import printable
+from nhc.ports import AdapterError
+from nhc.repair import Answer, Right
+from nhc.suite_ports import SuiteOrder
+from nhc_adapters.kubernetes.api.client import namespaced
+from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.controller.rights import ClusterRight
+from nhc_adapters.kubernetes.deep.suite_job import (
+    CONTAINER,
+    ENDING,
+    ORDER,
+    STARTING,
+    SuiteEnd,
+    SuiteJobSettings,
+    job_name,
+    manifest,
+    order_key,
+    read_end,
+    report_in,
+)
+from nhc_adapters.kubernetes.repair.cluster import CONFLICT, NOT_FOUND, Object, RepairCluster
+from nhc_adapters.kubernetes.repair.jobs import JOBS, is_active, read_job
+from nhc_adapters.repair.calls import CallFailed
+from nhc_adapters.repair.settings import AdapterSettings
+
+KNOWN = ("kubeconfig", "context", "namespace", "image", "pull-policy", "pull-secret", "service-account",
+         "priority-class", "runtime-class", "nhc", "keep")  # fmt: skip
+TRIES = 3
+"""Jobs of one run that may tell nothing; as many as the remedy loop's own tries."""
+EVERY = 2.0
+"""Seconds between two looks at a Job that runs."""
+LOG = 10 << 20
+"""Bytes of a log that are asked for: kubelet keeps 10 MiB of it (containerLogMaxSize)."""
+TOLD = (0, 1)
+"""Exit statuses of `nhc deep run` that tell: good, bad."""
+UNSURE = 3
+_SUITE = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./-]*")
+
+
+class _Ended(NamedTuple):
+    """A Job that has ended, and the report that it left, "" for none."""
+
+    end: SuiteEnd
+    report: str
+
+
+class SuiteJobs:
+    """As `nhc.suite_ports.SuiteRunner`. Safe to use from several threads."""
+
+    def __init__(
+        self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None, timeout: float = 30.0,
+        every: float = EVERY, sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        table = AdapterSettings(settings, KNOWN)
+        if not table.text("image"):
+            raise table.error("image", "missing: which image has nhc and the suite's tools?")
+        keep = table.text("keep", "86400")
+        if not keep.isdigit() or not int(keep):
+            raise table.wrong("keep", "a number of seconds")
+        policy = table.choice("pull-policy", ("IfNotPresent", "Always", "Never"))
+        self.jobs = SuiteJobSettings(
+            table.text("namespace", "nhc-system"), table.text("image"), policy, table.text("pull-secret"),
+            table.text("service-account", "nhc-remedy-suite"), table.text("priority-class", "system-node-critical"),
+            table.text("runtime-class"), table.text("nhc", "nhc"), int(keep),
+        )  # fmt: skip
+        where = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
+        self.cluster = RepairCluster(where, table.text("context"), timeout)
+        self._every, self._sleep, self._clock = every, sleep, monotonic
+
+    def run(self, order: SuiteOrder) -> str:
+        """The report. Raises AdapterError."""
+        node, suite = order.machine.node, order.suite
+        if not _SUITE.fullmatch(suite):
+            raise AdapterError(f"{printable(suite, 60)!r} is not a suite's name")
+        until = self._clock() + order.seconds + STARTING + 2 * ENDING
+        said = ""
+        for number in range(1, TRIES + 1):
+            name = job_name(order, number)
+            found = self._find(order, name)
+            if found is None:
+                found = self._create(order, number, name)
+            followed = is_active(found)
+            if followed:
+                found = self._follow(order, name, until)
+            ended = self._read(found, name)
+            told = ended.end.status in TOLD or (followed and ended.end.status == UNSURE)
+            if told and ended.report:
+                return ended.report
+            said = f"the Job {self.jobs.namespace}/{name} gave no report: {_why(ended.end)}"
+            if followed:
+                raise AdapterError(f"{node}: {suite}: {said}")
+        raise AdapterError(f"{node}: {suite} could not tell in {TRIES} Jobs; of the last: {said}")
+
+    # The Job.
+
+    def _path(self, resource: str, name: str = "", group: str = "api/v1") -> str:
+        return namespaced(self.jobs.namespace, resource, name, group)
+
+    def _find(self, order: SuiteOrder, name: str) -> Optional[Object]:
+        """Raises AdapterError where the name is taken by what is none of this run."""
+        found = self.cluster.find(self._path("jobs", name, JOBS))
+        if found is not None and (found["metadata"].get("annotations") or {}).get(ORDER) != order_key(order):
+            raise AdapterError(f"the name {name} is taken by a Job that is not this run of {order.suite}")
+        return found
+
+    def _create(self, order: SuiteOrder, number: int, name: str) -> Object:
+        """The Job, created now or a moment ago by another. Raises AdapterError."""
+        # The machine's boot is another than the one that was judged: the repair came in between.
+        node = self.cluster.compare(order.machine._replace(boot_id=""))
+        if not node.ready:
+            raise AdapterError(f"the kubelet of {node.name} is not ready: it would start no pod")
+        try:
+            return self.cluster.create(self._path("jobs", group=JOBS), manifest(order, self.jobs, number))
+        except CallFailed as error:
+            if error.code != str(CONFLICT):
+                raise
+        found = self._find(order, name)
+        if found is None:
+            raise AdapterError(f"the Job {name} was there, and is gone")
+        return found
+
+    def _follow(self, order: SuiteOrder, name: str, until: float) -> Object:
+        """The Job, once it has ended. An API server that does not answer is waited for. Raises AdapterError."""
+        said = ""
+        while True:
+            try:
+                found = self._find(order, name)
+                if found is None:
+                    raise AdapterError(f"{order.machine.node}: the Job {name} was deleted while it ran")
+                if not is_active(found):
+                    return found
+                said = read_job(found, self._pods(name)).why
+            except CallFailed as error:
+                if error.answer is not Answer.AMBIGUOUS:
+                    raise
+                said = str(error)
+            if self._clock() >= until:
+                raise AdapterError(f"{order.machine.node}: the Job {name} has not ended: {said or 'it runs'}")
+            self._sleep(self._every)
+
+    def _pods(self, name: str) -> List[Object]:
+        return self.cluster.items(self._path("pods"), labelSelector=f"batch.kubernetes.io/job-name={name}")
+
+    def _read(self, job: Mapping[str, Any], name: str) -> _Ended:
+        """Raises AdapterError where the API server does not give what it has."""
+        end = read_end(job, self._pods(name))
+        return _Ended(end, report_in(self._log(end.pod)) if end.status in (*TOLD, UNSURE) else "")
+
+    def _log(self, pod: str) -> str:
+        """A pod's log, "" where it is gone. Raises AdapterError."""
+        path = f"{self._path('pods', pod)}/log"
+        try:
+            return self.cluster.client().text(path, container=CONTAINER, limitBytes=str(LOG))
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return ""
+            raise AdapterError(f"the log of the pod {self.jobs.namespace}/{pod} cannot be read: {error}") from None
+
+    # Rights.
+
+    def rights(self) -> Sequence[Right]:
+        """Its rights, each asked of the API server. Raises AdapterError."""
+        return self.cluster.rights(needed(self.jobs.namespace))
+
+    def close(self) -> None:
+        """End its connections."""
+        self.cluster.close()
+
+
+def needed(namespace: str) -> List[ClusterRight]:
+    """What it must be allowed to do."""
+    return [
+        ClusterRight("get", "nodes", purpose="to compare the machine"),
+        *(ClusterRight(verb, "jobs", "batch", namespace, purpose="to run a suite by a Job, and to follow it")
+          for verb in ("create", "get")),
+        ClusterRight("list", "pods", "", namespace, purpose="to see how a suite ended"),
+        ClusterRight("get", "pods/log", "", namespace, purpose="to read a suite's report"),
+    ]  # fmt: skip
+
+
+def _why(end: SuiteEnd) -> str:
+    told: Dict[int, str] = {UNSURE: "it could not tell", 2: "wrong usage, or no such suite in the image"}
+    if end.status in TOLD:
+        return "its log is gone, or holds no whole report"
+    words = [f"status {end.status}" if end.status is not None else "", told.get(end.status or 0, ""), end.why]
+    return printable(", ".join(word for word in words if word), 300) or "nothing of it is left"

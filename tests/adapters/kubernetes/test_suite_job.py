@@ -1,0 +1,349 @@
+"""The verify step's deep suite by a pinned Job, on a real control plane: the loop, its Jobs, the real `nhc deep run`.
+
+The kubelet is the tests' own: it runs the pod's command and serves its log through the API server. The suite's tool is
+fake, and so is the one who repairs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Sequence
+
+import pytest
+
+from nhc.ports import AdapterError
+from nhc.remedy.controller import RemedyController
+from nhc.remedy.crew import Crew, Hand
+from nhc.remedy.effects import Hands
+from nhc.remedy.proving import SuiteProver
+from nhc.remedy.settings import RepairerSettings, parse
+from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.settings_file import SettingsError
+from nhc.store import attempts, deep, episodes
+from nhc.suite_ports import SuiteOrder
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, node_path
+from nhc_adapters.kubernetes.deep.suite_job import SuiteJobSettings, job_name, manifest, report_in
+from nhc_adapters.kubernetes.deep.suite_runner import SuiteJobs
+from nhc_adapters.kubernetes.plugin import Adapter
+from tests.adapters.test_slurm_gate import TOOL
+from tests.support.kube import REPOSITORY, Kube
+from tests.support.pod_kubelet import PodKubelet, kubelet
+from tests.support.remedy_world import new_store
+from tests.support.waiting import until
+
+SETTINGS = """
+[actions]
+mark = "on"
+reboot = "on"
+power-cycle = "on"
+[sources]
+adapter = "kubernetes"
+settle = "0s"
+[bounds.fleet]
+out = {{ nodes = 1 }}
+[breaker]
+faults = {{ nodes = 5 }}
+blind = {{ share = "100%" }}
+[verify]
+healthy-for = "0s"
+grace = "0s"
+suite = "{suite}"
+suite-limit = "60s"
+"""
+INSTANCE = "aws:///us-east-1a/i-1"
+
+
+class Repairs:
+    """Reboots a node of the plane; what it does besides, a test says."""
+
+    def __init__(self, kube: Kube) -> None:
+        self.kube = kube
+        self.sent: List[Rung] = []
+        self.cures = lambda _rung: None
+
+    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
+        return "" if rung in (Rung.REBOOT, Rung.POWER_CYCLE) else "no"
+
+    def look(self, machine: Machine) -> Sighting:
+        return Sighting(0.0, machine.node, self._boot(machine.node))
+
+    def send(self, order: Order) -> Sent:
+        self.sent.append(order.rung)
+        self.cures(order.rung)
+        body = {"status": {"nodeInfo": {"bootID": f"boot-{order.key}"}}}
+        self.kube.admin.patch(f"{node_path(order.machine.node)}/status", body, STRATEGIC)
+        self.kube.set_condition(order.machine.node, "NhcHealthy", "True", "NodeIsHealthy")
+        return Sent(Answer.ACCEPTED, "sent")
+
+    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
+        done = self._boot(order.machine.node) != before.boot
+        return Progress(Stage.DONE if done else Stage.WORKING, "as its boot id says")
+
+    def rights(self) -> Sequence[Right]:
+        return ()
+
+    def _boot(self, node: str) -> str:
+        return str(self.kube.get(node)["status"].get("nodeInfo", {}).get("bootID", ""))
+
+
+class Site:
+    """One node of the plane with nhc and a suite in its image."""
+
+    def __init__(self, kube: Kube, place: Path, kube_let: PodKubelet) -> None:
+        self.kube, self.place = kube, place
+        self.node = f"{kube.prefix}-sick"
+        body = kube_let.node(self.node, {})
+        body["metadata"]["labels"]["test"] = kube.prefix
+        body["spec"] = {"providerID": INSTANCE}
+        body["status"]["nodeInfo"] = {"bootID": "boot-0"}
+        kube.admin.post("/api/v1/nodes", body)
+        kube.nodes.append(self.node)
+        self.config = str(kube.kubeconfig(place))
+        (place / "triad").write_text(TOOL.format(place=place))
+        (place / "suite.conf").write_text(
+            f"# context deep\n* || check_deep_triad -t 1s --binary {place}/triad --floor 10\n"
+        )
+        (place / "bin/nhc").write_text(
+            f"#!/bin/sh\nexport NHC_DEEP_DIR={place}/deep NHC_STATE_DIR={place}/state NHC_KUBECONFIG={self.config}\n"
+            f"export PYTHONPATH={REPOSITORY}:{REPOSITORY}/adapters\n"
+            f"[ -e {place}/status ] && exit $(cat {place}/status)\n"
+            "echo 'nhc deep run: a line of stderr' >&2\n"
+            f'exec {sys.executable} -m nhc "$@"\n'
+        )
+        for name in ("triad", "bin/nhc"):
+            (place / name).chmod(0o755)
+        self.suite = str(place / "suite.conf")
+
+    def runner(self, **more: str) -> SuiteJobs:
+        given = {"image": "nhc@sha256:" + "0" * 64, "namespace": self.kube.namespace, "kubeconfig": self.config,
+                 "nhc": "nhc", "service-account": "default", **more}  # fmt: skip
+        return SuiteJobs(given, {}, every=0.1)
+
+    def order(self, since: float = 1.0) -> SuiteOrder:
+        return SuiteOrder(Machine(self.node, INSTANCE, boot_id="before-the-repair"), self.suite, since, 60.0)
+
+    def taken_out(self) -> None:
+        """The node as the loop has it: marked by nhc, cordoned."""
+        mark = {"metadata": {"annotations": {"nhc/mark": "{}"}}, "spec": {"unschedulable": True}}
+        self.kube.admin.patch(node_path(self.node), mark, MERGE_PATCH)
+
+    def jobs(self) -> List[Dict[str, Any]]:
+        path = f"/apis/batch/v1/namespaces/{self.kube.namespace}/jobs"
+        return sorted(self.kube.admin.items(path), key=lambda one: str(one["metadata"]["name"]))
+
+    def runs(self) -> int:
+        path = self.place / "runs"
+        return len(path.read_text().split()) if path.exists() else 0
+
+
+@pytest.fixture
+def site(kube: Kube, tmp_path: Path) -> Iterator[Site]:
+    (tmp_path / "bin").mkdir()
+    path = f"{tmp_path}/bin:{os.environ['PATH']}"
+    with kubelet(kube.plane, kube.admin, kube.namespace, tmp_path, path) as running:
+        yield Site(kube, tmp_path, running)
+
+
+def test_a_failed_suite_leads_to_the_next_repair_and_a_passed_one_back_into_service(site: Site, kube: Kube) -> None:
+    (site.place / "slow").touch()
+    repairs = Repairs(kube)
+    repairs.cures = lambda rung: (site.place / "slow").unlink() if rung is Rung.POWER_CYCLE else None
+    adapter = Adapter({"NHC_KUBECONFIG": site.config})
+    adapter.selector = f"test={kube.prefix}"
+    store, runner = new_store(str(site.place)), site.runner()
+    prover = SuiteProver(store, runner, 60.0)
+    hands = Hands(adapter, Crew([Hand(RepairerSettings("test", "test"), repairs)], (), (adapter,)), workers=0)
+    loop = RemedyController(store, parse(SETTINGS.format(suite=site.suite)), hands, reports=adapter.condition_reports,
+                            suite=prover)  # fmt: skip
+    kube.set_condition(site.node, "NhcHealthy", "False", "Xid95", "check_gpu_xid: Xid 95 on gpu3 [action: reboot]")
+
+    def over() -> bool:
+        loop.round()
+        with store.read() as connection:
+            return any(row.ended is not None for row in episodes.list_episodes(connection))
+
+    try:
+        until(over, 120.0, 0.2)
+        with store.read() as connection:
+            (row,) = episodes.list_episodes(connection)
+            tries = attempts.attempts_of(connection, row.id)
+            kept = {one.verdict for one in deep.history(connection, site.node)}
+    finally:
+        store.close()
+        adapter.close()
+        runner.close()
+    assert (row.state, prover.complaints()) == ("returned", [])
+    assert [(one.rung, one.outcome) for one in tries] == [("reboot", "succeeded"), ("power-cycle", "succeeded")]
+    assert repairs.sent == [Rung.REBOOT, Rung.POWER_CYCLE]
+    assert not kube.get(site.node)["spec"].get("unschedulable")
+    assert kept >= {"CRIT", "OK"}
+    assert (len(site.jobs()), site.runs()) == (2, 2)
+    for job in site.jobs():
+        assert job["spec"]["template"]["spec"]["nodeName"] == site.node
+
+
+def test_whoever_asks_again_follows_the_run_or_reads_its_report_and_starts_none(site: Site) -> None:
+    site.taken_out()
+    (site.place / "hold").touch()
+    said: List[str] = []
+    asked = [threading.Thread(target=lambda: said.append(site.runner().run(site.order())), daemon=True)
+             for _two in range(2)]  # fmt: skip
+    for one in asked:
+        one.start()
+    until(site.runs, 60, what="the suite to run")
+    (site.place / "hold").unlink()
+    for one in asked:
+        one.join(60)
+    said.append(site.runner().run(site.order()))
+    assert [json.loads(one)["host"] for one in said] == [site.node] * 3
+    assert (site.runs(), len(site.jobs())) == (1, 1)
+    site.runner().run(site.order(since=2.0))
+    assert (site.runs(), len(site.jobs())) == (1, 2), "a kept report of the node stands for another run"
+
+
+def test_a_run_that_could_not_tell_makes_room_for_a_next_one_so_many_times(site: Site) -> None:
+    site.taken_out()
+    (site.place / "dies").touch()
+    for count in (1, 2, 3):
+        found = json.loads(site.runner().run(site.order()))
+        assert (found["verdict"], len(site.jobs())) == ("UNKNOWN", count)
+    with pytest.raises(AdapterError, match="could not tell in 3 Jobs"):
+        site.runner().run(site.order())
+    assert len(site.jobs()) == 3
+
+
+def test_a_run_whose_report_is_gone_is_run_again_and_the_node_has_kept_it(site: Site, kube: Kube) -> None:
+    site.taken_out()
+    site.runner().run(site.order())
+    for name in kube.pods():
+        kube.admin.delete(f"/api/v1/namespaces/{kube.namespace}/pods/{name}", {"gracePeriodSeconds": 0})
+    until(lambda: kube.pods() == [], 30)
+    assert json.loads(site.runner().run(site.order()))["host"] == site.node
+    assert (len(site.jobs()), site.runs()) == (2, 1)
+
+
+def test_a_program_that_cannot_begin_is_said_with_its_status(site: Site) -> None:
+    (site.place / "status").write_text("2")
+    with pytest.raises(AdapterError, match=r"gave no report: status 2, wrong usage"):
+        site.runner().run(site.order())
+
+
+def test_no_pod_is_sent_to_another_machine_or_to_a_kubelet_that_is_not_ready(site: Site, kube: Kube) -> None:
+    other = site.order()._replace(machine=Machine(site.node, "aws:///us-east-1a/i-2"))
+    with pytest.raises(AdapterError, match="not aws:///us-east-1a/i-2"):
+        site.runner().run(other)
+    kube.set_condition(site.node, "Ready", "False", "KubeletNotReady")
+    with pytest.raises(AdapterError, match=r"kubelet of .* is not ready"):
+        site.runner().run(site.order())
+    assert site.jobs() == []
+
+
+def test_a_log_that_may_not_be_read_is_said_and_nothing_is_run_again(site: Site, kube: Kube) -> None:
+    """An account with the rights of repairs alone."""
+    site.taken_out()
+    rules = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "get"]},
+             {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]  # fmt: skip
+    subject = [{"kind": "ServiceAccount", "name": "default", "namespace": kube.namespace}]
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{kube.namespace}"
+    kube.admin.post(f"{rbac}/roles", {"metadata": {"name": "r"}, "rules": rules})
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"}
+    kube.admin.post(f"{rbac}/rolebindings", {"metadata": {"name": "r"}, "roleRef": reference, "subjects": subject})
+    nodes = {"metadata": {"name": kube.prefix},
+             "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]}  # fmt: skip
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    kube.admin.post(f"{rbac}/clusterroles", nodes)
+    kube.admin.post(f"{rbac}/clusterrolebindings", {
+        "metadata": {"name": kube.prefix}, "subjects": subject,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": kube.prefix},
+    })  # fmt: skip
+    (site.place / "few").mkdir()
+    few = str(kube.kubeconfig(site.place / "few", kube.token("default", kube.namespace)))
+    for _again in range(2):
+        with pytest.raises(AdapterError, match=r"the log of the pod .* cannot be read: .*forbidden"):
+            site.runner(kubeconfig=few).run(site.order())
+    assert len(site.jobs()) == 1
+    missing = [right.name for right in site.runner(kubeconfig=few).rights() if not right.granted]
+    assert len(missing) == 1
+    assert "pods/log" in missing[0]
+
+
+ORDER = SuiteOrder(Machine("n1"), "quick", 1000.25, 60.0)
+GIVEN = SuiteJobSettings("nhc-system", "image")
+
+
+def test_a_job_is_named_by_its_node_suite_and_time() -> None:
+    others = [ORDER._replace(machine=Machine("n2")), ORDER._replace(suite="burn"), ORDER._replace(since=1000.5)]
+    names = {job_name(one, 1) for one in [ORDER, *others]} | {job_name(ORDER, 2)}
+    assert len(names) == 5
+    assert job_name(ORDER._replace(seconds=5.0), 1) == job_name(ORDER, 1)
+    assert all(len(name) <= 63 for name in names)
+
+
+def test_the_pod_is_the_gates() -> None:
+    """The same rights, namespaces and folders as adapters/kubernetes/overlays/gate gives a suite."""
+    import yaml
+
+    text = (REPOSITORY / "adapters/kubernetes/overlays/gate/daemonset.yaml").read_text()
+    gate = yaml.safe_load(text)["spec"]["template"]["spec"]
+    pod = manifest(ORDER, GIVEN, 1)["spec"]["template"]["spec"]
+    for key in ("hostPID", "hostNetwork", "dnsPolicy", "priorityClassName", "tolerations",
+                "terminationGracePeriodSeconds"):  # fmt: skip
+        assert pod[key] == gate[key], key
+    assert pod["volumes"] == [one for one in gate["volumes"] if one["name"] != "settings"]
+    (ours,), (theirs,) = pod["containers"], gate["containers"]
+    assert ours["volumeMounts"] == [one for one in theirs["volumeMounts"] if one["name"] != "settings"]
+    assert {**theirs["securityContext"], "runAsNonRoot": False} == ours["securityContext"]
+
+
+REPORT = '{\n "host": "n1",\n "verdict": "OK"\n}'
+
+
+@pytest.mark.parametrize(
+    ("log", "found"),
+    [
+        (REPORT, REPORT),
+        (f"nhc deep run: a note\n{REPORT}\nanother\n", REPORT),
+        (f'{{"not": "a report"}}\n{REPORT}', REPORT),
+        (f"{{broken\n{REPORT}\n", REPORT),
+        (REPORT[:-3], ""),
+        ("", ""),
+        ('x {"host": "n1"}', ""),
+        ("{" * 100_000, ""),
+    ],
+)
+def test_only_a_whole_report_is_read_from_a_log(log: str, found: str) -> None:
+    assert report_in(log) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "image: missing"),
+        ({"image": "i", "keep": "soon"}, "keep: 'soon' is not a number of seconds"),
+        ({"image": "i", "pull-policy": "Often"}, "pull-policy: 'Often' is not one of"),
+        ({"image": "i", "imgae": "i"}, "imgae: no such setting"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_named(given: Dict[str, str], said: str) -> None:
+    with pytest.raises(AdapterError) as error:
+        SuiteJobs(given)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("suite", ["-x", "$(HOME)", "a b", ""])
+def test_what_is_no_name_of_a_suite_is_never_sent(suite: str) -> None:
+    with pytest.raises(AdapterError, match="is not a suite's name"):
+        SuiteJobs({"image": "i"}).run(ORDER._replace(suite=suite))
+
+
+def test_the_job_is_chosen_by_its_table_and_both_tables_are_refused() -> None:
+    text = '[verify]\nsuite = "quick"\n[verify.job]\nimage = "i"\n'
+    found = parse(text).verify
+    assert (found.runner, found.runner_settings) == ("job", {"image": "i"})
+    assert parse('[verify]\nsuite = "quick"\n').verify.runner == "ssh"
+    with pytest.raises(SettingsError, match=r"remedy.toml:3: verify.job: stands beside verify.ssh"):
+        parse(text + '[verify.ssh]\nuser = "nhc"\n')
