@@ -205,6 +205,22 @@ def test_the_loops_account_has_every_right_that_doctor_asks_for_and_may_not_dele
         assert said.stdout.strip() == "no", what
 
 
+def test_a_suites_account_may_see_whether_its_node_is_free_and_change_nothing(
+    kube: Kube, account: Path, tmp_path: Path
+) -> None:
+    name, place = kube.node(), tmp_path / "suite"
+    place.mkdir()
+    adapter = Adapter({"NHC_KUBECONFIG": str(kube.kubeconfig(place, kube.token("nhc-remedy-suite", SYSTEM)))}, {}, 10.0)
+    try:
+        assert [state.name for state in adapter.nodes([name])] == [name]
+    finally:
+        adapter.close()
+    for verb, what in (("patch", "nodes"), ("create", "pods"), ("create", "jobs"), ("get", "secrets")):
+        said = kube.plane.kubectl("auth", "can-i", verb, what, "-n", SYSTEM,
+                                  f"--as=system:serviceaccount:{SYSTEM}:nhc-remedy-suite", check=False)  # fmt: skip
+        assert said.stdout.strip() == "no", (verb, what)
+
+
 def test_the_loop_runs_as_the_manifest_starts_it(kube: Kube, account: Path, tmp_path: Path) -> None:
     """The container's own command, once, with the account's token, the Secret's store and the chart's settings."""
     text = chart(kube.plane, *ON)

@@ -216,6 +216,24 @@ def test_a_run_that_could_not_tell_makes_room_for_a_next_one_so_many_times(site:
     assert len(site.jobs()) == 3
 
 
+def test_a_suite_runs_beside_no_pod_but_its_own(site: Site, kube: Kube) -> None:
+    site.taken_out()
+    path = "/api/v1/namespaces/default/pods"
+    work = {
+        "metadata": {"name": kube.prefix},
+        "spec": {"nodeName": site.node, "containers": [{"name": "c", "image": "i"}]},
+    }
+    kube.admin.post(path, work)
+    try:
+        said = site.runner().run(site.order())
+    finally:
+        kube.admin.delete(f"{path}/{kube.prefix}", {"gracePeriodSeconds": 0})
+    assert json.loads(said)["verdict"] == "UNKNOWN"
+    assert "work runs on" in said
+    assert site.runs() == 0
+    assert json.loads(site.runner().run(site.order()))["verdict"] == "OK"
+
+
 def test_a_run_whose_report_is_gone_is_run_again_and_the_node_has_kept_it(site: Site, kube: Kube) -> None:
     site.taken_out()
     site.runner().run(site.order())
