@@ -244,6 +244,15 @@ def test_a_run_whose_report_is_gone_is_run_again_and_the_node_has_kept_it(site: 
     assert (len(site.jobs()), site.runs()) == (2, 1)
 
 
+def test_a_log_that_the_node_has_lost_is_no_report(site: Site, kube: Kube) -> None:
+    site.taken_out()
+    site.runner().run(site.order())
+    (log,) = (site.place / kube.namespace).glob("*/suite")
+    log.write_text("unable to retrieve container logs for containerd://1234")  # the kubelet's words, status 200
+    assert json.loads(site.runner().run(site.order()))["host"] == site.node
+    assert (len(site.jobs()), site.runs()) == (2, 1)
+
+
 def test_a_program_that_cannot_begin_is_said_with_its_status(site: Site) -> None:
     (site.place / "status").write_text("2")
     with pytest.raises(AdapterError, match=r"gave no report: status 2, wrong usage"):
