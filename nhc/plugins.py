@@ -96,7 +96,7 @@ GATEKEEPERS: Dict[str, str] = {
 
 SUITE_RUNNERS: Dict[str, str] = {
     "ssh": "nhc_adapters.node.suite:NodeSuite",
-    "job": "nhc_adapters.kubernetes.deep.suite_runner:SuiteJobs",
+    "job": "nhc_adapters.kubernetes.repair.suite_runner:SuiteJobs",
 }
 """What makes a runner of suites on other nodes (`nhc.suite_ports.SuiteRunner`)."""
 

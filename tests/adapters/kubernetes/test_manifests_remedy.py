@@ -16,10 +16,10 @@ from nhc import plugins
 from nhc.console import settings as console_settings
 from nhc.remedy import settings as remedy_settings
 from nhc.server.settings import load as load_server
-from nhc_adapters.kubernetes.deep.suite_runner import SuiteJobs
 from nhc_adapters.kubernetes.plugin import Adapter
 from nhc_adapters.kubernetes.repair.handoff import ACTORS, KubernetesHandoff
 from nhc_adapters.kubernetes.repair.repairer import KubernetesJobs
+from nhc_adapters.kubernetes.repair.suite_runner import SuiteJobs
 from tests.adapters.kubernetes.test_manifests import IMAGE, MANIFESTS, SYSTEM, TEMPLATE, chart, helm
 from tests.support.crds import install
 from tests.support.kube import Kube, environment

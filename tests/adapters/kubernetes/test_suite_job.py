@@ -26,9 +26,9 @@ from nhc.settings_file import SettingsError
 from nhc.store import attempts, deep, episodes
 from nhc.suite_ports import SuiteOrder
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, node_path
-from nhc_adapters.kubernetes.deep.suite_job import SuiteJobSettings, job_name, manifest, report_in
-from nhc_adapters.kubernetes.deep.suite_runner import SuiteJobs
 from nhc_adapters.kubernetes.plugin import Adapter
+from nhc_adapters.kubernetes.repair.suite_job import SuiteJobSettings, job_name, manifest, report_in
+from nhc_adapters.kubernetes.repair.suite_runner import SuiteJobs
 from tests.adapters.test_slurm_gate import TOOL
 from tests.support.kube import REPOSITORY, Kube
 from tests.support.pod_kubelet import PodKubelet, kubelet

@@ -23,7 +23,9 @@ from nhc.suite_ports import SuiteOrder
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
-from nhc_adapters.kubernetes.deep.suite_job import (
+from nhc_adapters.kubernetes.repair.cluster import CONFLICT, NOT_FOUND, Object, RepairCluster
+from nhc_adapters.kubernetes.repair.jobs import JOBS, is_active, read_job
+from nhc_adapters.kubernetes.repair.suite_job import (
     CONTAINER,
     ENDING,
     ORDER,
@@ -36,8 +38,6 @@ from nhc_adapters.kubernetes.deep.suite_job import (
     read_end,
     report_in,
 )
-from nhc_adapters.kubernetes.repair.cluster import CONFLICT, NOT_FOUND, Object, RepairCluster
-from nhc_adapters.kubernetes.repair.jobs import JOBS, is_active, read_job
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.settings import AdapterSettings
 
@@ -55,7 +55,7 @@ UNSURE = 3
 _SUITE = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./-]*")
 
 
-class _Ended(NamedTuple):
+class _SuiteRead(NamedTuple):
     """A Job that has ended, and the report that it left, "" for none."""
 
     end: SuiteEnd
@@ -160,10 +160,10 @@ class SuiteJobs:
     def _pods(self, name: str) -> List[Object]:
         return self.cluster.items(self._path("pods"), labelSelector=f"batch.kubernetes.io/job-name={name}")
 
-    def _read(self, job: Mapping[str, Any], name: str) -> _Ended:
+    def _read(self, job: Mapping[str, Any], name: str) -> _SuiteRead:
         """Raises AdapterError where the API server does not give what it has."""
         end = read_end(job, self._pods(name))
-        return _Ended(end, report_in(self._log(end.pod)) if end.status in (*TOLD, UNSURE) else "")
+        return _SuiteRead(end, report_in(self._log(end.pod)) if end.status in (*TOLD, UNSURE) else "")
 
     def _log(self, pod: str) -> str:
         """A pod's log, "" where it is gone. Raises AdapterError."""
