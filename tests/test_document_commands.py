@@ -207,6 +207,12 @@ def kustomization(block: Block, place: Path) -> None:
     assert overlays(block.text)
 
 
+def suite_runner(block: Block, place: Path) -> None:
+    verify = remedy.parse(block.text).verify
+    assert verify.suite
+    plugins.suite_runner(verify.runner)(verify.runner_settings)
+
+
 def repairers(block: Block, place: Path) -> None:
     """Tables of remedy.toml, and what they name takes its settings."""
     for one in remedy.parse(block.text).repairers:
@@ -265,6 +271,7 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/bare-metal.md", "[repairers."): repairers,
     ("docs/node-repairs.md", "[repairers."): repairers,
     ("docs/remedy-kubernetes.md", "[repairers."): repairers,
+    ("docs/remedy-kubernetes.md", "[verify]"): suite_runner,
     ("docs/remedy-kubernetes.md", "[leader]"): remedy_settings,
     ("docs/checks-accelerators.md", "# numa NODE"): topology,
     ("docs/clouds.md", "# /etc/nhc/agent.toml"): sinks,
