@@ -49,8 +49,8 @@ def pytest_collection():
 #: What is started once for all its tests, and so has one process of several (pytest-xdist's groups): the dearest first.
 #: What writes to the kernel's log, of which a machine has one, has another. Everything else is shared out by files.
 TOGETHER = {
+    "ansible": ("tests/ansible/",),  # before Slurm: fixtures of one name are in both
     "slurm": ("slurm",),
-    "ansible": ("ansible",),
     "kernel log": ("systemd", "npd", "tests/checks/test_kmsg.py", "tests/kernlog/test_sequences_kmsg.py"),
 }
 

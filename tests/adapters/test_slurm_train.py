@@ -61,7 +61,7 @@ out = {{ nodes = 2 }}
 [breaker]
 blind = {{ nodes = 100 }}
 [repairers.slurm]
-boot_time = "60"
+boot-time = "60"
 """)
         self.plan = place / "train.toml"
         self.plan.write_text("""

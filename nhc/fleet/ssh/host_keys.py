@@ -7,7 +7,7 @@ from typing import Dict, List, Tuple
 
 from nhc.fleet.ssh.config import Route
 from nhc.fleet.ssh.known_hosts import Key, KnownHosts
-from nhc.fleet.transport import Trouble
+from nhc.fleet.transport import OutOfResources, Trouble, is_scarce
 
 
 class HostKeys:
@@ -54,4 +54,6 @@ class HostKeys:
             try:
                 files.add(route.known_as, key, route.user_known_hosts[0])
             except OSError as error:
+                if is_scarce(error):  # not the host's fault: it is tried again when there are descriptors
+                    raise OutOfResources(f"{route.user_known_hosts[0]}: {error.strerror}") from None
                 raise Trouble("HostKey", f"{route.user_known_hosts[0]}: {error.strerror}") from None
