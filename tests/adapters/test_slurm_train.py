@@ -15,6 +15,7 @@ from nhc.store.connect import open_store
 from tests.support.remedy_world import new_store
 from tests.support.require import need
 from tests.support.slurm import Cluster, missing
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = ["t1", "t2", "t3", "t4"]
@@ -139,9 +140,9 @@ def test_four_nodes_are_rebooted_once_each_though_the_process_is_killed(train, f
     dry = train.ask("run", str(train.plan))
     assert (dry.returncode, train.rows()[0]) == (0, {}), dry
     train.start()
-    out, killed, issued, until = [], False, {}, time.monotonic() + 240
+    out, killed, issued, deadline = [], False, {}, time.monotonic() + 240
     while train.child.poll() is None or not killed:
-        assert time.monotonic() < until, (train.place / "log").read_text()
+        assert time.monotonic() < deadline, (train.place / "log").read_text()
         train.report()
         states = {name: four.show(name)["State"] for name in NODES}
         out.append(sum("DRAIN" in state or "DOWN" in state for state in states.values()))
