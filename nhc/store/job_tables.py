@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from nhc.store.schema import Id, metadata
-
-
-def _time(name: str, empty: bool = False) -> sa.Column[float]:
-    return sa.Column(name, sa.Double, nullable=empty)
-
-
-def _text(name: str) -> sa.Column[str]:
-    return sa.Column(name, sa.Text, nullable=False, server_default="")
-
+from nhc.store.schema import Id, metadata, text_column, time_column
 
 jobs = sa.Table(
     "jobs",
@@ -24,17 +15,17 @@ jobs = sa.Table(
     sa.Column("namespace", sa.Text, nullable=False),
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("uid", sa.Text, nullable=False),
-    _text("user"),
-    _text("phase"),
-    _text("run"),
-    _text("nodes"),
+    text_column("user"),
+    text_column("phase"),
+    text_column("run"),
+    text_column("nodes"),
     sa.Column("wants", sa.Integer, nullable=False, server_default="0"),
     sa.Column("max_restarts", sa.Integer, nullable=False, server_default="0"),
-    _text("checkpoint"),
-    _text("said"),
-    _time("began"),
-    _time("seen"),
-    _time("ended", empty=True),
+    text_column("checkpoint"),
+    text_column("said"),
+    time_column("began"),
+    time_column("seen"),
+    time_column("ended", empty=True),
     sa.UniqueConstraint("controller", "kind", "namespace", "name", "uid"),
     sa.Index("jobs_ended", "ended"),
 )
@@ -49,17 +40,17 @@ job_restarts = sa.Table(
     sa.Column("number", sa.Integer, nullable=False),
     sa.Column("run", sa.Text, nullable=False),
     sa.Column("key", sa.Text, nullable=False, unique=True),
-    _text("state"),
-    _text("outcome"),
-    _text("why"),
-    _text("nodes"),
-    _text("exclude"),
-    _text("manifest"),
-    _text("message"),
-    _time("written"),
-    _time("sent", empty=True),
-    _time("updated"),
-    _time("ended", empty=True),
+    text_column("state"),
+    text_column("outcome"),
+    text_column("why"),
+    text_column("nodes"),
+    text_column("exclude"),
+    text_column("manifest"),
+    text_column("message"),
+    time_column("written"),
+    time_column("sent", empty=True),
+    time_column("updated"),
+    time_column("ended", empty=True),
     sa.UniqueConstraint("job", "run"),
     sa.UniqueConstraint("job", "number"),
     sa.Index("job_restarts_written", "written"),
@@ -73,8 +64,8 @@ job_nodes = sa.Table(
     sa.Column("job", Id, sa.ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
     sa.Column("node", sa.Text, nullable=False),
     sa.Column("run", sa.Text, nullable=False),
-    _text("why"),
-    _time("at"),
+    text_column("why"),
+    time_column("at"),
     sa.PrimaryKeyConstraint("job", "node", "run"),
     sa.Index("job_nodes_node", "node", "at"),
 )

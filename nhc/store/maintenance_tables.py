@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from nhc.store.schema import Id, metadata
-
-
-def _time(name: str, empty: bool = False) -> sa.Column[float]:
-    return sa.Column(name, sa.Double, nullable=empty)
-
-
-def _text(name: str) -> sa.Column[str]:
-    return sa.Column(name, sa.Text, nullable=False, server_default="")
-
+from nhc.store.schema import Id, metadata, text_column, time_column
 
 trains = sa.Table(
     "trains",
     metadata,
     sa.Column("id", Id, primary_key=True),
     sa.Column("name", sa.Text, nullable=False, unique=True),
-    _text("state"),
-    _text("by"),
-    _text("why"),
-    _text("digest"),
+    text_column("state"),
+    text_column("by"),
+    text_column("why"),
+    text_column("digest"),
     sa.Column("plan", sa.Text, nullable=False),
-    _time("made"),
-    _time("updated"),
-    _time("ended", empty=True),
+    time_column("made"),
+    time_column("updated"),
+    time_column("ended", empty=True),
     sa.Column("version", sa.Integer, nullable=False, server_default="1"),
 )
 """A maintenance train: the same work on many nodes, in waves. `plan` is the text of its file, `digest` its SHA-256.
@@ -41,12 +32,12 @@ train_nodes = sa.Table(
     sa.Column("train", Id, sa.ForeignKey("trains.id"), nullable=False),
     sa.Column("node", sa.Text, nullable=False),
     sa.Column("wave", sa.Integer, nullable=False),
-    _text("state"),
+    text_column("state"),
     sa.Column("step", sa.Integer, nullable=False, server_default="0"),
-    _time("marked", empty=True),
-    _time("updated"),
-    _time("ended", empty=True),
-    _text("outcome"),
+    time_column("marked", empty=True),
+    time_column("updated"),
+    time_column("ended", empty=True),
+    text_column("outcome"),
     sa.Column("detail", sa.Text, nullable=False, server_default="{}"),
     sa.Column("version", sa.Integer, nullable=False, server_default="1"),
     sa.PrimaryKeyConstraint("train", "node"),
@@ -61,17 +52,17 @@ train_acts = sa.Table(
     sa.Column("train", Id, sa.ForeignKey("trains.id"), nullable=False),
     sa.Column("node", sa.Text, nullable=False),
     sa.Column("step", sa.Integer, nullable=False),
-    _text("what"),
-    _text("rung"),
-    _text("repairer"),
+    text_column("what"),
+    text_column("rung"),
+    text_column("repairer"),
     sa.Column("key", sa.Text, nullable=False, unique=True),
-    _text("state"),
+    text_column("state"),
     sa.Column("tries", sa.Integer, nullable=False, server_default="1"),
-    _text("message"),
-    _text("request_id"),
+    text_column("message"),
+    text_column("request_id"),
     sa.Column("before", sa.Text, nullable=False, server_default="{}"),
-    _time("written"),
-    _time("ended", empty=True),
+    time_column("written"),
+    time_column("ended", empty=True),
     sa.PrimaryKeyConstraint("train", "node", "step"),
     sa.Index("train_acts_written", "written"),
 )
@@ -82,8 +73,8 @@ train_approvals = sa.Table(
     metadata,
     sa.Column("train", Id, sa.ForeignKey("trains.id"), nullable=False),
     sa.Column("by", sa.Text, nullable=False),
-    _time("at"),
-    _text("why"),
+    time_column("at"),
+    text_column("why"),
     sa.PrimaryKeyConstraint("train", "by"),
 )
 """Who has agreed to a train; two persons are two rows."""
@@ -93,14 +84,14 @@ spares = sa.Table(
     metadata,
     sa.Column("node", sa.Text, primary_key=True),
     sa.Column("pool", sa.Text, nullable=False),
-    _text("state"),
-    _text("stands_for"),
+    text_column("state"),
+    text_column("stands_for"),
     sa.Column("episode", Id),
-    _text("token"),
-    _time("since"),
-    _time("verified", empty=True),
-    _time("updated"),
-    _text("why"),
+    text_column("token"),
+    time_column("since"),
+    time_column("verified", empty=True),
+    time_column("updated"),
+    text_column("why"),
     sa.Column("version", sa.Integer, nullable=False, server_default="1"),
 )
 """A spare node: waiting, on its way in, in service for another node, on its way back."""
