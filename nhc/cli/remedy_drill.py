@@ -106,7 +106,8 @@ def _on(site: RemedySite, options: Dict[str, Any]) -> int:
         click.echo("dry run: nothing was done; --apply does it", err=True)
         return 0
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(number, _end)
     try:
         return _shown([drill.run()], options["form"])
     except KeyboardInterrupt:

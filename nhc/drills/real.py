@@ -1,27 +1,30 @@
 """A drill on a real node: a fault that is reported and not there, the loop watched, everything undone.
 
 Nothing is done to the machine: the fault asks for an inspection, so that the loop marks the node, and gives it to a
-person. What is written down is a report of the check `check_drill`, by the source `drill`. The open problem in the
-store is the record of a drill that has to be undone: whoever begins a drill undoes what another has left.
+person. What is reported is a failure of the check `check_drill`, by the source `drill`. A row of the store
+(`nhc.store.drills`) stands from before the first of it until all is undone: whoever begins a drill undoes what another
+has left.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Callable, List, NamedTuple, Optional, Tuple
 
 from nhc.drills.play import Drilled, DrillTiming, Promise
 from nhc.drills.world import CHECK
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.ports import AdapterError, NodeState
+from nhc.ports import AdapterError, Effect, NodeState
 from nhc.remedy import persons
 from nhc.remedy.bounds import MARK
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.ladder import Mode
 from nhc.remedy.machine import ENDS, EpisodeState
 from nhc.remedy.site import RemedySite
-from nhc.store import attempts, audit, episodes, problems, reports
+from nhc.store import attempts, audit, drills, episodes, problems, reports
 from nhc.store.database import Store
+from nhc.store.drills import OpenDrill
 from nhc.store.episodes import Episode
 from nhc.store.intake import Incoming
 from nhc.store.leader import Leader
@@ -51,26 +54,33 @@ def report(node: str, verdict: Verdict, now: float) -> Report:
 def left_over(store: Store) -> List[str]:
     """The nodes on which a drill has not been undone. Raises StoreError."""
     with store.read() as connection:
-        return sorted({one.node for one in problems.list_problems(connection) if one.check == CHECK})
+        return [one.node for one in drills.open_drills(connection)]
 
 
 def undo(site: RemedySite, node: str, *, by: str, now: float) -> List[str]:
-    """Undo a drill on a node, whatever is left of it; what was done. Raises StoreError, AdapterError."""
+    """Undo a drill on a node, whatever is left of it; what was done. Raises StoreError, AdapterError.
+
+    The record goes last: a drill that is killed in the midst of this is undone by the next.
+    """
     done: List[str] = []
     with site.store.write() as connection:
         was = [one for one in problems.list_problems(connection, nodes=[node]) if one.check == CHECK]
         if was:
             reports.receive(connection, [Incoming(report(node, Verdict.OK, now), SOURCE, now)])
-            audit.append(connection, now, by, "drill.undone", node=node)
             done.append("the fault was taken back")
     row = _episode(site.store, node)
     if row is not None and row.ended is None:
-        persons.abort(site.store, row.id, by=by, why="the drill is over", now=now)
-        done.append(f"episode {row.id} was ended")
+        with contextlib.suppress(persons.RequestRefused):  # it has ended meanwhile
+            persons.abort(site.store, row.id, by=by, why="the drill is over", now=now)
+            done.append(f"episode {row.id} was ended")
     states = {state.name: state for state in site.hands.states([node])}
     if node in states and _ours(states[node]):
-        applied = site.marker.clear([node])
-        done.append(f"the mark was cleared{''.join(f': {one.message}' for one in applied if one.message)}")
+        for applied in site.marker.clear([node]):
+            if applied.effect is Effect.FAILED:
+                raise AdapterError(f"the mark of the drill on {node} cannot be cleared: {applied.message}")
+            done.append(f"the mark was cleared{f': {applied.message}' if applied.message else ''}")
+    with site.store.write() as connection:
+        drills.end(connection, node, by=by, now=now)
     return done
 
 
@@ -121,7 +131,7 @@ class RealDrill:
         why = ""
         try:
             with self.site.store.write() as connection:
-                audit.append(connection, self.began, self.by, "drill.began", node=self.node)
+                drills.begin(connection, OpenDrill(self.node, "fault", "{}", self.by, self.began))
                 found = Incoming(report(self.node, Verdict.CRIT, self.began), SOURCE, self.began)
                 reports.receive(connection, [found])
             self._say("reported", "the fault is in the store")

@@ -1,4 +1,4 @@
-"""The tables of maintenance trains and of spare nodes; part of `nhc.store.schema`'s metadata."""
+"""The tables of maintenance trains, of spare nodes and of drills; part of `nhc.store.schema`'s metadata."""
 
 from __future__ import annotations
 
@@ -97,3 +97,14 @@ spares = sa.Table(
 """A spare node: waiting, on its way in, in service for another node, on its way back."""
 sa.Index("spares_stands_for", spares.c.stands_for, unique=True, sqlite_where=spares.c.stands_for != "",
          postgresql_where=spares.c.stands_for != "")  # fmt: skip
+
+drills = sa.Table(
+    "drills",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    text_column("scenario"),
+    sa.Column("injected", sa.Text, nullable=False, server_default="{}"),
+    text_column("by"),
+    time_column("began"),
+)
+"""A drill on a real node that has not been undone yet. `injected` is JSON that only nhc.drills reads."""

@@ -1,5 +1,6 @@
 """A drill on a real node of Slurm: marked by the loop, given to a person, undone; also after Ctrl-C and a kill."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from nhc.drills.real import left_over
 from nhc.store import attempts, episodes
 from nhc.store.connect import open_store
 from tests.support.remedy_world import new_store
+from tests.support.slurm import ROOT_PATH
 from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,9 +20,14 @@ NODE = "n2"
 CODE = "import sys; from nhc.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
+def _takes_ctrl_c():
+    """A shell that starts tests in the background lets them ignore it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class DrillRun:
     def __init__(self, place, cluster, settle):
-        self.place, self.cluster, self.child = place, cluster, None
+        self.place, self.cluster, self.child, self.env = place, cluster, None, dict(cluster.env)
         new_store(str(place)).close()
         (place / "remedy.toml").write_text(f"""
 store = "sqlite:///{place}/store.db"
@@ -35,16 +42,35 @@ out = {{ nodes = 1 }}
 directory = "{place}/evidence"
 """)
 
+    def killed_by_scontrol(self, when, change):
+        """The drill is killed once, right before or after the scontrol that carries this change out."""
+        wrapper, real = self.place / "bin" / "scontrol", shutil.which("scontrol", path=ROOT_PATH)
+        wrapper.parent.mkdir()
+        first = f'"{real}" "$@"' if when == "after" else ":"
+        wrapper.write_text(
+            f'#!/bin/sh\ncase " $* " in *" {change} "*)\n'
+            f'  if mkdir "{self.place}/killed" 2>/dev/null; then {first}; kill -9 $PPID; exit 1; fi;;\n'
+            f'esac\nexec "{real}" "$@"\n'
+        )
+        wrapper.chmod(0o755)
+        self.env["NHC_RM_PATH"] = str(wrapper.parent)
+
     def start(self, *more):
-        env = {**self.cluster.env, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "HOME": str(self.place)}
+        env = {**self.env, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "HOME": str(self.place)}
         words = ["remedy", "drill", "fault", "--node", NODE, "--real", "-s", str(self.place / "remedy.toml"), *more]
         self.child = subprocess.Popen([sys.executable, "-c", CODE, *words], env=env, stdout=subprocess.PIPE,
-                                      stderr=subprocess.PIPE, text=True)  # fmt: skip
+                                      stderr=subprocess.PIPE, text=True, preexec_fn=_takes_ctrl_c)  # fmt: skip
         return self.child
 
     def run(self, *more):
         out, err = self.start(*more).communicate(timeout=120)
         return self.child.returncode, out, err
+
+    def said(self):
+        """What it said, and its status, where it has ended."""
+        if self.child.poll() is None:
+            return "it runs"
+        return (self.child.returncode, *self.child.communicate(timeout=30))
 
     def look(self):
         store = open_store(f"sqlite:///{self.place}/store.db", create=False)
@@ -63,7 +89,7 @@ def drill(cluster, tmp_path, request):
     yield made
     if made.child is not None and made.child.poll() is None:
         made.child.kill()
-        made.child.wait(30)
+        made.child.communicate(timeout=30)  # closes its pipes as well
 
 
 def test_the_loop_marks_the_node_and_the_drill_undoes_it(drill, cluster):
@@ -81,23 +107,27 @@ def test_the_loop_marks_the_node_and_the_drill_undoes_it(drill, cluster):
 @pytest.mark.parametrize("drill", ["10m"], indirect=True)
 def test_ctrl_c_undoes_it(drill, cluster):
     child = drill.start("--apply")
-    until(lambda: drill.look()[2] == [NODE], 60, what="the fault to be reported")
+    until(lambda: drill.look()[2] == [NODE], 60, what="the drill to be begun", said=drill.said)
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=60)
     assert (child.returncode, drill.look()[2]) == (1, []), (out, err)
     assert "was stopped, and is undone" in err
 
 
-def test_after_a_kill_the_next_drill_undoes_it(drill, cluster):
-    child = drill.start("--apply")
-    until(lambda: "drain" in cluster.show(NODE)["State"].lower(), 60, what="the node to be marked")
-    child.kill()
-    child.communicate(timeout=30)
+@pytest.mark.parametrize("drill", ["0s"], indirect=True)
+@pytest.mark.parametrize(
+    ("when", "call", "left"),
+    [("after", "DRAIN", "drain"), ("before", "RESUME", "drain"), ("after", "RESUME", "idle")],
+    ids=["marked", "about to clear the mark", "cleared"],
+)
+def test_after_a_kill_the_next_drill_undoes_it(drill, cluster, when, call, left):
+    drill.killed_by_scontrol(when, f"State={call}")
     status, out, err = drill.run("--apply")
-    if "drill on" not in err:  # it was killed after it had undone everything
-        assert status == 0, (out, err)
-        return
-    until(lambda: cluster.state(NODE) == "idle", what="the node to be in service")
+    assert (status, drill.look()[2]) == (-signal.SIGKILL, [NODE]), (out, err)
+    assert left in cluster.show(NODE)["State"].lower()
+    status, out, err = drill.run("--apply")
+    assert (status, f"an earlier drill on {NODE} was undone" in err) == (0, True), (out, err)
+    until(lambda: cluster.state(NODE) == "idle", what="the node to be in service", said=lambda: (out, err))
     assert drill.look()[2] == []
 
 

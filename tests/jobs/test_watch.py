@@ -271,6 +271,6 @@ def test_a_hang_is_seen_while_the_log_is_followed(tmp_path):
         out, _err = child.communicate(timeout=30)
     finally:
         child.kill()
-        child.wait()
+        child.communicate()
     assert child.returncode == 1
     assert "no progress" in out

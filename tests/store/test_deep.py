@@ -98,7 +98,7 @@ def test_a_sweep_ends_once(store):
 def test_a_store_of_the_first_schema_is_migrated_and_keeps_what_it_has(store):
     old = (schema.deep_results, schema.sweep_tests, schema.sweeps, schema.outbox, schema.incidents)
     kept = maintenance_tables
-    trains = (kept.spares, kept.train_approvals, kept.train_acts, kept.train_nodes, kept.trains)
+    trains = (kept.drills, kept.spares, kept.train_approvals, kept.train_acts, kept.train_nodes, kept.trains)
     new = (*trains, job_tables.job_nodes, job_tables.job_restarts, job_tables.jobs, *old)
     with store.write() as connection:
         for table in new:

@@ -127,13 +127,14 @@ class Wire:
     def _serve(self, raw: socket.socket) -> None:
         upstream: ssl.SSLSocket | None = None
         client: ssl.SSLSocket | None = None
-        if self._cut:
-            _abort(raw)
-            return
-        with self._lock:
-            self._open.add(raw)
         try:
             raw.settimeout(120)
+            _wait_for_hello(raw)
+            if self._cut:
+                _abort(raw)
+                return
+            with self._lock:
+                self._open.add(raw)
             client = self._tls.wrap_socket(raw, server_side=True)
             with self._lock:
                 self._open.discard(raw)
@@ -208,6 +209,15 @@ class Wire:
             body = b"<html><h1>Bad Gateway</h1></html>"
             client.sendall(f"HTTP/1.1 {fault.status} X\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
         return True
+
+
+def _wait_for_hello(raw: socket.socket) -> None:
+    """Wait for a client's first byte, and leave it to be read.
+
+    A client that is reset between its connect and its handshake loses its socket in CPython: ssl.SSLSocket._create
+    raises before it would close what it has made (python/cpython, Lib/ssl.py, as of 3.11.2).
+    """
+    raw.recv(1, socket.MSG_PEEK)
 
 
 def _break(connection: socket.socket) -> None:

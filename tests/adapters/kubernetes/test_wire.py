@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from typing import Any, Iterator
@@ -25,18 +24,10 @@ from tests.support.wire import Fault, Wire, error, gone, page, reset, silent, sl
 FAULT = Mark("check_gpu_lost: gpu3: fell off the bus")
 
 
-# A peer that resets the connection before Python has asked for its name leaves urllib3 with a socket that nobody
-# closes (ssl.SSLSocket._create returns it, the next call on it raises). It goes with the next collection.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
-)
-
-
 @pytest.fixture
 def wire(plane: Any) -> Iterator[Wire]:
     with Wire(plane) as spoiled:
         yield spoiled
-    gc.collect()
 
 
 @pytest.fixture
