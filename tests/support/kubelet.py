@@ -55,6 +55,7 @@ class Kubelet:
         self._thread.join(30)
         for process in self._running.values():
             process.kill()
+            process.communicate()  # closes its pipe as well
         assert self.errors == []
 
     def boot(self, boot: str) -> None:
