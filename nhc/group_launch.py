@@ -34,7 +34,10 @@ class GroupOutput(NamedTuple):
 
 
 class Launcher(Protocol):
-    """All raise AdapterError. `sweep` is a sweep's token, the same for all its tests."""
+    """All raise AdapterError. `sweep` is a sweep's token, the same for all its tests.
+
+    What makes a launcher of its settings raises SettingError where one of them makes no sense.
+    """
 
     def idle(self, nodes: Sequence[str]) -> FrozenSet[str]:
         """Those of the nodes on which nothing runs and on which a test may be started now."""
@@ -52,10 +55,17 @@ class Launcher(Protocol):
         """What a test left, None where it has no completion marker."""
         ...
 
+    def failure(self, sweep: str, key: str) -> str:
+        """Why a test that has gone left no completion marker, "" where the launcher does not know."""
+        ...
+
     def end(self, handle: str) -> None:
         """Take a test back or end it."""
         ...
 
     def finish(self, sweep: str) -> None:
-        """The sweep is over: take away what is of no more use to anybody. Asked for twice it does nothing more."""
+        """The sweep is over: take away what is of no more use to anybody. Asked for twice it does nothing more.
+
+        Raises AdapterError that names what could not be taken away or ended.
+        """
         ...

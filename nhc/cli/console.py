@@ -12,7 +12,7 @@ import sys
 
 import click
 
-from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
+from nhc.cli.cannot_run import Unreadable, Unusable, missing_package
 from nhc.light import TYPE_CHECKING
 from nhc.settings_file import SettingsError
 
@@ -24,25 +24,6 @@ if TYPE_CHECKING:
     from nhc.console.sources import FleetSource
 
 SETTINGS = "/etc/nhc/console.toml"
-
-
-class Unusable(click.ClickException):
-    """Settings, or an installation, that cannot be used."""
-
-    exit_code = EXIT_USAGE
-
-
-class Unreadable(click.ClickException):
-    """The fleet cannot be read, or the address cannot be had."""
-
-    exit_code = EXIT_UNKNOWN
-
-
-def missing_package(command: str, name: Optional[str]) -> Unusable:
-    """What to say where a Python package is not there, to be raised."""
-    from nhc.extras import how_to_install
-
-    return Unusable(f"{command} needs the Python package {name}: {how_to_install(name or '', 'console')}")
 
 
 @click.command()

@@ -29,7 +29,7 @@ from nhc.matching.nodeset import fold
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.plugins import launcher as launcher_of
-from nhc.ports import AdapterError
+from nhc.ports import AdapterError, SettingError
 from nhc.settings_file import SettingsError
 from nhc.store import deep
 from nhc.store.database import Store
@@ -174,7 +174,7 @@ def _run(options: Dict[str, Any]) -> int:
     by, new = person(options["by"]), None
     if not options["number"]:
         plan = _new_plan(options)
-        new = plan, launcher_of(options["launcher_name"])(dict(plan.settings))
+        new = plan, _launcher(options["launcher_name"], plan)
     store = opened(found(options["path"], options["url"]), create=new is not None)
     leader = Leader(store, name="sweep")
     try:
@@ -215,7 +215,7 @@ def _endless(options: Dict[str, Any]) -> int:
         window = read_window(options["window_text"], time.time())
     except ValueError as error:
         raise RefusedSweep(f"--window {error}") from None
-    launcher: Launcher = launcher_of(options["launcher_name"])(dict(plan.settings))
+    launcher = _launcher(options["launcher_name"], plan)
     by = person(options["by"])
     store = opened(found(options["path"], options["url"]))
     leader = Leader(store, name="sweep")
@@ -248,7 +248,16 @@ def _stored(store: Store, number: int) -> Tuple[int, SweepPlan, Launcher]:
     if row is None or row.state != deep.OPEN:
         raise RefusedSweep(f"sweep {number} is {'not known' if row is None else row.state}")
     plan = read(row.plan)
-    return number, plan, launcher_of(row.launcher)(dict(plan.settings))
+    return number, plan, _launcher(row.launcher, plan)
+
+
+def _launcher(name: str, plan: SweepPlan) -> Launcher:
+    """The launcher with the plan's settings. Raises RefusedSweep, NoAdapter, AdapterError."""
+    try:
+        found: Launcher = launcher_of(name)(dict(plan.settings))
+    except SettingError as error:
+        raise RefusedSweep(f"--set {error} (launcher {name})") from None
+    return found
 
 
 def _kept(store: Store, plan: SweepPlan, launcher: str, by: str) -> int:

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from nhc.cli.cannot_run import Unreadable, missing_package
 from nhc.cli.clean_output import bare_streams
 
 
@@ -22,6 +23,9 @@ def demo(count: int, faults: float, seed: int, listen: str, in_terminal: bool) -
 
     One process, no root, no cluster: faults come, nodes are marked, repaired and returned; replacements wait for
     you on the page. It ends with Ctrl-C and leaves nothing.
+
+    Exit status: 0 ended by Ctrl-C; 2 wrong usage, or a Python package is missing; 3 the address of --listen, or room
+    for the store, cannot be had.
     """
     if in_terminal and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("--top needs a terminal")
@@ -31,19 +35,15 @@ def demo(count: int, faults: float, seed: int, listen: str, in_terminal: bool) -
         from nhc.settings_file import SettingsError
         from nhc.store.errors import StoreError
     except ModuleNotFoundError as error:
-        from nhc.extras import how_to_install
-
-        raise click.ClickException(
-            f"nhc demo needs the Python package {error.name}: {how_to_install(error.name or '', 'console')}"
-        ) from None
+        raise missing_package("nhc demo", error.name) from None
     try:
         parse_listen(ConsoleSettings(listen=listen))
         if in_terminal:
             bare_streams()
         play(count, seed, faults, listen, lambda line: click.echo(line, err=True), in_terminal)
     except OSError as error:
-        raise click.ClickException(f"{listen}: {error.strerror or error}") from None
+        raise Unreadable(f"{listen}: {error.strerror or error}") from None
     except SettingsError as error:
         raise click.UsageError(str(error)) from None
     except StoreError as error:
-        raise click.ClickException(str(error)) from None
+        raise Unreadable(str(error)) from None

@@ -9,6 +9,7 @@ import time
 
 import click
 
+from nhc.cli.cannot_run import missing_package
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
 from nhc.settings_file import SettingsError
@@ -31,11 +32,7 @@ def carried_out(name: str, work: Callable[[], int]) -> None:
     try:
         from nhc.store.errors import StoreError
     except ModuleNotFoundError as error:
-        from nhc.extras import how_to_install
-
-        raise click.ClickException(
-            f"nhc notices needs the Python package {error.name}: {how_to_install(error.name or '', 'remedy')}"
-        ) from None
+        raise missing_package("nhc notices", error.name, "remedy") from None
     try:
         status = work()
     except SettingsError as error:
@@ -52,9 +49,7 @@ def settings_of(path: str) -> NoticesSettings:
     try:
         from nhc.notices.settings import load
     except ModuleNotFoundError as error:
-        from nhc.extras import how_to_install
-
-        raise SettingsError(f"{error.name} is missing: {how_to_install(error.name or '', 'remedy')}") from None
+        raise missing_package("nhc notices", error.name, "remedy") from None
     if path == SETTINGS and not os.path.exists(SETTINGS):
         raise SettingsError(f"there is no {SETTINGS}: name the settings with -s")
     return load(path)

@@ -76,7 +76,7 @@ def _prepare(colors: str) -> None:
     try:
         importlib.import_module("nhc.top.app")
     except ModuleNotFoundError as error:
-        from nhc.cli.console import missing_package
+        from nhc.cli.cannot_run import missing_package
 
         raise missing_package("nhc top", error.name) from None
 
@@ -84,7 +84,8 @@ def _prepare(colors: str) -> None:
 def _source(
     stack: ExitStack, url: Optional[str], reports: Tuple[str, ...], adapter: Optional[str], stale: Optional[str]
 ) -> Tuple[FleetSource, Optional[Store]]:
-    from nhc.cli.console import Unreadable, Unusable, cluster, settings_of
+    from nhc.cli.cannot_run import Unreadable, Unusable
+    from nhc.cli.console import cluster, settings_of
     from nhc.console.sources import ReportsSource, StoreSource
     from nhc.settings_file import SettingsError
     from nhc.store.connect import open_store
@@ -113,7 +114,7 @@ def _source(
 def _print_once(source: FleetSource) -> None:
     import shutil
 
-    from nhc.cli.console import Unreadable
+    from nhc.cli.cannot_run import Unreadable
     from nhc.console.sources import SourceError
     from nhc.store.errors import StoreError
     from nhc.top import frame

@@ -6,13 +6,13 @@ import json
 import os
 import shlex
 import time
-from typing import Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
 from nhc import fleet
 from nhc.deep.idle import ALLOWED, DEVICES
 from nhc.fleet.transport import Node, Stream, Transport, Trouble
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports import SettingError
 from nhc.system.bounded_read import parse_json, read_text
 from nhc.units import seconds as seconds_of
 from nhc.units import show_size
@@ -49,19 +49,22 @@ class SshSettings(NamedTuple):
 
 
 def read_settings(given: Mapping[str, str]) -> SshSettings:
-    """Settings from `--set`. Raises AdapterError."""
+    """Settings from `--set`. Raises SettingError."""
     unknown = sorted(set(given) - set(KNOWN))
     if unknown:
-        raise AdapterError(f"the launcher ssh has no setting {unknown[0]!r}: {', '.join(KNOWN)}")
+        raise SettingError(printable(unknown[0], 60), f"no such setting: {', '.join(KNOWN)}")
+    words: Dict[str, Tuple[str, ...]] = {}
+    name = "grace"
     try:
-        grace = seconds_of(given.get("grace", "10s"))
-        words = {name: tuple(shlex.split(given.get(name, ""))) for name in ("ssh-options", "mpi-args", "work", "allow")}
+        grace = seconds_of(given.get(name, "10s"))
+        for name in ("ssh-options", "mpi-args", "work", "allow"):
+            words[name] = tuple(shlex.split(given.get(name, "")))
     except ValueError as error:
-        raise AdapterError(f"the launcher ssh: {error}") from None
+        raise SettingError(name, str(error)) from None
     state, directory = given.get("state", "/var/lib/nhc/deep/sweeps"), given.get("directory", "/var/lib/nhc/deep")
     for name, path in (("state", state), ("directory", directory)):
         if not os.path.isabs(path):
-            raise AdapterError(f"the launcher ssh: {name} = {path!r}: expected an absolute path")
+            raise SettingError(name, f"{printable(path, 60)!r} is not an absolute path")
     config = given.get("ssh-config", "")
     ssh = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3", *(("-F", config) if config else ()))
     return SshSettings(

@@ -18,6 +18,7 @@ from nhc.deep.ssh_guard import ALIVE, CONNECT, GuardSession, SshSettings, read_s
 from nhc.fleet.ssh.transport_openssh import OpenSSH
 from nhc.fleet.transport import Transport, Trouble
 from nhc.group_launch import GroupJob, GroupOrder, GroupOutput
+from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc.system.bounded_read import read_text
 
@@ -108,6 +109,11 @@ class SshLauncher:
             return None
         return GroupOutput(int(words[1]), output)
 
+    def failure(self, sweep: str, key: str) -> str:
+        """What the test's guards said, or why they could not be reached, where it was this process that ran it."""
+        run = self._runs.get((sweep, key))
+        return run.why if run is not None else ""
+
     def end(self, handle: str) -> None:
         """Have the guards end a test: SIGTERM, the grace period, SIGKILL."""
         for (_sweep, key), run in self._runs.items():
@@ -115,12 +121,19 @@ class SshLauncher:
                 run.stop()
 
     def finish(self, sweep: str) -> None:
-        """Wait until the guards have left; outputs stay here: they are the evidence."""
+        """Wait until the guards have left; outputs stay here: they are the evidence.
+
+        Raises AdapterError with the processes that do not end.
+        """
         until = time.monotonic() + self.settings.grace + KILLED
         for (name, _key), run in self._runs.items():
             if name == sweep:
                 run.stop()
                 run.join(until)
+        left = [line for (name, _key), run in self._runs.items() if name == sweep for line in run.left]
+        if left:
+            more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
+            raise AdapterError(f"{left[0]}{more}")
 
     def _place(self, sweep: str, key: str) -> str:
         if not sweep.isalnum() or not key.isalnum():
@@ -136,8 +149,10 @@ class GroupRun:
         connecting: threading.Semaphore,
     ) -> None:  # fmt: skip
         self.order, self.going = order, False
-        self.problems: List[str] = []
-        """Why the test did not run, or what was not ended."""
+        self.why = ""
+        """Why the test did not run to its end: the first reason, from which others follow."""
+        self.left: List[str] = []
+        """What was not ended, a line for each node."""
         self._transport, self._settings, self._sweep, self._place = transport, settings, sweep, place
         self._connecting = connecting
         self._token = f"{sweep}-{order.key}"
@@ -223,13 +238,15 @@ class GroupRun:
             answer = session.answer(LOOK) or {}
             if "left" in answer:
                 if answer["left"]:
-                    self.problems.append(f"{session.node}: processes {answer['left']} do not end")
+                    pids = " ".join(map(str, answer["left"])) if isinstance(answer["left"], list) else "of it"
+                    self.left.append(f"{session.node}: processes {pids} do not end")
                 return
 
     def _fail(self, why: str) -> None:
-        if not self._over.is_set():
-            self.problems.append(why)
-        self._over.set()
+        with self._lock:
+            if not self._over.is_set() and not self.why:
+                self.why = printable(why, 300)
+            self._over.set()
 
     def _order(self) -> Dict[str, object]:
         """What the first node's guard is to run. Open MPI 4 (orte) and 5 (prte) read the same from other variables."""
@@ -258,4 +275,4 @@ class GroupRun:
                     os.fsync(file.fileno())
                 os.replace(f"{self._place}/{name}.new", f"{self._place}/{name}")
         except OSError as error:
-            self.problems.append(f"{self._place}: {error.strerror}")
+            self._fail(f"{self._place}: {error.strerror}")

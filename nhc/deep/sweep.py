@@ -167,7 +167,8 @@ class Sweeper:
             gone = self._since.setdefault(f"{row.name} gone", now)
             if now - gone < 2 * self._around.every:
                 return False
-            return self._unknown(row, "preempted or cancelled: it left no completion marker")
+            why = self._launcher.failure(self._plan.token, key(test)) or "preempted or cancelled"
+            return self._unknown(row, f"{why}: it left no completion marker")
         return False
 
     def _unknown(self, row: SweepTest, why: str) -> bool:

@@ -20,7 +20,7 @@ from nhc.model import printable
 from nhc.render import push
 from nhc.server import access
 from nhc.server.access import KnownTokens
-from nhc.server.connections import Guard
+from nhc.server.connections import ConnectionLimits
 from nhc.server.counters import ServerCounters
 from nhc.server.limits import BucketRate, Buckets
 from nhc.server.settings import ServerSettings
@@ -47,9 +47,14 @@ class Intake:
     """The handlers, and what they share."""
 
     def __init__(
-        self, settings: ServerSettings, tokens: KnownTokens, writer: Writer, counters: ServerCounters, guard: Guard
+        self,
+        settings: ServerSettings,
+        tokens: KnownTokens,
+        writer: Writer,
+        counters: ServerCounters,
+        limits: ConnectionLimits,
     ) -> None:
-        self.settings, self.tokens, self.writer, self.counters, self.guard = settings, tokens, writer, counters, guard
+        self.settings, self.tokens, self.writer, self.counters, self.limits = settings, tokens, writer, counters, limits
         burst = max(10.0, settings.node_rate / 2)
         self._nodes = Buckets(BucketRate(burst, settings.node_rate / 60))
         self._all = Buckets(BucketRate(settings.rate * 2.0, settings.rate)) if settings.rate else None
@@ -109,7 +114,7 @@ class Intake:
     @web.middleware
     async def _answering(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         began = time.monotonic()
-        self.guard.busy(request)
+        self.limits.busy(request)
         try:
             response = await handler(request)
             if request.path == push.PATH:
@@ -119,8 +124,8 @@ class Intake:
         except web.HTTPException as error:
             response = self._refusal(request, RefusedPush(error.status, "request", error.reason))
         finally:
-            self.guard.idle(request)
-        if self.guard.crowded:
+            self.limits.idle(request)
+        if self.limits.crowded:
             response.force_close()
         response.headers["Server"] = f"nhc/{__version__}"
         return response

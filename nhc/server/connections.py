@@ -14,7 +14,7 @@ from aiohttp.web import Request
 from nhc.server.counters import ServerCounters
 
 
-class Guard:
+class ConnectionLimits:
     """All connections of one server. A connection is ended that brings no whole head within `slow` seconds.
 
     Between two requests it may be idle for `keep` seconds, unless connections are getting short: see `crowded`.
@@ -22,15 +22,15 @@ class Guard:
 
     def __init__(self, most: int, slow: float, keep: float, counters: ServerCounters) -> None:
         self.most, self.slow, self.keep, self.counters = most, slow, keep, counters
-        self._of: weakref.WeakKeyDictionary[asyncio.BaseTransport, Guarded] = weakref.WeakKeyDictionary()
+        self._of: weakref.WeakKeyDictionary[asyncio.BaseTransport, LimitedConnection] = weakref.WeakKeyDictionary()
 
-    def add(self, transport: asyncio.BaseTransport, guarded: Guarded) -> bool:
+    def add(self, transport: asyncio.BaseTransport, connection: LimitedConnection) -> bool:
         """A connection was opened; whether it may stay."""
         if self.counters.connections >= self.most:
             self.counters.refused["connections"] += 1
             return False
         self.counters.count_connections(1)
-        self._of[transport] = guarded
+        self._of[transport] = connection
         return True
 
     @property
@@ -40,22 +40,22 @@ class Guard:
 
     def busy(self, request: Request) -> None:
         """A request has come in whole as far as its head."""
-        guarded = self._of.get(request.transport) if request.transport is not None else None
-        if guarded is not None:
-            guarded.disarm()
+        connection = self._of.get(request.transport) if request.transport is not None else None
+        if connection is not None:
+            connection.disarm()
 
     def idle(self, request: Request) -> None:
         """It was answered: the next may come."""
-        guarded = self._of.get(request.transport) if request.transport is not None else None
-        if guarded is not None:
-            guarded.rest()
+        connection = self._of.get(request.transport) if request.transport is not None else None
+        if connection is not None:
+            connection.rest()
 
 
-class Guarded(asyncio.Protocol):
+class LimitedConnection(asyncio.Protocol):
     """One connection: passes everything on to aiohttp's own protocol."""
 
-    def __init__(self, guard: Guard, inner: asyncio.Protocol, loop: asyncio.AbstractEventLoop) -> None:
-        self._guard, self._inner, self._loop = guard, inner, loop
+    def __init__(self, limits: ConnectionLimits, inner: asyncio.Protocol, loop: asyncio.AbstractEventLoop) -> None:
+        self._limits, self._inner, self._loop = limits, inner, loop
         self._transport: Optional[asyncio.Transport] = None
         self._timer: Optional[asyncio.TimerHandle] = None
         self._counted = self._resting = False
@@ -63,7 +63,7 @@ class Guarded(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._counted = self._guard.add(transport, self)
+        self._counted = self._limits.add(transport, self)
         self._inner.connection_made(transport)
         if self._counted:
             self.arm()
@@ -72,11 +72,11 @@ class Guarded(asyncio.Protocol):
 
     def arm(self) -> None:
         """Begin to wait for a head."""
-        self._wait(self._guard.slow)
+        self._wait(self._limits.slow)
 
     def rest(self) -> None:
         """Wait for the next request, the head of which is waited for from its first byte on."""
-        self._wait(self._guard.keep + self._guard.slow)  # aiohttp ends the connection after `keep`, in good order
+        self._wait(self._limits.keep + self._limits.slow)  # aiohttp ends the connection after `keep`, in good order
         self._resting = True
 
     def _wait(self, seconds: float) -> None:
@@ -92,7 +92,7 @@ class Guarded(asyncio.Protocol):
             self._timer = None
 
     def _over(self) -> None:
-        self._guard.counters.refused["slow"] += 1
+        self._limits.counters.refused["slow"] += 1
         if self._transport is not None:
             self._transport.abort()
 
@@ -114,6 +114,6 @@ class Guarded(asyncio.Protocol):
         self.disarm()
         if self._counted:
             self._counted = False
-            self._guard.counters.count_connections(-1)
+            self._limits.counters.count_connections(-1)
         self._transport = None
         self._inner.connection_lost(exc)

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from nhc.server.access import KnownTokens
 from nhc.server.app import Intake
-from nhc.server.connections import Guard, Guarded
+from nhc.server.connections import ConnectionLimits, LimitedConnection
 from nhc.server.counters import ServerCounters
 from nhc.server.settings import ServerSettings
 from nhc.server.writer import Writer
@@ -62,8 +62,8 @@ async def _serve(
     tokens = KnownTokens(store, counters.note)
     tokens.refresh()
     writer = Writer(store, pace, counters, settings.waiting)
-    guard = Guard(settings.connections, settings.slow, KEEP_ALIVE, counters)
-    intake = Intake(settings, tokens, writer, counters, guard)
+    limits = ConnectionLimits(settings.connections, settings.slow, KEEP_ALIVE, counters)
+    intake = Intake(settings, tokens, writer, counters, limits)
     context = tls(settings)
     end = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -79,7 +79,7 @@ async def _serve(
     host, port = settings.address
     try:
         listening = await loop.create_server(
-            lambda: Guarded(guard, inner(), loop), host, port, ssl=context, backlog=1024,
+            lambda: LimitedConnection(limits, inner(), loop), host, port, ssl=context, backlog=1024,
             ssl_handshake_timeout=settings.slow if context else None,
         )  # fmt: skip
     except (OSError, OverflowError) as error:

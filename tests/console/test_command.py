@@ -39,9 +39,17 @@ def test_settings_that_are_not_there_are_wrong_usage():
     assert (done.returncode, "/no/such/console.toml" in done.stderr) == (2, True), done.stderr
 
 
-@pytest.mark.parametrize("library", ["aiohttp", "sqlalchemy"])
-def test_a_library_that_is_missing_is_named_with_how_to_install_it(tmp_path, library):
+@pytest.mark.parametrize(
+    ("words", "library", "extra"),
+    [
+        (("console", "run"), "aiohttp", "console"),
+        (("console", "run"), "sqlalchemy", "console"),
+        (("demo",), "aiohttp", "console"),
+        (("notices", "status"), "sqlalchemy", "remedy"),
+    ],
+)
+def test_a_library_that_is_missing_is_named_with_how_to_install_it(tmp_path, words, library, extra):
     (tmp_path / f"{library}.py").write_text(f"raise ModuleNotFoundError('No module', name='{library}')\n")
-    done = nhc("console", "run", env={"PYTHONPATH": f"{tmp_path}:{ROOT}:{ROOT / 'adapters'}"})
+    done = nhc(*words, env={"PYTHONPATH": f"{tmp_path}:{ROOT}:{ROOT / 'adapters'}"})
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
-    assert f"{library}: pip install '.[console]'" in done.stderr
+    assert f"{library}: pip install '.[{extra}]'" in done.stderr

@@ -14,6 +14,7 @@ from nhc.deep.ssh_launch import OUTPUT_LIMIT, SshLauncher
 from nhc.fleet.ssh.transport_openssh import OpenSSH
 from nhc.fleet.transport import Trouble
 from nhc.group_launch import GroupOrder
+from nhc.ports import AdapterError
 from tests.support.waiting import until
 
 SSH = '#!/bin/sh\nfor word; do :; done\nexec /bin/sh -c "$word"\n'
@@ -38,6 +39,19 @@ for line in sys.stdin.buffer:
         say(True, end=0)
     if order.get("quit"):
         say(True, left=[], why="it was told to end")
+        break
+"""
+
+TAKEN = """#!/usr/bin/env python3
+import json, sys
+def say(**what):
+    print(json.dumps(what), flush=True)
+sys.stdin.buffer.read(int(sys.stdin.buffer.readline()))
+say(ready=True)
+say(taken="process 17 (train) is work")
+for line in sys.stdin.buffer:
+    if json.loads(line).get("quit"):
+        say(left=[12, 34], why="process 17 (train) is work")
         break
 """
 
@@ -82,3 +96,24 @@ def test_the_output_that_is_written_is_bounded_and_can_be_read(tmp_path, ssh):
         assert (done.status, done.output[:8]) == (0, "begin ?\n")
     finally:
         launcher.finish("s")
+
+
+def test_why_a_test_ended_and_what_it_left_is_told(tmp_path, ssh):
+    settings = {"python": str(program(tmp_path / "python", TAKEN)), "state": str(tmp_path / "state")}
+    launcher = SshLauncher(settings, ssh)
+    launcher.launch("s", GroupOrder("k1", ("n1",), ("true",), 1, 60.0))
+    until(lambda: not launcher.jobs("s"), 60)
+    assert launcher.failure("s", "k1") == "n1: process 17 (train) is work"
+    assert launcher.failure("s", "k2") == ""
+    with pytest.raises(AdapterError, match=r"^n1: processes 12 34 do not end$"):
+        launcher.finish("s")
+
+
+def test_a_result_that_cannot_be_written_is_the_reason(tmp_path, ssh):
+    settings = {"python": str(program(tmp_path / "python", TALKER)), "state": str(tmp_path / "state")}
+    launcher = SshLauncher(settings, ssh)
+    (tmp_path / "state/s/k1/output.new").mkdir(parents=True)  # what stands in the way of the file
+    launcher.launch("s", GroupOrder("k1", ("n1",), ("true",), 1, 60.0))
+    until(lambda: not launcher.jobs("s"), 60)
+    assert launcher.failure("s", "k1").endswith("/state/s/k1: Is a directory")
+    assert launcher.finished("s", "k1") is None

@@ -16,7 +16,7 @@ import pytest
 from nhc.deep.ssh_guard import read_settings
 from nhc.deep.ssh_launch import SshLauncher
 from nhc.group_launch import GroupOrder
-from nhc.ports import AdapterError
+from nhc.ports import AdapterError, SettingError
 from nhc.store import deep
 from nhc.store.connect import open_store
 from tests.support.node_namespaces import nodes
@@ -198,7 +198,7 @@ def test_a_test_runs_into_its_limit_although_nobody_ends_it(mpi_fleet, launcher)
     until(lambda: launcher.jobs("limit")["k1"].running)
     until(lambda: launcher.jobs("limit") == {}, 30)
     assert launcher.finished("limit", "k1") is None
-    assert "the limit of 3 s has passed" in launcher._runs["limit", "k1"].problems[0]
+    assert "the limit of 3 s has passed" in launcher.failure("limit", "k1")
 
 
 def test_a_guard_that_is_killed_is_cleaned_up_after_by_the_next(mpi_fleet, launcher):
@@ -223,11 +223,11 @@ def test_a_command_that_is_not_there_has_a_status_and_no_figure(mpi_fleet):
 
 
 @pytest.mark.parametrize(("given", "said"), [
-    ({"stat": "/x"}, "no setting 'stat'"), ({"state": "x"}, "state = 'x': expected an absolute path"),
-    ({"grace": "soon"}, "the launcher ssh: "), ({"mpi-args": "'"}, "the launcher ssh: No closing quotation"),
+    ({"stat": "/x"}, "stat: no such setting"), ({"state": "x"}, "state: 'x' is not an absolute path"),
+    ({"grace": "soon"}, "grace: "), ({"mpi-args": "'"}, "mpi-args: No closing quotation"),
 ])  # fmt: skip
 def test_settings_that_make_no_sense_are_one_line(given, said):
-    with pytest.raises(AdapterError) as refused:
+    with pytest.raises(SettingError) as refused:
         read_settings(given)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)

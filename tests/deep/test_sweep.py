@@ -103,6 +103,7 @@ class World:
         self.slow_rails = set()
         self.draws = {}
         self.drawn = 0.0
+        self.why = ""
 
     def idle(self, nodes):
         return frozenset(nodes) - self.taken
@@ -124,6 +125,9 @@ class World:
 
     def finished(self, sweep, name):
         return self.markers.get(name)
+
+    def failure(self, sweep, name):
+        return self.why
 
     def end(self, handle):
         self.standing = {name: one for name, one in self.standing.items() if one[0].handle != handle}
@@ -203,6 +207,13 @@ def test_the_culprit_is_found_and_kept_with_its_verdict(case):
         assert deep.sweep(connection, case.number).state == "done"
         last = {one.node: one.verdict for one in deep.last_verdicts(connection) if one.suite == SUITE}
     assert last == {**dict.fromkeys(case.nodes, "OK"), "n03": "CRIT"}
+
+
+def test_why_a_test_left_no_marker_is_kept_with_it_where_the_launcher_knows(case):
+    world = World(preempt=1.0)
+    world.why = "n03: process 17 (train) is work"
+    case.run(world)
+    assert {row.why for row in case.rows()} == {"n03: process 17 (train) is work: it left no completion marker"}
 
 
 def test_a_sweep_killed_at_any_look_goes_on_and_runs_no_test_twice(tmp_path):

@@ -10,7 +10,11 @@ from tests.support.run import nhc
     [
         (("-n", "n[1-"), 2, "n[1-"),
         (("-n", "n[1-4]", "--limit", "10m", "--topology", "/nowhere"), 2, "/nowhere"),
-        (("-n", "n[1-4]", "--launcher", "ssh", "--set", "colour=red"), 3, "no setting 'colour'"),
+        (("-n", "n[1-4]", "--launcher", "ssh", "--set", "colour=red"), 2, "--set colour: no such setting: state,"),
+        (("-n", "n[1-4]", "--set", "dirctory=/x"), 2, "--set dirctory: no such setting (did you mean directory?)"),
+        (("-n", "n[1-4]", "--set", "directory=x"), 2, "--set directory: 'x' is not an absolute path"),
+        (("-n", "n[1-4]", "--launcher", "kubernetes"), 2, "--set image: is needed"),
+        (("-n", "n[1-4]", "--continuous", "--launcher", "ssh", "--set", "grace=soon"), 2, "--set grace: "),
         (("-n", "n[1-4]", "--launcher", "pigeon"), 2, "pigeon"),
         (("--job", "17", "--launcher", "ssh"), 2, "nobody knows its nodes"),
         (("--continuous", "--go-on", "1"), 2, "--go-on is for one sweep"),

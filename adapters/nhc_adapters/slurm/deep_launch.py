@@ -4,6 +4,7 @@
     qos, reservation, account   # as sbatch has them
     mpi = "pmix"                # srun's --mpi
     directory = "/shared/nhc"   # on a file system that the nodes share
+    path, conf                  # where Slurm's commands are, and slurm.conf
 
 With a GraceTime above 0 Slurm sends SIGTERM to steps only; a batch shell that waited for nothing else would hold the
 node for all of it (22.05: 17 s with GraceTime=4, 0.05 s with 0). So the script waits for its step alone and ends with
@@ -20,9 +21,11 @@ from nhc.group_launch import GroupJob, GroupOrder, GroupOutput
 from nhc.ports import AdapterError
 from nhc.system.bounded_read import read_text
 from nhc_adapters._command import Runner, plain, run_command
+from nhc_adapters.repair.settings import AdapterSettings
 from nhc_adapters.slurm.adapter import Slurm
+from nhc_adapters.slurm.commands import PLACE, place_of
 
-KNOWN = ("partition", "qos", "reservation", "account", "mpi", "directory", "path")
+KNOWN = ("partition", "qos", "reservation", "account", "mpi", "directory", *PLACE)
 
 SCRIPT = """\
 #!/bin/sh
@@ -52,15 +55,12 @@ class SlurmLauncher:
         timeout: float = 30.0,
         run: Runner = run_command,
     ) -> None:
-        unknown = sorted(set(settings) - set(KNOWN))
-        if unknown:
-            raise AdapterError(f"the launcher slurm has no setting {unknown[0]!r}: {', '.join(KNOWN)}")
+        table = AdapterSettings(settings, KNOWN)
         self.settings = dict(settings)
-        self.directory = settings.get("directory", "")
+        self.directory = table.text("directory")
         if not os.path.isabs(self.directory):
-            raise AdapterError("the launcher slurm needs directory: an absolute path that the nodes share")
-        given = {"NHC_RM_PATH": settings.get("path", "")}
-        self._slurm = Slurm(given, environ, timeout, run)
+            raise table.wrong("directory", "an absolute path that the nodes share")
+        self._slurm = Slurm(place_of(table), environ, timeout, run)
         self.command = self._slurm.command
 
     def idle(self, nodes: Sequence[str]) -> FrozenSet[str]:
@@ -129,6 +129,10 @@ class SlurmLauncher:
         except OSError as error:
             raise AdapterError(f"{place}/output: {error.strerror}") from None
         return GroupOutput(int(words[1]), output)
+
+    def failure(self, sweep: str, key: str) -> str:
+        """Nothing: slurmctld forgets a job minutes after its end, and its word would decide nothing."""
+        return ""
 
     def end(self, handle: str) -> None:
         """Cancel the job; one that has ended is none of scancel's errors."""

@@ -17,13 +17,15 @@ from typing import List, Mapping, Optional
 
 from nhc.gate_ports import GATE_TAG, GateLimit, GateNews, GateStanding
 from nhc.model import printable
-from nhc.ports import AdapterError, Applied, Effect, NodeState
+from nhc.ports import Applied, Effect, NodeState
 from nhc.units import seconds
 from nhc_adapters._command import Runner, complaint, plain, run_command
+from nhc_adapters.repair.settings import AdapterSettings
 from nhc_adapters.slurm.adapter import Slurm
+from nhc_adapters.slurm.commands import PLACE, place_of
 from nhc_adapters.slurm.states import OUT
 
-KNOWN = ("path", "conf", "timeout")
+KNOWN = (*PLACE, "timeout")
 WHY_LIMIT = 200
 """Characters of a reason; people read less."""
 GONE = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "FUTURE"})
@@ -42,17 +44,12 @@ class SlurmGate:
         timeout: float = 30.0,
         run: Runner = run_command,
     ) -> None:
-        unknown = sorted(set(settings) - set(KNOWN))
-        if unknown:
-            raise AdapterError(f"adapter.{printable(unknown[0], 60)}: no such setting of Slurm: {', '.join(KNOWN)}")
-        given = {"NHC_RM_PATH": settings.get("path", "")}
-        if settings.get("conf"):
-            given["SLURM_CONF"] = settings["conf"]
+        table = AdapterSettings(settings, KNOWN, "adapter")
         try:
-            limit = seconds(settings["timeout"]) if settings.get("timeout") else timeout
+            limit = seconds(table.text("timeout")) if table.text("timeout") else timeout
         except ValueError as error:
-            raise AdapterError(f"adapter.timeout: {error}") from None
-        self._slurm = Slurm(given, environ, limit, run)
+            raise table.error("timeout", str(error)) from None
+        self._slurm = Slurm(place_of(table), environ, limit, run)
         self.command = self._slurm.command
 
     def standing(self, node: str) -> Optional[GateStanding]:

@@ -25,10 +25,11 @@ from nhc.system.process import Completed
 from nhc_adapters._command import Commands, Runner, complaint, run_command
 from nhc_adapters.repair.settings import AdapterSettings
 from nhc_adapters.slurm.adapter import Slurm
+from nhc_adapters.slurm.commands import PLACE, place_of
 from nhc_adapters.slurm.job_states import OURS, SlurmJob, job_of, new_note, parse_jobs
 from nhc_adapters.slurm.job_words import wished_words
 
-KNOWN = ("partitions", "path", "conf")
+KNOWN = ("partitions", *PLACE)
 
 NO_JOB = ("invalid job id",)
 UNCERTAIN = ("timed out", "zero bytes", "connection reset", "transmitted or received", "unexpected message")
@@ -49,9 +50,7 @@ class SlurmJobs:
         run: Runner = run_command,
     ) -> None:
         table = AdapterSettings(settings, KNOWN, "controllers.slurm")
-        given = {"NHC_RM_PATH": table.text("path")}
-        if table.text("conf"):
-            given["SLURM_CONF"] = table.text("conf")
+        given = place_of(table)
         self.environ = dict(os.environ if environ is None else environ)
         self._run = run
         self.partitions = frozenset(part.strip() for part in table.text("partitions").split(",") if part.strip())

@@ -34,9 +34,10 @@ from nhc.repair import (
 from nhc_adapters._command import Commands, Runner, complaint, plain, run_command
 from nhc_adapters.repair.evidence import EvidenceCollector
 from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.slurm.commands import PLACE, place_of
 from nhc_adapters.slurm.states import HELD, parse_show
 
-KNOWN = ("boot-time", "replace", "path", "conf")
+KNOWN = ("boot-time", "replace", *PLACE)
 
 BOOT_TIME = 600
 """Seconds that a node with eight GPUs may take from reboot to registration; firmware alone takes minutes."""
@@ -69,14 +70,11 @@ class SlurmPower:
         run: Runner = run_command,
     ) -> None:
         table = AdapterSettings(settings, KNOWN)
-        given = {"NHC_RM_PATH": table.text("path")}
-        if table.text("conf"):
-            given["SLURM_CONF"] = table.text("conf")
         self.replace = table.choice("replace", ("no", "power", "hyperpod"))
         self.boot_time = table.text("boot-time", str(BOOT_TIME))
         if not self.boot_time.isdigit():
             raise table.wrong("boot-time", "a number of seconds")
-        self.command = Commands(given, environ, timeout, run)
+        self.command = Commands(place_of(table), environ, timeout, run)
         self.command.env["SLURM_TIME_FORMAT"] = "%s"
 
     # What it can do.

@@ -17,6 +17,7 @@ from typing import List, Mapping, Optional
 from nhc.ports import AdapterError, Applied, Effect, SettingError
 from nhc_adapters._command import Commands, Runner, complaint, plain, run_command
 from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.slurm.commands import PLACE, place_of
 from nhc_adapters.slurm.states import parse_show
 
 
@@ -30,14 +31,11 @@ class SlurmSpares:
         timeout: float = 30.0,
         run: Runner = run_command,
     ) -> None:
-        table = AdapterSettings(settings, ("reservation", "path", "conf"))
+        table = AdapterSettings(settings, ("reservation", *PLACE))
         self.reservation = table.text("reservation")
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.reservation):
             raise SettingError("reservation", "the begin of the names of reservations, of letters, digits, _ . and -")
-        given = {"NHC_RM_PATH": table.text("path")}
-        if table.text("conf"):
-            given["SLURM_CONF"] = table.text("conf")
-        self.command = Commands(given, environ, timeout, run)
+        self.command = Commands(place_of(table), environ, timeout, run)
 
     def waiting(self) -> List[str]:
         """The nodes that have a reservation of the pool. Raises AdapterError."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Mapping, NamedTuple, Tuple
 
-from nhc.ports import AdapterError
+from nhc.model import printable
 from nhc.units import seconds
+from nhc_adapters.repair.settings import AdapterSettings
 
 KINDS = ("auto", "job", "mpijob", "jobset")
 KNOWN = ("namespace", "image", "kind", "resources", "tolerations", "priority-class", "grace", "ttl", "kubeconfig",
@@ -53,84 +54,70 @@ class DeepSettings(NamedTuple):
 
 
 def read(given: Mapping[str, str]) -> DeepSettings:
-    """The settings. Raises AdapterError."""
-    unknown = sorted(set(given) - set(KNOWN))
-    if unknown:
-        raise _wrong(f"has no setting {unknown[0]!r}: {', '.join(KNOWN)}")
-    if not given.get("image"):
-        raise _wrong("needs image: the container image that holds the tool")
-    kind = given.get("kind", "auto")
-    if kind not in KINDS:
-        raise _wrong(f"kind = {kind!r}: expected one of {', '.join(KINDS)}")
+    """The settings. Raises SettingError."""
+    table = AdapterSettings(given, KNOWN)
+    if not table.text("image"):
+        raise table.error("image", "is needed: the container image that holds the tool")
     return DeepSettings(
-        _name(given, "namespace", "nhc-deep"),
-        given["image"],
-        kind,
-        _resources(given.get("resources", "")),
-        _tolerations(given.get("tolerations", "")),
-        _name(given, "priority-class", "nhc-deep"),
-        _seconds(given, "grace", "5s"),
-        _seconds(given, "ttl", "1h"),
-        given.get("kubeconfig", ""),
-        given.get("context", ""),
-        _name(given, "service-account", ""),
-        _name(given, "pull-secret", ""),
-        _flag(given, "host-network"),
-        _name(given, "runtime-class", ""),
-        _port(given.get("port", "29500")),
-        tuple(given.get("mpi-args", "").split()),
+        _name(table, "namespace", "nhc-deep"),
+        table.text("image"),
+        table.choice("kind", KINDS),
+        _resources(table),
+        _tolerations(table),
+        _name(table, "priority-class", "nhc-deep"),
+        _seconds(table, "grace", "5s"),
+        _seconds(table, "ttl", "1h"),
+        table.text("kubeconfig"),
+        table.text("context"),
+        _name(table, "service-account", ""),
+        _name(table, "pull-secret", ""),
+        table.flag("host-network", False),
+        _name(table, "runtime-class", ""),
+        _port(table),
+        tuple(table.text("mpi-args").split()),
     )
 
 
-def _wrong(message: str) -> AdapterError:
-    return AdapterError(f"the launcher kubernetes {message}")
-
-
-def _name(given: Mapping[str, str], key: str, default: str) -> str:
-    value = given.get(key, default)
+def _name(table: AdapterSettings, key: str, default: str) -> str:
+    value = table.text(key, default)
     if value and not _NAME.fullmatch(value):
-        raise _wrong(f"{key} = {value!r}: is no name of an object (small letters, digits, '-')")
+        raise table.wrong(key, "a name of an object (small letters, digits, '-')")
     return value
 
 
-def _seconds(given: Mapping[str, str], key: str, default: str) -> int:
+def _seconds(table: AdapterSettings, key: str, default: str) -> int:
     try:
-        return max(0, round(seconds(given.get(key, default))))
+        return max(0, round(seconds(table.text(key, default))))
     except ValueError as error:
-        raise _wrong(f"{key}: {error}") from None
+        raise table.error(key, str(error)) from None
 
 
-def _flag(given: Mapping[str, str], key: str) -> bool:
-    value = given.get(key, "false")
-    if value not in ("true", "false"):
-        raise _wrong(f"{key} = {value!r}: expected true or false")
-    return value == "true"
-
-
-def _port(value: str) -> int:
+def _port(table: AdapterSettings) -> int:
+    value = table.text("port", "29500")
     if not value.isascii() or not value.isdigit() or not 0 < int(value) < 65536:
-        raise _wrong(f"port = {value!r}: expected 1 to 65535")
+        raise table.wrong("port", "a port, 1 to 65535")
     return int(value)
 
 
-def _resources(text: str) -> Dict[str, str]:
+def _resources(table: AdapterSettings) -> Dict[str, str]:
     found: Dict[str, str] = {}
-    for word in filter(None, (part.strip() for part in text.split(","))):
+    for word in _words(table, "resources"):
         name, _, quantity = word.partition("=")
         if not _RESOURCE.fullmatch(name) or not _QUANTITY.fullmatch(quantity):
-            raise _wrong(f"resources: {word!r} is not NAME=QUANTITY, as nvidia.com/gpu=8")
+            raise table.error("resources", f"{printable(word, 60)!r} is not NAME=QUANTITY, as nvidia.com/gpu=8")
         found[name] = quantity
     return found
 
 
-def _tolerations(text: str) -> Tuple[Dict[str, str], ...]:
+def _tolerations(table: AdapterSettings) -> Tuple[Dict[str, str], ...]:
     """`KEY`, `KEY:EFFECT`, `KEY=VALUE:EFFECT`."""
     found: List[Dict[str, str]] = []
-    for word in filter(None, (part.strip() for part in text.split(","))):
+    for word in _words(table, "tolerations"):
         left, _, effect = word.partition(":")
         key, equals, value = left.partition("=")
         if not _RESOURCE.fullmatch(key) or (effect and effect not in EFFECTS):
-            raise _wrong(f"tolerations: {word!r} is not KEY, KEY:EFFECT or KEY=VALUE:EFFECT ({', '.join(EFFECTS)})")
+            forms = f"KEY, KEY:EFFECT or KEY=VALUE:EFFECT ({', '.join(EFFECTS)})"
+            raise table.error("tolerations", f"{printable(word, 60)!r} is not {forms}")
         one = {"key": key, "operator": "Equal" if equals else "Exists"}
         if equals:
             one["value"] = value
@@ -138,3 +125,8 @@ def _tolerations(text: str) -> Tuple[Dict[str, str], ...]:
             one["effect"] = effect
         found.append(one)
     return tuple(found)
+
+
+def _words(table: AdapterSettings, key: str) -> List[str]:
+    """What stands between commas."""
+    return [part.strip() for part in table.text(key).split(",") if part.strip()]

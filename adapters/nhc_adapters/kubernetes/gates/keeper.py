@@ -37,6 +37,7 @@ from nhc_adapters.kubernetes.nodes.drain import DrainRules, pods_on, sort_pods
 from nhc_adapters.kubernetes.nodes.marks import Op, Patch, apply
 from nhc_adapters.kubernetes.nodes.own_marks import Node, cordoned
 from nhc_adapters.kubernetes.nodes.vocabulary import parse_taint
+from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = ("kubeconfig", "context", "taint", "hyperpod")
 
@@ -47,17 +48,12 @@ class KubernetesGate:
     def __init__(
         self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None, timeout: float = READ_TIMEOUT
     ) -> None:
-        unknown = sorted(set(settings) - set(KNOWN))
-        if unknown:
-            raise AdapterError(f"adapter.{printable(unknown[0], 60)}: no such setting: {', '.join(KNOWN)}")
-        hyperpod = settings.get("hyperpod", "no")
-        if hyperpod not in ("yes", "no", "True", "False"):
-            raise AdapterError(f"adapter.hyperpod: {printable(hyperpod, 60)!r} is neither yes nor no")
+        table = AdapterSettings(settings, KNOWN, "adapter")
         try:
-            taint = parse_taint(settings.get("taint") or f"{TAINT}:NoSchedule")
+            taint = parse_taint(table.text("taint", f"{TAINT}:NoSchedule"))
         except ValueError as error:
-            raise AdapterError(f"adapter.taint: {error}") from None
-        self.words = Words(taint, hyperpod in ("yes", "True"))
+            raise table.error("taint", str(error)) from None
+        self.words = Words(taint, table.flag("hyperpod", False))
         given = settings.get("kubeconfig", "") or (environ or {}).get("KUBECONFIG", "")
         self.client = Client(find(given, settings.get("context", "")), read_timeout=timeout)
         self._conditions: Optional[NodeConditions] = None

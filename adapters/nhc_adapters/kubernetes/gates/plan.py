@@ -209,7 +209,7 @@ def _close(node: Node, words: Words, known: GateNotes, now: float, why: str) -> 
         known = _hyperpod(
             patch, known, {"node-health-status": "Unschedulable", "deep-health-check-status": "InProgress"}
         )
-    patch.taints = taints
+    patch.leave_taints(taints)
     patch.annotations[GATE] = _text(known)
     return Change("close", why, patch.ops())
 

@@ -100,12 +100,12 @@ class Patch:
         self.node = node
         self.labels: Dict[str, Optional[str]] = {}
         self.annotations: Dict[str, Optional[str]] = {}
-        self.taints: Optional[List[NodeTaint]] = None
+        self._taints: Optional[List[NodeTaint]] = None
         self.unschedulable: Optional[bool] = None
 
     def leave_taints(self, taints: Sequence[NodeTaint]) -> None:
         """The node is to have these taints, and no other."""
-        self.taints = list(taints)
+        self._taints = list(taints)
 
     def ops(self) -> List[Op]:
         """The operations, the test first; empty where nothing would change."""
@@ -135,11 +135,11 @@ class Patch:
 
     def _taint_ops(self) -> List[Op]:
         standing = self.node.get("spec", {}).get("taints") or []
-        if self.taints is None:
+        if self._taints is None:
             return []
-        kept = [entry for entry in standing if read_taint(entry) in self.taints]  # as it is, timeAdded and all
+        kept = [entry for entry in standing if read_taint(entry) in self._taints]  # as it is, timeAdded and all
         present = [read_taint(entry) for entry in kept]
-        kept += [taint.manifest() for taint in self.taints if taint not in present]
+        kept += [taint.manifest() for taint in self._taints if taint not in present]
         if kept == standing:
             return []
         if not kept:
@@ -174,7 +174,7 @@ def plan_mark(
                 continue
             taints.append(taint)
             own.hold_taints([*own.taints, str(taint)])
-    patch.taints = taints
+    patch.leave_taints(taints)
     for values, mine, current, wish in (
         (patch.labels, own.labels, labels_of(node), wanted.labels),
         (patch.annotations, own.annotations, annotations_of(node), wanted.annotations),
@@ -218,7 +218,7 @@ def carries_ours(node: Node) -> bool:
 def clear_patch(node: Node, treatment: Treatment, state: str = "healthy") -> Patch:
     """What `plan_clear` does, for more to be added."""
     own, patch = read_own(node), Patch(node)
-    patch.taints = [taint for taint in taints_of(node) if str(taint) not in own.taints]
+    patch.leave_taints([taint for taint in taints_of(node) if str(taint) not in own.taints])
     for values, mine, current in (
         (patch.labels, own.labels, labels_of(node)),
         (patch.annotations, own.annotations, annotations_of(node)),
@@ -242,7 +242,7 @@ def plan_state(node: Node, name: str, treatment: Treatment) -> List[Op]:
     wanted = treatment.state(name, Mark(""))
     keep = [taint for taint in taints_of(node) if str(taint) not in own.taints or taint in wanted.taints]
     new = [taint for taint in wanted.taints if taint not in keep]
-    patch.taints = keep + new
+    patch.leave_taints(keep + new)
     own.hold_taints([str(taint) for taint in wanted.taints if str(taint) in own.taints or taint in new])
     patch.labels.update(wanted.labels)
     patch.annotations.update(wanted.annotations)
