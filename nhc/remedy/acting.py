@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, List, Mapping, Optional, Sequence, Set, Tuple
 
+from nhc.marks import clears_later
 from nhc.ports import Applied, Effect
 from nhc.remedy.book import Book, EpisodeCase, Written, changes
 from nhc.remedy.detail import Detail
@@ -56,6 +57,7 @@ class Performer:
 
     def _clear(self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView]) -> List[Written]:
         now = self.clock()
+        cases = [case for case in cases if case.detail.successor or not clears_later(views[case.episode.id].node)]
         standing = [case for case in cases if views[case.episode.id].node is not None or case.detail.successor]
         applied = self.hands.clear(standing)
         gone = Applied("", Effect.UNCHANGED, "the node is gone, and with it our mark")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Callable, Dict, Optional
 
-from nhc.marks import may_mark
+from nhc.marks import clears_later, may_mark
 from nhc.model import Verdict
 from nhc.ports import Effect, Mark
 from nhc.remedy import bounds, verify
@@ -322,6 +322,9 @@ def _returning(view: EpisodeView, scene: Scene) -> Move:
         return _go(view, EpisodeEvent.STILL_FAULTY, "it failed again before the mark was cleared")
     if scene.now - view.detail.entered > scene.settings.patience:
         return _go(view, EpisodeEvent.GIVEN_UP, f"the mark could not be cleared: {view.detail.waiting}")
+    later = clears_later(view.node)
+    if later and not view.detail.successor:
+        return stay(view, scene, "node", f"left alone: {later}")
     return Move(None, view.detail)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
+from nhc.marks import clears_later
 from nhc.model import printable
 from nhc.ports import AdapterError, Applied, ConditionReport, Effect, NodeState
 from nhc.remedy import counting, health
@@ -255,7 +256,8 @@ class Engine:
     def _perform(self, train: Train, rides: Sequence[Ride], views: Mapping[str, StopView]) -> List[RideWritten]:
         todo = [ride for ride in rides if ride.row.node not in self._tried]
         found = self._marks(train, [ride for ride in todo if ride.state is Stop.MARKING and _ours(views, ride)])
-        found += self._clears(train, [ride for ride in todo if ride.state is Stop.RETURNING and _ours(views, ride)])
+        back = [ride for ride in todo if ride.state is Stop.RETURNING and _ours(views, ride)]
+        found += self._clears(train, [ride for ride in back if not clears_later(views[ride.row.node].seen)])
         busy = [ride.row.node for ride in todo if ride.state is Stop.DRAINING and _busy(views, ride)]
         if self.plan.drain.evict and busy:
             self._tried |= set(busy)

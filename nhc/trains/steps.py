@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Dict, Optional
 
-from nhc.marks import may_mark
+from nhc.marks import clears_later, may_mark
 from nhc.model import Verdict
 from nhc.ports import Effect, Mark
 from nhc.remedy import bounds
@@ -278,6 +278,9 @@ def _suite(view: StopView, scene: TrainScene) -> StopMove:
 def _returning(view: StopView, scene: TrainScene) -> StopMove:
     if scene.now - view.detail.entered > scene.plan.patience:
         return _go(view, Stop.FAILED, f"the mark could not be cleared: {view.detail.waiting}")
+    later = clears_later(view.seen)
+    if later:
+        return wait(view, scene, "node", f"left alone: {later}")
     return StopMove(None, view.detail)
 
 

@@ -177,6 +177,11 @@ def test_the_example_is_what_is_read() -> None:
     assert group._replace(nodes=()) == GateRules("gpu", ())
 
 
+def test_the_settings_of_the_published_manifests_are_read() -> None:
+    shipped = Path(__file__).resolve().parents[2] / "adapters/kubernetes/overlays/gate/gate.toml"
+    assert load(str(shipped)).scheduler == "kubernetes"
+
+
 @pytest.mark.parametrize("words", [
     ("run",), ("boot",), ("status",), ("doctor",), ("sync",), ("open", "n1", "--why", "w"),
     ("close", "n1", "--why", "w"),

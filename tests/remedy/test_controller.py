@@ -38,6 +38,19 @@ def test_a_fault_becomes_a_returned_node(world):
     assert steps.index("attempt.written") < steps.index("attempt.sent") < steps.index("attempt.ended")
 
 
+def test_a_node_is_put_back_once_the_scheduler_has_seen_its_reboot_end(world):
+    """slurmctld may say REBOOT for a while after the node has reported its new boot."""
+    world.reboot_lingers = 1800.0
+    world.fall_sick("n1")
+    controller = world.controller()
+    world.run(controller, 40)
+    assert (last(world).state, world.cleared) == ("returning", [])
+    assert "left alone: it is rebooting" in last(world).detail
+    world.run(controller, 40)
+    assert (last(world).state, world.cleared) == ("returned", ["n1"])
+    assert world.sendings("n1") == [Rung.REBOOT]
+
+
 def test_the_ladder_goes_up_until_something_helps(world):
     world.fall_sick("n1", Sickness(Action.RESET_DEVICE, Rung.POWER_CYCLE, target="gpu3"))
     world.run(world.controller(), 60)

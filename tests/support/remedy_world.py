@@ -80,7 +80,10 @@ class Sickness(NamedTuple):
 
 
 class Node:
-    """One machine. `back` is when a repair under way ends (Unix time), with the rung; reports stop until then."""
+    """One machine. `under_way` are repairs with when they end; reports stop until then.
+
+    `rebooting_until`: so long the scheduler believes in a reboot, in the world's ticks.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -92,6 +95,7 @@ class Node:
         self.unknown = False
         self.silent = False
         self.gone = False
+        self.rebooting_until = 0.0
         self.under_way: List[Tuple[float, Rung, str]] = []
 
 
@@ -111,6 +115,7 @@ class World:
     def __init__(self, store: Any, count: int = 4, start: float = 1_700_000_000.0) -> None:
         self.plain = store
         self.now = self.ticks = start
+        self.reboot_lingers = 0.0
         self.nodes = {f"n{number}": Node(f"n{number}") for number in range(count)}
         self.sent: List[Sending] = []
         self.commands: List[Tuple[str, Tuple[str, ...], str]] = []
@@ -186,6 +191,7 @@ class World:
     def _effect(self, node: Node, rung: Rung, device: str) -> None:
         if rung in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
             node.boot += 1
+            node.rebooting_until = self.ticks + self.reboot_lingers
         for cause, one in list(node.sick.items()):
             reached = rung not in (Rung.RESTART_APP, Rung.RESET_DEVICE) or not device or device == one.target
             if one.cure is not Rung.ESCALATE and LADDER.index(rung) >= LADDER.index(one.cure) and reached:
@@ -281,10 +287,10 @@ class FakeMarker:
         node = self.world.nodes.get(name)
         return None if node is None or node.gone else node
 
-    @staticmethod
-    def state(node: Node) -> NodeState:
+    def state(self, node: Node) -> NodeState:
         shown = "idle" if node.available else "drained"
-        return NodeState(node.name, shown, node.available, node.busy, node.mark, groups=("work",))
+        hold = "it is rebooting" if self.world.ticks < node.rebooting_until else ""
+        return NodeState(node.name, shown, node.available, node.busy, node.mark, hold, groups=("work",))
 
     def mark(self, marks: Mapping[str, Mark], seen: Any = None) -> List[Applied]:
         del seen

@@ -166,6 +166,18 @@ def test_a_node_that_an_operator_puts_back_is_left(world):
     assert (line.states()["n0"], world.sendings("n0")) == ("left", [])
 
 
+def test_a_node_is_put_back_once_the_scheduler_has_seen_its_reboot_end(world):
+    """slurmctld may say REBOOT for a while after the node has reported its new boot."""
+    world.reboot_lingers = 600.0
+    line = Line(world)
+    line.begin()
+    line.run(12)
+    assert (line.states()["n0"], world.cleared) == ("returning", [])
+    line.run(240)
+    assert set(line.states().values()) == {"done"}
+    assert all(node.available for node in world.nodes.values())
+
+
 def test_a_person_who_ends_the_hold_takes_the_node(world):
     line = Line(world)
     line.begin()

@@ -30,8 +30,8 @@ WHY_LIMIT = 200
 """Characters of a reason; people read less."""
 GONE = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "FUTURE"})
 """States in which there is no node to let in."""
-ASKED = re.compile(re.escape(GATE_TAG) + r" (close|open) at (\d{9,11}) by ")
-"""A person's order, in the node's comment or reason."""
+ASKED = re.compile(re.escape(GATE_TAG) + r" (close|open) at (\d{9,11}(?:\.\d{1,6})?) by ")
+"""A person's order, in the node's comment or reason: of two within a second, the later one counts."""
 
 
 class SlurmGate:
@@ -120,7 +120,7 @@ class SlurmGate:
         if shown and not shown.startswith((GATE_TAG, "NHC:")):
             return Applied(node, Effect.REFUSED, f"its comment is somebody else's: {printable(shown, 80)}")
         word = "open" if opened else "close"
-        text = f"{GATE_TAG} {word} at {int(time())} by {printable(by, 40)}: {printable(why, WHY_LIMIT)}"
+        text = f"{GATE_TAG} {word} at {time():.3f} by {printable(by, 40)}: {printable(why, WHY_LIMIT)}"
         self.command.ask("scontrol", "update", f"NodeName={plain(node)}", f"Comment={text}")
         if not opened:
             done = self.hold(node, f"closed by {by}: {why}")

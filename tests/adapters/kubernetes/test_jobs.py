@@ -111,7 +111,8 @@ class JobCorner:
 
     def restarts(self):
         with self.store.read() as connection:
-            (row,) = store_jobs.list_jobs(connection, is_open=None)
+            found = store_jobs.list_jobs(connection, is_open=None)
+            (row,) = [one for one in found if one.namespace == self.kube.namespace]
             return store_jobs.restarts(connection, row.id)
 
     def outcomes(self):

@@ -38,6 +38,7 @@ MANIFESTS = REPOSITORY / "adapters/kubernetes"
 SYSTEM = "nhc-system"
 OVERLAYS = sorted(path.parent.name for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
 COMPONENTS = ("prometheus", "no-runtimeclass")
+WITHOUT_AGENTS = ("gate",)
 MONITOR = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -69,7 +70,7 @@ def test_the_api_server_takes_every_overlay(installed: Any, overlay: str) -> Non
     assert said.stdout.count("serverside-applied (server dry run)") == rendered.count("\nkind: ") + (
         rendered.startswith("kind: ")
     )
-    assert "daemonset.apps/nhc-agent-" in said.stdout
+    assert ("daemonset.apps/nhc-gate " if overlay == "gate" else "daemonset.apps/nhc-agent-") in said.stdout
 
 
 def test_the_api_server_takes_the_pod_monitor_where_there_is_such_a_kind(installed: Any, tmp_path: Any) -> None:
@@ -571,12 +572,12 @@ def test_the_charts_settings_are_what_the_controller_reads(plane: Any, tmp_path:
 
 
 def agents(text: str) -> dict[str, tuple[dict[str, Any], dict[str, str]]]:
-    """Each DaemonSet's container and the files of its /etc/nhc."""
+    """The container of each of the agent's DaemonSets, and the files of its /etc/nhc."""
     documents = list(yaml.safe_load_all(text))
     maps = {doc["metadata"]["name"]: doc["data"] for doc in documents if doc["kind"] == "ConfigMap"}
     found = {}
     for doc in documents:
-        if doc["kind"] == "DaemonSet":
+        if doc["kind"] == "DaemonSet" and doc["metadata"]["name"].startswith("nhc-agent"):
             spec = doc["spec"]["template"]["spec"]
             (source,) = [volume["configMap"]["name"] for volume in spec["volumes"] if volume["name"] == "checks"]
             found[doc["metadata"]["name"]] = (spec["containers"][0], maps[source])
@@ -589,7 +590,7 @@ def rendered(plane: Any, how: str, *options: str) -> str:
     return str(plane.kubectl("kustomize", str(MANIFESTS / "overlays" / how)).stdout)
 
 
-@pytest.mark.parametrize("how", ["chart", *[name for name in OVERLAYS if name not in COMPONENTS]])
+@pytest.mark.parametrize("how", ["chart", *[one for one in OVERLAYS if one not in COMPONENTS + WITHOUT_AGENTS]])
 def test_an_agent_s_settings_and_checks_are_ones_it_takes(plane: Any, how: str, tmp_path: Path) -> None:
     for container, files in agents(rendered(plane, how)).values():
         for name, text in files.items():

@@ -16,7 +16,7 @@ from typing import List, Mapping, Optional, Sequence
 from nhc.gate_ports import GateLimit, GateNews, GateStanding, GroupOfNodes, Turn
 from nhc.model import printable
 from nhc.ports import AdapterError, Applied, Effect
-from nhc.timestamps import utc
+from nhc.timestamps import utc_milliseconds
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
@@ -131,7 +131,7 @@ class KubernetesGate:
         if self._node(node) is None:
             return Applied(node, Effect.FAILED, "there is no such node")
         word = "open" if opened else "close"
-        text = f"{word} {utc(time.time())} by {printable(by, 60)}: {printable(why, 200)}"
+        text = f"{word} {utc_milliseconds(time.time())} by {printable(by, 60)}: {printable(why, 200)}"
 
         def ops(seen: Node) -> List[Op]:
             patch = Patch(seen)

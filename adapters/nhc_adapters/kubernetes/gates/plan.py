@@ -13,7 +13,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.gate_ports import GateNews, GroupOfNodes
 from nhc.model import printable
-from nhc.timestamps import from_utc, utc
+from nhc.timestamps import from_iso, from_utc, utc
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.marks import Op, Patch
 from nhc_adapters.kubernetes.nodes.own_marks import HOLD, Node, annotations_of, labels_of, taints_of
@@ -110,9 +110,9 @@ def read_known(node: Node) -> GateNotes:
 
 
 def read_order(node: Node) -> Tuple[str, float, str]:
-    """A person's order: open, close or "", when, and the rest of it."""
+    """A person's order: open, close or "", when (Unix time, with its fraction), and the rest of it."""
     found = _ORDER.fullmatch(annotations_of(node).get(ORDER, ""))
-    when = from_utc(found[2]) if found else 0.0
+    when = from_iso(found[2]) if found else None
     return (found[1], when, found[3]) if found and when else ("", 0.0, "")
 
 
