@@ -94,7 +94,7 @@ def may_clear(state: Optional[NodeState]) -> Tuple[Effect, str]:
 def clears_later(state: Optional[NodeState]) -> str:
     """What keeps our own mark from being cleared for a while, "" where nothing does.
 
-    A scheduler may still wait for a reboot, or have the node reserved, after the node itself has reported that it is well.
+    A scheduler may still wait for a reboot, or have the node reserved, after the node has reported that it is well.
     """
     return state.hold if state is not None and state.mark is not None and state.mark.ours else ""
 
