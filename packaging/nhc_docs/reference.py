@@ -42,24 +42,41 @@ def _explained(name: str) -> str:
     done = CliRunner().invoke(application, ["explain", name])
     if done.exit_code:
         raise ValueError(f"nhc explain {name}: {done.output}")
-    return fenced(done.output)
+    return done.output
 
 
-def fenced(text: str, language: str = "text") -> str:
-    """A block of code, whatever is in it."""
-    return f"````{language}\n{text.strip(chr(10))}\n````"
+def fenced(text: str, language: str = "") -> str:
+    """A block of code, whatever is in it. Without a language it is text, whose long lines the page folds."""
+    return f"````{language or '{.text .folded}'}\n{text.strip(chr(10))}\n````"
+
+
+def runbook(text: str) -> str:
+    """What `nhc explain REASON` prints, as paragraphs: a line at the margin heads those that are indented below it."""
+    title, *lines = text.strip("\n").split("\n")
+    parts: List[str] = [plain(title.partition(": ")[2])]
+    for line in lines:
+        if line[:1].strip():
+            parts.append(f"**{plain(line)}**\n")
+        else:
+            parts.append(plain(line.strip()))
+    return "\n".join(parts).strip("\n")
+
+
+def plain(text: str) -> str:
+    """Text in which nothing is Markdown."""
+    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", text)
 
 
 def checks() -> str:
     found = [check for check in find_all() if not check.distribution]
     lines = [f"# Checks\n\n{len(found)} checks, as `nhc explain CHECK` tells them.\n"]
-    lines += [f"## {check.name}\n\n{_explained(check.name)}\n" for check in found]
+    lines += [f"## {check.name}\n\n{fenced(_explained(check.name))}\n" for check in found]
     return "\n".join(lines)
 
 
 def findings() -> str:
     lines = ["# Reasons\n\nWhat reports name as the reason of a failure, as `nhc explain REASON` tells it.\n"]
-    lines += [f"## {name}\n\n{_explained(name)}\n" for name in sorted(set(reasons()))]
+    lines += [f"## {name}\n\n{runbook(_explained(name))}\n" for name in sorted(set(reasons()))]
     return "\n".join(lines)
 
 
@@ -79,7 +96,7 @@ def settings(root: Path) -> str:
     ]
     for path in sorted((root / "conf").glob("*.example")):
         name = path.name[: -len(".example")]
-        language = "toml" if name.endswith(".toml") else "text"
+        language = "toml" if name.endswith(".toml") else ""
         lines.append(f"## {name}\n\n{fenced(path.read_text(), language)}\n")
     return "\n".join(lines)
 

@@ -18,6 +18,15 @@ LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 ITEM = re.compile(r"( *)([-*+]|\d+[.)])( {1,4})(?=\S)")
 INDEX = "docs/README.md"
 REFERENCE = "docs/reference"
+STYLE = "assets/nhc.css"
+PALETTE = [
+    {"media": "(prefers-color-scheme)", "toggle": {"icon": "material/brightness-auto", "name": "Light colours"}},
+    {"media": "(prefers-color-scheme: light)", "scheme": "default",
+     "toggle": {"icon": "material/weather-sunny", "name": "Dark colours"}},
+    {"media": "(prefers-color-scheme: dark)", "scheme": "slate",
+     "toggle": {"icon": "material/weather-night", "name": "Colours as the system has them"}},
+]  # fmt: skip
+"""The theme follows the system's scheme only where it has a switch as well; each name says what a click brings."""
 
 
 def stage(root: Path, source: Path, generated: Mapping[str, str]) -> None:
@@ -26,6 +35,9 @@ def stage(root: Path, source: Path, generated: Mapping[str, str]) -> None:
         page = source / REFERENCE / name
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(text)
+    style = source / STYLE
+    style.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(Path(__file__).with_name("site.css"), style)
     waiting, done = ["README.md", INDEX], set()
     while waiting:
         name = waiting.pop()
@@ -95,15 +107,16 @@ def config(root: Path, source: Path, out: Path, generated: Mapping[str, str]) ->
     """The text of mkdocs.yml."""
     import json
 
-    nav: List[Dict[str, object]] = [{"nhc": "README.md"}, {"All documents": INDEX}]
+    nav: List[Dict[str, object]] = [{"Overview": "README.md"}, {"All documents": INDEX}]
     nav += [{name: [{title: path} for title, path in pages if path != "README.md"]} for name, pages in chapters(root)]
     titles = [{text.split("\n", 1)[0].lstrip("# "): f"{REFERENCE}/{name}"} for name, text in generated.items()]
     nav.append({"Reference": titles})
     settings = {
         "site_name": "nhc", "docs_dir": str(source), "site_dir": str(out), "use_directory_urls": False,
-        "theme": {"name": "material", "font": False, "features": ["navigation.indexes", "navigation.top", "toc.follow"],
-                  "palette": [{"media": "(prefers-color-scheme: light)", "scheme": "default"},
-                              {"media": "(prefers-color-scheme: dark)", "scheme": "slate"}]},
+        "site_description": "One health check engine for the nodes of GPU, AI and HPC clusters.",
+        "theme": {"name": "material", "font": False, "palette": PALETTE,
+                  "features": ["navigation.indexes", "navigation.top", "toc.follow"]},
+        "extra_css": [STYLE],
         "plugins": ["search"],  # not "offline": it names a script on another host
         "extra": {"generator": False},
         "validation": {"nav": {"omitted_files": "ignore", "not_found": "warn"},

@@ -25,12 +25,15 @@ class Page(HTMLParser):
         super().__init__()
         self.links: list[str] = []
         self.loads: list[str] = []
+        self.media: set[str] = set()
         self.names: set[str] = {"", "__top"}
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {key: value or "" for key, value in attrs}
         self.names |= {given[key] for key in ("id", "name") if key in given}
+        if tag == "input":  # a switch of colours: without one, the theme does not ask the system
+            self.media.add(given.get("data-md-color-media", ""))
         if tag == "a" and "href" in given:
             self.links.append(given["href"])
         if tag == "link" and given.get("rel") not in ("canonical", "next", "prev"):
@@ -73,6 +76,14 @@ def test_nothing_is_loaded_from_another_host(site):
 
 
 @pytest.mark.slow
+def test_every_page_has_our_style_and_follows_the_systems_colours(site):
+    for path, page in site.items():
+        if path.name != "404.html":
+            assert [load for load in page.loads if load.endswith("assets/nhc.css")], path
+            assert "(prefers-color-scheme: dark)" in page.media, path
+
+
+@pytest.mark.slow
 def test_every_document_is_a_page_and_the_menu_has_it(site):
     pages = {str(path).partition("/docs/")[2] for path in site}
     written = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"README"}
@@ -96,6 +107,14 @@ def test_the_metrics_of_every_part_are_in_the_reference():
         "nhc_node_verdict", "nhc_problem", "nhc_agent_healthy", "nhc_kubernetes_nodes_marked", "nhc_remedy_episodes",
         "nhc_kubernetes_operations_total", "nhc_agent_config_refused",
     } <= set(names)  # fmt: skip
+
+
+def test_a_runbook_is_paragraphs_in_which_nothing_is_markdown():
+    given = "Xid79: GPU_LOST, fatal\n\nWhat it means\n  The *GPU* is gone: see [a]\n  and <b>.\n\nSources\n  `docs`\n"
+    assert reference.runbook(given) == (
+        "GPU\\_LOST, fatal\n\n**What it means**\n\nThe \\*GPU\\* is gone: see \\[a\\]\nand \\<b\\>.\n\n"
+        "**Sources**\n\n\\`docs\\`"
+    )
 
 
 def test_lists_are_indented_as_python_markdown_wants_them():
