@@ -9,6 +9,7 @@ from typing import Callable, List, Mapping, NamedTuple, Optional
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import under
 from nhc.deep import suites
 from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
@@ -37,14 +38,6 @@ BY = under("Who")("--by", default="", metavar="NAME", help="Who gives this comma
 WHY = under("Who")("--why", required=True, metavar="TEXT", help="Why; kept with the order.")
 
 
-class CannotGate(Exception):
-    """Why a command cannot be carried out, and the exit status."""
-
-    def __init__(self, why: str, status: int = EXIT_UNKNOWN) -> None:
-        super().__init__(why)
-        self.status = status
-
-
 class Here(NamedTuple):
     """A node and its gate's rules."""
 
@@ -57,7 +50,7 @@ def carried_out(name: str, work: Callable[[], int]) -> None:
     """Run a command: its status, or one line on standard error and 2 (wrong usage) or 3 (it cannot be done now)."""
     try:
         status = work()
-    except CannotGate as error:
+    except CommandError as error:
         status = _said(name, error, error.status)
     except ConfigError as error:
         status = _said(name, "\n".join(problem.show() for problem in error.problems), EXIT_USAGE)
@@ -91,9 +84,9 @@ def suite_text(rules: GateRules, host: Host) -> str:
 
 
 def settings_of(path: str) -> GateSettings:
-    """The settings of a command line. Raises SettingsError, CannotGate where nobody has written any."""
+    """The settings of a command line. Raises SettingsError, CommandError where nobody has written any."""
     if path == PATH and not os.path.exists(PATH):
-        raise CannotGate(f"there is no {PATH}: name the settings with -s", EXIT_USAGE)
+        raise CommandError(f"there is no {PATH}: name the settings with -s", EXIT_USAGE)
     return load(path)
 
 
@@ -106,10 +99,10 @@ def keeper_of(settings: GateSettings) -> Optional[Gatekeeper]:
 
 
 def needed_keeper(settings: GateSettings) -> Gatekeeper:
-    """The same where there must be one. Raises CannotGate."""
+    """The same where there must be one. Raises CommandError."""
     found = keeper_of(settings)
     if found is None:
-        raise CannotGate(f'{settings.path}: scheduler = "none": there is nobody who holds nodes', EXIT_USAGE)
+        raise CommandError(f'{settings.path}: scheduler = "none": there is nobody who holds nodes', EXIT_USAGE)
     return found
 
 
@@ -120,7 +113,7 @@ def hook_of(rules: GateRules) -> Optional[LifecycleHook]:
     try:
         made: LifecycleHook = lifecycle_hook(rules.hook.kind)(rules.hook.settings, os.environ)
     except AdapterError as error:
-        raise CannotGate(f"groups.{rules.name}.{error}", EXIT_USAGE) from None
+        raise CommandError(f"groups.{rules.name}.{error}", EXIT_USAGE) from None
     return made
 
 

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Sequence
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.durations import DURATION
 from nhc.cli.gate_options import (
     APPLY,
@@ -16,7 +17,6 @@ from nhc.cli.gate_options import (
     FORM,
     SETTINGS,
     WHY,
-    CannotGate,
     audit,
     carried_out,
     needed_keeper,
@@ -70,7 +70,7 @@ def _order(options: Dict[str, Any], opened: bool) -> int:
     settings = settings_of(options["path"])
     keeper, by = needed_keeper(settings), person(options["by"])
     if not isinstance(keeper, TakesOrders):
-        raise CannotGate(f"{settings.scheduler} takes no orders", EXIT_USAGE)
+        raise CommandError(f"{settings.scheduler} takes no orders", EXIT_USAGE)
     tell, failed = audit(settings, by, _complain), False
     word = "open" if opened else "close"
     for node in _named(options["nodes"]):
@@ -99,7 +99,7 @@ def _named(words: Sequence[str]) -> List[str]:
     try:
         return [name for word in words for name in expand(word)]
     except ValueError as error:
-        raise CannotGate(str(error), EXIT_USAGE) from None
+        raise CommandError(str(error), EXIT_USAGE) from None
 
 
 @click.command("sync", cls=GroupedCommand)
@@ -120,7 +120,7 @@ def _sync(options: Dict[str, Any]) -> int:
     settings = settings_of(options["path"])
     keeper = needed_keeper(settings)
     if not isinstance(keeper, KeepsCluster):
-        raise CannotGate(f"{settings.scheduler}: gates act from their nodes: nhc gate run", EXIT_USAGE)
+        raise CommandError(f"{settings.scheduler}: gates act from their nodes: nhc gate run", EXIT_USAGE)
     groups, tell = _groups(settings), audit(settings, "nhc gate sync", _complain)
     said = ""
     while True:

@@ -11,13 +11,13 @@ from typing import Any, Dict, Optional
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.durations import DURATION
 from nhc.cli.gate_options import (
     APPLY,
     FORM,
     NODE,
     SETTINGS,
-    CannotGate,
     audit,
     carried_out,
     here,
@@ -119,7 +119,7 @@ def _run(options: Dict[str, Any]) -> int:
             time.sleep(options["every"])
             try:
                 world = _world(options) or world
-            except (SettingsError, CannotGate) as error:
+            except (SettingsError, CommandError) as error:
                 _say(f"the settings in force stay: {error}")
     except _GateEnded:
         return 128 + signal.SIGTERM if not options["every"] else EXIT_HEALTHY

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Callable, Optional
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import under
 from nhc.jobs.settings import PATH, STORE, RestartSettings, load
 from nhc.model import printable
@@ -21,19 +22,11 @@ SETTINGS = under("Where")(
 STORE_URL = under("Where")("--store", "store_url", metavar="URL", help="The store. Default: what the settings say.")
 
 
-class JobCommandError(Exception):
-    """Why a command cannot be carried out, and the exit status."""
-
-    def __init__(self, why: str, status: int = 3) -> None:
-        super().__init__(why)
-        self.status = status
-
-
 def carried_out(name: str, work: Callable[[], int]) -> None:
     """Run a command: its status, or one line on standard error and 2 (wrong usage) or 3 (it cannot be done now)."""
     try:
         status = work()
-    except JobCommandError as error:
+    except CommandError as error:
         print(f"nhc job {name}: {printable(str(error))}", file=sys.stderr)
         status = error.status
     except (SettingsError, StoreError) as error:
@@ -43,9 +36,9 @@ def carried_out(name: str, work: Callable[[], int]) -> None:
 
 
 def settings_of(path: Optional[str], store: Optional[str] = None) -> RestartSettings:
-    """The settings of a command line. Raises SettingsError; JobCommandError where there are none."""
+    """The settings of a command line. Raises SettingsError; CommandError where there are none."""
     if path is None and not os.path.exists(PATH):
-        raise JobCommandError(f"there is no {PATH}: name the settings with -s", 2)
+        raise CommandError(f"there is no {PATH}: name the settings with -s", 2)
     found = load(path or PATH)
     return found._replace(store=store) if store else found
 
@@ -58,12 +51,12 @@ def opened(path: Optional[str], store: Optional[str]) -> Store:
 
 
 def the_job(store: Store, name: str) -> WatchedJob:
-    """The job that a person's word names. Raises JobCommandError, StoreError."""
+    """The job that a person's word names. Raises CommandError, StoreError."""
     with store.read() as connection:
         found = find(connection, name)
     standing = [row for row in found if row.ended is None] or found[:1]
     if not standing:
-        raise JobCommandError(f"no job is called {name}: `nhc job status` lists them", 1)
+        raise CommandError(f"no job is called {name}: `nhc job status` lists them", 1)
     if len(standing) > 1:
-        raise JobCommandError(f"{name} is one of {', '.join(row.text() for row in standing)}: say which", 2)
+        raise CommandError(f"{name} is one of {', '.join(row.text() for row in standing)}: say which", 2)
     return standing[0]

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-import signal
-import sys
-import threading
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 import click
 
-from nhc.cli.job_options import SETTINGS, STORE_URL, JobCommandError, carried_out, settings_of
+from nhc.cli.command_error import CommandError
+from nhc.cli.job_options import SETTINGS, STORE_URL, carried_out, settings_of
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.round_service import RoundEnd, RoundService
+from nhc.jobs import metrics
 from nhc.jobs.loop import JobEvent, JobRound
 from nhc.jobs.site import JobSite, open_site
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.ports import AdapterError
 from nhc.store.database import Fence
-from nhc.store.errors import LeadershipLost, StoreError
-from nhc.store.leader import Leader, leads
+from nhc.store.leader import Leader
 
 LEAD = "jobs"
 """The name of this lead: jobs and nodes are looked after by two processes, which do not wait for one another."""
@@ -30,6 +29,8 @@ LEAD = "jobs"
 @STORE_URL
 @under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")
 @under("What is done")("--dry-run", is_flag=True, help="Show what would be done; write and change nothing.")
+@under("What is shown")("--listen", default="", metavar="ADDRESS", help="Serve /metrics and /healthz: 127.0.0.1:9471.")
+@under("What is shown")("--metrics-file", default="", metavar="FILE", help="Write metrics for a textfile collector.")
 @under("What is shown")(
     "-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
     help="Output format.",
@@ -45,82 +46,67 @@ def command(**options: Any) -> None:
 
 
 def run(options: Dict[str, Any]) -> int:
-    """Carry it out. Raises SettingsError, StoreError, JobCommandError."""
+    """Carry it out. Raises SettingsError, StoreError, CommandError."""
     settings = settings_of(options["settings_path"], options["store_url"])
     try:
         site = open_site(settings)
     except (NoAdapter, AdapterError) as error:
-        raise JobCommandError(str(error), 2) from None
+        raise CommandError(str(error), 2) from None
     try:
-        return _JobService(site, options).run()
+        leader = None if options["dry_run"] else Leader(site.store, name=LEAD)
+        work = _JobRounds(site, leader is not None, options)
+        service = RoundService(
+            "job run", work, leader, every=settings.every, listen=options["listen"],
+            metrics_file=options["metrics_file"],
+        )  # fmt: skip
+        if leader is None or options["once"]:
+            end = service.once()
+            work.summary()
+            return 1 if end.problems else 0
+        service.rounds(leader)
+        return 0
     finally:
         site.close()
 
 
-class _JobService:
-    """One process: rounds until a signal, leading where it may."""
+class _JobRounds:
+    """What `nhc job run` does each round.
 
-    def __init__(self, site: JobSite, options: Dict[str, Any]) -> None:
-        self.site, self.options = site, options
-        self.json = options["form"] == "json"
-        self.dry = bool(options["dry_run"])
-        self.stop = threading.Event()
-        self.leader = None if self.dry else Leader(site.store, name=LEAD)
-        self.said: List[str] = []
+    /healthz speaks of this process and its store: a controller that cannot be read is `nhc_job_problems`, since no
+    restart of ours brings it back.
+    """
 
-    def run(self) -> int:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: self.stop.set())
-        try:
-            return self._once() if self.options["once"] or self.dry else self._rounds()
-        finally:
-            if self.leader is not None:
-                self.leader.release()
+    def __init__(self, site: JobSite, leading: bool, options: Dict[str, Any]) -> None:
+        self.site = site
+        self.json, self.streams = options["form"] == "json", leading and not options["once"]
+        self.dry = not leading
+        self.totals = metrics.JobTotals()
+        self.last: Optional[JobRound] = None
 
-    def _once(self) -> int:
-        fence: Optional[Fence] = None
-        if self.leader is not None:
-            if not self.leader.attempt():
-                raise JobCommandError(f"another leads this store: {leads(self.site.store, LEAD) or 'unknown'}")
-            fence = self.leader.fence
-        done = self.site.loop(fence, self.tell).round(apply=not self.dry)
-        self._after(done)
-        self._summary(done)
-        return 1 if done.problems else 0
+    def lead(self, fence: Optional[Fence]) -> None:
+        """See RoundWork."""
+        self.loop = self.site.loop(fence, self.tell)
 
-    def _rounds(self) -> int:
-        """Rounds while it leads. A store that is away is waited for."""
-        assert self.leader is not None
-        loop, number = None, -1
-        while not self.stop.is_set():
-            try:
-                if not self.leader.attempt() or self.leader.fence is None:
-                    loop = None
-                    self.say(f"waits: another leads this store: {leads(self.site.store, LEAD) or 'unknown'}")
-                else:
-                    if loop is None or number != self.leader.fence.number:
-                        number = self.leader.fence.number
-                        loop = self.site.loop(self.leader.fence, self.tell)
-                        self.say(f"leads as {self.leader.holder} (number {number})")
-                    self._after(loop.round())
-            except LeadershipLost as error:
-                loop = None
-                self.say(str(error))
-            except StoreError as error:
-                self.say(str(error))
-            self.stop.wait(self.site.settings.every)
-        return 0
+    def round(self) -> RoundEnd:
+        """See RoundWork."""
+        self.last = self.loop.round(apply=not self.dry)
+        self.totals.add(self.last)
+        would = [f"would {one.what} {one.job}: {one.why}" for one in self.last.would] if self.streams else []
+        return RoundEnd(self.last.problems, tuple(would))
 
-    def _after(self, done: JobRound) -> None:
-        for problem in done.problems:
-            self.say(problem)
-        for one in done.would:
-            if not self.options["once"] and not self.dry:
-                self.say(f"would {one.what} {one.job}: {one.why}")
-        if not done.problems and not done.would:
-            self.said = self.said[:0]
+    def page(self) -> str:
+        """See RoundWork."""
+        assert self.last is not None
+        return metrics.render(self.site.store, self.last, self.totals, not self.dry)
 
-    def _summary(self, done: JobRound) -> None:
+    def standby(self) -> str:
+        """See RoundWork."""
+        return metrics.STANDS_BY
+
+    def summary(self) -> None:
+        """What the only round came to."""
+        done = self.last
+        assert done is not None
         if self.json:
             value = {
                 "at": done.at, "jobs": done.jobs, "problems": list(done.problems),
@@ -138,13 +124,7 @@ class _JobService:
     def tell(self, event: JobEvent) -> None:
         """An event that is in the store."""
         if self.json:
-            if not self.options["once"] and not self.dry:
+            if self.streams:
                 click.echo(json.dumps(event._asdict(), ensure_ascii=False))
             return
         click.echo(printable(f"{event.job}  {event.what}  {event.why}".rstrip()))
-
-    def say(self, text: str) -> None:
-        """A line for the log, once as long as nothing else happens."""
-        if text not in self.said:
-            self.said.append(text)
-            print(f"nhc job run: {printable(text)}", file=sys.stderr, flush=True)

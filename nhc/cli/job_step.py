@@ -10,7 +10,8 @@ from typing import Dict, Sequence, Set, Tuple
 
 import click
 
-from nhc.cli.job_options import JobCommandError, carried_out
+from nhc.cli.command_error import CommandError
+from nhc.cli.job_options import carried_out
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.job_control import JobController
 from nhc.jobs.step import StepEnds, next_step
@@ -39,19 +40,19 @@ def command(words: Sequence[str], max_restarts: int, nodes: int, settle: float) 
 
 
 def run(words: Sequence[str], most: int, wanted: int, settle: float) -> int:
-    """Carry it out. Raises JobCommandError."""
+    """Carry it out. Raises CommandError."""
     listed = os.environ.get("SLURM_JOB_NODELIST", "")
     if not listed:
-        raise JobCommandError("there is no SLURM_JOB_NODELIST: it runs within an allocation (sbatch, salloc)", 2)
+        raise CommandError("there is no SLURM_JOB_NODELIST: it runs within an allocation (sbatch, salloc)", 2)
     allocated = expand(listed)
     spares = os.environ.get("NHC_SPARES", "0")
     wanted = wanted or max(len(allocated) - (int(spares) if spares.isdigit() else 0), 1)
     if wanted > len(allocated):
-        raise JobCommandError(f"--nodes: {wanted}, and the allocation has {len(allocated)}", 2)
+        raise CommandError(f"--nodes: {wanted}, and the allocation has {len(allocated)}", 2)
     try:
         controller: JobController = job_controller("slurm")({}, os.environ, 30.0)
     except (NoAdapter, AdapterError) as error:
-        raise JobCommandError(str(error), 3) from None
+        raise CommandError(str(error), 3) from None
     status, restarts = 0, 0
     failed: Set[str] = set()
     used: Tuple[str, ...] = ()
@@ -79,7 +80,7 @@ def _srun(words: Sequence[str], nodes: Sequence[str], restarts: int) -> int:
     try:
         status = subprocess.call(argv, env={**os.environ, "NHC_RESTART": str(restarts)})
     except OSError as error:
-        raise JobCommandError(f"srun cannot be run: {error.strerror or error}") from None
+        raise CommandError(f"srun cannot be run: {error.strerror or error}") from None
     return status if status >= 0 else 128 - status
 
 
@@ -97,7 +98,7 @@ def _faults(controller: JobController, nodes: Sequence[str]) -> Dict[str, str]:
     try:
         return dict(controller.node_faults(list(nodes)))
     except AdapterError as error:
-        raise JobCommandError(str(error)) from None
+        raise CommandError(str(error)) from None
 
 
 def _say(text: str) -> None:

@@ -7,7 +7,8 @@ from typing import Any, Dict, Sequence
 
 import click
 
-from nhc.cli.job_options import JobCommandError, carried_out
+from nhc.cli.command_error import CommandError
+from nhc.cli.job_options import carried_out
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.job_control import JobSubmits, Submission, Wish
 from nhc.model import printable
@@ -43,29 +44,29 @@ def command(words: Sequence[str], **options: Any) -> None:
 
 
 def submit(words: Sequence[str], options: Dict[str, Any]) -> int:
-    """Carry it out. Raises JobCommandError."""
+    """Carry it out. Raises CommandError."""
     if bool(words) == bool(options["file"]):
-        raise JobCommandError("say what to submit: words for sbatch, or -f FILE for Kubernetes", 2)
+        raise CommandError("say what to submit: words for sbatch, or -f FILE for Kubernetes", 2)
     if any(character.isspace() for character in options["checkpoint"]):
-        raise JobCommandError(f"--checkpoint: {options['checkpoint']!r} holds a space", 2)
+        raise CommandError(f"--checkpoint: {options['checkpoint']!r} holds a space", 2)
     name = options["controller"] or ("kubernetes" if options["file"] else "slurm")
     text = ""
     if options["file"]:
         try:
             text = read_text(options["file"], MANIFEST)
         except (OSError, UnicodeDecodeError) as error:
-            raise JobCommandError(f"{options['file']}: {cause(error)}", 2) from None
+            raise CommandError(f"{options['file']}: {cause(error)}", 2) from None
     wish = Wish(options["max_restarts"], options["checkpoint"]) if options["auto_resume"] else None
     settings = {key: options[key] for key in ("kubeconfig", "context") if options[key]}
     try:
         controller: object = job_controller(name)(settings, os.environ, 30.0)
     except (NoAdapter, AdapterError) as error:
-        raise JobCommandError(str(error), 2) from None
+        raise CommandError(str(error), 2) from None
     if not isinstance(controller, JobSubmits):
-        raise JobCommandError(f"{name} takes no jobs", 2)
+        raise CommandError(f"{name} takes no jobs", 2)
     done = controller.submit(Submission(tuple(words), text, options["namespace"], wish, options["spares"]))
     for one in done.jobs:
         click.echo(printable(one))
     if done.problem:
-        raise JobCommandError(done.problem, 3 if done.ambiguous else 1)
+        raise CommandError(done.problem, 3 if done.ambiguous else 1)
     return 0

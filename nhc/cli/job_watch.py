@@ -11,8 +11,9 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.durations import DURATION
-from nhc.cli.job_options import JobCommandError, carried_out
+from nhc.cli.job_options import carried_out
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import person
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
@@ -72,7 +73,7 @@ def command(**options: Any) -> None:
 def _watch(options: Dict[str, Any]) -> int:
     logs: Sequence[str] = options["logs"] or (() if options["records"] else ("-",))
     if options["follow"] and len(logs) != 1:
-        raise JobCommandError("--follow takes one log", EXIT_USAGE)
+        raise CommandError("--follow takes one log", EXIT_USAGE)
     nodes = _nodes(options)
     records, problems = _records(options["records"])
     watch = JobWatch(nodes)
@@ -120,7 +121,7 @@ def _read(watch: JobWatch, log: str, options: Dict[str, Any]) -> None:
 
 
 def _lines(path: str, follow: bool) -> Iterator[str]:
-    """Lines of a log; with `follow` an empty one at each look that brought nothing. Raises JobCommandError."""
+    """Lines of a log; with `follow` an empty one at each look that brought nothing. Raises CommandError."""
     try:
         if path == "-":
             stream = sys.stdin
@@ -148,9 +149,9 @@ def _lines(path: str, follow: bool) -> Iterator[str]:
                 yield ""
                 time.sleep(LOOK)
     except UnicodeDecodeError as error:
-        raise JobCommandError(f"{path}: {cause(error)}", EXIT_USAGE) from None
+        raise CommandError(f"{path}: {cause(error)}", EXIT_USAGE) from None
     except OSError as error:
-        raise JobCommandError(f"{path}: {error.strerror}", EXIT_USAGE) from None
+        raise CommandError(f"{path}: {error.strerror}", EXIT_USAGE) from None
 
 
 def _shortened(path: str, at: int) -> bool:
@@ -162,19 +163,19 @@ def _shortened(path: str, at: int) -> bool:
 
 
 def _nodes(options: Dict[str, Any]) -> Dict[int, str]:
-    """The node of each rank, as the command line says. Raises JobCommandError."""
+    """The node of each rank, as the command line says. Raises CommandError."""
     if options["rank_file"]:
         path, found = options["rank_file"], {}
         try:
             text = read_text(path)
         except (OSError, UnicodeDecodeError) as error:
-            raise JobCommandError(f"{path}: {cause(error)}", EXIT_USAGE) from None
+            raise CommandError(f"{path}: {cause(error)}", EXIT_USAGE) from None
         for number, line in enumerate(text.splitlines(), 1):
             words = line.partition("#")[0].split()
             if not words:
                 continue
             if len(words) != 2 or not words[0].isdigit():
-                raise JobCommandError(f"{path}:{number}: {printable(line, 60)!r} is not 'RANK NODE'", EXIT_USAGE)
+                raise CommandError(f"{path}:{number}: {printable(line, 60)!r} is not 'RANK NODE'", EXIT_USAGE)
             found[int(words[0])] = words[1]
         return found
     if not options["node_set"]:
@@ -182,26 +183,26 @@ def _nodes(options: Dict[str, Any]) -> Dict[int, str]:
     try:
         names = expand(options["node_set"])
     except ValueError as error:
-        raise JobCommandError(f"--nodes: {error}", EXIT_USAGE) from None
+        raise CommandError(f"--nodes: {error}", EXIT_USAGE) from None
     each = options["per_node"]
     return {at * each + slot: name for at, name in enumerate(names) for slot in range(each)}
 
 
 def _records(paths: Sequence[str]) -> tuple[List[flight_record.FlightRecord], List[str]]:
-    """The flight records, and what is wrong with files. Raises JobCommandError for a path that is not there."""
+    """The flight records, and what is wrong with files. Raises CommandError for a path that is not there."""
     found: List[flight_record.FlightRecord] = []
     problems: List[str] = []
     for path in paths:
         try:
             names = sorted(f"{path}/{name}" for name in os.listdir(path)) if os.path.isdir(path) else [path]
         except OSError as error:
-            raise JobCommandError(f"{path}: {error.strerror}", EXIT_USAGE) from None
+            raise CommandError(f"{path}: {error.strerror}", EXIT_USAGE) from None
         for name in names:
             try:
                 found.append(flight_record.read(read_bytes(name, flight_record.LIMIT), flight_record.rank_of(name)))
             except OSError as error:
                 if not os.path.isdir(path):
-                    raise JobCommandError(f"{name}: {error.strerror}", EXIT_USAGE) from None
+                    raise CommandError(f"{name}: {error.strerror}", EXIT_USAGE) from None
                 problems.append(f"{name}: {error.strerror}")
             except flight_record.BadFlightRecord as error:
                 problems.append(f"{name}: {error}")

@@ -10,6 +10,7 @@ import time
 import click
 
 from nhc.cli.cannot_run import missing_package
+from nhc.cli.command_error import CommandError
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
 from nhc.settings_file import SettingsError
@@ -35,6 +36,9 @@ def carried_out(name: str, work: Callable[[], int]) -> None:
         raise missing_package("nhc notices", error.name, "remedy") from None
     try:
         status = work()
+    except CommandError as error:
+        print(f"nhc notices {name}: {printable(str(error))}", file=sys.stderr)
+        status = error.status
     except SettingsError as error:
         print(f"nhc notices {name}: {printable(str(error))}", file=sys.stderr)
         status = 2

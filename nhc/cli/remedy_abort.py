@@ -7,8 +7,9 @@ from typing import Optional
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import BY, SETTINGS, STORE, Cannot, carried_out, opened, person
+from nhc.cli.remedy_options import BY, SETTINGS, STORE, carried_out, opened, person
 from nhc.remedy.persons import RequestRefused, abort
 
 
@@ -32,7 +33,7 @@ def _abort(number: int, why: str, by: str, path: Optional[str], url: Optional[st
     try:
         click.echo(abort(store, number, by=by, why=why, now=time.time()))
     except RequestRefused as error:
-        raise Cannot(str(error), 2) from None
+        raise CommandError(str(error), 2) from None
     finally:
         store.close()
     return 0

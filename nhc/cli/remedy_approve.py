@@ -7,8 +7,9 @@ from typing import Optional
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, Cannot, carried_out, opened, person
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, opened, person
 from nhc.remedy.persons import RequestRefused, decide
 
 
@@ -29,12 +30,12 @@ def command(number: int, refuse: bool, why: str, settings_path: Optional[str], s
 
 def _approve(number: int, refuse: bool, why: str, by: str, path: Optional[str], url: Optional[str]) -> int:
     if refuse and not why.strip():
-        raise Cannot("--refuse needs --why", 2)
+        raise CommandError("--refuse needs --why", 2)
     store = opened(path, url)
     try:
         click.echo(decide(store, number, by=by, agree=not refuse, why=why, now=time.time()))
     except RequestRefused as error:
-        raise Cannot(str(error), 2) from None
+        raise CommandError(str(error), 2) from None
     finally:
         store.close()
     return 0

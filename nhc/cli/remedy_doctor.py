@@ -7,8 +7,9 @@ from typing import List, NamedTuple, Optional
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand
-from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, Cannot, carried_out, settings_of, show, table
+from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, carried_out, settings_of, show, table
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.ports import AdapterError
@@ -45,7 +46,7 @@ def _doctor(path: Optional[str], url: Optional[str], form: str) -> int:
     try:
         site = open_site(settings)
     except (NoAdapter, AdapterError) as error:
-        raise Cannot(str(error), 2) from None
+        raise CommandError(str(error), 2) from None
     try:
         found = examine(site, settings)
     finally:

@@ -8,9 +8,10 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import BY, FORMAT, SETTINGS, STORE, Cannot, carried_out, person, settings_of, show, table
+from nhc.cli.remedy_options import BY, FORMAT, SETTINGS, STORE, carried_out, person, settings_of, show, table
 from nhc.drills.play import Drilled, DrillTiming, play
 from nhc.drills.real import DrillRefused, Limits, RealDrill, left_over, undo
 from nhc.drills.scenarios import ALL, BY_NAME, Scenario
@@ -58,13 +59,13 @@ def _drill(options: Dict[str, Any]) -> int:
     name = options["scenario"]
     if name not in BY_NAME and name != EVERY:
         what = "is no scenario" if name else "name a scenario"
-        raise Cannot(f"{f'{name!r} ' if name else ''}{what}: nhc remedy drill --list", 2)
+        raise CommandError(f"{f'{name!r} ' if name else ''}{what}: nhc remedy drill --list", 2)
     if not options["node"]:
-        raise Cannot("--node is missing: a name for the drilled node", 2)
+        raise CommandError("--node is missing: a name for the drilled node", 2)
     if options["real"]:
         return _real(name, options)
     if options["apply"]:
-        raise Cannot("--apply is for --real: on made-up nodes a drill is always played", 2)
+        raise CommandError("--apply is for --real: on made-up nodes a drill is always played", 2)
     settings = settings_of(options["settings_path"], options["store_url"])
     chosen: Sequence[Scenario] = ALL if name == EVERY else [BY_NAME[name]]
     found = [
@@ -75,17 +76,19 @@ def _drill(options: Dict[str, Any]) -> int:
 
 def _real(name: str, options: Dict[str, Any]) -> int:
     if name != "fault":
-        raise Cannot("on a real node there is the scenario fault alone: the others are played on made-up nodes", 2)
+        raise CommandError(
+            "on a real node there is the scenario fault alone: the others are played on made-up nodes", 2
+        )
     try:
         site = open_site(settings_of(options["settings_path"], options["store_url"]))
     except (NoAdapter, AdapterError) as error:
-        raise Cannot(str(error), 2) from None
+        raise CommandError(str(error), 2) from None
     try:
         return _on(site, options)
     except AdapterError as error:
-        raise Cannot(printable(str(error))) from None
+        raise CommandError(printable(str(error))) from None
     except DrillRefused as error:
-        raise Cannot(str(error), 2) from None
+        raise CommandError(str(error), 2) from None
     finally:
         site.close()
 
@@ -111,7 +114,7 @@ def _on(site: RemedySite, options: Dict[str, Any]) -> int:
     try:
         return _shown([drill.run()], options["form"])
     except KeyboardInterrupt:
-        raise Cannot("the drill was stopped, and is undone", 1) from None
+        raise CommandError("the drill was stopped, and is undone", 1) from None
 
 
 def _end(_number: int, _frame: object) -> None:

@@ -7,8 +7,9 @@ from typing import Optional
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import BY, SETTINGS, STORE, Cannot, carried_out, opened, person, when
+from nhc.cli.remedy_options import BY, SETTINGS, STORE, carried_out, opened, person, when
 from nhc.remedy.persons import hold_scope
 from nhc.store import holds
 from nhc.timestamps import from_utc
@@ -34,7 +35,7 @@ def command(name: str, why: str, until: str, by: str, settings_path: Optional[st
 
 def _hold(name: str, why: str, until: str, by: str, path: Optional[str], url: Optional[str]) -> int:
     if not why.strip():
-        raise Cannot("--why is empty", 2)
+        raise CommandError("--why is empty", 2)
     now = time.time()
     end = _end(until, now)
     scope = hold_scope(name)
@@ -57,5 +58,5 @@ def _end(text: str, now: float) -> Optional[float]:
         end = from_utc(text)
     if end <= now:
         expected = "a duration such as 3d, or a time to come such as 2026-12-01T15:00:00Z"
-        raise Cannot(f"--until: {text!r} is not {expected}", 2)
+        raise CommandError(f"--until: {text!r} is not {expected}", 2)
     return end

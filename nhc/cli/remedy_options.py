@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import under
 from nhc.model import printable
 from nhc.remedy.detail import BadDetail, Detail, read
@@ -32,19 +33,11 @@ FORMAT = under("What is shown")(
 BY = under("Who")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
 
 
-class Cannot(Exception):
-    """Why a command cannot be carried out, and the exit status."""
-
-    def __init__(self, why: str, status: int = 3) -> None:
-        super().__init__(why)
-        self.status = status
-
-
 def carried_out(name: str, work: Callable[[], int], group: str = "remedy") -> None:
     """Run a command: its status, or one line on standard error and 2 (wrong usage) or 3 (it cannot be done now)."""
     try:
         status = work()
-    except Cannot as error:
+    except CommandError as error:
         print(f"nhc {group} {name}: {_explained(str(error))}", file=sys.stderr)
         status = error.status
     except SettingsError as error:

@@ -7,8 +7,9 @@ from typing import Optional
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import BY, SETTINGS, STORE, Cannot, carried_out, opened, person
+from nhc.cli.remedy_options import BY, SETTINGS, STORE, carried_out, opened, person
 from nhc.remedy.persons import close_breaker, hold_scope, release
 from nhc.store import holds
 
@@ -33,9 +34,9 @@ def _release(name: str, why: str, by: str, path: Optional[str], url: Optional[st
     try:
         if name == "breaker":
             if not why.strip():
-                raise Cannot("the breaker is closed with a reason: --why", 2)
+                raise CommandError("the breaker is closed with a reason: --why", 2)
             if not close_breaker(store, by=by, why=why, now=now):
-                raise Cannot("the breaker is not open", 2)
+                raise CommandError("the breaker is not open", 2)
             click.echo(f"the breaker is closed by {by}")
             return 0
         scope = hold_scope(name)
@@ -44,14 +45,14 @@ def _release(name: str, why: str, by: str, path: Optional[str], url: Optional[st
             if done.episode:
                 click.echo(f"episode {done.episode} proves {name} and brings it back")
             elif not done.holds:
-                raise Cannot(f"{name} is neither held nor left to a person", 2)
+                raise CommandError(f"{name} is neither held nor left to a person", 2)
             if done.holds:
                 click.echo(f"{name} is no longer held")
             return 0
         with store.write() as connection:
             ended = holds.release(connection, scope, "" if scope == "fleet" else name, by=by, now=now, why=why)
         if not ended:
-            raise Cannot(f"{name} is not held", 2)
+            raise CommandError(f"{name} is not held", 2)
         click.echo(f"{name} is no longer held")
         return 0
     finally:

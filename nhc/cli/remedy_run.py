@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-import threading
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 import click
 
 from nhc import plugins
+from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, Cannot, carried_out, settings_of, show
+from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, carried_out, settings_of, show
+from nhc.cli.round_service import RoundEnd, RoundService
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.ports import AdapterError
@@ -25,11 +25,8 @@ from nhc.remedy.settings import LeaderSettings
 from nhc.remedy.site import RemedySite, open_site
 from nhc.store import settings as store_settings
 from nhc.store.database import Fence
-from nhc.store.errors import LeadershipLost, StoreError
-from nhc.store.leader import Candidate, Leader, leads
+from nhc.store.leader import Candidate, Leader
 from nhc.store.pruning import Pruner
-from nhc.system import output_file
-from nhc.system.metrics_server import Pages, serve
 from nhc.timestamps import utc
 
 EXPIRE_EVERY = 3600.0
@@ -58,20 +55,35 @@ def command(**options: Any) -> None:
 
 
 def run(options: Dict[str, Any]) -> int:
-    """Carry it out. Raises SettingsError, StoreError, Cannot."""
+    """Carry it out. Raises SettingsError, StoreError, CommandError."""
     settings = settings_of(options["settings_path"], options["store_url"])
     try:
         site = open_site(settings)
     except (NoAdapter, AdapterError) as error:
-        raise Cannot(str(error), 2) from None
+        raise CommandError(str(error), 2) from None
     try:
-        return _Service(site, options).run()
+        leader = None if options["dry_run"] else Leader(site.store, candidate(site.settings.leader, options["leader"]))
+        work = _RemedyRounds(site, leader is not None, options)
+        service = RoundService(
+            "remedy run", work, leader, every=site.settings.every, listen=options["listen"],
+            metrics_file=options["metrics_file"],
+        )  # fmt: skip
+        if leader is None or options["once"]:
+            end = service.once()
+            work.summary()
+            return 1 if end.problems else 0
+        work.pruner.start()
+        try:
+            service.rounds(leader)
+        finally:
+            work.pruner.stop()
+        return 0
     finally:
         site.close()
 
 
 def candidate(settings: LeaderSettings, named: str) -> Optional[Candidate]:
-    """What decides who leads, None for the store's own lock. Raises Cannot."""
+    """What decides who leads, None for the store's own lock. Raises CommandError."""
     by = named or settings.by
     if by == "store":
         return None
@@ -79,111 +91,53 @@ def candidate(settings: LeaderSettings, named: str) -> Optional[Candidate]:
         made: Candidate = plugins.candidate(by)(settings.settings if by == settings.by else {}, os.environ)
         return made
     except (NoAdapter, AdapterError) as error:
-        raise Cannot(str(error), 2) from None
+        raise CommandError(str(error), 2) from None
 
 
-class _Service:
-    """One process: rounds until a signal, leading where it may."""
+class _RemedyRounds:
+    """What `nhc remedy run` does each round."""
 
-    def __init__(self, site: RemedySite, options: Dict[str, Any]) -> None:
-        self.site, self.options = site, options
-        self.json = options["form"] == "json"
-        self.dry = bool(options["dry_run"])
-        self.stop = threading.Event()
-        self.leader = None if self.dry else Leader(site.store, candidate(site.settings.leader, options["leader"]))
-        self.pages, self.totals = Pages(), metrics.Totals()
-        self.said: List[str] = []
+    def __init__(self, site: RemedySite, leading: bool, options: Dict[str, Any]) -> None:
+        self.site = site
+        self.json, self.streams = options["form"] == "json", leading and not options["once"]
+        self.dry = not leading
+        self.totals = metrics.Totals()
+        self.last: Optional[RemedyRound] = None
         keep = store_settings.load(url=site.settings.store).pruning()
-        self.pruner = Pruner(site.store, keep, "nhc remedy", log=self.say, forget=site.gatherer.delete)
+        self.pruner = Pruner(site.store, keep, "nhc remedy", log=_log, forget=site.gatherer.delete)
         self.expired = 0.0
 
-    def run(self) -> int:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: self.stop.set())
-        server = None
-        if self.options["listen"]:
-            try:
-                server = serve(self.options["listen"], self.pages)
-            except ValueError as error:
-                raise Cannot(f"--listen: {error}", 2) from None
-            except OSError as error:
-                raise Cannot(f"--listen {self.options['listen']}: {error.strerror or error}") from None
-        try:
-            if self.options["once"] or self.dry:
-                return self._once()
-            self.pruner.start()
-            return self._rounds()
-        finally:
-            self.pruner.stop()
-            if server is not None:
-                server.shutdown()
-            if self.leader is not None:
-                self.leader.release()
+    def lead(self, fence: Optional[Fence]) -> None:
+        """See RoundWork."""
+        self.controller = self.site.controller(fence, self.tell, not self.dry)
 
-    def _once(self) -> int:
-        fence: Optional[Fence] = None
-        if self.leader is not None:
-            try:
-                leads_now = self.leader.attempt()
-            except AdapterError as error:
-                raise Cannot(str(error)) from None
-            if not leads_now:
-                raise Cannot(f"another leads this store: {leads(self.site.store) or 'unknown'}")
-            fence = self.leader.fence
-        done = self.site.controller(fence, self.tell, not self.dry).round(apply=not self.dry)
-        self._after(done)
-        self._summary(done)
-        return 1 if done.problems else 0
+    def round(self) -> RoundEnd:
+        """See RoundWork. What cannot be read makes it unhealthy: nothing is repaired on half a view."""
+        self.last = self.controller.round(apply=not self.dry)
+        self.totals.add(self.last)
+        if self.streams:
+            self._expire()
+        return RoundEnd(tuple(self.last.problems), unhealthy="; ".join(self.last.problems))
 
-    def _rounds(self) -> int:
-        """Rounds while it leads. A store that is away is waited for: the loop goes on where it stopped."""
-        assert self.leader is not None
-        every, controller, number = self.site.settings.every, None, -1
-        while not self.stop.is_set():
-            try:
-                if not self.leader.attempt() or self.leader.fence is None:
-                    controller = None
-                    self.say(f"waits: another leads this store: {leads(self.site.store) or 'unknown'}")
-                else:
-                    if controller is None or number != self.leader.fence.number:
-                        number = self.leader.fence.number
-                        controller = self.site.controller(self.leader.fence, self.tell)
-                        self.say(f"leads as {self.leader.holder} (number {number})")
-                    self._after(controller.round())
-                    self._expire()
-            except LeadershipLost as error:
-                controller = None
-                self.say(str(error))
-            except (StoreError, AdapterError) as error:
-                self.pages.update("", printable(str(error)))
-                self.say(str(error))
-            self.stop.wait(every)
-        return 0
+    def page(self) -> str:
+        """See RoundWork."""
+        assert self.last is not None
+        text = metrics.render(self.site.store, self.last, self.totals, not self.dry)
+        return text + "".join(family.render() for family in self.pruner.families())
 
-    def _after(self, done: RemedyRound) -> None:
-        self.totals.add(done)
-        for problem in done.problems:
-            self.say(problem)
-        if not done.problems:
-            self.said.clear()
-        if not self.options["listen"] and not self.options["metrics_file"]:
-            return
-        text = metrics.render(self.site.store, done, self.totals, self.leader is not None)
-        text += "".join(family.render() for family in self.pruner.families())
-        self.pages.update(text, "; ".join(done.problems))
-        path = self.options["metrics_file"]
-        if path:
-            try:
-                output_file.replace(path, lambda file: file.write(text))
-            except OSError as error:
-                self.say(f"--metrics-file {path}: {error.strerror or error}")
+    def standby(self) -> str:
+        """See RoundWork."""
+        return metrics.STANDS_BY
 
     def _expire(self) -> None:
         if time.monotonic() - self.expired > EXPIRE_EVERY:
             self.expired = time.monotonic()
             self.site.gatherer.expire()
 
-    def _summary(self, done: RemedyRound) -> None:
+    def summary(self) -> None:
+        """What the only round came to."""
+        done = self.last
+        assert done is not None
         if self.json:
             show(round_value(done))
             return
@@ -199,18 +153,16 @@ class _Service:
         """A step that is in the store."""
         row = one.case.episode
         if self.json:
-            if not self.options["once"] and not self.dry:
+            if self.streams:
                 click.echo(json.dumps(step_value(one), ensure_ascii=False))
             return
         why = one.move.because or ("has waited for too long" if one.move.event is None else "")
         line = f"{utc(row.updated)}  {printable(row.node)}  episode {row.id}  {row.state}"
         click.echo(f"{line}  {printable(why)}".rstrip())
 
-    def say(self, text: str) -> None:
-        """A line for the log, once as long as nothing else happens."""
-        if text not in self.said:
-            self.said.append(text)
-            print(f"nhc remedy run: {printable(text)}", file=sys.stderr, flush=True)
+
+def _log(text: str) -> None:
+    print(f"nhc remedy run: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def step_value(one: Written) -> Dict[str, Any]:

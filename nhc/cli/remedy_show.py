@@ -6,8 +6,9 @@ from typing import Any, Dict, Optional
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand
-from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, Cannot, carried_out, episode_value, opened, show, when
+from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, carried_out, episode_value, opened, show, when
 from nhc.model import printable
 from nhc.remedy.persons import RequestRefused, case_of
 from nhc.store import attempts, audit, evidence
@@ -38,7 +39,7 @@ def _show(number: int, path: Optional[str], url: Optional[str], form: str) -> in
             pieces = evidence.of_episode(connection, number)
             steps = audit.entries(connection, episode=number, limit=LINES)
     except RequestRefused as error:
-        raise Cannot(str(error), 2) from None
+        raise CommandError(str(error), 2) from None
     finally:
         store.close()
     value: Dict[str, Any] = {

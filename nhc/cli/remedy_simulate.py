@@ -7,9 +7,10 @@ from typing import Any, Dict, List, Sequence
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, Cannot, carried_out, settings_of, show, when
+from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, carried_out, settings_of, show, when
 from nhc.model import printable
 from nhc.remedy.past import BadHistory, FleetHistory, joined, of_files, of_store
 from nhc.remedy.settings import RemedySettings, load
@@ -57,7 +58,7 @@ def _simulate(options: Dict[str, Any]) -> int:
     )  # fmt: skip
     past = _past(options, before)
     if not past.reports:
-        raise Cannot("there is no history to play: no problem was recorded in this time")
+        raise CommandError("there is no history to play: no problem was recorded in this time")
     old, new = play(past, before, assumed), play(past, after, assumed)
     found = differences(old, new)
     if options["form"] == "json":
@@ -75,7 +76,7 @@ def _past(options: Dict[str, Any], settings: RemedySettings) -> FleetHistory:
         try:
             return of_files(options["reports"], options["events"])
         except BadHistory as error:
-            raise Cannot(str(error)) from None
+            raise CommandError(str(error)) from None
     store = open_store(settings.store, create=False)
     try:
         now = time.time()

@@ -8,8 +8,9 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, Cannot, carried_out, settings_of, show, table
+from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, carried_out, settings_of, show, table
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.ports import AdapterError, Effect
@@ -18,7 +19,7 @@ from nhc.spare_ports import Keeper
 from nhc.spares.decide import unverified
 from nhc.spares.settings import PATH, PoolSettings, load
 from nhc.spares.swap import PoolRound, SpareDone, open_pool, round_of
-from nhc.store.leader import Leader, leads
+from nhc.store.leader import Leader
 
 GROUP = "spares"
 POOLS = under("Where")(
@@ -34,7 +35,7 @@ def _with(path: str, settings: Optional[str], store: Optional[str], work: Callab
         keepers = [(pool, open_pool(pool)) for pool in pools]
         site = open_site(settings_of(settings, store))
     except (NoAdapter, AdapterError) as error:
-        raise Cannot(str(error), 2) from None
+        raise CommandError(str(error), 2) from None
     try:
         return work(site, keepers)
     finally:
@@ -132,7 +133,7 @@ def _swap(site: RemedySite, pools: Pools, apply: bool, form: str) -> int:
     leader = Leader(site.store, name="spares")
     try:
         if apply and not leader.attempt():
-            raise Cannot(f"another process swaps spares in this store: {leads(site.store, 'spares') or 'unknown'}")
+            raise CommandError(f"another process swaps spares in this store: {leader.last()}")
         fence = leader.fence if apply else None
         found = round_of(site, pools, apply=apply, now=time.time(), fence=fence, tell=lambda one: _tell(one, form))
     finally:

@@ -7,8 +7,9 @@ from typing import Any, Callable, Dict, List, Optional
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import BY, FORMAT, SETTINGS, STORE, Cannot, carried_out, opened, person, show, table, when
+from nhc.cli.remedy_options import BY, FORMAT, SETTINGS, STORE, carried_out, opened, person, show, table, when
 from nhc.cli.train_run import GROUP, counted
 from nhc.model import printable
 from nhc.store import trains
@@ -47,7 +48,7 @@ def _status(name: str, path: Optional[str], url: Optional[str], form: str) -> in
     finally:
         store.close()
     if name and not found:
-        raise Cannot(f"there is no train {name}", 2)
+        raise CommandError(f"there is no train {name}", 2)
     waits = {TrainState.PLANNED.value, TrainState.HELD.value, TrainState.STOPPED.value}
     values: List[Dict[str, Any]] = [{
         "train": one.name, "state": one.state, "why": one.why, "by": one.by, "made": one.made, "ended": one.ended,
@@ -93,7 +94,7 @@ def _decided(word: str, work: Callable[[], str]) -> None:
         try:
             click.echo(work())
         except persons.TrainRefused as error:
-            raise Cannot(str(error), 2) from None
+            raise CommandError(str(error), 2) from None
         return 0
 
     carried_out(word, run, GROUP)
@@ -101,7 +102,7 @@ def _decided(word: str, work: Callable[[], str]) -> None:
 
 def _changed(name: str, to: TrainState, path: Optional[str], url: Optional[str], by: str, why: str) -> str:
     if not why.strip():
-        raise Cannot("--why is empty", 2)
+        raise CommandError("--why is empty", 2)
     store = opened(path, url)
     try:
         persons.change(store, name, to, by=person(by), why=why, now=time.time())

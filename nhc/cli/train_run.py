@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import BY, FORMAT, SETTINGS, STORE, Cannot, carried_out, person, settings_of, show
+from nhc.cli.remedy_options import BY, FORMAT, SETTINGS, STORE, carried_out, person, settings_of, show
 from nhc.matching.nodeset import fold
 from nhc.model import printable
 from nhc.plugins import NoAdapter
@@ -20,8 +19,9 @@ from nhc.remedy import counting
 from nhc.remedy.site import RemedySite, open_site
 from nhc.store import trains
 from nhc.store.errors import LeadershipLost, StoreError
-from nhc.store.leader import Leader, leads
+from nhc.store.leader import Leader
 from nhc.store.trains import Train
+from nhc.system.stop_signals import StopSignals
 from nhc.timestamps import utc
 from nhc.trains import persons
 from nhc.trains.book import RideWritten
@@ -63,14 +63,14 @@ def _site(path: Optional[str], url: Optional[str]) -> RemedySite:
     try:
         return open_site(settings_of(path, url))
     except (NoAdapter, AdapterError) as error:
-        raise Cannot(str(error), 2) from None
+        raise CommandError(str(error), 2) from None
 
 
 def _taken(site: RemedySite, plan: TrainPlan) -> Taken:
     try:
         states = site.hands.states()
     except AdapterError as error:
-        raise Cannot(f"nodes cannot be read: {error}") from None
+        raise CommandError(f"nodes cannot be read: {error}") from None
     with site.store.read() as connection:
         fleet = counting.fleet(connection, states)
         rows = site.known(connection, fleet)
@@ -78,7 +78,7 @@ def _taken(site: RemedySite, plan: TrainPlan) -> Taken:
     try:
         return take(plan, fleet.groups, site.settings.bounds)
     except BadTrain as error:
-        raise Cannot(str(error), 2) from None
+        raise CommandError(str(error), 2) from None
 
 
 def _show(site: RemedySite, plan: TrainPlan, taken: Taken, form: str) -> None:
@@ -146,17 +146,15 @@ class TrainService:
 
     def __init__(self, site: RemedySite, plan: TrainPlan, options: Dict[str, Any]) -> None:
         self.site, self.plan, self.options = site, plan, options
-        self.stop = threading.Event()
+        self.stop = StopSignals()
         self.leader = Leader(site.store, name="train")
         self.said = ""
 
     def run(self) -> int:
-        """Its exit status. Raises StoreError, Cannot."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: self.stop.set())
+        """Its exit status. Raises StoreError, CommandError."""
         try:
             if not self.leader.attempt() or self.leader.fence is None:
-                raise Cannot(f"another process runs a train in this store: {leads(self.site.store, 'train')}")
+                raise CommandError(f"another process runs a train in this store: {self.leader.last()}")
             train = self._begun()
             if train.ended is not None:
                 self.say(f"train {train.name} has ended: it is {train.state}; another pass needs another name")
@@ -177,11 +175,13 @@ class TrainService:
                     fence=self.leader.fence,
                 )  # fmt: skip
             except persons.TrainRefused as error:
-                raise Cannot(str(error), 2) from None
+                raise CommandError(str(error), 2) from None
         if train.digest != self.plan.digest:
             if train.ended is None:
-                raise Cannot(f"train {train.name} is under way by another plan: resume it with that, or abort it", 2)
-            raise Cannot(f"there was a train {train.name} with another plan: give this one another name", 2)
+                raise CommandError(
+                    f"train {train.name} is under way by another plan: resume it with that, or abort it", 2
+                )
+            raise CommandError(f"there was a train {train.name} with another plan: give this one another name", 2)
         return train
 
     def _rounds(self) -> int:
@@ -189,15 +189,15 @@ class TrainService:
             self.site.store, self.site.settings, parse(self.plan.text, self.plan.path), self.site.hands,
             fence=self.leader.fence, reports=lambda: list(self.site.reports(True)), tell=self.tell,
         )  # fmt: skip
-        while not self.stop.is_set():
+        while not self.stop.come:
             try:
                 if not self.leader.attempt():
-                    raise Cannot("another process runs trains in this store now")
+                    raise CommandError("another process runs trains in this store now")
                 done = engine.round()
             except LeadershipLost as error:
-                raise Cannot(str(error)) from None
+                raise CommandError(str(error)) from None
             except BadStop as error:
-                raise Cannot(f"train {self.plan.name}: {error}") from None
+                raise CommandError(f"train {self.plan.name}: {error}") from None
             except StoreError as error:
                 self.say(str(error))  # a store that is away is waited for
             else:

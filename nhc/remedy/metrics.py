@@ -16,6 +16,14 @@ from nhc.store.database import Store
 DAY = 86400.0
 
 
+def _leader(value: float) -> Family:
+    return gauge("nhc_remedy_leader", "1 while this process leads.", value)
+
+
+STANDS_BY = _leader(0.0).render()
+"""The page of a process that waits while another leads."""
+
+
 class Totals:
     """What was counted since this process began."""
 
@@ -62,7 +70,7 @@ def render(store: Store, last: RemedyRound, totals: Totals, leading: bool) -> st
         waits.add(float(count), bound=bound)
     families: List[Family] = [
         open_ones, oldest, outcomes, repairs, moves, waits,
-        gauge("nhc_remedy_leader", "1 while this process leads.", float(leading)),
+        _leader(float(leading)),
         gauge("nhc_remedy_breaker_open", "1 while no mark is set and no repair begins.",
               float(breaker is not None and breaker.state == "open")),
         gauge("nhc_remedy_holds", "Holds in force.", float(len(held))),

@@ -195,6 +195,12 @@ def begun_since(connection: Connection, since: float) -> int:
     return int(connection.scalar(asked) or 0)
 
 
+def outcomes_since(connection: Connection, since: float) -> Dict[str, int]:
+    """How many restarts of all jobs ended since then, by outcome."""
+    asked = sa.select(job_restarts.c.outcome, sa.func.count()).where(job_restarts.c.ended >= since)
+    return {str(row[0]): int(row[1]) for row in connection.execute(asked.group_by(job_restarts.c.outcome))}
+
+
 # Which node failed which job.
 
 

@@ -148,6 +148,10 @@ class Leader:
             self._fence = self._raise_number()
         return True
 
+    def last(self) -> str:
+        """Who took the lead last, "unknown" where nobody ever did. Raises StoreError."""
+        return leads(self._store, self.name) or "unknown"
+
     def release(self) -> None:
         """Stop leading."""
         self._fence = None

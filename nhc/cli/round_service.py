@@ -1,0 +1,162 @@
+"""A service of rounds: one process that goes round over a store while it leads, until a signal; or one round, for cron.
+
+`nhc remedy run`, `nhc job run` and `nhc notices run` are such services. What they share is here: who leads, the time
+between rounds, the signals that end them, what the log says, /metrics and /healthz. What a round does is theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Iterable, Iterator, List, NamedTuple, Optional, Protocol, Set, Tuple
+
+from nhc.cli.command_error import CommandError
+from nhc.model import printable
+from nhc.ports import AdapterError
+from nhc.store.database import Fence
+from nhc.store.errors import LeadershipLost, StoreError
+from nhc.store.leader import Leader
+from nhc.system import output_file
+from nhc.system.metrics_server import Pages, serve
+from nhc.system.stop_signals import StopSignals
+
+
+class RoundEnd(NamedTuple):
+    """How a round ended. `problems` are what it could not do, `notes` further lines for the log.
+
+    `unhealthy` is why /healthz is 503, "" where it is not.
+    """
+
+    problems: Tuple[str, ...] = ()
+    notes: Tuple[str, ...] = ()
+    unhealthy: str = ""
+
+
+class RoundWork(Protocol):
+    """What a service does in its rounds."""
+
+    def lead(self, fence: Optional[Fence]) -> None:
+        """The rounds that follow write under this number; None: they write nothing."""
+        ...
+
+    def round(self) -> RoundEnd:
+        """One round. Raises StoreError, AdapterError."""
+        ...
+
+    def page(self) -> str:
+        """The metrics after a round, in Prometheus' text. Raises StoreError."""
+        ...
+
+    def standby(self) -> str:
+        """The metrics of a process that waits while another leads."""
+        ...
+
+
+class RoundService:
+    """One process. `leader` None: rounds that write nothing, and need no lead. `every` seconds from one to the next.
+
+    `listen` is the address of /metrics and /healthz, `metrics_file` a file for a textfile collector; "" for none.
+    """
+
+    def __init__(
+        self, command: str, work: RoundWork, leader: Optional[Leader], *, every: float, listen: str = "",
+        metrics_file: str = "",
+    ) -> None:  # fmt: skip
+        self.command, self.work, self.leader, self.every = command, work, leader, every
+        self.listen, self.metrics_file = listen, metrics_file
+        self.pages = Pages()
+        self._said: Set[str] = set()
+
+    def once(self) -> RoundEnd:
+        """One round. Raises StoreError, CommandError: another leads, or the address cannot be had."""
+        StopSignals()  # what is under way is finished
+        with self._open():
+            try:
+                if self.leader is not None and not self.leader.attempt():
+                    raise CommandError(f"another leads this store: {self.leader.last()}")
+                self.work.lead(self.leader.fence if self.leader is not None else None)
+                end = self.work.round()
+            except AdapterError as error:
+                raise CommandError(str(error)) from None
+            self._after(end)
+        return end
+
+    def rounds(self, leader: Leader) -> None:
+        """Rounds until a signal, while it leads. A store that is away is waited for. Raises CommandError."""
+        stop = StopSignals()
+        with self._open():
+            number: Optional[int] = None
+            while not stop.come:
+                number = self._attempt(leader, number)
+                stop.wait(self.every)
+
+    def _attempt(self, leader: Leader, number: Optional[int]) -> Optional[int]:
+        """A round, where this process leads; the number under which it did, None for none."""
+        try:
+            if not leader.attempt() or leader.fence is None:
+                self._stand_by(f"waits: another leads this store: {leader.last()}")
+                return None
+            if number != leader.fence.number:
+                number = leader.fence.number
+                self.work.lead(leader.fence)
+                self.log(f"leads as {leader.holder} (number {number})")
+            self._after(self.work.round())
+            return number
+        except LeadershipLost as error:
+            self._stand_by(str(error))
+            return None
+        except (StoreError, AdapterError) as error:
+            self.pages.update("", printable(str(error)))
+            self._tell([str(error)])
+            return number
+
+    def _stand_by(self, why: str) -> None:
+        """/healthz is 200: that another leads is no reason to start this one anew."""
+        self._tell([why, *self._publish(self.work.standby(), "")])
+
+    def _after(self, end: RoundEnd) -> None:
+        unwritten = self._publish(self.work.page(), end.unhealthy) if self.listen or self.metrics_file else []
+        self._tell([*end.problems, *end.notes, *unwritten])
+
+    def _publish(self, page: str, unhealthy: str) -> List[str]:
+        """Why the file of the metrics could not be written, if so."""
+        self.pages.update(page, unhealthy)
+        if self.metrics_file:
+            try:
+                output_file.replace(self.metrics_file, lambda file: file.write(page))
+            except OSError as error:
+                return [f"--metrics-file {self.metrics_file}: {error.strerror or error}"]
+        return []
+
+    def _tell(self, lines: Iterable[str]) -> None:
+        """The log after a round: what was said after the one before is not said again while it lasts."""
+        now = list(dict.fromkeys(lines))
+        for line in now:
+            if line not in self._said:
+                self.log(line)
+        self._said = set(now)
+
+    def log(self, text: str) -> None:
+        """A line on standard error."""
+        print(f"nhc {self.command}: {printable(text)}", file=sys.stderr, flush=True)
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[None]:
+        """The listener while rounds go, and the lead given up at the end."""
+        server = None
+        try:
+            if self.listen:
+                try:
+                    server = serve(self.listen, self.pages)
+                except ValueError as error:
+                    raise CommandError(f"--listen: {error}", 2) from None
+                except OSError as error:
+                    raise CommandError(f"--listen {self.listen}: {error.strerror or error}") from None
+                self.log(f"/metrics and /healthz are on {server.server_address[0]}:{server.server_address[1]}")
+            yield
+        finally:
+            if server is not None:
+                server.shutdown()
+                server.server_close()
+            if self.leader is not None:
+                self.leader.release()

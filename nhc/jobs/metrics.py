@@ -1,0 +1,75 @@
+"""What the restarting of jobs does, in Prometheus' text: from the store and the last round, so that a restart loses
+nothing. No label names a job, a user or a node: those are many, and `nhc job status` lists them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Counter as CounterOf
+from typing import List
+
+from nhc.job_control import Phase
+from nhc.jobs.loop import JobRound
+from nhc.prometheus_family import Family, counter, gauge
+from nhc.store import jobs
+from nhc.store.database import Store
+
+DAY = 86400.0
+
+
+def _leader(value: float) -> Family:
+    return gauge("nhc_job_leader", "1 while this process restarts jobs.", value)
+
+
+STANDS_BY = _leader(0.0).render()
+"""The page of a process that waits while another leads."""
+
+
+class JobTotals:
+    """What was counted since this process began."""
+
+    def __init__(self) -> None:
+        self.events: CounterOf[str] = Counter()
+        self.rounds = self.failed = 0
+
+    def add(self, done: JobRound) -> None:
+        """One round more."""
+        self.rounds += 1
+        self.failed += 1 if done.problems else 0
+        for event in done.events:
+            self.events[event.what] += 1
+
+
+def render(store: Store, last: JobRound, totals: JobTotals, leading: bool) -> str:
+    """The whole page. Raises StoreError."""
+    with store.read() as connection:
+        rows = jobs.list_jobs(connection)
+        under_way = list(jobs.open_restarts(connection).values())
+        ended = jobs.outcomes_since(connection, last.at - DAY)
+    phases = Family("nhc_job_watched", "gauge", "Jobs that are watched, by phase.")
+    counts = Counter(row.phase for row in rows)
+    for phase in Phase:
+        phases.add(float(counts.get(phase.value, 0)), phase=phase.value)
+    states = Family("nhc_job_restarts_under_way", "gauge", "Restarts under way by state.")
+    oldest = Family("nhc_job_oldest_restart_seconds", "gauge", "Longest time that a restart is in a state; 0 for none.")
+    for state in (jobs.HOLDING, jobs.HELD, jobs.RELEASING):
+        since = [last.at - one.updated for one in under_way if one.state == state]
+        states.add(float(len(since)), state=state)
+        oldest.add(max([0.0, *since]), state=state)
+    outcomes = Family("nhc_job_restarts_day", "gauge", "Restarts that ended within a day, by outcome.")
+    for outcome in (jobs.RESTARTED, jobs.FAILED, jobs.SUPERSEDED):
+        outcomes.add(float(ended.get(outcome, 0)), outcome=outcome)
+    events = Family("nhc_job_events_total", "counter", "What happened to jobs since the start, by kind.")
+    for what, count in sorted(totals.events.items()):
+        events.add(float(count), what=what)
+    families: List[Family] = [
+        phases, states, oldest, outcomes, events,
+        _leader(float(leading)),
+        gauge("nhc_job_waiting", "Jobs that the last round found waiting.", float(len(last.waiting))),
+        gauge("nhc_job_would", "Jobs that would be restarted if that were enabled.", float(len(last.would))),
+        gauge("nhc_job_problems", "What the last round could not read or do.", float(len(last.problems))),
+        gauge("nhc_job_last_round_timestamp_seconds", "When the last round began.", last.at),
+        counter("nhc_job_rounds_total", "Rounds since the start.", totals.rounds),
+        counter("nhc_job_rounds_failed_total", "Rounds that could not read or do everything.", totals.failed),
+    ]  # fmt: skip
+    return "".join(family.render() for family in families)

@@ -1,0 +1,168 @@
+"""A service of rounds: who leads, what the log and the pages say, and how it ends."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import pytest
+
+from nhc.cli.command_error import CommandError
+from nhc.cli.round_service import RoundEnd, RoundService
+from nhc.jobs import metrics
+from nhc.ports import AdapterError
+from nhc.store.connect import open_store
+from nhc.store.errors import LeadershipLost, StoreError
+from nhc.store.leader import Leader
+from nhc.system.stop_signals import ENDING
+from tests.support.run import nhc
+from tests.support.waiting import until
+
+
+@pytest.fixture
+def store(tmp_path):
+    before = {number: signal.getsignal(number) for number in ENDING}
+    made = open_store(f"sqlite:///{tmp_path}/store.db")
+    yield made
+    made.close()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+class Work:
+    """Rounds that end as the test says; after the last of them comes SIGTERM. `pages` are seen before each round."""
+
+    def __init__(self, *ends):
+        self.ends, self.numbers, self.seen = list(ends), [], []
+        self.service = None
+
+    def lead(self, fence):
+        self.numbers.append(fence.number if fence else None)
+
+    def round(self):
+        self.seen.append((self.service.pages.page("/healthz"), self.service.pages.page("/metrics")[1]))
+        end = self.ends.pop(0)
+        if not self.ends:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    def page(self):
+        return "page\n"
+
+    def standby(self):
+        return "standby\n"
+
+
+def service_of(store, *ends, leader=True, **more):
+    work = Work(*ends)
+    work.service = RoundService("job run", work, Leader(store, name="jobs") if leader else None, every=0.0, **more)
+    return work, work.service
+
+
+def lines(capsys):
+    return [line.removeprefix("nhc job run: ") for line in capsys.readouterr().err.splitlines()]
+
+
+def test_a_problem_is_said_once_while_it_lasts_and_again_when_it_is_back(store, capsys):
+    away = RoundEnd(("slurm is away",), ("would restart 7",))
+    _work, service = service_of(store, away, away, RoundEnd(), away)
+    service.rounds(service.leader)
+    assert lines(capsys)[1:] == ["slurm is away", "would restart 7"] * 2
+
+
+def test_the_pages_say_how_the_last_round_ended(store, capsys):
+    ends = (RoundEnd(), RoundEnd(unhealthy="half a view"), StoreError("the store is away"), AdapterError("no lease"),
+            LeadershipLost("n2 leads"), RoundEnd(), RoundEnd())  # fmt: skip
+    work, service = service_of(store, *ends, listen="127.0.0.1:0")
+    service.rounds(service.leader)
+    assert work.seen == [
+        ((503, "no round has ended yet\n"), ""),
+        ((200, "ok\n"), "page\n"),
+        ((503, "half a view\n"), "page\n"),
+        ((503, "the store is away\n"), ""),
+        ((503, "no lease\n"), ""),
+        ((200, "ok\n"), "standby\n"),
+        ((200, "ok\n"), "page\n"),
+    ]
+    assert work.numbers == [1, 1]  # what was built for the lead that was lost is built anew
+    assert lines(capsys)[2:5] == ["the store is away", "no lease", "n2 leads"]
+
+
+def test_a_file_of_metrics_that_cannot_be_written_is_said_and_the_rounds_go_on(store, tmp_path, capsys):
+    work, service = service_of(store, RoundEnd(), RoundEnd(), metrics_file=str(tmp_path / "none/metrics.prom"))
+    service.rounds(service.leader)
+    assert len(work.seen) == 2
+    assert lines(capsys)[1:] == [f"--metrics-file {tmp_path}/none/metrics.prom: No such file or directory"]
+
+
+def test_one_round_is_refused_where_another_leads_and_needs_no_lead_in_a_dry_run(store):
+    other = Leader(store, name="jobs", holder="n2:1")
+    assert other.attempt()
+    _work, service = service_of(store, RoundEnd())
+    with pytest.raises(CommandError, match="another leads this store: n2:1"):
+        service.once()
+    work, service = service_of(store, RoundEnd(("x",)), leader=False)
+    assert service.once().problems == ("x",)
+    assert work.numbers == [None]
+    other.release()
+    _work, service = service_of(store, RoundEnd())
+    service.once()
+    assert other.attempt(), "the lead was not given up"
+
+
+class Running:
+    """`nhc job run --listen` on a port that the kernel picks, over a scheduler that is not there."""
+
+    def __init__(self, file, name):
+        argv = [sys.executable, "-m", "nhc", "job", "run", "-s", str(file), "--listen", "127.0.0.1:0"]
+        self.log = file.with_name(f"{name}.log")
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(argv, stderr=log)
+        self.address = until(lambda: re.findall(r"/healthz are on (\S+)", self.log.read_text()), 60)[-1]
+
+    def page(self, path):
+        try:
+            with urllib.request.urlopen(f"http://{self.address}{path}", timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def until(self, line):
+        return until(lambda: line in self.page("/metrics")[1].splitlines() and self.page("/metrics")[1], 60, what=line)
+
+
+def test_of_two_job_loops_one_restarts_jobs_and_the_other_takes_over(tmp_path):
+    file = tmp_path / "jobs.toml"
+    file.write_text(f'store = "sqlite:///{tmp_path}/store.db"\nevery = "1s"\n[controllers.slurm]\n'
+                    f'conf = "{tmp_path}/no.conf"\ntimeout = "1s"\n')  # fmt: skip
+    running = []
+    try:
+        running.append(Running(file, len(running)))
+        page = running[0].until("nhc_job_leader 1")
+        assert "nhc_job_problems 1" in page.splitlines()  # there is no slurm.conf
+        assert 'nhc_job_restarts_under_way{state="held"} 0' in page.splitlines()
+        assert running[0].page("/healthz") == (200, "ok\n")  # no restart of this process brings Slurm back
+        assert "slurm: jobs cannot be read: " in running[0].log.read_text()
+        running.append(Running(file, len(running)))
+        assert running[1].until("nhc_job_leader 0") == metrics.STANDS_BY
+        assert running[1].page("/healthz") == (200, "ok\n")
+        running[0].process.send_signal(signal.SIGTERM)
+        assert running[0].process.wait(60) == 0
+        running[1].until("nhc_job_leader 1")
+    finally:
+        for one in running:
+            one.process.kill()
+            one.process.wait(60)
+
+
+def test_an_address_that_is_none_is_wrong_usage(tmp_path):
+    file = tmp_path / "jobs.toml"
+    file.write_text(f'store = "{tmp_path}/s.db"\n[controllers.slurm]\n')
+    done = nhc("job", "run", "--once", "-s", file, "--listen", "soon")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert done.stderr.startswith("nhc job run: --listen: 'soon' is no address")
