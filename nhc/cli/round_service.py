@@ -152,7 +152,8 @@ class RoundService:
                     raise CommandError(f"--listen: {error}", 2) from None
                 except OSError as error:
                     raise CommandError(f"--listen {self.listen}: {error.strerror or error}") from None
-                self.log(f"/metrics and /healthz are on {server.server_address[0]}:{server.server_address[1]}")
+                host = self.listen.rpartition(":")[0] or "127.0.0.1"
+                self.log(f"/metrics and /healthz are on {host}:{server.server_port}")
             yield
         finally:
             if server is not None:
