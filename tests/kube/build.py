@@ -7,6 +7,10 @@ that play kubelet, and ``helm``. It lies under ``~/.cache/nhc-kube/DIGEST``,
 where DIGEST covers everything that decides the bytes: a changed version or
 source builds anew, and an unchanged one never does.
 
+The CustomResourceDefinitions of other controllers lie in its ``kinds-DIGEST``,
+as ``published.json`` names them: out of the modules in which their projects
+publish them, each under the checksum that is written there.
+
 ``NHC_KUBE_BIN`` names a directory that is ready already, for a machine without
 Go or an image that carries it. Run by hand::
 
@@ -19,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -26,7 +31,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -160,6 +165,65 @@ def _stages(go: str, into: Path) -> None:
         shutil.copyfile(source / stage, into / Path(stage).name)
 
 
+def published() -> list[dict[str, Any]]:
+    """The modules of published.json: path, version, checksum, and the files that are taken out of them."""
+    modules: list[dict[str, Any]] = json.loads((HERE / "published.json").read_text())
+    return modules
+
+
+def kinds(say: Callable[[str], None] = lambda line: None) -> Path:
+    """The directory of the published definitions, one file of JSON each, fetched first where needed (seconds, once)."""
+    pinned = hashlib.sha256((HERE / "published.json").read_bytes()).hexdigest()[:16]
+    final = build(say) / f"kinds-{pinned}"
+    if final.exists():
+        return final
+    if os.environ.get("NHC_KUBE_BIN"):
+        raise Unavailable(f"NHC_KUBE_BIN has no {final.name}: it was built for other versions of other projects' kinds")
+    with locked(cache() / "lock"):
+        if not final.exists():
+            say("fetching the published kinds of other controllers")
+            work = Path(tempfile.mkdtemp(prefix="fetching-", dir=cache()))
+            try:
+                _fetch(find_go(), work)
+                work.chmod(0o755)
+                work.rename(final)
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+    return final
+
+
+def _fetch(go: str, into: Path) -> None:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    modules = {f"{one['module']}@{one['version']}": one for one in published()}
+    with tempfile.TemporaryDirectory(prefix="nhc-kube-") as nowhere:
+        told = run_go(go, "mod", "download", "-json", *modules, cwd=Path(nowhere))
+    for found in _objects(told):
+        name = f"{found['Path']}@{found['Version']}"
+        if found["Sum"] != modules[name]["sum"]:
+            raise Unavailable(f"{name} has the checksum {found['Sum']}, and published.json says {modules[name]['sum']}")
+        for file in modules[name]["files"]:
+            definition = yaml.load((Path(found["Dir"]) / file).read_text(), loader)
+            (into / f"{definition['metadata']['name']}.json").write_text(json.dumps(_undescribed(definition)))
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects that stand one after another in a text."""
+    decoder, at = json.JSONDecoder(), 0
+    while text[at:].strip():
+        found, at = decoder.raw_decode(text, at + len(text[at:]) - len(text[at:].lstrip()))
+        yield found
+
+
+def _undescribed(value: Any) -> Any:
+    """Without the descriptions, which are half of it and decide nothing; a field of that name is a table, and stays."""
+    if isinstance(value, dict):
+        kept = {key: one for key, one in value.items() if key != "description" or not isinstance(one, str)}
+        return {key: _undescribed(one) for key, one in kept.items()}
+    return [_undescribed(one) for one in value] if isinstance(value, list) else value
+
+
 def build(say: Callable[[str], None] = lambda line: None) -> Path:
     """The ready directory, built first where needed (minutes, once)."""
     found = ready()
@@ -194,7 +258,7 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(digest() + "\n")
         return 0
     try:
-        where = build(lambda line: sys.stderr.write(line + "\n"))
+        where = kinds(lambda line: sys.stderr.write(line + "\n")).parent
     except Unavailable as missing:
         sys.stderr.write(f"{missing}\n")
         return 1

@@ -1,17 +1,18 @@
-"""The kinds of other controllers on the test plane: the fields that nhc reads and writes, as their types have them.
+"""The kinds of other controllers on the test plane: as their projects publish them, where a Go module has them.
 
-Each names where its types are. The API server prunes what a schema does not name, so a field that nhc would invent is
-lost here as it would be in a real cluster.
+medik8s and NVSentinel publish theirs in no module that can be had: theirs are written here, with the fields that nhc
+reads and writes, each naming where its types are. All writes here are strict: an unknown field is refused.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple
+import time
+from types import MappingProxyType
+from typing import Any, Dict, Mapping, NamedTuple
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH
-from nhc_adapters.kubernetes.api.errors import ApiError
+from tests.support import published
 from tests.support.kube import Kube
-from tests.support.waiting import until
 
 TEXT: Dict[str, Any] = {"type": "string"}
 TIME = {"type": "string", "format": "date-time"}
@@ -26,11 +27,13 @@ def record(**fields: Any) -> Dict[str, Any]:
 
 ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 TEXTS = {"type": "object", "additionalProperties": TEXT}
-REFERENCE = record(name=TEXT, namespace=TEXT, kind=TEXT, apiGroup=TEXT)
 
 
 class Kind(NamedTuple):
-    """One kind. `source` is the Go file of its types."""
+    """One kind. `spec` and `status` are its schema where it is written here; {} where it is the published one.
+
+    `given` is what its spec must hold besides what a test cares for.
+    """
 
     group: str
     version: str
@@ -40,24 +43,38 @@ class Kind(NamedTuple):
     status: Dict[str, Any]
     source: str
     namespaced: bool = True
+    given: Mapping[str, Any] = MappingProxyType({})
 
+    def definition(self) -> Dict[str, Any]:
+        """Its CustomResourceDefinition."""
+        name = f"{self.plural}.{self.group}"
+        if not self.spec:
+            return published.published(name)
+        schema = {"type": "object", "properties": {"spec": self.spec, "status": self.status}}
+        version = {"name": self.version, "served": True, "storage": True, "subresources": {"status": {}},
+                   "schema": {"openAPIV3Schema": schema}}  # fmt: skip
+        names = {"kind": self.kind, "plural": self.plural, "singular": self.kind.lower()}
+        return {"metadata": {"name": name}, "spec": {
+            "group": self.group, "scope": "Namespaced" if self.namespaced else "Cluster", "names": names,
+            "versions": [version]}}  # fmt: skip
+
+
+def as_published(group: str, version: str, kind: str, plural: str, namespaced: bool = True, **given: Any) -> Kind:
+    """A kind of `tests/kube/published.json`."""
+    return Kind(group, version, kind, plural, {}, {}, "", namespaced, given)
+
+
+HOST = {"operationalStatus": "OK", "poweredOn": True, "errorMessage": "",
+        "provisioning": {"ID": "", "state": "provisioned"}}  # fmt: skip
+"""The status of a BareMetalHost that is well, with all that must be in it."""
 
 KINDS = (
-    Kind("cluster.x-k8s.io", "v1beta2", "Machine", "machines",
-         record(clusterName=TEXT, providerID=TEXT, infrastructureRef=REFERENCE),
-         record(nodeRef=record(name=TEXT), phase=TEXT, conditions=CONDITIONS,
-                deprecated=record(v1beta1=record(conditions=CONDITIONS))),
-         "kubernetes-sigs/cluster-api api/core/v1beta2/machine_types.go"),
-    Kind("cluster.x-k8s.io", "v1beta2", "MachineHealthCheck", "machinehealthchecks",
-         record(clusterName=TEXT, selector=record(matchLabels=TEXTS, matchExpressions={"type": "array", "items": ANY}),
-                remediation=record(templateRef=REFERENCE)),
-         record(expectedMachines={"type": "integer"}, conditions=CONDITIONS),
-         "kubernetes-sigs/cluster-api api/core/v1beta2/machinehealthcheck_types.go"),
-    Kind("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts",
-         record(online=FLAG, consumerRef=REFERENCE),
-         record(operationalStatus=TEXT, errorType=TEXT, errorMessage=TEXT, poweredOn=FLAG,
-                provisioning=record(state=TEXT)),
-         "metal3-io/baremetal-operator apis/metal3.io/v1alpha1/baremetalhost_types.go"),
+    as_published("cluster.x-k8s.io", "v1beta2", "Machine", "machines", bootstrap={"dataSecretName": "s"},
+                 infrastructureRef={"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "M", "name": "m"}),
+    as_published("cluster.x-k8s.io", "v1beta2", "MachineHealthCheck", "machinehealthchecks"),
+    as_published("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts"),
+    as_published("karpenter.sh", "v1", "NodeClaim", "nodeclaims", False, requirements=[],
+                 nodeClassRef={"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}),
     Kind("self-node-remediation.medik8s.io", "v1alpha1", "SelfNodeRemediation", "selfnoderemediations",
          record(remediationStrategy={"type": "string", "default": "Automatic",
                                      "enum": ["Automatic", "ResourceDeletion", "OutOfServiceTaint"]}),
@@ -78,13 +95,7 @@ KINDS = (
     Kind("janitor.dgxc.nvidia.com", "v1alpha1", "RebootNode", "rebootnodes",
          record(nodeName=TEXT, force=FLAG), record(startTime=TIME, completionTime=TIME, conditions=CONDITIONS),
          "NVIDIA/NVSentinel janitor/api/v1alpha1/rebootnode_types.go", False),
-    Kind("karpenter.sh", "v1", "NodeClaim", "nodeclaims",
-         record(nodeClassRef=ANY, terminationGracePeriod=TEXT),
-         record(nodeName=TEXT, providerID=TEXT, imageID=TEXT, conditions=CONDITIONS),
-         "kubernetes-sigs/karpenter pkg/apis/v1/nodeclaim_status.go", False),
 )  # fmt: skip
-
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def path_of(kube: Kube, kind: str, name: str = "") -> str:
@@ -100,14 +111,19 @@ def make(
     """Create an object, with a status where one is given."""
     (one,) = [each for each in KINDS if each.kind == kind]
     meta = {"name": name, "annotations": annotations or {}, "labels": labels or {}}
-    body = {"apiVersion": f"{one.group}/{one.version}", "kind": kind, "metadata": meta, "spec": spec or {}}
-    made = kube.admin.post(path_of(kube, kind), body)
+    whole = {**one.given, **(spec or {})}
+    body = {"apiVersion": f"{one.group}/{one.version}", "kind": kind, "metadata": meta, "spec": whole}
+    made = kube.strict().post(path_of(kube, kind), body)
     return set_status(kube, kind, name, status) if status else made
 
 
 def set_status(kube: Kube, kind: str, name: str, status: Any) -> Any:
-    """What its controller would write."""
-    return kube.admin.patch(f"{path_of(kube, kind, name)}/status", {"status": status}, MERGE_PATCH)
+    """What its controller would write; conditions need only say what matters."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    filled = [{"lastTransitionTime": now, "reason": "Test", "message": "", **one}
+              for one in status.get("conditions", ())]  # fmt: skip
+    whole = {**status, **({"conditions": filled} if filled else {})}
+    return kube.strict().patch(f"{path_of(kube, kind, name)}/status", {"status": whole}, MERGE_PATCH)
 
 
 def annotate(kube: Kube, kind: str, name: str, **notes: Any) -> Any:
@@ -117,26 +133,4 @@ def annotate(kube: Kube, kind: str, name: str, **notes: Any) -> Any:
 
 def install(kube: Kube) -> None:
     """Have the API server serve all of them; they stay for the session."""
-    for one in KINDS:
-        schema = {"type": "object", "properties": {"spec": one.spec, "status": one.status}}
-        version = {"name": one.version, "served": True, "storage": True, "subresources": {"status": {}},
-                   "schema": {"openAPIV3Schema": schema}}  # fmt: skip
-        names: Dict[str, Any] = {"kind": one.kind, "plural": one.plural, "singular": one.kind.lower()}
-        spec = {"group": one.group, "scope": "Namespaced" if one.namespaced else "Cluster", "names": names,
-                "versions": [version]}  # fmt: skip
-        try:
-            kube.admin.post(DEFINITIONS, {"metadata": {"name": f"{one.plural}.{one.group}"}, "spec": spec})
-        except ApiError as error:
-            if error.status != 409:
-                raise
-    for one in KINDS:
-        until(lambda one=one: _served(kube, one))  # type: ignore[misc]
-
-
-def _served(kube: Kube, one: Kind) -> bool:
-    try:
-        found = kube.admin.get(f"/apis/{one.group}/{one.version}")
-    except ApiError:
-        return False
-    listed: List[Any] = found.get("resources") or []
-    return any(resource["name"] == one.plural for resource in listed)
+    published.install(kube.admin, [one.definition() for one in KINDS])

@@ -84,7 +84,13 @@ class Kube:
         self.clients.append(made)
         return made
 
-    def _client(self, token: str, url: str = "", **options: Any) -> Client:
+    def strict(self) -> Client:
+        """An administrator's client whose writes are refused where they hold a field that a kind does not have."""
+        made = self._client(self.plane.token, strict=True)
+        self.clients.append(made)
+        return made
+
+    def _client(self, token: str, url: str = "", *, strict: bool = False, **options: Any) -> Client:
         from nhc_adapters.kubernetes.api.access import Access
         from nhc_adapters.kubernetes.api.client import Client
         from nhc_adapters.kubernetes.api.credentials import Credentials
@@ -96,7 +102,7 @@ class Kube:
             source="test",
             credentials=Credentials(token),
         )
-        return Client(access, **options)
+        return (_strict() if strict else Client)(access, **options)
 
     def node(
         self,
@@ -258,6 +264,19 @@ def kube(plane: Any) -> Iterator[Kube]:
         with contextlib.suppress(Exception):
             corner.admin.delete(f"/api/v1/namespaces/{prefix}")
         corner.admin.close()
+
+
+def _strict() -> type[Client]:
+    from nhc_adapters.kubernetes.api.client import Client
+
+    class StrictClient(Client):
+        """Asks for `fieldValidation=Strict` in everything that it writes; without, unknown fields are dropped."""
+
+        def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None, **more: Any) -> Any:
+            asked = {"fieldValidation": "Strict"} if method in ("POST", "PUT", "PATCH") else {}
+            return super().request(method, path, query={**(query or {}), **asked}, **more)
+
+    return StrictClient
 
 
 def _exists(client: Client, path: str) -> bool:

@@ -1,9 +1,8 @@
 """The kinds of jobs that are not in Kubernetes itself, for a test's plane: their API, and what their operators do.
 
-Each CustomResourceDefinition holds the fields that nhc reads or writes, with the rules that the published ones and
-their webhooks have about changing them; pod templates keep whatever is in them. `Operator` plays a kind's controller as
-its source describes: pods from the templates while the job is not suspended, none while it is. It plays the kubelets as
-well: kwok would end the pods of a Job as soon as they run.
+The CustomResourceDefinitions are the published ones; what besides them a project's webhook refuses, a policy refuses.
+`Operator` plays a kind's controller as its source describes: pods from the templates while the job is not suspended,
+none while it is. It plays the kubelets as well: kwok would end the pods of a Job as soon as they run.
 """
 
 from __future__ import annotations
@@ -11,110 +10,118 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
-import time
-from typing import Any, Callable, Dict, List, Mapping, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Set, Tuple
 
-from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
+from tests.support.published import install as install_definitions
+from tests.support.published import published
+from tests.support.waiting import until
 
-ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-
-FROZEN = {"rule": "self == oldSelf", "message": "Value is immutable"}
-
-
-def _object(**properties: Any) -> Dict[str, Any]:
-    return {"type": "object", "properties": properties}
-
-
-def _replicas() -> Dict[str, Any]:
-    return {"type": "object", "additionalProperties": _object(
-        replicas={"type": "integer"}, restartPolicy={"type": "string"}, template=ANY)}  # fmt: skip
+KINDS: Dict[str, Tuple[str, str, str]] = {
+    "PyTorchJob": ("kubeflow.org", "v1", "pytorchjobs"),
+    "MPIJob": ("kubeflow.org", "v2beta1", "mpijobs"),
+    "JobSet": ("jobset.x-k8s.io", "v1alpha2", "jobsets"),
+    "TrainJob": ("trainer.kubeflow.org", "v1alpha1", "trainjobs"),
+    "VolcanoJob": ("batch.volcano.sh", "v1alpha1", "jobs"),
+    "Command": ("bus.volcano.sh", "v1alpha1", "commands"),
+    "Workload": ("kueue.x-k8s.io", "v1beta2", "workloads"),
+}
 
 
-RUN_POLICY = _object(suspend={"type": "boolean"}, backoffLimit={"type": "integer"}, cleanPodPolicy={"type": "string"})
-JOBSET_SPEC = _object(
-    suspend={"type": "boolean"},
-    failurePolicy={**_object(maxRestarts={"type": "integer"}, rules={"type": "array", "items": ANY}),
-                   "x-kubernetes-validations": [FROZEN]},
-    replicatedJobs={"type": "array", "items": _object(
-        name={"type": "string"}, replicas={"type": "integer"}, template=ANY)},
-)  # fmt: skip
-JOBSET_RULE = {
-    "rule": "self.replicatedJobs == oldSelf.replicatedJobs", "message": "replicatedJobs: field is immutable",
+def _same_but(new: str, old: str, *free: str) -> str:
+    """Two tables of the API are equal in all but these fields."""
+    names = "[" + ", ".join(f"'{one}'" for one in free) + "]"
+    return (f"{new}.all(k, k in {names} || (k in {old} && {new}[k] == {old}[k])) && "
+            f"{old}.all(k, k in {names} || k in {new})")  # fmt: skip
+
+
+def _each(fields: str, rule: str) -> str:
+    """A rule for every row `n` and its row `o` of before."""
+    return (f"object.spec.{fields}.size() == oldObject.spec.{fields}.size() && object.spec.{fields}.all(n, "
+            f"oldObject.spec.{fields}.exists(o, o.name == n.name && {rule}))")  # fmt: skip
+
+
+SUSPENDED = "[object, oldObject].exists(one, has(one.spec.suspend) && one.spec.suspend)"
+"""Before the change or after it."""
+_POD = "template.spec.template"
+RULES: Dict[str, str] = {
+    # pkg/webhooks/jobset_webhook.go, ValidateUpdate (0.10 to 0.12).
+    "JobSet": _each("replicatedJobs", " && ".join((
+        _same_but("n", "o", "template"), _same_but("n.template", "o.template", "spec"),
+        _same_but("n.template.spec", "o.template.spec", "template"),
+        _same_but(f"n.{_POD}", f"o.{_POD}", "spec", "metadata"),
+        f"(has(n.{_POD}.metadata) == has(o.{_POD}.metadata))",
+        f"(n.{_POD} == o.{_POD} || ({SUSPENDED} && "
+        + _same_but(f"n.{_POD}.spec", f"o.{_POD}.spec", "nodeSelector", "tolerations", "schedulingGates") + "))",
+    ))),
+    # pkg/runtime/framework/plugins/jobset/jobset.go, checkRuntimePatchesImmutability (2.2 and later).
+    "TrainJob": f"{SUSPENDED} || (has(object.spec.runtimePatches) == has(oldObject.spec.runtimePatches) && "
+                "(!has(object.spec.runtimePatches) || object.spec.runtimePatches == oldObject.spec.runtimePatches))",
+    # pkg/webhooks/admission/jobs/validate/admit_job.go, validateJobUpdate (1.15).
+    "VolcanoJob": _same_but("object.spec", "oldObject.spec", "minAvailable", "priorityClassName", "tasks") + " && "
+                  + _each("tasks", _same_but("n", "o", "replicas", "minAvailable")),
 }  # fmt: skip
-"""The webhook takes some other scheduling while it is suspended, but no affinity: nhc changes nothing there at all."""
-
-DEFINITIONS: Dict[str, Tuple[str, str, str, Dict[str, Any]]] = {
-    "PyTorchJob": ("kubeflow.org", "v1", "pytorchjobs", _object(
-        runPolicy=RUN_POLICY, pytorchReplicaSpecs=_replicas())),
-    "MPIJob": ("kubeflow.org", "v2beta1", "mpijobs", _object(
-        runPolicy=RUN_POLICY, slotsPerWorker={"type": "integer"}, mpiReplicaSpecs=_replicas())),
-    "JobSet": ("jobset.x-k8s.io", "v1alpha2", "jobsets", {
-        **JOBSET_SPEC, "x-kubernetes-validations": [JOBSET_RULE]}),
-    "TrainJob": ("trainer.kubeflow.org", "v1alpha1", "trainjobs", {
-        **_object(suspend={"type": "boolean"}, runtimeRef=ANY, trainer=ANY,
-                  runtimePatches={"type": "array", "items": ANY}),
-        "x-kubernetes-validations": [{
-            "rule": "self.trainer == oldSelf.trainer && self.runtimeRef == oldSelf.runtimeRef",
-            "message": "field is immutable"}]}),
-    "VolcanoJob": ("batch.volcano.sh", "v1alpha1", "jobs", {
-        **_object(tasks={"type": "array", "items": ANY}, maxRetry={"type": "integer", "default": 3},
-                  minAvailable={"type": "integer"}),
-        "x-kubernetes-validations": [{
-            "rule": "self.tasks == oldSelf.tasks && self.maxRetry == oldSelf.maxRetry",
-            "message": "job updates may not change fields other than `minAvailable`, `tasks[*].replicas`"}]}),
-    "Command": ("bus.volcano.sh", "v1alpha1", "commands", {}),
-    "Workload": ("kueue.x-k8s.io", "v1beta2", "workloads", _object(
-        active={"type": "boolean", "default": True}, queueName={"type": "string"},
-        podSets={"type": "array", "items": ANY})),
-}  # fmt: skip
-
-
-def definition(name: str) -> Dict[str, Any]:
-    """The CustomResourceDefinition of a kind."""
-    group, version, plural, spec = DEFINITIONS[name]
-    kind = "Job" if name == "VolcanoJob" else name
-    schema: Dict[str, Any] = {"type": "object", "properties": {"spec": spec, "status": ANY}}
-    if name == "Command":
-        schema = _object(action={"type": "string"}, target=ANY, reason={"type": "string"}, message={"type": "string"})
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}",
-                     "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"}},
-        "spec": {
-            "group": group, "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural, "singular": name.lower(), "listKind": f"{kind}List"},
-            "versions": [{
-                "name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema},
-                **({} if name == "Command" else {"subresources": {"status": {}}}),
-            }],
-        },
-    }  # fmt: skip
+REFUSED = "the project's own webhook refuses this change"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+POD = {"spec": {"containers": [{"name": "c", "image": "none"}]}}
+FORBIDDEN: Dict[str, Tuple[Dict[str, Any], Dict[str, Any]]] = {
+    "JobSet": ({"replicatedJobs": [{"name": "w", "template": {"spec": {"template": POD}}}]}, {"replicatedJobs": []}),
+    "TrainJob": ({"runtimeRef": {"name": "torch"}}, {"runtimePatches": [{"manager": "a/b"}]}),
+    "VolcanoJob": ({"tasks": [{"name": "w", "replicas": 1, "template": POD}]}, {"maxRetry": 9}),
+}
+"""For each rule an object, and a change of it that is refused."""
+ENFORCED: Set[str] = set()
+"""The servers that have the rules."""
 
 
 def api(name: str) -> Tuple[str, str]:
     """A kind's group path and plural."""
-    group, version, plural, _spec = DEFINITIONS[name]
+    group, version, plural = KINDS[name]
     return f"apis/{group}/{version}", plural
 
 
-def install(client: Any) -> None:
-    """Install all of them, and wait until they are served."""
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    for name in DEFINITIONS:
-        with contextlib.suppress(ApiError):
-            client.post(path, definition(name))
-    deadline = time.monotonic() + 30
-    for name in DEFINITIONS:
-        group, plural = api(name)
-        while True:
-            try:
-                client.get(f"/{group}/{plural}")
-                break
-            except ApiError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
+def install(client: Client, namespace: str) -> None:
+    """Have the API server serve all of them, with their webhooks' rules in force; returns once both are so."""
+    install_definitions(client, [published(f"{plural}.{group}") for group, _version, plural in KINDS.values()])
+    if client.access.server not in ENFORCED:
+        for name in RULES:
+            _enforce(client, name)
+        for name in RULES:
+            _await_refusal(client, namespace, name)
+        ENFORCED.add(client.access.server)
+
+
+def _enforce(client: Client, name: str) -> None:
+    group, version, plural = KINDS[name]
+    rule = {"apiGroups": [group], "apiVersions": [version], "operations": ["UPDATE"], "resources": [plural]}
+    named = {"name": f"webhook-of-{plural}.{group}"}
+    spec = {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": RULES[name], "message": REFUSED}]}  # fmt: skip
+    client.post(f"{ADMISSION}/validatingadmissionpolicies", {"metadata": named, "spec": spec})
+    bound = {"policyName": named["name"], "validationActions": ["Deny"]}
+    client.post(f"{ADMISSION}/validatingadmissionpolicybindings", {"metadata": named, "spec": bound})
+
+
+def _await_refusal(client: Client, namespace: str, name: str) -> None:
+    """Until a change that the rule forbids is refused: a policy is in force some moments after it was made."""
+    spec, forbidden = FORBIDDEN[name]
+    group, plural = api(name)
+    path = namespaced(namespace, plural, group=group)
+    kind = "Job" if name == "VolcanoJob" else name
+    client.post(path, {"apiVersion": group[5:], "kind": kind, "metadata": {"name": "probe"}, "spec": spec})
+    until(lambda: _is_refused(client, f"{path}/probe", {"spec": forbidden}), 60)
+    client.delete(f"{path}/probe")
+
+
+def _is_refused(client: Client, path: str, change: Dict[str, Any]) -> bool:
+    try:
+        client.patch(path, change, MERGE_PATCH, dryRun="All")
+    except ApiError as error:
+        if REFUSED not in error.message:
+            raise
+        return True
+    return False
 
 
 class Operator:

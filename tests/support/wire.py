@@ -68,6 +68,8 @@ def gone() -> Fault:
 @dataclass
 class Wire:
     plane: Any
+    strict: bool = False
+    """Every write is refused that holds a field which its kind does not have; without, the server drops those."""
     seen: list[tuple[str, str]] = field(default_factory=list)
     """Every request: method and path."""
 
@@ -145,6 +147,9 @@ class Wire:
                     return
                 method, path, data = request
                 self.seen.append((method, path))
+                if self.strict and method in ("POST", "PUT", "PATCH"):
+                    asked = f"{path}{'&' if '?' in path else '?'}fieldValidation=Strict"
+                    data = data.replace(path.encode(), asked.encode(), 1)
                 fault = self._take(method, path)
                 if fault is not None and not self._spoil(fault, client, data):
                     return

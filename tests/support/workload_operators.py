@@ -1,65 +1,21 @@
-"""The MPI operator and JobSet for tests: their types, strict in all that nhc sets, and what their controllers make.
+"""The MPI operator and JobSet for tests: their kinds as published, and what their controllers make of them.
 
-Fields and what is created follow kubeflow/mpi-operator (v2beta1) and kubernetes-sigs/jobset (v1alpha2): an MPIJob
-becomes workers, which run sshd where they name no command, and a launcher that starts once they run; its status gets
-Succeeded or Failed. A JobSet becomes Jobs by the names SET-JOB-INDEX and a headless Service of its own name; its status
-gets Completed or Failed.
+What is created follows kubeflow/mpi-operator (v2beta1) and kubernetes-sigs/jobset (v1alpha2): an MPIJob becomes
+workers, which run sshd where they name no command, and a launcher that starts once they run; its status gets Succeeded
+or Failed. A JobSet becomes Jobs by the names SET-JOB-INDEX and a headless Service of its own name; its status gets
+Completed or Failed.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any, Dict, List
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client
 from nhc_adapters.kubernetes.api.errors import ApiError
 
-ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-WHOLE, WORD = {"type": "integer"}, {"type": "string"}
-
-
-def _object(**fields: Any) -> Dict[str, Any]:
-    return {"type": "object", "properties": fields}
-
-
-REPLICA = _object(replicas=WHOLE, restartPolicy={"type": "string", "enum": ["Never", "OnFailure"]}, template=ANY)
-MPIJOB_SPEC = _object(
-    slotsPerWorker=WHOLE, mpiImplementation={"type": "string", "enum": ["OpenMPI", "Intel", "MPICH"]},
-    launcherCreationPolicy={"type": "string", "enum": ["AtStartup", "WaitForWorkersReady"]}, sshAuthMountPath=WORD,
-    runLauncherAsWorker={"type": "boolean"},
-    runPolicy=_object(
-        cleanPodPolicy={"type": "string", "enum": ["None", "Running", "All"]}, ttlSecondsAfterFinished=WHOLE,
-        activeDeadlineSeconds=WHOLE, backoffLimit=WHOLE, suspend={"type": "boolean"}, managedBy=WORD,
-        schedulingPolicy=ANY,
-    ),
-    mpiReplicaSpecs=_object(Launcher=REPLICA, Worker=REPLICA),
-)  # fmt: skip
-JOBSET_SPEC = _object(
-    replicatedJobs={"type": "array", "items": _object(name=WORD, replicas=WHOLE, groupName=WORD, template=ANY)},
-    network=_object(
-        enableDNSHostnames={"type": "boolean"}, subdomain=WORD, publishNotReadyAddresses={"type": "boolean"}
-    ),
-    failurePolicy=_object(maxRestarts=WHOLE, rules={"type": "array", "items": ANY}, restartStrategy=WORD),
-    successPolicy=ANY, startupPolicy=ANY, suspend={"type": "boolean"}, ttlSecondsAfterFinished=WHOLE, managedBy=WORD,
-)  # fmt: skip
-
-
-def definition(group: str, version: str, plural: str, kind: str, spec: Dict[str, Any]) -> Dict[str, Any]:
-    """A CustomResourceDefinition."""
-    schema = {"type": "object", "properties": {"spec": spec, "status": ANY}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group, "names": {"kind": kind, "plural": plural, "singular": kind.lower()}, "scope": "Namespaced",
-            "versions": [{"name": version, "served": True, "storage": True, "subresources": {"status": {}},
-                          "schema": {"openAPIV3Schema": schema}}],
-        },
-    }  # fmt: skip
-
-
-MPIJOBS = definition("kubeflow.org", "v2beta1", "mpijobs", "MPIJob", MPIJOB_SPEC)
-JOBSETS = definition("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", JOBSET_SPEC)
+DEFINITIONS = ("mpijobs.kubeflow.org", "jobsets.jobset.x-k8s.io")
 
 
 class Operators:
@@ -98,7 +54,8 @@ class Operators:
                 raise
 
     def _status(self, path: str, one: Dict[str, Any], kind: str) -> None:
-        conditions = [{"type": kind, "status": "True"}]
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        conditions = [{"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": now}]
         self.client.patch(
             f"{path}/{one['metadata']['name']}/status", {"status": {"conditions": conditions}}, MERGE_PATCH
         )

@@ -16,7 +16,7 @@ from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_pat
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.repair.handoff import KubernetesHandoff
 from nhc_adapters.kubernetes.repair.jobs import JOBS, is_active
-from tests.support.crds import annotate, install, make, path_of, set_status
+from tests.support.crds import HOST, annotate, install, make, path_of, set_status
 from tests.support.gpu_node import UUID, GpuNode
 from tests.support.kube import Kube
 from tests.support.kubelet import Kubelet
@@ -119,7 +119,8 @@ class ClusterApiWorld(HandoffWorld):
     def machine_object(self, name: str, node: str, provider: str = "") -> None:
         owner = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "set1", "controller": True,
                  "uid": "6b1f0a52-5f3c-4b57-9a3f-000000000000"}  # fmt: skip
-        make(self.kube, "Machine", name, {"clusterName": "c", "providerID": provider})
+        spec = {"clusterName": "c", **({"providerID": provider} if provider else {})}
+        make(self.kube, "Machine", name, spec)
         self.kube.admin.patch(
             path_of(self.kube, "Machine", name), {"metadata": {"ownerReferences": [owner]}}, MERGE_PATCH
         )
@@ -147,7 +148,7 @@ class Metal3World(HandoffWorld):
     provider = "metal3://NS/host1/m1"
 
     def prepare(self) -> None:
-        make(self.kube, "BareMetalHost", "host1", {"online": True}, {"operationalStatus": "OK", "poweredOn": True})
+        make(self.kube, "BareMetalHost", "host1", {"online": True}, HOST)
 
     def take_effect(self) -> None:
         found = self.there("BareMetalHost", "host1")
@@ -156,7 +157,8 @@ class Metal3World(HandoffWorld):
             self.boot("boot-2")
 
     def effect_fails(self) -> bool:
-        failed = {"operationalStatus": "error", "errorType": "power management error", "errorMessage": "BMC is gone"}
+        failed = {**HOST, "operationalStatus": "error", "errorType": "power management error",
+                  "errorMessage": "BMC is gone"}  # fmt: skip
         set_status(self.kube, "BareMetalHost", "host1", failed)
         return True
 
@@ -259,7 +261,7 @@ WORLDS: Dict[str, Callable[..., HandoffWorld]] = {
 
 @pytest.fixture
 def build(kube: Kube, tmp_path: Path) -> Iterator[Any]:
-    with Wire(kube.plane) as wire:
+    with Wire(kube.plane, strict=True) as wire:
         worlds: List[HandoffWorld] = []
 
         def made(name: str) -> HandoffWorld:

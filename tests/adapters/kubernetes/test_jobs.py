@@ -43,7 +43,7 @@ class JobCorner:
         self.kube, self.store = kube, store
         self.nodes = [kube.node(f"n{number}", fake=False) for number in (1, 2, 3)]
         kube.ready(*self.nodes)
-        self.controller = KubernetesJobController({"namespaces": kube.namespace}, client=kube.client(kube.plane.token))
+        self.controller = KubernetesJobController({"namespaces": kube.namespace}, client=kube.strict())
         self.loop = JobLoop(store, parse(settings), {"kubernetes": self.controller})
         self.operator = Operator(kube.client(kube.plane.token), kube.namespace)
         self.said = []
@@ -63,7 +63,7 @@ class JobCorner:
         })  # fmt: skip
 
     def make(self, group, plural, body):
-        return self.kube.admin.post(namespaced(self.kube.namespace, plural, group=group), body)
+        return self.kube.strict().post(namespaced(self.kube.namespace, plural, group=group), body)
 
     def get(self, group="apis/batch/v1", plural="jobs"):
         return self.kube.admin.get(namespaced(self.kube.namespace, plural, "j", group))
@@ -255,7 +255,7 @@ def _phase(corner, phase):
 @pytest.fixture
 def operator(corner):
     """The other kinds of jobs, and who runs them."""
-    install(corner.kube.admin)
+    install(corner.kube.admin, corner.kube.namespace)
     corner.operator.kinds = True
     return corner.operator
 
@@ -351,7 +351,7 @@ def test_under_kueue_the_workload_is_stopped_and_the_job_is_left_to_kueue(corner
     corner.make("apis/kueue.x-k8s.io/v1beta2", "workloads", {
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
         "metadata": {"name": "w", "labels": {"kueue.x-k8s.io/job-uid": job["metadata"]["uid"]}},
-        "spec": {"queueName": "team"},
+        "spec": {"queueName": "team", "podSets": [{"template": corner.template()}]},
     })  # fmt: skip
     workload = namespaced(corner.kube.namespace, "workloads", "w", "apis/kueue.x-k8s.io/v1beta2")
     path = namespaced(corner.kube.namespace, "pytorchjobs", "j", "apis/kubeflow.org/v1")
@@ -359,7 +359,7 @@ def test_under_kueue_the_workload_is_stopped_and_the_job_is_left_to_kueue(corner
     corner.round()
     corner.fail_pod(bad, reason="NodeLost", message="the node is gone")
     corner.until(lambda: corner.kube.admin.get(workload)["spec"]["active"] is False)
-    assert "suspend" not in corner.get(*api("PyTorchJob"))["spec"]["runPolicy"]  # that is Kueue's to set
+    assert corner.get(*api("PyTorchJob"))["spec"]["runPolicy"]["suspend"] is False  # that is Kueue's to set
     corner.kube.admin.patch(path, {"spec": {"runPolicy": {"suspend": True}}}, MERGE_PATCH)
     corner.until(lambda: [one.state for one in corner.restarts()] == ["held"])
     corner.kube.admin.patch(f"/api/v1/nodes/{bad}", {"spec": {"unschedulable": True}}, MERGE_PATCH)
@@ -457,7 +457,7 @@ def test_a_submitted_jobset_restarts_for_disruptions_without_counting(corner, op
     done = corner.controller.submit(Submission((), json.dumps(body), corner.kube.namespace, Wish(None, "s3://b/c")))
     assert done.jobs == (f"JobSet/{corner.kube.namespace}/j",), done.problem
     spec = corner.get(*api("JobSet"))["spec"]
-    assert spec["failurePolicy"] == {"maxRestarts": 1, "rules": [{
+    assert spec["failurePolicy"] == {"maxRestarts": 1, "restartStrategy": "Recreate", "rules": [{
         "name": "nhcInfrastructure", "action": "RestartJobSetAndIgnoreMaxRestarts",
         "onJobFailureReasons": ["PodFailurePolicy"]}]}  # fmt: skip
     inner = spec["replicatedJobs"][0]["template"]["spec"]

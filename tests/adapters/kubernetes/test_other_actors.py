@@ -14,7 +14,7 @@ from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
 from nhc_adapters.kubernetes.plugin import Adapter
 from nhc_adapters.kubernetes.repair.cluster import machine_of
 from nhc_adapters.kubernetes.repair.shown_on_nodes import of_kured, of_node
-from tests.support.crds import annotate, install, make, set_status
+from tests.support.crds import HOST, annotate, install, make, set_status
 from tests.support.kube import Kube
 
 
@@ -110,7 +110,7 @@ def test_the_adapter_says_who_else_acts(kube: Kube, adapter: Adapter) -> None:
     assert actors(adapter, name) == []
     make(kube, "Machine", "m1", {"clusterName": "c"},
          {"nodeRef": {"name": name}, "conditions": [{"type": "OwnerRemediated", "status": "True"}]})  # fmt: skip
-    make(kube, "BareMetalHost", "host1", {"online": True}, {"operationalStatus": "OK"})
+    make(kube, "BareMetalHost", "host1", {"online": True}, HOST)
     assert actors(adapter, name) == []
     annotate(kube, "Machine", "m1", **{"cluster.x-k8s.io/remediate-machine": ""})
     assert actors(adapter, name) == ["cluster-api"]
