@@ -82,13 +82,13 @@ def asking(nodes: list[str]) -> None:
                                       for node in nodes])  # fmt: skip
         begun = time.process_time()
         with store.read() as connection:
-            told = deep.last_told(connection)
+            told = deep.last_conclusive(connection)
         late = due(nodes, told, DeepRule(), 10 * 86400.0)
         took = time.process_time() - begun
         some = nodes[:64]
         begun = time.process_time()
         with store.read() as connection:
-            few = deep.last_told(connection, some)
+            few = deep.last_conclusive(connection, some)
         one = time.process_time() - begun
         store.close()
     assert len(told) == len(nodes)

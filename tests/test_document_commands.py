@@ -137,6 +137,10 @@ NEITHER = {
     ("docs/kubernetes.md", "node        agent"): "a drawing",
     ("docs/migration.md", "n17 is unhealthy"): "what a hook logs",
     ("docs/store.md", "agents "): "a drawing",
+    (
+        "docs/deep-sweeps.md",
+        "install -m 755 adapters/slurm",
+    ): "for Slurm and a shell's settings: tests/adapters/test_slurm_sweep.py has it run by slurmctld",
     ("docs/schedulers.md", "# qconf -mc"): "what Grid Engine prints",
 }
 

@@ -5,21 +5,29 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Tuple
+from typing import Sequence, Tuple
 
 import click
 
 from nhc.cli.durations import DURATION
+from nhc.cli.gate import ADMIT, REFUSE
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.store import FORM, SETTINGS, URL, found, guarded
-from nhc.deep.due import DeepRule, due
+from nhc.deep.due import DeepRule, Due, due
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.matching.nodeset import expand
 from nhc.model import printable
-from nhc.store import deep
-from nhc.store.settings import opened
+from nhc.plugins import NoAdapter, open_adapter
+from nhc.ports import AdapterError, JobMessages
+from nhc.store.errors import StoreError
+
+SHOWN = 3
+"""Nodes that the owner of a job is shown; the others are counted."""
+TOLD_WITHIN = 10.0
+"""Seconds that one command of Slurm may take that tells a job's owner."""
 
 _rule = under("What is asked for")
+_hook = under("As a hook of the scheduler")
 
 
 @click.command("due", cls=GroupedCommand)
@@ -31,12 +39,17 @@ _rule = under("What is asked for")
        help="Ask only where there are more nodes than this.")  # fmt: skip
 @_rule("--suite", "suites", multiple=True, metavar="NAME",
        help="Only verdicts of this suite count: quick, sweep. Repeatable.")  # fmt: skip
+@_hook("--on-unknown", "choice", type=click.Choice(["tell", ADMIT, REFUSE]), default="tell", show_default=True,
+       help="What a store that does not answer does: tell (exit status 3), admit (0) or refuse (1).")  # fmt: skip
+@_hook("--tell-job", is_flag=True,
+       help="Where some are due, say so in the AdminComment of the job $SLURM_JOB_ID, and to its srun.")  # fmt: skip
 @SETTINGS
 @URL
 @FORM
 def command(
-    node_set: str, younger_than: float, more_than: int, suites: Tuple[str, ...], path: str, url: str, form: str
-) -> None:
+    node_set: str, younger_than: float, more_than: int, suites: Tuple[str, ...], choice: str, tell_job: bool, path: str,
+    url: str, form: str,
+) -> None:  # fmt: skip
     """Show the nodes that have no good deep verdict young enough.
 
     For a job of more than so many nodes: as PrologSlurmctld, or by hand before a large run. Exit status: 0 none is due,
@@ -51,17 +64,58 @@ def command(
     if not nodes:
         click.echo("nhc deep due: no nodes: give --nodes gpu[001-064], or run it in a job's prolog", err=True)
         raise SystemExit(EXIT_USAGE)
+    job = os.environ.get("SLURM_JOB_ID", "")
+    if tell_job and not job:
+        click.echo("nhc deep due: --tell-job is for a hook of Slurm: there is no SLURM_JOB_ID", err=True)
+        raise SystemExit(EXIT_USAGE)
+    rule = DeepRule(younger_than, more_than, suites)
+    if not rule.asks(nodes):  # most jobs are small: the store's library is not even loaded for them
+        click.echo("[]" if form == "json" else "", nl=form == "json")
+        raise SystemExit(EXIT_HEALTHY)
 
     def run() -> int:
-        store = opened(found(path, url), create=False)
-        with store.read() as connection:
-            told = deep.last_told(connection, nodes, suites)
-        late = due(nodes, told, DeepRule(younger_than, more_than, suites), time.time())
+        try:
+            late = _late(nodes, rule, path, url)
+        except StoreError as error:
+            if choice == "tell":
+                raise
+            what = "let in" if choice == ADMIT else "not let in"
+            click.echo(
+                f"nhc deep due: could not tell: {printable(str(error))}: {what} (--on-unknown {choice})", err=True
+            )
+            return EXIT_HEALTHY if choice == ADMIT else EXIT_UNHEALTHY
         if form == "json":
             click.echo(json.dumps([one._asdict() for one in late], indent=2, ensure_ascii=False))
         else:
             for one in late:
                 click.echo(f"{one.node} {one.why}")
+        if late and tell_job:
+            _tell(job, late)
         return EXIT_UNHEALTHY if late else EXIT_HEALTHY
 
     guarded(run)
+
+
+def _late(nodes: Sequence[str], rule: DeepRule, path: str, url: str) -> Tuple[Due, ...]:
+    """The nodes that are due. Raises StoreError."""
+    from nhc.store import deep
+    from nhc.store.settings import opened
+
+    store = opened(found(path, url), create=False)
+    try:
+        with store.read() as connection:
+            return due(nodes, deep.last_conclusive(connection, nodes, rule.suites), rule, time.time())
+    finally:
+        store.close()
+
+
+def _tell(job: str, late: Sequence[Due]) -> None:
+    """Say where the job's owner looks why it waits; that this fails changes nothing of the answer."""
+    named = "; ".join(f"{one.node} {one.why}" for one in late[:SHOWN])
+    more = f" (and {len(late) - SHOWN} more nodes)" if len(late) > SHOWN else ""
+    try:
+        adapter = open_adapter("slurm", {"NHC_RM_PATH": os.environ.get("NHC_RM_PATH", "")}, os.environ, TOLD_WITHIN)
+        if isinstance(adapter, JobMessages):
+            adapter.tell_job(job, printable(f"NHC: the job waits for deep checks: {named}{more}"))
+    except (NoAdapter, AdapterError) as error:
+        click.echo(f"nhc deep due: the job's owner could not be told: {printable(str(error))}", err=True)

@@ -146,7 +146,7 @@ def audit(settings: GateSettings, by: str, say: Callable[[str], None]) -> Tell:
 def results(settings: GateSettings, suite: str, say: Callable[[str], None]) -> Callable[[str], None]:
     """Who keeps the report of each run: the store, where the settings name one, as for any other run of a suite.
 
-    So one rule (`nhc.store.deep.last_told`) judges the verdicts of gates, sweeps, repairs and runs by hand.
+    So one rule (`nhc.store.deep.last_conclusive`) judges the verdicts of gates, sweeps, repairs and runs by hand.
     """
     if not settings.store:
         return lambda report: None

@@ -50,7 +50,7 @@ class DeepReader:
             if now - self._whole >= WHOLE or now < self._whole:
                 with self.store.read() as connection:
                     newest = deep.newest_id(connection)
-                    self._told = deep.last_told(connection, since=now - BACK)
+                    self._told = deep.last_conclusive(connection, since=now - BACK)
                 self._whole, self._read, self._marks = now, now, (newest, newest)
                 self._answers = {}
             elif now - self._read >= FRESH:
@@ -59,7 +59,7 @@ class DeepReader:
                 with self.store.read() as connection:
                     newest = deep.newest_id(connection)
                     names = deep.nodes_since(connection, self._marks[0])
-                    new = deep.last_told(connection, names, since=now - BACK) if names else {}
+                    new = deep.last_conclusive(connection, names, since=now - BACK) if names else {}
                 self._told = {**self._told, **new}
                 self._read, self._marks = now, (self._marks[1], newest)
                 self._answers = {}

@@ -11,7 +11,7 @@ import time
 import uuid
 from typing import Callable, Collection, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.deep.due import Told, newest_of, oldest_first
+from nhc.deep.due import LastVerdicts, newest_of, oldest_first
 from nhc.deep.judge import SweepJudgement
 from nhc.deep.sweep import SUITE, Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import SweepPlan, read, write
@@ -64,7 +64,7 @@ def window(text: str, now: float) -> SweepWindow:
 
 
 def chosen(
-    nodes: Sequence[str], idle: Collection[str], told: Told, tried: Mapping[str, float], *,
+    nodes: Sequence[str], idle: Collection[str], last: LastVerdicts, tried: Mapping[str, float], *,
     fresh: float, most: int, now: float,
 ) -> Tuple[str, ...]:  # fmt: skip
     """The nodes of the next pass, () where nobody is due or too few are idle.
@@ -72,8 +72,8 @@ def chosen(
     Due is who has no verdict younger than `fresh` seconds and was not `tried` in that time. Others that are idle help
     out where fewer than LEAST are due: whoever is tested needs partners.
     """
-    newest = newest_of(told)
-    order = oldest_first([node for node in nodes if node in idle], told, tried)
+    newest = newest_of(last)
+    order = oldest_first([node for node in nodes if node in idle], last, tried)
     waiting = [node for node in order if max(newest.get(node, 0.0), tried.get(node, 0.0)) <= now - fresh]
     if not waiting:
         return ()
@@ -141,8 +141,8 @@ def _next(
         around.say(f"the launcher does not answer: {error}")
         return None
     with store.read() as connection:
-        told = deep.last_told(connection, plan.nodes, [SUITE])
-    some = chosen(plan.nodes, idle, told, tried, fresh=wanted.fresh, most=plan.at_once, now=now)
+        last = deep.last_conclusive(connection, plan.nodes, [SUITE])
+    some = chosen(plan.nodes, idle, last, tried, fresh=wanted.fresh, most=plan.at_once, now=now)
     if not some:
         return None
     part = plan._replace(

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.light import TYPE_CHECKING
 from nhc.model import Verdict
-from nhc.store.deep import LastVerdict
 from nhc.units import show_seconds
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeAlias
+
+    from nhc.store.deep import LastVerdict
 
 DAY = 86400.0
 
@@ -22,6 +27,10 @@ class DeepRule(NamedTuple):
     nodes: int = 0
     suites: Tuple[str, ...] = ()
 
+    def asks(self, nodes: Sequence[str]) -> bool:
+        """Whether a job of these nodes is large enough for the rule."""
+        return len(set(nodes)) > self.nodes
+
 
 class Due(NamedTuple):
     """A node that is to be tested, and why; `age` of its newest verdict in seconds, None where it has none."""
@@ -31,37 +40,36 @@ class Due(NamedTuple):
     age: Optional[float] = None
 
 
-Told = Mapping[Tuple[str, str], LastVerdict]
-"""By node and suite, as `nhc.store.deep.last_told` has it."""
+LastVerdicts: TypeAlias = "Mapping[Tuple[str, str], LastVerdict]"
+"""By node and suite, as `nhc.store.deep.last_conclusive` has it."""
 
 
-def due(nodes: Sequence[str], told: Told, rule: DeepRule, now: float) -> Tuple[Due, ...]:
+def due(nodes: Sequence[str], last: LastVerdicts, rule: DeepRule, now: float) -> Tuple[Due, ...]:
     """Those of a job's nodes that the rule does not let in, by name."""
-    names = sorted(set(nodes))
-    if len(names) <= rule.nodes:
+    if not rule.asks(nodes):
         return ()
-    by_node = _by_node(told, rule.suites)
-    found = (_of_node(name, by_node.get(name, []), rule, now) for name in names)
+    by_node = _by_node(last, rule.suites)
+    found = (_of_node(name, by_node.get(name, []), rule, now) for name in sorted(set(nodes)))
     return tuple(one for one in found if one is not None)
 
 
-def newest_of(told: Told) -> Mapping[str, float]:
+def newest_of(last: LastVerdicts) -> Mapping[str, float]:
     """When each node's newest verdict was."""
-    return {node: max(one.at for one in some) for node, some in _by_node(told, ()).items()}
+    return {node: max(one.at for one in some) for node, some in _by_node(last, ()).items()}
 
 
-def oldest_first(nodes: Sequence[str], told: Told, tried: Mapping[str, float]) -> List[str]:
+def oldest_first(nodes: Sequence[str], last: LastVerdicts, tried: Mapping[str, float]) -> List[str]:
     """The nodes in the order in which they are to be tested: never tested, then the oldest verdict, by name.
 
     `tried` says when a test of a node was tried, whatever came of it: who cannot be told does not keep others waiting.
     """
-    newest = newest_of(told)
+    newest = newest_of(last)
     return sorted(set(nodes), key=lambda name: (max(newest.get(name, 0.0), tried.get(name, 0.0)), name))
 
 
-def _by_node(told: Told, suites: Sequence[str]) -> Mapping[str, List[LastVerdict]]:
+def _by_node(last: LastVerdicts, suites: Sequence[str]) -> Mapping[str, List[LastVerdict]]:
     found: dict[str, List[LastVerdict]] = {}
-    for (node, suite), one in told.items():
+    for (node, suite), one in last.items():
         if not suites or suite in suites:
             found.setdefault(node, []).append(one)
     return found

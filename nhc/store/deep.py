@@ -152,7 +152,7 @@ def last_verdicts(connection: Connection, node: str = "") -> List[LastVerdict]:
     return list(found.values())
 
 
-def last_told(
+def last_conclusive(
     connection: Connection, nodes: Optional[Sequence[str]] = None, suites: Sequence[str] = (), since: float = 0.0
 ) -> Dict[Tuple[str, str], LastVerdict]:
     """The newest run of each suite that could tell, by node and suite: its worst verdict and its age.

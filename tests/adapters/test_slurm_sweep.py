@@ -60,7 +60,10 @@ def slurm():
     need("slurm", not missing(), ", ".join(missing()))
     directory = Path(tempfile.mkdtemp(prefix="nhc-sweep-"))
     directory.chmod(0o755)
-    cluster = Cluster(directory, NODES, EXTRA)
+    hook = directory / "deep-due"
+    hook.write_text("#!/bin/sh\nexit 0\n")
+    hook.chmod(0o755)
+    cluster = Cluster(directory, NODES, f"{EXTRA}PrologSlurmctld={hook}\n")
     try:
         cluster.start()
         yield cluster
@@ -302,3 +305,74 @@ def test_a_job_that_slurm_has_forgotten_is_known_from_the_audit_log(site):
                              text=True, check=False, timeout=60)  # fmt: skip
     assert (unknown.returncode, len(unknown.stderr.splitlines())) == (2, 1)
     assert "--job 998: nobody knows its nodes" in unknown.stderr
+
+
+# Before a large job.
+
+
+def verdict(site, days, *nodes):
+    store = open_store(site.url)
+    with store.write() as connection:
+        deep.add(connection, [deep.DeepResult(node, "sweep", "group", "", None, "", "OK", "", time.time() - days * 86400)
+                              for node in nodes])  # fmt: skip
+    store.close()
+
+
+@pytest.fixture
+def due_hook(site):
+    """The wrapper of adapters/slurm as PrologSlurmctld, by the rule of this test's /etc/default/nhc."""
+    installed = site.cluster.directory / "deep-due"
+    before = installed.read_text()
+    program = site.place / "nhc"
+    program.write_text(
+        f"#!/bin/sh\nexport SLURM_CONF={site.cluster.conf} NHC_STORE={site.url} PYTHONPATH={ROOT}:{ROOT}/adapters\n"
+        f'exec {sys.executable} -m nhc "$@"\n'
+    )
+    program.chmod(0o755)
+    (site.place / "default").write_text('NHC_DEEP_DUE="--more-than 2 --younger-than 7d"\n')
+    text = (ROOT / "adapters/slurm/deep-due.sh").read_text()
+    for line, own in (("program=/usr/bin/nhc", f"program={program}"),
+                      ('settings="/etc/default/nhc /etc/sysconfig/nhc"', f"settings={site.place}/default")):  # fmt: skip
+        assert f"\n{line}\n" in text
+        text = text.replace(line, own)
+
+    def put(script):
+        fresh = installed.with_suffix(".new")
+        fresh.write_text(script)
+        fresh.chmod(0o755)
+        fresh.replace(installed)
+
+    put(text)
+    yield
+    put(before)
+
+
+def test_a_large_job_waits_until_the_verdicts_of_its_nodes_are_young_enough(site, due_hook):
+    verdict(site, 1, "n1", "n3")
+    verdict(site, 9, "n2")
+
+    def of(job):
+        return site.cluster.job(job)
+
+    small = site.cluster.submit("true", "--nodelist=n[1-2]")
+    until(lambda: of(small)["JobState"] == "COMPLETED", 60, what="the small job to end")
+    large = site.cluster.submit("true", "--nodelist=n[1-3]")
+    waits = until(lambda: of(large)["Restarts"] == "1" and of(large)["JobState"] == "PENDING" and of(large), 60,
+                  what="the large job to be requeued")  # fmt: skip
+    assert waits["AdminComment"] == "NHC: the job waits for deep checks: n2 passed sweep 9d ago"
+    assert [site.cluster.state(name) for name in NODES] == ["idle"] * 5  # no node is touched
+
+    gone = site.cluster.run("srun", "--nodelist=n[1-3]", "true", check=False)
+    assert gone.returncode != 0  # Slurm cannot requeue it
+
+    verdict(site, 0, "n2")
+    # Slurm keeps a requeued job back for two minutes, the life of its credential.
+    # An update sticks only once the requeue is through, and each one has the scheduler begin its wait anew.
+
+    def let_go():
+        if of(large)["JobState"] == "PENDING":
+            site.cluster.scontrol("update", f"JobId={large}", "StartTime=now", check=False)
+        return of(large)["JobState"] == "COMPLETED" and of(large)
+
+    done = until(let_go, 60, 4.0, what="the large job to end")
+    assert done["Restarts"] == "1"

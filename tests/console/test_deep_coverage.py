@@ -88,13 +88,13 @@ class Counted:
 
     def __init__(self, monkeypatch):
         self.asked = []
-        real = deep.last_told
+        real = deep.last_conclusive
 
         def counted(connection, nodes=None, suites=(), since=0.0):
             self.asked.append(nodes)
             return real(connection, nodes, suites, since)
 
-        monkeypatch.setattr(deep, "last_told", counted)
+        monkeypatch.setattr(deep, "last_conclusive", counted)
 
 
 def test_what_is_new_is_read_once_a_minute_and_all_of_it_once_an_hour(site, monkeypatch):
@@ -126,4 +126,4 @@ def test_a_reader_says_what_the_store_says(site, monkeypatch):
         keep(site, result(f"a{number % 2 + 1}", verdict, site.now + number))
         now[0] += 61
         with site.store.read() as connection:
-            assert reader.told() == deep.last_told(connection)
+            assert reader.told() == deep.last_conclusive(connection)

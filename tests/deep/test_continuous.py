@@ -102,7 +102,7 @@ class Site:
 
     def verdicts(self):
         with self.store.read() as connection:
-            return {node: one.verdict for (node, _suite), one in deep.last_told(connection).items()}
+            return {node: one.verdict for (node, _suite), one in deep.last_conclusive(connection).items()}
 
 
 @pytest.fixture

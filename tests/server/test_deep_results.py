@@ -43,7 +43,7 @@ def test_results_are_pushed_to_the_server_and_kept_once(tmp_path, intake):
     done = run(tmp_path, "--server", settings(tmp_path, intake, intake.token("n7")))
     assert (done.returncode, done.stderr) == (1, "")
     with intake.store() as store, store.read() as connection:
-        ((key, last),) = deep.last_told(connection, ["n7"]).items()
+        ((key, last),) = deep.last_conclusive(connection, ["n7"]).items()
         assert key == ("n7", "gate")
         assert last.verdict == "CRIT"
         assert nodes.get(connection, "n7") is None  # it says nothing of how the node is now

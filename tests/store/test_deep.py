@@ -122,9 +122,9 @@ def test_the_last_verdict_that_could_tell_is_not_hidden_by_a_run_that_could_not(
             result("n1", "CRIT", 90.0, suite="burn"), result("n1", "UNKNOWN", 90.0, suite="burn", test="other"),
             result("n2", "UNKNOWN", 300.0), result("n3", "WARN", 5.0),
         ])  # fmt: skip
-        everything = deep.last_told(connection)
-        some = deep.last_told(connection, ["n1", "n2"], ["burn"])
-        none = deep.last_told(connection, [])
+        everything = deep.last_conclusive(connection)
+        some = deep.last_conclusive(connection, ["n1", "n2"], ["burn"])
+        none = deep.last_conclusive(connection, [])
 
     assert {key: (one.verdict, one.at) for key, one in everything.items()} == {
         ("n1", "quick"): ("OK", 100.0), ("n1", "burn"): ("CRIT", 90.0), ("n3", "quick"): ("WARN", 5.0),
@@ -137,4 +137,4 @@ def test_the_last_verdict_of_more_nodes_than_one_statement_takes(store):
     names = [f"n{number}" for number in range(deep.CHUNK + 3)]
     with store.write() as connection:
         deep.add(connection, [result(name, "OK", 1.0) for name in names])
-        assert {node for node, _suite in deep.last_told(connection, names)} == set(names)
+        assert {node for node, _suite in deep.last_conclusive(connection, names)} == set(names)
