@@ -36,17 +36,34 @@ class StepKind(str, Enum):
     """The job needs no watching any more."""
 
 
+class LeaveReason(str, Enum):
+    """Why a run that failed is left alone. The last three are given up: the infrastructure has failed them."""
+
+    APPLICATION = "application"
+    UNCLEAR = "unclear"
+    """Nothing says whether it was the infrastructure: a person must look."""
+    OVER = "over"
+    """It was restarted before, and somebody else has taken the job in hand."""
+    LIMIT = "limit"
+    """All restarts that it may have are used up."""
+    FINAL = "final"
+    """It ended for good, and making it anew is not enabled."""
+    FAILED = "failed"
+    """It was to be restarted, and could not be."""
+
+
 class JobStep(NamedTuple):
-    """`exclude` are the nodes to avoid, for BEGIN; `nodes` those that failed the run."""
+    """`exclude` are the nodes to avoid, for BEGIN; `nodes` those that failed the run; `left` is for LEAVE."""
 
     kind: StepKind
     why: str = ""
     nodes: Tuple[str, ...] = ()
     exclude: Tuple[str, ...] = ()
+    left: Optional[LeaveReason] = None
 
 
 class PastRestart(NamedTuple):
-    """A restart of this job, over or not. `wants` is how many nodes the job needs."""
+    """A restart of this job, over or not. `wants` is how many nodes the job needs, `outcome` "" until it is over."""
 
     number: int
     run: str
@@ -56,6 +73,7 @@ class PastRestart(NamedTuple):
     sent: Optional[float] = None
     exclude: Tuple[str, ...] = ()
     wants: int = 1
+    outcome: str = ""
 
 
 class RestartBounds(NamedTuple):
@@ -93,16 +111,17 @@ def first(
     """For a job without a restart under way. `pairs` are nodes that failed it before, the newest first."""
     if found.finding is not RunFinding.INFRASTRUCTURE:
         return _left(job, found)
-    if any(one.run == found.run for one in past):
-        return (
-            JobStep(StepKind.LEAVE, "this run was restarted before, and its restart is over")
-            if not found.again
-            else JobStep(StepKind.NOTHING)
-        )
+    before = [one for one in past if one.run == found.run]
+    if before:
+        if found.again:
+            return JobStep(StepKind.NOTHING)
+        left = LeaveReason.FAILED if before[-1].outcome == "failed" else LeaveReason.OVER
+        return JobStep(StepKind.LEAVE, "this run was restarted before, and its restart is over", left=left)
     nodes = found.nodes
     exclude = tuple(dict.fromkeys([*nodes, *pairs]))[: max(bounds.avoid, len(nodes))]
     if len(past) >= bounds.max_restarts:
-        return JobStep(StepKind.LEAVE, f"{len(past)} of {bounds.max_restarts} restarts are used up ({found.why})")
+        why = f"{len(past)} of {bounds.max_restarts} restarts are used up ({found.why})"
+        return JobStep(StepKind.LEAVE, why, nodes, left=LeaveReason.LIMIT)
     if found.again and job.phase is Phase.RUNNING:
         return JobStep(StepKind.NOTE, found.why, nodes, exclude)
     if job.phase is Phase.ENDING:
@@ -110,9 +129,8 @@ def first(
     if job.busy_elsewhere:
         return JobStep(StepKind.WAIT, job.busy_elsewhere)
     if job.final and not bounds.anew:
-        return JobStep(
-            StepKind.LEAVE, f"it ended for good and would have to be made anew, which is not enabled ({found.why})"
-        )
+        why = f"it ended for good and would have to be made anew, which is not enabled ({found.why})"
+        return JobStep(StepKind.LEAVE, why, nodes, left=LeaveReason.FINAL)
     if scene.held:
         return JobStep(StepKind.WAIT, scene.held)
     newest = max((one.written for one in past), default=float("-inf"))
@@ -130,8 +148,10 @@ def _left(job: JobView, found: RunJudgement) -> JobStep:
         return JobStep(StepKind.END, found.why)
     if found.finding is RunFinding.UNDECIDED:
         return JobStep(StepKind.WAIT, found.why)
-    if found.finding in (RunFinding.APPLICATION, RunFinding.UNCLEAR):
-        return JobStep(StepKind.LEAVE, found.why)
+    if found.finding is RunFinding.APPLICATION:
+        return JobStep(StepKind.LEAVE, found.why, left=LeaveReason.APPLICATION)
+    if found.finding is RunFinding.UNCLEAR:
+        return JobStep(StepKind.LEAVE, found.why, left=LeaveReason.UNCLEAR)
     return JobStep(StepKind.NOTHING, found.why)
 
 

@@ -12,7 +12,7 @@ from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 from nhc.job_control import ENDS, JobController, JobName, JobNotes, JobOrder, JobView, Phase
 from nhc.jobs import faults
 from nhc.jobs.acting import JobHands
-from nhc.jobs.decide import JobScene, JobStep, PastRestart, RestartBounds, StepKind, first, following
+from nhc.jobs.decide import JobScene, JobStep, LeaveReason, PastRestart, RestartBounds, StepKind, first, following
 from nhc.jobs.judge import JobNodeFault, JobRun, judge
 from nhc.jobs.settings import RestartMode, RestartSettings
 from nhc.model import printable
@@ -155,9 +155,11 @@ class _OneRound:
             stored = faults.of_store(connection, asked, self.settings, self.now)
         return [*stored, *self.loop.down(name, down, asked, self.now)]
 
-    def _watch(self, name: str, job: JobView, row: Optional[WatchedJob], said: Optional[str] = None) -> WatchedJob:
+    def _watch(
+        self, name: str, job: JobView, row: Optional[WatchedJob], said: Optional[str] = None, left: Optional[str] = None
+    ) -> WatchedJob:
         """Write a job down as it is seen. In a dry run of the command nothing is written, and its id is 0."""
-        made = _seen(name, job, row, self.settings, self.now, said)
+        made = _seen(name, job, row, self.settings, self.now, said, left)
         if not self.writes:
             return made
         with self.loop.store.write(self.loop.fence) as connection:
@@ -202,7 +204,7 @@ class _OneRound:
 
     def _take(self, controller: JobController, row: WatchedJob, job: JobView, run: str, step: JobStep) -> None:
         """Carry out a step of a job without a restart under way."""
-        said, name = row.said, row.text()
+        said, left, name = row.said, "", row.text()
         if step.kind in (StepKind.BEGIN, StepKind.NOTE) and not self.apply:
             self.would.append(JobEvent(name, "restart", step.why))
             if run == job.run:
@@ -227,24 +229,25 @@ class _OneRound:
             if run != job.run:
                 return  # the run that failed is still to be restarted: it is not forgotten for the next one
         elif step.kind is StepKind.LEAVE:
-            said = f"run {run}: {step.why}"
+            said, left = f"run {run}: {step.why}", step.left.value if step.left is not None else ""
             if said != row.said:
-                self._leave(controller, row, job, step.why)
-        self._keep(row, job, said)
+                self._leave(controller, row, job, step)
+        self._keep(row, job, said, left)
 
-    def _keep(self, row: WatchedJob, job: JobView, said: Optional[str] = None) -> None:
+    def _keep(self, row: WatchedJob, job: JobView, said: Optional[str] = None, left: Optional[str] = None) -> None:
         """Write down what is seen, where that is new."""
         same = (job.run, job.phase.value, _nodes(row, job)) == (row.run, row.phase, row.node_names)
-        if not same or (said is not None and said != row.said):
-            self._watch(row.controller, job, row, said)
+        if not same or (said is not None and said != row.said) or (left is not None and left != row.left):
+            self._watch(row.controller, job, row, said, left)
 
-    def _leave(self, controller: JobController, row: WatchedJob, job: JobView, why: str) -> None:
+    def _leave(self, controller: JobController, row: WatchedJob, job: JobView, step: JobStep) -> None:
         if self.writes:
-            self.loop.hands.left(row, why)
-        self._say(JobEvent(row.text(), "left", why))
-        if self.apply and job.phase in ENDS and isinstance(controller, JobNotes) and "used up" in why:
+            self.loop.hands.left(row, step.why)
+        self._say(JobEvent(row.text(), "left", step.why))
+        noted = job.phase in ENDS and step.left is LeaveReason.LIMIT
+        if self.apply and noted and isinstance(controller, JobNotes):
             try:
-                controller.note(job.job, f"nhc: not restarted: {why}")
+                controller.note(job.job, f"nhc: not restarted: {step.why}")
             except AdapterError as error:
                 self.problems.append(f"{row.text()}: {printable(str(error))}")
 
@@ -332,6 +335,7 @@ def _seen(
     settings: RestartSettings,
     now: float,
     said: Optional[str] = None,
+    left: Optional[str] = None,
 ) -> WatchedJob:
     """The row of a job as it is now. A run keeps all nodes that it was seen on, a job how many it needs."""
     same = row is not None and row.run == job.run
@@ -342,6 +346,7 @@ def _seen(
         row.id if row is not None else 0, name, job.job.kind, job.job.namespace, job.job.name, job.job.uid, job.user,
         job.phase.value, job.run, kept, wants, settings.allowed(job.wish.max_restarts), job.wish.checkpoint,
         before if said is None else said, row.began if row is not None else now, now, None,
+        (row.left if row is not None and same else "") if left is None else left,
     )  # fmt: skip
 
 
@@ -364,6 +369,7 @@ def _past(row: JobRestart, job: WatchedJob) -> PastRestart:
         row.sent,
         tuple(row.exclude.split()),
         max(job.wants, 1),
+        row.outcome,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Counter as CounterOf
 from typing import List
 
 from nhc.job_control import Phase
+from nhc.jobs.decide import LeaveReason
 from nhc.jobs.loop import JobRound
 from nhc.prometheus_family import Family, counter, gauge
 from nhc.store import jobs
@@ -56,6 +57,10 @@ def render(store: Store, last: JobRound, totals: JobTotals, leading: bool) -> st
         since = [last.at - one.updated for one in under_way if one.state == state]
         states.add(float(len(since)), state=state)
         oldest.add(max([0.0, *since]), state=state)
+    left = Family("nhc_job_left", "gauge", "Jobs whose newest run is left alone, by why.")
+    reasons = Counter(row.left for row in rows)
+    for why in LeaveReason:
+        left.add(float(reasons.get(why.value, 0)), why=why.value)
     outcomes = Family("nhc_job_restarts_day", "gauge", "Restarts that ended within a day, by outcome.")
     for outcome in (jobs.RESTARTED, jobs.FAILED, jobs.SUPERSEDED):
         outcomes.add(float(ended.get(outcome, 0)), outcome=outcome)
@@ -63,7 +68,7 @@ def render(store: Store, last: JobRound, totals: JobTotals, leading: bool) -> st
     for what, count in sorted(totals.events.items()):
         events.add(float(count), what=what)
     families: List[Family] = [
-        phases, states, oldest, outcomes, events,
+        phases, states, oldest, left, outcomes, events,
         _leader(float(leading)),
         gauge("nhc_job_waiting", "Jobs that the last round found waiting.", float(len(last.waiting))),
         gauge("nhc_job_would", "Jobs that would be restarted if that were enabled.", float(len(last.would))),

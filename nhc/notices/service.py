@@ -10,7 +10,7 @@ import random
 import time
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
-from nhc.notices import incidents, notice
+from nhc.notices import incidents, job_faults, notice
 from nhc.notices.incidents import StandingFault
 from nhc.notices.notice import OPEN, REFRESH, RESOLVED
 from nhc.notices.sender import SendLater, SendRefused
@@ -82,6 +82,7 @@ class NoticeService:
             kept = {key: incidents.load(text) for key, text in outbox.all_incidents(connection).items()}
             recent = outbox.made_since(connection, now - 60.0)
             faults = [fault for fault in faults if RANK.get(fault.verdict, 0) >= settings.least]
+            faults += job_faults.read(connection, settings.jobs, now)
             done = incidents.step(
                 kept, faults, settings.pace, now, cluster=settings.cluster, recent=recent, link=settings.link
             )

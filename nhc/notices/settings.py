@@ -9,6 +9,7 @@ from typing import Callable, Dict, Mapping, NamedTuple, Protocol
 from nhc import settings_file
 from nhc.notices import alertmanager, jira, mail, pagerduty, servicenow, slack, teams, webhook
 from nhc.notices.incidents import NoticeTiming
+from nhc.notices.job_faults import WORDS, JobNoticeSettings
 from nhc.notices.notice import Notice
 from nhc.notices.sender import Sender
 from nhc.settings_file import Table
@@ -49,6 +50,7 @@ class NoticesSettings(NamedTuple):
     give_up: float = 3 * DAY
     keep: float = 30 * DAY
     pace: NoticeTiming = NoticeTiming()
+    jobs: JobNoticeSettings = JobNoticeSettings()
     channels: Mapping[str, NoticeChannel] = {}
 
 
@@ -83,10 +85,20 @@ def read(file: Table) -> NoticesSettings:
             burst=file.count("most-per-minute", pace.burst, least=1),
             spread=file.count("spread", pace.spread, least=1),
         ),
+        jobs=_jobs(file.table("jobs")),
         channels={name: _channel(name, table) for name, table in file.table("channels").tables().items()},
     )
     file.finish()
     return found
+
+
+def _jobs(table: Table) -> JobNoticeSettings:
+    jobs = JobNoticeSettings()
+    return JobNoticeSettings(
+        table.choices("tell", {word: word for word in WORDS}, jobs.tell),
+        table.seconds("held-for", jobs.held_for, most=DAY),
+        table.seconds("restarted-for", jobs.restarted_for, most=DAY),
+    )
 
 
 def _channel(name: str, table: Table) -> NoticeChannel:

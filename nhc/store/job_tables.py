@@ -26,11 +26,12 @@ jobs = sa.Table(
     time_column("began"),
     time_column("seen"),
     time_column("ended", empty=True),
+    text_column("left"),
     sa.UniqueConstraint("controller", "kind", "namespace", "name", "uid"),
     sa.Index("jobs_ended", "ended"),
 )
 """The jobs that nhc restarts after infrastructure faults. `run` and `nodes` are those of the newest run seen; `said` is
-what was said last about it, so that it is said once."""
+what was said last about it, so that it is said once; `left` why its newest run is left alone."""
 
 job_restarts = sa.Table(
     "job_restarts",

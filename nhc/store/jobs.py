@@ -21,10 +21,15 @@ HOLDING, HELD, RELEASING, ENDED = "holding", "held", "releasing", "ended"
 """The states of a restart: HOLD is written down or sent, the job is held, RELEASE is written down or sent, over."""
 RESTARTED, FAILED, SUPERSEDED = "restarted", "failed", "superseded"
 """How a restart ends: the job started, nothing could be done, somebody else has taken the job in hand."""
+GIVEN_UP = ("limit", "final", "failed")
+"""Why a run that the infrastructure has failed is left alone all the same (`nhc.jobs.decide.LeaveReason`)."""
 
 
 class WatchedJob(NamedTuple):
-    """One row. `nodes` are words with spaces between them; `run` and `nodes` are of the newest run seen."""
+    """One row. `nodes` are words with spaces between them; `run` and `nodes` are of the newest run seen.
+
+    `left` is why that run is left alone, a word of `nhc.jobs.decide.LeaveReason`; "" where it is not.
+    """
 
     id: int
     controller: str
@@ -43,6 +48,7 @@ class WatchedJob(NamedTuple):
     began: float
     seen: float
     ended: Optional[float]
+    left: str = ""
 
     @property
     def node_names(self) -> Tuple[str, ...]:
@@ -187,6 +193,12 @@ def open_restarts(connection: Connection) -> Dict[int, JobRestart]:
     """The restart of each job that has one that is not over."""
     asked = sa.select(job_restarts).where(job_restarts.c.state != ENDED)
     return {row.job: JobRestart._make(row) for row in connection.execute(asked)}
+
+
+def newest_restarts(connection: Connection, since: float) -> Dict[int, JobRestart]:
+    """The newest restart of each job, of those that are under way or ended since then."""
+    asked = sa.select(job_restarts).where(sa.or_(job_restarts.c.ended.is_(None), job_restarts.c.ended >= since))
+    return {row.job: JobRestart._make(row) for row in connection.execute(asked.order_by(job_restarts.c.number))}
 
 
 def begun_since(connection: Connection, since: float) -> int:

@@ -167,6 +167,19 @@ CASES = {
     "NhcRemedyBreakerOpen": one_gauge("nhc_remedy_breaker_open", 1, 0),
     "NhcRemedyStalled": one_gauge("nhc_remedy_stalled", 2, 0),
     "NhcRemedyCannotRead": one_gauge("nhc_remedy_problems", 1, 0),
+    "NhcJobNoLeader": one_gauge("nhc_job_leader", 0, 1),
+    "NhcJobBehind": (
+        one_gauge("nhc_job_last_round_timestamp_seconds", 0, 0)[0],
+        [('nhc_job_last_round_timestamp_seconds{job="nhc-job",instance="a"}', f"0+60{LONG}")],
+    ),
+    "NhcJobGivenUp": (
+        one_gauge("nhc_job_left", 1, 0, ',why="limit"')[0], one_gauge("nhc_job_left", 4, 4, ',why="application"')[1],
+    ),
+    "NhcJobHeld": (
+        one_gauge("nhc_job_oldest_restart_seconds", 1900, 0, ',state="held"')[0],
+        one_gauge("nhc_job_oldest_restart_seconds", 1900, 1900, ',state="holding"')[1],
+    ),
+    "NhcJobCannotRead": one_gauge("nhc_job_problems", 1, 0),
     "NhcControllerNoLeader": one_gauge("nhc_kubernetes_leading", 0, 1),
     "NhcWithheld": one_gauge("nhc_kubernetes_nodes_withheld", 3, 0),
 }  # fmt: skip

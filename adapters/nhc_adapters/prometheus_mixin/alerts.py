@@ -1,8 +1,8 @@
 """The alert rules: each with its expression, what it means and what a person does about it. Pure data.
 
-`job` is `nhc` for agents, and `nhc-console`, `nhc-notices`, `nhc-remedy`, `nhc-server`, `nhc-kubernetes` for the other
-parts. The agent has strikes and recovery of its own, so a fault waits only shortly here. Absent series are never
-healthy: what is gone has alerts of its own.
+`job` is `nhc` for agents, and `nhc-console`, `nhc-job`, `nhc-notices`, `nhc-remedy`, `nhc-server`, `nhc-kubernetes` for
+the other parts. The agent has strikes and recovery of its own, so a fault waits only shortly here. Absent series are
+never healthy: what is gone has alerts of its own.
 """
 
 from __future__ import annotations
@@ -238,6 +238,42 @@ REMEDY = AlertGroup("nhc-remedy", (
     ),
 ))  # fmt: skip
 
+JOBS = AlertGroup("nhc-job", (
+    Alert(
+        "NhcJobNoLeader", "max by (job) (nhc_job_leader) < 1", "5m", WARNING,
+        "No loop restarts jobs.",
+        "A job that a node fails stays failed, and a restart that has begun does not go on.",
+        ("Look at the logs of all `nhc job run` over this store: they say who leads, or why nobody can.",),
+    ),
+    Alert(
+        "NhcJobBehind", "time() - max by (job) (nhc_job_last_round_timestamp_seconds) > 600", "5m", WARNING,
+        "The job loop has not looked for {{ $value | humanizeDuration }}.",
+        "The loop runs and finishes no round.",
+        ("Its log names what it waits for: the store, or a job controller.",),
+    ),
+    Alert(
+        "NhcJobGivenUp", 'sum by (job) (max by (job, why) (nhc_job_left{why=~"limit|final|failed"})) > 0',
+        "1m", WARNING,
+        "{{ $value }} jobs were failed by their nodes and are not restarted.",
+        "Their restarts are used up, or they could not be held or made anew.",
+        ("`nhc job status NAME` shows a job's restarts and the nodes that failed it.",
+         "Repair these nodes, then have the user submit the job again from its checkpoint."),
+    ),
+    Alert(
+        "NhcJobHeld", 'max by (job) (nhc_job_oldest_restart_seconds{state="held"}) > 1800', "5m", WARNING,
+        "A job is held for {{ $value | humanizeDuration }} and waits for healthy nodes.",
+        "A restart goes on when enough nodes are in service that have not failed the job.",
+        ("`nhc job status` names the jobs whose restart is held.",
+         "`nhc remedy status` says which nodes are under repair, and whether the fleet is held."),
+    ),
+    Alert(
+        "NhcJobCannotRead", "max by (job) (nhc_job_problems) > 0", "15m", WARNING,
+        "The job loop cannot read everything it needs.",
+        "Jobs of a controller that cannot be read are not restarted.",
+        ("Its log names the controller and what it answered; `nhc job run --dry-run` tries it by hand.",),
+    ),
+))  # fmt: skip
+
 KUBERNETES = AlertGroup("nhc-kubernetes", (
     Alert(
         "NhcControllerNoLeader", "max by (job) (nhc_kubernetes_leading) < 1", "5m", WARNING,
@@ -262,7 +298,7 @@ WATCHDOG = AlertGroup("nhc-watchdog", (
     ),
 ))  # fmt: skip
 
-GROUPS = (NODES, AGENTS, FLEET, NOTICES, REMEDY, KUBERNETES, WATCHDOG)
+GROUPS = (NODES, AGENTS, FLEET, NOTICES, REMEDY, JOBS, KUBERNETES, WATCHDOG)
 RUNBOOKS = "docs/alerts.md"
 """Where the runbooks are, unless the generator or the mixin's `_config` is told another address."""
 

@@ -1,0 +1,68 @@
+"""What people are told of jobs that are restarted after infrastructure faults: read out of the store, as faults are.
+
+A job is given up, or its restart is held for longer than `held_for`: that stands until it ends. A restart itself is
+told while it is under way, and for `restarted_for` after it, so that the usual wait before a notice does not hide it.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, Iterator, List, Mapping, NamedTuple, Tuple
+
+from sqlalchemy.engine import Connection
+
+from nhc.notices.incidents import StandingFault
+from nhc.store import jobs
+from nhc.store.jobs import JobRestart, WatchedJob
+
+GIVEN_UP, HELD, RESTARTED = "given-up", "held", "restarted"
+WORDS = (GIVEN_UP, HELD, RESTARTED)
+"""What people can be told of jobs."""
+CHECK = "nhc job"
+"""What stands where a notice names the check of a node."""
+NO_NODE = "none"
+"""What stands for the nodes of a job of which nobody knows any."""
+
+
+class JobNoticeSettings(NamedTuple):
+    """`tell` names what of jobs people are told; none for nothing. Times in seconds."""
+
+    tell: Tuple[str, ...] = (GIVEN_UP, HELD)
+    held_for: float = 900.0
+    restarted_for: float = 600.0
+
+
+def read(connection: Connection, settings: JobNoticeSettings, now: float) -> List[StandingFault]:
+    """What stands now. Raises StoreError."""
+    if not settings.tell:
+        return []
+    rows = {row.id: row for row in jobs.list_jobs(connection)}
+    newest = jobs.newest_restarts(connection, now - settings.restarted_for)
+    return list(_standing(rows.values(), newest, settings, now))
+
+
+def _standing(
+    rows: Iterable[WatchedJob], newest: Mapping[int, JobRestart], settings: JobNoticeSettings, now: float
+) -> Iterator[StandingFault]:
+    for row in rows:
+        if row.left in jobs.GIVEN_UP:
+            if GIVEN_UP in settings.tell:
+                yield from _faults(row, "JobGivenUp", "CRIT", row.said, row.node_names, row.seen)
+            continue
+        restart = newest.get(row.id)
+        if restart is None:
+            continue
+        number = f"restart {restart.number} of {row.max_restarts}"
+        nodes = tuple(restart.nodes.split()) or row.node_names
+        late = restart.state == jobs.HELD and now - restart.updated >= settings.held_for
+        if late and HELD in settings.tell:
+            waits = f"{number} waits for enough healthy nodes, or for the end of a hold: {restart.why}"
+            yield from _faults(row, "JobHeld", "WARN", waits, nodes, restart.updated)
+        elif RESTARTED in settings.tell and restart.outcome in ("", jobs.RESTARTED):
+            yield from _faults(row, "JobRestarted", "WARN", f"{number}: {restart.why}", nodes, restart.written)
+
+
+def _faults(
+    row: WatchedJob, reason: str, verdict: str, said: str, nodes: Tuple[str, ...], began: float
+) -> Iterator[StandingFault]:
+    for node in nodes or (NO_NODE,):
+        yield StandingFault(node, CHECK, reason, verdict, "inspect", said, began, f"job {row.text()}")

@@ -1,0 +1,99 @@
+"""What people are told of jobs: given up, held for want of nodes, restarted; out of the store, to a receiver."""
+
+import json
+import time
+
+import pytest
+
+from nhc.notices import settings as notices_settings
+from nhc.notices.service import NoticeService
+from nhc.settings_file import SettingsError
+from nhc.store import jobs
+from nhc.store.connect import open_store
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = open_store(f"sqlite:///{tmp_path}/store.db")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def told(store, receiver):
+    """What an Alertmanager is told of after `seconds` more, with these settings of jobs."""
+    now = [time.time()]
+
+    def after(seconds, text=""):
+        now[0] += seconds
+        found = notices_settings.parse(
+            f'wait = "0s"\nsettle = "0s"\ncooldown = "0s"\n[jobs]\n{text}\n'
+            f'[channels.am]\nkind = "alertmanager"\nurl = "{receiver.url}"\n'
+        )
+        receiver.came.clear()
+        NoticeService(store, found, lambda: now[0], lambda: 0.5).round()
+        notes = [alert["annotations"] for _, _, _, body in receiver.came for alert in json.loads(body)]
+        after.text = " ".join(note["description"] for note in notes)
+        return [note["summary"] for note in notes]
+
+    after.now = now
+    return after
+
+
+def watched(store, now, name="llama", **values):
+    row = jobs.WatchedJob(0, "kubernetes", "PyTorchJob", "team", name, "u", "", "failed", "0.0", "n1 n2", 2, 3, "", "",
+                          now, now, None)._replace(**values)  # fmt: skip
+    with store.write() as connection:
+        return jobs.watch(connection, row)
+
+
+def begun(store, row, now):
+    with store.write() as connection:
+        return jobs.begin(connection, row, key=row.name, run="0.0", why="n1: GpuLost", nodes=["n1"], exclude=["n1"],
+                          manifest="", now=now, by="nhc job")  # fmt: skip
+
+
+def save(store, row, restart, now, state, outcome=""):
+    with store.write() as connection:
+        return jobs.save(connection, restart, row, state=state, outcome=outcome, now=now, by="nhc job")
+
+
+LLAMA = "job PyTorchJob/team/llama"
+
+
+def test_a_job_that_is_given_up_is_told_of_until_it_runs_anew(store, told):
+    said = "run 0.0: 3 of 3 restarts are used up (n1: GpuLost)"
+    row = watched(store, told.now[0], left="limit", said=said)
+    watched(store, told.now[0], "mine", left="application", said="run 0.0: exit 1, and its nodes are healthy")
+    assert told(1) == [f"CRIT: JobGivenUp in {LLAMA}: 2 nodes"]
+    assert said in told.text
+    with store.write() as connection:
+        jobs.watch(connection, row._replace(left="", run="1.0", phase="running"))
+    assert told(1) == [f"Resolved: JobGivenUp in {LLAMA}: 2 nodes"]
+    assert told(1) == []
+
+
+def test_a_restart_that_is_held_for_too_long_is_told_of(store, told):
+    row = watched(store, told.now[0])
+    restart = save(store, row, begun(store, row, told.now[0]), told.now[0], jobs.HELD)
+    assert told(899) == []
+    assert told(2) == [f"WARN: JobHeld in {LLAMA}: 1 node"]
+    assert "restart 1 of 3 waits for enough healthy nodes" in told.text
+    assert "Nodes: n1\n" in told.text
+    save(store, row, restart, told.now[0], jobs.RELEASING)
+    assert told(1) == [f"Resolved: JobHeld in {LLAMA}: 1 node"]
+
+
+def test_a_restart_is_told_of_for_a_while_where_that_is_wanted(store, told):
+    row = watched(store, told.now[0])
+    save(store, row, begun(store, row, told.now[0]), told.now[0], jobs.ENDED, jobs.RESTARTED)
+    assert told(1) == []
+    wanted = 'tell = ["restarted"]\nrestarted-for = "10m"'
+    assert told(1, wanted) == [f"WARN: JobRestarted in {LLAMA}: 1 node"]
+    assert "restart 1 of 3: n1: GpuLost" in told.text
+    assert told(600, wanted) == [f"Resolved: JobRestarted in {LLAMA}: 1 node"]
+
+
+def test_a_word_that_is_none_is_a_mistake():
+    with pytest.raises(SettingsError, match=r"jobs.tell\S*: 'gone' is not one of given-up, held, restarted"):
+        notices_settings.parse('[jobs]\ntell = ["gone"]\n')
