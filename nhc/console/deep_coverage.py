@@ -1,19 +1,12 @@
-"""How far deep checks reach: each node's last deep verdict with its age, groups by age, and who is due.
-
-Nothing about a fleet's deep checks changes within a minute, and reading all of it takes longer than a viewer waits:
-`DeepReader` reads it whole once an hour, and every minute what is new, for all viewers.
-"""
+"""How far deep checks reach: each node's last deep verdict with its age, groups by age, and who is due. Pure."""
 
 from __future__ import annotations
 
-import threading
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.console.snapshot import Snapshot
 from nhc.deep.due import DAY, DeepRule, due
 from nhc.matching.nodeset import fold
-from nhc.store import deep
-from nhc.store.database import Store
 from nhc.store.deep import LastVerdict
 
 AGES: Tuple[Tuple[str, float], ...] = (("1 day", DAY), ("7 days", 7 * DAY), ("30 days", 30 * DAY))
@@ -22,59 +15,10 @@ BACK = 90 * DAY
 """How far back verdicts are looked for: an older one says no more of a node than none."""
 RULE = DeepRule()
 """Who is due: without a good verdict of the last seven days, as `nhc deep due` asks by default."""
-FRESH = 60.0
-WHOLE = 3600.0
 ROWS = 200
-ANSWERS = 64
-"""Views of one minute that are kept for further viewers."""
 
 Told = Dict[Tuple[str, str], LastVerdict]
 Value = Dict[str, object]
-
-
-class DeepReader:
-    """The last deep verdict of each node and suite, shared by all viewers."""
-
-    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
-        self.store, self.clock = store, clock
-        self._lock = threading.RLock()
-        self._answers: Dict[Tuple[str, str, str], Value] = {}
-        self._told: Told = {}
-        self._read = self._whole = float("-inf")
-        self._marks = (0, 0)
-
-    def told(self) -> Told:
-        """The verdicts, at most a minute old. Raises StoreError."""
-        with self._lock:
-            now = self.clock()
-            if now - self._whole >= WHOLE or now < self._whole:
-                with self.store.read() as connection:
-                    newest = deep.newest_id(connection)
-                    self._told = deep.last_conclusive(connection, since=now - BACK)
-                self._whole, self._read, self._marks = now, now, (newest, newest)
-                self._answers = {}
-            elif now - self._read >= FRESH:
-                # From the mark before the last one on: PostgreSQL gives numbers before it commits, so that a row with a
-                # smaller number may come into sight after one with a larger.
-                with self.store.read() as connection:
-                    newest = deep.newest_id(connection)
-                    names = deep.nodes_since(connection, self._marks[0])
-                    new = deep.last_conclusive(connection, names, since=now - BACK) if names else {}
-                self._told = {**self._told, **new}
-                self._read, self._marks = now, (self._marks[1], newest)
-                self._answers = {}
-            return self._told
-
-    def view(self, snapshot: Snapshot, fact: str, suite: str) -> Value:
-        """The screen of a fact and a suite, made once a minute, as 100,000 nodes take a second. Raises StoreError."""
-        with self._lock:
-            told = self.told()
-            key = (snapshot.layout, fact, suite)
-            if key not in self._answers:
-                if len(self._answers) >= ANSWERS:
-                    self._answers = {}
-                self._answers[key] = deep_coverage(snapshot, told, fact, suite, self.clock())
-            return self._answers[key]
 
 
 class AgeGroup(NamedTuple):

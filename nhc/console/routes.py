@@ -18,7 +18,7 @@ from aiohttp.typedefs import Handler
 from nhc import __version__
 from nhc.console import acts, screens, work
 from nhc.console.access import Person, Scope
-from nhc.console.deep_coverage import DeepReader, letters_of_deep
+from nhc.console.deep_reader import DeepReader
 from nhc.console.doors import LIFETIME, PERSON, Doors
 from nhc.console.hub import Hub
 from nhc.console.metrics import exposition
@@ -166,7 +166,7 @@ async def _deep(console: Console, request: web.Request) -> web.StreamResponse:
 
 async def _deep_letters(console: Console, _request: web.Request) -> web.StreamResponse:
     reader, snapshot = console.told(), console.snapshot()
-    return _json(await asyncio.to_thread(lambda: letters_of_deep(snapshot, reader.told(), console.clock())))
+    return _json(await asyncio.to_thread(reader.letters, snapshot))
 
 
 async def _offenders(console: Console, _request: web.Request) -> web.StreamResponse:

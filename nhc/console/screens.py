@@ -9,11 +9,11 @@ import json
 from collections import Counter
 from typing import Dict, List, Mapping, NamedTuple, Optional
 
-from nhc.console.snapshot import Snapshot, check_matrix, fold_causes, group_sizes, letter_of
+from nhc.console.snapshot import Snapshot, check_matrix, fold_causes, letter_of
 from nhc.matching.nodeset import fold
 from nhc.model import Report
 from nhc.render.json import to_dict
-from nhc.store import attempts, audit, coverage, episodes, evidence, holds, nodes, problems
+from nhc.store import attempts, audit, coverage, ended_episodes, episodes, evidence, holds, nodes, problems
 from nhc.store.database import Store
 
 ROWS = 200
@@ -96,7 +96,7 @@ def groups(snapshot: Snapshot, fact: str) -> Value:
         counts.setdefault(snapshot.nodes[name].groups.get(fact, ""), Counter())[letter] += 1
     rows = [{"group": group, "nodes": sum(found.values()), "counts": dict(found)} for group, found in counts.items()]
     rows.sort(key=lambda row: (-counts[str(row["group"])]["c"], str(row["group"])))
-    return {"fact": fact, "rows": rows[: 10 * ROWS], "sizes": len(group_sizes(snapshot))}
+    return {"fact": fact, "rows": rows[: 10 * ROWS], "sizes": len(snapshot.sizes)}
 
 
 def find(snapshot: Snapshot, text: str) -> Value:
@@ -204,16 +204,15 @@ def held_back(store: Store, now: float) -> Value:
 
 def offenders(store: Store, now: float) -> Value:
     """Nodes with several episodes in thirty days, and how long repairs take from fault to mark, repair and return."""
+    since = now - 30 * DAY
     with store.read() as connection:
-        found = episodes.ended_since(connection, now - 30 * DAY, 100_000)
-    count = Counter(one.node for one in found)
-    durations = sorted(one.ended - one.opened for one in found if one.state == "returned")
-    outcomes = Counter(one.state for one in found)
+        outcomes = ended_episodes.outcomes(connection, since)
+        repeated = ended_episodes.repeated(connection, since, 50)
+        median, p90 = ended_episodes.durations(connection, since, "returned", (0.5, 0.9))
     return {
-        "at": now, "days": 30, "episodes": len(found), "outcomes": dict(outcomes),
-        "repeat": [{"node": name, "episodes": times} for name, times in count.most_common(50) if times > 1],
-        "median_seconds_to_return": durations[len(durations) // 2] if durations else None,
-        "p90_seconds_to_return": durations[int(len(durations) * 0.9)] if durations else None,
+        "at": now, "days": 30, "episodes": sum(outcomes.values()), "outcomes": outcomes,
+        "repeat": [{"node": name, "episodes": times} for name, times in repeated],
+        "median_seconds_to_return": median, "p90_seconds_to_return": p90,
     }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from nhc.console import screens
 from nhc.console.access import Scope
-from nhc.console.deep_coverage import DeepReader
+from nhc.console.deep_reader import FRESH, DeepReader
 from nhc.console.doors import Doors, add_headers, guard
 from nhc.console.hub import Hub
 from nhc.console.routes import ROUTES, plain_errors
@@ -22,6 +22,7 @@ from nhc.console.settings import ConsoleSettings
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource, SourceError
 from nhc.store.database import Store
+from nhc.store.errors import StoreError
 
 BODY_LIMIT = 64 << 10
 """Bytes of a request; a form of ours has some hundred."""
@@ -75,11 +76,21 @@ class Server:
 
     async def _reading(self, _app: web.Application) -> AsyncIterator[None]:
         await self.hub.refresh()
-        task = asyncio.create_task(self.hub.run())
+        tasks = [asyncio.create_task(self.hub.run())]
+        if self.deep is not None:
+            tasks.append(asyncio.create_task(self._read_deep(self.deep)))
         yield
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        for task in tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _read_deep(self, reader: DeepReader) -> None:
+        """Until it is cancelled. A store that cannot be read is told to who asks, as the reader is late then."""
+        while True:
+            with contextlib.suppress(StoreError):
+                await asyncio.to_thread(reader.refresh, self.hub.snapshot)
+            await asyncio.sleep(FRESH / 4)
 
 
 def tls_context(settings: ConsoleSettings) -> Optional[ssl.SSLContext]:

@@ -46,7 +46,10 @@ class ProblemRow(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The fleet. `letters` has one letter a node, in the order of `names`; `layout` changes when names or groups do."""
+    """The fleet. `letters` has one letter a node, in the order of `names`; `layout` changes when names or groups do.
+
+    `sizes` are the nodes of each group, by fact and value.
+    """
 
     at: float
     layout: str
@@ -54,6 +57,7 @@ class Snapshot(NamedTuple):
     letters: str
     nodes: Mapping[str, NodeRow]
     problems: Tuple[ProblemRow, ...]
+    sizes: Mapping[Tuple[str, str], int]
 
     def counts(self) -> Dict[str, int]:
         """How many nodes there are of each letter."""
@@ -63,13 +67,14 @@ class Snapshot(NamedTuple):
 
 def take(nodes: Sequence[NodeRow], problems: Sequence[ProblemRow], now: float, stale: float) -> Snapshot:
     """A snapshot of rows in the order of their names."""
-    layout = hashlib.sha256()
+    layout, sizes = hashlib.sha256(), Counter[Tuple[str, str]]()
     for row in nodes:
+        sizes.update(row.groups.items())
         layout.update(f"{row.node}\0{sorted(row.groups.items())}\n".encode())
     letters = "".join(letter_of(row, now, stale) for row in nodes)
     return Snapshot(
         now, layout.hexdigest()[:16], tuple(row.node for row in nodes), letters, {row.node: row for row in nodes},
-        tuple(problems),
+        tuple(problems), sizes,
     )  # fmt: skip
 
 
@@ -117,12 +122,11 @@ SHARE = 0.5
 def fold_causes(snapshot: Snapshot) -> List[FleetProblem]:
     """The problems that stand, the worst and the most frequent first."""
     standing = by_cause(problem for problem in snapshot.problems if problem.ended is None)
-    sizes = group_sizes(snapshot)
-    found = [_cause(rows, snapshot, sizes) for rows in standing.values()]
+    found = [_cause(rows, snapshot) for rows in standing.values()]
     return sorted(found, key=lambda cause: (-RANK.get(cause.verdict, 0), -cause.affected, cause.check, cause.reason))
 
 
-def _cause(rows: Sequence[ProblemRow], snapshot: Snapshot, sizes: Mapping[Tuple[str, str], int]) -> FleetProblem:
+def _cause(rows: Sequence[ProblemRow], snapshot: Snapshot) -> FleetProblem:
     one = group(rows)
     trend = [0] * TREND_PARTS
     for row in rows:
@@ -131,32 +135,23 @@ def _cause(rows: Sequence[ProblemRow], snapshot: Snapshot, sizes: Mapping[Tuple[
             trend[TREND_PARTS - 1 - part] += 1
     return FleetProblem(
         one.check, one.reason, one.verdict, one.action, one.message, len(one.affected), one.nodes, one.began,
-        tuple(trend), _shares(one.affected, snapshot, sizes),
+        tuple(trend), _shares(one.affected, snapshot),
     )  # fmt: skip
 
 
-def _shares(
-    names: Sequence[str], snapshot: Snapshot, sizes: Mapping[Tuple[str, str], int]
-) -> Tuple[Tuple[str, int, int], ...]:
+def _shares(names: Sequence[str], snapshot: Snapshot) -> Tuple[Tuple[str, int, int], ...]:
     hit: Counter[Tuple[str, str]] = Counter()
     for name in names:
         row = snapshot.nodes.get(name)
         if row is not None:
             hit.update(row.groups.items())
+    sizes = snapshot.sizes
     found = [
         (f"{group[0]} {group[1]}", count, sizes[group])
         for group, count in hit.items()
         if count > 1 and count >= SHARE * sizes[group]
     ]
     return tuple(sorted(found, key=lambda share: (-share[1], share[0]))[:5])
-
-
-def group_sizes(snapshot: Snapshot) -> Counter[Tuple[str, str]]:
-    """How many nodes are in each group, by fact and value."""
-    sizes: Counter[Tuple[str, str]] = Counter()
-    for row in snapshot.nodes.values():
-        sizes.update(row.groups.items())
-    return sizes
 
 
 # Checks by group.

@@ -143,23 +143,9 @@ def list_episodes(
     if limit:
         asked = asked.order_by(episodes.c.id.desc()).limit(limit)
         return [Episode._make(row) for row in connection.execute(asked)][::-1]
+    if ended_since is not None:  # asked for their order, SQLite reads all that ever were, rather than sort these
+        return sorted((Episode._make(row) for row in connection.execute(asked)), key=lambda one: one.id)
     return [Episode._make(row) for row in connection.execute(asked.order_by(episodes.c.id))]
-
-
-class EndedEpisode(NamedTuple):
-    """What statistics need of an episode that has ended."""
-
-    node: str
-    state: str
-    opened: float
-    ended: float
-
-
-def ended_since(connection: Connection, since: float, limit: int) -> List[EndedEpisode]:
-    """The episodes that ended since then, the newest `limit` of them."""
-    columns = [episodes.c[name] for name in EndedEpisode._fields]
-    asked = sa.select(*columns).where(episodes.c.ended >= since).order_by(episodes.c.ended.desc()).limit(limit)
-    return [EndedEpisode._make(row) for row in connection.execute(asked)]
 
 
 def _required(connection: Connection, number: int) -> Episode:

@@ -166,6 +166,7 @@ attempts = sa.Table(
     time_column("ended", empty=True),
     sa.UniqueConstraint("episode", "number"),
     sa.Index("attempts_node", "node", "written"),
+    sa.Index("attempts_written", "written"),
 )
 
 approvals = sa.Table(

@@ -3,7 +3,6 @@
 import pytest
 
 from nhc.console import deep_coverage
-from nhc.console.deep_coverage import DeepReader
 from nhc.store import deep
 from nhc.store.deep import DeepResult
 
@@ -29,7 +28,7 @@ def tested(site):
     return site
 
 
-def test_groups_by_age_and_who_is_due(console, tested):
+def test_groups_by_age_and_who_is_due(tested, console):
     seen = console.ask("GET", "/api/deep?fact=rack")[1]
 
     rows = {row["group"]: row for row in seen["rows"]}
@@ -43,87 +42,24 @@ def test_groups_by_age_and_who_is_due(console, tested):
     assert seen["suites"] == ["quick", "sweep"]
 
 
-def test_one_suite_alone_is_asked_for(console, tested):
+def test_one_suite_alone_is_asked_for(tested, console):
     seen = console.ask("GET", "/api/deep?suite=quick")[1]
     assert "a3" in [one["node"] for one in seen["late"]]
     assert seen["rows"][0]["ages"] == [1, 1, 1]
 
 
-def test_the_map_is_coloured_by_the_last_deep_verdict(console, tested):
+def test_the_map_is_coloured_by_the_last_deep_verdict(tested, console):
     """a3's is of ten days by one suite and of three by another: the newest counts; what is too old is never good."""
     assert console.ask("GET", "/api/deep/letters")[1]["letters"] == "ocwnsnnn"
 
 
-def test_the_lists_are_bounded_and_say_so(console, tested, monkeypatch):
+def test_the_lists_are_bounded_and_say_so(tested, console, monkeypatch):
     monkeypatch.setattr(deep_coverage, "ROWS", 1)  # before the first view is made
     seen = console.ask("GET", "/api/deep?fact=rack")[1]
     assert (len(seen["late"]), seen["late_left_out"], seen["due"]) == (1, 1, 6)
     assert seen["never"] == {"count": 4, "nodes": "a4"}
 
 
-def test_a_view_is_kept_until_verdicts_are_read_anew(site):
-    from nhc.console.sources import StoreSource
-
-    now = [site.now]
-    snapshot = StoreSource(site.store, 600).snapshot()
-    reader = DeepReader(site.store, lambda: now[0])
-    first = reader.view(snapshot, "rack", "")
-    keep(site, result("a1", "CRIT", site.now))
-    assert reader.view(snapshot, "rack", "") is first
-    assert reader.view(snapshot, "", "") is not first
-    now[0] += 61
-    assert [row["bad"] for row in reader.view(snapshot, "rack", "")["rows"]] == [1, 0]
-    for number in range(3 * deep_coverage.ANSWERS):  # the words of an address
-        reader.view(snapshot, f"fact{number}", "")
-    assert len(reader._answers) <= deep_coverage.ANSWERS
-
-
 def test_without_a_store_there_is_no_such_screen(console):
     console.server.store = None
     assert console.ask("GET", "/api/deep")[0] == 404
-
-
-class Counted:
-    """The functions of the store that read verdicts, with what they were asked."""
-
-    def __init__(self, monkeypatch):
-        self.asked = []
-        real = deep.last_conclusive
-
-        def counted(connection, nodes=None, suites=(), since=0.0):
-            self.asked.append(nodes)
-            return real(connection, nodes, suites, since)
-
-        monkeypatch.setattr(deep, "last_conclusive", counted)
-
-
-def test_what_is_new_is_read_once_a_minute_and_all_of_it_once_an_hour(site, monkeypatch):
-    keep(site, result("a1", "OK", site.now - DAY))
-    counted, now = Counted(monkeypatch), [site.now]
-    reader = DeepReader(site.store, lambda: now[0])
-
-    assert set(reader.told()) == {("a1", "quick")}
-    keep(site, result("a2", "CRIT", site.now))
-    assert set(reader.told()) == {("a1", "quick")}  # within the minute
-    now[0] += 61
-    assert reader.told()["a2", "quick"].verdict == "CRIT"
-    now[0] += 61
-    reader.told()
-    now[0] += 61
-    reader.told()
-    assert counted.asked == [None, ["a2"], ["a2"]]  # the second look goes back to the mark before; then nothing is new
-
-    now[0] += 3600
-    reader.told()
-    assert counted.asked[-1] is None
-
-
-def test_a_reader_says_what_the_store_says(site, monkeypatch):
-    """Whatever order results come in, the reader's verdicts are those of the whole."""
-    now = [site.now]
-    reader = DeepReader(site.store, lambda: now[0])
-    for number, verdict in enumerate(["OK", "UNKNOWN", "CRIT", "OK", "UNKNOWN", "WARN"]):
-        keep(site, result(f"a{number % 2 + 1}", verdict, site.now + number))
-        now[0] += 61
-        with site.store.read() as connection:
-            assert reader.told() == deep.last_conclusive(connection)

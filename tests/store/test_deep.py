@@ -103,8 +103,8 @@ def test_a_store_of_the_first_schema_is_migrated_and_keeps_what_it_has(store):
     with store.write() as connection:
         for table in new:
             table.drop(connection)
-        for index in (*schema.problems.indexes, *schema.episodes.indexes):
-            if index.name in ("problems_node", "episodes_node"):
+        for index in (*schema.problems.indexes, *schema.episodes.indexes, *schema.attempts.indexes):
+            if index.name in ("problems_node", "episodes_node", "attempts_written"):
                 index.drop(connection)
         connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = '0001'"))
 

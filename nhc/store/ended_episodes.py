@@ -1,0 +1,43 @@
+"""Counts of the episodes that have ended since some time, made by the database: a month may have 30,000 of them."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Optional, Sequence, Tuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from nhc.store.schema import episodes
+
+
+def outcomes(connection: Connection, since: float) -> Dict[str, int]:
+    """How many episodes ended in which state, the most frequent first."""
+    count = sa.func.count()
+    asked = sa.select(episodes.c.state, count).where(episodes.c.ended >= since).group_by(episodes.c.state)
+    return {str(row[0]): int(row[1]) for row in connection.execute(asked.order_by(count.desc(), episodes.c.state))}
+
+
+def repeated(connection: Connection, since: float, limit: int) -> List[Tuple[str, int]]:
+    """The nodes that had more than one, with how many, the most first."""
+    # By an expression: by the column itself, SQLite reads the episodes of all time in the order of their nodes.
+    node, count = episodes.c.node.concat(""), sa.func.count()
+    asked = sa.select(node, count).where(episodes.c.ended >= since).group_by(node).having(count > 1)
+    return [(str(row[0]), int(row[1])) for row in connection.execute(asked.order_by(count.desc(), node).limit(limit))]
+
+
+def durations(connection: Connection, since: float, state: str, shares: Sequence[float]) -> List[Optional[float]]:
+    """Within how many seconds these shares (0.5 is the median) of those that ended in a state did so.
+
+    None where there is none.
+    """
+    of_state = sa.and_(episodes.c.ended >= since, episodes.c.state == state)
+    total = int(connection.scalar(sa.select(sa.func.count()).select_from(episodes).where(of_state)) or 0)
+    if not total:
+        return [None] * len(shares)
+    places = [min(int(total * share), total - 1) + 1 for share in shares]
+    took = (episodes.c.ended - episodes.c.opened).label("took")
+    place = sa.func.row_number().over(order_by=took).label("place")
+    ordered = sa.select(took, place).where(of_state).subquery()
+    asked = sa.select(ordered.c.place, ordered.c.took).where(ordered.c.place.in_(places))
+    found = {int(row.place): float(row.took) for row in connection.execute(asked)}
+    return [found.get(number) for number in places]

@@ -1,0 +1,12 @@
+"""Attempts by their time: rates are counted from those of the last hour or day, and none is ever deleted."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0008"
+down_revision = "0007"
+
+
+def upgrade() -> None:
+    op.create_index("attempts_written", "attempts", ["written"], unique=False)

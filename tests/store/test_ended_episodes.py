@@ -1,0 +1,113 @@
+"""What the database counts of ended episodes is what a count by hand says, on both databases."""
+
+import random
+from collections import Counter
+
+import sqlalchemy as sa
+
+from nhc.store import attempts, deep, ended_episodes, episodes
+from nhc.store.deep import DeepResult
+from nhc.store.schema import episodes as table
+
+SINCE = 1000.0
+
+
+def keep(store, rows):
+    """Rows of (node, state, opened, ended)."""
+    values = [
+        {"node": node, "cause": f"c{number}", "state": state, "opened": opened, "updated": opened, "ended": ended}
+        for number, (node, state, opened, ended) in enumerate(rows)
+    ]
+    with store.write() as connection:
+        connection.execute(sa.insert(table), values)
+
+
+def test_the_database_counts_as_one_would_by_hand(store):
+    chance = random.Random(5)
+    rows = [
+        (f"n{chance.randint(1, 12)}", chance.choice(["returned", "returned", "escalated", "withdrawn"]),
+         900.0 + number, chance.choice([None, 940.0, 1000.0 + chance.random() * 900]))
+        for number in range(80)
+    ]  # fmt: skip
+    keep(store, rows)
+
+    over = [row for row in rows if row[3] is not None and row[3] >= SINCE]
+    nodes = Counter(node for node, *_ in over)
+    took = sorted(ended - opened for _node, state, opened, ended in over if state == "returned")
+    with store.read() as connection:
+        assert ended_episodes.outcomes(connection, SINCE) == Counter(state for _node, state, *_ in over)
+        repeated = ended_episodes.repeated(connection, SINCE, 50)
+        assert repeated == sorted(
+            ((node, count) for node, count in nodes.items() if count > 1), key=lambda one: (-one[1], one[0])
+        )
+        assert ended_episodes.repeated(connection, SINCE, 2) == repeated[:2]
+        shares = (0.0, 0.5, 0.9, 1.0)
+        expected = [took[min(int(len(took) * share), len(took) - 1)] for share in shares]
+        assert ended_episodes.durations(connection, SINCE, "returned", shares) == expected
+        assert ended_episodes.durations(connection, SINCE, "returned", (0.5, 0.5)) == [expected[1]] * 2
+        since = [one.id for one in episodes.list_episodes(connection, is_open=False, ended_since=SINCE)]
+    assert since == [number for number, row in enumerate(rows, 1) if row in over]
+
+
+def test_where_nothing_ended_there_is_nothing_to_say(store):
+    keep(store, [("n1", "draining", 900.0, None), ("n1", "returned", 900.0, 990.0), ("n2", "escalated", 900.0, 1000.0)])
+    with store.read() as connection:
+        assert ended_episodes.durations(connection, SINCE, "returned", (0.5, 0.9)) == [None, None]
+        assert ended_episodes.outcomes(connection, SINCE) == {"escalated": 1}
+        assert ended_episodes.outcomes(connection, 2000.0) == {}
+        assert ended_episodes.repeated(connection, SINCE, 50) == []
+
+
+def plans(store, ask):
+    """How the database would carry out each statement of `ask`."""
+    said = []
+
+    def listen(_connection, cursor, statement, parameters, _context, _many):
+        said.append((statement, parameters))
+
+    sa.event.listen(store.engine, "before_cursor_execute", listen)
+    try:
+        with store.read() as connection:
+            ask(connection)
+    finally:
+        sa.event.remove(store.engine, "before_cursor_execute", listen)
+    asked = [one for one in said if one[0].lstrip().upper().startswith("SELECT")]
+    explain = "EXPLAIN QUERY PLAN " if store.sqlite else "EXPLAIN "
+    with store.read() as connection:
+        if not store.sqlite:  # a table of a few rows is always read whole, unless that is ruled out
+            connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        return [
+            "\n".join(str(row[-1]) for row in connection.exec_driver_sql(explain + statement, parameters))
+            for statement, parameters in asked
+        ]
+
+
+def test_no_question_of_a_time_reads_all_that_ever_was(store):
+    """At 365,000 episodes, a scan is what made the screen wait."""
+    asked = {
+        "outcomes, repeated": lambda c: (ended_episodes.outcomes(c, SINCE), ended_episodes.repeated(c, SINCE, 50)),
+        "durations": lambda c: ended_episodes.durations(c, SINCE, "returned", (0.5,)),
+        "ended_since": lambda c: episodes.list_episodes(c, is_open=False, ended_since=SINCE),
+        "attempts_since": lambda c: attempts.attempts_since(c, SINCE),
+        "nodes_since": lambda c: deep.nodes_since(c, 5),
+    }
+    for name, ask in asked.items():
+        found = plans(store, ask)
+        assert found, name
+        for plan in found:
+            for index in ("episodes_ended", "attempts_written", "deep_results_pkey", "INTEGER PRIMARY KEY"):
+                if index in plan:
+                    break
+            else:
+                raise AssertionError(f"{name}: {plan}")
+            assert "SCAN " not in plan, f"{name}: {plan}"
+
+
+def test_a_node_with_several_new_results_is_named_once(store):
+    rows = [DeepResult(node, "quick", test, "", None, "", "OK", "", 1.0) for node in "ba" for test in ("gemm", "hbm")]
+    with store.write() as connection:
+        deep.add(connection, rows)
+    with store.read() as connection:
+        assert deep.nodes_since(connection, 0) == ["a", "b"]
+        assert deep.nodes_since(connection, 2) == ["a"]
+        assert deep.nodes_since(connection, deep.newest_id(connection)) == []
