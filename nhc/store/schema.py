@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-REVISION = "0008"
+REVISION = "0009"
 """The newest migration: the schema that this nhc reads and writes."""
 
 metadata = sa.MetaData()

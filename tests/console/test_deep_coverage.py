@@ -1,4 +1,4 @@
-"""How far deep checks reach: the screen, the recoloured map, and what a reader of many viewers reads anew."""
+"""How far deep checks reach: the screen, and the recoloured map."""
 
 import pytest
 
