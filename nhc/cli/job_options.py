@@ -47,7 +47,7 @@ def opened(path: Optional[str], store: Optional[str]) -> Store:
     """The store of a command line, which has to be there. Raises SettingsError, StoreError."""
     if store is None and (path or os.path.exists(PATH)):
         store = load(path or PATH).store
-    return open_store(store or STORE, create=False)
+    return open_store(store or os.environ.get("NHC_STORE", "") or STORE, create=False)
 
 
 def the_job(store: Store, name: str) -> WatchedJob:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Mapping, NamedTuple, Optional, Tuple
@@ -91,7 +92,7 @@ def _read(file: Table) -> RestartSettings:
     evidence = file.table("evidence")
     found = RestartSettings(
         path=file.path,
-        store=file.text("store", default.store),
+        store=file.secret("store", os.environ.get("NHC_STORE", "") or default.store),
         every=file.seconds("every", default.every, least=1.0),
         restart=actions.choice("restart", modes, default.restart),
         anew=actions.choice("make-anew", modes, default.anew),
