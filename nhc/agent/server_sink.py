@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import urllib3
 
 from nhc import __version__
+from nhc.agent.deep_spool import FolderInUse, take_over
 from nhc.agent.spool import Spool
 from nhc.model import Report, printable
 from nhc.ports import AdapterError
@@ -176,6 +177,7 @@ class ServerSink:
         self._last = (said, now)
         text = push.to_text(push.Pushed(delivery.report, delivery.complete, now))
         with self._changed:
+            self._take_over_deep()
             self._pending.append(text)
             if len(self._pending) > 1 or self._wait:  # the one before has not gone yet
                 self._store_pending(now)
@@ -282,6 +284,16 @@ class ServerSink:
         if len(self._pending) > PENDING:
             self._lost += len(self._pending) - PENDING
             del self._pending[:-PENDING]
+
+    def _take_over_deep(self) -> None:
+        """Send what a run of deep checks could not; while another process is at it, at the next report."""
+        try:
+            if self._spool is not None:
+                take_over(self._spool)
+        except FolderInUse:
+            pass
+        except OSError as error:
+            self._log(f"{error.filename or self._settings.spool}: {error.strerror}: results of deep checks wait there")
 
     def _open_spool(self) -> None:
         try:

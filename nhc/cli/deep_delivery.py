@@ -9,14 +9,22 @@ import os
 import time
 from typing import Callable, List
 
+from nhc.light import TYPE_CHECKING
 from nhc.model import Report
 from nhc.ports import AdapterError
 from nhc.render import push
 from nhc.settings_file import SettingsError
 from nhc.settings_file import load as load_settings
 
+if TYPE_CHECKING:
+    from nhc.agent.server_sink import Pusher
+    from nhc.agent.spool import Spool
+
 TRIES = (0.0, 2.0, 10.0)
 """Seconds before each try to reach the server: a run of an hour is worth a quarter of a minute."""
+IN_USE = 60.0
+"""Seconds to wait for another process that sends what waits: the agent takes it over in a moment, a run's three tries
+take longer."""
 
 
 def suite_name(suite: str) -> str:
@@ -45,8 +53,12 @@ def to_store(report: Report, suite: str, url: str) -> str:
 
 
 def to_server(report: Report, suite: str, path: str, sleep: Callable[[float], None] = time.sleep) -> str:
-    """Push a report to the server that [sinks.server] of a file like agent.toml names; why not, "" where it was."""
+    """Push a report to the server that [sinks.server] of a file like agent.toml names; why not, "" where it was.
+
+    It waits on the disk until the server has taken it, with those of earlier runs: whoever comes next sends it.
+    """
     try:
+        from nhc.agent.deep_spool import deep_spool
         from nhc.agent.server_sink import Hopeless, NotNow, Pusher, PushSettings
     except ImportError as error:
         return f"pushing needs the extra nodehealth[remedy]: {error}"
@@ -54,22 +66,61 @@ def to_server(report: Report, suite: str, path: str, sleep: Callable[[float], No
         tables = load_settings(path).table("sinks").tables()
         if "server" not in tables:
             return f"{path}: there is no [sinks.server]: the results are not sent"
-        pusher = Pusher(PushSettings(tables["server"].raw()))
+        settings = PushSettings(tables["server"].raw())
     except (SettingsError, AdapterError) as error:
         return f"{error}: the results are not sent"
-    body = push.pack(report.host, [push.to_text(push.Pushed(report, not report.not_run, time.time(), suite))])
-    said = ""
-    try:
-        for wait in TRIES:
+    pusher, now = Pusher(settings), time.time()
+    text = push.to_text(push.Pushed(report, not report.not_run, now, suite))
+
+    def tried(work: Callable[[], List[str]]) -> List[str]:
+        for wait in TRIES[:-1]:
             sleep(wait)
             try:
-                refused: List[str] = pusher.push(body)
+                return work()
+            except NotNow:
+                pass
+        sleep(TRIES[-1])
+        return work()
+
+    try:
+        with deep_spool(settings.spool, settings.spool_size, settings.spool_age, IN_USE) as spool:
+            spool.add(text, now)
+            try:
+                refused = tried(lambda: _send_all(spool, pusher, report.host))
             except NotNow as error:
-                said = str(error)
-                continue
-            except Hopeless as error:
-                return f"{error}: the results are not sent"
-            return f"the server refuses the results: {refused[0]}" if refused else ""
+                what = "the results wait" if len(spool) == 1 else f"the results of {len(spool)} runs wait"
+                return f"{error}: {what} in {spool.directory} for the agent, or the next run, to send them"
+    except OSError as error:  # the disk takes nothing: sent at once it is not lost
+        kept = f"{error.filename or settings.spool}: {error.strerror}"
+        try:
+            refused = tried(lambda: pusher.push(push.pack(report.host, [text])))
+        except (NotNow, Hopeless) as failure:
+            return f"{failure}: the results are not sent, nor kept ({kept})"
     finally:
         pusher.close()
-    return f"{said}: the results are not sent"
+    return f"the server refuses the results: {refused[0]}" if refused else ""
+
+
+def _send_all(spool: Spool, pusher: Pusher, node: str) -> List[str]:
+    """Send all that waits, the oldest first; what the server refused for good, a line each. Raises NotNow."""
+    from nhc.agent.server_sink import BATCH, Hopeless
+
+    refused: List[str] = []
+    count = BATCH
+    while len(spool):
+        files, texts = spool.oldest(count)
+        if not texts:
+            continue  # damaged ones: they are dropped by now
+        lost = spool.lost
+        try:
+            refused += pusher.push(push.pack(node, texts, lost))
+        except Hopeless as error:
+            if len(texts) > 1:
+                count = 1  # one of them is what it does not take: the others go one by one
+                continue
+            refused.append(str(error))
+            spool.count_lost(1)
+        else:
+            spool.told_lost(lost)
+        spool.remove(files)
+    return refused

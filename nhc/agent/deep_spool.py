@@ -1,0 +1,71 @@
+"""Results of deep checks that wait for the server, in a folder of their own below the spool of the agent's sink.
+
+`nhc deep run --server` puts each report there before it sends it, and sends what waits there, the oldest first. The
+agent takes over what is left; on a node without an agent the next run sends it. One process at a time uses the folder;
+its bounds are the sink's own, `spool-size` and `spool-age`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from contextlib import contextmanager
+from typing import Iterator
+
+from nhc.agent.spool import Spool
+
+NAME = "deep"
+LOOK = 0.1
+"""Seconds between two looks whether the other process has left the folder."""
+SOME = 50
+"""Reports that are read at once."""
+
+
+class FolderInUse(OSError):
+    """Another process uses the folder."""
+
+
+@contextmanager
+def deep_spool(parent: str, size: int, age: float, wait: float = 0.0) -> Iterator[Spool]:
+    """The folder below the sink's spool `parent`, with its lock held; `size` in bytes, `age` in seconds.
+
+    Waits `wait` seconds for another process. Raises OSError where it cannot be used, FolderInUse among them.
+    """
+    directory = f"{parent}/{NAME}"
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    fd = os.open(f"{directory}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        _lock(fd, time.monotonic() + wait, directory)
+        yield Spool(directory, size, age)
+    finally:
+        os.close(fd)
+
+
+def _lock(fd: int, until: float, directory: str) -> None:
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() >= until:
+                raise FolderInUse(error.errno, "another process uses it", directory) from None
+            time.sleep(LOOK)
+        else:
+            return
+
+
+def take_over(into: Spool) -> None:
+    """Move what waits below the agent's own spool into it, each report with its own age. Raises OSError.
+
+    One that was moved when the process ended is sent twice, which changes nothing at the server.
+    """
+    if not os.path.isdir(f"{into.directory}/{NAME}"):
+        return
+    with deep_spool(into.directory, into.size, into.age) as waiting:
+        while len(waiting):
+            for one, text in zip(*waiting.oldest(SOME)):
+                into.add(text, one.at)
+                waiting.remove([one])
+        if waiting.lost:
+            into.count_lost(waiting.lost)
+            waiting.told_lost(waiting.lost)
