@@ -211,7 +211,7 @@ def _enough(job: Optional[JobView], restart: PastRestart, healthy: AbstractSet[s
     if job is not None and not job.excludes and avoided & healthy:
         names = ", ".join(sorted(avoided & healthy)[:3])
         return JobStep(
-            StepKind.WAIT, f"{names} must be out of service first: this kind of job cannot be kept off nodes"
+            StepKind.WAIT, f"{names} must be out of service first: this job cannot be kept off nodes by their names"
         )
     usable = len(healthy - avoided)
     if usable < restart.wants:

@@ -62,6 +62,7 @@ RULES: Dict[str, str] = {
     "VolcanoJob": _same_but("object.spec", "oldObject.spec", "minAvailable", "priorityClassName", "tasks") + " && "
                   + _each("tasks", _same_but("n", "o", "replicas", "minAvailable")),
 }  # fmt: skip
+JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 REFUSED = "the project's own webhook refuses this change"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 POD = {"spec": {"containers": [{"name": "c", "image": "none"}]}}
@@ -124,12 +125,21 @@ def _is_refused(client: Client, path: str, change: Dict[str, Any]) -> bool:
     return False
 
 
+def owner_of(job: Dict[str, Any]) -> Dict[str, Any]:
+    """An owner reference to a job, as its controller would write it."""
+    meta = job["metadata"]
+    return {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"], "uid": meta["uid"],
+            "controller": True}  # fmt: skip
+
+
 class Operator:
     """Plays the kubelets of a namespace and, of the `kinds`, the controllers: a pod a replica, none while suspended."""
 
     def __init__(self, client: Any, namespace: str) -> None:
         self.client, self.namespace = client, namespace
         self.kinds = False
+        self.runtime: Dict[str, Any] = POD
+        """The pod template of the runtime that TrainJobs name."""
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.problems: List[str] = []
@@ -148,8 +158,9 @@ class Operator:
             for name, work in self._work().items() if self.kinds else ():
                 try:
                     group, plural = api(name)
+                    kind = "Job" if name == "VolcanoJob" else name
                     for job in list(self.client.items(namespaced(self.namespace, plural, group=group))):
-                        work(job)
+                        work({"apiVersion": group[5:], "kind": kind, **job})
                 except Exception as error:
                     self.problems.append(f"{name}: {error}")
 
@@ -183,16 +194,59 @@ class Operator:
         self._pods(job, label, wanted, suspended)
 
     def _jobset(self, job: Dict[str, Any]) -> None:
-        wanted = [
-            (f"{one['name']}-{number}", one["template"]["spec"]["template"])
-            for one in job["spec"]["replicatedJobs"] for number in range(one.get("replicas", 1))
-        ]  # fmt: skip
-        self._pods(job, "jobset.sigs.k8s.io/jobset-name", wanted, bool(job["spec"].get("suspend")))
+        """pkg/controllers/jobset_controller.go: a Job for each replica, suspended and resumed with the JobSet.
+
+        A Job that is resumed keeps its affinity, as in resumeJob. What depends on another is not made here.
+        """
+        name, suspend = job["metadata"]["name"], bool(job["spec"].get("suspend"))
+        path = namespaced(self.namespace, "jobs", group="apis/batch/v1")
+        found = {one["metadata"]["name"]: one
+                 for one in self.client.items(path, labelSelector=f"{JOBSET_NAME}={name}")}  # fmt: skip
+        for one in found.values():
+            if one["metadata"]["ownerReferences"][0]["uid"] != job["metadata"]["uid"]:  # the garbage collector's part
+                self.client.delete(f"{path}/{one['metadata']['name']}", {"propagationPolicy": "Background"})
+        if job["metadata"].get("deletionTimestamp"):
+            return
+        for row in job["spec"]["replicatedJobs"]:
+            for number in range(row.get("replicas", 1) if not row.get("dependsOn") else 0):
+                child = found.get(f"{name}-{row['name']}-{number}")
+                if child is None:
+                    self._child_job(job, row, number, suspend)
+                elif bool(child["spec"].get("suspend")) != suspend:
+                    mine = f"{path}/{child['metadata']['name']}"
+                    if not suspend and child["status"].get("startTime"):
+                        self.client.patch(f"{mine}/status", {"status": {"startTime": None}}, MERGE_PATCH)
+                    self.client.patch(mine, {"spec": {"suspend": suspend}}, MERGE_PATCH)
+
+    def _child_job(self, job: Dict[str, Any], row: Dict[str, Any], number: int, suspend: bool) -> None:
+        name = job["metadata"]["name"]
+        labels = {JOBSET_NAME: name, "jobset.sigs.k8s.io/replicatedjob-name": row["name"]}
+        spec = copy.deepcopy(row["template"]["spec"])
+        spec["suspend"] = suspend
+        spec["template"].setdefault("metadata", {}).setdefault("labels", {}).update(labels)
+        metadata = {"name": f"{name}-{row['name']}-{number}", "labels": labels, "ownerReferences": [owner_of(job)]}
+        with contextlib.suppress(ApiError):  # one of its name may still be going
+            self.client.post(namespaced(self.namespace, "jobs", group="apis/batch/v1"),
+                             {"metadata": metadata, "spec": spec})  # fmt: skip
 
     def _trainjob(self, job: Dict[str, Any]) -> None:
-        template = {"spec": {"containers": [{"name": "c", "image": "none"}]}}
-        wanted = [(f"node-{number}", template) for number in range(job["spec"]["trainer"]["numNodes"])]
-        self._pods(job, "jobset.sigs.k8s.io/jobset-name", wanted, bool(job["spec"].get("suspend")))
+        """pkg/runtime/framework/plugins/jobset: a JobSet of its name, suspended and resumed with it."""
+        name, suspend = job["metadata"]["name"], bool(job["spec"].get("suspend"))
+        group, plural = api("JobSet")
+        path = namespaced(self.namespace, plural, group=group)
+        found = next((one for one in self.client.items(path) if one["metadata"]["name"] == name), None)
+        count = job["spec"]["trainer"]["numNodes"]
+        if found is None:
+            inner = {"parallelism": count, "completions": count, "template": self.runtime}
+            self.client.post(path, {
+                "apiVersion": group[5:], "kind": "JobSet",
+                "metadata": {"name": name, "ownerReferences": [owner_of(job)]},
+                "spec": {"suspend": suspend, "replicatedJobs": [{"name": "node", "template": {"spec": inner}}]},
+            })  # fmt: skip
+        elif found["metadata"]["ownerReferences"][0]["uid"] != job["metadata"]["uid"]:
+            self.client.delete(f"{path}/{name}", {"propagationPolicy": "Background"})
+        elif bool(found["spec"].get("suspend")) != suspend:
+            self.client.patch(f"{path}/{name}", {"spec": {"suspend": suspend}}, MERGE_PATCH)
 
     def _volcano(self, job: Dict[str, Any]) -> None:
         phase = job.get("status", {}).get("state", {}).get("phase")

@@ -33,6 +33,8 @@ cooldown = "0s"
 settle = "0s"
 [controllers.kubernetes]
 """
+RUNNING = SETTINGS.replace('settle = "0s"', 'settle = "0s"\nrunning = "1s"')
+"""As SETTINGS; a job that runs on a faulty node is taken off it."""
 POD = {"containers": [{"name": "c", "image": "none"}], "restartPolicy": "Never"}
 
 
@@ -170,7 +172,7 @@ def test_an_exit_on_healthy_nodes_and_a_memory_limit_are_left_alone(corner):
 
 
 def test_a_running_job_is_suspended_and_resumed_off_the_node_and_its_users_retries_stay(corner):
-    corner.loop.settings = parse(SETTINGS.replace('settle = "0s"', 'settle = "0s"\nrunning = "1s"'))
+    corner.loop.settings = parse(RUNNING)
     own = [{"key": "kubernetes.io/os", "operator": "DoesNotExist"}]
     template = corner.template()
     template["spec"]["affinity"]["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {
@@ -256,6 +258,7 @@ def _phase(corner, phase):
 def operator(corner):
     """The other kinds of jobs, and who runs them."""
     install(corner.kube.admin, corner.kube.namespace)
+    corner.operator.runtime = corner.template()
     corner.operator.kinds = True
     return corner.operator
 
@@ -280,11 +283,12 @@ def spec_of(corner, kind):
     return {"tasks": [{"name": "w", "replicas": 2, "template": corner.template()}], "maxRetry": 3}
 
 
-def make(corner, kind, **labels):
+def make(corner, kind, spec=None, **labels):
     group, plural = api(kind)
     body = {
         "apiVersion": group.partition("/")[2], "kind": "Job" if kind == "VolcanoJob" else kind,
-        "metadata": {"name": "j", "annotations": {"nhc/restart": ""}, "labels": labels}, "spec": spec_of(corner, kind),
+        "metadata": {"name": "j", "annotations": {"nhc/restart": ""}, "labels": labels},
+        "spec": spec or spec_of(corner, kind),
     }  # fmt: skip
     return corner.make(group, plural, body)
 
@@ -304,15 +308,44 @@ def test_a_gang_with_a_lost_node_is_suspended_and_resumed_off_it(corner, operato
     assert after["spec"]["runPolicy"] == {"backoffLimit": 1, "suspend": False}
 
 
-@pytest.mark.parametrize("kind", ["JobSet", "VolcanoJob"])
-def test_a_kind_that_takes_no_affinity_waits_until_the_node_is_out_of_service(corner, operator, kind):
+def children(corner):
+    found = corner.kube.admin.items(namespaced(corner.kube.namespace, "jobs", group="apis/batch/v1"))
+    return [one for one in found if not one["metadata"].get("deletionTimestamp")]
+
+
+@pytest.mark.parametrize("kind", ["JobSet", "TrainJob"])
+def test_a_kind_that_is_made_of_jobs_is_kept_off_the_node_through_them(corner, operator, kind):
+    corner.loop.settings = parse(RUNNING)
     make(corner, kind)
     bad, _good = corner.running_on()
+    uid = corner.get(*api(kind))["metadata"]["uid"]
     corner.round()
-    corner.fail_pod(bad, reason="NodeLost", message="the node is gone")
+    corner.report(bad)
+    corner.until(lambda: corner.outcomes() == ["restarted"])
+
+    assert bad not in corner.running_on()
+    after = corner.get(*api(kind))
+    assert (after["metadata"]["uid"], after["spec"]["suspend"]) == (uid, False)
+    assert [excluded(one["spec"]["template"]) for one in children(corner)] == [[[bad]]] * len(children(corner))
+    jobset = corner.get(*api("JobSet"))
+    assert excluded(jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]) == []
+
+
+@pytest.mark.parametrize("kind", ["JobSet", "VolcanoJob"])
+def test_a_job_that_cannot_be_kept_off_a_node_waits_until_the_node_is_out_of_service(corner, operator, kind):
+    corner.loop.settings = parse(RUNNING)
+    spec = spec_of(corner, kind)
+    if kind == "JobSet":  # a Job that will be made later, from the JobSet's own template
+        inner = {"parallelism": 1, "template": corner.template()}
+        spec["replicatedJobs"].append({"name": "then", "template": {"spec": inner},
+                                       "dependsOn": [{"name": "w", "status": "Complete"}]})  # fmt: skip
+    make(corner, kind, spec)
+    bad, _good = corner.running_on()
+    corner.round()
+    corner.report(bad)
     corner.until(lambda: [one.state for one in corner.restarts()] == ["held"])
     assert [one.why for one in corner.round().waiting] == [
-        f"{bad} must be out of service first: this kind of job cannot be kept off nodes"
+        f"{bad} must be out of service first: this job cannot be kept off nodes by their names"
     ]
     corner.kube.admin.patch(f"/api/v1/nodes/{bad}", {"spec": {"unschedulable": True}}, MERGE_PATCH)
     corner.until(lambda: corner.outcomes() == ["restarted"])
@@ -322,17 +355,27 @@ def test_a_kind_that_takes_no_affinity_waits_until_the_node_is_out_of_service(co
         assert corner.get(*api(kind))["status"]["retryCount"] == 1
 
 
-def test_a_train_job_is_suspended_and_resumed(corner, operator):
-    make(corner, "TrainJob")
-    until(lambda: len(corner.pods()) == 2 and all(pod["spec"].get("nodeName") for pod in corner.pods()))
-    corner.running_on()
-    corner.round()
-    bad = corner.pods()[0]["spec"]["nodeName"]
-    corner.kube.admin.patch(f"/api/v1/nodes/{bad}", {"spec": {"unschedulable": True}}, MERGE_PATCH)
-    corner.fail_pod(bad, reason="NodeLost", message="the node is gone")
-    corner.until(lambda: corner.outcomes() == ["restarted"])
-    corner.running_on()
-    assert corner.get(*api("TrainJob"))["spec"]["suspend"] is False
+@pytest.mark.parametrize("kind", ["JobSet", "VolcanoJob", "TrainJob"])
+def test_a_job_that_is_made_anew_is_kept_off_the_node_whatever_its_kind(corner, operator, kind):
+    make(corner, kind)
+    bad, _good = corner.running_on()
+    (job,) = corner.controller.jobs()
+    order = JobOrder("key", 1, job, (bad,), "n1: gone", corner.controller.manifest(job))
+    group, plural = api(kind)
+    corner.kube.admin.delete(namespaced(corner.kube.namespace, plural, "j", group))
+    until(lambda: corner.controller.look(job.job) is None)
+    for pod in corner.pods() if kind == "VolcanoJob" else ():  # the garbage collector's part
+        corner.kube.admin.delete(namespaced(corner.kube.namespace, "pods", pod["metadata"]["name"]))
+    assert corner.controller.release(order).message == "made anew"
+    if kind == "TrainJob":  # its Jobs come from its runtime: it starts once they are there and kept off
+        until(lambda: corner.controller.jobs()[0].excludes)
+        until(lambda: corner.pods() == [])
+        (held,) = corner.controller.jobs()
+        assert corner.controller.healthy(order._replace(job=held, manifest="")) == set(corner.nodes)
+        assert corner.controller.release(order).message == "resumed"
+    until(lambda: all(bad != pod["spec"].get("nodeName") for pod in corner.pods()))
+    assert bad not in corner.running_on()
+    assert corner.controller.release(order).message == "it is released already"
 
 
 def test_a_volcano_job_without_a_retry_left_is_not_touched(corner, operator):
@@ -346,7 +389,7 @@ def test_a_volcano_job_without_a_retry_left_is_not_touched(corner, operator):
     assert [one.why for one in corner.round().waiting] == ["Volcano counts each restart: 2 of maxRetry 3 are used"]
 
 
-def test_under_kueue_the_workload_is_stopped_and_the_job_is_left_to_kueue(corner, operator):
+def test_under_kueue_the_workload_is_stopped_and_the_suspended_job_is_kept_off_the_node(corner, operator):
     job = make(corner, "PyTorchJob", **{"kueue.x-k8s.io/queue-name": "team"})
     corner.make("apis/kueue.x-k8s.io/v1beta2", "workloads", {
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
@@ -362,12 +405,15 @@ def test_under_kueue_the_workload_is_stopped_and_the_job_is_left_to_kueue(corner
     assert corner.get(*api("PyTorchJob"))["spec"]["runPolicy"]["suspend"] is False  # that is Kueue's to set
     corner.kube.admin.patch(path, {"spec": {"runPolicy": {"suspend": True}}}, MERGE_PATCH)
     corner.until(lambda: [one.state for one in corner.restarts()] == ["held"])
-    corner.kube.admin.patch(f"/api/v1/nodes/{bad}", {"spec": {"unschedulable": True}}, MERGE_PATCH)
     corner.until(lambda: corner.kube.admin.get(workload)["spec"]["active"] is True)
     corner.kube.admin.patch(path, {"spec": {"runPolicy": {"suspend": False}}}, MERGE_PATCH)
     corner.until(lambda: corner.outcomes() == ["restarted"])
     assert bad not in corner.running_on()
-    assert excluded(corner.get(*api("PyTorchJob"))["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]) == []
+    after = corner.get(*api("PyTorchJob"))
+    assert excluded(after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]) == [[bad]]
+    assert corner.kube.admin.get(workload)["spec"]["podSets"][0]["template"]["spec"]["affinity"].keys() == {
+        "podAntiAffinity"
+    }  # it is Kueue's, and Kueue compares no affinity
 
 
 def test_what_belongs_to_another_or_to_hyperpod_is_not_touched(corner, operator):

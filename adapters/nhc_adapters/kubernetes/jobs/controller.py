@@ -7,13 +7,13 @@
     kinds = "PyTorchJob,JobSet"          # default: all that the cluster serves
 
 HOLD suspends the job: its controller deletes its pods and counts no failure. RELEASE resumes it, with the nodes to
-avoid in its pods' affinity where its kind takes that. Each step is one patch under the resourceVersion that was read,
-so that a second one changes nothing. A job that ended for good is deleted, and made anew from what it was.
+avoid in its pods' affinity, or in that of its Jobs, where its kind takes that. Each step is one patch under the
+resourceVersion that was read, so that a second one changes nothing. A job that ended for good is deleted, and made anew
+from what it was.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import time
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
@@ -23,11 +23,10 @@ from nhc.model import printable
 from nhc.ports import AdapterError, SettingError
 from nhc.repair import Answer, Sent
 from nhc_adapters.kubernetes.api.access import find
-from nhc_adapters.kubernetes.api.client import JSON_PATCH, MERGE_PATCH, Client, namespaced, node_path
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
-from nhc_adapters.kubernetes.jobs import batch_job, jobset, kueue, mpijob, pytorchjob, trainjob, volcano
+from nhc_adapters.kubernetes.jobs import batch_job, child_jobs, jobset, kueue, mpijob, pytorchjob, trainjob, volcano
 from nhc_adapters.kubernetes.jobs.kinds import (
-    AVOIDS,
     HELD,
     NOTE,
     NUMBER,
@@ -39,9 +38,19 @@ from nhc_adapters.kubernetes.jobs.kinds import (
     notes_of,
 )
 from nhc_adapters.kubernetes.jobs.manifest import made_anew, remembered
-from nhc_adapters.kubernetes.jobs.placement import at, fitting, hostnames_of, place, put
+from nhc_adapters.kubernetes.jobs.patching import annotate, change, path_of
+from nhc_adapters.kubernetes.jobs.placement import (
+    PlaceOrder,
+    at,
+    avoid,
+    avoided,
+    fitting,
+    hostnames_of,
+    in_service,
+    put,
+)
 from nhc_adapters.kubernetes.jobs.submit import kind_of, wished
-from nhc_adapters.kubernetes.jobs.view import Seen, avoided, number_of, view, wish_of
+from nhc_adapters.kubernetes.jobs.view import Seen, number_of, view, wish_of
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark
 from nhc_adapters.repair.settings import AdapterSettings
 
@@ -49,8 +58,6 @@ KNOWN = ("kubeconfig", "context", "namespaces", "kinds")
 KINDS: Dict[str, JobKind] = {
     module.KIND.kind: module.KIND for module in (batch_job, jobset, trainjob, pytorchjob, mpijob, volcano)
 }
-TRIES = 3
-"""How often a patch is built anew after somebody else has written first."""
 
 
 class KubernetesJobController:
@@ -101,7 +108,10 @@ class KubernetesJobController:
         path = namespaced(str(get(job, "metadata", "namespace")), "pods")
         pods = list(self.client.items(path, labelSelector=kind.selector(job)))
         managed = kueue.workload(self.client, job) if kueue.is_managed(job) else None
-        return Seen(kind, job, pods, managed[1] if managed is not None else None)
+        placeable = (
+            kind.child_jobs and HELD in notes_of(job) and child_jobs.can_be_placed(child_jobs.read(self.client, job))
+        )
+        return Seen(kind, job, pods, managed[1] if managed is not None else None, placeable)
 
     def look(self, job: JobName) -> Optional[JobView]:
         """One job, None where it is gone, or another of its name stands there. Raises AdapterError."""
@@ -142,13 +152,13 @@ class KubernetesJobController:
         if order.manifest:
             if not get(job, "metadata", "deletionTimestamp"):
                 body = {"propagationPolicy": "Foreground", "preconditions": {"uid": get(job, "metadata", "uid")}}
-                self.client.delete(_path(kind, job), body)
+                self.client.delete(path_of(kind, job), body)
             return "deleted"
         notes = {NUMBER: str(order.number), HELD: printable(order.because, 300)}
         if kueue.is_managed(job):
             return self._hold_workload(kind, job, notes)
         if kind.kind == volcano.KIND.kind:
-            self._annotate(kind, job, notes)
+            annotate(self.client, kind, job, notes)
             self._command(volcano.command(job, "AbortJob", order.key, printable(order.because, 200)))
             return "aborted"
 
@@ -156,14 +166,14 @@ class KubernetesJobController:
             put(now, kind.suspend, True)
             now["metadata"].setdefault("annotations", {}).update(notes)
 
-        self._change(kind, job, suspend)
+        change(self.client, kind, job, suspend)
         return "suspended"
 
     def _hold_workload(self, kind: JobKind, job: Object, notes: Mapping[str, str]) -> str:
         found = kueue.workload(self.client, job)
         if found is None:
             raise AdapterError("Kueue has no Workload for it")
-        self._annotate(kind, job, notes)
+        annotate(self.client, kind, job, notes)
         kueue.set_active(self.client, *found, active=False)
         return "its Workload is inactive"
 
@@ -184,24 +194,34 @@ class KubernetesJobController:
         if number_of(job) != order.number or HELD not in notes_of(job):
             return "it is released already"
         gone: Dict[str, Optional[str]] = {HELD: None, RELEASED: f"{time.time():.3f}"}
-        if kueue.is_managed(job):
-            found = kueue.workload(self.client, job)
-            if found is None:
-                raise AdapterError("Kueue has no Workload for it")
-            kueue.set_active(self.client, *found, active=True)
-            self._annotate(kind, job, gone)
-            return "its Workload is active"
-        if kind.kind == volcano.KIND.kind:
+        where = PlaceOrder(order.exclude, hostnames_of(nodes))
+        if kind.kind == volcano.KIND.kind and not kueue.is_managed(job):
             self._command(volcano.command(job, "ResumeJob", order.key, ""))
-            self._annotate(kind, job, gone)
+            annotate(self.client, kind, job, gone)
             return "resumed"
+        if kind.child_jobs:
+            self._place_children(job, where, nodes)
         if kind.clear_start and get(job, "status", "startTime"):
-            job = self.client.patch(f"{_path(kind, job)}/status", {"status": {"startTime": None}}, MERGE_PATCH)
-        self._change(kind, job, lambda now: _resume(kind, now, order, nodes, gone))
-        return "resumed"
+            job = self.client.patch(f"{path_of(kind, job)}/status", {"status": {"startTime": None}}, MERGE_PATCH)
+        if not kueue.is_managed(job):
+            change(self.client, kind, job, lambda now: _resume(kind, now, where, gone, suspended=False))
+            return "resumed"
+        found = kueue.workload(self.client, job)
+        if found is None:
+            raise AdapterError("Kueue has no Workload for it")
+        if kind.affinity:
+            change(self.client, kind, job, lambda now: _resume(kind, now, where, {}, suspended=True))
+        kueue.set_active(self.client, *found, active=True)
+        annotate(self.client, kind, job, gone)
+        return "its Workload is active"
 
-    def _annotate(self, kind: JobKind, job: Object, notes: Mapping[str, Optional[str]]) -> None:
-        self.client.patch(_path(kind, job), {"metadata": {"annotations": dict(notes)}}, MERGE_PATCH)
+    def _place_children(self, job: Object, where: PlaceOrder, nodes: Sequence[Object]) -> None:
+        """Keep the job's Jobs off the nodes to avoid. Those that are out of service need it not."""
+        found = child_jobs.read(self.client, job)
+        if child_jobs.can_be_placed(found):
+            child_jobs.keep_off(self.client, found, where)
+        elif any(name_of(node) in where.exclude and in_service(node) for node in nodes):
+            raise AdapterError("its Jobs are not all there and suspended, so it cannot be kept off nodes yet")
 
     def _command(self, body: Dict[str, Any]) -> None:
         path = namespaced(body["metadata"]["namespace"], "commands", group=volcano.COMMANDS)
@@ -211,31 +231,11 @@ class KubernetesJobController:
             if error.reason != "AlreadyExists":
                 raise
 
-    def _change(self, kind: JobKind, job: Object, change: Callable[[Dict[str, Any]], None]) -> None:
-        """One patch of spec and annotations under the version that was read; built anew where somebody wrote first."""
-        for number in range(TRIES):
-            now: Dict[str, Any] = copy.deepcopy(dict(job))
-            change(now)
-            meta = now["metadata"]
-            patch = [
-                {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
-                {"op": "test", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]},
-                {"op": "replace", "path": "/spec", "value": now["spec"]},
-                {"op": "add", "path": "/metadata/annotations", "value": meta.get("annotations", {})},
-            ]
-            try:
-                self.client.patch(_path(kind, job), patch, JSON_PATCH)
-                return
-            except ApiError as error:
-                if not error.conflict or number == TRIES - 1:
-                    raise
-            job = self.client.get(_path(kind, job))
-
     def note(self, job: JobName, text: str) -> None:
         """A line in an annotation of the job. Raises AdapterError."""
         kind, found = self._get(job)
         if found is not None and notes_of(found).get(NOTE) != text:
-            self._annotate(kind, found, {NOTE: printable(text, 500)})
+            annotate(self.client, kind, found, {NOTE: printable(text, 500)})
 
     def submit(self, submission: Submission) -> Submitted:
         """Create the objects of manifests, one after another; what is a job with what was wished for."""
@@ -279,9 +279,17 @@ class KubernetesJobController:
         whole: Optional[Object] = json.loads(order.manifest) if order.manifest else job
         if whole is None:
             raise AdapterError(f"{order.job.job.text()} is gone")
-        places = kind.templates(whole)
-        template = at(whole, places[0]) if places else {}
-        return fitting(self._nodes(), template if isinstance(template, Mapping) else {}, avoided(whole))
+        template, ours = self._template(kind, whole, is_there=not order.manifest)
+        return fitting(self._nodes(), template if isinstance(template, Mapping) else {}, ours)
+
+    def _template(self, kind: JobKind, job: Object, is_there: bool) -> Tuple[Any, List[str]]:
+        """The first of a job's pod templates, and the nodes that we have put into it; a TrainJob's is in its Jobs."""
+        places = kind.templates(job)
+        if places:
+            return at(job, places[0]), avoided(job)
+        for one in child_jobs.read(self.client, job).jobs if kind.child_jobs and is_there else ():
+            return get(one, "spec", "template"), avoided(one)
+        return {}, []
 
     def node_faults(self, names: Sequence[str]) -> Mapping[str, str]:
         """Nodes that are gone or not Ready, and those that nhc has marked. Raises AdapterError."""
@@ -299,20 +307,16 @@ class KubernetesJobController:
 
 
 def _resume(
-    kind: JobKind, now: Dict[str, Any], order: JobOrder, nodes: Sequence[Object], notes: Mapping[str, Optional[str]]
+    kind: JobKind, now: Dict[str, Any], order: PlaceOrder, notes: Mapping[str, Optional[str]], suspended: bool
 ) -> None:
-    """Take the suspension away, and put the nodes to avoid in place of those that we had put in before."""
-    exclude = list(order.exclude) if kind.affinity else []
-    place(kind, now, avoided(now), exclude, hostnames_of(nodes))
-    put(now, kind.suspend, False)
+    """Put the nodes to avoid in place of those of before, where it takes that, and the notes; resume it."""
+    if kind.affinity:
+        avoid(kind, now, avoided(now), order)
+    if not suspended:
+        put(now, kind.suspend, False)
     annotations = now["metadata"].setdefault("annotations", {})
-    annotations[AVOIDS] = json.dumps(exclude)
     for key, value in notes.items():
         annotations.pop(key, None) if value is None else annotations.update({key: value})
-
-
-def _path(kind: JobKind, job: Object) -> str:
-    return namespaced(str(get(job, "metadata", "namespace")), kind.plural, name_of(job), kind.api)
 
 
 def _has_owner(job: Object) -> bool:

@@ -1,7 +1,7 @@
 """`jobset.x-k8s.io/v1alpha2` JobSet. Its own failure policy restarts it; `status.restarts` names its run.
 
 While it is suspended its webhook lets node selectors, tolerations, labels and annotations of pods change, and no
-affinity: it cannot be kept off a node by name, so the node must be out of service first.
+affinity: its Jobs are kept off a node by name (`child_jobs`), and the template of one that is made anew.
 """
 
 from __future__ import annotations
@@ -35,4 +35,5 @@ KIND = JobKind(
     _pods,
     affinity=False,
     gang=True,
+    child_jobs=True,
 )

@@ -56,6 +56,8 @@ class JobKind(NamedTuple):
     gang: bool
     clear_start: bool = False
     """Its scheduling can be changed only once its status has no start time (`batch/v1`)."""
+    child_jobs: bool = False
+    """It runs as the Jobs of a JobSet of its name, whose scheduling can be changed in its stead."""
 
 
 def get(value: Any, *path: str) -> Any:

@@ -1,7 +1,9 @@
 """Jobs that Kueue admits. Their `suspend` is Kueue's: we stop them by their Workload's `active`, and never fight it.
 
 An inactive Workload is evicted and keeps its place in no queue; active again it is queued, and admitted as any other.
-Kueue takes a changed pod template for another job, so nothing in it is changed: such a job is kept off no node by name.
+A suspended job may get another affinity: Kueue compares a job's pods with its Workload's by number, containers and
+tolerations alone, and puts back no affinity when it stops one [kubernetes-sigs/kueue 0.10 to 0.18, pkg/util/equality
+and pkg/podset]. The Workload keeps the affinity that it was made with, by which Kueue chooses a flavor.
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-import json
 import time
 from typing import Any, Dict, Mapping, Sequence
 
 from nhc.job_control import JobOrder
-from nhc_adapters.kubernetes.jobs.kinds import AVOIDS, HELD, NOTE, NUMBER, RELEASED, JobKind, Object, get
-from nhc_adapters.kubernetes.jobs.placement import hostnames_of, place
-from nhc_adapters.kubernetes.jobs.view import avoided
+from nhc.model import printable
+from nhc_adapters.kubernetes.jobs import kueue
+from nhc_adapters.kubernetes.jobs.kinds import HELD, NOTE, NUMBER, RELEASED, JobKind, Object, get
+from nhc_adapters.kubernetes.jobs.placement import PlaceOrder, avoid, avoided, hostnames_of, put
 
 DROPPED_NOTES = (HELD, NOTE, "kubectl.kubernetes.io/last-applied-configuration", "batch.kubernetes.io/job-tracking")
 POD_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid", "job-name", "batch.kubernetes.io/job-name")
@@ -42,13 +42,18 @@ def remembered(kind: JobKind, job: Object) -> Dict[str, Any]:
 
 def made_anew(kind: JobKind, job: Dict[str, Any], order: JobOrder, nodes: Sequence[Object]) -> Dict[str, Any]:
     """The job to create: kept off the nodes to avoid, and showing the number of its restart."""
-    exclude = list(order.exclude) if kind.affinity else []
-    place(kind, job, avoided(job), exclude, hostnames_of(nodes))
+    exclude = list(order.exclude) if kind.templates(job) else []
+    avoid(kind, job, avoided(job), PlaceOrder(exclude, hostnames_of(nodes)))
     if kind.suspend:
         inner: Dict[str, Any] = job
         for name in kind.suspend[:-1]:
             inner = inner.setdefault(name, {})
         inner.pop(kind.suspend[-1], None)
     notes = job["metadata"].setdefault("annotations", {})
-    notes.update({NUMBER: str(order.number), AVOIDS: json.dumps(exclude), RELEASED: f"{time.time():.3f}"})
+    if order.exclude and kind.child_jobs and not kind.templates(job) and not kueue.is_managed(job):
+        put(
+            job, kind.suspend, True
+        )  # its Jobs are made from another object's template: the next RELEASE keeps them off
+        notes[HELD] = printable(order.because, 300)
+    notes.update({NUMBER: str(order.number), RELEASED: f"{time.time():.3f}"})
     return job

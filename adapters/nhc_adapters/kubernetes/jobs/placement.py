@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Sequence
+import json
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Sequence
 
-from nhc_adapters.kubernetes.jobs.kinds import JobKind, conditions_of, get, name_of
+from nhc_adapters.kubernetes.jobs.kinds import AVOIDS, JobKind, Object, conditions_of, get, name_of, notes_of
 
 HOSTNAME = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -54,8 +55,6 @@ def place(
     kind: JobKind, job: Dict[str, Any], before: Sequence[str], exclude: Sequence[str], hostnames: Mapping[str, str]
 ) -> None:
     """Keep every pod of the job off these nodes, and no longer off those of before."""
-    if not kind.affinity:
-        return
     for path in kind.templates(job):
         spec = at(job, path).setdefault("spec", {})
         affinity = keep_off(without(spec.get("affinity"), before, hostnames), exclude, hostnames)
@@ -63,6 +62,28 @@ def place(
             spec["affinity"] = affinity
         else:
             spec.pop("affinity", None)
+
+
+class PlaceOrder(NamedTuple):
+    """Nodes to keep a job off, and the hostname label of every node."""
+
+    exclude: Sequence[str]
+    hostnames: Mapping[str, str]
+
+
+def avoid(kind: JobKind, job: Dict[str, Any], before: Sequence[str], order: PlaceOrder) -> None:
+    """`place`, with the annotation that says what of it is ours."""
+    place(kind, job, before, order.exclude, order.hostnames)
+    job["metadata"].setdefault("annotations", {})[AVOIDS] = json.dumps(list(order.exclude))
+
+
+def avoided(job: Object) -> List[str]:
+    """The nodes that we have put into its affinity."""
+    try:
+        found = json.loads(notes_of(job).get(AVOIDS, "[]"))
+    except ValueError:
+        return []
+    return [str(one) for one in found] if isinstance(found, list) else []
 
 
 def at(value: Any, path: Sequence[str]) -> Any:

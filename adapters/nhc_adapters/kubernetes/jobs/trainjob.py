@@ -1,7 +1,7 @@
 """`trainer.kubeflow.org/v1alpha1` TrainJob. Its pods are those of a JobSet of its name; it has no retries of its own.
 
-Suspending it suspends the JobSet. The JobSet takes no other affinity once it exists, so a TrainJob cannot be kept off a
-node by name.
+Suspending it suspends the JobSet. `runtimePatches` may be changed then, but the JobSet takes no other affinity from
+them once it exists: the JobSet's Jobs are kept off a node by name (`child_jobs`).
 """
 
 from __future__ import annotations
@@ -20,4 +20,5 @@ KIND = JobKind(
     lambda job: count(get(job, "spec", "trainer", "numNodes"), 1),
     affinity=False,
     gang=True,
+    child_jobs=True,
 )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.job_control import JobLoss, JobName, JobView, LossCause, Phase, Wish
 from nhc.model import printable
 from nhc_adapters.kubernetes.jobs import kueue, volcano
 from nhc_adapters.kubernetes.jobs.kinds import (
-    AVOIDS,
     CHECKPOINT,
     HELD,
     HYPERPOD,
@@ -29,12 +27,16 @@ from nhc_adapters.kubernetes.jobs.pods import is_living, leaves, losses, nodes_o
 
 
 class Seen(NamedTuple):
-    """What was read of one job. `workload` is Kueue's, None where it has made none."""
+    """What was read of one job. `workload` is Kueue's, None where it has made none.
+
+    `placeable`: it is kept off nodes through its child Jobs, and they take that now.
+    """
 
     kind: JobKind
     job: Object
     pods: Sequence[Object]
     workload: Optional[Object] = None
+    placeable: bool = False
 
 
 def wish_of(job: Object) -> Optional[Wish]:
@@ -53,15 +55,6 @@ def number_of(job: Object) -> int:
     """The number of our newest restart that it shows."""
     said = notes_of(job).get(NUMBER, "")
     return int(said) if re.fullmatch(r"[0-9]{1,6}", said) else 0
-
-
-def avoided(job: Object) -> List[str]:
-    """The nodes that we have put into its affinity."""
-    try:
-        found = json.loads(notes_of(job).get(AVOIDS, "[]"))
-    except ValueError:
-        return []
-    return [str(one) for one in found] if isinstance(found, list) else []
 
 
 def is_suspended(seen: Seen) -> bool:
@@ -104,7 +97,7 @@ def view(seen: Seen, wish: Wish) -> JobView:
         number_of(job),
         is_held(seen) and phase is Phase.HELD,
         ending is not None and ending.phase is Phase.FAILED,
-        kind.affinity and not kueue.is_managed(job),
+        kind.affinity or seen.placeable,
         _untouchable(seen, phase),
     )
 

@@ -1,0 +1,82 @@
+"""The Jobs of a JobSet, through which it is kept off nodes by name. A TrainJob has a JobSet of its own name.
+
+A JobSet's webhook takes no other affinity, suspended or not. Each of its Jobs does while it is suspended, and keeps it
+on resumption: the controller merges labels, annotations, node selectors and tolerations into a Job, and nothing else
+[kubernetes-sigs/jobset, pkg/controllers/jobset_controller.go, resumeJob]. A restart by the JobSet's failure policy
+makes the Jobs anew from its template, without what was put into them: Jobs that are missing, or failed, will be.
+"""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Optional, Sequence
+
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
+from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.jobs import batch_job, jobset
+from nhc_adapters.kubernetes.jobs.kinds import AVOIDS, Object, conditions_of, count, get, name_of, notes_of
+from nhc_adapters.kubernetes.jobs.patching import change, path_of
+from nhc_adapters.kubernetes.jobs.placement import PlaceOrder, avoid, avoided
+
+OF_JOBSET = "jobset.sigs.k8s.io/jobset-name"
+OF_ROW = "jobset.sigs.k8s.io/replicatedjob-name"
+
+
+class ChildJobs(NamedTuple):
+    """A JobSet and its Jobs; `jobset` None where there is none."""
+
+    jobset: Optional[Object]
+    jobs: Sequence[Object]
+
+
+def read(client: Client, job: Object) -> ChildJobs:
+    """The Jobs of a JobSet or a TrainJob. Raises AdapterError."""
+    namespace, name = str(get(job, "metadata", "namespace")), name_of(job)
+    try:
+        found = client.get(namespaced(namespace, jobset.KIND.plural, name, jobset.KIND.api))
+    except ApiError as error:
+        if error.status == 404:
+            return ChildJobs(None, ())
+        raise
+    path = namespaced(namespace, batch_job.KIND.plural, group=batch_job.KIND.api)
+    uid = get(found, "metadata", "uid")
+    owned = [one for one in client.items(path, labelSelector=f"{OF_JOBSET}={name}") if _is_of(one, uid)]
+    return ChildJobs(found, owned)
+
+
+def _is_of(job: Object, uid: object) -> bool:
+    owners = get(job, "metadata", "ownerReferences") or ()
+    return any(one.get("uid") == uid for one in owners) and not get(job, "metadata", "deletionTimestamp")
+
+
+def can_be_placed(found: ChildJobs) -> bool:
+    """Whether all Jobs are there, and those that are not done are suspended: what is put into them will hold."""
+    if found.jobset is None:
+        return False
+    for row in get(found.jobset, "spec", "replicatedJobs") or ():
+        mine = [one for one in found.jobs if get(one, "metadata", "labels", OF_ROW) == row.get("name")]
+        if len(mine) < count(row.get("replicas"), 1):
+            return False
+    return all(_is_done(one) or (_is_suspended(one) and "Failed" not in conditions_of(one)) for one in found.jobs)
+
+
+def keep_off(client: Client, found: ChildJobs, order: PlaceOrder) -> None:
+    """Put the nodes to avoid into every Job that will run, in place of those of before. Raises AdapterError."""
+    ours = avoided(found.jobset or {})
+    for one in _waiting(found):
+        job = one
+        before = avoided(job) if AVOIDS in notes_of(job) else ours  # made from the template, which may hold some
+        if get(job, "status", "startTime"):
+            job = client.patch(f"{path_of(batch_job.KIND, job)}/status", {"status": {"startTime": None}}, MERGE_PATCH)
+        change(client, batch_job.KIND, job, lambda now, before=before: avoid(batch_job.KIND, now, before, order))  # type: ignore[misc]
+
+
+def _waiting(found: ChildJobs) -> List[Object]:
+    return [one for one in found.jobs if not _is_done(one)]
+
+
+def _is_done(job: Object) -> bool:
+    return "Complete" in conditions_of(job)
+
+
+def _is_suspended(job: Object) -> bool:
+    return get(job, "spec", "suspend") is True
