@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import threading
 from pathlib import Path
 from typing import Callable, NamedTuple
 
@@ -14,6 +15,15 @@ SUITE = "* |context deep| check_file_test -e /etc/passwd\n"
 LOG = "Nov 21 02:28:15 n1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"
 
 
+def put(file: Path, text: str) -> Path:
+    """Write a file as a whole: cells that run side by side read it. Where it cannot be, the door complains."""
+    new = file.with_name(f"{file.name}.{threading.get_ident()}")
+    with contextlib.suppress(OSError):
+        new.write_text(text)
+        new.replace(file)
+    return file
+
+
 class Place:
     """The files of one cell: `config`, `log`, `report` are there; `state` and `out` are where a fault may lie."""
 
@@ -24,7 +34,7 @@ class Place:
         self.suite = base / "suite.conf"
         self.kubeconfig = base / f"kubeconfig-{peer.rpartition(':')[2]}"
         if not self.kubeconfig.exists():
-            self.kubeconfig.write_text(json.dumps({
+            put(self.kubeconfig, json.dumps({
                 "apiVersion": "v1", "kind": "Config", "current-context": "c",
                 "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
                 "clusters": [{"name": "k", "cluster": {"server": peer or "http://127.0.0.1:9"}}],
@@ -61,11 +71,8 @@ def _notices(*words, peer=False):
 
     def made(p):
         file = p.base / f"notices-{p.state.parent.name}-{p.state.name}-{p.peer.rpartition(':')[2]}.toml"
-        with contextlib.suppress(OSError):
-            url = p.peer if peer else "http://127.0.0.1:9"
-            file.write_text(
-                f'store = "sqlite:///{p.state}/notices.db"\n[channels.hook]\nkind = "alertmanager"\nurl = "{url}"\n'
-            )
+        url = p.peer if peer else "http://127.0.0.1:9"
+        put(file, f'store = "sqlite:///{p.state}/notices.db"\n[channels.hook]\nkind = "alertmanager"\nurl = "{url}"\n')
         return ["notices", *words, "-s", file]
 
     return made
@@ -76,16 +83,21 @@ def _remedy(*words, peer=False):
 
     def made(p):
         file = p.base / f"{p.state.parent.name}-{p.state.name}-{p.peer.rpartition(':')[2]}.toml"
-        with contextlib.suppress(OSError):
-            file.write_text(
-                f'store = "sqlite:///{p.state}/store.db"\n[actions]\nmark = "on"\n[sources]\nadapter = "slurm-rest"\n'
-                f'reports = ["{p.report}"]\nmax-age = "52w"\nsettle = "0s"\n'
-                f'[sources.settings]\nNHC_SLURMREST = "{p.peer if peer else "http://127.0.0.1:9"}"\n'
-                f'[evidence]\ndirectory = "{p.state}/evidence"\n'
-            )
+        put(
+            file,
+            f'store = "sqlite:///{p.state}/store.db"\n[actions]\nmark = "on"\n[sources]\nadapter = "slurm-rest"\n'
+            f'reports = ["{p.report}"]\nmax-age = "52w"\nsettle = "0s"\n'
+            f'[sources.settings]\nNHC_SLURMREST = "{p.peer if peer else "http://127.0.0.1:9"}"\n'
+            f'[evidence]\ndirectory = "{p.state}/evidence"\n',
+        )
         return ["remedy", *words, "-s", file]
 
     return made
+
+
+def no_slurm(p):
+    """The settings of a Slurm that is not there."""
+    return put(p.base / "slurm.conf", "ClusterName=x\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=9\n")
 
 
 def _job(*words):
@@ -93,12 +105,11 @@ def _job(*words):
 
     def made(p):
         file = p.base / f"jobs-{p.state.parent.name}-{p.state.name}.toml"
-        with contextlib.suppress(OSError):
-            (p.base / "slurm.conf").write_text("ClusterName=x\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=9\n")
-            file.write_text(
-                f'store = "sqlite:///{p.state}/store.db"\n[actions]\nrestart = "on"\n'
-                f'[controllers.slurm]\nconf = "{p.base}/slurm.conf"\ntimeout = "2s"\n'
-            )
+        put(
+            file,
+            f'store = "sqlite:///{p.state}/store.db"\n[actions]\nrestart = "on"\n'
+            f'[controllers.slurm]\nconf = "{no_slurm(p)}"\ntimeout = "2s"\n',
+        )
         return ["job", *words, "-s", file]
 
     return made
@@ -109,9 +120,8 @@ def _gate(*words, scheduler="none", peer=False):
 
     def made(p):
         file = p.base / f"gate-{p.state.parent.name}-{p.state.name}-{p.peer.rpartition(':')[2]}.toml"
-        with contextlib.suppress(OSError):
-            adapter = f'[adapter]\nkubeconfig = "{p.kubeconfig}"\n' if peer else ""
-            file.write_text(f'scheduler = "{scheduler}"\n{adapter}[groups.all]\nnodes = "*"\nsuite = "{p.suite}"\n')
+        adapter = f'[adapter]\nkubeconfig = "{p.kubeconfig}"\n' if peer else ""
+        put(file, f'scheduler = "{scheduler}"\n{adapter}[groups.all]\nnodes = "*"\nsuite = "{p.suite}"\n')
         return ["gate", *words, "-s", file]
 
     return made
@@ -119,10 +129,8 @@ def _gate(*words, scheduler="none", peer=False):
 
 def a_train(p):
     """The file of a train."""
-    file = p.base / "train.toml"
-    with contextlib.suppress(OSError):
-        file.write_text('name = "another"\nwhy = "a drill"\nnodes = "n1"\n[[work]]\nrung = "reboot"\n')
-    return file
+    text = 'name = "another"\nwhy = "a drill"\nnodes = "n1"\n[[work]]\nrung = "reboot"\n'
+    return put(p.base / "train.toml", text)
 
 
 def _train(*words):
@@ -140,12 +148,10 @@ def _spares(*words):
 
     def made(p):
         file = p.base / "spares.toml"
-        with contextlib.suppress(OSError):
-            (p.base / "slurm.conf").write_text("ClusterName=x\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=9\n")
-            file.write_text(
-                f'[pools.gpu]\ntype = "slurm"\nreservation = "spare"\nfor = "n*"\n'
-                f'timeout = "2s"\nconf = "{p.base}/slurm.conf"\n'
-            )
+        put(
+            file,
+            f'[pools.gpu]\ntype = "slurm"\nreservation = "spare"\nfor = "n*"\ntimeout = "2s"\nconf = "{no_slurm(p)}"\n',
+        )
         return ["spares", *words, "--pools", file, *_remedy()(p)[-2:]]
 
     return made
