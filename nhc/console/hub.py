@@ -106,6 +106,22 @@ class Hub:
             self._counts[key] = now, answer
         return await asyncio.shield(answer)
 
+    async def count_ahead(self, key: str, make: Callable[[], Mapping[str, object]]) -> None:
+        """The background's turn: make it anew once half a minute has passed, while all who look have what there is.
+
+        What fails leaves that as it is: once it is too old, who asks is told why.
+        """
+        now = self.clock()
+        at, _answer = self._counts.get(key, (float("-inf"), None))
+        if 0 <= now - at < MINUTE / 2:
+            return
+        answer = asyncio.ensure_future(asyncio.to_thread(make))
+        try:
+            await answer
+        except (SourceError, StoreError):
+            return
+        self._counts[key] = now, answer
+
     def notify(self, kind: str) -> None:
         """Tell every viewer that something of a kind (episodes, holds) is new."""
         self._tell(kind, {})

@@ -32,6 +32,8 @@ from nhc.store.errors import StoreError
 
 BEAT = 15.0
 """Seconds after which a silent stream gets a comment line, so that no proxy takes it for dead."""
+OFFENDERS = "offenders"
+"""The count over a month that the server makes ahead."""
 VIEWERS = 2000
 """Streams at a time."""
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -172,7 +174,7 @@ async def _deep_letters(console: Console, _request: web.Request) -> web.StreamRe
 async def _offenders(console: Console, _request: web.Request) -> web.StreamResponse:
     store = console.kept()
     made = partial(screens.offenders, store, console.clock())
-    return _json(await console.hub.once_a_minute("offenders", made))
+    return _json(await console.hub.once_a_minute(OFFENDERS, made))
 
 
 def _window(console: Console, request: web.Request) -> screens.Window:

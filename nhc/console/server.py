@@ -17,7 +17,7 @@ from nhc.console.access import Scope
 from nhc.console.deep_reader import FRESH, DeepReader
 from nhc.console.doors import Doors, add_headers, guard
 from nhc.console.hub import Hub
-from nhc.console.routes import ROUTES, plain_errors
+from nhc.console.routes import OFFENDERS, ROUTES, plain_errors
 from nhc.console.settings import ConsoleSettings
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource, SourceError
@@ -77,17 +77,21 @@ class Server:
     async def _reading(self, _app: web.Application) -> AsyncIterator[None]:
         await self.hub.refresh()
         tasks = [asyncio.create_task(self.hub.run())]
-        if self.deep is not None:
-            tasks.append(asyncio.create_task(self._read_deep(self.deep)))
+        if self.deep is not None and self.store is not None:
+            tasks.append(asyncio.create_task(self._read_ahead(self.store, self.deep)))
         yield
         for task in tasks:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def _read_deep(self, reader: DeepReader) -> None:
-        """Until it is cancelled. A store that cannot be read is told to who asks, as the reader is late then."""
+    async def _read_ahead(self, store: Store, reader: DeepReader) -> None:
+        """What takes longer than a viewer waits, before anybody asks; until it is cancelled.
+
+        A store that cannot be read is told to who asks, as what is kept is too old then.
+        """
         while True:
+            await self.hub.count_ahead(OFFENDERS, lambda: screens.offenders(store, self.clock()))
             with contextlib.suppress(StoreError):
                 await asyncio.to_thread(reader.refresh, self.hub.snapshot)
             await asyncio.sleep(FRESH / 4)

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from nhc.console import screens
 from nhc.console.access import GRANTS, Role, Scope
 from nhc.console.doors import HEADERS
 from nhc.console.hub import Hub
@@ -16,9 +17,13 @@ from nhc.console.sources import StoreSource
 from nhc.model import Verdict
 from nhc.store import attempts, audit, episodes, holds
 from nhc.store.errors import StoreError
-from tests.console.conftest import ROLES, Running, report, settings
-from tests.support.slurm import free_ports
+from tests.console.conftest import ROLES, Running, report
 from tests.support.waiting import until
+
+
+def fails():
+    raise StoreError("away")
+
 
 SAMPLE = {"node": "b1", "name": "console.html", "rest": "x", "check": "check_gpu_lost"}
 
@@ -178,7 +183,9 @@ def test_checks_by_group_and_groups(console):
     assert [(row["group"], row["nodes"]) for row in groups] == [("r-b", 4), ("r-a", 4)]
 
 
-def test_offenders_are_counted(console, site):
+@pytest.fixture
+def repaired(site):
+    """Four repairs that have ended, before the console starts: it counts them at once."""
     with site.store.write() as connection:
         for number, (node, took, state) in enumerate(
             [("a1", 100, "returned"), ("a1", 300, "returned"), ("a2", 200, "returned"), ("a1", 9, "escalated")]
@@ -188,7 +195,10 @@ def test_offenders_are_counted(console, site):
             )
             episodes.save_step(connection, one, step("nhc", "ended"), now=site.now, state=state,
                                ended=site.now - 1000 + took)  # fmt: skip
+    return site
 
+
+def test_offenders_are_counted(repaired, console):
     seen = console.ask("GET", "/api/offenders")[1]
     assert (seen["episodes"], seen["outcomes"]) == (4, {"returned": 3, "escalated": 1})
     assert seen["repeat"] == [{"node": "a1", "episodes": 3}]
@@ -197,23 +207,60 @@ def test_offenders_are_counted(console, site):
 
 
 def test_the_store_counts_offenders_once_a_minute_for_all_who_look(site):
-    clock, found = [site.now], settings(free_ports(1)[0])
-    console = Running(found, StoreSource(site.store, found.stale), site.store, lambda: clock[0])
-    try:
-        asked = [console.ask("GET", "/api/offenders")[1] for _ in range(5)]
+    clock, made = [site.now], []
+    hub = Hub(StoreSource(site.store, 600), 60, lambda: clock[0])
+
+    def count():
+        made.append(clock[0])
+        return screens.offenders(site.store, clock[0])
+
+    async def story():
+        asked = [await hub.once_a_minute("offenders", count) for _ in range(5)]
         with site.store.write() as connection:
             episodes.save_step(
                 connection, site.episode, step("nhc", "ended"), now=site.now, state="returned", ended=site.now
             )
         clock[0] += 59
-        asked.append(console.ask("GET", "/api/offenders")[1])
+        asked.append(await hub.once_a_minute("offenders", count))
         clock[0] += 1
-        later = console.ask("GET", "/api/offenders")[1]
-    finally:
-        console.stop()
+        return asked, await hub.once_a_minute("offenders", count)
+
+    asked, later = asyncio.run(story())
     assert [(one["episodes"], one["at"]) for one in asked] == [(0, site.now)] * 6
     assert (later["episodes"], later["at"]) == (1, site.now + 60)
     assert later["median_seconds_to_return"] == pytest.approx(20)
+    assert made == [site.now, site.now + 60]
+
+
+def test_nobody_waits_for_a_count_that_is_made_ahead(site):
+    clock, made = [site.now], []
+    hub = Hub(StoreSource(site.store, 600), 60, lambda: clock[0])
+
+    def count():
+        made.append(clock[0])
+        return {"at": clock[0]}
+
+    async def story():
+        seen = []
+        for _ in range(10):
+            await hub.count_ahead("one", count)
+            before = len(made)
+            seen.append((await hub.once_a_minute("one", count))["at"])
+            assert len(made) == before
+            clock[0] += 15
+        await hub.count_ahead("one", fails)
+        seen.append((await hub.once_a_minute("one", count))["at"])
+        clock[0] += 60
+        with pytest.raises(StoreError):
+            await hub.once_a_minute("one", fails)
+        return [at - site.now for at in seen]
+
+    assert asyncio.run(story()) == [0, 0, 30, 30, 60, 60, 90, 90, 120, 120, 120]
+    assert len(made) == 5
+
+
+def test_the_console_has_counted_before_anybody_asks(console):
+    until(lambda: "offenders" in console.server.hub._counts, what="the background's first count")
 
 
 def test_a_count_that_failed_is_made_anew(site):
@@ -223,9 +270,6 @@ def test_a_count_that_failed_is_made_anew(site):
         with pytest.raises(StoreError):
             await hub.once_a_minute("one", fails)
         return [await hub.once_a_minute("one", partial(dict, n=number)) for number in (1, 2)]
-
-    def fails():
-        raise StoreError("away")
 
     assert asyncio.run(story()) == [{"n": 1}, {"n": 1}]
 
@@ -431,7 +475,6 @@ def test_a_body_that_makes_no_sense_is_one_line(console, body):
 def test_who_is_at_the_other_end_of_the_socket_is_asked_of_the_kernel(site, tmp_path):
     from nhc.console.settings import parse
     from nhc.console.sources import StoreSource
-    from tests.console.conftest import Running
 
     path = tmp_path / "console.sock"
     found = parse(f'listen = "unix:{path}"\n[people.root]\nroles = ["operator"]\n')
