@@ -14,7 +14,8 @@ from nhc.repair import Answer, Machine, Order, Rung, Sent, Stage
 from nhc.testing_repairers import KEY, RepairerContract, RepairerWorld
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules
-from nhc_adapters.kubernetes.repair.jobs import JOBS, job_name, read_job
+from nhc_adapters.kubernetes.repair.jobs import job_name, read_job
+from nhc_adapters.kubernetes.repair.pinned_job import JOBS
 from nhc_adapters.kubernetes.repair.repairer import KubernetesJobs, needed
 from tests.support.gpu_node import UUID, GpuNode
 from tests.support.kube import Kube
@@ -212,7 +213,7 @@ def test_a_repair_that_was_killed_is_put_back_by_another_job(made: Any) -> None:
 
 def test_a_repair_past_its_deadline_is_ended_and_puts_back_itself(made: Any) -> None:
     world = made()
-    world.repairer.jobs = world.repairer.jobs._replace(deadline=3)
+    world.repairer.hand = world.repairer.hand._replace(deadline=3)
     world.gpus.unit("nvidia-persistenced.service")
     world.gpus.process(99, "python", ["/dev/nvidia0"], unit="nvidia-persistenced.service")
     world.gpus.note("pid-nvidia-persistenced.service", "")  # it stays although its service is stopped
@@ -233,7 +234,7 @@ def test_a_repair_past_its_deadline_is_ended_and_puts_back_itself(made: Any) -> 
 
 def test_a_job_whose_pod_cannot_be_made_says_that_nothing_was_begun(made: Any) -> None:
     world = made(Rung.REBOOT)
-    world.repairer.jobs = world.repairer.jobs._replace(deadline=2)
+    world.repairer.hand = world.repairer.hand._replace(deadline=2)
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
     path = f"/api/v1/namespaces/{world.kube.namespace}"
     world.kube.admin.patch(path, label, MERGE_PATCH)
