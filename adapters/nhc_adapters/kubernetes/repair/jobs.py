@@ -14,7 +14,7 @@ from nhc.repair import Order
 from nhc.system.bounded_read import parse_json
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, pinned_job
 
-COMPONENT = "repair"
+COMPONENT = CONTAINER = "repair"
 ORDER = "nhc/order"
 """Annotation: the key of the order that a Job carries out."""
 
@@ -44,24 +44,28 @@ def manifest(
     order: Order, place: JobPlace, hand: HandSettings, words: Sequence[str], restore: bool = False
 ) -> Dict[str, Any]:
     """The Job of an order; `words` are what the program is asked."""
-    node = order.machine.node
     notes = {
-        ORDER: order.key, "nhc/node": node, "nhc/episode": order.episode, "nhc/rung": order.rung.value,
+        ORDER: order.key, "nhc/node": order.machine.node, "nhc/episode": order.episode, "nhc/rung": order.rung.value,
         "nhc/because": printable(order.because, 300),
     }  # fmt: skip
+    name = job_name(order.key, restore)
+    job = PinnedJob(name, order.machine.node, COMPONENT, notes, hand.deadline, ENDING)
+    return hand_job(job, place, hand, words)
+
+
+def hand_job(job: PinnedJob, place: JobPlace, hand: HandSettings, words: Sequence[str]) -> Dict[str, Any]:
+    """A Job in which the program on the node does what it is asked."""
     options = ["--root", HOST, "--enter", hand.enter, "--result", RESULT, "--wait"]
     options += ["--path", hand.path] if hand.path else []
     container = {
-        "name": "repair", "command": ["python3", "-I", "-m", "nhc_adapters.node.hand"],
+        "name": CONTAINER, "command": ["python3", "-I", "-m", "nhc_adapters.node.hand"],
         "args": [*options, *(word.replace("$", "\\u0024") if word.startswith("{") else word for word in words)],
         "terminationMessagePath": RESULT,
         "resources": {"requests": {"cpu": "10m", "memory": "48Mi"}, "limits": {"memory": "512Mi"}},
         "volumeMounts": [{"name": "host", "mountPath": HOST, "mountPropagation": "HostToContainer"}],
     }  # fmt: skip
-    return pinned_job(
-        PinnedJob(job_name(order.key, restore), node, COMPONENT, notes, hand.deadline, ENDING), place, container,
-        {"automountServiceAccountToken": False}, [{"name": "host", "hostPath": {"path": "/", "type": "Directory"}}],
-    )  # fmt: skip
+    volumes = [{"name": "host", "hostPath": {"path": "/", "type": "Directory"}}]
+    return pinned_job(job, place, container, {"automountServiceAccountToken": False}, volumes)
 
 
 # What is read from a Job and its pods.

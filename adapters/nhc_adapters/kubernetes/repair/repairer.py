@@ -14,14 +14,15 @@ boot id of the node proves a reboot.
 from __future__ import annotations
 
 import re
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, Iterator, List, Mapping, Optional, Sequence
 
 from nhc.ports import AdapterError
-from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.repair import Answer, EvidenceBudget, Exhibit, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair import jobs
 from nhc_adapters.kubernetes.repair.cluster import CONFLICT, KubeNode, RepairCluster
+from nhc_adapters.kubernetes.repair.evidence_job import EvidenceJobs
 from nhc_adapters.kubernetes.repair.jobs import HandSettings, JobSeen, job_name
 from nhc_adapters.kubernetes.repair.pinned_job import JOBS, PLACE, labels_of, read_place, whole_seconds
 from nhc_adapters.node.repairer import asked_of, units_of
@@ -30,6 +31,7 @@ from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = (
     *PLACE, "kubeconfig", "context", "services", "stoppable", "node-kubeconfig", "wait", "deadline", "enter", "path",
+    "evidence",
 )  # fmt: skip
 
 RUNGS = (Rung.RESTART_APP, Rung.RESET_DEVICE, Rung.RELOAD_DRIVER, Rung.REBOOT)
@@ -39,7 +41,7 @@ NOT_READY = 60.0
 
 
 class KubernetesJobs:
-    """As `nhc.repair.Repairer`, Completes."""
+    """As `nhc.repair.Repairer`, Completes, EvidenceSource."""
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class KubernetesJobs:
         )
         where = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
         self.cluster = RepairCluster(where, table.text("context"), timeout)
+        self.shows = table.flag("evidence", True)
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
         """Why this rung is not possible, "" where it is. Asks nobody: the node's own program decides in the Job."""
@@ -174,11 +177,19 @@ class KubernetesJobs:
                             labels_of(jobs.COMPONENT, node).items())  # fmt: skip
         return list(self.cluster.items(namespaced(self.place.namespace, "jobs", group=JOBS), labelSelector=selector))
 
-    # Rights.
+    # Evidence, rights.
+
+    def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
+        """The kernel's log and what the drivers say, by a Job on the node. Raises AdapterError."""
+        if not self.shows:
+            return
+        if not self.place.image:
+            raise AdapterError("no image is set up (image)")
+        yield from EvidenceJobs(self.cluster, self.place, self.hand).collect(machine, budget)
 
     def rights(self) -> Sequence[Right]:
         """Its rights; and a Job as it would be created, in a dry run of the API server's. Raises AdapterError."""
-        return [*self.cluster.rights(needed(self.place.namespace)), self._dry_run()]
+        return [*self.cluster.rights(needed(self.place.namespace, self.shows)), self._dry_run()]
 
     def _dry_run(self) -> Right:
         name = "create a repair's Job (dry run)"
@@ -194,11 +205,13 @@ class KubernetesJobs:
         return Right(name, True, "" if pinned else "the image is named by a tag, which may be another one tomorrow")
 
 
-def needed(namespace: str) -> List[ClusterRight]:
-    """What it must be allowed to do."""
+def needed(namespace: str, evidence: bool = True) -> List[ClusterRight]:
+    """What it must be allowed to do; `evidence` says whether it collects evidence too."""
+    log = ClusterRight("get", "pods/log", "", namespace, purpose="to read the evidence that a Job has collected")
     return [
         ClusterRight("get", "nodes", purpose="to compare the machine, and to see its boot id"),
         *(ClusterRight(verb, "jobs", "batch", namespace, purpose="to repair by a Job, and to watch it")
           for verb in ("create", "get", "list")),
         ClusterRight("list", "pods", "", namespace, purpose="to read what became of a repair"),
+        *([log] if evidence else []),
     ]  # fmt: skip

@@ -21,9 +21,8 @@ from nhc.ports import AdapterError
 from nhc.repair import Answer, Right
 from nhc.suite_ports import SuiteOrder
 from nhc_adapters.kubernetes.api.client import namespaced
-from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
-from nhc_adapters.kubernetes.repair.cluster import CONFLICT, NOT_FOUND, Object, RepairCluster
+from nhc_adapters.kubernetes.repair.cluster import CONFLICT, Object, RepairCluster
 from nhc_adapters.kubernetes.repair.jobs import is_active, read_job
 from nhc_adapters.kubernetes.repair.pinned_job import JOBS, PLACE, read_place
 from nhc_adapters.kubernetes.repair.suite_job import (
@@ -158,17 +157,9 @@ class SuiteJobs:
     def _read(self, job: Mapping[str, Any], name: str) -> _SuiteRead:
         """Raises AdapterError where the API server does not give what it has."""
         end = read_end(job, self._pods(name))
-        return _SuiteRead(end, report_in(self._log(end.pod)) if end.status in (*TOLD, UNSURE) else "")
-
-    def _log(self, pod: str) -> str:
-        """A pod's log, "" where it is gone. Raises AdapterError."""
-        path = f"{self._path('pods', pod)}/log"
-        try:
-            return self.cluster.client().text(path, container=CONTAINER, limitBytes=str(LOG))
-        except ApiError as error:
-            if error.status == NOT_FOUND:
-                return ""
-            raise AdapterError(f"the log of the pod {self.place.namespace}/{pod} cannot be read: {error}") from None
+        if end.status not in (*TOLD, UNSURE):
+            return _SuiteRead(end, "")
+        return _SuiteRead(end, report_in(self.cluster.log(self.place.namespace, end.pod, CONTAINER, LOG)))
 
     # Rights.
 
