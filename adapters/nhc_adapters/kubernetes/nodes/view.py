@@ -154,7 +154,7 @@ def groups(node: Mapping[str, Any], topologies: Sequence[str]) -> Tuple[str, ...
 
 
 def workload(pods: Sequence[Mapping[str, Any]]) -> List[Mapping[str, Any]]:
-    """The pods that are work: neither finished nor a DaemonSet's nor the kubelet's own, nor one of ours that only reads."""
+    """The pods that are work: not finished, no DaemonSet's, not the kubelet's own, and none of ours that only reads."""
     found = []
     for pod in pods:
         metadata = pod.get("metadata", {})
