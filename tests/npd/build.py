@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Builds node-problem-detector, the peer that tests/npd and the benchmarks' `--npd` compare with.
 
-It is fetched from the Go module proxy (checked against its own go.sum) and lies under ``~/.cache/nhc-npd/VERSION``.
+It comes from the Go module proxy as tests/kube/go.mod names it: built there, it needs few packages that were not yet
+compiled. It lies under ``~/.cache/nhc-npd/VERSION``.
 `make test` builds it in the background, after the control plane; a test that comes first waits for it.
 ``NHC_NPD_BIN`` names another binary. Run by hand::
 
@@ -10,8 +11,8 @@ It is fetched from the Go module proxy (checked against its own go.sum) and lies
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -22,8 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.kube.build import Unavailable, find_go, locked, run_go
 
+KUBE = Path(__file__).resolve().parents[1] / "kube"
 MODULE = "k8s.io/node-problem-detector"
-VERSION = "v1.34.0"
+VERSION = re.findall(rf"^\s*{re.escape(MODULE)} (\S+)", (KUBE / "go.mod").read_text(), re.MULTILINE)[0]
 
 
 def place() -> Path:
@@ -52,16 +54,10 @@ def build() -> Path:
     with locked(place().parent.parent / "lock"), tempfile.TemporaryDirectory(prefix="nhc-npd-") as name:
         if place().exists():
             return place()
-        said = run_go(go, "mod", "download", "-json", f"{MODULE}@{VERSION}", cwd=Path(name), GOFLAGS="-mod=mod")
-        source = Path(name) / "source"
-        shutil.copytree(json.loads(said)["Dir"], source)
-        for directory, _names, _files in os.walk(source):
-            os.chmod(directory, 0o755)
         made = Path(name) / "node-problem-detector"
         run_go(
-            go, "build", "-o", str(made), "-tags", "disable_stackdriver_exporter", "-ldflags",
-            f"-s -w -X k8s.io/node-problem-detector/pkg/version.version={VERSION}", "./cmd/nodeproblemdetector",
-            cwd=source, GOFLAGS="-buildvcs=false -mod=mod",
+            go, "build", "-trimpath", "-o", str(made), "-tags", "disable_stackdriver_exporter", "-ldflags",
+            f"-s -w -X {MODULE}/pkg/version.version={VERSION}", f"{MODULE}/cmd/nodeproblemdetector", cwd=KUBE,
         )  # fmt: skip
         place().parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(made, place().with_suffix(".new"))
