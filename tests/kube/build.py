@@ -128,8 +128,8 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def run_go(go: str, *arguments: str, cwd: Path, **environment: str) -> str:
-    done = subprocess.run(
+def _go(go: str, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [go, *arguments],
         cwd=cwd,
         env={**os.environ, "GOFLAGS": "-buildvcs=false", "CGO_ENABLED": "0", **environment},
@@ -137,6 +137,10 @@ def run_go(go: str, *arguments: str, cwd: Path, **environment: str) -> str:
         text=True,
         check=False,
     )
+
+
+def run_go(go: str, *arguments: str, cwd: Path, **environment: str) -> str:
+    done = _go(go, *arguments, cwd=cwd, **environment)
     if done.returncode:
         last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-15:])
         raise Unavailable(f"go {' '.join(arguments[:2])} failed:\n{last}")
@@ -197,14 +201,18 @@ def _fetch(go: str, into: Path) -> None:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     modules = {f"{one['module']}@{one['version']}": one for one in published()}
     with tempfile.TemporaryDirectory(prefix="nhc-kube-") as nowhere:
-        told = run_go(go, "mod", "download", "-json", *modules, cwd=Path(nowhere))
-    for found in _objects(told):
+        done = _go(go, "mod", "download", "-json", *modules, cwd=Path(nowhere))
+    for found in _objects(done.stdout):
         name = f"{found['Path']}@{found['Version']}"
+        if found.get("Error"):
+            raise Unavailable(f"go mod download: {' '.join(found['Error'].split())}")
         if found["Sum"] != modules[name]["sum"]:
             raise Unavailable(f"{name} has the checksum {found['Sum']}, and published.json says {modules[name]['sum']}")
         for file in modules[name]["files"]:
             definition = yaml.load((Path(found["Dir"]) / file).read_text(), loader)
             (into / f"{definition['metadata']['name']}.json").write_text(json.dumps(_undescribed(definition)))
+    if done.returncode:
+        raise Unavailable(f"go mod download failed: {' '.join(done.stderr.split())[-500:]}")
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
