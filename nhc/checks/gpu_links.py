@@ -245,9 +245,8 @@ def check_gpu_p2p(host: Host, devices: str = "") -> Judged:
             "GpuUnreadable", f"the peer-to-peer state of {_pairs(unread)} cannot be read", evidence=evidence
         )
     elif not linked and len(bad) == len(pairs):
-        found = skip(
-            "NotSupported", f"this platform has no peer-to-peer reads: {PEER_STATES.get(next(iter(bad.values())))}"
-        )
+        known = next(state for state in bad.values() if isinstance(state, int) and state != 6)  # not all are unread
+        found = skip("NotSupported", f"this platform has no peer-to-peer reads: {PEER_STATES.get(known)}")
     else:
         message = f"{_pairs(list(bad))} cannot reach each other over {path}"
         found = crit("GpuPeerUnreachable", message, metrics=metrics, action=Action.INSPECT, evidence=evidence)

@@ -25,7 +25,25 @@ from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Mapping, Optional, Tuple
+    from typing import Any, Dict, List, Mapping, Optional, Tuple, TypedDict, Union
+
+    from typing_extensions import TypeAlias
+
+    class Refused(TypedDict):
+        """What NVML answers in place of a value: its code."""
+
+        error: int
+
+    PeerState: TypeAlias = "Union[int, Refused]"
+    """NVML's state of a pair (`nhc.facts.nvml_codes.PEER_STATES`), 0 where one reaches the other."""
+
+    class Inforoms(TypedDict, total=False):
+        """`devices` in the order of indices, None where it is whole; else why NVML gave none."""
+
+        devices: List[Union[int, Refused, None]]
+        error: int
+        text: str
+
 
 # What a refused handle says of the device. "Unknown error" is how a GPU that has dropped off the bus often shows.
 _FAULTS = {
@@ -331,8 +349,8 @@ class Peers:
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
         self.problem = error_text(int(answers["error"])) if "error" in answers else ""
-        self.read: List[List[Any]] = answers.get("read", [])
-        self.nvlink: List[List[Any]] = answers.get("nvlink", [])
+        self.read: List[List[PeerState]] = answers.get("read", [])
+        self.nvlink: List[List[PeerState]] = answers.get("nvlink", [])
 
 
 def peers(host: Host) -> Peers:
@@ -340,7 +358,7 @@ def peers(host: Host) -> Peers:
     return Peers(host.system.ask("nvml-peers", nvml.peers))
 
 
-def inforoms(host: Host) -> Mapping[str, Any]:
-    """Each device's InfoROM checksums: `{"devices": [None or {"error": CODE}, ...]}` in the order of indices."""
-    answers: Mapping[str, Any] = host.system.ask("nvml-inforom", nvml.inforom)
+def inforoms(host: Host) -> Inforoms:
+    """Each device's InfoROM checksums, or why NVML gave none."""
+    answers: Inforoms = host.system.ask("nvml-inforom", nvml.inforom)
     return answers

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.model import Report, Verdict, printable
+from nhc.store.deep_tables import deep_results, sweep_tests, sweeps
 from nhc.store.episodes import MESSAGE_LIMIT
 from nhc.store.errors import Conflict
-from nhc.store.schema import deep_results, sweep_tests, sweeps
 
 CHUNK = 500
 """Rows of one statement: SQLite takes 32766 parameters."""

@@ -9,14 +9,17 @@ from typing import List
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.store import job_tables, maintenance_tables, schema
+from nhc.store import deep_tables, job_tables, maintenance_tables, notice_tables, schema
 from nhc.store.database import VERSION_TABLE, Store, revision
 from nhc.store.errors import StoreError
 
 _LOCK = 0x6E686353
-METADATA = job_tables.jobs.metadata
-assert maintenance_tables.trains.metadata is METADATA
-"""All tables: those of `schema`, and those that the modules beside it add."""
+METADATA = schema.metadata
+"""All tables: those of `schema`, and those that the modules beside it add when they are imported."""
+_ADDED = (
+    deep_tables.deep_results, job_tables.jobs, maintenance_tables.trains, notice_tables.outbox,
+)  # fmt: skip
+assert all(table.metadata is METADATA for table in _ADDED)
 
 
 def upgrade(store: Store, now: float) -> List[str]:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.model import printable
-from nhc.store.schema import incidents, outbox
+from nhc.store.notice_tables import incidents, outbox
 
 SENT, REFUSED, DROPPED = "sent", "refused", "dropped"
 ERROR_LIMIT = 300

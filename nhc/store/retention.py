@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.store import audit, evidence
 from nhc.store.database import Store
+from nhc.store.deep_tables import deep_results, sweep_tests, sweeps
 from nhc.store.errors import StoreError
 from nhc.store.job_tables import jobs
 from nhc.store.maintenance_tables import train_acts, train_approvals, train_nodes, trains
@@ -26,11 +27,8 @@ from nhc.store.schema import audit as audit_table
 from nhc.store.schema import (
     audit_segments,
     coverage,
-    deep_results,
     problems,
     report_history,
-    sweep_tests,
-    sweeps,
     tokens,
 )
 from nhc.store.schema import evidence as evidence_table

@@ -99,6 +99,14 @@ def test_pairs_over_pcie_are_judged_where_there_is_no_nvlink(nvml):
     assert nvml.one("h100", "check_gpu_p2p", *no_links, "p2p.0.1.0 4")[0].reason == "GpuPeerUnreachable"
 
 
+def test_a_platform_without_reads_is_skipped_although_its_first_pair_cannot_be_read(nvml):
+    no_links = ("*.links error 3", "*.field.91 error 3")
+
+    [outcome] = nvml.one("h100", "check_gpu_p2p", *no_links, "p2p.0 1", "p2p.0.1.0 error 999")
+
+    assert (outcome.verdict, outcome.reason) == (Verdict.SKIP, "NotSupported"), outcome
+
+
 def test_peers_that_cannot_be_asked_are_unknown(nvml):
     assert nvml.one("h100", "check_gpu_p2p", "p2p.2 error 999")[0].verdict is Verdict.UNKNOWN
 

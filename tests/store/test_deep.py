@@ -4,7 +4,7 @@ import pytest
 import sqlalchemy as sa
 
 from nhc.model import CheckResult, Metric, Outcome, Report, Verdict
-from nhc.store import deep, job_tables, maintenance_tables, migrate, schema
+from nhc.store import deep, deep_tables, job_tables, maintenance_tables, migrate, notice_tables, schema
 from nhc.store.database import VERSION_TABLE
 from nhc.store.deep import DeepResult, SweepTest
 from nhc.store.errors import Conflict
@@ -96,7 +96,8 @@ def test_a_sweep_ends_once(store):
 
 
 def test_a_store_of_the_first_schema_is_migrated_and_keeps_what_it_has(store):
-    old = (schema.deep_results, schema.sweep_tests, schema.sweeps, schema.outbox, schema.incidents)
+    tested, sent = deep_tables, notice_tables
+    old = (tested.deep_results, tested.sweep_tests, tested.sweeps, sent.outbox, sent.incidents)
     kept = maintenance_tables
     trains = (kept.drills, kept.spares, kept.train_approvals, kept.train_acts, kept.train_nodes, kept.trains)
     new = (*trains, job_tables.job_nodes, job_tables.job_restarts, job_tables.jobs, *old)

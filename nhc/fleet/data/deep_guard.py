@@ -54,13 +54,13 @@ def marked(token):
 
 def end(token, grace):
     """SIGTERM, time, SIGKILL for the processes of a test. Those that are there still."""
-    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, KILLED)):
+    for number, timeout in ((signal.SIGTERM, grace), (signal.SIGKILL, KILLED)):
         for pid in marked(token):
             try:
                 os.kill(pid, number)
             except OSError:
                 pass
-        until = time.monotonic() + patience
+        until = time.monotonic() + timeout
         while time.monotonic() < until:
             reap()
             if not marked(token):

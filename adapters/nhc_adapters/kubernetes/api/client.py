@@ -13,7 +13,7 @@ import random
 import socket
 import threading
 import time
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, TypedDict, Union, cast
 from urllib.parse import quote, urlencode
 
 import urllib3
@@ -53,14 +53,26 @@ _KEEPALIVE = [
     (socket.IPPROTO_TCP, getattr(socket, "TCP_USER_TIMEOUT", 18), 30_000),
 ]
 
-Body = Union[Mapping[str, Any], List[Dict[str, Any]]]
+JsonObject = Dict[str, Any]
+"""An object of the API. Its fields are Kubernetes' own, by its OpenAPI schema, or a site's: the reader checks them."""
+
+Body = Union[Mapping[str, Any], List[JsonObject]]
+
+ListMeta = TypedDict("ListMeta", {"continue": str, "resourceVersion": str}, total=False)
+
+
+class ListPage(TypedDict, total=False):
+    """A part of a collection. `continue` in its metadata asks for the next part, "" or missing in the last one."""
+
+    metadata: ListMeta
+    items: Optional[List[JsonObject]]
 
 
 class WatchEvent(NamedTuple):
     """One line of a watch. `kind` is ADDED, MODIFIED, DELETED or BOOKMARK."""
 
     kind: str
-    object: Dict[str, Any]
+    object: JsonObject
 
 
 class Client:
@@ -111,19 +123,19 @@ class Client:
 
     # One object or action at a time.
 
-    def get(self, path: str, **query: str) -> Dict[str, Any]:
+    def get(self, path: str, **query: str) -> JsonObject:
         return self.request("GET", path, query=query)
 
-    def post(self, path: str, body: Body, *, retry: bool = True) -> Dict[str, Any]:
+    def post(self, path: str, body: Body, *, retry: bool = True) -> JsonObject:
         return self.request("POST", path, body=body, retry=retry)
 
-    def put(self, path: str, body: Body) -> Dict[str, Any]:
+    def put(self, path: str, body: Body) -> JsonObject:
         return self.request("PUT", path, body=body)
 
-    def patch(self, path: str, body: Body, kind: str, **query: str) -> Dict[str, Any]:
+    def patch(self, path: str, body: Body, kind: str, **query: str) -> JsonObject:
         return self.request("PATCH", path, body=body, content_type=kind, query=query)
 
-    def delete(self, path: str, body: Optional[Body] = None) -> Dict[str, Any]:
+    def delete(self, path: str, body: Optional[Body] = None) -> JsonObject:
         return self.request("DELETE", path, body=body)
 
     def request(
@@ -135,7 +147,7 @@ class Client:
         content_type: str = "application/json",
         query: Optional[Mapping[str, str]] = None,
         retry: bool = True,
-    ) -> Dict[str, Any]:
+    ) -> JsonObject:
         """One request for a JSON object, tried again for `retry_for` seconds. Raises ApiError or Unreachable.
 
         With `retry` off, an answer of the server is final (an eviction's 429 means a budget, not a crowd).
@@ -218,12 +230,12 @@ class Client:
 
     # Collections.
 
-    def pages(self, path: str, **query: str) -> Iterator[Dict[str, Any]]:
+    def pages(self, path: str, **query: str) -> Iterator[ListPage]:
         """A collection a page at a time, as List objects. Raises Gone when it expires midway."""
         query.setdefault("limit", str(PAGE))
         while True:
             try:
-                page = self.get(path, **query)
+                page = cast("ListPage", self.get(path, **query))
             except ApiError as error:
                 if error.status == 410:
                     raise Gone(error.message) from None
@@ -234,7 +246,7 @@ class Client:
                 return
             query["continue"] = following
 
-    def items(self, path: str, **query: str) -> Iterator[Dict[str, Any]]:
+    def items(self, path: str, **query: str) -> Iterator[JsonObject]:
         """The objects of a collection."""
         for page in self.pages(path, **query):
             yield from page.get("items") or ()
@@ -313,7 +325,7 @@ def _backoff(attempt: int) -> float:
     return float(step * (0.5 + random.random()))  # noqa: S311 (nothing secret)
 
 
-def _decoded(answer: bytes) -> Dict[str, Any]:
+def _decoded(answer: bytes) -> JsonObject:
     try:
         value = parse_json(answer.decode(errors="replace"))
     except ValueError:

@@ -12,12 +12,11 @@ import time
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from nhc.ports import AdapterError
-from nhc_adapters.kubernetes.api.client import WATCH_IDLE, Client
+from nhc_adapters.kubernetes.api.client import WATCH_IDLE, Client, JsonObject
 from nhc_adapters.kubernetes.api.errors import Gone, Unreachable
 
-Object = Dict[str, Any]
-Trim = Callable[[Mapping[str, Any]], Object]
-Changed = Callable[[str, Optional[Object]], None]
+Trim = Callable[[Mapping[str, Any]], JsonObject]
+Changed = Callable[[str, Optional[JsonObject]], None]
 
 
 class Reflector:
@@ -42,7 +41,7 @@ class Reflector:
         """`told` is called with why following fails, and "" when it works again."""
         self.client, self.path, self._told = client, path, told
         self.query = {"labelSelector": selector} if selector else {}
-        self.objects: Dict[str, Object] = {}
+        self.objects: Dict[str, JsonObject] = {}
         self.synced = threading.Event()
         self.lists = 0
         """How often the whole collection was read."""
@@ -87,7 +86,7 @@ class Reflector:
                 self._keep(item)
 
     def _list(self) -> None:
-        found: Dict[str, Object] = {}
+        found: Dict[str, JsonObject] = {}
         version = ""
         for page in self.client.pages(self.path, **self.query):
             version = str(page.get("metadata", {}).get("resourceVersion", ""))
