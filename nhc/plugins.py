@@ -12,7 +12,7 @@ import sys
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, Mapping, Optional, Tuple
+    from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 CHECKS = "nhc.checks"
 """Entry points of checks: `check_name = "module:function"`, the function declared with `nhc.check.check`."""
@@ -198,36 +198,31 @@ def adapter(name: str) -> Any:
 
 def sink(name: str) -> Any:
     """What makes the sink called `name`. Raises NoAdapter."""
-    where = SINKS.get(name) or _offered(name, SINK_GROUP)
-    if where is None:
-        known = sorted([*SINKS, "otel", *offers(SINK_GROUP)])
-        raise NoAdapter(f"there is no sink called {name!r}: known are {', '.join(known)}")
-    return _load(where, name, "sink")
+    return _ours_or_offered(SINKS, SINK_GROUP, name, "sink", ("otel",))
 
 
 def repairer(name: str) -> Any:
     """What makes the repairer called `name`. Raises NoAdapter."""
-    where = REPAIRERS.get(name) or _offered(name, REPAIRER_GROUP)
-    if where is None:
-        known = sorted([*REPAIRERS, *offers(REPAIRER_GROUP)])
-        raise NoAdapter(f"there is no repairer called {name!r}: known are {', '.join(known) or 'none'}")
-    return _load(where, name, "repairer")
+    return _ours_or_offered(REPAIRERS, REPAIRER_GROUP, name, "repairer")
 
 
 def job_controller(name: str) -> Any:
     """What makes the job controller called `name`. Raises NoAdapter."""
-    where = JOB_CONTROLLERS.get(name) or _offered(name, JOB_CONTROLLER_GROUP)
+    return _ours_or_offered(JOB_CONTROLLERS, JOB_CONTROLLER_GROUP, name, "job controller")
+
+
+def _ours_or_offered(table: Mapping[str, str], group: str, name: str, kind: str, others: Sequence[str] = ()) -> Any:
+    """Ours, or an installed package's; `others` are known by these names and opened elsewhere. Raises NoAdapter."""
+    where = table.get(name) or _offered(name, group)
     if where is None:
-        known = sorted([*JOB_CONTROLLERS, *offers(JOB_CONTROLLER_GROUP)])
-        raise NoAdapter(f"there is no job controller called {name!r}: known are {', '.join(known)}")
-    return _load(where, name, "job controller")
+        known = sorted([*table, *others, *offers(group)])
+        raise NoAdapter(f"there is no {kind} called {name!r}: known are {', '.join(known)}")
+    return _load(where, name, kind)
 
 
 def launcher(name: str) -> Any:
     """What makes the launcher called `name`. Raises NoAdapter."""
-    if name not in LAUNCHERS:
-        raise NoAdapter(f"there is no launcher called {name!r}: known are {', '.join(sorted(LAUNCHERS))}")
-    return _load(LAUNCHERS[name], name, "launcher")
+    return _of(LAUNCHERS, name, "launcher")
 
 
 def spare_pool(name: str) -> Any:

@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeAlias
 
-    class Refused(TypedDict):
+    class NvmlRefusal(TypedDict):
         """What NVML answers in place of a value: its code."""
 
         error: int
 
-    PeerState: TypeAlias = "Union[int, Refused]"
+    PeerState: TypeAlias = "Union[int, NvmlRefusal]"
     """NVML's state of a pair (`nhc.facts.nvml_codes.PEER_STATES`), 0 where one reaches the other."""
 
     class Inforoms(TypedDict, total=False):
         """`devices` in the order of indices, None where it is whole; else why NVML gave none."""
 
-        devices: List[Union[int, Refused, None]]
+        devices: List[Union[int, NvmlRefusal, None]]
         error: int
         text: str
 
