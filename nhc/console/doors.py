@@ -197,9 +197,9 @@ def guard(doors: Doors, scopes: Mapping[Tuple[str, str], Scope]) -> Middleware:
         method = "GET" if request.method == "HEAD" else request.method
         scope = scopes.get((method, resource.canonical if resource else ""))
         if scope is None or not person.may(scope):
-            status = 403 if person.roles else 401
+            status, right = 403 if person.roles else 401, scope.value if scope else "none"
             return _denied(
-                status, f"{person.name or 'who says no name'} may not: it takes the right {scope and scope.value}"
+                status, f"{person.name or 'who is not logged in'} may not see or do this: it takes the right {right}"
             )
         return await handler(request)
 

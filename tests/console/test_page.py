@@ -114,6 +114,23 @@ def test_a_node_is_shown_with_the_work_on_it(at):
     assert "<img src=x onerror=" in text(browser)
 
 
+def test_a_screen_says_in_words_what_there_is_and_what_is_not(at):
+    said = text(at("episode/1"))
+    assert "check_gpu_lost, GpuFallenOffBus" in said  # not as the store keeps it
+    assert "|" not in said
+    assert "No evidence was collected." in said
+    held = text(at("held"))
+    assert "No breaker was ever open." in held
+    assert "Nothing is on hold." in held
+    short = at("timeline/b1").execute_script(
+        "return [...document.querySelectorAll('.band > .sign')].map((one) => {"
+        "const band = one.parentElement.getBoundingClientRect(), here = one.getBoundingClientRect();"
+        "return [Math.min(here.right, band.right) - here.left]})"
+    )
+    assert short
+    assert min(short)[0] >= 3  # pixels: what began half a minute ago is seen in a band of a day
+
+
 def test_the_coverage_of_deep_checks_keeps_its_view_in_the_address(at):
     from selenium.webdriver.support.ui import Select
 

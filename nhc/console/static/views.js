@@ -170,7 +170,7 @@ async function deep(_rest, query) {
     table("Nodes by the age of their last verdict", [fact || "Fleet", "Nodes", ...value.ages.map((one) => `Under ${one}`), "Older", "Never", "Bad", "Due"],
       value.rows.map((row) => [row.group || (fact ? "(not known)" : "all"), row.nodes, ...row.ages, row.older, row.never, row.bad, row.due]), "There is no node."), left(value.left_out) ?? "",
     value.never.count ? el("p", {}, `Never tested: ${value.never.count.toLocaleString("en")} nodes, ${value.never.nodes}${value.never.count > 200 ? ", …" : ""}`) : "",
-    table("Who is due, the oldest verdict first", ["Node", "Verdict", "Suite", "Age", "Why"], value.late.map((row) => [nodeLink(row.node), sign(row.verdict), row.suite, age(row.age), said(row.why)]), "Nobody who was tested."), left(value.late_left_out) ?? "",
+    table("Who is due, the oldest verdict first", ["Node", "Verdict", "Suite", "Age", "Why"], value.late.map((row) => [nodeLink(row.node), sign(row.verdict), row.suite, age(row.age), said(row.why)]), "No node that was tested is due."), left(value.late_left_out) ?? "",
   ] };
 }
 
@@ -182,8 +182,9 @@ async function timeline([name], query) {
   const span = (kind, began, ended, title, text) => {
     const made = el("span", { class: kind, title }, text);
     const start = Math.max(0, (began - value.began) / spans), end = Math.min(1, ((ended ?? value.ended) - value.began) / spans);
-    made.style.setProperty("left", `${start * 100}%`);
-    made.style.setProperty("width", `${Math.max(0.2, (end - start) * 100)}%`);
+    const width = Math.max(0.004, end - start); // what was short is seen, at the end of the band as well
+    made.style.setProperty("left", `${Math.min(start, 1 - width) * 100}%`);
+    made.style.setProperty("width", `${width * 100}%`);
     return made;
   };
   const letter = { CRIT: "c", UNKNOWN: "u", WARN: "w" };
@@ -200,9 +201,16 @@ async function timeline([name], query) {
 
 // Repairs.
 
+// check|reason|target, as the store keeps it.
+const causeText = (cause) => cause.split("|").filter((part) => part !== "").join(", ");
+
+// A row's detail in words, without what says nothing; times are Unix seconds there.
+const told = (detail) => Object.entries(detail).filter(([, value]) => value !== "" && value !== null).map(([key, value]) =>
+  `${key}: ${key === "seen" ? stamp(value) : key === "cause" ? causeText(value) : typeof value === "object" ? JSON.stringify(value) : value}`).join("; ");
+
 function episodeTable(rows, at) {
   return table("Episodes", ["Episode", "Node", "Cause", "State", "Repair", "For", "Waits for"], rows.map((one) => [
-    link(`/view/episode/${one.id}`, String(one.id)), nodeLink(one.node), said(one.cause), one.state, one.rung, age((one.ended ?? at) - one.opened), said(one.waiting || one.because)]), "There is none.");
+    link(`/view/episode/${one.id}`, String(one.id)), nodeLink(one.node), said(causeText(one.cause)), one.state, one.rung, age((one.ended ?? at) - one.opened), said(one.waiting || one.because)]), "There is none.");
 }
 
 async function episodes(_rest, query) {
@@ -218,12 +226,12 @@ async function episode([id]) {
   const one = await ask(`/api/episode/${id}`);
   return { content: [
     el("h1", {}, `Episode ${one.id} of `, nodeLink(one.node)),
-    facts([["Cause", one.cause], ["State", one.state], ["Because", one.because || one.outcome], ["Repair", one.rung], ["Device", one.device], ["Opened", stamp(one.opened)], ["Waits for", one.waiting]]),
+    facts([["Cause", causeText(one.cause)], ["State", one.state], ["Because", one.because || one.outcome], ["Repair", one.rung], ["Device", one.device], ["Opened", stamp(one.opened)], ["Waits for", one.waiting]]),
     one.state === "awaiting-approval" && may("approve") ? decisionForm(one) : "",
     table("Attempts", ["Number", "Repair", "By", "State", "Outcome", "Message", "Written", "Ended"], one.attempts.map((row) => [row.number, row.rung, row.repairer, row.state, row.outcome, said(row.message), stamp(row.written), stamp(row.ended)]), "Nothing was tried yet."),
-    table("Decisions", ["Who", "Decision", "Repair", "Why", "When"], one.decisions.map((row) => [row.decided_by, row.decision, row.rung, said(row.reason), stamp(row.decided)]), "Nobody has decided yet."),
-    table("Evidence", ["Piece", "Bytes", "SHA-256", "Kept until", "Note"], one.evidence.map((row) => [row.name, row.size, said(row.sha256), stamp(row.expires), said(row.cut ? `cut; ${row.message}` : row.message)]), "None was collected."),
-    table("What happened", ["When", "Who", "What", "Detail"], one.events.map((row) => [stamp(row.at), row.actor, row.what, said(Object.entries(row.detail).map(([key, value]) => `${key}: ${typeof value === "object" ? JSON.stringify(value) : value}`).join("; "))])),
+    table("Decisions", ["Who", "Decision", "Repair", "Why", "When"], one.decisions.map((row) => [row.decided_by, row.decision, row.rung, said(row.reason), stamp(row.decided)]), "No person has decided anything yet."),
+    table("Evidence", ["Piece", "Bytes", "SHA-256", "Kept until", "Note"], one.evidence.map((row) => [row.name, row.size, said(row.sha256), stamp(row.expires), said(row.cut ? `cut; ${row.message}` : row.message)]), "No evidence was collected."),
+    table("What happened", ["When", "Who", "What", "Detail"], one.events.map((row) => [stamp(row.at), row.actor, row.what, said(told(row.detail))])),
     one.ended === null && may("approve") ? abortForm(one) : "",
   ] };
 }
@@ -233,8 +241,8 @@ async function held() {
   return { content: [
     el("h1", {}, "Held back"),
     table("What waits, and why", ["Why", "Nodes", "Which"], value.waiting.map((row) => [said(row.why), row.count, said(row.nodes)]), "Nothing waits."),
-    table("Breakers", ["Breaker", "State", "Since", "Why", "By"], value.breakers.map((one) => [one.name, one.state, stamp(one.since), said(one.why), one.by]), "None was ever open."),
-    table("Holds, those that end soon first", ["What", "Until", "Why", "By", ""], value.holds.map((one) => [`${one.scope} ${one.name}`, one.until ? `${stamp(one.until)} (in ${age(one.until - value.at)})` : "no end", said(one.why), one.by, may("act") ? releaseForm(one) : ""]), "Nothing is held."),
+    table("Breakers", ["Breaker", "State", "Since", "Why", "By"], value.breakers.map((one) => [one.name, one.state, stamp(one.since), said(one.why), one.by]), "No breaker was ever open."),
+    table("Holds, those that end soon first", ["What", "Until", "Why", "By", ""], value.holds.map((one) => [`${one.scope} ${one.name}`, one.until ? `${stamp(one.until)} (in ${age(one.until - value.at)})` : "no end", said(one.why), one.by, may("act") ? releaseForm(one) : ""]), "Nothing is on hold."),
     may("act") ? holdForm("group", "", null) : "",
   ] };
 }
