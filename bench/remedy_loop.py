@@ -78,7 +78,6 @@ image = "nhc@sha256:{digest}"
 namespace = "{space}"
 kubeconfig = "{kubeconfig}"
 priority-class = ""
-evidence = "no"
 """
 
 
