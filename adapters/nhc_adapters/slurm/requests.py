@@ -1,0 +1,93 @@
+"""Slurm where nhc, and not HyperPod's own agent, carries out what operators ask for in HyperPod's words.
+
+    scontrol update node=n7 state=fail reason="Action:Reboot"       # or Action:Replace
+
+Such a node counts as taken out by us, and as asked for. The request is known by its words and the time of its reason.
+Both stand in the text of our own mark, because that takes the reason's place while the repair is under way.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.marks import mark_text
+from nhc.model import Action
+from nhc.ports import OWNER, AdapterError, Applied, Effect, Mark, NodeState
+from nhc.repair import RUNG_OF, Request
+from nhc.timestamps import utc
+from nhc_adapters._command import CommandMarker, plain
+from nhc_adapters.slurm.states import HYPERPOD, HYPERPOD_OWNER
+
+_WORDS = {action: f"Action:{action.value.capitalize()}" for action in HYPERPOD.values()}
+_STANDING = re.compile(r"\((Action:(?:Reboot|Replace)), (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)\)")
+"""A request in the text of our mark (`nhc.remedy.asking.fault_of`)."""
+
+
+_WAITS = "asked for by a person"
+
+
+class SlurmRequestRead(NamedTuple):
+    """What a node's state says with a person's request in it, and the request."""
+
+    state: NodeState
+    request: Optional[Request]
+
+
+def read(state: NodeState) -> SlurmRequestRead:
+    """A node's state as Slurm has it: a request in HyperPod's words becomes a mark of ours without an action."""
+    mark = state.mark
+    if mark is None or state.available:
+        return SlurmRequestRead(state, None)
+    if mark.owner == HYPERPOD_OWNER:
+        words = f"{_WORDS[mark.action]}, {utc(mark.since or 0.0)}"
+        ours = Mark(f"{_WAITS} ({words})", Action.NONE, mark.since, OWNER)
+        return SlurmRequestRead(state._replace(mark=ours), _request(_WORDS[mark.action], words))
+    found = _STANDING.search(mark.why) if mark.ours else None
+    return SlurmRequestRead(state, _request(found[1], f"{found[1]}, {found[2]}") if found else None)
+
+
+def _request(word: str, words: str) -> Request:
+    return Request(RUNG_OF[HYPERPOD[word.lower()]], words, words)
+
+
+class RequestReader(CommandMarker):
+    """What the adapter does besides with NHC_HYPERPOD_REQUESTS=nhc: persons ask on its nodes (`NodeRequests`)."""
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        if self.command.setting("NHC_HYPERPOD"):
+            raise AdapterError("NHC_HYPERPOD_REQUESTS=nhc with NHC_HYPERPOD: our own orders would be read as requests")
+        self._asked: Dict[str, Request] = {}
+
+    def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
+        """The states, with what persons ask for told apart from marks of others. Raises AdapterError."""
+        found = [read(state) for state in super().nodes(names)]
+        gone = set(self._asked) if names is None else {one.state.name for one in found}
+        kept = {node: one for node, one in self._asked.items() if node not in gone}
+        self._asked = {**kept, **{one.state.name: one.request for one in found if one.request is not None}}
+        return [one.state for one in found]
+
+    def clear(self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
+        """As `nhc.ports`. A request that nobody has begun with is not ours to clear."""
+        states = self._states(names, seen)
+        waits = {name for name, one in states.items() if one.mark is not None and one.mark.why.startswith(_WAITS)}
+        done = super().clear([name for name in names if name not in waits], states.values())
+        said = "left alone: a person has asked for a repair"
+        return [*done, *(Applied(name, Effect.REFUSED, said) for name in sorted(waits))]
+
+    def requests(self) -> Tuple[Mapping[str, Request], Sequence[str]]:
+        """What persons ask for on the nodes that were read last; nothing in these words can be wrong."""
+        return dict(self._asked), ()
+
+    def answer(self, node: str, request: Request, text: str, returned: bool) -> str:
+        """Take a request off its node: the answer becomes the reason. Nothing where another stands by now."""
+        try:
+            self.nodes([plain(node)])
+            if self._asked.get(node) != request:
+                return ""
+            reason = mark_text(Mark(f"answered: {text}", Action.INSPECT))
+            self.command.ask("scontrol", "update", f"NodeName={node}", f"Reason={reason}")
+        except AdapterError as error:
+            return str(error)
+        return ""
