@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from shutil import which
-from typing import Callable, Iterator, List, NamedTuple
+from typing import Iterator, List, NamedTuple
 
 import pytest
 
@@ -70,14 +70,9 @@ def base_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base(tmp_path_factory.mktemp("base") / "root.tar")
 
 
-@pytest.fixture
-def new_root(base_root: Path, tmp_path: Path) -> Iterator[Callable[[], CleanRoot]]:
-    made: List[CleanRoot] = []
-
-    def one() -> CleanRoot:
-        made.append(CleanRoot(tmp_path / f"root{len(made)}", base_root))
-        return made[-1]
-
-    yield one
-    for root in made:
-        subprocess.run(["rm", "-rf", "--one-file-system", root.path], check=True)
+@pytest.fixture(scope="module")
+def root(base_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CleanRoot]:
+    """One for the tests of a file, in their order: each takes its packages away again."""
+    made = CleanRoot(tmp_path_factory.mktemp("roots") / "root", base_root)
+    yield made
+    subprocess.run(["rm", "-rf", "--one-file-system", made.path], check=True)

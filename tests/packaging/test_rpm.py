@@ -36,8 +36,7 @@ def next_version(release, into):
     return [next(into.glob(f"RPMS/*/{name}-99.0-1.*.rpm")) for name in NODE]
 
 
-def test_a_node_installs_upgrades_and_removes(release, new_root, tmp_path):
-    root = new_root()
+def test_a_node_installs_upgrades_and_removes(release, root, tmp_path):
     before = root.files("/usr")
     rpm(root, "-i", "--nodeps", *release.rpms(*NODE))
     assert rpm(root, "-V", "--nodeps", *NODE) == ""
@@ -62,8 +61,7 @@ def test_a_node_installs_upgrades_and_removes(release, new_root, tmp_path):
     assert root.read("/etc/nhc/agent.toml.rpmsave") == '[agent]\nprofile = "none"\n'
 
 
-def test_services_install_with_their_user(release, new_root):
-    root = new_root()
+def test_services_install_with_their_user(release, root):
     names = ("nodehealth", "nodehealth-libs", "nodehealth-server", "nodehealth-console")
     rpm(root, "-i", "--nodeps", *release.rpms(*names))
     assert root.run("getent", "passwd", "nhc").stdout.split(":")[5] == "/var/lib/nhc"
