@@ -121,7 +121,7 @@ def test_from_a_fault_to_a_returned_node_though_the_controller_is_killed(service
 
 
 def test_a_node_that_an_operator_resumed_meanwhile_is_left_alone(service, cluster):
-    job = cluster.run("sbatch", "--parsable", "-w", NODE, "--wrap", "sleep 300").stdout.strip()
+    job = cluster.run("sbatch", "--parsable", "-o", "/dev/null", "-w", NODE, "--wrap", "sleep 300").stdout.strip()
     until(lambda: cluster.state(NODE) in ("mix", "alloc"), 60, what="the job to run")
     service.report("boot1", sick=True)
     service.start()
