@@ -73,6 +73,24 @@ def test_the_api_server_takes_every_overlay(installed: Any, overlay: str) -> Non
     assert ("daemonset.apps/nhc-gate " if overlay == "gate" else "daemonset.apps/nhc-agent-") in said.stdout
 
 
+@pytest.mark.parametrize("where", ["overlays/cpu", "remedy", "jobs"])
+def test_the_pod_monitor_finds_every_pod_that_serves_metrics(plane: Any, where: str) -> None:
+    """An agent serves to the network with the component that brings the PodMonitor."""
+    monitor = yaml.safe_load((MANIFESTS / "overlays/prometheus/podmonitor.yaml").read_text())
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    ports = {one["port"] for one in monitor["spec"]["podMetricsEndpoints"]}
+    found = []
+    for document in yaml.safe_load_all(plane.kubectl("kustomize", str(MANIFESTS / where)).stdout):
+        template = document.get("spec", {}).get("template")
+        if document["kind"] not in ("Deployment", "StatefulSet", "DaemonSet") or not template:
+            continue
+        served = {port.get("name") for one in template["spec"]["containers"] for port in one.get("ports", ())}
+        if served & ports or document["kind"] == "DaemonSet":
+            found.append(wanted <= template["metadata"]["labels"].items())
+    assert found
+    assert all(found)
+
+
 def test_the_api_server_takes_the_pod_monitor_where_there_is_such_a_kind(installed: Any, tmp_path: Any) -> None:
     installed.kubectl("apply", "-f", "-", stdin=json.dumps(MONITOR))
     installed.kubectl("wait", "--for=condition=Established", "crd/podmonitors.monitoring.coreos.com", "--timeout=20s")
