@@ -78,6 +78,7 @@ image = "nhc@sha256:{digest}"
 namespace = "{space}"
 kubeconfig = "{kubeconfig}"
 priority-class = ""
+evidence = "no"
 """
 
 

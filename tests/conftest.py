@@ -51,7 +51,13 @@ def pytest_collection():
 TOGETHER = {
     "ansible": ("tests/ansible/",),  # before Slurm: fixtures of one name are in both
     "slurm": ("slurm",),
-    "kernel log": ("systemd", "npd", "tests/checks/test_kmsg.py", "tests/kernlog/test_sequences_kmsg.py"),
+    "kernel log": (
+        "systemd",
+        "npd",
+        "tests/checks/test_kmsg.py",
+        "tests/kernlog/test_sequences_kmsg.py",
+        "tests/drills/test_on_node.py",
+    ),
 }
 
 

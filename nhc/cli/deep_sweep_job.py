@@ -1,7 +1,8 @@
 """Whom a sweep tests for a job: the nodes that it ran on, and its suspects, in the order that its evidence gives them.
 
 The nodes are those that the job's scheduler still shows, else those that `nhc job run` last saw it on, else those that
-`nhc job watch --store` was given. The order is the one that `nhc job watch --store` kept in the audit log.
+`nhc job watch --store` was given. Kubernetes deletes the pods that still ran when their job failed, and with them says
+where they were: there all of these count. The order is what `nhc job watch --store` kept in the audit log.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.cli.deep_sweep_plan import RefusedSweep
-from nhc.job_control import JobName
+from nhc.job_control import JobName, JobView
 from nhc.jobs.settings import PATH, JobControllerSettings, load
 from nhc.jobs.site import open_controller
 from nhc.matching.nodeset import BadRange, expand
 from nhc.plugins import JOB_CONTROLLERS
+from nhc.ports import AdapterError, SettingError
 from nhc.store import audit, jobs
 from nhc.store.database import Store
 
+FORGETTING = ("kubernetes",)
+"""Launchers whose scheduler shows of a failed job only the nodes of the pods that failed."""
 WATCHES = 1000
 """Newest results of `nhc job watch` in the audit log among which a job's is looked for."""
 
@@ -38,29 +42,55 @@ def suspicion(name: str, launcher: str, settings: Mapping[str, str], store: Opti
     """
     kept = _watched(name, store)
     suspects = tuple(node for node in _suspects(kept) if not node.startswith("rank "))
-    nodes, source = _shown(name, launcher, settings), launcher
-    if not nodes and store is not None:
-        with store.read() as connection:
-            rows = jobs.find(connection, name)
-        nodes, source = next((row.node_names for row in rows if row.nodes), ()), "nhc job run"
+    shown, problem = _asked(name, launcher, settings)
+    found = [(launcher, shown.nodes if shown is not None else ())]
+    if not found[0][1] or launcher in FORGETTING:
+        found.append(_remembered(name, kept, store, shown))
+    nodes = tuple(dict.fromkeys(node for _source, each in found for node in each))
     if not nodes:
-        nodes, source = _nodes(kept), "nhc job watch"
-    if not nodes:
+        if problem is not None:
+            raise problem
         where = f"{launcher} shows none" if launcher in JOB_CONTROLLERS else f"{launcher} knows no jobs"
         raise RefusedSweep(f"--job {name}: nobody knows its nodes: {where}, and the store has none; name them with -n")
+    source = " and ".join(by for by, each in found if each)
+    if problem is not None:
+        source += f" ({launcher} could not be asked: {problem})"
     return JobSuspicion(nodes, tuple(node for node in suspects if node in nodes), source)
 
 
-def _shown(name: str, launcher: str, settings: Mapping[str, str]) -> Tuple[str, ...]:
-    """The nodes that the job's scheduler shows, () where it shows none. Raises AdapterError, SettingsError."""
+def _remembered(
+    name: str, kept: Mapping[str, Any], store: Optional[Store], shown: Optional[JobView]
+) -> Tuple[str, Tuple[str, ...]]:
+    """Who in the store knows the job's nodes, and which: of the object that is shown, not of one of its name before."""
+    rows = []
+    if store is not None:
+        with store.read() as connection:
+            rows = jobs.find(connection, name)
+    for row in rows:
+        if row.nodes and (shown is None or row.uid == shown.job.uid):
+            return "nhc job run", row.node_names
+    return "nhc job watch", _nodes(kept)
+
+
+def _asked(name: str, launcher: str, settings: Mapping[str, str]) -> Tuple[Optional[JobView], Optional[AdapterError]]:
+    """The job as its scheduler shows it, None where it shows none; and why it could not be asked."""
+    try:
+        return _shown(name, launcher, settings), None
+    except SettingError:
+        raise
+    except AdapterError as error:
+        return None, error
+
+
+def _shown(name: str, launcher: str, settings: Mapping[str, str]) -> Optional[JobView]:
+    """Raises AdapterError, SettingsError."""
     if launcher not in JOB_CONTROLLERS:
-        return ()
+        return None
     *before, last = name.split("/")
     if launcher == "kubernetes" and len(before) != 2:
-        return ()  # a name alone is one of several in a cluster: the store knows which was watched
+        return None  # a name alone is one of several in a cluster: the store knows which was watched
     kind, namespace = before if launcher == "kubernetes" else (before[0] if before else "batch", "")
-    found = open_controller(_controller(launcher, settings)).look(JobName(kind, namespace, last))
-    return () if found is None else found.nodes
+    return open_controller(_controller(launcher, settings)).look(JobName(kind, namespace, last))
 
 
 def _controller(launcher: str, settings: Mapping[str, str]) -> JobControllerSettings:

@@ -1,8 +1,9 @@
-"""`nhc inject`: write a chosen fault into the kernel log, to see that everything that should react does.
+"""`nhc inject`: a chosen fault in the kernel log, or a full file system, to see that all that should react does.
 
 The line carries the mark `nhc-drill`, which shows in the finding, its evidence and its message, and
 `nhc inject end` writes a line that ends what drills caused (or `nhc ack --drills` does). It is written as a user's
-line: the kernel lets nobody pose as itself.
+line: the kernel lets nobody pose as itself. A file that fills a file system (`nhc.cli.inject_disk`) is removed by
+`nhc inject end`, too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ ENDED = f"{DRILL} ended"
 
 GPU = "0000:00:00.0"
 """The device of a drill that names none: no real device has this address but the host bridge."""
+
+FULL_DISK = "full-disk"
+"""The one fault that is no line: `--device` names the file system."""
 
 _ADDRESS = re.compile(r"(?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?")
 
@@ -113,8 +117,9 @@ def inject_command(
     dry_run: bool = False,
     list_faults: bool = False,
     path: str = "/dev/kmsg",
+    to: float = 97.0,
 ) -> int:
-    """Write a fault into the kernel log of this node, as a drill. Root only.
+    """Write a fault into the kernel log of this node, or fill a file system `to` that per cent, as a drill. Root only.
 
     Without `yes` it asks, and where nobody can be asked it refuses. `dry_run` prints the line and writes nothing;
     `list_faults` prints what can be injected. Returns 0; 1 where the person said no or the line could not be written; 2
@@ -123,7 +128,10 @@ def inject_command(
     if list_faults:
         for name, given in FAULTS.items():
             print(f"{name + '-CODE' if name in ('xid', 'sxid') else name}\t{given.line.replace('{{1}}', '{1}')}")
+        print(f"{FULL_DISK}\tfills the file system that --device names to --to per cent")
         return EXIT_HEALTHY
+    if fault == FULL_DISK:
+        return _full_disk(device or "", to, yes=yes, dry_run=dry_run)
     try:
         line = line_of(fault, device)
     except ValueError as error:
@@ -136,15 +144,15 @@ def inject_command(
         print("nhc inject: only root writes into the kernel log", file=sys.stderr)
         return EXIT_USAGE
     if not yes and fault != "end":
-        if not sys.stdin.isatty():
-            print("nhc inject: this can take the node out of service: confirm with --yes", file=sys.stderr)
-            return EXIT_USAGE
-        print(
+        said = (
             f"This writes into the kernel log of {os.uname().nodename}, and can take the node out of service:\n  {line}"
         )
-        if input("Write it? [y/N] ").strip().lower() not in ("y", "yes"):
-            return EXIT_UNHEALTHY
+        refused = _asked(said, "Write it?")
+        if refused is not None:
+            return refused
     from nhc.system import kernel_ring
+
+    status = _emptied() if fault == "end" else EXIT_HEALTHY
 
     numbered = re.match(r"s?xid", fault.lower())
     level = FAULTS[numbered[0] if numbered else fault].level
@@ -154,4 +162,49 @@ def inject_command(
         print(f"nhc inject: {path}: {error.strerror}", file=sys.stderr)
         return EXIT_UNHEALTHY
     print(f"written: {line}")
+    return status
+
+
+def _asked(said: str, question: str) -> Optional[int]:
+    """Ask a person; the exit status where it must not be done, None where it may."""
+    if not sys.stdin.isatty():
+        print("nhc inject: this can take the node out of service: confirm with --yes", file=sys.stderr)
+        return EXIT_USAGE
+    print(said)
+    return None if input(f"{question} [y/N] ").strip().lower() in ("y", "yes") else EXIT_UNHEALTHY
+
+
+def _full_disk(point: str, to: float, *, yes: bool, dry_run: bool) -> int:
+    from nhc.cli import inject_disk
+
+    try:
+        if not point:
+            raise inject_disk.NotFilled(f"{FULL_DISK} needs --device: the file system's mount point")
+        size = inject_disk.needed(point, to)
+        said = f"would write {size >> 10} KiB into {point}, which is then {to:g}% full"
+        if dry_run:
+            print(said)
+            return EXIT_HEALTHY
+        if os.geteuid() != 0:
+            raise inject_disk.NotFilled("only root fills a file system")
+        refused = None if yes else _asked(f"{said}: that can take the node out of service", "Fill it?")
+        if refused is not None:
+            return refused
+        print(inject_disk.fill(point, to))
+    except inject_disk.NotFilled as error:
+        print(f"nhc inject: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    return EXIT_HEALTHY
+
+
+def _emptied() -> int:
+    """Remove the files of drills; the exit status."""
+    from nhc.cli import inject_disk
+
+    try:
+        for path in inject_disk.empty():
+            print(f"removed: {path}")
+    except inject_disk.NotFilled as error:
+        print(f"nhc inject: {error}", file=sys.stderr)
+        return EXIT_UNHEALTHY
     return EXIT_HEALTHY

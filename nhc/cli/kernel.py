@@ -8,9 +8,21 @@ from nhc.cli import ack as acknowledge
 from nhc.cli import inject as injection
 from nhc.cli import log
 from nhc.light import TYPE_CHECKING
+from nhc.units import percent
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Optional
+
+
+class _PerCent(click.ParamType):
+    name = "share"
+
+    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> float:
+        """`97%` or `97`."""
+        try:
+            return percent(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 @click.command("classify")
@@ -46,13 +58,18 @@ def catalogue(**options: Any) -> None:
 @click.command("inject")
 @click.argument("fault", required=False, default="")
 @click.option("--device", metavar="DEVICE", help="The device to name. Default: the fault's own example.")
+@click.option(
+    "--to", metavar="SHARE", type=_PerCent(), default="97%", show_default=True, help="For full-disk: how full."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Print the line; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
 @click.option("--list", "list_faults", is_flag=True, help="Print what can be injected.")
 def inject(**options: Any) -> None:
     """Write FAULT (xid-79, ...) into this node's kernel log, marked as a drill. Root only.
 
-    Whatever watches the kernel log acts as if the fault were real: that is the point of a drill.
+    Whatever watches the kernel log acts as if the fault were real: that is the point of a drill. The fault full-disk
+    fills the small local file system that --device names, up to --to, with one file. `nhc inject end` ends what was
+    written, and removes the file.
     """
     if not options["fault"] and not options["list_faults"]:
         raise click.UsageError("name a fault, or --list them")

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
-import time
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import click
 
 from nhc.cli.command_error import CommandError
 from nhc.cli.durations import DURATION
+from nhc.cli.inject import line_of
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import BY, FORMAT, SETTINGS, STORE, carried_out, person, settings_of, show, table
+from nhc.drills.faults import (
+    FULL_DISK,
+    KERNEL_LINE,
+    REAL,
+    REPORTED,
+    Injection,
+    RealFault,
+    ReportedFault,
+    action_of,
+    would_send,
+)
+from nhc.drills.on_node import DrillRefused, InjectedFault
 from nhc.drills.play import Drilled, DrillTiming, play
-from nhc.drills.real import DrillRefused, Limits, RealDrill, left_over, undo
+from nhc.drills.real import Limits, RealDrill, Undoing, left_over
 from nhc.drills.scenarios import ALL, BY_NAME, Scenario
-from nhc.model import printable
+from nhc.model import Action, printable
 from nhc.plugins import NoAdapter
 from nhc.ports import AdapterError
 from nhc.remedy.site import RemedySite, open_site
@@ -27,8 +40,7 @@ EVERY = "all"
 @click.argument("scenario", metavar="[SCENARIO|all]", required=False, default="")
 @under("What is drilled")("--list", "listed", is_flag=True, help="List the scenarios.")
 @under("What is drilled")("--node", default="", metavar="NODE", help="The node. Made up, unless --real is given.")
-@under("What is drilled")("--real", is_flag=True, help="A fault is reported of a node of the cluster: "
-                          "shows how. Nothing is done to the machine, and all is undone.")  # fmt: skip
+@under("What is drilled")("--real", is_flag=True, help="On a real node: shows how. All is undone.")
 @under("What is drilled")("--apply", is_flag=True, help="With --real: do it.")
 @under("What is assumed")("--nodes", "count", type=click.IntRange(1, 2000), default=20, show_default=True,
                           help="Made-up nodes.")  # fmt: skip
@@ -44,20 +56,27 @@ def command(**options: Any) -> None:
     """Play what users of other repair loops complained of against this loop and its policy; show what took how long.
 
     On made-up nodes everything happens in a temporary store and in a time of its own. On a real node (--real --apply)
-    the scenario `fault` reports a fault that is not there: the loop marks the node and gives it to a person, and the
-    drill undoes it, also on Ctrl-C; after a kill the next drill undoes it. Exit status: 0 the loop kept its promises, 1
-    it did not, 2 wrong usage, 3 the store or the adapter cannot be used.
+    the scenario `fault` reports a fault that is not there; `kernel-line` and `full-disk` put one on the node over SSH,
+    as [drill] of remedy.toml says, and the node's own check has to find it. The loop marks the node and gives it to a
+    person, and the drill undoes it, also on Ctrl-C; after a kill the next drill undoes it. Exit status: 0 the loop kept
+    its promises, 1 it did not, 2 wrong usage, 3 the store or the adapter cannot be used.
     """
     carried_out("drill", lambda: _drill(options))
 
 
 def _drill(options: Dict[str, Any]) -> int:
     if options["listed"]:
-        for line in table([[one.name, one.says, one.issue] for one in ALL]):
+        rows = [[one.name, one.says, one.issue] for one in ALL]
+        rows += [[name, f"With --real: {says}.", ""] for name, says in REAL.items()]
+        for line in table(rows):
             click.echo(line)
         return 0
     name = options["scenario"]
-    if name not in BY_NAME and name != EVERY:
+    if name not in (REAL if options["real"] else (*BY_NAME, EVERY)):
+        if name in BY_NAME or name == EVERY:
+            raise CommandError(f"{name} is played on made-up nodes: on a real node there are {', '.join(REAL)}", 2)
+        if name in REAL:
+            raise CommandError(f"{name} is for a real node: --real", 2)
         what = "is no scenario" if name else "name a scenario"
         raise CommandError(f"{f'{name!r} ' if name else ''}{what}: nhc remedy drill --list", 2)
     if not options["node"]:
@@ -75,16 +94,12 @@ def _drill(options: Dict[str, Any]) -> int:
 
 
 def _real(name: str, options: Dict[str, Any]) -> int:
-    if name != "fault":
-        raise CommandError(
-            "on a real node there is the scenario fault alone: the others are played on made-up nodes", 2
-        )
     try:
         site = open_site(settings_of(options["settings_path"], options["store_url"]))
     except (NoAdapter, AdapterError) as error:
         raise CommandError(str(error), 2) from None
     try:
-        return _on(site, options)
+        return _on(site, name, options)
     except AdapterError as error:
         raise CommandError(printable(str(error))) from None
     except DrillRefused as error:
@@ -93,19 +108,20 @@ def _real(name: str, options: Dict[str, Any]) -> int:
         site.close()
 
 
-def _on(site: RemedySite, options: Dict[str, Any]) -> int:
+def _on(site: RemedySite, name: str, options: Dict[str, Any]) -> int:
     by, node = person(options["by"]), options["node"]
     if options["apply"]:
         for left in left_over(site.store):
-            done = undo(site, left, by=by, now=time.time())
-            click.echo(f"an earlier drill on {printable(left)} was undone: {printable('; '.join(done))}", err=True)
-    drill = RealDrill(site, node, by, limits=Limits(options["longest"]), tell=lambda one: _say(one, options["form"]))
+            done = Undoing(site, left, by).undo()
+            click.echo(f"an earlier drill on {printable(left.node)} was undone: {printable('; '.join(done))}", err=True)
+    fault = _fault(site, name)
+    drill = RealDrill(
+        site, node, by, fault=fault, limits=Limits(options["longest"]), tell=lambda one: _say(one, options["form"])
+    )  # fmt: skip
     drill.may()
     if not options["apply"]:
-        click.echo(
-            f"would report a fault of {printable(node)} that is not there (check_drill), and watch the loop mark it"
-        )
-        click.echo("would then take the fault back, end the episode, and clear the mark of the drill")
+        for line in _would(site, fault.injection, node):
+            click.echo(line)
         click.echo("dry run: nothing was done; --apply does it", err=True)
         return 0
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -115,6 +131,41 @@ def _on(site: RemedySite, options: Dict[str, Any]) -> int:
         return _shown([drill.run()], options["form"])
     except KeyboardInterrupt:
         raise CommandError("the drill was stopped, and is undone", 1) from None
+
+
+def _fault(site: RemedySite, name: str) -> RealFault:
+    """The fault of a scenario, as the settings have it. Raises DrillRefused."""
+    settings = site.settings.drill
+    where = f"{site.settings.path}: drill"
+    if name == REPORTED:
+        return ReportedFault(site.store)
+    if name == FULL_DISK:
+        if not settings.file_system:
+            raise DrillRefused(f"{where}.file-system: missing: which file system may be filled?")
+        return InjectedFault(site, Injection(FULL_DISK, FULL_DISK, settings.file_system, settings.fill_to))
+    try:
+        action = action_of(line_of(settings.kernel, settings.device or None))
+    except ValueError as error:
+        raise DrillRefused(f"{where}.kernel: {error}") from None
+    if action is Action.NONE:
+        raise DrillRefused(f"{where}.kernel: {settings.kernel} takes no node out, so the loop would do nothing")
+    sent = would_send(site.settings, action)
+    if sent:
+        raise DrillRefused(
+            f"{where}.kernel: {settings.kernel} asks for a repair, and the loop would begin it ({', '.join(sent)} on): "
+            "choose a fault that asks for an inspection, as md-failed"
+        )
+    return InjectedFault(site, Injection(KERNEL_LINE, settings.kernel, settings.device))
+
+
+def _would(site: RemedySite, injection: Injection, node: str) -> Iterator[str]:
+    """What a drill would do, for a person."""
+    if injection.scenario == REPORTED:
+        yield f"would report a fault of {printable(node)} that is not there (check_drill), and watch the loop mark it"
+    else:
+        yield f"would run on {printable(node)}: {shlex.join(injection.begin(site.settings.drill.nhc))}"
+        yield "would wait until the node's own check reports it, and watch the loop mark the node"
+    yield "would then take the fault back, end the episode, and clear the mark of the drill"
 
 
 def _end(_number: int, _frame: object) -> None:

@@ -116,46 +116,34 @@ def _changed(name: str, to: TrainState, path: Optional[str], url: Optional[str],
     return f"train {name} is {to.value if to is not TrainState.PLANNED else 'resumed'}{more}"
 
 
-@click.command("hold", cls=GroupedCommand)
-@NAME
-@WHY
-@BY
-@SETTINGS
-@STORE
-def hold(name: str, why: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
-    """Hold the train NAME: no node and no work begins. Work that was begun is finished, verified and put back.
+def _decision(word: str, to: TrainState, help: str) -> click.Command:
+    """The command by which a person brings a train into another state."""
 
-    Exit status: 0, 2 there is nothing to hold, 3 the store cannot be used.
-    """
-    _decided("hold", lambda: _changed(name, TrainState.HELD, settings_path, store_url, by, why))
+    @click.command(word, cls=GroupedCommand, help=f"{help}\n\nExit status: 0, 2 there is nothing to {word}, "
+                   "3 the store cannot be used.")  # fmt: skip
+    @NAME
+    @WHY
+    @BY
+    @SETTINGS
+    @STORE
+    def command(name: str, why: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
+        _decided(word, lambda: _changed(name, to, settings_path, store_url, by, why))
 
-
-@click.command("resume", cls=GroupedCommand)
-@NAME
-@WHY
-@BY
-@SETTINGS
-@STORE
-def resume(name: str, why: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
-    """Let a train go on that is held, or that was stopped by failures; `nhc train run` carries it out.
-
-    Exit status: 0, 2 there is nothing to resume, 3 the store cannot be used.
-    """
-    _decided("resume", lambda: _changed(name, TrainState.PLANNED, settings_path, store_url, by, why))
+    return command
 
 
-@click.command("abort", cls=GroupedCommand)
-@NAME
-@WHY
-@BY
-@SETTINGS
-@STORE
-def abort(name: str, why: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
-    """End the train NAME: no work begins. `nhc train run` finishes nodes that are at work, and puts others back.
-
-    Exit status: 0, 2 there is nothing to abort, 3 the store cannot be used.
-    """
-    _decided("abort", lambda: _changed(name, TrainState.ABORTING, settings_path, store_url, by, why))
+hold = _decision(
+    "hold", TrainState.HELD,
+    "Hold the train NAME: no node and no work begins. Work that was begun is finished, verified and put back.",
+)  # fmt: skip
+resume = _decision(
+    "resume", TrainState.PLANNED,
+    "Let a train go on that is held, or that was stopped by failures; `nhc train run` carries it out.",
+)  # fmt: skip
+abort = _decision(
+    "abort", TrainState.ABORTING,
+    "End the train NAME: no work begins. `nhc train run` finishes nodes that are at work, and puts others back.",
+)  # fmt: skip
 
 
 @click.command("approve", cls=GroupedCommand)

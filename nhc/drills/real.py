@@ -1,20 +1,30 @@
-"""A drill on a real node: a fault that is reported and not there, the loop watched, everything undone.
+"""A drill on a real node: a fault, the loop watched, everything undone.
 
-Nothing is done to the machine: the fault asks for an inspection, so that the loop marks the node, and gives it to a
-person. What is reported is a failure of the check `check_drill`, by the source `drill`. A row of the store
-(`nhc.store.drills`) stands from before the first of it until all is undone: whoever begins a drill undoes what another
-has left.
+The fault asks for an inspection, so that the loop marks the node, and gives it to a person. It is only reported, or it
+is put on the node (`nhc.drills.on_node`), where the node's own check finds it. A row of the store (`nhc.store.drills`)
+stands from before the first of it until all is undone: whoever begins a drill undoes what another has left.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from typing import Callable, List, NamedTuple, Optional, Tuple
+from types import TracebackType
+from typing import Callable, List, NamedTuple, Optional, Tuple, Type
 
+from nhc.drills.faults import (
+    REPORTED,
+    Injection,
+    RealFault,
+    ReportedFault,
+    caused,
+    causes,
+    read_injection,
+    would_send,
+)
+from nhc.drills.on_node import DrillRefused, InjectedFault
 from nhc.drills.play import Drilled, DrillTiming, Promise
-from nhc.drills.world import CHECK
-from nhc.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.model import Action
 from nhc.ports import AdapterError, Effect, NodeState
 from nhc.remedy import persons
 from nhc.remedy.bounds import MARK
@@ -22,20 +32,15 @@ from nhc.remedy.controller import RemedyController
 from nhc.remedy.ladder import Mode
 from nhc.remedy.machine import ENDS, EpisodeState
 from nhc.remedy.site import RemedySite
-from nhc.store import attempts, audit, drills, episodes, problems, reports
+from nhc.store import attempts, audit, drills, episodes, problems
 from nhc.store.database import Store
 from nhc.store.drills import OpenDrill
 from nhc.store.episodes import Episode
-from nhc.store.intake import Incoming
 from nhc.store.leader import Leader
+from nhc.store.problems import StoredProblem
 
-SOURCE = "drill"
-REASON = "Drill"
-WHY = "a drill: nothing is wrong with this node"
-
-
-class DrillRefused(Exception):
-    """Why a drill on this node cannot begin: one line for a person."""
+SLACK = 2.0
+"""Seconds by which a scheduler's clock of marks may be behind: Slurm keeps whole ones."""
 
 
 class Limits(NamedTuple):
@@ -45,67 +50,146 @@ class Limits(NamedTuple):
     pause: float = 1.0
 
 
-def report(node: str, verdict: Verdict, now: float) -> Report:
-    """What a drill reports of a node."""
-    bad = Outcome(verdict, REASON, WHY, action=Action.INSPECT) if verdict is Verdict.CRIT else Outcome(verdict)
-    return Report(node, "", now, 0.0, (CheckResult(CHECK, bad),), version="drill")
+class DrillRounds:
+    """The loop's rounds, made here where nobody else leads the store."""
+
+    def __init__(self, site: RemedySite) -> None:
+        self.site, self.leader = site, Leader(site.store)
+        self.controller: Optional[RemedyController] = None
+
+    def __enter__(self) -> DrillRounds:  # noqa: PYI034 (Self is Python 3.11's)
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.leader.release()
+
+    def make(self) -> None:
+        """One round, if it is ours to make."""
+        if self.leader.attempt() and self.leader.fence is not None:
+            if self.controller is None:
+                self.controller = self.site.controller(self.leader.fence, lambda _one: None)
+            self.controller.round()
 
 
-def left_over(store: Store) -> List[str]:
-    """The nodes on which a drill has not been undone. Raises StoreError."""
+def left_over(store: Store) -> List[OpenDrill]:
+    """The drills that have not been undone. Raises StoreError."""
     with store.read() as connection:
-        return [one.node for one in drills.open_drills(connection)]
+        return drills.open_drills(connection)
 
 
-def undo(site: RemedySite, node: str, *, by: str, now: float) -> List[str]:
-    """Undo a drill on a node, whatever is left of it; what was done. Raises StoreError, AdapterError.
+def fault_of(site: RemedySite, drill: OpenDrill) -> RealFault:
+    """The fault that a drill has begun. Raises AdapterError where its record cannot be read."""
+    try:
+        injection = read_injection(drill.injected)
+    except ValueError as error:
+        raise AdapterError(f"the record of the drill on {drill.node} cannot be read: {error}") from None
+    return ReportedFault(site.store) if injection.scenario == REPORTED else InjectedFault(site, injection)
 
-    The record goes last: a drill that is killed in the midst of this is undone by the next.
+
+class Undoing:
+    """What undoes a drill: the fault, then the episode, then the mark, and the record last, so that a kill in the midst
+    of it is no harm.
     """
-    done: List[str] = []
-    with site.store.write() as connection:
-        was = [one for one in problems.list_problems(connection, nodes=[node]) if one.check == CHECK]
-        if was:
-            reports.receive(connection, [Incoming(report(node, Verdict.OK, now), SOURCE, now)])
-            done.append("the fault was taken back")
-    row = _episode(site.store, node)
-    if row is not None and row.ended is None:
-        with contextlib.suppress(persons.RequestRefused):  # it has ended meanwhile
-            persons.abort(site.store, row.id, by=by, why="the drill is over", now=now)
-            done.append(f"episode {row.id} was ended")
-    states = {state.name: state for state in site.hands.states([node])}
-    if node in states and _ours(states[node]):
-        for applied in site.marker.clear([node]):
+
+    def __init__(
+        self, site: RemedySite, drill: OpenDrill, by: str, *, pause: float = 1.0,
+        clock: Callable[[], float] = time.time, sleep: Callable[[float], None] = time.sleep,
+    ) -> None:  # fmt: skip
+        self.site, self.drill, self.by, self.pause = site, drill, by, pause
+        self.clock, self.sleep = clock, sleep
+        self.fault = fault_of(site, drill)
+
+    def undo(self) -> List[str]:
+        """What was done. Raises StoreError, AdapterError; the record stands then."""
+        node = self.drill.node
+        done = self.fault.take_back(node, self.clock())
+        true = self._true_problems()
+        if true:
+            done.append(f"it has a problem of its own now, and stays as it is: {true[0].message or true[0].reason}")
+        else:
+            done += [*self._end_episode(), *self._clear()]
+        with self.site.store.write() as connection:
+            drills.end(connection, node, by=self.by, now=self.clock())
+        return done
+
+    def _true_problems(self) -> List[StoredProblem]:
+        """The problems of the node that are not the drill's, once it has reported that the drill's are over."""
+        until = self.clock() + self.site.settings.drill.recover
+        with DrillRounds(self.site) as rounds:
+            while True:
+                found = problems_of(self.site.store, self.drill.node)
+                ours = [one for one in found if is_ours(self.fault.injection, one)]
+                if not ours:
+                    return found
+                if self.clock() > until:
+                    raise AdapterError(
+                        f"{self.drill.node} still reports {ours[0].reason}, although the fault was taken off"
+                    )
+                rounds.make()
+                self.sleep(self.pause)
+
+    def _end_episode(self) -> List[str]:
+        row = episode_of(self.site.store, self.drill, self.fault)
+        if row is not None and row.ended is None:
+            with contextlib.suppress(persons.RequestRefused):  # it has ended meanwhile
+                persons.abort(self.site.store, row.id, by=self.by, why="the drill is over", now=self.clock())
+                return [f"episode {row.id} was ended"]
+        return []
+
+    def _clear(self) -> List[str]:
+        node = self.drill.node
+        state = {state.name: state for state in self.site.hands.states([node])}.get(node)
+        if state is None or not self._marked(state):
+            return []
+        done = []
+        for applied in self.site.marker.clear([node]):
             if applied.effect is Effect.FAILED:
                 raise AdapterError(f"the mark of the drill on {node} cannot be cleared: {applied.message}")
             done.append(f"the mark was cleared{f': {applied.message}' if applied.message else ''}")
-    with site.store.write() as connection:
-        drills.end(connection, node, by=by, now=now)
-    return done
+        return done
+
+    def _marked(self, state: NodeState) -> bool:
+        """Whether it carries a mark of ours that was set in this drill: it had none when the drill began."""
+        mark = state.mark
+        return mark is not None and mark.ours and (not mark.since or mark.since >= self.drill.began - SLACK)
 
 
-def _ours(state: NodeState) -> bool:
-    """Whether a node carries the mark of a drill, and nothing else."""
-    return state.mark is not None and state.mark.ours and WHY in state.mark.why
+def is_ours(injection: Injection, problem: StoredProblem) -> bool:
+    """Whether a problem is what this injection has caused."""
+    return caused(injection.scenario, injection.device, problem)
 
 
-def _episode(store: Store, node: str) -> Optional[Episode]:
+def problems_of(store: Store, node: str, since: Optional[float] = None) -> List[StoredProblem]:
+    """The open problems of a node; those that have ended since, too."""
     with store.read() as connection:
-        rows = [row for row in episodes.list_episodes(connection, node=node) if row.cause.startswith(f"{CHECK}|")]
-    return rows[-1] if rows else None
+        return problems.list_problems(connection, nodes=[node], is_open=True if since is None else None, since=since)
+
+
+def episode_of(store: Store, drill: OpenDrill, fault: RealFault) -> Optional[Episode]:
+    """The episode that a drill's fault has opened."""
+    injection = fault.injection
+    ours = causes(injection.scenario, injection.device, problems_of(store, drill.node, drill.began))
+    with store.read() as connection:
+        rows = episodes.list_episodes(connection, node=drill.node)
+    found = [row for row in rows if row.opened >= drill.began and row.cause in ours]
+    return found[-1] if found else None
 
 
 class RealDrill:
     """One drill on one node. `tell` hears of each state."""
 
     def __init__(
-        self, site: RemedySite, node: str, by: str, *, limits: Limits = Limits(),  # noqa: B008 (a value)
+        self, site: RemedySite, node: str, by: str, *, fault: Optional[RealFault] = None,
+        limits: Limits = Limits(),  # noqa: B008 (a value)
         tell: Callable[[DrillTiming], None] = lambda _one: None, clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
         self.site, self.node, self.by, self.limits = site, node, by, limits
+        self.fault = fault if fault is not None else ReportedFault(site.store)
         self.tell, self.clock, self.sleep = tell, clock, sleep
-        self.began = 0.0
+        self.drill = OpenDrill(node, self.fault.injection.scenario, self.fault.injection.text(), by, 0.0)
 
     def may(self) -> None:
         """Raises DrillRefused where the node is no matter for a drill, AdapterError, StoreError."""
@@ -122,62 +206,65 @@ class RealDrill:
                 raise DrillRefused(f"{self.node} has a problem of its own")
         if self.site.settings.mode(MARK) is not Mode.ON:
             raise DrillRefused(f"{self.site.settings.path}: actions.mark is not on: the loop would do nothing")
+        self.fault.may(self.node)
 
     def run(self) -> Drilled:
-        """Inject, watch to the end, undo whatever happens. Raises StoreError, AdapterError."""
-        self.began = self.clock()
+        """Inject, watch to the end, undo whatever happens. Raises DrillRefused, StoreError, AdapterError."""
+        began = self.clock()
+        self.drill = self.drill._replace(began=began)
         row: Optional[Episode] = None
-        undone: List[str] = []
         why = ""
         try:
             with self.site.store.write() as connection:
-                drills.begin(connection, OpenDrill(self.node, "fault", "{}", self.by, self.began))
-                found = Incoming(report(self.node, Verdict.CRIT, self.began), SOURCE, self.began)
-                reports.receive(connection, [found])
-            self._say("reported", "the fault is in the store")
+                drills.begin(connection, self.drill)
+            self._say("injected", self.fault.begin(self.node, began))
             row = self._watch()
-        finally:
-            undone = undo(self.site, self.node, by=self.by, now=self.clock())
-            self._say("undone", "; ".join(undone))
+        except DrillRefused:  # nothing was begun
+            with self.site.store.write() as connection:
+                drills.end(connection, self.node, by=self.by, now=self.clock())
+            raise
+        except BaseException:
+            if self.drill in left_over(self.site.store):
+                self._undo()
+            raise
+        self._undo()
         back = {state.name: state for state in self.site.hands.states([self.node])}.get(self.node)
         if back is None or not back.available:
             why = f"the node is {back.shown if back is not None else 'gone'} after the drill"
-        return Drilled(
-            "fault", self._timings(row), self._promises(row, why), 0, self.clock() - self.began
-        )  # fmt: skip
+        return Drilled(self.drill.scenario, self._timings(row), self._promises(row, why), 0, self.clock() - began)
+
+    def _undo(self) -> None:
+        undoing = Undoing(self.site, self.drill, self.by, pause=self.limits.pause, clock=self.clock, sleep=self.sleep)
+        self._say("undone", "; ".join(undoing.undo()))
 
     def _watch(self) -> Optional[Episode]:
-        """Until the episode has ended, or the time is up. Where nobody leads the store, the rounds are made here."""
-        leader = Leader(self.site.store)
-        controller: Optional[RemedyController] = None
+        """Until the episode has ended, or the time is up."""
         states: List[str] = []
-        try:
-            while self.clock() - self.began < self.limits.longest:
-                if leader.attempt() and leader.fence is not None:
-                    if controller is None:
-                        controller = self.site.controller(leader.fence, lambda _one: None)
-                    controller.round()
-                row = _episode(self.site.store, self.node)
-                if row is not None and row.opened >= self.began:
+        row: Optional[Episode] = None
+        with DrillRounds(self.site) as rounds:
+            while self.clock() - self.drill.began < self.limits.longest:
+                rounds.make()
+                row = episode_of(self.site.store, self.drill, self.fault)
+                self._no_repair()
+                if row is not None:
                     if row.state not in states:
                         states.append(row.state)
                         self._say(row.state, row.outcome)
                     if EpisodeState(row.state) in ENDS:
                         return row
-                self._again()
+                self.fault.again(self.node, self.clock())
                 self.sleep(self.limits.pause)
-        finally:
-            leader.release()
-        return _episode(self.site.store, self.node)
+        return row
 
-    def _again(self) -> None:
-        """The fault is reported again, as an agent would: it has to stand for a time before the loop believes it."""
-        now = self.clock()
-        with self.site.store.write() as connection:
-            reports.receive(connection, [Incoming(report(self.node, Verdict.CRIT, now), SOURCE, now)])
+    def _no_repair(self) -> None:
+        """A site's own line may ask for a repair: the drill ends before the loop gets there."""
+        for one in problems_of(self.site.store, self.node):
+            sent = would_send(self.site.settings, Action(one.action)) if one.action != Action.NONE.value else []
+            if sent and is_ours(self.fault.injection, one):
+                raise AdapterError(f"{one.reason} of {self.node} asks for {one.action}, and the loop would begin it")
 
     def _say(self, state: str, why: str) -> None:
-        self.tell(DrillTiming(self.clock() - self.began, state, why))
+        self.tell(DrillTiming(self.clock() - self.drill.began, state, why))
 
     def _timings(self, row: Optional[Episode]) -> Tuple[DrillTiming, ...]:
         if row is None:
@@ -185,23 +272,27 @@ class RealDrill:
         with self.site.store.read() as connection:
             rows = audit.entries(connection, episode=row.id, limit=200)
         return tuple(
-            DrillTiming(one.at - self.began, one.what.partition(".")[2], "") for one in rows
+            DrillTiming(one.at - self.drill.began, one.what.partition(".")[2], "") for one in rows
             if one.what.startswith("episode.") and one.what not in ("episode.waits", "episode.joined")
         )  # fmt: skip
 
     def _promises(self, row: Optional[Episode], back: str) -> Tuple[Promise, ...]:
-        fresh = row is not None and row.opened >= self.began
-        tried = 0
+        tried, seen = 0, row is not None
         if row is not None:
             with self.site.store.read() as connection:
                 tried = len(attempts.attempts_of(connection, row.id))
+        ours = [
+            one for one in problems_of(self.site.store, self.node, self.drill.began)
+            if is_ours(self.fault.injection, one)
+        ]  # fmt: skip
+        unseen = "no episode was opened: do the bounds allow it?" if ours else "no report of the node names the fault"
         escalated = row is not None and row.state == EpisodeState.ESCALATED.value
         return (
-            Promise("detected", "" if fresh else "no episode was opened: do the bounds allow it?"),
-            Promise("given to a person", "" if escalated or not fresh else f"it is {row.state if row else 'nothing'}"),
+            Promise("detected", "" if seen else unseen),
+            Promise("given to a person", "" if escalated or not seen else f"it is {row.state if row else 'nothing'}"),
             Promise("nothing sent", f"{tried} repairs were sent" if tried else ""),
             Promise("undone", back),
         )  # fmt: skip
 
 
-__all__ = ["AdapterError", "DrillRefused", "Limits", "RealDrill", "left_over", "undo"]
+__all__ = ["AdapterError", "DrillRefused", "Limits", "RealDrill", "Undoing", "left_over"]

@@ -15,6 +15,8 @@ from nhc import settings_file
 from nhc.policy.policy_file import rate
 from nhc.remedy.bounds import FLEET, MARK, REPAIRS, Bounds, Limit, RadiusBounds, Timed
 from nhc.remedy.breaker import BreakerSettings
+from nhc.remedy.drill_settings import DrillSettings
+from nhc.remedy.drill_settings import read as read_drill
 from nhc.remedy.hours import Hours, read_hours
 from nhc.remedy.ladder import Mode
 from nhc.remedy.zone import read_zone
@@ -149,6 +151,7 @@ class RemedySettings(NamedTuple):
     repairers: Tuple[RepairerSettings, ...] = ()
     machines: Tuple[MachineSettings, ...] = ()
     leader: LeaderSettings = LeaderSettings()
+    drill: DrillSettings = DrillSettings()
 
     def mode(self, action: str) -> Mode:
         """What is allowed of an action: `mark`, or a rung."""
@@ -207,6 +210,7 @@ def _read(file: Table) -> RemedySettings:
         repairers=_repairers(file.table("repairers")),
         machines=_machines(file.list_of_tables("machines")),
         leader=_leader(file.table("leader")),
+        drill=read_drill(file.table("drill")),
     )
     file.finish()
     return found

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nhc.drills.real import left_over
-from nhc.store import attempts, episodes
+from nhc.store import attempts, episodes, nodes
 from nhc.store.connect import open_store
 from tests.support.remedy_world import new_store
 from tests.support.slurm import ROOT_PATH
@@ -55,15 +55,15 @@ directory = "{place}/evidence"
         wrapper.chmod(0o755)
         self.env["NHC_RM_PATH"] = str(wrapper.parent)
 
-    def start(self, *more):
+    def start(self, *more, scenario="fault"):
         env = {**self.env, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "HOME": str(self.place)}
-        words = ["remedy", "drill", "fault", "--node", NODE, "--real", "-s", str(self.place / "remedy.toml"), *more]
+        words = ["remedy", "drill", scenario, "--node", NODE, "--real", "-s", str(self.place / "remedy.toml"), *more]
         self.child = subprocess.Popen([sys.executable, "-c", CODE, *words], env=env, stdout=subprocess.PIPE,
                                       stderr=subprocess.PIPE, text=True, preexec_fn=_takes_ctrl_c)  # fmt: skip
         return self.child
 
-    def run(self, *more):
-        out, err = self.start(*more).communicate(timeout=120)
+    def run(self, *more, scenario="fault"):
+        out, err = self.start(*more, scenario=scenario).communicate(timeout=120)
         return self.child.returncode, out, err
 
     def said(self):
@@ -78,7 +78,7 @@ directory = "{place}/evidence"
             with store.read() as connection:
                 rows = episodes.list_episodes(connection)
                 tried = [one for row in rows for one in attempts.attempts_of(connection, row.id)]
-            return rows, tried, left_over(store)
+            return rows, tried, [one.node for one in left_over(store)]
         finally:
             store.close()
 
@@ -136,3 +136,22 @@ def test_a_node_that_somebody_has_drained_is_refused(drill, cluster):
     status, _out, err = drill.run("--apply")
     assert (status, "a drill needs a node in service" in err) == (2, True)
     assert cluster.reason(NODE).startswith("mine")
+
+
+def test_what_would_be_put_on_the_node_is_shown_and_no_fault_that_the_loop_would_repair(drill, cluster):
+    with open(drill.place / "remedy.toml", "a") as file:
+        file.write('[repairers.node]\n[drill]\nfile-system = "/scratch"\n')
+    store = open_store(f"sqlite:///{drill.place}/store.db", create=False)
+    with store.write() as connection:
+        nodes.describe(connection, [nodes.NodeDescription(NODE, uuid="4c4c4544-0000-1000-8000-000000000000")])
+    store.close()
+    status, out, err = drill.run(scenario="full-disk")
+    assert (status, f"would run on {NODE}: /usr/bin/nhc inject full-disk --device /scratch --to 97% --yes" in out,
+            "dry run: nothing was done" in err) == (0, True, True), (out, err)  # fmt: skip
+    text = (drill.place / "remedy.toml").read_text()
+    (drill.place / "remedy.toml").write_text(text.replace('mark = "on"', 'mark = "on"\nreboot = "on"')
+                                             + 'kernel = "xid-79"\n')  # fmt: skip
+    status, out, err = drill.run("--apply", scenario="kernel-line")
+    assert (status, "xid-79 asks for a repair, and the loop would begin it (reboot on)" in err) == (2, True), (out, err)
+    assert drill.look() == ([], [], [])
+    assert cluster.state(NODE) == "idle"

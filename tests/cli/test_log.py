@@ -178,7 +178,7 @@ def test_only_root_injects(monkeypatch, tmp_path, capsys):
 
 def test_the_list_shows_every_fault(capsys):
     assert inject_command("", list_faults=True) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(FAULTS)
+    assert len(capsys.readouterr().out.splitlines()) == len([*FAULTS, "full-disk"])
 
 
 # ack
@@ -258,3 +258,45 @@ def test_a_drill_on_the_real_kernel_log_from_end_to_end(tmp_path, monkeypatch, c
         assert key not in capsys.readouterr().out.split("acknowledged")[1].split("\n", 1)[1]
     finally:
         assert inject_command("end") == 0
+
+
+def test_a_full_disk_is_a_file_that_end_removes_and_nothing_large_or_shared_is_filled(tmp_path, monkeypatch, capsys):
+    need("tmpfs", os.geteuid() == 0, "it needs root")
+    monkeypatch.setenv("NHC_LEDGER_DIR", str(tmp_path / "ledger"))
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    kmsg = tmp_path / "kmsg"
+    kmsg.write_text("")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", disk], check=True)
+    try:
+        (disk / "theirs").write_text("x")
+        assert inject_command("full-disk", device=str(disk), dry_run=True) == 0
+        assert inject_command("full-disk", device=str(disk)) == 2, "nobody to ask"
+        assert [path.name for path in disk.iterdir()] == ["theirs"]
+        assert inject_command("full-disk", device=str(disk), yes=True, to=90) == 0
+        space = os.statvfs(disk)
+        assert 0.90 <= 1 - space.f_bavail / space.f_blocks < 0.92
+        assert inject_command("full-disk", device=str(disk), yes=True, to=95) == 2
+        assert "is there already: nhc inject end" in capsys.readouterr().err
+        assert inject_command("end", path=str(kmsg)) == 0
+        assert [path.name for path in disk.iterdir()] == ["theirs"]
+        assert not (tmp_path / "ledger" / "drill.json").exists()
+        for where, to, said in (
+            ("/", 97.0, "the root file system"), (str(tmp_path), 97.0, "no file system is mounted there"),
+            ("/proc", 97.0, "is a proc: expected a local one"), (str(disk), 100.0, "expected 1% to 99%"),
+            ("", 97.0, "needs --device"), (str(disk), 0.5, "expected 1% to 99%"),
+        ):  # fmt: skip
+            assert inject_command("full-disk", device=where, yes=True, to=to) == 2
+            assert said in capsys.readouterr().err
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"files": ["/etc/passwd"]}', '{"files": ["/a/../b/.nhc-drill-fill"]}'])
+def test_a_record_that_nhc_did_not_write_removes_nothing(tmp_path, monkeypatch, capsys, text):
+    monkeypatch.setenv("NHC_LEDGER_DIR", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    (tmp_path / "drill.json").write_text(text)
+    (tmp_path / "kmsg").write_text("")
+    assert inject_command("end", path=str(tmp_path / "kmsg")) == 1
+    assert "drill.json: " in capsys.readouterr().err

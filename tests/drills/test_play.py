@@ -69,7 +69,8 @@ def test_a_person_plays_one_and_sees_what_is_wrong_with_the_words(tmp_path):
         (["nix", "--node", "a"], "'nix' is no scenario"),
         (["fault"], "--node is missing"),
         (["fault", "--node", "a", "--apply"], "--apply is for --real"),
-        (["storm", "--node", "a", "--real"], "on a real node there is the scenario fault alone"),
+        (["storm", "--node", "a", "--real"], "on a real node there are fault, kernel-line, full-disk"),
+        (["full-disk", "--node", "a"], "full-disk is for a real node: --real"),
     ):
         done = nhc("remedy", "drill", *words)
         assert (done.returncode, said in done.stderr, len(done.stderr.splitlines())) == (2, True, 1), done

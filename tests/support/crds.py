@@ -64,6 +64,15 @@ def as_published(group: str, version: str, kind: str, plural: str, namespaced: b
     return Kind(group, version, kind, plural, {}, {}, "", namespaced, given)
 
 
+FENCE: Dict[str, Any] = {**record(
+    agent=TEXT, nodeSecretNames=TEXTS, nodeparameters={"type": "object", "additionalProperties": TEXTS},
+    remediationStrategy={"type": "string", "enum": ["ResourceDeletion", "OutOfServiceTaint"],
+                         "default": "ResourceDeletion"},
+    retrycount={"type": "integer", "default": 5}, retryinterval={"type": "string", "default": "5s"},
+    sharedSecretName=TEXT, sharedparameters=TEXTS, timeout={"type": "string", "default": "60s"},
+), "required": ["agent"]}  # fmt: skip
+"""The spec of a FenceAgentsRemediation, and of its template."""
+
 HOST = {"operationalStatus": "OK", "poweredOn": True, "errorMessage": "",
         "provisioning": {"ID": "", "state": "provisioned"}}  # fmt: skip
 """The status of a BareMetalHost that is well, with all that must be in it."""
@@ -84,13 +93,12 @@ KINDS = (
          record(template=record(spec=record(remediationStrategy=TEXT))), ANY,
          "medik8s/self-node-remediation api/v1alpha1/selfnoderemediationtemplate_types.go"),
     Kind("fence-agents-remediation.medik8s.io", "v1alpha1", "FenceAgentsRemediation", "fenceagentsremediations",
-         record(agent=TEXT, sharedparameters=TEXTS, nodeparameters={"type": "object", "additionalProperties": TEXTS}),
+         FENCE,
          record(conditions=CONDITIONS),
          "medik8s/fence-agents-remediation api/v1alpha1/fenceagentsremediation_types.go"),
     Kind("fence-agents-remediation.medik8s.io", "v1alpha1", "FenceAgentsRemediationTemplate",
          "fenceagentsremediationtemplates",
-         record(template=record(spec=record(agent=TEXT, sharedparameters=TEXTS,
-                                            nodeparameters={"type": "object", "additionalProperties": TEXTS}))), ANY,
+         record(template=record(spec=FENCE)), ANY,
          "medik8s/fence-agents-remediation api/v1alpha1/fenceagentsremediationtemplate_types.go"),
     Kind("janitor.dgxc.nvidia.com", "v1alpha1", "RebootNode", "rebootnodes",
          record(nodeName=TEXT, force=FLAG), record(startTime=TIME, completionTime=TIME, conditions=CONDITIONS),

@@ -14,11 +14,12 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
 from tests.support.kube import REPOSITORY, environment
+from tests.support.pod_kubelet import log_server
 
 STATUS = "application/strategic-merge-patch+json"
 
@@ -32,21 +33,30 @@ class Kubelet:
 
     def __init__(
         self, client: Client, node: str, root: Path, path: Path, namespace: str,
-        rebooted: Callable[[], object] = lambda: None,
+        rebooted: Callable[[], object] = lambda: None, tls: Sequence[str] = (),
     ) -> None:  # fmt: skip
+        """`tls`: it serves its pods' logs with this certificate and key."""
         self.client, self.node, self.root, self.path, self.namespace = client, node, root, path, namespace
         self.rebooted = rebooted
         self.gate = threading.Event()
         self.started: List[str] = []
-        """Pods whose program was started."""
+        """Pods whose repair was started."""
         self.errors: List[str] = []
         self._stop = threading.Event()
-        self._running: Dict[str, subprocess.Popen[str]] = {}
+        self._logs = root.parent / "logs"
+        self._tls, self._server = tls, None
+        self._running: Dict[str, subprocess.Popen[bytes]] = {}
         self._boots = 0
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def __enter__(self) -> Kubelet:  # noqa: PYI034 (Self is Python 3.11's)
         self.boot(str(uuid.uuid4()))
+        if self._tls:
+            self._server = log_server(self._logs, self._tls)
+            threading.Thread(target=self._server.serve_forever, daemon=True).start()
+            body = {"status": {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+                               "daemonEndpoints": {"kubeletEndpoint": {"Port": self._server.server_port}}}}  # fmt: skip
+            self.client.patch(f"/api/v1/nodes/{self.node}/status", body, STATUS)
         self._thread.start()
         return self
 
@@ -55,7 +65,10 @@ class Kubelet:
         self._thread.join(30)
         for process in self._running.values():
             process.kill()
-            process.communicate()  # closes its pipe as well
+            process.wait()
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
         assert self.errors == []
 
     def boot(self, boot: str) -> None:
@@ -92,10 +105,19 @@ class Kubelet:
         elif not repairs:
             if phase == "Pending":
                 self._say(pod, "Running", {"running": {"startedAt": now()}})
-        elif phase == "Pending" and process is None and self.gate.is_set():
+        elif phase == "Pending" and process is None and (self.gate.is_set() or self._collects(pod)):
             self._start(pod, name)
         elif process is not None and process.poll() is not None:
             self._ended(pod, name, phase)
+
+    @staticmethod
+    def _collects(pod: Mapping[str, Any]) -> bool:
+        """Whether a pod collects evidence: it changes nothing, and waits for no gate."""
+        return "collect" in (pod["spec"]["containers"][0].get("args") or ())
+
+    def _log(self, pod: Mapping[str, Any]) -> Path:
+        name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]["name"]
+        return self._logs / self.namespace / str(name) / str(container)
 
     def _start(self, pod: Mapping[str, Any], name: str) -> None:
         container = pod["spec"]["containers"][0]
@@ -105,17 +127,20 @@ class Kubelet:
         argv[argv.index("--enter") + 1] = ""
         argv[argv.index("--result") + 1] = str(self.root / f"{name}.log")
         argv.insert(argv.index("--wait"), f"--path={self.path}")
-        self.started.append(name)
-        self._running[name] = subprocess.Popen(
-            argv,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(), cwd=REPOSITORY,
-        )  # fmt: skip
+        if not self._collects(pod):
+            self.started.append(name)
+        self._log(pod).parent.mkdir(parents=True)
+        with self._log(pod).open("wb") as log:
+            self._running[name] = subprocess.Popen(
+                argv, stdout=log, stderr=subprocess.STDOUT, env=environment(), cwd=REPOSITORY
+            )
         self._say(pod, "Running", {"running": {"startedAt": now()}})
 
     def _ended(self, pod: Mapping[str, Any], name: str, phase: str) -> None:
         process = self._running.pop(name, None)
         if process is not None:
-            out, _none = process.communicate(timeout=60)
+            process.wait(60)
+            out = self._log(pod).read_text()
             log = self.root / f"{name}.log"
             text = log.read_text() if log.exists() else out[-2048:] if process.returncode else ""
             phase = "Failed" if process.returncode else "Succeeded"

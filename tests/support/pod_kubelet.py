@@ -33,7 +33,7 @@ class PodKubelet:
         self._leaving: Dict[str, float] = {}
         self._stopping = threading.Event()
         self._threads: List[threading.Thread] = []
-        self._server = _logs(place, tls)
+        self._server = log_server(place, tls)
         self.port = int(self._server.server_address[1])
         self.problems: List[str] = []
 
@@ -150,7 +150,12 @@ def _value(one: Mapping[str, Any], pod: Mapping[str, Any]) -> str:
     return str(value)
 
 
-def _logs(place: Path, tls: Sequence[str]) -> ThreadingHTTPServer:
+def certificate(plane: Any) -> Sequence[str]:
+    """What a kubelet of this plane serves logs with."""
+    return str(plane.ca), str(plane.certificates / "apiserver.key")
+
+
+def log_server(place: Path, tls: Sequence[str]) -> ThreadingHTTPServer:
     """Where the API server asks for the output of containers: /containerLogs/NAMESPACE/POD/CONTAINER."""
     import ssl
 
@@ -178,7 +183,7 @@ def _logs(place: Path, tls: Sequence[str]) -> ThreadingHTTPServer:
 @contextlib.contextmanager
 def kubelet(plane: Any, client: Client, namespace: str, place: Path, path: str) -> Iterator[PodKubelet]:
     """A running kubelet; what it could not do fails the test."""
-    made = PodKubelet(client, namespace, place, path, (str(plane.ca), str(plane.certificates / "apiserver.key")))
+    made = PodKubelet(client, namespace, place, path, certificate(plane))
     made.start()
     try:
         yield made

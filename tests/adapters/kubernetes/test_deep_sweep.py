@@ -17,9 +17,11 @@ from typing import Any, Iterator
 
 import pytest
 
+from nhc.cli.deep_sweep_job import suspicion
 from nhc.group_launch import GroupOrder
 from nhc.ports import SettingError
 from nhc.store import deep
+from nhc.store import jobs as store_jobs
 from nhc.store.connect import open_store
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client
@@ -67,9 +69,7 @@ class Site:
     def __init__(self, plane: Any, place: Path) -> None:
         self.plane, self.place = plane, place
         self.admin = self._client(plane.token)
-        base = f"/api/v1/namespaces/{SPACE}/serviceaccounts/nhc-deep/token"
-        spec = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-        self.token = str(self.admin.post(base, spec)["status"]["token"])
+        self.token = self.token_of("nhc-deep")
         self.kubeconfig = place / "kubeconfig"
         self.kubeconfig.write_text(json.dumps(plane.config(self.token)))
         self.children: list[subprocess.Popen[str]] = []
@@ -81,6 +81,12 @@ class Site:
                         credentials=Credentials(token))  # fmt: skip
         return Client(access, connections=8)
 
+    def token_of(self, account: str) -> str:
+        """A token of an account of the namespace."""
+        base = f"/api/v1/namespaces/{SPACE}/serviceaccounts/{account}/token"
+        spec = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+        return str(self.admin.post(base, spec)["status"]["token"])
+
     def launcher(self, **more: str) -> KubernetesLauncher:
         return KubernetesLauncher({**self.settings, **more})
 
@@ -89,7 +95,8 @@ class Site:
 
     def sweep(self, name: str, *words: str, nodes: str = "", most: int = 100) -> subprocess.Popen[str]:
         given = [word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")]
-        new = [] if "--go-on" in words else ["-n", nodes, "--launcher", "kubernetes", "--tasks", "1", "--floor", "300",
+        which = ["-n", nodes] if nodes else []
+        new = [] if "--go-on" in words else [*which, "--launcher", "kubernetes", "--tasks", "1", "--floor", "300",
                                              "--most", str(most), *given]  # fmt: skip
         tool = [] if "--go-on" in words else ["--", "fake-tool"]
         child = subprocess.Popen(
@@ -220,6 +227,75 @@ def test_a_sweep_killed_midway_goes_on_and_makes_no_test_twice(deep_plane: Site)
     assert len([row for row in deep_plane.rows("killed") if row.turn == 1]) == 3
     assert len(uids) == 6
     until(lambda: deep_plane.left() == [], 60, 0.5)
+
+
+def fail_a_job(site: Site, nodes: list[str], bad: str) -> None:
+    """A Job of one pod a node, of which one fails: its controller deletes the others. The test plays its kubelet."""
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in nodes]
+    pod = {
+        "containers": [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}],
+        "restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
+    }  # fmt: skip
+    spec = {"parallelism": len(nodes), "completions": len(nodes), "backoffLimit": 0, "template": {"spec": pod}}
+    site.admin.post("/apis/batch/v1/namespaces/default/jobs", {"metadata": {"name": "train"}, "spec": spec})
+
+    def pods() -> dict[str, Any]:
+        found = site.admin.items("/api/v1/namespaces/default/pods", labelSelector="job-name=train")
+        return {pod["spec"].get("nodeName"): pod for pod in found}
+
+    until(lambda: set(pods()) == set(nodes), 60)
+    path = "/api/v1/namespaces/default/pods/{}".format(pods()[bad]["metadata"]["name"])
+    site.admin.patch(f"{path}/status", {"status": {"phase": "Failed"}}, MERGE_PATCH)
+
+    until(lambda: set(pods()) == {bad}, 60)
+
+
+def test_the_nodes_of_a_failed_job_are_tested_together_its_suspect_with_a_proven_partner(deep_plane: Site) -> None:
+    fail_a_job(deep_plane, ["n041", SLOW, "n043", "n044"], "n043")
+    log = deep_plane.place / "train.log"
+    log.write_text(
+        "[rank0]: step 12 loss 2.5\n[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+    )
+    name, url = "Job/default/train", deep_plane.url("failed")
+    watch = [sys.executable, "-m", "nhc", "job", "watch", str(log), "--nodes", "n[041-044]", "--per-node", "1",
+             "--job", name, "--store", url]  # fmt: skip
+    said = subprocess.run(watch, env=environment(HOME=str(deep_plane.place)), capture_output=True, text=True, check=False,
+                          timeout=60)  # fmt: skip
+    assert f"nhc deep sweep --job {name} --url {url}\n" in said.stdout, said.stderr
+
+    seen_by_job_run(url, "of another of this name, before", "n060")
+    status, out, err = deep_plane.ended(deep_plane.sweep("failed", "--job", name, "-f", "json"))
+
+    assert status == 1, err
+    assert f"job {name}: n[041-044] by kubernetes and nhc job watch; first {SLOW}\n" in err
+    found = json.loads(out)
+    assert found["nodes"] == {"n041": "passed", SLOW: "failed", "n043": "passed", "n044": "passed"}
+    assert min(test["turn"] for test in found["tests"] if SLOW in test["nodes"].split()) == 2
+    until(lambda: deep_plane.left() == [], 60, 0.5)
+
+    # Who may not read jobs has the store; `nhc job run` knows best, if it is this very object that it saw.
+    blind = deep_plane.place / "blind"
+    blind.write_text(json.dumps(deep_plane.plane.config(deep_plane.token_of("default"))))
+    uid = deep_plane.admin.get("/apis/batch/v1/namespaces/default/jobs/train")["metadata"]["uid"]
+    seen_by_job_run(url, uid, "n050")
+    store = open_store(url)
+    whole = suspicion(name, "kubernetes", deep_plane.settings, store)
+    unasked = suspicion(name, "kubernetes", {**deep_plane.settings, "kubeconfig": str(blind)}, store)
+    store.close()
+    assert (whole.nodes, whole.source) == (("n043", "n050"), "kubernetes and nhc job run")
+    assert unasked.nodes == ("n050",)
+    assert unasked.source.startswith("nhc job run (kubernetes could not be asked: ")
+    assert "403 Forbidden" in unasked.source
+
+
+def seen_by_job_run(url: str, uid: str, nodes: str) -> None:
+    """The Job `train` in the store, as `nhc job run` keeps it."""
+    store = open_store(url)
+    with store.write() as connection:
+        store_jobs.watch(connection, store_jobs.WatchedJob(
+            0, "kubernetes", "Job", "default", "train", uid, "", "running", "0.0", nodes, 1, 3, "", "", 1.0, 1.0, None))  # fmt: skip
+    store.close()
 
 
 # The launcher by itself.

@@ -15,7 +15,8 @@ from nhc.testing_repairers import KEY, RepairerContract, RepairerWorld
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.repair.handoff import KubernetesHandoff
-from nhc_adapters.kubernetes.repair.jobs import JOBS, is_active
+from nhc_adapters.kubernetes.repair.jobs import is_active
+from nhc_adapters.kubernetes.repair.pinned_job import JOBS
 from tests.support.crds import HOST, annotate, install, make, path_of, set_status
 from tests.support.gpu_node import UUID, GpuNode
 from tests.support.kube import Kube

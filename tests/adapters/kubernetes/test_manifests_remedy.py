@@ -144,7 +144,7 @@ def test_the_settings_are_ones_that_the_programs_take(plane: Any, tmp_path: Path
         assert remedy.sources.adapter == "kubernetes"
         assert remedy.mode("mark").value == "dry-run"
         for one in remedy.repairers:
-            assert plugins.repairer(one.type)(one.settings).jobs.image.startswith(IMAGE)
+            assert plugins.repairer(one.type)(one.settings).place.image.startswith(IMAGE)
             assert {rung.value for rung in one.rungs} == {"reboot"}
         (tmp_path / "server.toml").write_text(files(text, "server"))
         assert load_server(str(tmp_path / "server.toml")).listen == "0.0.0.0:20259"

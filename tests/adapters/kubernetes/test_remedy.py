@@ -13,7 +13,7 @@ from nhc.ports import ConditionReports, Evicts
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
-from nhc.remedy.settings import RepairerSettings, parse
+from nhc.remedy.settings import RepairerSettings
 from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.store import attempts, episodes
 from nhc_adapters.kubernetes.api.lease import Lease
@@ -21,27 +21,11 @@ from nhc_adapters.kubernetes.controller.controller import Controller
 from nhc_adapters.kubernetes.controller.settings import make
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.support.kube import Kube
+from tests.support.kube_remedy import ends, settings
 from tests.support.remedy_world import new_store
 from tests.support.waiting import until
 
-SETTINGS = """
-[actions]
-mark = "on"
-reboot = "on"
-[sources]
-adapter = "kubernetes"
-settle = "0s"
-[bounds.fleet]
-out = { nodes = 1 }
-[breaker]
-faults = { nodes = 5 }
-blind = { share = "100%" }
-[drain]
-evict = true
-[verify]
-healthy-for = "1s"
-grace = "0s"
-"""
+EVICT = "[drain]\nevict = true"
 
 
 class Rebooter:
@@ -96,15 +80,10 @@ def test_from_a_condition_to_a_returned_node(kube: Kube, adapter: Adapter, tmp_p
     assert isinstance(adapter, Evicts)
     store, rebooter = new_store(str(tmp_path)), Rebooter(kube)
     hands = Hands(adapter, Crew([Hand(RepairerSettings("test", "test"), rebooter)]), workers=0)
-    loop = RemedyController(store, parse(SETTINGS), hands, reports=adapter.condition_reports)
-
-    def over() -> bool:
-        loop.round()
-        with store.read() as connection:
-            return any(row.ended is not None for row in episodes.list_episodes(connection))
+    loop = RemedyController(store, settings("reboot", more=EVICT), hands, reports=adapter.condition_reports)
 
     try:
-        until(over, 60.0, 0.3)
+        until(ends(loop, store), 60.0, 0.3)
         with store.read() as connection:
             (row,) = episodes.list_episodes(connection)
             (attempt,) = attempts.attempts_of(connection, row.id)
@@ -132,8 +111,8 @@ def test_the_controller_beside_the_loop_leaves_the_mark_until_the_loop_has_prove
     kube.ready(sick, witness)
     store, rebooter = new_store(str(tmp_path)), Rebooter(kube)
     hands = Hands(adapter, Crew([Hand(RepairerSettings("test", "test"), rebooter)]), workers=0)
-    text = SETTINGS.replace("out = { nodes = 1 }", "out = { nodes = 2 }")
-    loop = RemedyController(store, parse(text), hands, reports=adapter.condition_reports)
+    wanted = settings("reboot", more=EVICT, out=2)
+    loop = RemedyController(store, wanted, hands, reports=adapter.condition_reports)
     lease = Lease(kube.admin, kube.namespace, every=0.2, duration=3.0, renew_within=2.0)
     policy = Policy(ceiling=Ceiling(share=1.0))
     chosen = make(apply=True, policy=policy, namespace=kube.namespace, selector=f"test={kube.prefix}")
@@ -144,11 +123,6 @@ def test_the_controller_beside_the_loop_leaves_the_mark_until_the_loop_has_prove
         loop.round()
         return bool(rebooter.sent)
 
-    def over() -> bool:
-        loop.round()
-        with store.read() as connection:
-            return any(row.ended is not None for row in episodes.list_episodes(connection))
-
     try:
         kube.set_condition(sick, "NhcHealthy", "False", "Xid95", "check_gpu_xid: Xid 95 on gpu3 [action: reboot]")
         until(lambda: marked(kube, sick), 30.0, 0.1)
@@ -158,7 +132,7 @@ def test_the_controller_beside_the_loop_leaves_the_mark_until_the_loop_has_prove
         kube.set_condition(witness, "NhcHealthy", "True", "NodeIsHealthy")
         until(lambda: not marked(kube, witness), 30.0, 0.1)  # the controller has cleared what is its own
         assert marked(kube, sick)
-        until(over, 60.0, 0.3)
+        until(ends(loop, store), 60.0, 0.3)
     finally:
         controller.close()
         store.close()

@@ -10,7 +10,7 @@ import pytest
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
-from nhc.remedy.settings import RepairerSettings, parse
+from nhc.remedy.settings import RepairerSettings
 from nhc.store import attempts, episodes
 from nhc.store.attempts import Attempt
 from nhc.store.episodes import Episode
@@ -19,33 +19,14 @@ from nhc_adapters.kubernetes.plugin import Adapter
 from nhc_adapters.kubernetes.repair.repairer import KubernetesJobs
 from tests.support.gpu_node import UUID, GpuNode
 from tests.support.kube import Kube
+from tests.support.kube_remedy import settings
 from tests.support.kubelet import Kubelet
 from tests.support.remedy_world import new_store
 from tests.support.waiting import until
 
-SETTINGS = """
-[actions]
-mark = "on"
-reboot = "on"
-reload-driver = "on"
-reset-device = "on"
-replace = "on"
-[sources]
-adapter = "kubernetes"
-settle = "0s"
-[bounds.fleet]
-out = { nodes = 1 }
-[approval]
-replace = 0
-[breaker]
-faults = { nodes = 5 }
-blind = { share = "100%" }
-[drain]
-evict = true
-[verify]
-healthy-for = "1s"
-grace = "0s"
-"""
+SETTINGS = settings(
+    "reboot", "reload-driver", "reset-device", "replace", more="[approval]\nreplace = 0\n[drain]\nevict = true"
+)
 
 HEALTH = "sagemaker.amazonaws.com/node-health-status"
 
@@ -73,7 +54,7 @@ class Loop:
         hand = Hand(RepairerSettings("kubernetes", "kubernetes"), repairer)
         self.store = new_store(str(base))
         self.controller = RemedyController(
-            self.store, parse(SETTINGS), Hands(self.adapter, Crew([hand], (), (self.adapter,)), workers=0),
+            self.store, SETTINGS, Hands(self.adapter, Crew([hand], (), (self.adapter,)), workers=0),
             reports=self.adapter.condition_reports,
         )  # fmt: skip
         self.problems: List[str] = []

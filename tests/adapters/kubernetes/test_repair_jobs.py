@@ -14,11 +14,13 @@ from nhc.repair import Answer, Machine, Order, Rung, Sent, Stage
 from nhc.testing_repairers import KEY, RepairerContract, RepairerWorld
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules
-from nhc_adapters.kubernetes.repair.jobs import JOBS, job_name, read_job
+from nhc_adapters.kubernetes.repair.jobs import job_name, read_job
+from nhc_adapters.kubernetes.repair.pinned_job import COMPONENT, JOBS
 from nhc_adapters.kubernetes.repair.repairer import KubernetesJobs, needed
 from tests.support.gpu_node import UUID, GpuNode
 from tests.support.kube import Kube
 from tests.support.kubelet import Kubelet
+from tests.support.pod_kubelet import certificate
 from tests.support.waiting import until
 from tests.support.wire import Wire, error, reset
 
@@ -57,7 +59,8 @@ class JobWorld(RepairerWorld):
         self.gpus.gpus(2, recovery="GPU Reset Required")
         provider = f"aws:///us-east-1a/i-{kube.prefix[1:]}"
         name = kube.node("sick", fake=False, spec={"providerID": provider, "unschedulable": True})
-        self.kubelet = Kubelet(kube.admin, name, self.gpus.root, self.gpus.path, kube.namespace)
+        self.kubelet = Kubelet(kube.admin, name, self.gpus.root, self.gpus.path, kube.namespace,
+                               tls=certificate(kube.plane))  # fmt: skip
         self.machine = Machine(name, provider, uuid=UUID)
         token = account(kube, needed(kube.namespace))
         self.secrets = (token,)
@@ -68,8 +71,11 @@ class JobWorld(RepairerWorld):
         )
 
     def calls(self) -> List[str]:
-        return [path for method, path in self.wire.seen
-                if method != "GET" and "selfsubject" not in path and "dryRun" not in path]  # fmt: skip
+        """What was sent that changes the machine: a Job that collects evidence does not."""
+        found = [path for method, path in self.wire.seen
+                 if method != "GET" and "selfsubject" not in path and "dryRun" not in path]  # fmt: skip
+        collect = [job for job in self.jobs() if job["metadata"]["labels"][COMPONENT] == "evidence"] if found else []
+        return found[len(collect) :]
 
     def lose_next_answer(self) -> None:
         self.wire.next(reset(after=True), "POST", "/jobs")
@@ -212,7 +218,7 @@ def test_a_repair_that_was_killed_is_put_back_by_another_job(made: Any) -> None:
 
 def test_a_repair_past_its_deadline_is_ended_and_puts_back_itself(made: Any) -> None:
     world = made()
-    world.repairer.jobs = world.repairer.jobs._replace(deadline=3)
+    world.repairer.hand = world.repairer.hand._replace(deadline=3)
     world.gpus.unit("nvidia-persistenced.service")
     world.gpus.process(99, "python", ["/dev/nvidia0"], unit="nvidia-persistenced.service")
     world.gpus.note("pid-nvidia-persistenced.service", "")  # it stays although its service is stopped
@@ -233,7 +239,7 @@ def test_a_repair_past_its_deadline_is_ended_and_puts_back_itself(made: Any) -> 
 
 def test_a_job_whose_pod_cannot_be_made_says_that_nothing_was_begun(made: Any) -> None:
     world = made(Rung.REBOOT)
-    world.repairer.jobs = world.repairer.jobs._replace(deadline=2)
+    world.repairer.hand = world.repairer.hand._replace(deadline=2)
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
     path = f"/api/v1/namespaces/{world.kube.namespace}"
     world.kube.admin.patch(path, label, MERGE_PATCH)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from nhc.repair import Rung
 from nhc_adapters.kubernetes.repair.cluster import machine_of, read_node
-from nhc_adapters.kubernetes.repair.jobs import label_of, read_job
+from nhc_adapters.kubernetes.repair.jobs import read_job
+from nhc_adapters.kubernetes.repair.pinned_job import label_of
 from nhc_adapters.kubernetes.repair.requests_on_nodes import REQUEST, WORDS, answer, asked
 from nhc_adapters.kubernetes.repair.shown_on_nodes import SHOWN, of_kured, of_node
 

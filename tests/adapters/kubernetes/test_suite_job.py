@@ -27,33 +27,16 @@ from nhc.store import attempts, deep, episodes
 from nhc.suite_ports import SuiteOrder
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, node_path
 from nhc_adapters.kubernetes.plugin import Adapter
-from nhc_adapters.kubernetes.repair.suite_job import SuiteJobSettings, job_name, manifest, report_in
+from nhc_adapters.kubernetes.repair.pinned_job import JobPlace
+from nhc_adapters.kubernetes.repair.suite_job import SuiteProgram, job_name, manifest, report_in
 from nhc_adapters.kubernetes.repair.suite_runner import SuiteJobs
 from tests.adapters.test_slurm_gate import TOOL
 from tests.support.kube import REPOSITORY, Kube
+from tests.support.kube_remedy import ends, settings
 from tests.support.pod_kubelet import PodKubelet, kubelet
 from tests.support.remedy_world import new_store
 from tests.support.waiting import until
 
-SETTINGS = """
-[actions]
-mark = "on"
-reboot = "on"
-power-cycle = "on"
-[sources]
-adapter = "kubernetes"
-settle = "0s"
-[bounds.fleet]
-out = {{ nodes = 1 }}
-[breaker]
-faults = {{ nodes = 5 }}
-blind = {{ share = "100%" }}
-[verify]
-healthy-for = "0s"
-grace = "0s"
-suite = "{suite}"
-suite-limit = "60s"
-"""
 INSTANCE = "aws:///us-east-1a/i-1"
 
 
@@ -157,17 +140,15 @@ def test_a_failed_suite_leads_to_the_next_repair_and_a_passed_one_back_into_serv
     store, runner = new_store(str(site.place)), site.runner()
     prover = SuiteProver(store, runner, 60.0)
     hands = Hands(adapter, Crew([Hand(RepairerSettings("test", "test"), repairs)], (), (adapter,)), workers=0)
-    loop = RemedyController(store, parse(SETTINGS.format(suite=site.suite)), hands, reports=adapter.condition_reports,
+    wanted = settings(
+        "reboot", "power-cycle", verify=f'healthy-for = "0s"\nsuite = "{site.suite}"\nsuite-limit = "60s"'
+    )
+    loop = RemedyController(store, wanted, hands, reports=adapter.condition_reports,
                             suite=prover)  # fmt: skip
     kube.set_condition(site.node, "NhcHealthy", "False", "Xid95", "check_gpu_xid: Xid 95 on gpu3 [action: reboot]")
 
-    def over() -> bool:
-        loop.round()
-        with store.read() as connection:
-            return any(row.ended is not None for row in episodes.list_episodes(connection))
-
     try:
-        until(over, 120.0, 0.2)
+        until(ends(loop, store), 120.0, 0.2)
         with store.read() as connection:
             (row,) = episodes.list_episodes(connection)
             tries = attempts.attempts_of(connection, row.id)
@@ -299,7 +280,7 @@ def test_a_log_that_may_not_be_read_is_said_and_nothing_is_run_again(site: Site,
 
 
 ORDER = SuiteOrder(Machine("n1"), "quick", 1000.25, 60.0)
-GIVEN = SuiteJobSettings("nhc-system", "image")
+PLACE = JobPlace("nhc-system", "image")
 
 
 def test_a_job_is_named_by_its_node_suite_and_time() -> None:
@@ -316,7 +297,7 @@ def test_the_pod_is_the_gates() -> None:
 
     text = (REPOSITORY / "adapters/kubernetes/overlays/gate/daemonset.yaml").read_text()
     gate = yaml.safe_load(text)["spec"]["template"]["spec"]
-    pod = manifest(ORDER, GIVEN, 1)["spec"]["template"]["spec"]
+    pod = manifest(ORDER, PLACE, SuiteProgram(), 1)["spec"]["template"]["spec"]
     for key in ("hostPID", "hostNetwork", "dnsPolicy", "priorityClassName", "tolerations",
                 "terminationGracePeriodSeconds"):  # fmt: skip
         assert pod[key] == gate[key], key

@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from nhc.ports import AdapterError
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.nodes.own_marks import COLLECTS
 
 DEADLINE = 1800.0
 """Seconds after which a drain is given up, with what is left said."""
@@ -108,6 +109,8 @@ def sort_pods(pods: Sequence[Mapping[str, Any]], rules: DrainRules) -> Sorted:
             leave[name] = "its namespace is left out"
         elif MIRROR in annotations:
             leave[name] = "the kubelet's own"
+        elif COLLECTS in annotations:
+            leave[name] = "ours, and only reads"
         elif controller is not None and controller.get("kind") == "DaemonSet" and not finished:
             leave[name] = f"of DaemonSet {controller.get('name')}"
         elif any(_annotated(annotations, wanted) for wanted in rules.protected) and not finished:

@@ -25,6 +25,10 @@ REPAIR = "nhc/repair"
 HOLD = "nhc/hold"
 """Annotation that an operator sets: leave this node alone; its value says why."""
 
+COLLECTS = "nhc/collects"
+"""Annotation of a pod of ours that only reads: it is no work that a drain or a repair waits for. Its node may die under
+it, and then it would stay for ever."""
+
 MANAGER = "nhc"
 """Our name as a field manager: the API server remembers who set a field last."""
 

@@ -13,6 +13,7 @@ from nhc_adapters.kubernetes.nodes.evidence import read_sources, source_types
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED
 from nhc_adapters.kubernetes.nodes.own_marks import (
+    COLLECTS,
     HOLD,
     MARK,
     Own,
@@ -153,13 +154,13 @@ def groups(node: Mapping[str, Any], topologies: Sequence[str]) -> Tuple[str, ...
 
 
 def workload(pods: Sequence[Mapping[str, Any]]) -> List[Mapping[str, Any]]:
-    """The pods that are work: neither finished nor a DaemonSet's nor the kubelet's own."""
+    """The pods that are work: not finished, no DaemonSet's, not the kubelet's own, and none of ours that only reads."""
     found = []
     for pod in pods:
         metadata = pod.get("metadata", {})
         if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
             continue
-        if "kubernetes.io/config.mirror" in (metadata.get("annotations") or {}):
+        if {"kubernetes.io/config.mirror", COLLECTS} & set(metadata.get("annotations") or {}):
             continue
         if any(owner.get("kind") == "DaemonSet" for owner in metadata.get("ownerReferences") or ()):
             continue

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from nhc.ports import AdapterError
 from nhc.repair import Answer, Machine, Right, Sighting
 from nhc_adapters.kubernetes.api import access
-from nhc_adapters.kubernetes.api.client import Body, Client, node_path
+from nhc_adapters.kubernetes.api.client import Body, Client, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.controller.rights import ClusterRight, denied
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused
@@ -120,6 +120,16 @@ class RepairCluster:
             raise failed(f"GET {path}", error) from None
         except Unreachable as error:
             raise CallFailed(Answer.AMBIGUOUS, f"GET {path}: {error}") from None
+
+    def log(self, namespace: str, pod: str, container: str, limit: int) -> str:
+        """The first `limit` bytes of a pod's log, "" where the pod is gone. Raises AdapterError."""
+        path = f"{namespaced(namespace, 'pods', pod)}/log"
+        try:
+            return self.client().text(path, container=container, limitBytes=str(limit))
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return ""
+            raise AdapterError(f"the log of the pod {namespace}/{pod} cannot be read: {error}") from None
 
     def version(self, group: str) -> str:
         """GROUP/VERSION that the API server prefers. Raises RepairRefused where it serves no such group, CallFailed."""

@@ -6,24 +6,17 @@ before it begins, so that a second start of the same Job (Kubernetes does not pr
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.model import printable
 from nhc.repair import Order
 from nhc.system.bounded_read import parse_json
+from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, pinned_job
 
-JOBS = "apis/batch/v1"
-NAME = "app.kubernetes.io/name"
-COMPONENT = "app.kubernetes.io/component"
-OURS = {NAME: "nhc", COMPONENT: "repair"}
-NODE_LABEL = "nhc/repair-node"
+COMPONENT = CONTAINER = "repair"
 ORDER = "nhc/order"
 """Annotation: the key of the order that a Job carries out."""
-
-STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
-"""Annotations of the pod: no drain (ours neither) and no autoscaler ends a repair half way."""
 
 ENTER = "nsenter --target 1 --mount --uts --ipc --net --pid --"
 """How a command of the node's is run from the pod: in the namespaces of the node's first process."""
@@ -34,19 +27,12 @@ ENDING = 150
 """Seconds that the program has to put back what it took away, once it is told to end."""
 
 
-class JobSettings(NamedTuple):
-    """What a site says of the Jobs. `deadline` and `keep` are seconds: how long one may run, and stays to be seen."""
+class HandSettings(NamedTuple):
+    """How the program on the node works. `deadline` is how many seconds a Job of it may run."""
 
-    namespace: str
-    image: str
-    pull_policy: str = "IfNotPresent"
-    pull_secret: str = ""
-    account: str = ""
-    priority: str = "system-node-critical"
     enter: str = ENTER
     path: str = ""
     deadline: int = 1200
-    keep: int = 86400
 
 
 def job_name(key: str, restore: bool = False) -> str:
@@ -54,55 +40,32 @@ def job_name(key: str, restore: bool = False) -> str:
     return f"nhc-{'restore' if restore else 'repair'}-{key.lower()}"
 
 
-def label_of(node: str) -> str:
-    """A node's name as a label's value: names may be four times as long as values."""
-    return node if len(node) <= 63 else hashlib.sha256(node.encode()).hexdigest()[:40]
-
-
-def manifest(order: Order, settings: JobSettings, words: Sequence[str], restore: bool = False) -> Dict[str, Any]:
+def manifest(
+    order: Order, place: JobPlace, hand: HandSettings, words: Sequence[str], restore: bool = False
+) -> Dict[str, Any]:
     """The Job of an order; `words` are what the program is asked."""
-    node = order.machine.node
-    labels = {**OURS, NODE_LABEL: label_of(node)}
     notes = {
-        ORDER: order.key, "nhc/node": node, "nhc/episode": order.episode, "nhc/rung": order.rung.value,
+        ORDER: order.key, "nhc/node": order.machine.node, "nhc/episode": order.episode, "nhc/rung": order.rung.value,
         "nhc/because": printable(order.because, 300),
     }  # fmt: skip
-    options = ["--root", HOST, "--enter", settings.enter, "--result", RESULT, "--wait"]
-    options += ["--path", settings.path] if settings.path else []
-    container: Dict[str, Any] = {
-        "name": "repair", "image": settings.image, "imagePullPolicy": settings.pull_policy,
-        "command": ["python3", "-I", "-m", "nhc_adapters.node.hand"],
+    name = job_name(order.key, restore)
+    job = PinnedJob(name, order.machine.node, COMPONENT, notes, hand.deadline, ENDING)
+    return hand_job(job, place, hand, words)
+
+
+def hand_job(job: PinnedJob, place: JobPlace, hand: HandSettings, words: Sequence[str]) -> Dict[str, Any]:
+    """A Job in which the program on the node does what it is asked."""
+    options = ["--root", HOST, "--enter", hand.enter, "--result", RESULT, "--wait"]
+    options += ["--path", hand.path] if hand.path else []
+    container = {
+        "name": CONTAINER, "command": ["python3", "-I", "-m", "nhc_adapters.node.hand"],
         "args": [*options, *(word.replace("$", "\\u0024") if word.startswith("{") else word for word in words)],
-        "terminationMessagePath": RESULT, "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {"privileged": True, "runAsUser": 0, "runAsNonRoot": False, "readOnlyRootFilesystem": True},
+        "terminationMessagePath": RESULT,
         "resources": {"requests": {"cpu": "10m", "memory": "48Mi"}, "limits": {"memory": "512Mi"}},
         "volumeMounts": [{"name": "host", "mountPath": HOST, "mountPropagation": "HostToContainer"}],
     }  # fmt: skip
-    spec: Dict[str, Any] = {
-        "nodeName": node,  # past the scheduler: the node is cordoned, and this pod is for no other
-        "restartPolicy": "Never", "hostPID": True, "automountServiceAccountToken": False,
-        "enableServiceLinks": False, "terminationGracePeriodSeconds": ENDING,
-        "tolerations": [{"operator": "Exists"}], "containers": [container],
-        "volumes": [{"name": "host", "hostPath": {"path": "/", "type": "Directory"}}],
-    }  # fmt: skip
-    if settings.priority:
-        spec["priorityClassName"] = settings.priority
-    if settings.account:
-        spec["serviceAccountName"] = settings.account
-    if settings.pull_secret:
-        spec["imagePullSecrets"] = [{"name": settings.pull_secret}]
-    return {
-        "apiVersion": "batch/v1", "kind": "Job",
-        "metadata": {
-            "name": job_name(order.key, restore), "namespace": settings.namespace, "labels": labels,
-            "annotations": notes,
-        },
-        "spec": {
-            "completions": 1, "parallelism": 1, "backoffLimit": 0, "podReplacementPolicy": "Failed",
-            "activeDeadlineSeconds": settings.deadline, "ttlSecondsAfterFinished": settings.keep,
-            "template": {"metadata": {"labels": labels, "annotations": {**notes, **STAYS}}, "spec": spec},
-        },
-    }  # fmt: skip
+    volumes = [{"name": "host", "hostPath": {"path": "/", "type": "Directory"}}]
+    return pinned_job(job, place, container, {"automountServiceAccountToken": False}, volumes)
 
 
 # What is read from a Job and its pods.

@@ -15,12 +15,15 @@ from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair import jobs
 from nhc_adapters.kubernetes.repair.cluster import CONFLICT, KubeNode, Object
 from nhc_adapters.kubernetes.repair.handover import ActorSettings, booted, is_of
-from nhc_adapters.kubernetes.repair.jobs import JOBS, JobSettings, job_name
+from nhc_adapters.kubernetes.repair.jobs import HandSettings, job_name
+from nhc_adapters.kubernetes.repair.pinned_job import JOBS, JobPlace
 from nhc_adapters.kubernetes.repair.shown_on_nodes import KURED_LOCK, of_kured
 from nhc_adapters.node.repairer import asked_of
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted
 
 SENTINEL = "/run/reboot-required"
+HAND = HandSettings(deadline=300)
+"""A file is made: minutes, not the twenty of a repair."""
 
 
 class Kured:
@@ -31,7 +34,7 @@ class Kured:
     def __init__(self, given: ActorSettings) -> None:
         table = given.table
         self.nodes, self.sentinel = given.nodes, table.text("sentinel", SENTINEL)
-        self.jobs = JobSettings(table.text("namespace", "nhc-system"), table.text("image"), deadline=300)
+        self.place = JobPlace(table.text("namespace", "nhc-system"), table.text("image"))
         self.where, _, self.daemonset = table.text("daemonset", "kube-system/kured").partition("/")
         if not self.sentinel.startswith("/"):
             raise table.wrong("sentinel", "a path on the node")
@@ -39,10 +42,10 @@ class Kured:
             raise table.wrong("daemonset", "NAMESPACE/NAME of kured's DaemonSet")
 
     def can(self, machine: Machine) -> str:
-        return "" if self.jobs.image else "no image is set up for the Job that makes the sentinel (image)"
+        return "" if self.place.image else "no image is set up for the Job that makes the sentinel (image)"
 
     def needed(self) -> List[ClusterRight]:
-        here = self.jobs.namespace
+        here = self.place.namespace
         return [
             *(ClusterRight(verb, "jobs", "batch", here, purpose="to make kured's sentinel on the node")
               for verb in ("create", "get")),
@@ -63,24 +66,24 @@ class Kured:
         words = ("sentinel", json.dumps(asked, sort_keys=True), self.sentinel)
         name = job_name(order.key)
         try:
-            self.nodes.create(namespaced(self.jobs.namespace, "jobs", group=JOBS),
-                              jobs.manifest(order, self.jobs, words))  # fmt: skip
+            self.nodes.create(namespaced(self.place.namespace, "jobs", group=JOBS),
+                              jobs.manifest(order, self.place, HAND, words))  # fmt: skip
         except CallFailed as error:
             if error.code != str(CONFLICT):
                 raise
-            found = self.nodes.find(namespaced(self.jobs.namespace, "jobs", name, JOBS))
+            found = self.nodes.find(namespaced(self.place.namespace, "jobs", name, JOBS))
             if found is None or not is_of(found, order):
                 raise CallFailed(Answer.REFUSED, f"the name {name} is taken by a Job that is not this order") from None
-        return accepted(f"the Job {self.jobs.namespace}/{name} makes {self.sentinel} for kured", name)
+        return accepted(f"the Job {self.place.namespace}/{name} makes {self.sentinel} for kured", name)
 
     def progress(self, order: Order, sent: Sent, before: Sighting, node: Optional[KubeNode]) -> Progress:
         done = booted(before, order, node)
         if done is not None:
             return done
-        found = self.nodes.find(namespaced(self.jobs.namespace, "jobs", job_name(order.key), JOBS))
+        found = self.nodes.find(namespaced(self.place.namespace, "jobs", job_name(order.key), JOBS))
         if found is None:
             return Progress(Stage.WORKING, "the Job that makes the sentinel is not there (yet)")
-        path = namespaced(self.jobs.namespace, "pods")
+        path = namespaced(self.place.namespace, "pods")
         selector = f"batch.kubernetes.io/job-name={job_name(order.key)}"
         seen = jobs.read_job(found, self.nodes.items(path, labelSelector=selector))
         if seen.ended and seen.text("stage") != "done":

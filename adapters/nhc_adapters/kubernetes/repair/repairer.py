@@ -14,22 +14,24 @@ boot id of the node proves a reboot.
 from __future__ import annotations
 
 import re
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, Iterator, List, Mapping, Optional, Sequence
 
 from nhc.ports import AdapterError
-from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.repair import Answer, EvidenceBudget, Exhibit, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair import jobs
 from nhc_adapters.kubernetes.repair.cluster import CONFLICT, KubeNode, RepairCluster
-from nhc_adapters.kubernetes.repair.jobs import JOBS, JobSeen, JobSettings, job_name
+from nhc_adapters.kubernetes.repair.evidence_job import EvidenceJobs
+from nhc_adapters.kubernetes.repair.jobs import HandSettings, JobSeen, job_name
+from nhc_adapters.kubernetes.repair.pinned_job import JOBS, PLACE, labels_of, read_place, whole_seconds
 from nhc_adapters.node.repairer import asked_of, units_of
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, send_once
 from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = (
-    "kubeconfig", "context", "namespace", "image", "pull-policy", "pull-secret", "service-account", "priority-class",
-    "services", "stoppable", "node-kubeconfig", "wait", "deadline", "keep", "enter", "path",
+    *PLACE, "kubeconfig", "context", "services", "stoppable", "node-kubeconfig", "wait", "deadline", "enter", "path",
+    "evidence",
 )  # fmt: skip
 
 RUNGS = (Rung.RESTART_APP, Rung.RESET_DEVICE, Rung.RELOAD_DRIVER, Rung.REBOOT)
@@ -39,7 +41,7 @@ NOT_READY = 60.0
 
 
 class KubernetesJobs:
-    """As `nhc.repair.Repairer`, Completes."""
+    """As `nhc.repair.Repairer`, Completes, EvidenceSource."""
 
     def __init__(
         self,
@@ -50,23 +52,20 @@ class KubernetesJobs:
         table = AdapterSettings(settings, KNOWN)
         self.services, self.stoppable = units_of(table, "services"), units_of(table, "stoppable")
         self.kubeconfig = table.text("node-kubeconfig")
-        self.wait = _seconds(table, "wait", 300)
-        self.jobs = JobSettings(
-            table.text("namespace", "nhc-system"), table.text("image"), table.text("pull-policy", "IfNotPresent"),
-            table.text("pull-secret"), table.text("service-account"),
-            table.text("priority-class", "system-node-critical"), table.text("enter", jobs.ENTER), table.text("path"),
-            _seconds(table, "deadline", 1200), _seconds(table, "keep", 86400),
-        )  # fmt: skip
-        if self.jobs.pull_policy not in ("Always", "IfNotPresent", "Never"):
-            raise table.wrong("pull-policy", "one of Always, IfNotPresent, Never")
+        self.wait = whole_seconds(table, "wait", 300)
+        self.place = read_place(table)
+        self.hand = HandSettings(
+            table.text("enter", jobs.ENTER), table.text("path"), whole_seconds(table, "deadline", 1200)
+        )
         where = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
         self.cluster = RepairCluster(where, table.text("context"), timeout)
+        self.shows = table.flag("evidence", True)
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
         """Why this rung is not possible, "" where it is. Asks nobody: the node's own program decides in the Job."""
         if rung not in RUNGS:
             return f"a Job on the node cannot {rung.value} it"
-        if not self.jobs.image:
+        if not self.place.image:
             return "no image is set up (image)"
         if not (machine.provider_id or machine.uuid or machine.boot_id):
             return f"nothing is known by which {machine.node} could be told from another machine of that name"
@@ -108,24 +107,24 @@ class KubernetesJobs:
         machine = order.machine._replace(boot_id=order.machine.boot_id or node.boot)
         asked = asked_of(order._replace(machine=machine), self.services, self.stoppable, self.kubeconfig, self.wait)
         words = ("restore" if restore else "start", jobs.order_text(asked))
-        path = namespaced(self.jobs.namespace, "jobs", group=JOBS)
+        path = namespaced(self.place.namespace, "jobs", group=JOBS)
         name = job_name(order.key, restore)
         try:
-            self.cluster.create(path, jobs.manifest(order, self.jobs, words, restore))
+            self.cluster.create(path, jobs.manifest(order, self.place, self.hand, words, restore))
         except CallFailed as error:
             if error.code != str(CONFLICT):
                 raise
             return self._taken(order, name)
-        return accepted(f"the Job {self.jobs.namespace}/{name} is created", name)
+        return accepted(f"the Job {self.place.namespace}/{name} is created", name)
 
     def _taken(self, order: Order, name: str) -> Sent:
         """What it means that the name is taken: the same order, sent before. Raises CallFailed."""
-        found = self.cluster.find(namespaced(self.jobs.namespace, "jobs", name, JOBS))
+        found = self.cluster.find(namespaced(self.place.namespace, "jobs", name, JOBS))
         if found is None:
             raise CallFailed(Answer.AMBIGUOUS, f"the Job {name} was there, and is gone")
         if found["metadata"].get("annotations", {}).get(jobs.ORDER) != order.key:
             raise CallFailed(Answer.REFUSED, f"the name {name} is taken by a Job that is not this order")
-        return accepted(f"the Job {self.jobs.namespace}/{name} was created before", name)
+        return accepted(f"the Job {self.place.namespace}/{name} was created before", name)
 
     # Watching.
 
@@ -167,49 +166,52 @@ class KubernetesJobs:
         return Progress(Stage.FAILED, f"the repair was killed, and what it stopped was not put back: {said}")
 
     def _seen(self, name: str) -> Optional[JobSeen]:
-        found = self.cluster.find(namespaced(self.jobs.namespace, "jobs", name, JOBS))
+        found = self.cluster.find(namespaced(self.place.namespace, "jobs", name, JOBS))
         if found is None:
             return None
-        path = namespaced(self.jobs.namespace, "pods")
+        path = namespaced(self.place.namespace, "pods")
         return jobs.read_job(found, self.cluster.items(path, labelSelector=f"batch.kubernetes.io/job-name={name}"))
 
     def _of_node(self, node: str) -> List[Mapping[str, Any]]:
         selector = ",".join(f"{key}={value}" for key, value in
-                            {**jobs.OURS, jobs.NODE_LABEL: jobs.label_of(node)}.items())  # fmt: skip
-        return list(self.cluster.items(namespaced(self.jobs.namespace, "jobs", group=JOBS), labelSelector=selector))
+                            labels_of(jobs.COMPONENT, node).items())  # fmt: skip
+        return list(self.cluster.items(namespaced(self.place.namespace, "jobs", group=JOBS), labelSelector=selector))
 
-    # Rights.
+    # Evidence, rights.
+
+    def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
+        """The kernel's log and what the drivers say, by a Job on the node. Raises AdapterError."""
+        if not self.shows:
+            return
+        if not self.place.image:
+            raise AdapterError("no image is set up (image)")
+        yield from EvidenceJobs(self.cluster, self.place, self.hand).collect(machine, budget)
 
     def rights(self) -> Sequence[Right]:
         """Its rights; and a Job as it would be created, in a dry run of the API server's. Raises AdapterError."""
-        return [*self.cluster.rights(needed(self.jobs.namespace)), self._dry_run()]
+        return [*self.cluster.rights(needed(self.place.namespace, self.shows)), self._dry_run()]
 
     def _dry_run(self) -> Right:
         name = "create a repair's Job (dry run)"
-        if not self.jobs.image:
+        if not self.place.image:
             return Right(name, False, "no image is set up (image)")
         order = Order("doctor", "0", 0, Machine("doctor"), Rung.REBOOT, "a dry run")
-        path = namespaced(self.jobs.namespace, "jobs", group=JOBS)
+        path = namespaced(self.place.namespace, "jobs", group=JOBS)
         try:
-            self.cluster.create(path, jobs.manifest(order, self.jobs, ("look",)), dryRun="All")
+            self.cluster.create(path, jobs.manifest(order, self.place, self.hand, ("look",)), dryRun="All")
         except AdapterError as error:
             return Right(name, False, str(error))
-        pinned = bool(re.search(r"@sha256:[0-9a-f]{64}$", self.jobs.image))
+        pinned = bool(re.search(r"@sha256:[0-9a-f]{64}$", self.place.image))
         return Right(name, True, "" if pinned else "the image is named by a tag, which may be another one tomorrow")
 
 
-def needed(namespace: str) -> List[ClusterRight]:
-    """What it must be allowed to do."""
+def needed(namespace: str, evidence: bool = True) -> List[ClusterRight]:
+    """What it must be allowed to do; `evidence` says whether it collects evidence too."""
+    log = ClusterRight("get", "pods/log", "", namespace, purpose="to read the evidence that a Job has collected")
     return [
         ClusterRight("get", "nodes", purpose="to compare the machine, and to see its boot id"),
         *(ClusterRight(verb, "jobs", "batch", namespace, purpose="to repair by a Job, and to watch it")
           for verb in ("create", "get", "list")),
         ClusterRight("list", "pods", "", namespace, purpose="to read what became of a repair"),
+        *([log] if evidence else []),
     ]  # fmt: skip
-
-
-def _seconds(table: AdapterSettings, key: str, default: int) -> int:
-    value = table.text(key, str(default))
-    if not value.isdigit() or not int(value):
-        raise table.wrong(key, "a number of seconds")
-    return int(value)

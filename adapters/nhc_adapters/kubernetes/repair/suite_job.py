@@ -11,9 +11,10 @@ import json
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.suite_ports import SuiteOrder
-from nhc_adapters.kubernetes.repair.jobs import COMPONENT, NAME, NODE_LABEL, STAYS, label_of, read_job
+from nhc_adapters.kubernetes.repair.jobs import read_job
+from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, pinned_job
 
-CONTAINER = "suite"
+COMPONENT = CONTAINER = "suite"
 ORDER = "nhc/suite-order"
 """Annotation: which run a Job is. The name has a part of its hash only."""
 STARTING = 300
@@ -22,18 +23,11 @@ ENDING = 60
 """Seconds that the program has to end its tools, as for a gate."""
 
 
-class SuiteJobSettings(NamedTuple):
-    """What a site says of the Jobs. `keep` is how many seconds an ended Job stays to be seen."""
+class SuiteProgram(NamedTuple):
+    """What runs the suite: the command in the image, and the pod's RuntimeClass where it needs one."""
 
-    namespace: str
-    image: str
-    pull_policy: str = "IfNotPresent"
-    pull_secret: str = ""
-    account: str = "nhc-remedy-suite"
-    priority: str = "system-node-critical"
-    runtime_class: str = ""
     nhc: str = "nhc"
-    keep: int = 86400
+    runtime_class: str = ""
 
 
 def order_key(order: SuiteOrder) -> str:
@@ -47,10 +41,9 @@ def job_name(order: SuiteOrder, number: int) -> str:
     return f"nhc-suite-{order_key(order)[:24]}-{number}"
 
 
-def manifest(order: SuiteOrder, settings: SuiteJobSettings, number: int) -> Dict[str, Any]:
+def manifest(order: SuiteOrder, place: JobPlace, program: SuiteProgram, number: int) -> Dict[str, Any]:
     """The Job of a run."""
     node = order.machine.node
-    labels = {NAME: "nhc", COMPONENT: "suite", NODE_LABEL: label_of(node)}
     notes = {ORDER: order_key(order), "nhc/node": node, "nhc/suite": order.suite}
     env: List[Dict[str, Any]] = [
         # Else the node would count as busy because of this very pod.
@@ -58,45 +51,26 @@ def manifest(order: SuiteOrder, settings: SuiteJobSettings, number: int) -> Dict
         {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
         {"name": "TMPDIR", "value": "/var/lib/nhc"},
     ]
-    container: Dict[str, Any] = {
-        "name": CONTAINER, "image": settings.image, "imagePullPolicy": settings.pull_policy,
-        "command": [settings.nhc, "deep", "run", order.suite, "--adapter", "kubernetes", "-n", node, "-f", "json", "-q",
+    container = {
+        "name": CONTAINER, "env": env,
+        "command": [program.nhc, "deep", "run", order.suite, "--adapter", "kubernetes", "-n", node, "-f", "json", "-q",
                     "--since", f"{order.since:.0f}", "--timeout", f"{order.seconds:.0f}s"],
-        "env": env, "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {"privileged": True, "runAsUser": 0, "runAsNonRoot": False, "readOnlyRootFilesystem": True},
         "volumeMounts": [
             {"name": "state", "mountPath": "/var/lib/nhc"}, {"name": "run", "mountPath": "/run/nhc"},
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 (collectives within the node)
         ],
     }  # fmt: skip
-    spec: Dict[str, Any] = {
-        "nodeName": node,  # past the scheduler: the node is cordoned, and this pod is for no other
-        "restartPolicy": "Never", "hostPID": True, "hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet",
-        "serviceAccountName": settings.account, "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": ENDING, "tolerations": [{"operator": "Exists"}], "containers": [container],
-        "volumes": [
-            {"name": "state", "hostPath": {"path": "/var/lib/nhc", "type": "DirectoryOrCreate"}},
-            {"name": "run", "hostPath": {"path": "/run/nhc", "type": "DirectoryOrCreate"}},
-            {"name": "shm", "emptyDir": {"medium": "Memory"}},
-        ],
-    }  # fmt: skip
-    if settings.priority:
-        spec["priorityClassName"] = settings.priority
-    if settings.runtime_class:
-        spec["runtimeClassName"] = settings.runtime_class
-    if settings.pull_secret:
-        spec["imagePullSecrets"] = [{"name": settings.pull_secret}]
-    return {
-        "apiVersion": "batch/v1", "kind": "Job",
-        "metadata": {"name": job_name(order, number), "namespace": settings.namespace, "labels": labels,
-                     "annotations": notes},
-        "spec": {
-            "completions": 1, "parallelism": 1, "backoffLimit": 0, "podReplacementPolicy": "Failed",
-            "activeDeadlineSeconds": round(order.seconds) + STARTING + ENDING,
-            "ttlSecondsAfterFinished": settings.keep,
-            "template": {"metadata": {"labels": labels, "annotations": {**notes, **STAYS}}, "spec": spec},
-        },
-    }  # fmt: skip
+    pod: Dict[str, Any] = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    if program.runtime_class:
+        pod["runtimeClassName"] = program.runtime_class
+    volumes = [
+        {"name": "state", "hostPath": {"path": "/var/lib/nhc", "type": "DirectoryOrCreate"}},
+        {"name": "run", "hostPath": {"path": "/run/nhc", "type": "DirectoryOrCreate"}},
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+    ]
+    seconds = round(order.seconds) + STARTING + ENDING
+    job = PinnedJob(job_name(order, number), node, COMPONENT, notes, seconds, ENDING)
+    return pinned_job(job, place, container, pod, volumes)
 
 
 class SuiteEnd(NamedTuple):

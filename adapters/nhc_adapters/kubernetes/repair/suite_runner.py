@@ -21,17 +21,17 @@ from nhc.ports import AdapterError
 from nhc.repair import Answer, Right
 from nhc.suite_ports import SuiteOrder
 from nhc_adapters.kubernetes.api.client import namespaced
-from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
-from nhc_adapters.kubernetes.repair.cluster import CONFLICT, NOT_FOUND, Object, RepairCluster
-from nhc_adapters.kubernetes.repair.jobs import JOBS, is_active, read_job
+from nhc_adapters.kubernetes.repair.cluster import CONFLICT, Object, RepairCluster
+from nhc_adapters.kubernetes.repair.jobs import is_active, read_job
+from nhc_adapters.kubernetes.repair.pinned_job import JOBS, PLACE, read_place
 from nhc_adapters.kubernetes.repair.suite_job import (
     CONTAINER,
     ENDING,
     ORDER,
     STARTING,
     SuiteEnd,
-    SuiteJobSettings,
+    SuiteProgram,
     job_name,
     manifest,
     order_key,
@@ -41,8 +41,7 @@ from nhc_adapters.kubernetes.repair.suite_job import (
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.settings import AdapterSettings
 
-KNOWN = ("kubeconfig", "context", "namespace", "image", "pull-policy", "pull-secret", "service-account",
-         "priority-class", "runtime-class", "nhc", "keep")  # fmt: skip
+KNOWN = (*PLACE, "kubeconfig", "context", "runtime-class", "nhc")
 TRIES = 3
 """Jobs of one run that may tell nothing; as many as the remedy loop's own tries."""
 EVERY = 2.0
@@ -73,15 +72,8 @@ class SuiteJobs:
         table = AdapterSettings(settings, KNOWN)
         if not table.text("image"):
             raise table.error("image", "missing: which image has nhc and the suite's tools?")
-        keep = table.text("keep", "86400")
-        if not keep.isdigit() or not int(keep):
-            raise table.wrong("keep", "a number of seconds")
-        policy = table.choice("pull-policy", ("IfNotPresent", "Always", "Never"))
-        self.jobs = SuiteJobSettings(
-            table.text("namespace", "nhc-system"), table.text("image"), policy, table.text("pull-secret"),
-            table.text("service-account", "nhc-remedy-suite"), table.text("priority-class", "system-node-critical"),
-            table.text("runtime-class"), table.text("nhc", "nhc"), int(keep),
-        )  # fmt: skip
+        self.place = read_place(table, "nhc-remedy-suite")
+        self.program = SuiteProgram(table.text("nhc", "nhc"), table.text("runtime-class"))
         where = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
         self.cluster = RepairCluster(where, table.text("context"), timeout)
         self._every, self._sleep, self._clock = every, sleep, monotonic
@@ -105,7 +97,7 @@ class SuiteJobs:
             told = ended.end.status in TOLD or (followed and ended.end.status == UNSURE)
             if told and ended.report:
                 return ended.report
-            said = f"the Job {self.jobs.namespace}/{name} gave no report: {_why(ended.end)}"
+            said = f"the Job {self.place.namespace}/{name} gave no report: {_why(ended.end)}"
             if followed:
                 raise AdapterError(f"{node}: {suite}: {said}")
         raise AdapterError(f"{node}: {suite} could not tell in {TRIES} Jobs; of the last: {said}")
@@ -113,7 +105,7 @@ class SuiteJobs:
     # The Job.
 
     def _path(self, resource: str, name: str = "", group: str = "api/v1") -> str:
-        return namespaced(self.jobs.namespace, resource, name, group)
+        return namespaced(self.place.namespace, resource, name, group)
 
     def _find(self, order: SuiteOrder, name: str) -> Optional[Object]:
         """Raises AdapterError where the name is taken by what is none of this run."""
@@ -129,7 +121,9 @@ class SuiteJobs:
         if not node.ready:
             raise AdapterError(f"the kubelet of {node.name} is not ready: it would start no pod")
         try:
-            return self.cluster.create(self._path("jobs", group=JOBS), manifest(order, self.jobs, number))
+            return self.cluster.create(
+                self._path("jobs", group=JOBS), manifest(order, self.place, self.program, number)
+            )
         except CallFailed as error:
             if error.code != str(CONFLICT):
                 raise
@@ -163,23 +157,15 @@ class SuiteJobs:
     def _read(self, job: Mapping[str, Any], name: str) -> _SuiteRead:
         """Raises AdapterError where the API server does not give what it has."""
         end = read_end(job, self._pods(name))
-        return _SuiteRead(end, report_in(self._log(end.pod)) if end.status in (*TOLD, UNSURE) else "")
-
-    def _log(self, pod: str) -> str:
-        """A pod's log, "" where it is gone. Raises AdapterError."""
-        path = f"{self._path('pods', pod)}/log"
-        try:
-            return self.cluster.client().text(path, container=CONTAINER, limitBytes=str(LOG))
-        except ApiError as error:
-            if error.status == NOT_FOUND:
-                return ""
-            raise AdapterError(f"the log of the pod {self.jobs.namespace}/{pod} cannot be read: {error}") from None
+        if end.status not in (*TOLD, UNSURE):
+            return _SuiteRead(end, "")
+        return _SuiteRead(end, report_in(self.cluster.log(self.place.namespace, end.pod, CONTAINER, LOG)))
 
     # Rights.
 
     def rights(self) -> Sequence[Right]:
         """Its rights, each asked of the API server. Raises AdapterError."""
-        return self.cluster.rights(needed(self.jobs.namespace))
+        return self.cluster.rights(needed(self.place.namespace))
 
     def close(self) -> None:
         """End its connections."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import tempfile
-from typing import Dict, Tuple
+import time
+import zlib
+from typing import Dict, Iterator, Mapping, Tuple
 
 from nhc.system.bounded_read import read_bytes
 from nhc_adapters.node.hand.journal import DIRECTORY
@@ -21,6 +24,39 @@ COMMANDS: Dict[str, Tuple[str, ...]] = {
 BUG_REPORT = "nvidia-bug-report.log.gz"
 NAMES: Dict[str, str] = {**dict.fromkeys(COMMANDS, "text/plain"), BUG_REPORT: "application/gzip"}
 """The pieces, the cheapest and most telling first, with their media types."""
+
+
+LOG = 9 << 20
+"""Bytes of all lines of `collect`: a kubelet keeps 10 MiB of a pod's log (containerLogMaxSize) in its newest file."""
+
+
+def collect(node: LocalNode, size: int, seconds: float) -> Iterator[Mapping[str, object]]:
+    """Every piece, as a line for a log: packed, for what a kubelet keeps of a log is little.
+
+    `size` bytes and `seconds` are for all of them; a piece has half of what is left of the time. What cannot be had is
+    a line as well, which says why.
+    """
+    until, room = time.monotonic() + seconds, LOG
+    for name in NAMES:
+        left = until - time.monotonic()
+        if size <= 0 or left < 1:
+            yield {"piece": name, "problem": "the budget of this collection was spent before"}
+            continue
+        try:
+            content, cut = take(node, name, size, left / 2)
+        except NotPossible as error:
+            yield {"piece": name, "problem": str(error)[:300]}
+            continue
+        except OSError as error:
+            yield {"piece": name, "problem": f"{error.filename or name}: {error.strerror or error}"[:300]}
+            continue
+        packed = base64.b64encode(zlib.compress(content)).decode()
+        if len(packed) > room:
+            yield {"piece": name, "problem": f"{len(packed)} bytes are more than is left of the log"}
+            continue
+        room -= len(packed)
+        size -= len(content)
+        yield {"piece": name, "content": packed, "cut": cut}
 
 
 def take(node: LocalNode, name: str, size: int, seconds: float) -> Tuple[bytes, bool]:

@@ -1,4 +1,5 @@
-"""The commands of the program on the node: look, start, show, restore, evidence. Each prints one line of JSON.
+"""The commands of the program on the node: look, start, show, restore, evidence. Each prints one line of JSON,
+`collect` one for each piece of evidence before it.
 
 `start` decides in the foreground and answers; the repair then goes on in a process of its own, so that a lost
 connection neither ends it nor hides it: `show` tells by the order's key what became of it.
@@ -38,12 +39,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--path", default="", help="directories in which commands are looked for first")
     parser.add_argument("--wait", action="store_true", help="stay until the repair has ended")
     parser.add_argument("--result", default="", help="a file that gets the answer as well, at most 4096 bytes of it")
-    parser.add_argument("command", choices=("look", "start", "show", "restore", "evidence", "sentinel"))
+    parser.add_argument("command", choices=("look", "start", "show", "restore", "evidence", "collect", "sentinel"))
     parser.add_argument(
         "words",
         nargs="*",
         help="start, restore: the order as JSON; show: its key; evidence: NAME BYTES SECONDS; "
-        "sentinel: the order and a file",
+        "collect: BYTES SECONDS; sentinel: the order and a file",
     )
     given = parser.parse_args(argv)
     node, journal = LocalNode(given.root, shlex.split(given.enter), given.path), RepairJournal(given.root)
@@ -68,6 +69,10 @@ def _answer(command: str, words: Sequence[str], node: LocalNode, journal: Repair
     if command == "evidence":
         content, cut = evidence.take(node, words[0], int(words[1]), float(words[2]))
         return {"content": base64.b64encode(content).decode(), "cut": cut}
+    if command == "collect":
+        for line in evidence.collect(node, int(words[0]), float(words[1])):
+            print(json.dumps(line), flush=True)
+        return {"looked_for": len(evidence.NAMES)}
     value: Dict[str, object] = json.loads(words[0])
     asked = AskedRepair(**{key: tuple(one) if isinstance(one, list) else one for key, one in value.items()})  # type: ignore[arg-type]
     if command == "sentinel":

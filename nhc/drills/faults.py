@@ -1,0 +1,160 @@
+"""What a drill does to a real node: a fault that is only reported, or one that is put there for the node to find.
+
+Each fault says which problems are its own, so that a true one of the same node is never taken for the drill's.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import List, NamedTuple, Protocol, Sequence, Set, Tuple
+
+from nhc.checks.kmsg import outcome
+from nhc.drills.world import CHECK
+from nhc.kernlog.judge import take_in
+from nhc.kernlog.state_types import LogState
+from nhc.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.remedy.ladder import Mode
+from nhc.remedy.settings import RemedySettings
+from nhc.repair import LADDER, RUNG_OF, Rung
+from nhc.store import problems, reports
+from nhc.store.database import Store
+from nhc.store.intake import Incoming
+from nhc.store.problems import StoredProblem
+
+REPORTED, KERNEL_LINE, FULL_DISK = "fault", "kernel-line", "full-disk"
+REAL = {
+    REPORTED: "a fault is reported that is not there; nothing is done to the machine",
+    KERNEL_LINE: "a marked line is written into the node's kernel log, and its own check finds it",
+    FULL_DISK: "a file fills a small file system of the node, and its own check finds it",
+}
+"""The scenarios of a real node."""
+
+SOURCE = "drill"
+REASON = "Drill"
+WHY = "a drill: nothing is wrong with this node"
+
+
+class Injection(NamedTuple):
+    """A fault for `nhc inject` on the node: its name there, the device or mount point, and how full (a share)."""
+
+    scenario: str
+    fault: str
+    device: str = ""
+    to: float = 0.0
+
+    def begin(self, nhc: str) -> Tuple[str, ...]:
+        """The command that puts it on the node."""
+        device = ("--device", self.device) if self.device else ()
+        to = ("--to", f"{self.to:.0%}") if self.to else ()
+        return (nhc, "inject", self.fault, *device, *to, "--yes")
+
+    @staticmethod
+    def end(nhc: str) -> Tuple[str, ...]:
+        """The command that takes every drill's fault off the node; it may be repeated."""
+        return (nhc, "inject", "end")
+
+    def text(self) -> str:
+        """For the store."""
+        return json.dumps(self._asdict())
+
+
+def read_injection(text: str) -> Injection:
+    """What `Injection.text` wrote. Raises ValueError."""
+    found = json.loads(text)
+    if not isinstance(found, dict) or set(found) != set(Injection._fields):
+        raise ValueError("not an injection")
+    return Injection(str(found["scenario"]), str(found["fault"]), str(found["device"]), float(found["to"]))
+
+
+def caused(scenario: str, device: str, problem: StoredProblem) -> bool:
+    """Whether a problem is what this drill put there: the drill's mark in a kernel line, the file system's name."""
+    if scenario == REPORTED:
+        return problem.check == CHECK
+    if scenario == KERNEL_LINE:
+        return problem.message.startswith("drill: ")
+    return problem.reason == "FilesystemFull" and problem.target == device
+
+
+def action_of(line: str) -> Action:
+    """The repair that a kernel line asks for, NONE where it takes no node out."""
+    state: LogState = {}
+    take_in(state, [(line, 0.0)], 0.0)
+    found = [outcome(finding) for finding in state.get("findings", {}).values()]
+    bad = [one.action for one in found if one.verdict is Verdict.CRIT]
+    return max(bad, key=lambda one: LADDER.index(RUNG_OF.get(one, Rung.ESCALATE)), default=Action.NONE)
+
+
+def would_send(settings: RemedySettings, action: Action) -> List[str]:
+    """The repairs that the policy would begin for such a fault."""
+    start = LADDER.index(RUNG_OF.get(action, Rung.ESCALATE))
+    return [rung.value for rung in LADDER[start:] if settings.mode(rung.value) is Mode.ON]
+
+
+def causes(scenario: str, device: str, found: Sequence[StoredProblem]) -> Set[str]:
+    """The causes of episodes that such problems open."""
+    return {f"{one.check}|{one.reason}|{one.target}" for one in found if caused(scenario, device, one)}
+
+
+def report(node: str, verdict: Verdict, now: float) -> Report:
+    """What a drill reports of a node."""
+    bad = Outcome(verdict, REASON, WHY, action=Action.INSPECT) if verdict is Verdict.CRIT else Outcome(verdict)
+    return Report(node, "", now, 0.0, (CheckResult(CHECK, bad),), version="drill")
+
+
+class RealFault(Protocol):
+    """One fault of one drill."""
+
+    @property
+    def injection(self) -> Injection:
+        """What is written down of it before it begins."""
+        ...
+
+    def may(self, node: str) -> None:
+        """Raises DrillRefused where it cannot be put on this node, AdapterError, StoreError."""
+        ...
+
+    def begin(self, node: str, now: float) -> str:
+        """Put it there; what was done. Raises DrillRefused where nothing was begun, AdapterError, StoreError."""
+        ...
+
+    def again(self, node: str, now: float) -> None:
+        """Keep it standing: called in each round."""
+        ...
+
+    def take_back(self, node: str, now: float) -> List[str]:
+        """Take it off; what was done. May be repeated. Raises AdapterError, StoreError."""
+        ...
+
+
+class ReportedFault:
+    """Reported to the store, and nothing else."""
+
+    injection = Injection(REPORTED, "")
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def may(self, node: str) -> None:
+        """Always."""
+
+    def begin(self, node: str, now: float) -> str:
+        """Report it."""
+        self._report(node, Verdict.CRIT, now)
+        return "the fault is in the store"
+
+    def again(self, node: str, now: float) -> None:
+        """Report it again, as an agent would: it has to stand for a time before the loop believes it."""
+        self._report(node, Verdict.CRIT, now)
+
+    def take_back(self, node: str, now: float) -> List[str]:
+        """Report that it is over, where it stands."""
+        with self.store.read() as connection:
+            stands = [one for one in problems.list_problems(connection, nodes=[node]) if one.check == CHECK]
+        if not stands:
+            return []
+        self._report(node, Verdict.OK, now)
+        return ["the fault was taken back"]
+
+    def _report(self, node: str, verdict: Verdict, now: float) -> None:
+        with self.store.write() as connection:
+            reports.receive(connection, [Incoming(report(node, verdict, now), SOURCE, now)])
