@@ -29,6 +29,7 @@ RENDERER_GROUP = "nhc.renderers"
 ADAPTERS: Dict[str, str] = {
     "slurm": "nhc_adapters.slurm.adapter:Slurm",
     "slurm-rest": "nhc_adapters.slurm.rest:SlurmRest",
+    "slurm-hyperpod": "nhc_adapters.slurm.requests:SlurmHyperpod",
     "pbs": "nhc_adapters.pbs:Pbs",
     "torque": "nhc_adapters.pbs:Torque",
     "lsf": "nhc_adapters.lsf:Lsf",

@@ -17,7 +17,7 @@ EVERYTHING = os.environ.get("NHC_REQUIRE") == "all"
 #: The real services, each a marker: which fixtures start it, or which folder's tests need it.
 SERVICES = {
     "kubernetes": ("plane", "kube", "deep_plane"),
-    "slurm": ("running_cluster", "cluster", "slurm_directory", "hooked", "site"),
+    "slurm": ("running_cluster", "cluster", "slurm_directory", "slurm", "hooked"),
     "sshd": ("server", "shared", "hostile", "mpi_fleet"),
     "systemd": ("machine", "machines"),
     "ansible": ("tests/ansible/",),
@@ -96,6 +96,12 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: order[id(item)])
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_together(item)[1]))
+
+
+def pytest_collection_finish(session):
+    """Lost groups would start a service twice. pytest-xdist puts them into the tests' ids, which pytest 9.2 ignores."""
+    if getattr(session.config.option, "loadgroup", False) and not all("@" in item.nodeid for item in session.items):
+        raise pytest.UsageError("this pytest loses pytest-xdist's groups: pyproject.toml names another")
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests in two parts, each shared by two processes: what starts no service, with its files in memory; then what does.
+# The tests in two parts, each shared by processes: what starts no service, with its files in memory; then what does.
 #
 #   tests/suite.sh quick|whole [PYTEST ARGUMENT...]
 #
@@ -40,13 +40,14 @@ if [ -n "$memory" ]; then
 else
   part quick --dist loadfile "$@"
 fi
+# What starts a service waits for it half of its time: one process more than there are cores to keep busy.
 # In the order of collecting: services of which there is one for all tests first, then file by file. Ansible's tests build
 # on one another, on machines that only they have, and the packages are built once for all their tests: each of the two in
 # one process, side by side, when no other test writes to the kernel's log, which Ansible's machines read as their own.
 apart=(tests/ansible tests/packaging)
 for word; do [ ! -e "${word%%::*}" ] || apart=(); done # where paths are named, they alone run
 if [ "$what" = whole ]; then
-  part slow --dist loadgroup --no-loadscope-reorder "${apart[@]/#/--ignore=}" "$@"
+  part slow -n $((jobs + 1)) --dist loadgroup --no-loadscope-reorder "${apart[@]/#/--ignore=}" "$@"
   for directory in "${apart[@]}"; do
     part slow -n 0 "$@" "$directory" >"$failed.${directory##*/}" 2>&1 &
   done

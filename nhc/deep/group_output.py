@@ -44,7 +44,8 @@ def read(done: GroupOutput, nodes: Sequence[str], asked: AskedMeasurement, rail:
     try:
         found = collective.parse(done.output)
     except ValueError as error:
-        return MeasuredGroup(None, why=f"the output cannot be read: {error} (status {done.status})")
+        said = "the tool was ended" if done.status >= KILLED else f"the output cannot be read: {error}"
+        return MeasuredGroup(None, why=f"{said} (status {done.status})")
     ranks = asked.tasks * len(nodes)
     hosts = {rank.host.partition(".")[0] for rank in found.ranks}
     missing = tuple(node for node in nodes if node.partition(".")[0] not in hosts) if hosts else ()

@@ -12,22 +12,20 @@ from nhc.repair import NodeRequests, Request, Rung
 from nhc.store import attempts, episodes
 from nhc.store.leader import Leader
 from nhc_adapters.slurm.adapter import Slurm
-from nhc_adapters.slurm.requests import read
+from nhc_adapters.slurm.requests import SlurmHyperpod, read
 from nhc_adapters.slurm.states import node_state
 from tests.support.remedy_world import new_store
 from tests.support.waiting import until
 
 NODE = "n3"
-ACTS = {"NHC_HYPERPOD_REQUESTS": "nhc"}
 SETTINGS = """
 store = "sqlite:///{place}/store.db"
 [actions]
 mark = "on"
 reboot = "on"
 [sources]
-adapter = "slurm"
+adapter = "slurm-hyperpod"
 settle = "0s"
-settings = {{ NHC_HYPERPOD_REQUESTS = "nhc" }}
 [limits]
 first-run = {{ share = "100%" }}
 [evidence]
@@ -55,7 +53,7 @@ def test_who_does_not_say_so_leaves_it_to_hyperpods_agent(asked):
 
 
 def test_a_request_is_read_marked_answered_and_read_no_more(asked):
-    adapter = Slurm(ACTS, asked.env)
+    adapter = SlurmHyperpod({}, asked.env)
     assert isinstance(adapter, NodeRequests)
     [state] = adapter.nodes([NODE])
     request = adapter.requests()[0][NODE]
@@ -121,8 +119,6 @@ def test_only_these_words_on_a_node_that_is_out_are_a_request():
         assert of(["IDLE", words], reason) is None, reason
 
 
-def test_both_settings_at_once_are_refused():
+def test_who_writes_hyperpods_words_does_not_read_them_as_well():
     with pytest.raises(AdapterError, match="our own orders would be read as requests"):
-        Slurm({**ACTS, "NHC_HYPERPOD": "1"}, {})
-    with pytest.raises(AdapterError, match="'yes': expected nhc or hyperpod"):
-        Slurm({"NHC_HYPERPOD_REQUESTS": "yes"}, {})
+        SlurmHyperpod({"NHC_HYPERPOD": "1"}, {})

@@ -193,7 +193,8 @@ def test_real_work_takes_the_node_within_seconds_and_the_test_says_nothing(site)
     assert status == 1, err
     assert "n3: bad with " in out  # it was tested again once its nodes were idle
     lost = next(row for row in site.tests() if row.nodes == "n1 n2" and row.state == "unknown")
-    assert lost.why == "preempted or cancelled: it left no completion marker"
+    # The script of the test may still write its marker between SIGTERM and SIGKILL.
+    assert lost.why in ("preempted or cancelled: it left no completion marker", "the tool was ended (status 143)")
 
 
 def test_the_rail_of_the_slow_node_is_named_by_runs_held_to_each(site):

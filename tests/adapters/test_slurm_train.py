@@ -151,9 +151,10 @@ def test_four_nodes_are_rebooted_once_each_though_the_process_is_killed(train, f
                 continue
             if not killed:
                 until(
-                    lambda name=name: train.rows()[0][name].state == "watching",
-                    30,
+                    lambda name=name: train.rows()[0][name].state not in ("acting", "draining"),
+                    60,
                     what="the answer to be written down",
+                    said=lambda: (train.place / "log").read_text(),
                 )
                 train.child.kill()
                 train.child.wait(30)

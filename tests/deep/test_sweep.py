@@ -4,7 +4,7 @@ import itertools
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nhc.deep.group_output import AskedMeasurement, judged, read
@@ -56,6 +56,7 @@ def test_a_proved_run_gives_its_figure():
     [
         (0, output(["a", "b"], wrong="3"), GroupOutcome.BAD, "3 wrong values"),
         (143, output(["a", "b"]), GroupOutcome.UNKNOWN, "the tool was ended"),
+        (143, "", GroupOutcome.UNKNOWN, "the tool was ended"),
         (1, output(["a", "b"]), GroupOutcome.UNKNOWN, "status 1"),
         (0, output(["a", "b"], network="Socket"), GroupOutcome.UNKNOWN, "not by the fabric"),
         (0, output(["a", "b", "c"]), GroupOutcome.UNKNOWN, "3 of 2 ranks"),
@@ -70,6 +71,7 @@ def test_what_is_not_proved_is_no_figure(status, text, seen, why):
     assert why in found.why
 
 
+@example(output(["a", "b"]).index(" OK"))
 @given(st.integers(min_value=0, max_value=len(output(["a", "b"])) - 30))
 def test_output_that_is_cut_off_is_never_a_figure(length):
     found = read(GroupOutput(0, output(["a", "b"])[:length]), ["a", "b"], ASKED)

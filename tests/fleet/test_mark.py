@@ -108,6 +108,9 @@ def test_a_clock_that_is_wrong_is_noted():
     "", "{}", "[]", "null", "nan", "[" * 100_000, '{"schema": 1e999}', json.dumps({**GOOD, "started": 10**400}),
     json.dumps({**GOOD, "results": [{"check": "x", "verdict": "GREAT"}]}), json.dumps({**GOOD, "results": {}}),
     json.dumps({**GOOD, "host": "gpu02"}), json.dumps({**GOOD, "schema": 2}),
+], ids=[
+    "nothing", "no field", "list", "null", "no number", "deep", "infinite schema", "start too large", "no verdict",
+    "results of another type", "another node", "another schema",
 ])  # fmt: skip
 def test_what_is_no_report_of_this_node_is_trouble(text):
     with pytest.raises(Trouble):

@@ -22,6 +22,8 @@ from nhc.top.tables import LiveTable
 from tests.support.run import ROOT, nhc
 from tests.support.terminal import terminal
 
+pytestmark = pytest.mark.slow  # terminals of their own
+
 
 @pytest.fixture
 def site(tmp_path):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Callable, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Callable, FrozenSet, List, Optional, Sequence, Tuple
 
 from nhc.marks import TAG, mark_text
 from nhc.model import Action
@@ -25,17 +25,9 @@ JSON_SINCE = (23, 2)
 
 
 class Slurm(CommandMarker):
-    """`settings`: NHC_RM_PATH (where Slurm's commands are), NHC_HYPERPOD=1 (write SageMaker HyperPod's reasons),
-    NHC_HYPERPOD_REQUESTS=nhc (such a reason is a person's request to nhc: `nhc_adapters.slurm.requests`).
-    """
+    """`settings`: NHC_RM_PATH (where Slurm's commands are), NHC_HYPERPOD=1 (write SageMaker HyperPod's reasons)."""
 
     keeps_time = True
-
-    def __new__(cls, settings: Optional[Mapping[str, str]] = None, *_given: object, **_more: object) -> Slurm:  # noqa: PYI034 (Self is Python 3.11's)
-        wanted = (settings or {}).get("NHC_HYPERPOD_REQUESTS", "")
-        if wanted not in ("", "nhc", "hyperpod"):
-            raise AdapterError(f"NHC_HYPERPOD_REQUESTS: {wanted!r}: expected nhc or hyperpod: who carries them out")
-        return super().__new__(_with_requests() if wanted == "nhc" and cls is Slurm else cls)
 
     def _prepare(self) -> None:
         self.command.env["SLURM_TIME_FORMAT"] = "%s"
@@ -149,16 +141,6 @@ class Slurm(CommandMarker):
         """The user's jobs on a node, other than one."""
         shown = self.command.ask("squeue", "-h", "-a", "-o", "%A", "-w", plain(node), "-u", plain(user))
         return [number for number in shown.split() if number != job]
-
-
-def _with_requests() -> Type[Slurm]:
-    """The adapter that reads persons' requests. Imported only where it is asked for: hooks have no use for it."""
-    from nhc_adapters.slurm.requests import RequestReader
-
-    class SlurmRequests(RequestReader, Slurm):
-        """Both."""
-
-    return SlurmRequests
 
 
 def _parsed(parse: Callable[[str], List[NodeState]], text: str) -> List[NodeState]:

@@ -16,7 +16,8 @@ from nhc.model import Action
 from nhc.ports import OWNER, AdapterError, Applied, Effect, Mark, NodeState
 from nhc.repair import RUNG_OF, Request
 from nhc.timestamps import utc
-from nhc_adapters._command import CommandMarker, plain
+from nhc_adapters._command import plain
+from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.states import HYPERPOD, HYPERPOD_OWNER
 
 _WORDS = {action: f"Action:{action.value.capitalize()}" for action in HYPERPOD.values()}
@@ -51,13 +52,16 @@ def _request(word: str, words: str) -> Request:
     return Request(RUNG_OF[HYPERPOD[word.lower()]], words, words)
 
 
-class RequestReader(CommandMarker):
-    """What the adapter does besides with NHC_HYPERPOD_REQUESTS=nhc: persons ask on its nodes (`NodeRequests`)."""
+class SlurmHyperpod(Slurm):
+    """The adapter `slurm-hyperpod`: as `slurm`, and persons ask on its nodes (`NodeRequests`).
+
+    Of a name of its own, because hooks have no use for it: it is not in nhc.pyz.
+    """
 
     def _prepare(self) -> None:
         super()._prepare()
         if self.command.setting("NHC_HYPERPOD"):
-            raise AdapterError("NHC_HYPERPOD_REQUESTS=nhc with NHC_HYPERPOD: our own orders would be read as requests")
+            raise AdapterError("slurm-hyperpod with NHC_HYPERPOD: our own orders would be read as requests")
         self._asked: Dict[str, Request] = {}
 
     def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:

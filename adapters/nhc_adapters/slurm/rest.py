@@ -47,8 +47,6 @@ class SlurmRest(CommandMarker):
         if self.url.scheme not in ("http", "https", "unix") or not (self.url.hostname or self.url.path):
             raise AdapterError(f"slurm-rest: {url!r} is not an address (http://host:6820 or unix:/path/to/socket)")
         self.hyperpod = self.command.setting("NHC_HYPERPOD") in ("1", "yes", "true")
-        if self.command.setting("NHC_HYPERPOD_REQUESTS") == "nhc":
-            raise AdapterError("NHC_HYPERPOD_REQUESTS=nhc: persons' requests are read by the adapter slurm alone")
         self._versions: Optional[Tuple[int, int]] = None
 
     def _token(self) -> str:

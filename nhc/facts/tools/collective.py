@@ -114,8 +114,8 @@ class _Reading:
             self.footer(line, words, value)
 
     def footer(self, line: str, words: Sequence[str], value: Sequence[str]) -> None:
-        if line.startswith("# Out of bounds values") and value:
-            self.bounds = (number(value[0]), list(value[1:2]) == ["OK"])
+        if line.startswith("# Out of bounds values") and value[1:2] and value[1] in ("OK", "FAILED"):  # not cut off
+            self.bounds = (number(value[0]), value[1] == "OK")
         elif line.startswith("# Avg bus bandwidth") and value:
             self.average = number(value[0])
         elif line.startswith("# Reducing maxBytes to") and len(words) > 4 and words[4].isdigit():
