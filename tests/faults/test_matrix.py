@@ -152,6 +152,8 @@ def knock(world, name, column):
     )
     cells = EXPECTED[name]
     ended = carry_out(DOORS[name], Place(base, state_of(base, name, column), peer), column)
+    if column.startswith("memory=") and "lost sys.stderr" in ended.err:
+        return ""  # the interpreter's own last words (status 120): it had no memory left to write ours
     wrong = []
     if ended.status not in statuses(cells[column], cells["none"]):
         wrong.append(f"status {ended.status}, expected {cells[column]}")
