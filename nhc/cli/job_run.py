@@ -12,7 +12,7 @@ from nhc.cli.job_options import SETTINGS, STORE_URL, carried_out, settings_of
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.round_service import RoundEnd, RoundService
 from nhc.jobs import metrics
-from nhc.jobs.loop import JobEvent, JobRound
+from nhc.jobs.job_round import JobEvent, JobRound
 from nhc.jobs.site import JobSite, open_site
 from nhc.model import printable
 from nhc.plugins import NoAdapter

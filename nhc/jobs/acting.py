@@ -20,6 +20,16 @@ class JobHands:
     def __init__(self, store: Store, fence: Optional[Fence], actor: str, clock: Callable[[], float]) -> None:
         self.store, self.fence, self.actor, self.clock = store, fence, actor, clock
 
+    def watch(self, seen: WatchedJob) -> WatchedJob:
+        """Write a job down as it is seen; the row has its id."""
+        with self.store.write(self.fence) as connection:
+            return jobs.watch(connection, seen)
+
+    def end(self, row: WatchedJob, now: float, why: str) -> None:
+        """Watch a job no longer."""
+        with self.store.write(self.fence) as connection:
+            jobs.end_job(connection, row, now, self.actor, why)
+
     def begin(
         self, row: WatchedJob, controller: JobController, job: JobView, run: str, step: JobStep
     ) -> Tuple[JobOrder, JobRestart]:

@@ -1,8 +1,8 @@
-"""What the store knows of the nodes of jobs: their critical problems."""
+"""What is wrong with the nodes of jobs: critical problems in the store, and nodes that a controller calls down."""
 
 from __future__ import annotations
 
-from typing import Iterable, List
+from typing import Dict, Iterable, List, Mapping, Tuple
 
 from sqlalchemy.engine import Connection
 
@@ -15,6 +15,31 @@ from nhc.store import problems as store_problems
 
 LOOK_BACK = 86400.0
 """Seconds for which a problem that has ended is still looked at: a run's end may be seen late, after an outage."""
+
+DOWN_BEFORE = 3600.0
+"""Seconds for which this process remembers that a node was down. What agents report of it is in the store."""
+
+
+class DownNodes:
+    """The nodes that controllers called down, for an hour after they came back: a node may come back at once."""
+
+    def __init__(self) -> None:
+        self._down: Dict[Tuple[str, str], JobNodeFault] = {}
+
+    def seen(self, name: str, found: Mapping[str, str], asked: Iterable[str], now: float) -> List[JobNodeFault]:
+        """The nodes of a controller that are down now or were lately.
+
+        `found` are those down now with what is wrong, among the nodes that were `asked` for.
+        """
+        kept = {key: one for key, one in self._down.items() if one.ended is None or now - one.ended < DOWN_BEFORE}
+        for node in asked:
+            known = kept.get((name, node))
+            if node in found and (known is None or known.ended is not None):
+                kept[name, node] = JobNodeFault(node, found[node], now)
+            elif node not in found and known is not None and known.ended is None:
+                kept[name, node] = known._replace(ended=now)
+        self._down = kept
+        return [one for (controller, _node), one in kept.items() if controller == name]
 
 
 def of_store(connection: Connection, nodes: Iterable[str], settings: RestartSettings, now: float) -> List[JobNodeFault]:

@@ -10,7 +10,7 @@ from typing import List
 
 from nhc.job_control import Phase
 from nhc.jobs.decide import LeaveReason
-from nhc.jobs.loop import JobRound
+from nhc.jobs.job_round import JobRound
 from nhc.prometheus_family import Family, counter, gauge
 from nhc.store import jobs
 from nhc.store.database import Store

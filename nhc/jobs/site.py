@@ -7,7 +7,8 @@ from typing import Any, Callable, Dict, Optional
 
 from nhc import plugins
 from nhc.job_control import JobController
-from nhc.jobs.loop import JobEvent, JobLoop
+from nhc.jobs.job_round import JobEvent
+from nhc.jobs.loop import JobLoop
 from nhc.jobs.settings import JobControllerSettings, RestartSettings
 from nhc.store.connect import open_store
 from nhc.store.database import Fence, Store

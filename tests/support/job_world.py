@@ -10,7 +10,8 @@ import contextlib
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.job_control import JobLoss, JobName, JobOrder, JobView, LossCause, Phase, Wish
-from nhc.jobs.loop import JobLoop, JobRound
+from nhc.jobs.job_round import JobRound
+from nhc.jobs.loop import JobLoop
 from nhc.jobs.settings import RestartSettings, parse
 from nhc.model import CheckResult, Outcome, Report, Verdict
 from nhc.ports import AdapterError

@@ -1,0 +1,293 @@
+"""One round over the jobs that asked to be restarted: read, judge, decide, write down, act, look."""
+
+from __future__ import annotations
+
+from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.job_control import ENDS, JobController, JobNotes, JobOrder, JobView, Phase
+from nhc.jobs import faults
+from nhc.jobs.acting import JobHands
+from nhc.jobs.decide import JobScene, JobStep, LeaveReason, PastRestart, RestartBounds, StepKind, first, following
+from nhc.jobs.faults import DownNodes
+from nhc.jobs.job_rows import job_name, nodes_of_run, past_restart, remembered, watched
+from nhc.jobs.judge import JobNodeFault, JobRun, judge
+from nhc.jobs.settings import RestartMode, RestartSettings
+from nhc.model import printable
+from nhc.ports import AdapterError
+from nhc.store import holds, jobs
+from nhc.store.errors import Conflict
+from nhc.store.jobs import JobRestart, WatchedJob
+
+RECENT = 900.0
+"""Seconds for which a job that had failed when it was first seen is still taken up."""
+
+_ACTIVE = frozenset({Phase.RUNNING.value, Phase.ENDING.value, Phase.FAILED.value})
+_OVER = frozenset({Phase.SUCCEEDED, Phase.CANCELLED})
+
+
+class JobEvent(NamedTuple):
+    """Something that happened to a job, or that would happen, for the log: `what` was done (`restart`), and `why`."""
+
+    job: str
+    what: str
+    why: str
+
+
+class JobRound(NamedTuple):
+    """What one round did. `problems` are what could not be read; `waiting` what goes no further now, and why."""
+
+    at: float
+    jobs: int
+    events: Tuple[JobEvent, ...]
+    waiting: Tuple[JobEvent, ...]
+    would: Tuple[JobEvent, ...]
+    problems: Tuple[str, ...]
+
+
+class OneRound:
+    """The state of one round. `publish` gets each event once it is written."""
+
+    def __init__(
+        self, hands: JobHands, settings: RestartSettings, down: DownNodes, apply: bool,
+        publish: Callable[[JobEvent], None],
+    ) -> None:  # fmt: skip
+        self.hands, self.settings, self.down, self.publish = hands, settings, down, publish
+        self.now, self.count = hands.clock(), 0
+        self.apply = apply and settings.restart is RestartMode.ON
+        self.writes = apply and settings.restart is not RestartMode.OFF
+        self.events: List[JobEvent] = []
+        self.waiting: List[JobEvent] = []
+        self.would: List[JobEvent] = []
+        self.problems: List[str] = []
+        with hands.store.read() as connection:
+            rate = self.settings.limits.rate
+            self.left = rate.operations - jobs.begun_since(connection, self.now - rate.seconds)
+            self.held = next(
+                (
+                    f"hold by {one.by}: {one.why}"
+                    for one in holds.in_force(connection, self.now)
+                    if one.scope == "fleet"
+                ),
+                "",
+            )
+
+    def result(self) -> JobRound:
+        """What the round has done so far."""
+        return JobRound(
+            self.now,
+            self.count,
+            tuple(self.events),
+            tuple(self.waiting),
+            tuple(self.would),
+            tuple(dict.fromkeys(self.problems)),
+        )
+
+    def controller(self, name: str, controller: JobController) -> None:
+        """Go over the jobs of one controller. Raises StoreError."""
+        try:
+            listed = list(controller.jobs())
+        except AdapterError as error:
+            self.problems.append(f"{name}: jobs cannot be read: {printable(str(error))}")
+            return
+        with self.hands.store.read() as connection:
+            known = {job_name(row): row for row in jobs.list_jobs(connection, controller=name)}
+            under_way = jobs.open_restarts(connection)
+        found = {job.job: job for job in listed}
+        made_anew = {row.text() for row in known.values() if row.id in under_way and under_way[row.id].manifest}
+        new = [job for job in listed if job.job not in known and self._is_new(job) and job.job.text() not in made_anew]
+        self.count += len(known) + len(new)
+        nodes = {node for row in known.values() for node in row.node_names} | {n for job in listed for n in job.nodes}
+        nodes |= {loss.node for job in listed for loss in job.losses if loss.node}
+        troubles = self._faults(name, controller, nodes)
+        if troubles is None:
+            return
+        for job in new:
+            known[job.job] = self._watch(name, job, None)
+        for key, row in known.items():
+            try:
+                self._one(controller, row, found.get(key), under_way.get(row.id), troubles)
+            except (AdapterError, Conflict) as error:
+                self.problems.append(f"{row.text()}: {printable(str(error))}")
+
+    def _is_new(self, job: JobView) -> bool:
+        """Whether a job that is not known is to be watched: not one that ended before anybody watched it."""
+        if job.phase is Phase.FAILED:
+            return job.ended is None or self.now - job.ended < RECENT
+        return job.phase not in _OVER
+
+    def _faults(self, name: str, controller: JobController, nodes: Iterable[str]) -> Optional[List[JobNodeFault]]:
+        asked = sorted(set(nodes))
+        try:
+            down = controller.node_faults(asked) if asked else {}
+        except AdapterError as error:
+            self.problems.append(f"{name}: nodes cannot be read: {printable(str(error))}")
+            return None
+        with self.hands.store.read() as connection:
+            stored = faults.of_store(connection, asked, self.settings, self.now)
+        return [*stored, *self.down.seen(name, down, asked, self.now)]
+
+    def _watch(
+        self, name: str, job: JobView, row: Optional[WatchedJob], said: Optional[str] = None, left: Optional[str] = None
+    ) -> WatchedJob:
+        """Write a job down as it is seen. In a dry run of the command nothing is written, and its id is 0."""
+        made = watched(name, job, row, self.settings, self.now, said, left)
+        if not self.writes:
+            return made
+        return self.hands.watch(made)
+
+    def _one(
+        self, controller: JobController, row: WatchedJob, job: Optional[JobView], restart: Optional[JobRestart],
+        troubles: Sequence[JobNodeFault],
+    ) -> None:  # fmt: skip
+        if restart is not None:
+            self._carry_on(controller, row, job, restart)
+            return
+        if job is None:
+            job = controller.look(job_name(row))
+            if job is None:
+                self._end(row, "it is gone")
+                return
+        before = JobRun(row.run, row.node_names, row.phase in _ACTIVE)
+        found = judge(job, before, troubles, self.now, self.settings.rules)
+        past, pairs = self._past(row)
+        step = first(job, found, past, pairs, self._bounds(row), JobScene(self.now, self.held))
+        self._take(controller, row, job, found.run, step)
+
+    def _past(self, row: WatchedJob) -> Tuple[List[PastRestart], List[str]]:
+        if not row.id:
+            return [], []
+        with self.hands.store.read() as connection:
+            past = [past_restart(one, row) for one in jobs.restarts(connection, row.id)]
+            fresh = self.now - self.settings.limits.pairs
+            return past, list(dict.fromkeys(one.node for one in jobs.pairs(connection, row.id) if one.at >= fresh))
+
+    def _bounds(self, row: WatchedJob) -> RestartBounds:
+        limits = self.settings.limits
+        return RestartBounds(
+            row.max_restarts,
+            limits.cooldown,
+            limits.avoid,
+            self.left,
+            limits.patience,
+            self.settings.anew is RestartMode.ON,
+        )
+
+    def _take(self, controller: JobController, row: WatchedJob, job: JobView, run: str, step: JobStep) -> None:
+        """Carry out a step of a job without a restart under way."""
+        said, left, name = row.said, "", row.text()
+        if step.kind in (StepKind.BEGIN, StepKind.NOTE) and not self.apply:
+            self.would.append(JobEvent(name, "restart", step.why))
+            if run == job.run:
+                self._keep(row, job)
+            return
+        if step.kind is StepKind.END:
+            self._watch(row.controller, job, row)
+            self._end(row, step.why)
+            return
+        if step.kind is StepKind.NOTE:
+            self.left -= 1
+            noted = self.hands.note(row, run, step)
+            self._say(JobEvent(name, "restarted", f"by its own controller: {step.why}"))
+            said = noted.why
+        elif step.kind is StepKind.BEGIN:
+            self.left -= 1
+            order, restart = self.hands.begin(row, controller, job, run, step)
+            self._say(JobEvent(name, "restart", f"{restart.number} of {row.max_restarts}: {step.why}"))
+            self.hands.hold(row, controller, order, restart)
+        elif step.kind is StepKind.WAIT:
+            self.waiting.append(JobEvent(name, "waits", step.why))
+            if run != job.run:
+                return  # the run that failed is still to be restarted: it is not forgotten for the next one
+        elif step.kind is StepKind.LEAVE:
+            said, left = f"run {run}: {step.why}", step.left.value if step.left is not None else ""
+            if said != row.said:
+                self._leave(controller, row, job, step)
+        self._keep(row, job, said, left)
+
+    def _keep(self, row: WatchedJob, job: JobView, said: Optional[str] = None, left: Optional[str] = None) -> None:
+        """Write down what is seen, where that is new."""
+        same = (job.run, job.phase.value, nodes_of_run(row, job)) == (row.run, row.phase, row.node_names)
+        if not same or (said is not None and said != row.said) or (left is not None and left != row.left):
+            self._watch(row.controller, job, row, said, left)
+
+    def _leave(self, controller: JobController, row: WatchedJob, job: JobView, step: JobStep) -> None:
+        if self.writes:
+            self.hands.left(row, step.why)
+        self._say(JobEvent(row.text(), "left", step.why))
+        noted = job.phase in ENDS and step.left is LeaveReason.LIMIT
+        if self.apply and noted and isinstance(controller, JobNotes):
+            try:
+                controller.note(job.job, f"nhc: not restarted: {step.why}")
+            except AdapterError as error:
+                self.problems.append(f"{row.text()}: {printable(str(error))}")
+
+    # A restart under way.
+
+    def _carry_on(
+        self, controller: JobController, row: WatchedJob, job: Optional[JobView], restart: JobRestart
+    ) -> None:
+        anew = bool(restart.manifest)
+        if job is None or anew:
+            name = job_name(row)
+            job = controller.look(name._replace(uid="") if anew and restart.state != jobs.HOLDING else name)
+        order = JobOrder(
+            restart.key, restart.number, job or remembered(row, restart), tuple(restart.exclude.split()), restart.why,
+            restart.manifest,
+        )  # fmt: skip
+        scene = self._scene(controller, order, restart)
+        step = following(job, past_restart(restart, row), anew, self._bounds(row), scene)
+        self._follow(controller, row, job, order, restart, step)
+
+    def _scene(self, controller: JobController, order: JobOrder, restart: JobRestart) -> JobScene:
+        if restart.state != jobs.HELD or self.held:
+            return JobScene(self.now, self.held)
+        try:
+            return JobScene(self.now, healthy=controller.healthy(order))
+        except AdapterError as error:
+            return JobScene(self.now, unseen=f"its nodes cannot be read: {printable(str(error))}")
+
+    def _follow(
+        self,
+        controller: JobController,
+        row: WatchedJob,
+        job: Optional[JobView],
+        order: JobOrder,
+        restart: JobRestart,
+        step: JobStep,
+    ) -> None:
+        hands, name = self.hands, row.text()
+        if step.kind is StepKind.WAIT:
+            late = self.now - restart.updated > self.settings.limits.stalled
+            self.waiting.append(JobEvent(name, "waits", step.why + (" (for too long)" if late else "")))
+            if late and self.apply and row.said != step.why:
+                hands.left(row, f"waits for too long: {step.why}")
+                self._say(JobEvent(name, "stalled", step.why))
+                if job is not None:
+                    self._watch(row.controller, job, row, step.why)
+            return
+        if not self.apply:
+            self.would.append(JobEvent(name, step.kind.value, step.why))
+        elif step.kind is StepKind.SEND_HOLD:
+            hands.hold(row, controller, order, restart)
+        elif step.kind is StepKind.HELD:
+            hands.save(row, restart, jobs.HELD)
+            self._say(JobEvent(name, "held", f"avoids {restart.exclude}" if restart.exclude else ""))
+        elif step.kind is StepKind.SEND_RELEASE:
+            hands.release(row, controller, order, restart)
+        else:
+            outcome = {StepKind.RESTARTED: jobs.RESTARTED, StepKind.SUPERSEDED: jobs.SUPERSEDED}.get(
+                step.kind, jobs.FAILED
+            )
+            seen = watched(row.controller, job, row, self.settings, self.now) if job is not None else None
+            hands.save(row, restart, jobs.ENDED, outcome=outcome, message=step.why, seen=seen)
+            self._say(JobEvent(name, outcome, step.why))
+            if job is None:
+                self._end(row, step.why)
+
+    def _end(self, row: WatchedJob, why: str) -> None:
+        if self.writes and row.id:
+            self.hands.end(row, self.now, why)
+
+    def _say(self, event: JobEvent) -> None:
+        self.events.append(event)
+        self.publish(event)

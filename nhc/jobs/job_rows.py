@@ -1,0 +1,63 @@
+"""A job between its controller's view and the store's rows, and what the decision reads of those rows. Pure."""
+
+from __future__ import annotations
+
+from typing import Optional, Tuple
+
+from nhc.job_control import JobName, JobView, Phase
+from nhc.jobs.decide import PastRestart
+from nhc.jobs.settings import RestartSettings
+from nhc.store.jobs import JobRestart, WatchedJob
+
+
+def watched(
+    name: str,
+    job: JobView,
+    row: Optional[WatchedJob],
+    settings: RestartSettings,
+    now: float,
+    said: Optional[str] = None,
+    left: Optional[str] = None,
+) -> WatchedJob:
+    """The row of a job as it is now. A run keeps all nodes that it was seen on, a job how many it needs."""
+    same = row is not None and row.run == job.run
+    kept = " ".join(nodes_of_run(row, job))
+    wants = max(job.wants, row.wants) if row is not None and same else job.wants or (row.wants if row else 0)
+    before = row.said if row is not None else ""
+    return WatchedJob(
+        row.id if row is not None else 0, name, job.job.kind, job.job.namespace, job.job.name, job.job.uid, job.user,
+        job.phase.value, job.run, kept, wants, settings.allowed(job.wish.max_restarts), job.wish.checkpoint,
+        before if said is None else said, row.began if row is not None else now, now, None,
+        (row.left if row is not None and same else "") if left is None else left,
+    )  # fmt: skip
+
+
+def nodes_of_run(row: Optional[WatchedJob], job: JobView) -> Tuple[str, ...]:
+    """The nodes that a job's run was seen on so far, in that order."""
+    before = row.node_names if row is not None and row.run == job.run else ()
+    return tuple(dict.fromkeys([*before, *job.nodes]))
+
+
+def job_name(row: WatchedJob) -> JobName:
+    """The name by which its controller knows a job of the store."""
+    return JobName(row.kind, row.namespace, row.name, row.uid)
+
+
+def past_restart(row: JobRestart, job: WatchedJob) -> PastRestart:
+    """A stored restart of this job, as the decision reads it."""
+    return PastRestart(
+        row.number,
+        row.run,
+        row.state,
+        row.written,
+        row.updated,
+        row.sent,
+        tuple(row.exclude.split()),
+        max(job.wants, 1),
+        row.outcome,
+    )
+
+
+def remembered(row: WatchedJob, restart: JobRestart) -> JobView:
+    """A job that its controller does not show now, as it was when its restart began."""
+    return JobView(job_name(row), restart.run, Phase.FAILED, tuple(restart.nodes.split()), row.wants, row.user)
