@@ -30,7 +30,8 @@ from nhc.ports import Applied, Effect, NodeState  # noqa: E402
 from nhc.remedy.controller import RemedyController  # noqa: E402
 from nhc.remedy.crew import Crew, Hand  # noqa: E402
 from nhc.remedy.effects import Hands  # noqa: E402
-from nhc.remedy.settings import RepairerSettings, parse  # noqa: E402
+from nhc.remedy.remedy_file import parse  # noqa: E402
+from nhc.remedy.settings import RepairerSettings  # noqa: E402
 from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage  # noqa: E402
 from nhc.store import nodes as store_nodes  # noqa: E402
 from nhc.store import reports as store_reports  # noqa: E402

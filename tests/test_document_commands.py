@@ -30,7 +30,7 @@ from nhc.facts.topology import parse_description
 from nhc.language import loader, site_scripts
 from nhc.language.site_settings import read as read_settings
 from nhc.policy import policy_file
-from nhc.remedy import settings as remedy
+from nhc.remedy import remedy_file as remedy
 from nhc.spares import settings as spares
 from nhc_adapters.kubernetes.controller import settings as kubernetes_settings
 from tests.support.documents import PAGES, ROOT, Block, blocks, of_nhc, spans, wrong_usage

@@ -14,7 +14,8 @@ from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import under
 from nhc.model import printable
 from nhc.remedy.detail import BadDetail, Detail, read
-from nhc.remedy.settings import PATH, RemedySettings, load, parse
+from nhc.remedy.remedy_file import PATH, load, parse
+from nhc.remedy.settings import RemedySettings
 from nhc.settings_file import SettingsError
 from nhc.store.connect import open_store
 from nhc.store.database import Store

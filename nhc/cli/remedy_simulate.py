@@ -13,7 +13,8 @@ from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, carried_out, settings_of, show, when
 from nhc.model import printable
 from nhc.remedy.past import BadHistory, FleetHistory, joined, of_files, of_store
-from nhc.remedy.settings import RemedySettings, load
+from nhc.remedy.remedy_file import load
+from nhc.remedy.settings import RemedySettings
 from nhc.remedy.simulate import OURS, Assumed, Difference, PolicyReplay, differences, play
 from nhc.store.connect import open_store
 

@@ -277,7 +277,7 @@ def status(path: str, url: str, form: str) -> None:
 
 def _evidence_of(url: str) -> str:
     """The directory of evidence that the remedy loop of this store uses, "" where its settings are not here."""
-    from nhc.remedy.settings import PATH, load
+    from nhc.remedy.remedy_file import PATH, load
 
     try:
         remedy = load(PATH) if os.path.exists(PATH) else None

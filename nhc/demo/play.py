@@ -18,7 +18,7 @@ from nhc.console import settings as console_settings
 from nhc.console.server import Server, serve
 from nhc.console.sources import StoreSource
 from nhc.demo.fleet import DemoFleet, DemoMarker, DemoRepairer
-from nhc.remedy import settings as remedy_settings
+from nhc.remedy import remedy_file
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
@@ -90,7 +90,7 @@ def make(directory: str, count: int, seed: int, listen: str) -> Demo:
         nodes.describe(connection, [
             nodes.NodeDescription(name, kind="demo", groups=groups) for name, groups in fleet.groups().items()
         ])  # fmt: skip
-    policy = remedy_settings.parse(f'{POLICY}[evidence]\ndirectory = "{directory}/evidence"\n')
+    policy = remedy_file.parse(f'{POLICY}[evidence]\ndirectory = "{directory}/evidence"\n')
     hands = Hands(DemoMarker(fleet), Crew([Hand(RepairerSettings("demo", "demo"), DemoRepairer(fleet))]))
     token = secrets.token_urlsafe(12)
     found = console_settings.parse(

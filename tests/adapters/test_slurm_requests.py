@@ -6,7 +6,7 @@ from nhc.marks import mark_text
 from nhc.model import Action
 from nhc.ports import AdapterError, Mark
 from nhc.remedy.asking import fault_of
-from nhc.remedy.settings import parse
+from nhc.remedy.remedy_file import parse
 from nhc.remedy.site import open_site
 from nhc.repair import NodeRequests, Request, Rung
 from nhc.store import attempts, episodes

@@ -23,7 +23,7 @@ from nhc.kernlog.catalogue import rows
 from nhc.model import Action
 from nhc.ports import AdapterError, Mark
 from nhc.remedy.crew import open_crew
-from nhc.remedy.settings import parse
+from nhc.remedy.remedy_file import parse
 from nhc.remedy.site import RemedySite
 from nhc.settings_file import SettingsError
 from nhc.store import audit, drills

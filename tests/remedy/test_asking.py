@@ -9,7 +9,7 @@ from nhc.remedy.admit import NodeEpisode, admit
 from nhc.remedy.asking import answers, cause_of, fault_of, kept, taken_back
 from nhc.remedy.ladder import Mode, NodeFault, Tried, next_rung
 from nhc.remedy.machine import AttemptStatus, EpisodeState
-from nhc.remedy.settings import parse
+from nhc.remedy.remedy_file import parse
 from nhc.repair import LADDER, Request, Rung
 
 ON = dict.fromkeys(LADDER, Mode.ON)

@@ -11,7 +11,7 @@ import pytest
 from nhc.model import CheckResult, Report, crit, ok, unknown
 from nhc.ports import AdapterError
 from nhc.remedy.proving import SuiteProver, read
-from nhc.remedy.settings import parse
+from nhc.remedy.remedy_file import parse
 from nhc.render.json import render
 from nhc.repair import Machine, Rung
 from nhc.settings_file import SettingsError

@@ -6,7 +6,7 @@ import pytest
 
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.remedy.past import BadHistory, FleetHistory, of_events, of_files, of_store
-from nhc.remedy.settings import parse
+from nhc.remedy.remedy_file import parse
 from nhc.remedy.simulate import Assumed, differences, play
 from nhc.render.json import to_dict
 from nhc.store import reports

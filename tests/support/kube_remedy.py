@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Callable
 
 from nhc.remedy.controller import RemedyController
-from nhc.remedy.settings import RemedySettings, parse
+from nhc.remedy.remedy_file import parse
+from nhc.remedy.settings import RemedySettings
 from nhc.store import episodes
 from nhc.store.database import Store
 

@@ -20,7 +20,8 @@ from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState
 from nhc.remedy.controller import RemedyController, RemedyRound
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
-from nhc.remedy.settings import RemedySettings, RepairerSettings, parse
+from nhc.remedy.remedy_file import parse
+from nhc.remedy.settings import RemedySettings, RepairerSettings
 from nhc.repair import LADDER, Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports

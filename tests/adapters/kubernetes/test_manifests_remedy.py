@@ -14,7 +14,7 @@ import yaml
 
 from nhc import plugins
 from nhc.console import settings as console_settings
-from nhc.remedy import settings as remedy_settings
+from nhc.remedy import remedy_file
 from nhc.server.settings import load as load_server
 from nhc_adapters.kubernetes.plugin import Adapter
 from nhc_adapters.kubernetes.repair.handoff import ACTORS, KubernetesHandoff
@@ -139,7 +139,7 @@ def test_the_settings_are_ones_that_the_programs_take(plane: Any, tmp_path: Path
               "server": {"limits": {"body": "8MB", "waiting": 100}}}  # fmt: skip
     (tmp_path / "values.yaml").write_text(json.dumps(values))
     for text in (chart(plane, *ON, "-f", str(tmp_path / "values.yaml")), kustomized(plane)):
-        remedy = remedy_settings.parse(files(text, "remedy"))
+        remedy = remedy_file.parse(files(text, "remedy"))
         assert (remedy.leader.by, remedy.leader.settings["namespace"]) == ("kubernetes-lease", SYSTEM)
         assert remedy.sources.adapter == "kubernetes"
         assert remedy.mode("mark").value == "dry-run"

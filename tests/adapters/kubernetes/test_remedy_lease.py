@@ -9,7 +9,7 @@ from typing import Any, Iterator
 import pytest
 
 from nhc.ports import AdapterError
-from nhc.remedy.settings import parse
+from nhc.remedy.remedy_file import parse
 from nhc.settings_file import SettingsError
 from nhc.store import holds
 from nhc.store.errors import LeadershipLost

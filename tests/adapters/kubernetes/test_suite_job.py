@@ -20,7 +20,8 @@ from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
 from nhc.remedy.proving import SuiteProver
-from nhc.remedy.settings import RepairerSettings, parse
+from nhc.remedy.remedy_file import parse
+from nhc.remedy.settings import RepairerSettings
 from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.settings_file import SettingsError
 from nhc.store import attempts, deep, episodes

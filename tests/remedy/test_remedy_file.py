@@ -7,7 +7,8 @@ import pytest
 from nhc.policy.decide import Rate
 from nhc.remedy.bounds import FLEET, REPAIRS, Bounds, Limit
 from nhc.remedy.ladder import Mode
-from nhc.remedy.settings import RemedySettings, load, parse
+from nhc.remedy.remedy_file import load, parse
+from nhc.remedy.settings import RemedySettings
 from nhc.repair import Rung
 from nhc.settings_file import SettingsError
 

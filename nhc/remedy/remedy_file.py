@@ -1,0 +1,245 @@
+"""Reads remedy.toml (conf/remedy.toml.example) into `nhc.remedy.settings.RemedySettings`.
+
+Nothing is enabled unless the file says so, action by action. Every mistake is one line with the file, the line and the
+key (`nhc.settings_file`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from typing import Dict, FrozenSet, List, Optional, Tuple
+
+from nhc import settings_file
+from nhc.policy.policy_file import rate
+from nhc.remedy.bounds import FLEET, MARK, REPAIRS, Bounds, Limit, RadiusBounds, Timed
+from nhc.remedy.breaker import BreakerSettings
+from nhc.remedy.drill_settings import read as read_drill
+from nhc.remedy.hours import Hours, read_hours
+from nhc.remedy.ladder import Mode
+from nhc.remedy.settings import (
+    ACTIONS,
+    HOUR,
+    STORE,
+    DrainSettings,
+    EffectTimeouts,
+    LeaderSettings,
+    MachineSettings,
+    RemedySettings,
+    RepairerSettings,
+    Sources,
+    VerifySettings,
+)
+from nhc.remedy.zone import read_zone
+from nhc.repair import EvidenceBudget
+from nhc.settings_file import SettingsError, Table
+from nhc.system.bounded_read import cause, read_text
+
+PATH = "/etc/nhc/remedy.toml"
+
+
+def load(path: str) -> RemedySettings:
+    """Read a file. Raises SettingsError."""
+    try:
+        text = read_text(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: {cause(error)}") from None
+    return parse(text, path)
+
+
+def parse(text: str, path: str = "remedy.toml") -> RemedySettings:
+    """The settings in a text. Raises SettingsError."""
+    found = _read(settings_file.parse(text, path))
+    return found._replace(digest=hashlib.sha256(text.encode()).hexdigest())
+
+
+def _read(file: Table) -> RemedySettings:
+    default = RemedySettings()
+    evidence = file.table("evidence")
+    limits = file.table("limits")
+    approval = file.table("approval")
+    found = default._replace(
+        path=file.path,
+        store=file.text("store", os.environ.get("NHC_STORE", "") or STORE),
+        every=file.seconds("every", default.every, least=1.0),
+        modes=_modes(file.table("actions")),
+        bounds=_bounds(file, limits, approval),
+        breaker=_breaker(file.table("breaker")),
+        sources=_sources(file.table("sources")),
+        drain=_drain(file.table("drain")),
+        effect=_effect(file.table("effect")),
+        verify=_verify(file.table("verify")),
+        evidence=EvidenceBudget(
+            evidence.size("size", default.evidence.size, least=1),
+            evidence.seconds("time", default.evidence.seconds, least=1.0),
+        ),
+        evidence_directory=evidence.text("directory", default.evidence_directory),
+        evidence_keep=evidence.seconds("keep", default.evidence_keep, least=HOUR),
+        leave_alone=limits.seconds("leave-alone", default.leave_alone),
+        stalled=limits.seconds("stalled", default.stalled, least=1.0),
+        patience=limits.seconds("patience", default.patience, least=1.0),
+        approval_expires=approval.seconds("expires", default.approval_expires, least=60.0),
+        repairers=_repairers(file.table("repairers")),
+        machines=_machines(file.list_of_tables("machines")),
+        leader=_leader(file.table("leader")),
+        drill=read_drill(file.table("drill")),
+    )
+    file.finish()
+    return found
+
+
+def _modes(table: Table) -> Dict[str, Mode]:
+    modes = {mode.value: mode for mode in Mode}
+    found = {action: table.choice(action, modes, Mode.DRY_RUN) for action in ACTIONS}
+    if found[MARK] is not Mode.ON and Mode.ON in found.values():
+        enabled = next(action for action, mode in found.items() if mode is Mode.ON)
+        raise table.error(enabled, 'a repair needs a marked node: mark = "on" as well')
+    return found
+
+
+def _limit(table: Table, key: str, default: Optional[Limit]) -> Optional[Limit]:
+    if key not in table:
+        return default
+    one = table.table(key)
+    if "nodes" not in one and "share" not in one:
+        raise table.wrong(key, 'a limit such as { nodes = 2, share = "5%" }')
+    return Limit(one.count("nodes", 0), one.share("share", 0.0))
+
+
+def _some(table: Table, key: str, default: Limit) -> Limit:
+    return _limit(table, key, default) or default
+
+
+def _bounds(file: Table, limits: Table, approval: Table) -> Bounds:
+    default = Bounds()
+    radii = dict(default.radii)
+    for kind, table in file.table("bounds").tables().items():
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", kind):
+            raise file.table("bounds").error(kind, "a kind of blast radius is written as rack or nvlink_domain")
+        before = default.radii.get(kind, RadiusBounds())
+        rates = table.table("rate")
+        radii[kind] = RadiusBounds(
+            _limit(table, "out", before.out),
+            _limit(table, "repairing", before.repairing),
+            {**before.rates, **{action: rates.converted(action, rate, None) or before.rates[action]
+                                for action in (*ACTIONS, "repair") if action in rates}},
+        )  # fmt: skip
+    if radii[FLEET].out is None:
+        raise SettingsError(f"{file.path}: bounds.fleet.out: a fleet without a bound on nodes out is refused")
+    return Bounds(
+        radii=radii,
+        first_run=_some(limits, "first-run", default.first_run),
+        first_run_for=limits.seconds("first-run-for", default.first_run_for),
+        attempts=limits.count("attempts", default.attempts, least=1),
+        window=limits.seconds("window", default.window, least=60.0),
+        protected=file.texts("protected"),
+        quiet=_timed(file.table("quiet-hours"), frozenset(rung.value for rung in REPAIRS)),
+        windows=_timed(file.table("maintenance-windows"), frozenset()),
+        approvals={rung: approval.count(rung.value, default.approvals.get(rung, 0), most=2) for rung in REPAIRS},
+        zone=file.converted("zone", read_zone, default.zone),
+    )
+
+
+def _timed(table: Table, actions: FrozenSet[str]) -> Timed:
+    hours: List[Hours] = []
+    for text in table.texts("hours"):
+        try:
+            hours.append(read_hours(text))
+        except ValueError as error:
+            raise table.error("hours", str(error)) from None
+    return Timed(tuple(hours), frozenset(table.choices("actions", ACTIONS, sorted(actions))))
+
+
+def _breaker(table: Table) -> BreakerSettings:
+    default = BreakerSettings()
+    return BreakerSettings(
+        _some(table, "faults", default.faults),
+        table.seconds("within", default.within, least=1.0),
+        table.count("failures", default.failures),
+        _some(table, "blind", default.blind),
+    )
+
+
+def _sources(table: Table) -> Sources:
+    default = Sources()
+    settings = table.table("settings")
+    return Sources(
+        table.text("adapter"),
+        {name: settings.text(name) for name in settings.names()},
+        table.text_or_texts("reports"),
+        table.seconds("max-age", default.max_age, least=1.0),
+        table.seconds("settle", default.settle),
+    )
+
+
+def _drain(table: Table) -> DrainSettings:
+    default = DrainSettings()
+    idle = table.choices("idle", {rung.value: rung for rung in REPAIRS}, sorted(default.rungs))
+    return DrainSettings(
+        table.seconds("deadline", default.deadline),
+        table.choice("then", {"escalate": False, "force": True}, default.force),
+        table.flag("evict", default.evict),
+        frozenset(idle),
+    )
+
+
+def _effect(table: Table) -> EffectTimeouts:
+    default = EffectTimeouts().seconds
+    return EffectTimeouts({rung: table.seconds(rung.value, default[rung], least=1.0) for rung in REPAIRS})
+
+
+def _verify(table: Table) -> VerifySettings:
+    default = VerifySettings()
+    if "job" in table and "ssh" in table:
+        raise table.error("job", "stands beside verify.ssh: a suite is run by a Job or over SSH, not by both")
+    runner = "job" if "job" in table else "ssh"
+    own = table.table(runner)
+    found = VerifySettings(
+        table.seconds("healthy-for", default.healthy_for),
+        table.seconds("deadline", default.deadline, least=1.0),
+        table.seconds("grace", default.grace),
+        table.text("suite"),
+        table.seconds("suite-limit", default.suite_limit, least=1.0),
+        runner,
+        {key: own.converted(key, str, "") for key in own.names()},
+    )
+    if found.suite and found.suite_limit > found.deadline:
+        raise table.error("suite-limit", "is longer than verify.deadline, which gives the suite up")
+    return found
+
+
+def _repairers(table: Table) -> Tuple[RepairerSettings, ...]:
+    found = []
+    for name, one in table.tables().items():
+        own = {"type", "nodes", "rungs", "timeout"}
+        given = [key for key in one.names() if key not in own]
+        found.append(
+            RepairerSettings(
+                name,
+                one.text("type", name),
+                one.text_or_texts("nodes", ("*",)),
+                frozenset(one.choices("rungs", {rung.value: rung for rung in REPAIRS}, REPAIRS)),
+                one.seconds("timeout", 30.0, least=1.0),
+                {key: one.converted(key, str, "") for key in given},
+                {key: one.place(key) for key in ("type", *given)},
+            )
+        )
+    return tuple(found)
+
+
+def _leader(table: Table) -> LeaderSettings:
+    own = {name: table.text(name) for name in table.names() if name != "by"}
+    by = table.text("by", "store")
+    if by == "store" and own:
+        raise table.error(next(iter(own)), "no such setting where the store decides")
+    return LeaderSettings(by, own)
+
+
+def _machines(tables: List[Table]) -> Tuple[MachineSettings, ...]:
+    found = []
+    for one in tables:
+        one.require("nodes")
+        nodes = one.text_or_texts("nodes")
+        found.append(MachineSettings(nodes, {key: one.text(key) for key in one.names() if key != "nodes"}))
+    return tuple(found)
