@@ -9,14 +9,6 @@ from nhc.notices import settings as notices_settings
 from nhc.notices.service import NoticeService
 from nhc.settings_file import SettingsError
 from nhc.store import jobs
-from nhc.store.connect import open_store
-
-
-@pytest.fixture
-def store(tmp_path):
-    made = open_store(f"sqlite:///{tmp_path}/store.db")
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -10,9 +10,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import os
 import shutil
 import tempfile
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import pytest
 
 from nhc.marks import may_clear, may_mark
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
@@ -249,6 +252,16 @@ def new_store(place: str) -> Any:
     """A store in a directory: a copy of one that was made once, since making its tables takes a third of a second."""
     shutil.copyfile(_template(), f"{place}/store.db")
     return open_store(f"sqlite:///{place}/store.db", anchor=f"{place}/anchor")
+
+
+@pytest.fixture
+def store() -> Iterator[Any]:
+    """A new store, in memory where the system has it."""
+    shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=shared) as place:
+        made = new_store(place)
+        yield made
+        made.close()
 
 
 @functools.cache
