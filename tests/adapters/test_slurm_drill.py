@@ -11,7 +11,7 @@ import pytest
 from nhc.drills.real import left_over
 from nhc.store import attempts, episodes, nodes
 from nhc.store.connect import open_store
-from tests.support.remedy_world import new_store
+from tests.support.new_store import new_store
 from tests.support.slurm import ROOT_PATH
 from tests.support.waiting import until
 

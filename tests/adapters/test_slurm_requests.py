@@ -14,7 +14,7 @@ from nhc.store.leader import Leader
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.requests import SlurmHyperpod, read
 from nhc_adapters.slurm.states import node_state
-from tests.support.remedy_world import new_store
+from tests.support.new_store import new_store
 from tests.support.waiting import until
 
 NODE = "n3"

@@ -14,7 +14,7 @@ from nhc.render.json import to_dict
 from nhc.store import audit, episodes, spares
 from nhc.store.connect import open_store
 from nhc_adapters.slurm.spares import SlurmSpares
-from tests.support.remedy_world import new_store
+from tests.support.new_store import new_store
 from tests.support.slurm import ROOT_PATH
 from tests.support.waiting import until
 

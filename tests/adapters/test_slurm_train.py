@@ -12,7 +12,7 @@ from nhc.model import CheckResult, Outcome, Report, Verdict
 from nhc.render.json import to_dict
 from nhc.store import audit, nodes, trains
 from nhc.store.connect import open_store
-from tests.support.remedy_world import new_store
+from tests.support.new_store import new_store
 from tests.support.require import need
 from tests.support.slurm import Cluster, missing
 from tests.support.waiting import until

@@ -14,7 +14,7 @@ from nhc.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.render.json import to_dict
 from nhc.store import audit, episodes, holds
 from nhc.store.connect import open_store
-from tests.support.remedy_world import new_store
+from tests.support.new_store import new_store
 from tests.support.slurmrest import FakeSlurmRest
 
 ROOT = Path(__file__).resolve().parents[2]

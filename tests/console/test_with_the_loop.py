@@ -7,7 +7,8 @@ from nhc.remedy import persons
 from nhc.repair import Rung
 from nhc.store import attempts, audit, episodes
 from tests.console.conftest import Running, settings
-from tests.support.remedy_world import World, new_store
+from tests.support.new_store import new_store
+from tests.support.remedy_world import World
 from tests.support.slurm import free_ports
 from tests.support.waiting import until
 

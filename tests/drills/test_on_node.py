@@ -29,7 +29,8 @@ from nhc.settings_file import SettingsError
 from nhc.store import audit, drills
 from nhc.store.problems import StoredProblem
 from tests.support.drilled_node import drilled_node
-from tests.support.remedy_world import FakeMarker, World, new_store
+from tests.support.new_store import new_store
+from tests.support.remedy_world import FakeMarker, World
 from tests.support.require import need
 from tests.support.waiting import until
 

@@ -1,18 +1,11 @@
-"""A store, and a world of jobs over it."""
+"""A world of jobs over a new store."""
 
 import pytest
 
-from nhc.store.connect import open_store
 from tests.support.job_world import World
+from tests.support.new_store import store  # noqa: F401 (a fixture)
 
 
 @pytest.fixture
-def store(tmp_path):
-    made = open_store(f"sqlite:///{tmp_path}/store.db")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def world(store):
+def world(store):  # noqa: F811
     return World(store)

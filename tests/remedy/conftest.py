@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.support.remedy_world import World, store  # noqa: F401 (a fixture)
+from tests.support.new_store import store  # noqa: F401 (a fixture)
+from tests.support.remedy_world import World
 
 
 @pytest.fixture

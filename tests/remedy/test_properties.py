@@ -19,7 +19,8 @@ from nhc.remedy.machine import ENDS, EpisodeState
 from nhc.repair import LADDER, Rung
 from nhc.store import audit, episodes, holds
 from nhc.store.errors import StoreError
-from tests.support.remedy_world import Killed, Sickness, World, new_store
+from tests.support.new_store import new_store
+from tests.support.remedy_world import Killed, Sickness, World
 
 SHARED = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 OUT, REPAIRING = 3, 2

@@ -19,7 +19,8 @@ from nhc.store import deep
 from nhc.suite_ports import SuiteOrder
 from nhc_adapters.node.suite import NodeSuite
 from tests.adapters.test_slurm_gate import TOOL
-from tests.support.remedy_world import World, new_store
+from tests.support.new_store import new_store
+from tests.support.remedy_world import World
 from tests.support.ssh import sshd
 from tests.support.waiting import until
 

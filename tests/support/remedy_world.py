@@ -7,15 +7,8 @@ changes a machine is counted, so that a test can say what was done how often.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
-import os
-import shutil
-import tempfile
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
-
-import pytest
 
 from nhc.marks import may_clear, may_mark
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
@@ -28,7 +21,6 @@ from nhc.remedy.settings import RemedySettings, RepairerSettings
 from nhc.repair import LADDER, Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
-from nhc.store.connect import open_store
 from nhc.store.intake import Incoming
 
 EVERYTHING = """
@@ -246,30 +238,6 @@ class World:
     def sendings(self, name: str) -> List[Rung]:
         """The destructive calls that reached a node, in their order."""
         return [one.rung for one in self.sent if one.node == name]
-
-
-def new_store(place: str) -> Any:
-    """A store in a directory: a copy of one that was made once, since making its tables takes a third of a second."""
-    shutil.copyfile(_template(), f"{place}/store.db")
-    return open_store(f"sqlite:///{place}/store.db", anchor=f"{place}/anchor")
-
-
-@pytest.fixture
-def store() -> Iterator[Any]:
-    """A new store, in memory where the system has it."""
-    shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=shared) as place:
-        made = new_store(place)
-        yield made
-        made.close()
-
-
-@functools.cache
-def _template() -> str:
-    place = tempfile.mkdtemp(prefix="nhc-store-")
-    atexit.register(shutil.rmtree, place, True)
-    open_store(f"sqlite:///{place}/store.db", anchor=f"{place}/anchor").close()
-    return f"{place}/store.db"
 
 
 def settings_of(more: str) -> RemedySettings:

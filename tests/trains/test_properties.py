@@ -18,7 +18,8 @@ from nhc.trains import persons
 from nhc.trains.machine import TrainState
 from nhc.trains.settings import Waves
 from nhc.trains.waves import spread
-from tests.support.remedy_world import Killed, World, new_store
+from tests.support.new_store import new_store
+from tests.support.remedy_world import Killed, World
 from tests.support.train_world import Line, plan_of
 
 SHARED = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

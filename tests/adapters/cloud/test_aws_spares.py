@@ -19,7 +19,8 @@ from nhc_adapters.cloud.aws.capacity import HyperPodCapacity
 from tests.adapters.cloud.test_aws_contract import ENVIRON
 from tests.adapters.test_slurm_spares import SpareRun
 from tests.support.clouds.aws import FakeAws
-from tests.support.remedy_world import FakeMarker, Node, World, new_store, settings_of
+from tests.support.new_store import new_store
+from tests.support.remedy_world import FakeMarker, Node, World, settings_of
 
 ADD, DELETE = "BatchAddClusterNodes", "BatchDeleteClusterNodes"
 SPARE = "ml/gpus+n1"

@@ -30,7 +30,7 @@ from tests.adapters.kubernetes.test_manifests import MANIFESTS
 from tests.adapters.kubernetes.test_repair_jobs import IMAGE, JobWorld, account
 from tests.support.gpu_node import GpuNode
 from tests.support.kube import Kube
-from tests.support.remedy_world import new_store
+from tests.support.new_store import new_store
 from tests.support.waiting import until
 from tests.support.wire import Wire
 

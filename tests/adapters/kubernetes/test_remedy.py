@@ -22,7 +22,7 @@ from nhc_adapters.kubernetes.controller.settings import make
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.support.kube import Kube
 from tests.support.kube_remedy import ends, settings
-from tests.support.remedy_world import new_store
+from tests.support.new_store import new_store
 from tests.support.waiting import until
 
 EVICT = "[drain]\nevict = true"

@@ -21,7 +21,7 @@ from tests.support.gpu_node import UUID, GpuNode
 from tests.support.kube import Kube
 from tests.support.kube_remedy import settings
 from tests.support.kubelet import Kubelet
-from tests.support.remedy_world import new_store
+from tests.support.new_store import new_store
 from tests.support.waiting import until
 
 SETTINGS = settings(

@@ -16,7 +16,7 @@ from nhc.store.errors import LeadershipLost
 from nhc.store.leader import Leader
 from nhc_adapters.kubernetes.api.candidate import LeaseCandidate
 from tests.support.kube import Kube
-from tests.support.remedy_world import new_store
+from tests.support.new_store import new_store
 from tests.support.waiting import until
 from tests.support.wire import Wire
 

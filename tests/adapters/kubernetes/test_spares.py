@@ -18,7 +18,7 @@ from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced
 from nhc_adapters.kubernetes.nodes.own_marks import HOLD
 from nhc_adapters.kubernetes.spares import SPARE, KubernetesSpares
 from tests.support.kube import REPOSITORY, Kube, environment
-from tests.support.remedy_world import new_store
+from tests.support.new_store import new_store
 from tests.support.waiting import until
 
 

@@ -34,8 +34,8 @@ from nhc_adapters.kubernetes.repair.suite_runner import SuiteJobs
 from tests.adapters.test_slurm_gate import TOOL
 from tests.support.kube import REPOSITORY, Kube
 from tests.support.kube_remedy import ends, settings
+from tests.support.new_store import new_store
 from tests.support.pod_kubelet import PodKubelet, kubelet
-from tests.support.remedy_world import new_store
 from tests.support.waiting import until
 
 INSTANCE = "aws:///us-east-1a/i-1"
