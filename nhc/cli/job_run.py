@@ -59,12 +59,7 @@ def run(options: Dict[str, Any]) -> int:
             "job run", work, leader, every=settings.every, listen=options["listen"],
             metrics_file=options["metrics_file"],
         )  # fmt: skip
-        if leader is None or options["once"]:
-            end = service.once()
-            work.summary()
-            return 1 if end.problems else 0
-        service.rounds(leader)
-        return 0
+        return service.run(options["once"], work.summary)
     finally:
         site.close()
 

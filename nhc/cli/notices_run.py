@@ -49,10 +49,7 @@ def run(path: str, once: bool, check_settings: bool, listen: str) -> int:
     try:
         leader = Leader(store, name="notices")
         service = RoundService("notices run", _NoticesRounds(found, store), leader, every=found.every, listen=listen)
-        if once:
-            return 1 if service.once().problems else 0
-        service.rounds(leader)
-        return 0
+        return service.run(once)
     finally:
         store.close()
 

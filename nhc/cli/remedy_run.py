@@ -68,16 +68,12 @@ def run(options: Dict[str, Any]) -> int:
             "remedy run", work, leader, every=site.settings.every, listen=options["listen"],
             metrics_file=options["metrics_file"],
         )  # fmt: skip
-        if leader is None or options["once"]:
-            end = service.once()
-            work.summary()
-            return 1 if end.problems else 0
-        work.pruner.start()
+        if work.streams:
+            work.pruner.start()
         try:
-            service.rounds(leader)
+            return service.run(options["once"], work.summary)
         finally:
             work.pruner.stop()
-        return 0
     finally:
         site.close()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Iterable, Iterator, List, NamedTuple, Optional, Protocol, Set, Tuple
+from typing import Callable, Iterable, Iterator, List, NamedTuple, Optional, Protocol, Set, Tuple
 
 from nhc.cli.command_error import CommandError
 from nhc.model import printable
@@ -67,8 +67,20 @@ class RoundService:
         self.pages = Pages()
         self._said: Set[str] = set()
 
-    def once(self) -> RoundEnd:
-        """One round. Raises StoreError, CommandError: another leads, or the address cannot be had."""
+    def run(self, once: bool, summary: Callable[[], None] = lambda: None) -> int:
+        """Rounds until a signal. `once`, or where there is no lead to wait for: one round, and then its `summary`.
+
+        The exit status: 1 where the one round had problems. Raises StoreError, CommandError: another leads (in one
+        round), or the address cannot be had.
+        """
+        if self.leader is None or once:
+            end = self._once()
+            summary()
+            return 1 if end.problems else 0
+        self._rounds(self.leader)
+        return 0
+
+    def _once(self) -> RoundEnd:
         StopSignals()  # what is under way is finished
         with self._open():
             try:
@@ -81,8 +93,8 @@ class RoundService:
             self._after(end)
         return end
 
-    def rounds(self, leader: Leader) -> None:
-        """Rounds until a signal, while it leads. A store that is away is waited for. Raises CommandError."""
+    def _rounds(self, leader: Leader) -> None:
+        """While it leads. A store that is away is waited for."""
         stop = StopSignals()
         with self._open():
             number: Optional[int] = None

@@ -71,7 +71,7 @@ def lines(capsys):
 def test_a_problem_is_said_once_while_it_lasts_and_again_when_it_is_back(store, capsys):
     away = RoundEnd(("slurm is away",), ("would restart 7",))
     _work, service = service_of(store, away, away, RoundEnd(), away)
-    service.rounds(service.leader)
+    assert service.run(once=False) == 0
     assert lines(capsys)[1:] == ["slurm is away", "would restart 7"] * 2
 
 
@@ -79,7 +79,7 @@ def test_the_pages_say_how_the_last_round_ended(store, capsys):
     ends = (RoundEnd(), RoundEnd(unhealthy="half a view"), StoreError("the store is away"), AdapterError("no lease"),
             LeadershipLost("n2 leads"), RoundEnd(), RoundEnd())  # fmt: skip
     work, service = service_of(store, *ends, listen="127.0.0.1:0")
-    service.rounds(service.leader)
+    assert service.run(once=False) == 0
     assert work.seen == [
         ((503, "no round has ended yet\n"), ""),
         ((200, "ok\n"), "page\n"),
@@ -95,7 +95,7 @@ def test_the_pages_say_how_the_last_round_ended(store, capsys):
 
 def test_a_file_of_metrics_that_cannot_be_written_is_said_and_the_rounds_go_on(store, tmp_path, capsys):
     work, service = service_of(store, RoundEnd(), RoundEnd(), metrics_file=str(tmp_path / "none/metrics.prom"))
-    service.rounds(service.leader)
+    assert service.run(once=False) == 0
     assert len(work.seen) == 2
     assert lines(capsys)[1:] == [f"--metrics-file {tmp_path}/none/metrics.prom: No such file or directory"]
 
@@ -105,13 +105,14 @@ def test_one_round_is_refused_where_another_leads_and_needs_no_lead_in_a_dry_run
     assert other.attempt()
     _work, service = service_of(store, RoundEnd())
     with pytest.raises(CommandError, match="another leads this store: n2:1"):
-        service.once()
+        service.run(once=True)
     work, service = service_of(store, RoundEnd(("x",)), leader=False)
-    assert service.once().problems == ("x",)
-    assert work.numbers == [None]
+    told = []
+    assert service.run(once=False, summary=lambda: told.append(len(work.seen))) == 1
+    assert (work.numbers, told) == ([None], [1])
     other.release()
     _work, service = service_of(store, RoundEnd())
-    service.once()
+    assert service.run(once=True) == 0
     assert other.attempt(), "the lead was not given up"
 
 
