@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Callable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+
+from sqlalchemy.engine import Connection
 
 from nhc.marks import clears_later
-from nhc.ports import Applied, Effect
+from nhc.model import printable
+from nhc.ports import AdapterError, Applied, Effect
 from nhc.remedy.book import Book, EpisodeCase, Written, changes
 from nhc.remedy.detail import Detail
 from nhc.remedy.effects import Hands
 from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
+from nhc.remedy.settings import RemedySettings
+from nhc.remedy.steps import unfit
 from nhc.remedy.view import EpisodeView, Move
 from nhc.repair import Answer, Progress, Sent, Stage
 from nhc.store import episodes
+
+HeldNow = Callable[[Connection, str, float], str]
+"""Why nothing may be sent to a node at this moment: a person's hold, or the open breaker; "" where it may."""
 
 
 class Performer:
     """Carries out the states MARKING, RETURNING and ACTING, and the calls that follow a first one."""
 
-    def __init__(self, book: Book, hands: Hands, clock: Callable[[], float], evicts: bool = False) -> None:
-        self.book, self.hands, self.clock, self.evicts = book, hands, clock, evicts
+    def __init__(
+        self, book: Book, hands: Hands, clock: Callable[[], float], settings: RemedySettings, held: HeldNow
+    ) -> None:  # fmt: skip
+        self.book, self.hands, self.clock, self.settings, self.held = book, hands, clock, settings, held
         self._fresh: Set[str] = set()
         """Keys of attempts that this process wrote down and has not sent. Others found in ACTING are never sent."""
         self._tried: Set[int] = set()
@@ -36,14 +46,19 @@ class Performer:
         """Whether an episode in ACTING waits for us to send it."""
         return bool(case.attempts) and case.attempts[-1].key in self._fresh
 
-    def act(self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView]) -> List[Written]:
-        """Do it; what was written down afterwards."""
+    def act(
+        self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView], waits: AbstractSet[int]
+    ) -> List[Written]:  # fmt: skip
+        """Do it; what was written down afterwards. `waits` are the episodes that something holds where they are: a mark
+        that was written down, and not set since, is not set under a breaker that has opened meanwhile.
+        """
         free = [
             case for case in cases
             if not views[case.episode.id].held and views[case.episode.id].nodes_known
             and case.episode.id not in self._tried
         ]  # fmt: skip
-        found = self._mark([case for case in free if case.state is EpisodeState.MARKING])
+        marking = [case for case in free if case.state is EpisodeState.MARKING]
+        found = self._mark([case for case in marking if case.episode.id not in waits])
         found += self._clear([case for case in free if case.state is EpisodeState.RETURNING], views)
         self._evict([case for case in free if case.state is EpisodeState.DRAINING], views)
         found += self._send([case for case in cases if case.state is EpisodeState.ACTING and self.is_fresh(case)])
@@ -74,22 +89,44 @@ class Performer:
 
     def _send(self, cases: Sequence[EpisodeCase]) -> List[Written]:
         """Send what was written down, and write each answer down as soon as it is there."""
-        todo = self._still(cases)
+        if not cases:
+            return []
         for case in cases:
             self._fresh.discard(case.attempts[-1].key)  # whatever comes of it, it is not sent again
-        found: List[Written] = []
+        back = self._held_back(cases)
+        todo = [case for case in cases if case.episode.id not in back]
+        found = self.book.save(
+            [(case, unsent(case, back[case.episode.id])) for case in cases if back.get(case.episode.id)],
+            self.clock(), {},
+        )  # fmt: skip
         for case, sent in zip(todo, self.hands.each(self.hands.send, todo)):
             written = self._answered(case, sent)
             found += [written] if written is not None else []
         return found
 
-    def _still(self, cases: Sequence[EpisodeCase]) -> List[EpisodeCase]:
-        """Those that nobody has changed since they were written down: an abort that came in between holds."""
-        if not cases:
-            return []
+    def _held_back(self, cases: Sequence[EpisodeCase]) -> Dict[int, str]:
+        """Those that are not to be sent after all, and why; "" where somebody has changed the episode.
+
+        Many machines may have been looked at since everything was read, each for as long as its provider took: what a
+        person has said meanwhile (hold, abort, breaker) or done to the node holds.
+        """
+        try:
+            states = {one.name: one for one in self.hands.states([case.episode.node for case in cases])}
+            blind = ""
+        except AdapterError as error:
+            states, blind = {}, f"the cluster cannot be asked about its nodes: {printable(str(error))}"
+        found: Dict[int, str] = {}
         with self.book.store.write(self.book.fence) as connection:  # under the fence: only the leader sends
-            rows = [episodes.get(connection, case.episode.id) for case in cases]
-        return [case for case, row in zip(cases, rows) if row is not None and row.version == case.episode.version]
+            for case in cases:
+                row, node = episodes.get(connection, case.episode.id), case.episode.node
+                if row is None or row.version != case.episode.version:
+                    found[case.episode.id] = ""
+                    continue
+                why = self.held(connection, node, self.clock()) or blind
+                why = why or unfit(case.detail, case.rung, states.get(node), self.settings)
+                if why:
+                    found[case.episode.id] = f"not sent: {why}"
+        return found
 
     def _answered(self, case: EpisodeCase, sent: Sent) -> Optional[Written]:
         now = self.clock()
@@ -112,7 +149,7 @@ class Performer:
         busy = []
         for case in cases:
             node = views[case.episode.id].node
-            if self.evicts and node is not None and node.busy:
+            if self.settings.drain.evict and node is not None and node.busy:
                 busy.append(case)
         self._tried |= {case.episode.id for case in busy}
         left = self.hands.evict([case.episode.node for case in busy])
@@ -140,6 +177,13 @@ class Performer:
                     detail = detail._replace(follow_id=sent.request_id, follow_message=sent.message or "accepted")
                 self.book.save([(one.case, Move(None, detail, sent.message))], self.clock(), {})
         return []
+
+
+def unsent(case: EpisodeCase, why: str) -> Move:
+    """An attempt that was written down and is not sent: it is none of those that the rung may have."""
+    numbers = (*case.detail.unsent, case.attempts[-1].number)
+    detail = case.detail._replace(waiting="", waiting_since=0.0, unsent=numbers)
+    return Move(EpisodeEvent.REFUSED, detail, why, ends=AttemptStatus.REFUSED)
 
 
 def marked(case: EpisodeCase, applied: Applied, now: float) -> Move:

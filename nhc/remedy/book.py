@@ -109,10 +109,8 @@ class Book:
         """The open episodes. One whose detail makes no sense is left out and named in `broken`."""
         rows = episodes.list_episodes(connection, is_open=True)
         by_episode: Dict[int, List[Attempt]] = {}
-        if rows:
-            oldest = min(row.opened for row in rows)
-            for attempt in attempts.attempts_since(connection, oldest):
-                by_episode.setdefault(attempt.episode, []).append(attempt)
+        for attempt in attempts.attempts_of_open(connection) if rows else ():
+            by_episode.setdefault(attempt.episode, []).append(attempt)
         self.broken.clear()
         found = []
         for row in rows:

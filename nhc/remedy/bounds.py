@@ -174,7 +174,7 @@ def may_mark(bounds: Bounds, usage: Usage, node: str, now: float, enabled_at: Op
 
     `enabled_at` is when marking was first enabled on this store, None for never until now.
     """
-    held = protected(bounds, node) or _timed(bounds, MARK, now)
+    held = never_now(bounds, MARK, node, now)
     if held:
         return held
     if enabled_at is None or now - enabled_at < bounds.first_run_for:
@@ -189,11 +189,15 @@ def may_mark(bounds: Bounds, usage: Usage, node: str, now: float, enabled_at: Op
 def may_repair(bounds: Bounds, usage: Usage, node: str, rung: Rung, now: float) -> Optional[Held]:
     """The bound that keeps a repair from beginning now, None where every one has room."""
     return (
-        protected(bounds, node)
-        or _timed(bounds, rung.value, now)
+        never_now(bounds, rung.value, node, now)
         or _level(bounds, usage, node, "repairing", usage.repairing)
         or _rate(bounds, usage, node, (rung.value, "repair"), now)
     )
+
+
+def never_now(bounds: Bounds, action: str, node: str, now: float) -> Optional[Held]:
+    """The bound that keeps an action off a node now however much room there is: the node is protected, or the hour."""
+    return protected(bounds, node) or _timed(bounds, action, now)
 
 
 def protected(bounds: Bounds, node: str) -> Optional[Held]:

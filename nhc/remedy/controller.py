@@ -30,6 +30,8 @@ from nhc.store.database import Fence, Store
 
 PASSES = 20
 """Passes of one round: an episode takes about ten from its mark to its repair."""
+LOOKS = 8
+"""Machines that are looked at before their repairs are decided: as many as are asked at one time."""
 JUMP = 60.0
 """Seconds by which the clock may drift from the monotonic one between two rounds; beyond that it was set."""
 FAR = 600.0
@@ -99,7 +101,7 @@ class RemedyController:
         self.clock, self.monotonic, self.tell = clock, monotonic, tell
         self.book = Book(store, fence)
         self.lookout = Lookout(store, settings, hands, self.book, reports, evidence, suite)
-        self.performer = Performer(self.book, hands, clock, settings.drain.evict)
+        self.performer = Performer(self.book, hands, clock, settings, self.lookout.held)
         self._begun = clock()
         self._last = (self._begun, monotonic())
         self._decisions = 0
@@ -173,7 +175,8 @@ class RemedyController:
         current.update({one.case.episode.id: one.case for one in written})
         for one in written:
             self._tell(one)
-        done = self.performer.act(list(current.values()), views)
+        waits = {number for number, move in decided.items() if move.bound}
+        done = self.performer.act(list(current.values()), views, waits)
         for one in done:
             self._tell(one)
         return [*(one for one in written if one.move.event is not None), *done]
@@ -189,15 +192,18 @@ class RemedyController:
         decided = {case.episode.id: self._step(case, views[case.episode.id], scene) for case in cases}
         near = [case for case in cases if decided[case.episode.id].bound == "unseen"]
         sightings: Dict[int, Sighting] = {}
-        if near:
-            for number, looked in self.lookout.machines(near).items():
+        for at in range(0, len(near), LOOKS):
+            # What the last ones were allowed is spent: without room left, no machine is looked at for nothing.
+            again = near[at : at + LOOKS]
+            decided.update({case.episode.id: self._step(case, views[case.episode.id], scene) for case in again if at})
+            some = [case for case in again if decided[case.episode.id].bound == "unseen"]
+            for number, looked in self.lookout.machines(some).items():
                 views[number] = views[number]._replace(
                     sighting=looked.sighting, unseen=looked.unseen, claims=looked.claims
                 )
                 if looked.sighting is not None:
                     sightings[number] = looked.sighting
-            for case in near:
-                decided[case.episode.id] = self._step(case, views[case.episode.id], scene)
+            decided.update({case.episode.id: self._step(case, views[case.episode.id], scene) for case in some})
         return decided, sightings
 
     def _step(self, case: EpisodeCase, view: EpisodeView, scene: Scene) -> Move:

@@ -21,7 +21,8 @@ class Detail(NamedTuple):
     was seen, `healthy` the time of the first report in a row that says healthy. `waiting` says what holds the episode,
     since `waiting_since`; `alarmed` is when a wait was last called stalled. `device` and `repairer` belong to the rung
     of the row. `ask_after` is when a rung that was refused for now may be asked for again; `again` are the numbers of
-    attempts that were refused so. `boot` is the boot id before the repair, `successor` the node that replaced this one.
+    attempts that were refused so, `unsent` of those that we held back ourselves at the last moment. `boot` is the boot
+    id before the repair, `successor` the node that replaced this one.
     `forced` says that the repair goes on although work runs. `because` says why the episode ended. `asked` is when
     approval was asked for. `followed` counts the further calls of a repair that takes several; `follow_id` and
     `follow_message` are the answer to the last of them. `relapses` is how often the
@@ -41,6 +42,7 @@ class Detail(NamedTuple):
     skipped: Tuple[Skipped, ...] = ()
     ask_after: float = 0.0
     again: Tuple[int, ...] = ()
+    unsent: Tuple[int, ...] = ()
     boot: str = ""
     successor: str = ""
     forced: bool = False
@@ -99,8 +101,9 @@ def read(text: str) -> Detail:
         faults = tuple(_fault(one) for one in value.pop("faults", ()))
         skipped = tuple(Skipped(Rung(rung), str(device), str(why)) for rung, device, why in value.pop("skipped", ()))
         again = tuple(int(one) for one in value.pop("again", ()))
+        unsent = tuple(int(one) for one in value.pop("unsent", ()))
         plain = {name: _kept(name, found) for name, found in value.items()}
-        return Detail(**plain)._replace(faults=faults, skipped=skipped, again=again)
+        return Detail(**plain)._replace(faults=faults, skipped=skipped, again=again, unsent=unsent)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadDetail(f"its detail cannot be read: {printable(str(error), 200)}") from None
 

@@ -181,6 +181,13 @@ class Lookout:
             )  # fmt: skip
         return scene, views
 
+    def held(self, connection: Connection, node: str, now: float) -> str:
+        """Why nothing may be sent to a node at this very moment, "" where it may: a hold, or the open breaker."""
+        breaker = holds.breakers(connection).get(NAME)
+        if breaker is not None and breaker.state == "open":
+            return f"the breaker is open: {breaker.why}"
+        return held_by(holds.in_force(connection, now), node, self._fleet)
+
     def machines(self, cases: Sequence[EpisodeCase]) -> Dict[int, Looked]:
         """See the machines of episodes that are about to be repaired; one that could not be seen is asked again in the
         next round, not in this one.

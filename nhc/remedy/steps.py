@@ -10,11 +10,13 @@ from typing import Callable, Dict, Optional
 
 from nhc.marks import clears_later, may_mark
 from nhc.model import Verdict
-from nhc.ports import Effect, Mark
+from nhc.ports import Effect, Mark, NodeState
 from nhc.remedy import bounds, verify
 from nhc.remedy.bounds import MARK, Held
+from nhc.remedy.detail import Detail
 from nhc.remedy.ladder import REQUEST, Mode, Tried, next_rung
 from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, AttemptStatus, EpisodeEvent, EpisodeState
+from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import EpisodeView, Health, Move, Scene
 from nhc.repair import Rung, Stage
 
@@ -85,17 +87,28 @@ def _ours(view: EpisodeView, scene: Scene) -> Optional[Move]:
         return _go(view, EpisodeEvent.NODE_GONE, "the cluster does not know the node any more")
     if view.state not in MARKED_BY_US & CANCELLABLE or (replaced and view.state is EpisodeState.VERIFYING):
         return None
-    mark = view.node.mark
-    if mark is not None and mark.ours and not view.node.available:
-        return None
-    if view.node.available:
-        return _go(view, EpisodeEvent.MARK_LOST, "somebody put the node back into service")
+    lost = taken(view.node)
+    return _go(view, EpisodeEvent.MARK_LOST, lost) if lost else None
+
+
+def taken(node: NodeState) -> str:
+    """Who has a node that carried our mark in hand by now, "" where it is still ours."""
+    mark = node.mark
+    if node.available:
+        return "somebody put the node back into service"
+    if mark is not None and mark.ours:
+        return ""
     by = (mark.owner or "somebody else") if mark is not None else "somebody else, with no reason given"
-    return _go(
-        view,
-        EpisodeEvent.MARK_LOST,
-        f"the node is out by {by} now: {mark.why if mark is not None else view.node.shown}",
-    )
+    return f"the node is out by {by} now: {mark.why if mark is not None else node.shown}"
+
+
+def unfit(detail: Detail, rung: Rung, node: Optional[NodeState], settings: RemedySettings) -> str:
+    """Why a repair that is written down must not be sent after all, by the node as it is at this moment; "" to send."""
+    if node is None:
+        return "the cluster does not know the node any more"
+    if node.busy and rung in settings.drain.rungs and not detail.forced:
+        return "work runs on the node again"
+    return taken(node) or (f"left alone: {node.hold}" if node.hold else "")
 
 
 def _recovered(view: EpisodeView, scene: Scene) -> Optional[Move]:
@@ -152,14 +165,23 @@ def _why(view: EpisodeView) -> str:
 def _marking(view: EpisodeView, scene: Scene) -> Move:
     if scene.now - view.detail.entered > scene.settings.patience:
         return _go(view, EpisodeEvent.GIVEN_UP, f"the mark could not be set: {view.detail.waiting}")
-    return Move(None, view.detail)
+    node, settings = view.node, scene.settings
+    if node is not None and node.mark is not None and node.mark.ours and not node.available:
+        return Move(None, view.detail)  # it was set, and nobody wrote that down
+    if settings.mode(MARK) is not Mode.ON:
+        return stay(view, scene, "dry-run", "would mark, which is not enabled any more")
+    if view.breaker:
+        return _wait_for(view, scene, Held("breaker", view.breaker))
+    held = bounds.never_now(settings.bounds, MARK, view.name, scene.now)
+    return _wait_for(view, scene, held) if held else Move(None, view.detail)
 
 
 def _marked(view: EpisodeView, scene: Scene) -> Move:
     detail = view.detail
     if scene.now < detail.ask_after:
         return stay(view, scene, "refused-for-now", f"the last try was refused until {detail.ask_after:.0f}")
-    tried = [Tried(one.rung, one.device, one.state, one.number in detail.again) for one in view.tries]
+    sent = [one for one in view.tries if one.number not in detail.unsent]
+    tried = [Tried(one.rung, one.device, one.state, one.number in detail.again) for one in sent]
     choice = next_rung(
         detail.faults, tried, scene.settings.rung_modes(), lambda rung, device: scene.can(view.name, rung, device)
     )

@@ -18,7 +18,7 @@ from nhc.model import printable
 from nhc.store import audit
 from nhc.store.episodes import MESSAGE_LIMIT, Episode
 from nhc.store.errors import Conflict
-from nhc.store.schema import approvals, attempts
+from nhc.store.schema import approvals, attempts, episodes
 
 
 class AttemptState(str, Enum):
@@ -150,6 +150,16 @@ def attempts_since(connection: Connection, since: float, nodes: Optional[Sequenc
         asked = asked.where(attempts.c.node.in_(nodes))
     # Asked for their order, SQLite reads all that ever were, rather than sort these.
     return sorted((Attempt._make(row) for row in connection.execute(asked)), key=lambda one: one.id)
+
+
+def attempts_of_open(connection: Connection) -> List[Attempt]:
+    """The attempts of all open episodes, in the order in which they were written.
+
+    By their episode, never by their time: a clock that was set back has written attempts "before" their episode began.
+    """
+    standing = sa.select(episodes.c.id).where(episodes.c.ended.is_(None))
+    found = connection.execute(sa.select(attempts).where(attempts.c.episode.in_(standing)))
+    return sorted((Attempt._make(row) for row in found), key=lambda one: one.id)
 
 
 def unfinished(connection: Connection) -> List[Attempt]:

@@ -1,0 +1,168 @@
+"""What could send a repair twice, or one that nobody wants any more: clocks, holds, breakers, rows of the store."""
+
+import pytest
+
+from nhc.remedy.persons import close_breaker
+from nhc.repair import Rung
+from nhc.store import attempts, episodes, holds
+from tests.support.remedy_world import Killed, World
+
+
+def last(world, node="n1"):
+    with world.read() as connection:
+        return episodes.list_episodes(connection, node=node)[-1]
+
+
+def test_an_attempt_written_after_the_clock_was_set_back_is_known(world):
+    """A machine's clock ran ahead and is set right between a fault and its repair, whose answer is lost besides."""
+    world.nodes["n1"].busy = True
+    world.fall_sick("n1")
+    controller = world.controller()
+    world.run(controller, 2)
+    assert last(world).state == "draining"
+    world.now -= 300.0  # less than what opens the breaker
+    world.nodes["n1"].busy = False
+    world.lose = ["dropped"]
+    world.run(controller, 4)
+    assert last(world).state == "watching"
+    world.run(controller, 100)
+    with world.read() as connection:
+        tried = [one.rung for one in attempts.attempts_of(connection, last(world).id)]
+    assert tried == ["reboot", "power-cycle"]
+
+
+def dies_before_marking(world):
+    """The process ends after it has written down that it is about to mark, and before it does."""
+
+    def die(what):
+        if what == "before marks are set":
+            raise Killed(what)
+
+    world.at_boundary = die
+    with pytest.raises(Killed):
+        world.controller().round()
+    world.at_boundary = lambda _what: None
+    assert last(world).state == "marking"
+
+
+@pytest.mark.parametrize(
+    ("settings", "open_breaker", "why"),
+    [
+        ("", True, "breaker: by hand"),
+        ("[actions]\nmark = 'dry-run'", False, "dry-run: "),
+        ("[quiet-hours]\nhours = ['daily 00:00-24:00']\nactions = ['mark']", False, "quiet-hours: "),
+    ],
+)
+def test_a_mark_that_was_only_written_down_waits_for_what_holds_marks(world, settings, open_breaker, why):
+    world.fall_sick("n1")
+    dies_before_marking(world)
+    if open_breaker:
+        with world.plain.write() as connection:
+            holds.set_breaker(connection, "remedy", "open", by="alice", why="by hand", now=world.now)
+    held = world.run(world.controller(settings), 3)[-1].waiting
+    assert (world.marked, last(world).state) == ([], "marking")
+    assert held[0].why.startswith(why)
+    if open_breaker:
+        close_breaker(world.plain, by="alice", why="it was nothing", now=world.now)
+    world.run(world.controller(), 20)
+    assert (world.marked, last(world).state) == (["n1"], "returned")
+
+
+def test_a_mark_that_was_set_before_the_process_ended_goes_on_under_an_open_breaker(world):
+    """The mark stands already: it is known as ours, so that the breaker does not keep the node from coming back."""
+    world.fall_sick("n1")
+
+    def die(what):
+        if what == "after marks are set":
+            raise Killed(what)
+
+    world.at_boundary = die
+    with pytest.raises(Killed):
+        world.controller().round()
+    world.at_boundary = lambda _what: None
+    with world.plain.write() as connection:
+        holds.set_breaker(connection, "remedy", "open", by="alice", why="by hand", now=world.now)
+    world.run(world.controller(), 2)
+    assert (last(world).state, world.sent) == ("recheck", [])
+    world.nodes["n1"].sick.clear()
+    world.run(world.controller(), 12)
+    assert (last(world).state, world.cleared, world.sent) == ("returned", ["n1"], [])
+
+
+def comes_between(world, what, happens):
+    """Something happens once, right after a boundary of the controller."""
+
+    def come(boundary):
+        if boundary == what:
+            world.at_boundary = lambda _what: None
+            happens()
+
+    world.at_boundary = come
+
+
+def hold_fleet(world):
+    with world.plain.write() as connection:
+        holds.hold(connection, "fleet", "", by="alice", why="stop", now=world.now)
+
+
+def open_breaker(world):
+    with world.plain.write() as connection:
+        holds.set_breaker(connection, "remedy", "open", by="alice", why="stop", now=world.now)
+
+
+def give_work(world):
+    world.nodes["n1"].busy = True
+
+
+def go_on(world):
+    with world.plain.write() as connection:
+        holds.release(connection, "fleet", "", by="alice", now=world.now)
+    close_breaker(world.plain, by="alice", why="it was nothing", now=world.now)
+    world.nodes["n1"].busy = False
+
+
+@pytest.mark.parametrize("happens", [hold_fleet, open_breaker, give_work])
+def test_what_comes_between_the_last_look_and_the_call_holds_the_call(world, happens):
+    """A provider may take its time over many machines; who says stop in those minutes means the calls that follow."""
+    world.fall_sick("n1")
+    controller = world.controller()
+    comes_between(world, "machine looked at", lambda: happens(world))
+    world.run(controller, 3)
+    assert world.sent == []
+    with world.read() as connection:
+        [tried] = attempts.attempts_of(connection, last(world).id)
+    assert tried.outcome == "refused"
+    assert tried.message.startswith("not sent: ")
+    go_on(world)
+    world.run(controller, 20)
+    assert (world.sendings("n1"), last(world).state) == ([Rung.REBOOT], "returned")
+
+
+@pytest.mark.parametrize("takes", ["operator_puts_back", "operator_takes_out"])
+def test_a_node_that_a_person_takes_after_the_last_look_is_not_repaired(world, takes):
+    world.fall_sick("n1")
+    comes_between(world, "machine looked at", lambda: getattr(world, takes)("n1"))
+    world.run(world.controller(), 3)
+    assert (world.sent, last(world).state) == ([], "withdrawn")
+
+
+def test_a_hold_again_and_again_leads_to_no_harder_repair(world):
+    world.fall_sick("n1")
+    controller = world.controller()
+    for _ in range(4):
+        comes_between(world, "machine looked at", lambda: hold_fleet(world))
+        world.run(controller, 2)
+        go_on(world)
+    world.run(controller, 20)
+    assert (world.sendings("n1"), last(world).state) == ([Rung.REBOOT], "returned")
+
+
+def test_no_machine_is_looked_at_for_which_no_bound_has_room(store):
+    world = World(store, count=40)
+    for name in world.nodes:
+        world.fall_sick(name)
+    looked = []
+    world.at_boundary = lambda what: looked.append(what) if what == "machine looked at" else None
+    world.controller("[bounds.fleet]\nout = { share = '100%' }\nrepairing = { nodes = 1 }").round()
+    assert len(world.sent) == 1
+    assert len(looked) <= 8
